@@ -4,8 +4,8 @@
 #   BOOKS   an archive of texts, such as the 82 books that docs/results.md is about
 #           default: python-docs (some MB of documentation strings), and where files are needed the books of tests/samples
 #   PAIRS   a file like GLUE's QNLI/dev.tsv.gz; default: the 1,200 examples of tests/samples
-#   SENTENCES  an archive of sentences of Tatoeba; default: the Chinese ones of tests/samples
-#   WORK    a directory for what the benchmarks make; default: .cache/bench
+#   SENTENCES  an archive of sentences of Tatoeba; default: the Chinese sentences of tests/samples
+#   WORK    a directory for the outputs of the benchmarks; default: .cache/bench
 set -euo pipefail
 cd "$(dirname "$0")/.."
 text=${BOOKS:-python-docs}

@@ -3,7 +3,7 @@
     python benchmarks/attention_page.py [--preset base] [--tokens 512] [--output page.html]
 
 All heads, one of them in detail, without and with the relevance for a [MASK], which texts above 512 tokens lack. The
-queries are 16 times as large as those that training starts from, so that heads have weights of all sizes. The model is
+queries are 16 times as large as at the start of training, so that heads have weights of all sizes. The model is
 ready before the clock starts; compilation counts. Goals for BERT base at 512 tokens on two cores: 10 s and 6 MB.
 """
 
@@ -23,6 +23,7 @@ from bert_jax.config import ComputeConfig
 from bert_jax.config.presets import PRESETS
 from bert_jax.models import make_model
 from bert_jax.reports.attention.page import attention_page
+from bert_jax.reports.attention.text import text_attention
 from bert_jax.scoring.log_probabilities import HEADS
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.tokenizer.train import train_tokenizer
@@ -37,12 +38,12 @@ def main() -> None:
     arguments.add_argument("--preset", default="base", choices=PRESETS, help="of the model (default: base)")
     arguments.add_argument("--tokens", type=int, default=512, help="at most, of the text (default: 512)")
     arguments.add_argument("--tokenizer", help="directory (default: 4,096 tokens trained on python-docs)")
-    arguments.add_argument("--output", help="where the page is kept (default: nowhere)")
+    arguments.add_argument("--output", help="file for the page (default: the page is not kept)")
     args = arguments.parse_args()
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as directory:
         if not args.tokenizer:
-            train_tokenizer([["python-docs"]], 4096, f"{place}/tokenizer")
-        tokenizer = load_tokenizer(args.tokenizer or f"{place}/tokenizer")
+            train_tokenizer([["python-docs"]], 4096, f"{directory}/tokenizer")
+        tokenizer = load_tokenizer(args.tokenizer or f"{directory}/tokenizer")
     config = dataclasses.replace(PRESETS[args.preset], vocab_size=tokenizer.vocab_size)
     params = jax.tree_util.tree_map_with_path(
         larger, make_model(config, ComputeConfig(), HEADS).init(jax.random.key(0))
@@ -53,7 +54,7 @@ def main() -> None:
     for first in ("the", "[MASK]"):
         text = of_length(tokenizer, first, args.tokens)
         began, worked = time.perf_counter(), cpu_seconds()
-        shown = attention_page(model, text, one=(0, 0))
+        shown = attention_page(model, text_attention(model, text), text, detail_of=(0, 0))
         seconds, worked = time.perf_counter() - began, cpu_seconds() - worked
         print(
             f"{config.num_layers} x {config.num_heads} heads, "
@@ -87,7 +88,7 @@ def peak_gigabytes() -> float:
 
 
 def larger(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
-    """Return a parameter, those of queries `LARGER` times as large."""
+    """Return a parameter, `LARGER` times as large if it makes queries."""
     return leaf * LARGER if "query" in jax.tree_util.keystr(path) else leaf
 
 

@@ -3,9 +3,9 @@
     python benchmarks/block_speed.py [--shapes 4x128 6x192] [--batch 32] [--length 64] [--rounds 20] [--dtype float32]
 
 Equal shape: layers, width, heads of 64 features, vocabulary, and as many parameters, because the gated MLP is 2/3 as
-wide as the plain one. The modern block is that of `model.modernbert`: pre-norm, rotary positions with two bases, local
-windows in two blocks of three, no biases. No contestant has dropout, which would make BERT slower; `with dropout` is
-BERT as published. A step is forward, masked-token loss, backward, clipping to norm 1 and the update. The contestants
+wide as the plain MLP. The modern block is the block of `model.modernbert`: pre-norm, rotary positions with two bases,
+local windows in two blocks of three, no biases. No contestant has dropout, which would make BERT slower; `with dropout`
+is BERT as published. A step is forward, masked-token loss, backward, clipping to norm 1 and the update. The contestants
 take turns in one process, step by step, so that other load falls on all of them; the figures are medians.
 """
 

@@ -47,23 +47,23 @@ def main() -> None:
     print(f"{len(texts):,} documents, {megabytes:.1f} MB, {args.workers} workers")
     time_rules(args.recipe, texts)
     seconds: dict[str, list[float]] = {"prepare": [], "prepare --clean": [], "prepare --clean, no rules": []}
-    with tempfile.TemporaryDirectory() as place:
-        source, empty = pathlib.Path(place) / "texts.jsonl", pathlib.Path(place) / "empty.toml"
+    with tempfile.TemporaryDirectory() as directory:
+        source, empty = pathlib.Path(directory) / "texts.jsonl", pathlib.Path(directory) / "empty.toml"
         source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
         empty.write_text("")
         recipes = dict(zip(seconds, (None, args.recipe, empty), strict=True))
         for _ in range(args.repeats):
             for name, recipe in recipes.items():
-                output = pathlib.Path(place) / "corpus"
+                output = pathlib.Path(directory) / "corpus"
                 start = cpu_seconds()
                 prepare([str(source)], args.vocab, output, workers=args.workers, clean=recipe)
                 seconds[name].append(cpu_seconds() - start)
                 shutil.rmtree(output)
                 print(f"{name:<28} {megabytes / seconds[name][-1]:8.2f} MB per CPU second", flush=True)
-    medians = {name: statistics.median(found) for name, found in seconds.items()}
-    for name, found in medians.items():
-        ratio = found / medians["prepare"]
-        print(f"{name:<28} median {megabytes / found:6.2f} MB per CPU second, {ratio:.2f} times the cost")
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    for name, median in medians.items():
+        ratio = median / medians["prepare"]
+        print(f"{name:<28} median {megabytes / median:6.2f} MB per CPU second, {ratio:.2f} times the cost")
 
 
 def cpu_seconds() -> float:
@@ -85,21 +85,21 @@ def documents_of(text: str) -> Iterator[str]:
 
 def time_rules(recipe: str, texts: list[str]) -> None:
     """Print the speed of each rule that needs no survey, and of all of them."""
-    from bert_jax.corpus.build.cleaning.chunk import bind
+    from bert_jax.corpus.build.cleaning.chunk import bind_rules
     from bert_jax.corpus.build.cleaning.recipe import read_recipe
     from bert_jax.corpus.build.cleaning.rules import RULES
     from bert_jax.corpus.build.cleaning.texts import Removed
 
     steps = [step for step in read_recipe(recipe).steps if not RULES[step.rule].survey]
     everything, all_seconds = sum(len(text.encode()) for text in texts) / 1e6, 0.0
-    for name, rule in bind(steps):
-        rule(texts[0])  # loads what the rule needs
+    for name, rule in bind_rules(steps):
+        rule(texts[0])  # loads the data of the rule
         megabytes = sum(len(text.encode()) for text in texts) / 1e6
         start = time.process_time()
-        found = [rule(text) for text in texts]
+        cleaned = [rule(text) for text in texts]
         seconds = time.process_time() - start
         all_seconds += seconds
-        left = [text for text in found if not isinstance(text, Removed)]
+        left = [text for text in cleaned if not isinstance(text, Removed)]
         print(f"{name:<28} {megabytes / seconds:8.1f} MB/s, {len(texts) - len(left):,} documents removed", flush=True)
         texts = left
     print(f"{'all of these':<28} {everything / all_seconds:8.1f} MB/s")

@@ -1,4 +1,4 @@
-"""How the processes of a JAX run end when one of them is killed, with `jax_enable_recoverability`.
+"""The ends of the processes of a JAX run when one of them is killed, with `jax_enable_recoverability`.
 
     python benchmarks/coordinator_death.py [--trials 10] [--processes 3]
 
@@ -32,18 +32,18 @@ def compile_forever() -> None:
     import jax
     import jax.numpy as jnp
 
-    def chain(number: int) -> Callable[[jax.Array], jax.Array]:
+    def chain(offset: int) -> Callable[[jax.Array], jax.Array]:
         def apply(x: jax.Array) -> jax.Array:
             for step in range(150):
-                x = jnp.sin(x) * (number + step) + jnp.cumsum(x)
+                x = jnp.sin(x) * (offset + step) + jnp.cumsum(x)
             return x
 
         return apply
 
-    number = 0
+    offset = 0
     while True:
-        number += 1
-        jax.jit(chain(number)).lower(jnp.ones(8)).compile()
+        offset += 1
+        jax.jit(chain(offset)).lower(jnp.ones(8)).compile()
 
 
 def sleep_forever() -> None:
@@ -65,14 +65,14 @@ def _reduction() -> tuple[Callable, object]:
     return jax.jit(lambda x: x * 0 + x.sum() / count, out_shardings=split), x
 
 
-def work(moment: str, address: str, count: int, number: int) -> None:
+def work(moment: str, address: str, count: int, process_id: int) -> None:
     """Join the run as one process and stay at the moment."""
     import jax
 
     jax.config.update("jax_enable_recoverability", True)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(
-        address, count, number, cluster_detection_method="deactivate", heartbeat_timeout_seconds=1000
+        address, count, process_id, cluster_detection_method="deactivate", heartbeat_timeout_seconds=1000
     )
     try:
         run, x = _reduction()
@@ -90,12 +90,12 @@ def trial(moment: str, victim: int, count: int, delay: float) -> list[str]:
         address = f"127.0.0.1:{sock.getsockname()[1]}"
     processes = [
         subprocess.Popen(
-            [sys.executable, __file__, "--work", moment, address, str(count), str(number)],
+            [sys.executable, __file__, "--work", moment, address, str(count), str(process_id)],
             env=os.environ | {"JAX_PLATFORMS": "cpu", "NPROC": "16", "JAX_COMPILATION_CACHE_DIR": ""},
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        for number in range(count)
+        for process_id in range(count)
     ]
     try:
         for process in processes:
@@ -104,7 +104,7 @@ def trial(moment: str, victim: int, count: int, delay: float) -> list[str]:
         time.sleep(delay)
         processes[victim].send_signal(signal.SIGKILL)
         time.sleep(SECONDS)
-        statuses = [process.poll() for number, process in enumerate(processes) if number != victim]
+        statuses = [process.poll() for process_id, process in enumerate(processes) if process_id != victim]
     finally:
         for process in processes:
             process.kill()
@@ -120,15 +120,15 @@ def main() -> None:
     parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
-        moment, address, count, number = options.work
-        work(moment, address, int(count), int(number))
+        moment, address, count, process_id = options.work
+        work(moment, address, int(count), int(process_id))
     for moment in MOMENTS:
         for victim in (0, 1):
             fates: collections.Counter[str] = collections.Counter()
-            for number in range(options.trials):
-                fates.update(trial(moment, victim, options.processes, 0.5 + 0.3 * number))
-            found = ", ".join(f"{count} x {fate}" for fate, count in fates.items())
-            print(f"{moment}, killed: process {victim}: the others: {found}", flush=True)
+            for index in range(options.trials):
+                fates.update(trial(moment, victim, options.processes, 0.5 + 0.3 * index))
+            fate_counts = ", ".join(f"{count} x {fate}" for fate, count in fates.items())
+            print(f"{moment}, killed: process {victim}: the others: {fate_counts}", flush=True)
 
 
 if __name__ == "__main__":

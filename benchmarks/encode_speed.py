@@ -1,4 +1,4 @@
-"""How long models take to encode the same sentences: medians of alternating passes, relative to the first model.
+"""Seconds that models take to encode the same sentences: medians of alternating passes, relative to the first model.
 
 python benchmarks/encode_speed.py --models runs/small runs/student --input sentences.txt
 """
@@ -25,13 +25,13 @@ def main() -> None:
     texts = [line for line in args.input.read_text(encoding="utf-8").splitlines() if line.strip()]
     models = {name: bert_jax.load(name) for name in args.models}
     seconds: dict[str, list[float]] = {name: [] for name in models}
-    for number in range(1 + PASSES):  # the first compiles
+    for pass_index in range(1 + PASSES):  # the first compiles
         for name, model in models.items():
             began = time.perf_counter()
             model.encode(texts, batch_size=args.batch_size, truncate=True)
-            if number:
+            if pass_index:
                 seconds[name].append(time.perf_counter() - began)
-    medians = {name: statistics.median(found) for name, found in seconds.items()}
+    medians = {name: statistics.median(times) for name, times in seconds.items()}
     first = next(iter(medians.values()))
     print(f"{len(texts):,} sentences, medians of {PASSES}, {jax.devices()[0].device_kind}, JAX {jax.__version__}\n")
     print("| model | seconds | of the first |\n| --- | --- | --- |")

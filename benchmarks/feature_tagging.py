@@ -2,11 +2,11 @@
 
     python benchmarks/feature_tagging.py --model runs/small --task upos --data DATA --output tagging/
 
-The encoder computes the features of each word, those of its first piece, once; it is not trained. As in the paper a
+The encoder computes the features of each word, from its first piece, once; it is not trained. As in the paper a
 BiLSTM of two layers and a classifier are trained on them, each feature with mean 0 and deviation 1 over the training
 words, as sums of layers are larger than layers. Prints a row for each choice of layers, with mean and standard
-deviation of the dev set's score after the last epoch, beside what the paper found on CoNLL-2003. pretraining_gain.py
-says what the tasks are. Every training is written to `results.jsonl`: a stopped command resumes after the last one.
+deviation of the dev set's score after the last epoch, beside the paper's score on CoNLL-2003. pretraining_gain.py
+has the tasks. Every training is written to `results.jsonl`: a stopped command resumes after the last training.
 """
 
 import argparse
@@ -30,26 +30,24 @@ from bert_jax.checkpoints.load_model import OpenModel, digest, open_model, read_
 from bert_jax.config import ComputeConfig, TaskConfig
 from bert_jax.console import Console
 from bert_jax.finetuning.task_data import Part, read_part
-from bert_jax.inference.batching import fixed_buckets
 from bert_jax.inference.embed import HEADS
 from bert_jax.models import make_model
-from bert_jax.tasks.batching import plan
-from bert_jax.tasks.features import collate
+from bert_jax.tasks.batching import collate, fixed_buckets, plan_batches
 from bert_jax.tasks.scoring import score
-from bert_jax.tasks.table import resolve
+from bert_jax.tasks.table import resolve_task
 from bert_jax.tasks.task import Task
 
 BATCH = 32
-# What is read of hidden states [layers + 1, words, hidden], and the dev F1 of BERT base in the paper.
+# Features from hidden states [layers + 1, words, hidden], and the dev F1 of BERT base in the paper.
 LAYERS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float]] = {
     "embeddings": (lambda states: states[0], 91.0),
     "second to last": (lambda states: states[-2], 95.6),
     "last": (lambda states: states[-1], 94.9),
-    "sum of the last four": (lambda states: states[-4:].sum(0), 95.9),  # a weighted one in the paper
+    "sum of the last four": (lambda states: states[-4:].sum(0), 95.9),  # a weighted sum in the paper
     "concatenation of the last four": (lambda states: np.concatenate(list(states[-4:]), axis=-1), 96.1),
-    "sum of all": (lambda states: states[1:].sum(0), 95.5),  # likewise
+    "sum of all": (lambda states: states[1:].sum(0), 95.5),  # a weighted sum in the paper
 }
-RANDOM = "last, random weights"  # the same encoder before any training: what the tagger does by itself
+RANDOM = "last, random weights"  # the same encoder before any training: the score of the tagger alone
 
 
 class Tagger(nn.Module):
@@ -88,13 +86,13 @@ def main() -> None:
     results = output / "results.jsonl"
     lines = results.read_text(encoding="utf-8").splitlines() if results.is_file() else []
     done = {(line["layers"], line["seed"]): line["score"] for line in map(json.loads, lines)}
-    trial = next(one for one in TRIALS if one.name == args.task)
+    trial = next(row for row in TRIALS if row.name == args.task)
     overrides, _ = SPLITS[args.task](args.data, output / "data")
     values = trial.values | {key: str(value) for key, value in overrides.items()}
     settings = TaskConfig(
         **{key.removeprefix("task."): value for key, value in values.items() if key.startswith("task.")}
     )
-    task, model = resolve(settings), open_model(args.model, HEADS)
+    task, model = resolve_task(settings), open_model(args.model, HEADS)
     train, dev = (read_part(task, settings, name, model.tokenizer, Console()) for name in ("train", "dev"))
     for name in (*LAYERS, RANDOM):
         missing = [seed for seed in range(args.seeds) if (name, seed) not in done]
@@ -115,10 +113,10 @@ def main() -> None:
         f"| layers | {trial.metric}, % | published (entity F1 on CoNLL-2003, BERT base; sums are weighted) |",
         "| --- | --- | --- |",
     ]
-    for name, found in scores.items():
-        table.append(f"| {name} | {spread(found, 1)} | {LAYERS[name][1] if name in LAYERS else ''} |")
+    for name, values_by_seed in scores.items():
+        table.append(f"| {name} | {spread(values_by_seed, 1)} | {LAYERS[name][1] if name in LAYERS else ''} |")
     (output / "table.md").write_text("\n".join(table) + "\n", encoding="utf-8")
-    ours = {name: {f"{args.task}: {trial.metric}, %": found} for name, found in scores.items()}
+    ours = {name: {f"{args.task}: {trial.metric}, %": values_by_seed} for name, values_by_seed in scores.items()}
     draw(ours, {name: {"entity F1, %": published} for name, (_, published) in LAYERS.items()}, output / "table.png")
     print("\n".join(table))
 
@@ -130,17 +128,17 @@ def words_of(
     encoder = make_model(model.config, ComputeConfig(), HEADS)
     params = encoder.init(jax.random.key(0)) if random else {"encoder": model.params["encoder"]}
     compute = jax.jit(lambda params, batch: encoder.apply(params, batch, None)["hidden_states"])
-    lengths = np.array([one.length for one in part.features])
-    found: list[dict[int, np.ndarray]] = [{} for _ in part.examples]
-    for indices, length in plan(lengths, fixed_buckets(128), BATCH, seed=0, epoch=0, shuffle=False):
+    lengths = np.array([feature.length for feature in part.features])
+    vectors: list[dict[int, np.ndarray]] = [{} for _ in part.examples]
+    for indices, length in plan_batches(lengths, fixed_buckets(128), BATCH, seed=0, epoch=0, shuffle=False):
         chosen = [part.features[index] for index in indices]
         batch = collate(chosen, length, model.config.num_token_types, model.tokenizer.pad_id, BATCH)
         states = np.asarray(compute(params, {name: batch[name] for name in batch if not name.startswith("token_l")}))
-        for row, one in enumerate(chosen):
-            words = one.alignment["words"]
+        for row, feature in enumerate(chosen):
+            words = feature.alignment["words"]
             at = np.flatnonzero(words >= 0)
-            found[one.example].update(zip(words[at].tolist(), select(states[:, row, at]), strict=True))
-    return [np.stack([words[number] for number in range(len(words))]) for words in found]
+            vectors[feature.example].update(zip(words[at].tolist(), select(states[:, row, at]), strict=True))
+    return [np.stack([words[index_of_word] for index_of_word in range(len(words))]) for words in vectors]
 
 
 def trained(
@@ -150,7 +148,7 @@ def trained(
     tagger: Any = Tagger(args.width, len(task.labels))
     words = np.concatenate(features[0])
     inputs, heldout = ([(x - words.mean(0)) / (words.std(0) + 1e-6) for x in part] for part in features)
-    labels = [np.array(one["labels"]) for one in parts[0].examples]
+    labels = [np.array(example["labels"]) for example in parts[0].examples]
     steps = args.epochs * len(batches(inputs, labels, seed, 0, shuffle=True))
     optimizer = optax.adam(optax.linear_schedule(args.learning_rate, 0.0, steps))
     params = tagger.init(jax.random.key(seed), jnp.zeros((1, 8, inputs[0].shape[1])), jnp.array([8]))
@@ -171,11 +169,11 @@ def trained(
         for x, lengths, gold, _ in batches(inputs, labels, seed, epoch, shuffle=True):
             params, state = step(params, state, x, lengths, gold)
     predict = jax.jit(lambda params, x, lengths: tagger.apply(params, x, lengths).argmax(-1))
-    found: dict[int, list[int]] = {}
+    tags_by_example: dict[int, list[int]] = {}
     for x, lengths, _, indices in batches(heldout, None, 0, 0, shuffle=False):
         tags = np.asarray(predict(params, x, lengths))
-        found |= {int(n): tags[row, : lengths[row]].tolist() for row, n in enumerate(indices)}
-    values = [found[number] for number in range(len(found))]
+        tags_by_example |= {int(n): tags[row, : lengths[row]].tolist() for row, n in enumerate(indices)}
+    values = [tags_by_example[index] for index in range(len(tags_by_example))]
     return dict(score(task, parts[1].examples, values))
 
 
@@ -185,7 +183,7 @@ def batches(
     """Return features `[BATCH, words, width]`, numbers of words, labels, and which examples they are of."""
     sizes = np.array([len(x) for x in inputs])
     made = []
-    for indices, length in plan(sizes, fixed_buckets(128), BATCH, seed, epoch, shuffle):
+    for indices, length in plan_batches(sizes, fixed_buckets(128), BATCH, seed, epoch, shuffle):
         x = np.zeros((BATCH, length, inputs[0].shape[1]), np.float32)
         gold, lengths = np.zeros((BATCH, length), np.int32), np.zeros(BATCH, np.int32)
         for row, index in enumerate(indices):

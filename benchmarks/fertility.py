@@ -3,7 +3,7 @@
     python benchmarks/fertility.py --vocab_size 6000 --test UD/ko_gsd-ud-test.conllu.gz \
         --train UD/ko_gsd-ud-dev.conllu.gz UD/ko_kaist-ud-dev.conllu.gz
 
-Trains a vocabulary of each kind on the texts, cased, and measures it on the test treebank: words are those of the
+Trains a vocabulary of each kind on the texts, cased, and measures it on the test treebank: words are the words of the
 treebank, since Japanese does not separate words by spaces. Files are CoNLL-U or plain text, gzipped or not.
 """
 

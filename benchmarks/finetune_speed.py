@@ -39,7 +39,7 @@ ENDLESS = 1_000  # epochs: the parent ends all sides when each has run enough of
 Write = Callable[..., None]
 
 
-def make_model(place: pathlib.Path, arguments: argparse.Namespace, write: Write) -> None:
+def make_model(directory: pathlib.Path, arguments: argparse.Namespace, write: Write) -> None:
     """A model directory with random weights and QNLI's head, that both sides load."""
     import dataclasses
 
@@ -54,10 +54,10 @@ def make_model(place: pathlib.Path, arguments: argparse.Namespace, write: Write)
     config = dataclasses.replace(PRESETS[arguments.size], max_positions=512)
     heads = (Head("sequence_classification", 2),)
     params = jax.device_get(jax.jit(make(config, ComputeConfig(), heads).init)(jax.random.key(0)))
-    export_model(params, config, heads, arguments.vocab, place / "model", TASKS["qnli"].labels)
+    export_model(params, config, heads, arguments.vocab, directory / "model", TASKS["qnli"].labels)
 
 
-def ours(place: pathlib.Path, arguments: argparse.Namespace, write: Write) -> None:
+def ours(directory: pathlib.Path, arguments: argparse.Namespace, write: Write) -> None:
     """The parts of `finetune` around the loop, without a held-out set."""
     import jax
 
@@ -77,10 +77,10 @@ def ours(place: pathlib.Path, arguments: argparse.Namespace, write: Write) -> No
             write("compiled", seconds=duration_secs, step=of["fun_name"] == "jit(train_step)")
 
     values = recipe(epochs=ENDLESS, batch_size=arguments.batch, learning_rate=5e-5)
-    values.init_from = str(place / "model")
+    values.init_from = str(directory / "model")
     values.checkpoint.update(every=sys.maxsize, max_time_fraction=None)
-    values.task.update({"name": "qnli", "data": str(place), "max_seq_len": arguments.max_length})
-    with open(place / "ours.log", "w", encoding="utf-8") as log:
+    values.task.update({"name": "qnli", "data": str(directory), "max_seq_len": arguments.max_length})
+    with open(directory / "ours.log", "w", encoding="utf-8") as log:
         console = Console(log)
         setup = prepare_task(resolve(FinetuneConfig, values), console)
         config, objective = setup.config, task_objective(setup)
@@ -91,13 +91,13 @@ def ours(place: pathlib.Path, arguments: argparse.Namespace, write: Write) -> No
                 yield batch
                 write("step")
 
-        write("begin", buckets=setup.feed.buckets, lengths=[one.length for one in setup.train.features])
+        write("begin", buckets=setup.feed.buckets, lengths=[example.length for example in setup.train.features])
         jax.monitoring.register_event_duration_secs_listener(compiled)
         data = Data(batches, None, {})
-        fit(RunContext(config, objective, setup.phases, data, place / "ours", console, start=setup.start.params))
+        fit(RunContext(config, objective, setup.phases, data, directory / "ours", console, start=setup.start.params))
 
 
-def trainer(place: pathlib.Path, arguments: argparse.Namespace, write: Write, sampling: str = "random") -> None:
+def trainer(directory: pathlib.Path, arguments: argparse.Namespace, write: Write, sampling: str = "random") -> None:
     """The Trainer as its users run it."""
     import transformers
     from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments
@@ -108,16 +108,16 @@ def trainer(place: pathlib.Path, arguments: argparse.Namespace, write: Write, sa
         def on_step_end(self, *_: Any, **__: Any) -> None:
             write("step")
 
-    model = AutoModelForSequenceClassification.from_pretrained(place / "model")
-    tokenizer = AutoTokenizer.from_pretrained(place / "model")
-    with open(place / "train.tsv", encoding="utf-8", newline="") as file:
+    model = AutoModelForSequenceClassification.from_pretrained(directory / "model")
+    tokenizer = AutoTokenizer.from_pretrained(directory / "model")
+    with open(directory / "train.tsv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     data = []
     for row in rows:
         inputs = tokenizer(row["question"], row["sentence"], truncation=True, max_length=arguments.max_length)
         data.append({**inputs, "label": model.config.label2id[row["label"]]})
     settings = TrainingArguments(
-        output_dir=str(place / sampling),
+        output_dir=str(directory / sampling),
         use_cpu=True,
         per_device_train_batch_size=arguments.batch,
         num_train_epochs=ENDLESS,
@@ -130,40 +130,40 @@ def trainer(place: pathlib.Path, arguments: argparse.Namespace, write: Write, sa
     )
     collator = transformers.DataCollatorWithPadding(tokenizer)
     training = Trainer(model, settings, collator, data, callbacks=[Steps()])
-    write("begin", lengths=[len(one["input_ids"]) for one in data])
+    write("begin", lengths=[len(example["input_ids"]) for example in data])
     training.train()
 
 
-def trainer_grouped(place: pathlib.Path, arguments: argparse.Namespace, write: Write) -> None:
-    """With rows of like length in a batch: the stricter opponent."""
-    trainer(place, arguments, write, "group_by_length")
+def trainer_grouped(directory: pathlib.Path, arguments: argparse.Namespace, write: Write) -> None:
+    """The Trainer with rows of similar length in a batch: the stricter opponent."""
+    trainer(directory, arguments, write, "group_by_length")
 
 
 SIDES = {"ours": ours, "Trainer": trainer, "Trainer group_by_length": trainer_grouped}
 ALL = SIDES | {"model": make_model}
 
 
-def run_side(name: str, place: pathlib.Path, arguments: argparse.Namespace) -> None:
-    """In the process of one side: each event a line of its file, with the time and the peak memory so far."""
-    with open(place / f"{name}.jsonl", "w", encoding="utf-8") as file:
+def run_side(name: str, directory: pathlib.Path, arguments: argparse.Namespace) -> None:
+    """Run one side in this process; write each event to its file, with the time and the peak memory so far."""
+    with open(directory / f"{name}.jsonl", "w", encoding="utf-8") as file:
 
-        def write(what: str, **more: Any) -> None:
+        def write(what: str, **fields: Any) -> None:
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-            event = {"what": what, "at": time.monotonic(), "cpu": time.process_time(), "peak": peak, **more}
+            event = {"what": what, "at": time.monotonic(), "cpu": time.process_time(), "peak": peak, **fields}
             print(json.dumps(event), file=file, flush=True)
 
-        ALL[name](place, arguments, write)
+        ALL[name](directory, arguments, write)
 
 
 class Side:
-    """One contestant: its process, stopped but in its turns, and what it wrote."""
+    """One contestant: its process, which runs in its turns alone, and its events."""
 
-    def __init__(self, name: str, place: pathlib.Path) -> None:
-        self.name, self.events = name, place / f"{name}.jsonl"
+    def __init__(self, name: str, directory: pathlib.Path) -> None:
+        self.name, self.events = name, directory / f"{name}.jsonl"
         self.turns: list[tuple[float, float]] = []
-        self.errors = place / f"{name}.err"
+        self.errors = directory / f"{name}.err"
         with open(self.errors, "wb") as errors:
-            self.process = subprocess.Popen(command(name, place), stdout=errors, stderr=errors)
+            self.process = subprocess.Popen(command(name, directory), stdout=errors, stderr=errors)
         self.process.send_signal(signal.SIGSTOP)
 
     def take_turn(self) -> None:
@@ -179,23 +179,23 @@ class Side:
         sys.exit(f"{self.name} ended with {self.process.returncode}\n{self.errors.read_text()}")
 
     def active(self, at: float) -> float:
-        """Seconds of its turns up to a time."""
+        """Return the seconds of its turns up to a time."""
         return sum(max(0.0, min(at, end) - begin) for begin, end in self.turns)
 
     def read(self, what: str) -> list[dict[str, Any]]:
-        """Its events of one sort so far."""
+        """Return the events of one kind so far."""
         lines = self.events.read_text().splitlines(keepends=True) if self.events.exists() else []
         events = (json.loads(line) for line in lines if line.endswith("\n"))
         return [event for event in events if event["what"] == what]
 
 
 class Result(NamedTuple):
-    """Of one side."""
+    """Figures of one side."""
 
     speed: float  # examples/s, the median over the epochs after the first
     slowest: float
     fastest: float
-    cpu: float  # milliseconds of all cores an example, likewise: steadier than the speed where other load varies
+    cpu: float  # milliseconds of all cores an example, the median over these epochs; other load changes it less
     first: float  # seconds of the first epoch, with all that comes before its first step
     programs: int  # compiled steps
     compiling: float  # seconds, of them and of all other programs
@@ -203,7 +203,7 @@ class Result(NamedTuple):
 
 
 def result(side: Side, examples: int, per_epoch: int) -> Result:
-    """What a side's events say."""
+    """Return the figures in the events of a side."""
     begin, steps, programs = side.read("begin")[0], side.read("step"), side.read("compiled")
     ends = [side.active(step["at"]) for step in steps[per_epoch - 1 :: per_epoch]]
     speeds = [examples / (end - before) for before, end in itertools.pairwise(ends)]
@@ -215,33 +215,33 @@ def result(side: Side, examples: int, per_epoch: int) -> Result:
         1e3 * statistics.median(cpu),
         ends[0] - side.active(begin["at"]),
         sum(program["step"] for program in programs),
-        sum(side.active(one["at"]) - side.active(one["at"] - one["seconds"]) for one in programs),
+        sum(side.active(program["at"]) - side.active(program["at"] - program["seconds"]) for program in programs),
         steps[-1]["peak"],
     )
 
 
-def command(name: str, place: pathlib.Path) -> list[str]:
-    """This script again, as the process of one side."""
-    return [sys.executable, *sys.argv, "--side", name, "--place", str(place)]
+def command(name: str, directory: pathlib.Path) -> list[str]:
+    """Return the command that starts this script as the process of one side."""
+    return [sys.executable, *sys.argv, "--side", name, "--directory", str(directory)]
 
 
-def write_pairs(source: pathlib.Path, place: pathlib.Path, examples: int) -> int:
+def write_pairs(source: pathlib.Path, directory: pathlib.Path, examples: int) -> int:
     """A training set of the first `examples` rows of a file of QNLI (0: all), and a dev set, which `prepare` wants."""
     opened = gzip.open if source.suffix == ".gz" else open
     with opened(source, "rt", encoding="utf-8", newline="") as file:
         header, *lines = file.readlines()
     lines = lines[: examples or len(lines)]
-    for name, some in (("train.tsv", lines), ("dev.tsv", lines[:1])):
-        (place / name).write_text(header + "".join(some), encoding="utf-8")
+    for name, rows in (("train.tsv", lines), ("dev.tsv", lines[:1])):
+        (directory / name).write_text(header + "".join(rows), encoding="utf-8")
     return len(lines)
 
 
-def compare(place: pathlib.Path, arguments: argparse.Namespace) -> None:
-    """All sides in turns until each has run its epochs, then a table."""
-    examples = write_pairs(pathlib.Path(arguments.data), place, arguments.examples)
+def compare(directory: pathlib.Path, arguments: argparse.Namespace) -> None:
+    """Run all sides in turns until each has run its epochs, then print a table."""
+    examples = write_pairs(pathlib.Path(arguments.data), directory, arguments.examples)
     per_epoch = math.ceil(examples / arguments.batch)
-    subprocess.run(command("model", place), check=True)
-    sides = [Side(name, place) for name in SIDES]
+    subprocess.run(command("model", directory), check=True)
+    sides = [Side(name, directory) for name in SIDES]
     try:
         while any(len(side.read("step")) < per_epoch * (1 + arguments.epochs) for side in sides):
             for side in sides:
@@ -262,18 +262,19 @@ def compare(place: pathlib.Path, arguments: argparse.Namespace) -> None:
         + ", ".join(f"{name} {version(name)}" for name in ("jax", "torch", "transformers", "accelerate"))
     )
     results = {side.name: result(side, examples, per_epoch) for side in sides}
-    for name, one in results.items():
+    for name, figures in results.items():
         print(
-            f"{name:24s} {one.speed:7.1f} examples/s ({one.slowest:.1f} to {one.fastest:.1f})   "
-            f"{one.cpu:5.1f} ms of CPU each   "
-            f"first epoch {one.first:6.1f} s   {one.programs} compiled steps, compiling {one.compiling:5.1f} s   "
-            f"peak {one.peak:,.0f} MiB"
+            f"{name:24s} {figures.speed:7.1f} examples/s ({figures.slowest:.1f} to {figures.fastest:.1f})   "
+            f"{figures.cpu:5.1f} ms of CPU each   "
+            f"first epoch {figures.first:6.1f} s   {figures.programs} compiled steps, "
+            f"compiling {figures.compiling:5.1f} s   peak {figures.peak:,.0f} MiB"
         )
     best = results["ours"]
-    for name, one in list(results.items())[1:]:
+    for name, figures in list(results.items())[1:]:
         print(
-            f"ratio ours / {name}: {best.speed / one.speed:.2f} in examples/s, {one.cpu / best.cpu:.2f} in CPU time, "
-            f"{one.first / best.first:.2f} over the first epoch, {best.peak / one.peak:.2f} in peak memory"
+            f"ratio ours / {name}: {best.speed / figures.speed:.2f} in examples/s, "
+            f"{figures.cpu / best.cpu:.2f} in CPU time, {figures.first / best.first:.2f} over the first epoch, "
+            f"{best.peak / figures.peak:.2f} in peak memory"
         )
 
 
@@ -282,20 +283,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="dev.tsv or train.tsv of QNLI, plain or .gz")
     parser.add_argument("--vocab", required=True, help="directory with the vocabulary of BERT uncased")
-    parser.add_argument("--size", default="mini", help="of BERT: a row of bert_jax/models/presets.py")
+    parser.add_argument("--size", default="mini", help="of BERT: a row of bert_jax/config/presets.py")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--max_length", type=int, default=128)
     parser.add_argument("--examples", type=int, default=0, help="take the first so many; 0: all")
     parser.add_argument("--epochs", type=int, default=3, help="to measure, after the first")
     parser.add_argument("--side", choices=ALL, help=argparse.SUPPRESS)
-    parser.add_argument("--place", type=pathlib.Path, help=argparse.SUPPRESS)
+    parser.add_argument("--directory", type=pathlib.Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # through `finally`: no side is left behind
     if arguments.side:
-        run_side(arguments.side, arguments.place, arguments)
+        run_side(arguments.side, arguments.directory, arguments)
         return
-    with tempfile.TemporaryDirectory() as place:
-        compare(pathlib.Path(place), arguments)
+    with tempfile.TemporaryDirectory() as directory:
+        compare(pathlib.Path(directory), arguments)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
     python benchmarks/hostile_inputs.py
 
 Each trial is a process with 8 GiB of address space and a minute of a core. It ends well if the verb refuses the file
-(status 2 and a message), counts what it left out, or finds nothing wrong, as with a damaged byte that is a letter of a
-text. Failures are tracebacks, the end of the minute, and more than MAX_MEMORY beyond what Python and the libraries
-take; the status is then 1. Needs the packages of the tests.
+(status 2 and a message), counts the parts that it left out, or finds nothing wrong, as with a damaged byte that is a
+letter of a text. Failures are tracebacks, the end of the minute, and more than MAX_MEMORY beyond the memory of Python
+and the libraries; the status is then 1. Needs the packages of the tests.
 """
 
 import argparse
@@ -43,8 +43,8 @@ import bert_jax.inference.fill_mask
 import bert_jax.reports.corpus.inspect  # noqa: F401  # before the processes fork: each would import JAX anew
 from bert_jax.cli.main import main as run_verb
 from bert_jax.tokenizer import SPECIAL_TOKENS, save_tokenizer
-from bert_jax.tokenizer.bert_words import Normalizer
 from bert_jax.tokenizer.tokenizer import wordpiece_tokenizer
+from bert_jax.tokenizer.wordpiece import Normalizer
 
 ADDRESS_SPACE, SECONDS = 8 << 30, 60
 MAX_MEMORY = 1 << 30  # bytes of resident memory
@@ -58,7 +58,7 @@ Trial = tuple[str, bytes]  # the name of the harmful file, and its content
 
 
 class World(NamedTuple):
-    """What is right: texts, a tokenizer and a model."""
+    """The harmless inputs: texts, a tokenizer and a model."""
 
     texts: pathlib.Path
     tokenizer: pathlib.Path
@@ -77,14 +77,14 @@ def main() -> int:
         for name, (trials, command) in CLASSES.items():
             counts, memory = collections.Counter[str](), 0
             for file, content in trials(random.Random(0), world):
-                place = pathlib.Path(directory) / "trial"
-                place.mkdir()
-                outcome, peak, messages = attempt(command(place, world, file, content))
+                scratch = pathlib.Path(directory) / "trial"
+                scratch.mkdir()
+                outcome, peak, messages = attempt(command(scratch, world, file, content))
                 counts[outcome] += 1
                 memory = max(memory, peak)
                 if outcome in FAILURES or peak > MAX_MEMORY:
                     failures.append(f"{name}: {file}: {outcome}, {peak >> 20} MiB\n{messages[-2000:]}")
-                shutil.rmtree(place)
+                shutil.rmtree(scratch)
             cells = (str(counts[outcome]) for outcome in OUTCOMES)
             print(f"| {name} | {counts.total()} | {' | '.join(cells)} | {memory >> 20} MiB |", flush=True)
     print("\n".join(failures))
@@ -96,7 +96,7 @@ FAILURES = ("traceback", "killed")
 
 
 def attempt(argv: list[str]) -> tuple[str, int, str]:
-    """Return the outcome of a verb, the bytes of resident memory that it took at its peak, and what it printed."""
+    """Return the outcome of a verb, its peak of resident memory in bytes, and its messages."""
     before, _ = _forked(lambda: 0)
     with tempfile.TemporaryFile() as output:
         peak, status = _forked(lambda: _run(argv, output.fileno()))
@@ -143,12 +143,12 @@ def _run(argv: list[str], output: int) -> int:
         sys.stderr.flush()
 
 
-def make_world(place: pathlib.Path) -> World:
-    """Write what is right."""
-    world = World(place / "texts", place / "tokenizer", place / "model")
+def make_world(directory: pathlib.Path) -> World:
+    """Write the harmless inputs."""
+    world = World(directory / "texts", directory / "tokenizer", directory / "model")
     world.texts.mkdir()
-    for number in range(30):
-        (world.texts / f"{number}.txt").write_bytes(LINE * (number + 3))
+    for index in range(30):
+        (world.texts / f"{index}.txt").write_bytes(LINE * (index + 3))
     transformers.utils.logging.disable_progress_bar()
     save_tokenizer(wordpiece_tokenizer(TOKENS, Normalizer()), world.tokenizer)
     sizes: dict[str, Any] = {
@@ -164,54 +164,54 @@ def make_world(place: pathlib.Path) -> World:
     return world
 
 
-def as_text(place: pathlib.Path, world: World, name: str, content: bytes) -> list[str]:
+def as_text(scratch: pathlib.Path, world: World, name: str, content: bytes) -> list[str]:
     """`prepare` of the right texts and the file."""
-    (place / name).write_bytes(content)
-    texts = ["--input", str(world.texts), str(place / name), f"--max_unpacked_bytes={UNPACKED}", "--workers=1"]
-    return ["prepare", *texts, "--tokenizer", str(world.tokenizer), "--output", str(place / "corpus")]
+    (scratch / name).write_bytes(content)
+    texts = ["--input", str(world.texts), str(scratch / name), f"--max_unpacked_bytes={UNPACKED}", "--workers=1"]
+    return ["prepare", *texts, "--tokenizer", str(world.tokenizer), "--output", str(scratch / "corpus")]
 
 
-def as_tokenizer(place: pathlib.Path, world: World, name: str, content: bytes) -> list[str]:
+def as_tokenizer(scratch: pathlib.Path, world: World, name: str, content: bytes) -> list[str]:
     """`prepare` of the right texts with the file as its tokenizer."""
-    (place / "tokenizer").mkdir()
-    (place / "tokenizer" / "tokenizer.json").write_bytes(content)
+    (scratch / "tokenizer").mkdir()
+    (scratch / "tokenizer" / "tokenizer.json").write_bytes(content)
     texts = ["--input", str(world.texts), "--workers=1"]
-    return ["prepare", *texts, "--tokenizer", str(place / "tokenizer"), "--output", str(place / "corpus")]
+    return ["prepare", *texts, "--tokenizer", str(scratch / "tokenizer"), "--output", str(scratch / "corpus")]
 
 
-def as_model(place: pathlib.Path, world: World, name: str, content: bytes) -> list[str]:
+def as_model(scratch: pathlib.Path, world: World, name: str, content: bytes) -> list[str]:
     """`fill-mask` with the right model, but for the file."""
-    shutil.copytree(world.model, place / "model")
+    shutil.copytree(world.model, scratch / "model")
     file = name.partition(":")[0]
     if file == "pytorch_model.bin":
-        (place / "model" / "model.safetensors").unlink()
-    (place / "model" / file).write_bytes(content)
-    return ["fill-mask", "--model", str(place / "model"), "a [MASK]"]
+        (scratch / "model" / "model.safetensors").unlink()
+    (scratch / "model" / file).write_bytes(content)
+    return ["fill-mask", "--model", str(scratch / "model"), "a [MASK]"]
 
 
-def as_lines(place: pathlib.Path, world: World, name: str, content: bytes) -> list[str]:
+def as_lines(scratch: pathlib.Path, world: World, name: str, content: bytes) -> list[str]:
     """`fill-mask` of the right model on the lines of the file."""
-    (place / name).write_bytes(content)
-    return ["fill-mask", "--model", str(world.model), "--input", str(place / name)]
+    (scratch / name).write_bytes(content)
+    return ["fill-mask", "--model", str(world.model), "--input", str(scratch / name)]
 
 
-def as_corpus(place: pathlib.Path, world: World, name: str, content: bytes) -> list[str]:
+def as_corpus(scratch: pathlib.Path, world: World, name: str, content: bytes) -> list[str]:
     """`inspect` of a corpus with the file as its manifest."""
-    (place / "manifest.json").write_bytes(content)
-    return ["inspect", str(place)]
+    (scratch / "manifest.json").write_bytes(content)
+    return ["inspect", str(scratch)]
 
 
 def _flipped(rng: random.Random, name: str, content: bytes, last: int = 0) -> Iterator[Trial]:
     """Copies with a damaged byte each, in the last bytes or anywhere."""
     for number in range(FLIPS):
-        place = rng.randrange(max(0, len(content) - last) if last else 0, len(content))
-        changed = content[:place] + bytes([content[place] ^ 1 << rng.randrange(8)]) + content[place + 1 :]
+        offset = rng.randrange(max(0, len(content) - last) if last else 0, len(content))
+        changed = content[:offset] + bytes([content[offset] ^ 1 << rng.randrange(8)]) + content[offset + 1 :]
         stem, dot, suffix = name.partition(".")
         yield f"{stem}{dot}{suffix}:{number}" if "/" in name else f"{stem}{number}{dot}{suffix}", changed
 
 
 def right(rng: random.Random, world: World) -> Iterator[Trial]:
-    """What is right, for comparison."""
+    """A harmless text, for comparison."""
     yield "text.txt", LINE * 99
 
 
@@ -270,7 +270,7 @@ def archives(rng: random.Random, world: World) -> Iterator[Trial]:
     yield "bomb.tgz", gzip.compress(_tar("a.txt", text))
     yield "bomb.tar", _tar("a.txt.gz", gzip.compress(text))
     yield "bomb.zip", _zip({"a.txt": text})
-    yield "members.zip", _zip({f"{number}.txt": text[: len(text) // 20] for number in range(40)})
+    yield "members.zip", _zip({f"{index}.txt": text[: len(text) // 20] for index in range(40)})
     yield "nested.zip", _zip({"inner.zip": _zip({"a.txt": text})})
     yield "twice.zip", _zip({"a.txt.gz": gzip.compress(gzip.compress(text))})
     for name in ("../outside.txt", "/etc/outside.txt"):
@@ -293,8 +293,8 @@ def _parquet(texts: Any, **options: Any) -> bytes:
 def parquet_files(rng: random.Random, world: World) -> Iterator[Trial]:
     """Parquet that repeats values, has huge pages, or lies in its footer."""
     for size in (1 << 10, 1 << 20, 8 << 20):
-        places = pyarrow.array([0] * 300_000, pyarrow.int32())
-        yield f"dictionary{size}.parquet", _parquet(pyarrow.DictionaryArray.from_arrays(places, ["a" * size]))
+        indices = pyarrow.array([0] * 300_000, pyarrow.int32())
+        yield f"dictionary{size}.parquet", _parquet(pyarrow.DictionaryArray.from_arrays(indices, ["a" * size]))
     yield (
         "beginnings.parquet",
         _parquet(["a" * 100_000] * 3000, use_dictionary=False, column_encoding="DELTA_BYTE_ARRAY"),
@@ -305,7 +305,7 @@ def parquet_files(rng: random.Random, world: World) -> Iterator[Trial]:
     schema = b"\x48\x04root\x15\x02\x00" + group * 10_000 + b"\x15\x0c\x25\x02\x18\x01a\x25\x00\x00"
     footer = b"\x15\x02\x19\xfc\x92\x4e" + schema + b"\x16\x00\x19\x0c\x00"
     yield "deep.parquet", b"PAR1" + footer + struct.pack("<I", len(footer)) + b"PAR1"
-    content = _parquet([f"a bad cab {'abcdefghij'[number % 10]}" for number in range(3000)])
+    content = _parquet([f"a bad cab {'abcdefghij'[index % 10]}" for index in range(3000)])
     yield from _flipped(rng, "footer.parquet", content, last=600)
     yield from _flipped(rng, "anywhere.parquet", content)
 
@@ -344,9 +344,9 @@ def tokenizers(rng: random.Random, world: World) -> Iterator[Trial]:
     for name, wrong in WRONG_JSON.items():
         yield f"json-{name}", b'{"model": ' + wrong + b"}"
     keys = [key for key in base if key != "version"]
-    for number in range(FLIPS):
+    for index in range(FLIPS):
         junk: Any = rng.choice((None, 3, "x", [], {}, [[]], {"type": "x"}, {"type": "Sequence"}))
-        yield f"junk-{number}", json.dumps(base | {rng.choice(keys): junk}).encode()
+        yield f"junk-{index}", json.dumps(base | {rng.choice(keys): junk}).encode()
 
 
 def model_configs(rng: random.Random, world: World) -> Iterator[Trial]:
@@ -394,13 +394,13 @@ class _Call:
 
 def torch_files(rng: random.Random, world: World) -> Iterator[Trial]:
     """`pytorch_model.bin` with tensors that are not written out, and with other calls."""
-    one, few = torch.ones(1), torch.arange(3.0)
+    scalar, few = torch.ones(1), torch.arange(3.0)
     made: dict[str, Any] = {
-        "expanded": one.expand(10**11),
-        "expanded-half": one.half().expand(10**10),
+        "expanded": scalar.expand(10**11),
+        "expanded-half": scalar.half().expand(10**10),
         "overlapping": torch.arange(40_000.0).as_strided((20_000, 20_000), (1, 1)),
         "float8": few.to(torch.float8_e4m3fn),
-        "sparse": torch.sparse_coo_tensor(torch.zeros(2, 1), one, (10**9, 10**9)),
+        "sparse": torch.sparse_coo_tensor(torch.zeros(2, 1), scalar, (10**9, 10**9)),
         "meta": torch.ones(10**12, device="meta"),
         "negative": torch._neg_view(few),
         "conjugate": few.to(torch.complex64).conj(),
@@ -415,7 +415,7 @@ def torch_files(rng: random.Random, world: World) -> Iterator[Trial]:
             torch.save({"bert.pooler.weight": value}, buffer, _use_new_zipfile_serialization=not legacy)
             yield f"pytorch_model.bin:{name}{' legacy' * legacy}", buffer.getvalue()
     buffer = io.BytesIO()
-    torch.save({f"copy{number}": one.expand(1).repeat(1000) for number in range(9)}, buffer)
+    torch.save({f"copy{index}": scalar.expand(1).repeat(1000) for index in range(9)}, buffer)
     packed = io.BytesIO()
     with zipfile.ZipFile(buffer) as old, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as new:
         for info in old.infolist():

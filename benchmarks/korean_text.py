@@ -1,4 +1,4 @@
-"""Write the Korean text at hand, each sentence once: what the encoder of benchmarks/similarity_gain.py reads.
+"""Write the Korean text at hand, each sentence once, to train the encoder of benchmarks/similarity_gain.py.
 
     python benchmarks/korean_text.py --data DATA --output korean.txt
 
@@ -46,7 +46,7 @@ def inferences(data: pathlib.Path) -> Iterator[list[str]]:
 
 
 def sentences(data: pathlib.Path) -> Iterator[list[str]]:
-    """Yield those of Tatoeba, and those of KorSTS's training set."""
+    """Yield the sentences of Tatoeba, and the sentences of KorSTS's training set."""
     with tarfile.open(data / "tatoeba" / "tatoeba-v1.tar.gz") as archive:
         file = archive.extractfile("tatoeba.kor-eng.kor")
         assert file

@@ -39,7 +39,7 @@ def main() -> None:
 
     from bert_jax.corpus.build.cleaning.language import identify, language
 
-    found: list[tuple[str, float, float, float]] = []
+    rows: list[tuple[str, float, float, float]] = []
     unknown: list[str] = []
     characters, begin = 0, time.process_time()
     for code, sentences in read_sentences(args.sentences):
@@ -49,32 +49,32 @@ def main() -> None:
         right = CODES[code].split(",")
         documents = join(sentences)[: args.most]
         sentences = sentences[: args.most]
-        alone = sum(identify(text, DOCUMENT_CHARACTERS)[0] in right for text in sentences) / len(sentences)
-        whole = sum(identify(text, DOCUMENT_CHARACTERS)[0] in right for text in documents) / len(documents)
-        kept = sum(language(text, keep=right) == text for text in documents) / len(documents)
-        found.append((code, alone, whole, kept))
+        in_sentences = sum(identify(text, DOCUMENT_CHARACTERS)[0] in right for text in sentences) / len(sentences)
+        in_documents = sum(identify(text, DOCUMENT_CHARACTERS)[0] in right for text in documents) / len(documents)
+        kept_fraction = sum(language(text, keep=right) == text for text in documents) / len(documents)
+        rows.append((code, in_sentences, in_documents, kept_fraction))
         characters += sum(map(len, sentences)) + 2 * sum(map(len, documents))
     print("| language | code | sentences | documents | kept |\n| --- | --- | --- | --- | --- |")
-    for code, *fractions in sorted(found, key=lambda row: row[2]):
+    for code, *fractions in sorted(rows, key=lambda row: row[2]):
         print(f"| {code} | {CODES[code]} | {' | '.join(f'{fraction:.1%}' for fraction in fractions)} |")
-    columns = [[row[1] for row in found], [row[2] for row in found], [row[3] for row in found]]
-    means = [sum(column) / len(found) for column in columns]
-    print(f"| mean of {len(found)} | | {' | '.join(f'{mean:.1%}' for mean in means)} |")
+    columns = [[row[1] for row in rows], [row[2] for row in rows], [row[3] for row in rows]]
+    means = [sum(column) / len(rows) for column in columns]
+    print(f"| mean of {len(rows)} | | {' | '.join(f'{mean:.1%}' for mean in means)} |")
     if unknown:
         print(f"not known to the rule: {', '.join(unknown)}")
     print(f"{characters / 1e6 / (time.process_time() - begin):.2f} million characters per CPU second")
 
 
 def read_sentences(path: str) -> list[tuple[str, list[str]]]:
-    """Return the sentences of each language, and of English those of one file."""
-    found: dict[str, list[str]] = {}
+    """Return the sentences of each language; for English, the sentences of one file."""
+    by_language: dict[str, list[str]] = {}
     with tarfile.open(path) as archive:
-        for member in sorted(archive, key=lambda one: one.name):
+        for member in sorted(archive, key=lambda member: member.name):
             language = member.name.rpartition(".")[2]
             content = archive.extractfile(member)
-            if content and "tatoeba." in member.name and language not in found:
-                found[language] = content.read().decode().splitlines()
-    return sorted(found.items())
+            if content and "tatoeba." in member.name and language not in by_language:
+                by_language[language] = content.read().decode().splitlines()
+    return sorted(by_language.items())
 
 
 def join(sentences: list[str]) -> list[str]:

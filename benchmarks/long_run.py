@@ -5,8 +5,8 @@
 The run ends by SIGTERM when the hours are over, or by itself at its last step. With --workdir its model stays.
 
 A life is the time from a start of the command to its death. Its goodput is the steps that the next life needs not do
-again, over those that its whole time would give at the speed between its first and its last step, evaluations and saves
-included. Prints the goodput, and from the parts (restart, lost work) what it would be for a failure every 5 minutes;
+again, over the steps that its whole time would give at the speed between its first and its last step, evaluations and
+saves included. Prints the goodput, and from the parts (restart, lost work) an estimate for a failure every 5 minutes;
 OUTPUT.csv has a sample of the process each 5 s, and OUTPUT.png its curves.
 """
 
@@ -59,28 +59,28 @@ class Life(NamedTuple):
 
 
 def live(
-    command: Sequence[str], seconds: float, number: signal.Signals, sample: "Samples"
+    command: Sequence[str], seconds: float, signum: signal.Signals, sample: "Samples"
 ) -> tuple[Life, int | None, list[str]]:
     """Start the command, send the signal after `seconds`; its life, its exit status if it ended itself, its lines."""
     began, resumed, steps, said = time.monotonic(), 0, list[tuple[float, int]](), list[str]()
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    timer = threading.Timer(seconds, lambda: process.send_signal(number))
+    timer = threading.Timer(seconds, lambda: process.send_signal(signum))
     timer.start()
     stop = threading.Event()
     sampler = threading.Thread(target=sample.watch, args=(process.pid, began, steps, stop))
     sampler.start()
     for line in process.stderr:
         said.append(line)
-        if found := RESUMED.match(line):
-            resumed = int(found[1].replace(",", ""))
-        if found := STEP.match(line):
-            steps.append((time.monotonic() - began, int(found[1].replace(",", ""))))
+        if match := RESUMED.match(line):
+            resumed = int(match[1].replace(",", ""))
+        if match := STEP.match(line):
+            steps.append((time.monotonic() - began, int(match[1].replace(",", ""))))
     stop.set()
     status = process.wait()
     timer.cancel()
     sampler.join()
-    return Life(time.monotonic() - began, resumed, tuple(steps)), status if status != -number else None, said
+    return Life(time.monotonic() - began, resumed, tuple(steps)), status if status != -signum else None, said
 
 
 class Samples:
@@ -113,7 +113,7 @@ class Samples:
 
 
 def flatness(rows: Sequence[tuple[float, ...]], column: str, after: float) -> str:
-    """How a column of the rows `after` seconds or more into a life changed between the first and the last third."""
+    """Return the change of a column from the first to the last third of the rows `after` seconds into a life."""
     values = [row[COLUMNS.index(column)] for row in rows if row[COLUMNS.index("seconds")] > after]
     third = len(values) // 3
     if not third:
@@ -141,33 +141,33 @@ def draw(rows: Sequence[tuple[float, ...]], path: pathlib.Path) -> None:
 
 
 def report(lives: Sequence[Life], minutes: float) -> None:
-    """Print a line for each part of the goodput, over the lives that another one followed."""
-    pairs = [(one, after.began_at) for one, after in itertools.pairwise(lives)]
+    """Print a line for each part of the goodput, over the lives that another life followed."""
+    pairs = [(life, after.began_at) for life, after in itertools.pairwise(lives)]
     restart = statistics.mean(life.restart for life, _ in pairs)
     lost = statistics.mean(life.lost(resumed_at) for life, resumed_at in pairs)
     goodput = sum(life.goodput(at) * life.seconds for life, at in pairs) / sum(life.seconds for life, _ in pairs)
     print(f"kills: {len(pairs)}, {minutes:g} minutes apart; steps: {pairs[-1][1] - lives[0].began_at:,}")
-    print(f"step: {statistics.median(one.step_seconds for one, _ in pairs):.3f} s, with evaluations and saves")
-    print(f"restart: {restart:.1f} s on average, {max(one.restart for one, _ in pairs):.1f} s at most")
-    print(f"lost work: {lost:.1f} s on average, {max(one.lost(at) for one, at in pairs):.1f} s at most")
+    print(f"step: {statistics.median(life.step_seconds for life, _ in pairs):.3f} s, with evaluations and saves")
+    print(f"restart: {restart:.1f} s on average, {max(life.restart for life, _ in pairs):.1f} s at most")
+    print(f"lost work: {lost:.1f} s on average, {max(life.lost(at) for life, at in pairs):.1f} s at most")
     print(f"goodput measured: {goodput:.1%} at a kill every {minutes:g} minutes")
     print(f"goodput by the formula 1 - (restart + lost work) / 5 minutes: {1 - (restart + lost) / 300:.1%}")
 
 
 def main() -> int:
-    """Lives until the time is up; the last ends with SIGTERM, and `verify` reads what is there."""
+    """Run lives until the time is up; the last life ends with SIGTERM, and `verify` reads its work directory."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", required=True, help="made by `bert-jax prepare`")
     parser.add_argument("--config", default="small_cpu", help="a recipe")
     parser.add_argument("--minutes", type=float, default=5.0, help="between two kills, 10 %% more or less (default: 5)")
     parser.add_argument("--hours", type=float, default=1.0, help="of all lives together (default: 1)")
-    parser.add_argument("--workdir", help="work directory to keep (default: a temporary one)")
+    parser.add_argument("--workdir", help="work directory to keep (default: a temporary directory)")
     parser.add_argument("--output", default="long_run", help="beginning of the names of the two files")
     parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills")
     args, overrides = parser.parse_known_args()
     rng, lives = random.Random(args.seed), list[Life]()
-    with tempfile.TemporaryDirectory() as place:
-        workdir = pathlib.Path(args.workdir or pathlib.Path(place, "run"))
+    with tempfile.TemporaryDirectory() as directory:
+        workdir = pathlib.Path(args.workdir or pathlib.Path(directory, "run"))
         samples = Samples(pathlib.Path(f"{args.output}.csv"), workdir / "metrics.jsonl")
         bert_jax = [sys.executable, "-m", "bert_jax"]
         command = [*bert_jax, "pretrain", f"--config={args.config}", f"--workdir={workdir}", *overrides]
@@ -177,8 +177,8 @@ def main() -> int:
         while status is None:
             seconds = 60 * args.minutes * rng.uniform(0.9, 1.1)
             last = time.monotonic() + seconds >= end
-            number = signal.SIGTERM if last else signal.SIGKILL
-            life, status, said = live(command, seconds, number, samples)
+            signum = signal.SIGTERM if last else signal.SIGKILL
+            life, status, said = live(command, seconds, signum, samples)
             if len(life.steps) < 2 or status not in (None, 0):
                 print("".join(said[-20:]), f"ended by itself after {life.seconds:.0f} s, status {status}", sep="")
                 return 1

@@ -55,7 +55,7 @@ def main() -> None:
                 begun = time.perf_counter()
                 run()
                 times[length].append(1e3 * (time.perf_counter() - begun))
-        medians = {length: statistics.median(own[1:]) for length, own in times.items()}
+        medians = {length: statistics.median(of_length[1:]) for length, of_length in times.items()}
         for length, (_, temporary) in steps.items():
             ratio = medians[length] / medians[args.lengths[0]]
             print(f"{name:20} {length:7,} {medians[length]:10.0f} {ratio:12.2f}x {temporary / 1e6:13,.0f}", flush=True)

@@ -4,11 +4,11 @@
     python benchmarks/paper_tables.py masking --corpus CORPUS --data DATA --output tables/ --seeds 1 --only '80*'
     python benchmarks/paper_tables.py masking --output tables/ --table
 
-Every row is pretrained with each seed, and fine-tuned on three tasks (pretraining_gain.py says on what). A row with a
+Every row is pretrained with each seed, and fine-tuned on three tasks (of pretraining_gain.py). A row with a
 seed leaves one JSON file, named after its settings: tables have rows in common, and a stopped command resumes within
-the row. Prints mean and standard deviation over the seeds, and under them what the paper found with BERT base on its
+the row. Prints mean and standard deviation over the seeds, and under them the paper's figures of BERT base on its
 own tasks, and draws both (NAME.png). `--config.KEY=VALUE` changes a field in all rows. Feature-based tagging, the
-paper's table 7, is feature_tagging.py. `objectives` compares those of later papers at equal FLOPs.
+paper's table 7, is feature_tagging.py. `objectives` compares objectives of later papers at equal FLOPs.
 """
 
 import argparse
@@ -40,7 +40,7 @@ LEFT_TO_RIGHT: Values = {"objective": "left_to_right", "model.causal": True}
 TYPES: Values = {"model.num_token_types": 2}
 # With a generator of half the width a step is 1.27 times the FLOPs, by the count that the objective itself reports.
 REPLACED: Values = {"objective": "replaced_tokens", "replaced_tokens.generator_size": 0.5, "train.steps": 948}
-FIRST = "first"  # not a key: what differs in a run before, whose weights are started from
+FIRST = "first"  # not a key: the changes of a run before, whose weights are started from
 # With an eighth 1.04 times: 600 steps before and 576 of these are 1,200 of masked tokens.
 REPLACED_LATER: Values = REPLACED | {
     "replaced_tokens.generator_size": 0.125,
@@ -61,7 +61,7 @@ REPLACED_HOUR: Values = {
 
 
 class Table(NamedTuple):
-    """A table of the paper: the changes of each row here, `task.` those of fine-tuning, and the paper's own rows."""
+    """A table of the paper: the changes of each row here (`task.`: of fine-tuning), and the paper's own rows."""
 
     question: str
     rows: dict[str, Values]
@@ -71,7 +71,7 @@ class Table(NamedTuple):
 
 
 def mix(mask: float, random: float) -> Values:
-    """Return what a predicted token is replaced by."""
+    """Return the fractions of the replacements of a predicted token."""
     return {"data.mask_token_fraction": mask, "data.random_token_fraction": random}
 
 
@@ -83,7 +83,7 @@ def size(layers: int, width: int) -> Values:
 
 TABLES: dict[str, Table] = {
     "tasks": Table(
-        "What the pretraining tasks are worth (table 5)",
+        "Worth of the pretraining tasks (table 5)",
         {
             "masked tokens and next sentences": TYPES | {"data.sentence_pairs": "next_sentence"},
             "no next sentences": {},
@@ -99,7 +99,7 @@ TABLES: dict[str, Table] = {
         },
     ),
     "size": Table(
-        "What size is worth (table 6)",
+        "Worth of size (table 6)",
         {f"{layers} x {width}": size(layers, width) for layers, width in ((2, 64), (2, 128), (4, 128), (4, 192))},
         ("perplexity", "MNLI-m", "MRPC", "SST-2"),
         {
@@ -110,7 +110,7 @@ TABLES: dict[str, Table] = {
         },
     ),
     "masking": Table(
-        "What predicted tokens are replaced by: [MASK], kept, random, % (table 8)",
+        "Replacements of predicted tokens: [MASK], kept, random, % (table 8)",
         {
             "80, 10, 10": {},
             "100, 0, 0": mix(1.0, 0.0),
@@ -130,7 +130,7 @@ TABLES: dict[str, Table] = {
         },
     ),
     "steps": Table(
-        "What more steps are worth (figure 5)",
+        "Worth of more steps (figure 5)",
         {
             **{f"masked tokens, {steps:,} steps": {"train.steps": steps} for steps in (300, 600, 1_200)},
             **{
@@ -141,7 +141,7 @@ TABLES: dict[str, Table] = {
         {"masked tokens, 1,000,000 steps over 500,000": (1.0,)},
     ),
     "objectives": Table(
-        "What the objective is worth at equal FLOPs",
+        "Worth of the objective at equal FLOPs",
         {
             "masked tokens": {},
             "replaced tokens": REPLACED,
@@ -159,7 +159,7 @@ TABLES: dict[str, Table] = {
         "Published: GLUE (Clark et al. 2020, table 1) and five tasks (Lan et al. 2020, table 5)",
     ),
     "hour": Table(
-        "What replaced tokens are worth after an hour on two cores, at equal FLOPs",
+        "Worth of replaced tokens after an hour on two cores, at equal FLOPs",
         {"masked tokens": HOUR, "replaced tokens": REPLACED_HOUR},
         ("average of tasks",),
         {"BERT small": (75.1,), "ELECTRA small": (79.9,)},
@@ -169,7 +169,7 @@ TABLES: dict[str, Table] = {
 
 
 def main() -> None:
-    """Train what is not yet there, then print the table."""
+    """Train the missing rows, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=TABLES)
     parser.add_argument("--corpus", help="a corpus of `bert-jax prepare` with held-out documents")
@@ -188,12 +188,12 @@ def main() -> None:
             for row in fnmatch.filter(table.rows, args.only):
                 print(f"{row}, seed {seed}", file=sys.stderr, flush=True)
                 train(BASE | table.rows[row] | changes, seed, args.corpus, args.data, output)
-    found = results_of(table, changes, output)
-    if not found:
+    results = results_of(table, changes, output)
+    if not results:
         parser.error(f"{output}: no results of this table; leave out --table to train its rows")
     paper = {row: dict(zip(table.columns, figures, strict=True)) for row, figures in table.published.items()}
-    draw({row: columns_of(runs) for row, runs in found.items()}, paper, output / f"{args.name}.png")
-    print(report(table, found))
+    draw({row: columns_of(runs) for row, runs in results.items()}, paper, output / f"{args.name}.png")
+    print(report(table, results))
 
 
 def result_file(values: Values, seed: int, output: pathlib.Path) -> pathlib.Path:
@@ -203,7 +203,7 @@ def result_file(values: Values, seed: int, output: pathlib.Path) -> pathlib.Path
 
 
 def train(values: Values, seed: int, corpus: str, data: pathlib.Path, output: pathlib.Path) -> None:
-    """Pretrain and fine-tune with one seed, and write what was measured, unless it is there."""
+    """Pretrain and fine-tune with one seed, and write the scores, unless the file exists."""
     file = result_file(values, seed, output)
     if file.exists():
         return
@@ -214,25 +214,25 @@ def train(values: Values, seed: int, corpus: str, data: pathlib.Path, output: pa
     workdir = pretrained(pretraining, seed, corpus, output)
     last = [line for line in read_metrics(workdir / "metrics.jsonl") if line["split"] == "heldout"][-1]
     scores = {}
-    for trial in (one for name in TASKS for one in TRIALS if one.name == name):
+    for trial in (candidate for name in TASKS for candidate in TRIALS if candidate.name == name):
         overrides, _ = SPLITS[trial.name](data, output / "data" / trial.name)
-        place = output / "tasks" / file.stem / trial.name
-        found = finetuned(trial, overrides | task, str(workdir), place, 1, seed)
-        scores[trial.name] = 100 * found[trial.metric]["mean"]
+        task_workdir = output / "tasks" / file.stem / trial.name
+        task_scores = finetuned(trial, overrides | task, str(workdir), task_workdir, 1, seed)
+        scores[trial.name] = 100 * task_scores[trial.metric]["mean"]
     result = {"seed": seed, "values": values, "heldout": last, "scores": scores}
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 def pretrained(values: Values, seed: int, corpus: str, output: pathlib.Path) -> pathlib.Path:
-    """Pretrain with one seed, after the run to start from if there is one, and return the work directory."""
+    """Pretrain with one seed, after the run to start from if the row has it, and return the work directory."""
     from bert_jax.api import pretrain
 
     workdir = output / "runs" / result_file(values, seed, output).stem
-    own = {key: value for key, value in values.items() if key != FIRST}
+    settings = {key: value for key, value in values.items() if key != FIRST}
     if FIRST in values:
-        own["init_from"] = str(pretrained(BASE | values[FIRST], seed, corpus, output))
-    if not pretrain(config_of(own | {"seed": seed}, corpus), workdir):
+        settings["init_from"] = str(pretrained(BASE | values[FIRST], seed, corpus, output))
+    if not pretrain(config_of(settings | {"seed": seed}, corpus), workdir):
         raise SystemExit(1)
     return workdir
 
@@ -247,17 +247,17 @@ def results_of(table: Table, changes: Values, output: pathlib.Path) -> dict[str,
 
 
 def columns_of(runs: list[Any]) -> dict[str, list[float]]:
-    """Return what is reported of a row, a number per seed."""
-    losses = [one["heldout"].get("mlm_loss", one["heldout"]["loss"]) for one in runs]
-    return {"held-out loss": losses} | {task: [one["scores"][task] for one in runs] for task in TASKS}
+    """Return the columns of a row, a number per seed."""
+    losses = [run["heldout"].get("mlm_loss", run["heldout"]["loss"]) for run in runs]
+    return {"held-out loss": losses} | {task: [run["scores"][task] for run in runs] for task in TASKS}
 
 
-def report(table: Table, found: dict[str, list[Any]]) -> str:
+def report(table: Table, results: dict[str, list[Any]]) -> str:
     """Return our rows and the paper's."""
     words = "Held-out loss of masked or next tokens in nats, scores in %; mean ± standard deviation over the seeds."
     lines = [f"{table.question}. {words}", ""]
     lines += ["| row | seeds | held-out loss | " + " | ".join(TASKS) + " |", "|" + " --- |" * (3 + len(TASKS))]
-    for row, runs in found.items():
+    for row, runs in results.items():
         cells = [spread(values, 1 if name in TASKS else 3) for name, values in columns_of(runs).items()]
         lines.append(f"| {row} | {len(runs)} | {' | '.join(cells)} |")
     lines += ["", f"{table.source}:", ""]

@@ -1,4 +1,4 @@
-"""Copies planted among documents: how many `prepare --deduplicate near` finds, what it removes wrongly, what leaks.
+"""Copies planted among documents: how many `prepare --deduplicate near` finds, removes wrongly, and lets leak.
 
     python benchmarks/planted_duplicates.py --input 'books/*.md' --tokenizer tok/
 
@@ -6,13 +6,13 @@ Cuts 1,000 documents out of the input, and plants a copy of each by each of five
 case, punctuation and width; a word in sixty replaced; a sentence left out; an advertisement put before and after. The
 similarity of two documents is computed here literally, from sets of tuples of words. Prints
 
-    found            documents with a similarity of at least 0.8 to another one, less those with one to a kept one
-                     that are kept themselves (goal: 99 %)
-    removed wrongly  removed documents with a similarity below 0.8 to every kept one (goal: at most 0.5 %)
-    leaked           held-out documents with a similarity of at least 0.8 to a training one (goal: 0)
-    without          the same without --deduplicate
-    by bytes         the same with a split by a hash of the bytes, which knows no normal form
-    time             of the search for copies over that of encoding the same text, on one core (goal: at most 1.5)
+    found            documents with a similarity of at least 0.8 to another document, without the kept documents that
+                     are similar to a kept document (goal: 99 %)
+    removed wrongly  removed documents with a similarity below 0.8 to every kept document (goal: at most 0.5 %)
+    leaked           held-out documents with a similarity of at least 0.8 to a training document (goal: 0)
+    without          leaked documents without --deduplicate
+    by bytes         leaked documents with a split by a hash of the bytes, which knows no normal form
+    time             of the search for copies, over the time of encoding the text, on one core (goal: at most 1.5)
     memory           of the decisions, at the peak, and the disk of the first pass, per document
 """
 
@@ -36,12 +36,12 @@ from collections.abc import Callable, Iterable, Sequence
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 from bert_jax.corpus.build import chunks
-from bert_jax.corpus.build import dedup_pass as search
-from bert_jax.corpus.build.dedup_pass import FirstPass
-from bert_jax.corpus.build.dedup_signatures import Signatures
-from bert_jax.corpus.build.encoding import PrepareSettings, choose_split, encode_chunk
-from bert_jax.corpus.build.normal_form import split_hash
+from bert_jax.corpus.build.dedup_decisions import Decisions, decide
+from bert_jax.corpus.build.dedup_pass import find_copies, load_signatures
+from bert_jax.corpus.build.encoding import PrepareSettings, encode_chunk
+from bert_jax.corpus.build.passes import FinishedBlocks, PassProgress
 from bert_jax.corpus.build.prepare import prepare
+from bert_jax.corpus.build.signatures import Signatures, choose_split, split_hash
 from bert_jax.errors import writing
 from bert_jax.readers import read_documents, total_bytes
 from bert_jax.tokenizer import load_tokenizer
@@ -102,48 +102,48 @@ class Pairs:
     def __init__(self, texts: Sequence[str]):
         sets = [shingles(text) for text in texts]
         holders = collections.defaultdict(list)
-        for number, own in enumerate(sets):
-            for one in own:
-                holders[one].append(number)
+        for document, members in enumerate(sets):
+            for shingle in members:
+                holders[shingle].append(document)
         common = collections.Counter(pair for names in holders.values() for pair in itertools.combinations(names, 2))
         self._of: dict[int, set[int]] = collections.defaultdict(set)
-        for (a, b), number in common.items():
-            if number >= THRESHOLD * (len(sets[a]) + len(sets[b]) - number):
+        for (a, b), num_common in common.items():
+            if num_common >= THRESHOLD * (len(sets[a]) + len(sets[b]) - num_common):
                 self._of[a].add(b)
                 self._of[b].add(a)
 
     def of(self, document: int) -> set[int]:
-        """Return the documents that are similar to one."""
+        """Return the documents that are similar to a document."""
         return self._of.get(document, set())
 
-    def leaks(self, splits: Sequence[str], kept: Iterable[int]) -> int:
+    def leaks(self, splits: Sequence[str], documents: Iterable[int]) -> int:
         """Return the number of held-out documents that are similar to a training document."""
-        train = {number for number in kept if splits[number] == "train"}
-        return sum(splits[number] == "heldout" and not train.isdisjoint(self.of(number)) for number in kept)
+        train = {document for document in documents if splits[document] == "train"}
+        return sum(splits[document] == "heldout" and not train.isdisjoint(self.of(document)) for document in documents)
 
 
 def cut_documents(inputs: list[str]) -> list[str]:
     """Return `DOCUMENTS` texts of 50 to 2,000 words from all over the input."""
     rng = random.Random(0)
-    every = [one for found in read_documents(inputs) for one in found.text.split("\n\n") if len(one.split()) > 5]
+    every = (part for document in read_documents(inputs) for part in document.text.split("\n\n"))
+    paragraphs = iter([part for part in every if len(part.split()) > 5])
     texts: list[str] = []
-    paragraphs = iter(every)
     while True:
-        own: list[str] = []
+        parts: list[str] = []
         size = MIN_WORDS * (MAX_WORDS / MIN_WORDS) ** rng.random()
-        while sum(len(one.split()) for one in own) < size:
+        while sum(len(part.split()) for part in parts) < size:
             paragraph = next(paragraphs, None)
             if paragraph is None:
                 return rng.sample(texts, DOCUMENTS)
-            own.append(paragraph)
-        texts.append("\n\n".join(own))
+            parts.append(paragraph)
+        texts.append("\n\n".join(parts))
 
 
 def reopen(directory: pathlib.Path) -> list[Signatures]:
     """Return the signatures of a first pass."""
-    first_pass = FirstPass(directory, lambda: writing(directory))
-    first_pass.files.resume()
-    return first_pass.open_all()
+    signed = FinishedBlocks(directory, lambda: writing(directory))
+    signed.resume()
+    return load_signatures(signed)
 
 
 def raw_hash(text: str) -> int:
@@ -151,12 +151,12 @@ def raw_hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
-def search_copies(path: pathlib.Path, vocabulary: str, directory: pathlib.Path) -> search.Decisions:
+def search_copies(path: pathlib.Path, directory: pathlib.Path) -> Decisions:
     """Return the decisions about the documents of a file, made on one core; the first pass stays in the directory."""
-    first_pass = FirstPass(directory, lambda: writing(directory))
+    signed = FinishedBlocks(directory, lambda: writing(directory))
     partitions = chunks.plan_partitions([str(path)], [total_bytes([str(path)])])
     settings = PrepareSettings(deduplicate="near")
-    return search.find_copies(first_pass, partitions, load_tokenizer(vocabulary), settings, 1, lambda *_: None)
+    return find_copies(signed, partitions, settings, 1, PassProgress(None, 0, 1))
 
 
 def encode(path: pathlib.Path, vocabulary: str) -> None:
@@ -188,12 +188,12 @@ def main() -> None:
     documents = [(name, text) for name, text in documents if text]  # a single sentence was left out
     rng.shuffle(documents)
     pairs = Pairs([text for _, text in documents])
-    with tempfile.TemporaryDirectory() as place:
-        folder = pathlib.Path(place)
+    with tempfile.TemporaryDirectory() as directory:
+        folder = pathlib.Path(directory)
         path = folder / "planted.jsonl"
         path.write_text("".join(json.dumps({"text": text}) + "\n" for _, text in documents), encoding="utf-8")
-        found = search_copies(path, args.tokenizer, folder / "copies")
-        disk = sum(one.stat().st_size for one in (folder / "copies").iterdir())
+        copies_found = search_copies(path, folder / "copies")
+        disk = sum(item.stat().st_size for item in (folder / "copies").iterdir())
         settings = {"heldout_fraction": args.heldout_fraction, "workers": 1}
         manifest = prepare(
             [str(path)],
@@ -205,31 +205,32 @@ def main() -> None:
         )
         lines = [json.loads(line) for line in (folder / "removed").read_text(encoding="utf-8").splitlines()]
         removed = {int(line["name"].rpartition(":")[2]) - 1 for line in lines}
-        assert removed == set((found.copy_of >= 0).nonzero()[0].tolist())
+        assert removed == set((copies_found.copy_of >= 0).nonzero()[0].tolist())
         times: dict[str, list[float]] = {"search": [], "encoding": []}
         for repeat in range(args.repeats):
-            again = functools.partial(search_copies, path, args.tokenizer, folder / f"again{repeat}")
+            again = functools.partial(search_copies, path, folder / f"again{repeat}")
             times["search"].append(seconds(again))
             times["encoding"].append(seconds(lambda: encode(path, args.tokenizer)))
         tracemalloc.start()
-        search.decisions.decide(reopen(folder / "copies"), [0], True)
+        decide(reopen(folder / "copies"), [0], True)
         memory = tracemalloc.get_traced_memory()[1]
-    kept = set(range(len(documents))) - removed
+    remaining = set(range(len(documents))) - removed
     print(f"{len(documents):,} documents, {manifest['documents']['rejected']}")
     print("\nvariation   documents  similar to another  removed")
     for name in ("original", *VARIATIONS):
-        own = [number for number, (kind, _) in enumerate(documents) if kind == name]
-        print(f"{name:<10} {len(own):>10,} {sum(map(bool, map(pairs.of, own))):>19,} {len(removed & {*own}):>8,}")
-    copies = [number for number in range(len(documents)) if pairs.of(number)]
-    missed = [number for number in kept if not kept.isdisjoint(pairs.of(number))]
-    wrong = [number for number in removed if kept.isdisjoint(pairs.of(number))]
+        of_kind = [index for index, (kind, _) in enumerate(documents) if kind == name]
+        num_similar = sum(bool(pairs.of(index)) for index in of_kind)
+        print(f"{name:<10} {len(of_kind):>10,} {num_similar:>19,} {len(removed & {*of_kind}):>8,}")
+    copies = [index for index in range(len(documents)) if pairs.of(index)]
+    missed = [index for index in remaining if not remaining.isdisjoint(pairs.of(index))]
+    wrong = [index for index in removed if remaining.isdisjoint(pairs.of(index))]
     print(f"\nfound            {1 - len(missed) / len(copies):.2%} of {len(copies):,} near copies (goal: 99 %)")
     print(f"removed wrongly  {len(wrong)}, {len(wrong) / len(removed):.2%} of {len(removed):,} (goal: at most 0.5 %)")
-    by_group = [choose_split(int(one), args.heldout_fraction) for one in found.split_hashes]
+    by_group = [choose_split(int(item), args.heldout_fraction) for item in copies_found.split_hashes]
     by_text = [choose_split(split_hash(text), args.heldout_fraction) for _, text in documents]
     by_bytes = [choose_split(raw_hash(text), args.heldout_fraction) for _, text in documents]
-    assert manifest["splits"]["heldout"]["documents"] == sum(by_group[number] == "heldout" for number in kept)
-    print(f"leaked           {pairs.leaks(by_group, kept)} held-out documents (goal: 0)")
+    assert manifest["splits"]["heldout"]["documents"] == sum(by_group[index] == "heldout" for index in remaining)
+    print(f"leaked           {pairs.leaks(by_group, remaining)} held-out documents (goal: 0)")
     for name, splits in {"without": by_text, "by bytes": by_bytes}.items():
         print(f"{name:<16} {pairs.leaks(splits, range(len(documents)))} of {splits.count('heldout')}")
     medians = {name: statistics.median(values) for name, values in times.items()}

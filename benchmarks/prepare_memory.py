@@ -2,8 +2,8 @@
 
     python benchmarks/prepare_memory.py --input python-docs --vocab vocab.txt
 
-Each is prepared by its own process. Its memory and that of its workers is sampled: resident memory, which counts a
-shared page in each process, and proportional memory, which counts it once. Goals: below 1,000 MB in all processes
+Each is prepared by its own process. Its memory and the memory of its workers are sampled: resident memory, which counts
+a shared page in each process, and proportional memory, which counts it once. Goals: below 1,000 MB in all processes
 together; twice the text in at most 2.1 times the time.
 """
 
@@ -39,13 +39,13 @@ def main() -> None:
     }
     seconds = {}
     for name in args.cases:
-        with tempfile.TemporaryDirectory() as place:
-            texts = pathlib.Path(place) / "texts"
+        with tempfile.TemporaryDirectory() as directory:
+            texts = pathlib.Path(directory) / "texts"
             texts.mkdir()
             writers[name](texts)
             size = sum(path.stat().st_size for path in texts.iterdir())
             command = [*COMMAND, "--input", str(texts), "--tokenizer", args.vocab, "--heldout_fraction", "0"]
-            command += ["--output", f"{place}/corpus", "--workers", str(args.workers)]
+            command += ["--output", f"{directory}/corpus", "--workers", str(args.workers)]
             seconds[name], total, once, each = watch(command)
             print(
                 f"{name:<16} {size / MEGABYTE:7,.0f} MB of text, {seconds[name]:6.1f} s, "
@@ -87,17 +87,17 @@ def write_line(folder: pathlib.Path, inputs: list[str], megabytes: int) -> None:
 
 
 def watch(command: list[str]) -> tuple[float, int, int, list[int]]:
-    """Run a command; return seconds, peak bytes resident in it and its descendants, the same with shared pages
-    counted once, and the peak of each process, largest first."""
+    """Run a command; return its seconds, the peak of resident bytes of it and its descendants (shared pages counted in
+    each process, and counted once), and the peak of each process, largest first."""
     start = time.monotonic()
     most = once = 0
     each = dict[int, int]()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None:
-            found = {pid: memory(pid) for pid in family(process.pid)}
-            most = max(most, sum(resident for resident, _ in found.values()))
-            once = max(once, sum(proportional for _, proportional in found.values()))
-            each |= {pid: max(resident, each.get(pid, 0)) for pid, (resident, _) in found.items()}
+            by_process = {pid: memory(pid) for pid in family(process.pid)}
+            most = max(most, sum(resident for resident, _ in by_process.values()))
+            once = max(once, sum(proportional for _, proportional in by_process.values()))
+            each |= {pid: max(resident, each.get(pid, 0)) for pid, (resident, _) in by_process.items()}
             time.sleep(SAMPLE_SECONDS)
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} ended with status {process.returncode}")

@@ -50,16 +50,16 @@ def main() -> None:
         speeds[name].append(megabytes / (time.perf_counter() - start))
         print(f"{name:<24} {speeds[name][-1]:6.2f} MB/s", flush=True)
 
-    with tempfile.TemporaryDirectory() as place:
-        folder = pathlib.Path(place) / "texts"
+    with tempfile.TemporaryDirectory() as directory:
+        folder = pathlib.Path(directory) / "texts"
         folder.mkdir()
-        for number, text in enumerate(texts):
-            (folder / f"{number:06}.txt").write_text(text, encoding="utf-8")
+        for index, text in enumerate(texts):
+            (folder / f"{index:06}.txt").write_text(text, encoding="utf-8")
         for repeat in range(args.repeats):
             encode("encode_batch, documents", texts, 2 * args.workers)
             encode("encode_batch, lines", lines, 4096)
             start = time.perf_counter()
-            prepare([str(folder)], args.vocab, pathlib.Path(place) / f"corpus{repeat}", workers=args.workers)
+            prepare([str(folder)], args.vocab, pathlib.Path(directory) / f"corpus{repeat}", workers=args.workers)
             measure("prepare", start)
     medians = {name: statistics.median(values) for name, values in speeds.items()}
     faster = max(medians["encode_batch, documents"], medians["encode_batch, lines"])

@@ -1,4 +1,4 @@
-"""What pretraining is worth: six small tasks, fine-tuned from a pretrained model and from its random weights.
+"""Gain of pretraining on six small tasks, fine-tuned from a pretrained model and from its random weights.
 
     python benchmarks/pretraining_gain.py --model runs/mini --data DATA --output gain/
     python benchmarks/pretraining_gain.py --model runs/mini --data DATA --output gain/ --tasks qnli_tuning \\
@@ -71,7 +71,7 @@ def main() -> None:
     )
     parser.add_argument("--output", type=pathlib.Path, help="for splits, runs and table.md")
     parser.add_argument("--seeds", type=int, default=3)
-    names = [one.name for one in TRIALS]
+    names = [trial.name for trial in TRIALS]
     parser.add_argument("--tasks", default=",".join(names), help=f"of {', '.join(names)}; all where not given")
     args, words = parser.parse_known_args()
     if args.articles:
@@ -91,14 +91,14 @@ def main() -> None:
         if trial.name not in splits:
             continue
         data, sizes = splits[trial.name]
-        began, found = time.perf_counter(), []
+        began, scores = time.perf_counter(), []
         for start in ("random", "pretrained"):
             workdir = args.output / "runs" / f"{trial.name}_{start}"
             values = data | changes | {"task.random_weights": start == "random"}
-            found.append(finetuned(trial, values, args.model, workdir, args.seeds)[trial.metric])
+            scores.append(finetuned(trial, values, args.model, workdir, args.seeds)[trial.metric])
         scale = 1.0 if trial.name == "squad" else 100.0
         (low, low_spread), (high, high_spread) = (
-            (scale * one["mean"], scale * one["standard_deviation"]) for one in found
+            (scale * score["mean"], scale * score["standard_deviation"]) for score in scores
         )
         lines.append(
             f"| {trial.name} | {sizes} | {trial.metric} "
@@ -125,15 +125,15 @@ def finetuned(
     command += ["--workdir", str(workdir.absolute())]
     command += [f"--config.{key}={value}" for key, value in ({"seed": seed} | values).items()]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, Any] = next(iter(json.loads(done.stdout.splitlines()[-1])["mean"].values()))
-    return found
+    mean_scores: dict[str, Any] = next(iter(json.loads(done.stdout.splitlines()[-1])["mean"].values()))
+    return mean_scores
 
 
 Split = tuple[Values, str]  # fields of the config, and how many examples there are
 
 
 def wnut17(data: pathlib.Path, output: pathlib.Path) -> Split:
-    """As published."""
+    """WNUT-17 as published."""
     return {"task.data": (data / "ner" / "wnut17").absolute()}, "3,394 / 1,009"
 
 
@@ -196,12 +196,12 @@ def codah(data: pathlib.Path, output: pathlib.Path) -> Split:
 
 
 def squad(data: pathlib.Path, output: pathlib.Path) -> Split:
-    """At least 1,200 questions of whole training articles, and 500 of whole development articles."""
+    """Questions of whole articles: at least 1,200 of training articles, 500 of development articles."""
     sizes = []
     for name, published, wanted in (("train-v1.1.json", "train", 1_200), ("dev-v1.1.json", "dev", 500)):
-        whole = _json(data / "squad" / f"{published}-v1.1.recon.json.gz")
+        published_set = _json(data / "squad" / f"{published}-v1.1.recon.json.gz")
         chosen: list[Any] = []
-        for article in whole["data"][2:]:  # the first two are five times as long as others
+        for article in published_set["data"][2:]:  # the first two are five times as long as others
             if sum(len(p["qas"]) for a in chosen for p in a["paragraphs"]) < wanted:
                 chosen.append(article)
         paragraphs = [paragraph for article in chosen for paragraph in article["paragraphs"]]

@@ -8,7 +8,7 @@ Batch = dict[str, np.ndarray]
 
 
 class HasVocabulary(Protocol):
-    """What a batch needs of an architecture."""
+    """Sizes of an architecture that a batch needs."""
 
     @property
     def vocab_size(self) -> int:

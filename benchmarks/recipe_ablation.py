@@ -1,4 +1,4 @@
-"""What each choice of the recipe is worth: BERT's recipe, one change at a time, at equal tokens and at equal time.
+"""Worth of each choice of the recipe: BERT's recipe, one change at a time, at equal tokens and at equal time.
 
     python benchmarks/recipe_ablation.py --text 'books/*.txt' --report 'others/*.txt' --output ablation/
     python benchmarks/recipe_ablation.py --corpus CORPUS --report OTHER --output ablation/ --only 'bert' '+*'
@@ -10,7 +10,7 @@ after each run. `--config.KEY=VALUE` changes a field in all rows.
 
 Equal time: as many steps as fit in the time that the steps of `bert` took, at the speed of the row's run at equal
 tokens; with --time_of by the speeds on another machine. Rows `bert` and `modern` are run with `--seeds` seeds, the
-others with one.
+other rows with one seed.
 
 Two splits of the text are kept apart. Recipes were tuned on the held-out documents of the corpus (column "tuned on");
 the reported loss is of documents that nothing was chosen by (--report): text, or with --corpus another corpus with the
@@ -34,7 +34,7 @@ HELDOUT = 0.05  # of the documents is tuned on
 
 
 def main() -> None:
-    """Run what is asked for and not yet there, then write table and picture."""
+    """Run the missing rows, then write table and picture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--text", nargs="+", help="text, as `bert-jax prepare --input`; makes a corpus per vocabulary")
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=["*"], metavar="PATTERN", help="rows, such as bert '+*'")
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
     parser.add_argument("--seeds", type=int, default=3, help="seeds of the ends")
-    parser.add_argument("--list", action="store_true", help="print the rows and what each changes")
+    parser.add_argument("--list", action="store_true", help="print the rows and their changes")
     parser.add_argument("--table", action="store_true", help="only write table and picture from the results there are")
     parser.add_argument("--run", help=argparse.SUPPRESS)
     args, overrides = parser.parse_known_args()
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def jobs(rows: Sequence[str], modes: Sequence[str], seeds: int) -> Iterator[Job]:
-    """Yield the runs, all of the first mode first; a run at equal time needs the one at equal tokens."""
+    """Yield the runs, all of the first mode first; a run at equal time needs the row's run at equal tokens."""
     for mode in modes:
         for seed in range(seeds):
             for row in rows:
@@ -81,7 +81,7 @@ def jobs(rows: Sequence[str], modes: Sequence[str], seeds: int) -> Iterator[Job]
 
 
 class Corpora:
-    """Where the corpora are, by vocabulary; those of `text` are made when they are first asked for."""
+    """The corpora by size of the vocabulary; a corpus of `text` is made when it is first asked for."""
 
     def __init__(
         self,
@@ -99,22 +99,22 @@ class Corpora:
         if self.corpus:
             return (self.corpus, self.report[0] if self.report else None) if relative == 1.0 else None
         vocabulary = round(relative * self.vocabulary)
-        place = self.output / str(vocabulary)
-        if not (place / "report" / "manifest.json").exists():
-            self._make(place, vocabulary)
-        return str(place / "corpus"), str(place / "report")
+        directory = self.output / str(vocabulary)
+        if not (directory / "report" / "manifest.json").exists():
+            self._make(directory, vocabulary)
+        return str(directory / "corpus"), str(directory / "report")
 
-    def _make(self, place: pathlib.Path, vocabulary: int) -> None:
+    def _make(self, directory: pathlib.Path, vocabulary: int) -> None:
         from bert_jax.corpus.build.prepare import prepare
         from bert_jax.tokenizer.train import train_tokenizer
 
         assert self.text
         assert self.report
-        if not (place / "tokenizer").exists():
-            train_tokenizer([self.text], vocabulary, str(place / "tokenizer"))
+        if not (directory / "tokenizer").exists():
+            train_tokenizer([self.text], vocabulary, str(directory / "tokenizer"))
         for name, text, fraction in (("corpus", self.text, HELDOUT), ("report", self.report, 0.0)):
-            if not (place / name / "manifest.json").exists():
-                prepare(text, place / "tokenizer", place / name, heldout_fraction=fraction)
+            if not (directory / name / "manifest.json").exists():
+                prepare(text, directory / "tokenizer", directory / name, heldout_fraction=fraction)
 
 
 def carry_out(job: Job, corpora: Corpora, output: pathlib.Path, overrides: Values, time_of: pathlib.Path) -> None:

@@ -1,4 +1,4 @@
-"""The rows of recipe_ablation.py: BERT's recipe at a small size, the changes that lead to the modern one, and a run."""
+"""Rows of recipe_ablation.py: BERT's recipe at a small size, the changes that lead to the modern recipe, a run."""
 
 import ast
 import pathlib
@@ -35,7 +35,7 @@ BERT: Values = {
     "checkpoint.every": 200,
     "checkpoint.keep": 1,
 }
-# The changes that lead from BERT's recipe to the modern one, in this order.
+# The changes that lead from BERT's recipe to the modern recipe, in this order.
 CHANGES: dict[str, Values] = {
     "pre_norm": {"model.norm_position": "pre", "model.final_norm": True},
     "rotary": {"model.positions": "rotary"},
@@ -93,10 +93,10 @@ class Job(NamedTuple):
 def parsed(overrides: Sequence[str]) -> Values:
     """Return `--config.KEY=VALUE` words as values."""
     values: Values = {}
-    for one in overrides:
-        key, equals, text = one.removeprefix("--config.").partition("=")
-        if not (one.startswith("--config.") and equals):
-            raise SystemExit(f"{one}: write --config.KEY=VALUE")
+    for word in overrides:
+        key, equals, text = word.removeprefix("--config.").partition("=")
+        if not (word.startswith("--config.") and equals):
+            raise SystemExit(f"{word}: write --config.KEY=VALUE")
         try:
             values[key] = ast.literal_eval(text)
         except (ValueError, SyntaxError):

@@ -13,9 +13,9 @@ def write_table(output: pathlib.Path) -> str:
     """Write table.md and the picture from all results; return the table."""
     results = [json.loads(path.read_text()) for path in sorted((output / "results").glob("*.json"))]
     by_row: dict[tuple[str, str], list[Values]] = {}
-    for one in results:
-        row, mode, _ = one["job"]
-        by_row.setdefault((mode, row), []).append(one)
+    for result in results:
+        row, mode, _ = result["job"]
+        by_row.setdefault((mode, row), []).append(result)
     lines = ["Losses in nats per masked token, 15 % masks; the mean over seeds, ± their standard deviation.", ""]
     for mode in MODES:
         rows = {row: by_row[mode, row] for row in ROWS if (mode, row) in by_row}
@@ -39,20 +39,20 @@ def table(rows: dict[str, list[Values]]) -> list[str]:
     names = COLUMNS.split(" | ")
     lines = [f"| {COLUMNS} |", f"|{' --- |' * len(names)}"]
     for row, runs in rows.items():
-        ends = [one["curve"][-1] for one in runs]
-        far = [one["reported"] for one in runs if one["reported"]]
-        left = [one["left_plateau_at"] for one in runs]
+        ends = [run["curve"][-1] for run in runs]
+        far = [run["reported"] for run in runs if run["reported"]]
+        left = [run["left_plateau_at"] for run in runs]
         cells = [
             row,
             str(len(runs)),
             f"{runs[0]['steps']:,}",
             f"{runs[0]['tokens'] / 1e6:.2f}",
-            f"{statistics.mean(one['seconds'] for one in runs):.0f}",
+            f"{statistics.mean(run['seconds'] for run in runs):.0f}",
             spread([end["loss"] for end in ends]),
-            f"{statistics.mean(one['unigram_entropy'] - one['curve'][-1]['loss'] for one in runs):.2f}",
+            f"{statistics.mean(run['unigram_entropy'] - run['curve'][-1]['loss'] for run in runs):.2f}",
             f"{statistics.mean(end['accuracy'] for end in ends):.1%}",
-            spread([one["loss"] for one in far]) if far else "",
-            f"{statistics.mean(one['unigram_entropy'] - one['loss'] for one in far):.2f}" if far else "",
+            spread([run["loss"] for run in far]) if far else "",
+            f"{statistics.mean(run['unigram_entropy'] - run['loss'] for run in far):.2f}" if far else "",
             "never" if None in left else f"{statistics.mean(left) / 1e6:.2f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
@@ -66,7 +66,7 @@ def spread(values: Sequence[float], digits: int = 3) -> str:
 
 
 PANELS = {
-    "from BERT's recipe to the modern one, change by change": "+*",
+    "from BERT's recipe to the modern recipe, change by change": "+*",
     "BERT's recipe with one change": "bert with *",
     "the modern recipe with one change": "modern?*",
 }
@@ -91,10 +91,10 @@ def draw(rows: dict[str, list[Values]], mode: str, output: pathlib.Path) -> None
         changed = fnmatch.filter(rows, pattern)
         for row in [row for row in rows if row in ENDS or row in changed]:
             color = "black" if row in ENDS else colors(changed.index(row) / max(1, len(changed) - 1))
-            for seed, one in enumerate(rows[row]):
+            for seed, run in enumerate(rows[row]):
                 panel.plot(
-                    [point[over] / unit for point in one["curve"]],
-                    [point["loss"] - one["unigram_entropy"] for point in one["curve"]],
+                    [point[over] / unit for point in run["curve"]],
+                    [point["loss"] - run["unigram_entropy"] for point in run["curve"]],
                     color=color,
                     linestyle=":" if row == "bert" else "-",
                     linewidth=1.5,

@@ -5,7 +5,7 @@ import pathlib
 
 
 def check_inputs(output: pathlib.Path, **inputs: object) -> None:
-    """Write the inputs of the first command to `output/inputs.json`; exit where a later one has others."""
+    """Write the inputs of the first command to `output/inputs.json`; exit where a later command has other inputs."""
     given = {name: str(value) for name, value in inputs.items()}
     file = output / "inputs.json"
     if not file.exists() and any(output.glob("results*")):

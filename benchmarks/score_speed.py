@@ -32,10 +32,10 @@ def main() -> None:
     arguments.add_argument("--layers", type=int, default=6)
     arguments.add_argument("--hidden_size", type=int, default=192)
     args = arguments.parse_args()
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as directory:
         if not args.tokenizer:
-            train_tokenizer([["python-docs"]], 8000, f"{place}/tokenizer")
-        tokenizer = load_tokenizer(args.tokenizer or f"{place}/tokenizer")
+            train_tokenizer([["python-docs"]], 8000, f"{directory}/tokenizer")
+        tokenizer = load_tokenizer(args.tokenizer or f"{directory}/tokenizer")
     sizes = {"hidden_size": args.hidden_size, "num_layers": args.layers, "mlp_size": 4 * args.hidden_size}
     config = EncoderConfig(
         vocab_size=tokenizer.vocab_size, num_heads=args.hidden_size // 64, max_positions=128, **sizes
@@ -49,7 +49,7 @@ def main() -> None:
     began, worked = time.perf_counter(), cpu_seconds()
     report, scored = run_benchmark(model, "pairs", args.pairs, args.fraction)
     seconds, worked = time.perf_counter() - began, cpu_seconds() - worked
-    tokens = sum(len(numbers) for one in scored for numbers in one.log_probabilities)
+    tokens = sum(len(numbers) for item in scored for numbers in item.log_probabilities)
     print(
         f"{args.layers} x {args.hidden_size}, vocabulary {tokenizer.vocab_size:,}: {report.scored:,} of "
         f"{report.items:,} pairs of {len(report.rows)} paradigms, {tokens:,} masked tokens, {seconds:.1f} s "

@@ -1,4 +1,4 @@
-"""Text -> how full sequences are, and how many tokens are in one, by the rule that makes sequences from sentences.
+"""Text -> how full sequences are, and how many tokens an epoch reads, by the rule that makes sequences of sentences.
 
     python benchmarks/sequence_fill.py --input UD/ko_kaist-ud-dev.conllu.gz UD/ko_kaist-ud-test.conllu.gz --language ko
 
@@ -40,10 +40,10 @@ def main() -> None:
     texts = ["\n\n".join(lines[at : at + args.sentences]) for at in range(0, len(lines), args.sentences)]
     tokenizer, _ = train_from_texts(functools.partial(iter, texts), args.vocab_size, args.kind, lowercase=False)
     with tempfile.TemporaryDirectory() as name:
-        place = pathlib.Path(name)
-        inputs = write_inputs(place, texts, tokenizer)
-        prepare(inputs, place / "tok", place / "corpus", ReadOptions(), workers=1, language=args.language)
-        split = open_corpus(place / "corpus").split("train")
+        directory = pathlib.Path(name)
+        inputs = write_inputs(directory, texts, tokenizer)
+        prepare(inputs, directory / "tok", directory / "corpus", ReadOptions(), workers=1, language=args.language)
+        split = open_corpus(directory / "corpus").split("train")
         print(
             f"{split.num_documents:,} documents, {split.num_tokens:,} tokens, "
             f"{split.num_tokens / split.num_sentences:.1f} a sentence; sequences of {args.seq_len}:"
@@ -52,17 +52,17 @@ def main() -> None:
             data = DataConfig(sentence_pairs=rule)
             sequences = make_sequences(split, symbols_of(tokenizer), args.seq_len, 0, data)
             figures = sequence_figures(sequences, tokenizer.mask_id)
-            one, two = coverage(split, tokenizer.separators, args.seq_len, data)
-            print(f"{rule:20} {figures.fill:7.2%} full; {one:7.2%} of the tokens in one epoch, {two:7.2%} in two")
+            once, twice = coverage(split, tokenizer.separators, args.seq_len, data)
+            print(f"{rule:20} {figures.fill:7.2%} full; {once:7.2%} of the tokens in one epoch, {twice:7.2%} in two")
 
 
-def write_inputs(place: pathlib.Path, texts: Sequence[str], tokenizer: Tokenizer) -> list[str]:
-    """Write a file for each text, and the tokenizer as `tok`; return what `prepare` takes as its inputs."""
-    (place / "texts").mkdir()
-    for number, text in enumerate(texts):
-        (place / "texts" / f"{number:05}.txt").write_text(text, encoding="utf-8")
-    save_tokenizer(tokenizer, place / "tok")
-    return [str(place / "texts")]
+def write_inputs(directory: pathlib.Path, texts: Sequence[str], tokenizer: Tokenizer) -> list[str]:
+    """Write a file for each text, and the tokenizer as `tok`; return the inputs for `prepare`."""
+    (directory / "texts").mkdir()
+    for index, text in enumerate(texts):
+        (directory / "texts" / f"{index:05}.txt").write_text(text, encoding="utf-8")
+    save_tokenizer(tokenizer, directory / "tok")
+    return [str(directory / "texts")]
 
 
 if __name__ == "__main__":

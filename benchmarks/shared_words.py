@@ -1,4 +1,4 @@
-"""Next sentences from shared words alone: what a model that matches the words of two texts has to reach.
+"""Next sentences from shared words alone: the accuracy that a model that matches words has to reach.
 
     python benchmarks/shared_words.py --corpus CORPUS --seq_len 128
 
@@ -52,8 +52,8 @@ def main() -> None:
 def numbers_of(pairs: list[tuple[set[int], ...]]) -> np.ndarray:
     """Return the five numbers of each pair, of mean 0 and deviation 1."""
     size = 1 + max(max(a | b) for a, b in pairs)
-    found_in = np.bincount([token for a, b in pairs for token in a | b], minlength=size)
-    rarity = np.log((len(pairs) + 1) / (found_in + 1))
+    num_pairs_with = np.bincount([token for a, b in pairs for token in a | b], minlength=size)
+    rarity = np.log((len(pairs) + 1) / (num_pairs_with + 1))
     rows = []
     for a, b in pairs:
         of_a, of_b, of_both = (rarity[list(tokens)] for tokens in (a, b, a & b))
@@ -61,8 +61,8 @@ def numbers_of(pairs: list[tuple[set[int], ...]]) -> np.ndarray:
         rows.append(
             [of_both.sum(), of_both.sum() / max(smaller, 1e-6), of_a.sum(), of_b.sum(), max(of_both, default=0)]
         )
-    found = np.array(rows)
-    return (found - found.mean(0)) / found.std(0)
+    numbers = np.array(rows)
+    return (numbers - numbers.mean(0)) / numbers.std(0)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What in-batch negatives are worth: sentence vectors of one model before and after, on Korean sentence pairs (KorSTS).
+"""Gain by in-batch negatives: sentence vectors of one model before and after, on Korean sentence pairs (KorSTS).
 
     python benchmarks/similarity_gain.py --model runs/korean --data DATA/kor-nlu --output similarity/
 
@@ -59,8 +59,8 @@ def main() -> None:
         "| set | mean of the tokens | after training | gain |",
         "| --- | --- | --- | --- |",
     ]
-    for split, start, found in zip(("dev", "test"), before, zip(*after, strict=True), strict=True):
-        mean, spread = statistics.mean(found), statistics.stdev(found) if len(found) > 1 else 0.0
+    for split, start, scores in zip(("dev", "test"), before, zip(*after, strict=True), strict=True):
+        mean, spread = statistics.mean(scores), statistics.stdev(scores) if len(scores) > 1 else 0.0
         lines.append(f"| {split} | {start:.1f} | {mean:.1f} ± {spread:.1f} | {mean - start:+.1f} |")
     (args.output / "table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     print("\n".join(lines))

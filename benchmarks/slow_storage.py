@@ -17,7 +17,7 @@ import time
 from bert_jax.batches.iteration import batches
 from bert_jax.batches.pipeline import make_sequences, symbols_of
 from bert_jax.config import DataConfig
-from bert_jax.corpus.cache import staged
+from bert_jax.corpus.cache import local_corpus
 from bert_jax.corpus.store import open_corpus
 from bert_jax.tokenizer import load_tokenizer
 
@@ -25,21 +25,21 @@ BATCH_SIZE, SEQ_LEN = 64, 128
 SECONDS = 10.0
 
 
-def measure(place: pathlib.Path, threads: int) -> str:
+def measure(directory: pathlib.Path, threads: int) -> str:
     """Read for SECONDS after the first ten batches, which open the shards and measure the storage."""
-    corpus = open_corpus(place)
+    corpus = open_corpus(directory)
     symbols = symbols_of(load_tokenizer(corpus.tokenizer_directory))
     sequences = make_sequences(corpus.split("train"), symbols, SEQ_LEN, 0, DataConfig())
     made = batches(sequences, 0, BATCH_SIZE, num_threads=threads, prefetch=max(threads, 4))
     for _ in range(10):
         next(made)
-    began, cpu, number = time.perf_counter(), time.process_time(), 0
+    began, cpu, num_sequences = time.perf_counter(), time.process_time(), 0
     while time.perf_counter() < began + SECONDS:
         next(made)
-        number += BATCH_SIZE
+        num_sequences += BATCH_SIZE
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     made.close()
-    return f"{number / seconds:8,.0f} sequences/s, {number / cpu:8,.0f} per CPU-second"
+    return f"{num_sequences / seconds:8,.0f} sequences/s, {num_sequences / cpu:8,.0f} per CPU-second"
 
 
 def main() -> None:
@@ -58,11 +58,11 @@ def main() -> None:
         shim = f"{scratch}/slow_reads.so"
         subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", shim, str(source), "-ldl"], check=True)
         slow = {"LD_PRELOAD": shim, "READ_MILLISECONDS": str(arguments.milliseconds)}
-        local = staged(arguments.corpus.resolve().as_uri(), cache=scratch)
-        for name, place, variables in (("remote", arguments.corpus, slow), ("staged", local, {})):
+        local = local_corpus(arguments.corpus.resolve().as_uri(), cache=scratch)
+        for name, directory, variables in (("remote", arguments.corpus, slow), ("staged", local, {})):
             for threads in arguments.threads:
                 print(f"{name}, {threads} threads: ", end="", flush=True)
-                command = [sys.executable, __file__, f"--corpus={place}", f"--measure={threads}"]
+                command = [sys.executable, __file__, f"--corpus={directory}", f"--measure={threads}"]
                 subprocess.run(command, env=os.environ | variables, check=True)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 
 def seconds_to_first_step(command: Sequence[str], workdir: pathlib.Path, cache: pathlib.Path) -> float:
-    """Of one run in a fresh `workdir`."""
+    """Return the seconds of one run in a fresh `workdir`, until its first step."""
     began = time.perf_counter()
     process = subprocess.Popen(
         [*command, f"--workdir={workdir}"],
@@ -38,7 +38,7 @@ def seconds_to_first_step(command: Sequence[str], workdir: pathlib.Path, cache: 
 
 
 def main() -> None:
-    """Both starts in turns."""
+    """Time both starts in turns."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", required=True, help="made by `bert-jax prepare`")
     parser.add_argument("--config", default="configs/demo.py", help="a recipe")
@@ -48,14 +48,14 @@ def main() -> None:
     command += [*overrides, f"--config.data.corpus={arguments.corpus}", "--config.train.log_every=1"]
 
     seconds: dict[str, list[float]] = {"empty": [], "warm": []}
-    with tempfile.TemporaryDirectory() as place:
-        for number in range(arguments.rounds):
-            cache = pathlib.Path(place, f"cache{number}")
+    with tempfile.TemporaryDirectory() as directory:
+        for round_index in range(arguments.rounds):
+            cache = pathlib.Path(directory, f"cache{round_index}")
             for name, times in seconds.items():
-                times.append(seconds_to_first_step(command, pathlib.Path(place, f"{name}{number}"), cache))
+                times.append(seconds_to_first_step(command, pathlib.Path(directory, f"{name}{round_index}"), cache))
                 print(f"{name} cache: {times[-1]:.2f} s", flush=True)
     empty, warm = (statistics.median(times) for times in seconds.values())
-    print(f"medians of {arguments.rounds}: {empty:.2f} s with an empty cache, {warm:.2f} s with a warm one")
+    print(f"medians of {arguments.rounds}: {empty:.2f} s with an empty cache, {warm:.2f} s with a warm cache")
 
 
 if __name__ == "__main__":

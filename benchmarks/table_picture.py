@@ -12,7 +12,7 @@ def draw(ours: Rows, paper: Mapping[str, Mapping[str, float]], file: pathlib.Pat
 
     Args:
         ours: row -> column -> a value per seed; all rows have the same columns.
-        paper: row -> column -> the published value. What has one row is left out.
+        paper: row -> column -> the published value. A table of one row is left out.
         file: of the picture, PNG.
     """
     import matplotlib
@@ -34,9 +34,9 @@ def draw(ours: Rows, paper: Mapping[str, Mapping[str, float]], file: pathlib.Pat
         for panel in line[len(names) :]:
             panel.set_visible(False)
         for name, panel in zip(names, line, strict=False):
-            for place, columns in enumerate(rows.values()):
-                panel.plot(columns[name], [place] * len(columns[name]), "o", color="#0072b2", alpha=0.5)
-                panel.plot([statistics.mean(columns[name])], [place], "|", color="black", markersize=14)
+            for height_of_row, columns in enumerate(rows.values()):
+                panel.plot(columns[name], [height_of_row] * len(columns[name]), "o", color="#0072b2", alpha=0.5)
+                panel.plot([statistics.mean(columns[name])], [height_of_row], "|", color="black", markersize=14)
             panel.set_title(name, fontsize=9)
             panel.set_yticks(range(len(rows)), list(rows) if panel is line[0] else [""] * len(rows), fontsize=8)
             panel.set_ylim(len(rows) - 0.5, -0.5)

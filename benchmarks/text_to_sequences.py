@@ -55,15 +55,17 @@ def theirs(text: pathlib.Path, vocabulary: pathlib.Path) -> int:
     made = 0
     left: dict[str, list] = {"input_ids": [], "special_tokens_mask": [], "offset_mapping": []}
     for start in range(0, len(lines), LINES):
-        some = lines[start : start + LINES]
-        encoded = tokenizer(some, return_special_tokens_mask=True, return_offsets_mapping=True)
+        batch = lines[start : start + LINES]
+        encoded = tokenizer(batch, return_special_tokens_mask=True, return_offsets_mapping=True)
         left = {name: values + list(itertools.chain.from_iterable(encoded[name])) for name, values in left.items()}
-        whole = len(left["input_ids"]) // SEQ_LEN
-        sequences = [{name: v[i * SEQ_LEN : (i + 1) * SEQ_LEN] for name, v in left.items()} for i in range(whole)]
-        left = {name: values[whole * SEQ_LEN :] for name, values in left.items()}
+        num_sequences = len(left["input_ids"]) // SEQ_LEN
+        sequences = [
+            {name: v[i * SEQ_LEN : (i + 1) * SEQ_LEN] for name, v in left.items()} for i in range(num_sequences)
+        ]
+        left = {name: values[num_sequences * SEQ_LEN :] for name, values in left.items()}
         for first in range(0, len(sequences), BATCH):
             collate(sequences[first : first + BATCH])
-        made += whole
+        made += num_sequences
     return made
 
 
@@ -84,19 +86,18 @@ def main() -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     files = [arguments.input] if arguments.input.is_file() else [f for f in arguments.input.rglob("*") if f.is_file()]
     kilobytes = sum(file.stat().st_size for file in files) / 1000
-    found: dict[str, list[float]] = {"ours": [], "theirs": []}
-    with tempfile.TemporaryDirectory() as place:
-        vocabulary = pathlib.Path(place) / "tokenizer"
+    speeds: dict[str, list[float]] = {"ours": [], "theirs": []}
+    with tempfile.TemporaryDirectory() as directory:
+        vocabulary = pathlib.Path(directory) / "tokenizer"
         save_tokenizer(load_tokenizer(arguments.vocab), vocabulary)  # as transformers opens it
         for _ in range(arguments.repeats):
             for name, function in (("ours", ours), ("theirs", theirs)):
-                found[name].append(kilobytes / seconds(function, arguments.input, vocabulary))
-    own, other = (statistics.median(found[name]) for name in ("ours", "theirs"))
+                speeds[name].append(kilobytes / seconds(function, arguments.input, vocabulary))
+    our_speed, their_speed = (statistics.median(speeds[name]) for name in ("ours", "theirs"))
+    slowest, fastest = our_speed / PUBLISHED[1], our_speed / PUBLISHED[0]
     print(f"{kilobytes:,.0f} kB, one core, transformers {transformers.__version__}")
-    print(
-        f"ours    {own:,.0f} kB/s: {own / PUBLISHED[1]:.0f} to {own / PUBLISHED[0]:.0f} times the original's published"
-    )
-    print(f"theirs  {other:,.0f} kB/s; ours over theirs: {own / other:.2f} (goal {GOAL})")
+    print(f"ours    {our_speed:,.0f} kB/s: {slowest:.0f} to {fastest:.0f} times the original's published")
+    print(f"theirs  {their_speed:,.0f} kB/s; ours over theirs: {our_speed / their_speed:.2f} (goal {GOAL})")
 
 
 if __name__ == "__main__":

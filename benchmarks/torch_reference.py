@@ -1,4 +1,4 @@
-"""The same model under torch: held-out losses after the same training, ours and that of `transformers`.
+"""Our model and the model of `transformers` under torch: held-out losses after the same training.
 
     python benchmarks/torch_reference.py --corpus CORPUS --config small_cpu --steps 1000 --output reference/
 
@@ -26,9 +26,9 @@ import numpy as np
 import torch
 import transformers
 
-from bert_jax.batches.statistics import unigram_entropy
 from bert_jax.config import OptimizerConfig, PretrainConfig, read_config, with_vocab_size
 from bert_jax.corpus.mixture import Mixture, open_mixture
+from bert_jax.corpus.statistics import unigram_entropy
 from bert_jax.errors import UserError
 from bert_jax.interop import huggingface
 from bert_jax.objectives import OBJECTIVES, make_objective
@@ -43,7 +43,7 @@ from bert_jax.training.schedules import Phase, learning_rate, plan_phases
 from bert_jax.training.step import check_layout, init_state, jit_step, state_shardings
 
 GOAL = 0.02  # nats
-# Muon's fields, and what torch's AdamW has not.
+# Muon's fields, and fields that torch's AdamW does not have.
 DEFAULT = OptimizerConfig()
 CHANGED: dict[str, Any] = {
     **{
@@ -57,13 +57,13 @@ IGNORED = -100  # torch's label of a position without a loss
 LOGGED = 20  # training losses are means over so many steps
 
 
-def reference_config(recipe: str, corpus: Mixture, place: str, steps: int, overrides: list[str]) -> PretrainConfig:
+def reference_config(recipe: str, corpus: Mixture, corpus_dir: str, steps: int, overrides: list[str]) -> PretrainConfig:
     """Return the recipe as both sides can train it."""
     config = with_vocab_size(read_config(PretrainConfig, recipe, overrides), corpus.vocab_size)
     return dataclasses.replace(
         config,
         model=dataclasses.replace(config.model, dropout=0.0, attention_dropout=0.0),
-        data=dataclasses.replace(config.data, corpus=place, sentence_pairs="full_sentences", packing=1),
+        data=dataclasses.replace(config.data, corpus=corpus_dir, sentence_pairs="full_sentences", packing=1),
         train=dataclasses.replace(config.train, steps=steps, z_loss=0.0),
         optimizer=dataclasses.replace(config.optimizer, **CHANGED),
     )
@@ -100,16 +100,16 @@ def ours(config: PretrainConfig, corpus: Mixture, data: Data, start: pathlib.Pat
             jax.block_until_ready(losses[-1])
             seconds.append(time.perf_counter() - began)
         assert data.heldout
-        found = make_evaluate(objective, mesh)(state.params, (), data.heldout(phases[-1]))
+        evaluation = make_evaluate(objective, mesh)(state.params, (), data.heldout(phases[-1]))
     trained = [float(mean.total / mean.weight) for mean in jax.device_get(losses)]
-    held = {"loss": found["mlm_loss"], "accuracy": found["mlm_accuracy"]}
+    held = {"loss": evaluation["mlm_loss"], "accuracy": evaluation["mlm_accuracy"]}
     return {"training": trained, **held, "seconds": statistics.median(seconds)}
 
 
-def export(config: PretrainConfig, corpus: Mixture, params: Params, place: pathlib.Path) -> None:
+def export(config: PretrainConfig, corpus: Mixture, params: Params, directory: pathlib.Path) -> None:
     """Write a directory that `transformers` opens."""
     heads = OBJECTIVES[config.objective].heads(config)
-    huggingface.export_model(params, config.model, heads, corpus.tokenizer_directory, place)
+    huggingface.export_model(params, config.model, heads, corpus.tokenizer_directory, directory)
 
 
 def theirs(config: PretrainConfig, data: Data, start: pathlib.Path) -> dict[str, Any]:
@@ -144,8 +144,8 @@ def theirs(config: PretrainConfig, data: Data, start: pathlib.Path) -> dict[str,
         seconds.append(time.perf_counter() - began)
     model.eval()
     assert data.heldout
-    found = heldout_loss(model, data.heldout(phases[-1]))
-    return {"training": losses, **found, "seconds": statistics.median(seconds)}
+    evaluation = heldout_loss(model, data.heldout(phases[-1]))
+    return {"training": losses, **evaluation, "seconds": statistics.median(seconds)}
 
 
 def heldout_loss(model: transformers.PreTrainedModel, batches: Iterable[Batch]) -> dict[str, float]:
@@ -186,25 +186,25 @@ def compare(config: PretrainConfig, corpus: Mixture, output: pathlib.Path) -> di
     }
 
 
-def report(found: dict[str, Any]) -> str:
+def report(results: dict[str, Any]) -> str:
     """Return a table of both sides."""
     lines = [
         "| | held-out loss | accuracy | below the unigram entropy | seconds a step |",
         "| --- | --- | --- | --- | --- |",
     ]
     for name, key in (("bert_jax", "ours"), ("transformers, torch", "theirs")):
-        one = found[key]
-        below = found["unigram_entropy"] - one["loss"]
-        lines.append(f"| {name} | {one['loss']:.4f} | {one['accuracy']:.2%} | {below:.2f} | {one['seconds']:.3f} |")
-    smooth = [np.convolve(found[key]["training"], np.ones(LOGGED) / LOGGED, "valid") for key in ("ours", "theirs")]
+        side = results[key]
+        below = results["unigram_entropy"] - side["loss"]
+        lines.append(f"| {name} | {side['loss']:.4f} | {side['accuracy']:.2%} | {below:.2f} | {side['seconds']:.3f} |")
+    smooth = [np.convolve(results[key]["training"], np.ones(LOGGED) / LOGGED, "valid") for key in ("ours", "theirs")]
     gap = np.abs(smooth[0] - smooth[1]).max() if len(smooth[0]) else float("nan")
-    worse = found["ours"]["loss"] - found["theirs"]["loss"]
+    worse = results["ours"]["loss"] - results["theirs"]["loss"]
     verdict = "met" if worse <= GOAL else "missed"
     return "\n".join(
         [
             *lines,
             "",
-            f"{found['steps']:,} steps of the same batches. Ours minus theirs: {worse:+.4f} nats held out (goal: "
+            f"{results['steps']:,} steps of the same batches. Ours minus theirs: {worse:+.4f} nats held out (goal: "
             f"at most {GOAL}: {verdict}). Means of {LOGGED} training losses differ by {gap:.4f} at most.",
         ]
     )
@@ -220,9 +220,9 @@ def main() -> None:
     args, overrides = parser.parse_known_args()
     corpus = open_mixture(args.corpus)
     config = reference_config(args.config, corpus, args.corpus, args.steps, overrides)
-    found = compare(config, corpus, args.output)
-    (args.output / "reference.json").write_text(json.dumps(found) + "\n", encoding="utf-8")
-    print(report(found))
+    results = compare(config, corpus, args.output)
+    (args.output / "reference.json").write_text(json.dumps(results) + "\n", encoding="utf-8")
+    print(report(results))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the TPU compiler makes of published shapes: compile time, FLOPs, bytes, memory, collectives of a step and chip.
+"""Published shapes under the TPU compiler: compile time, FLOPs, bytes, memory, collectives of a step and chip.
 
     .venv-tpu/bin/python benchmarks/tpu_compile.py
 
@@ -72,25 +72,25 @@ def line(shape: Shape) -> str:
     made.train.batch_size = made.evaluate.batch_size = shape.rows * len(chips)
     made.train.phases = phases({"seq_len": shape.length})
     report = dry_run(pretraining(resolve(PretrainConfig, made)), chips, lambda text: None)
-    one = report.phases[0]
+    phase = report.phases[0]
     cells = [
         shape.size + (", remat" if shape.remat else ""),
         shape.topology,
         "x".join(str(size) for size in report.mesh.values()),
         f"{shape.rows} x {shape.length}",
-        f"{one.compile_seconds:.0f}",
+        f"{phase.compile_seconds:.0f}",
     ]
-    if one.cost is None:
+    if phase.cost is None:
         cells += ["does not fit"] + [""] * 5
     else:
         cells += [
-            f"{one.cost.flops / 1e12:.3f}",
-            f"{one.cost.flops / one.model_flops:.3f}",
-            f"{one.cost.bytes / 1e9:.1f}",
-            f"{one.cost.hbm_bytes / 1e9:.1f}",
-            f"{one.memory.temporaries / 1e9:.2f}",
+            f"{phase.cost.flops / 1e12:.3f}",
+            f"{phase.cost.flops / phase.model_flops:.3f}",
+            f"{phase.cost.bytes / 1e9:.1f}",
+            f"{phase.cost.hbm_bytes / 1e9:.1f}",
+            f"{phase.memory.temporaries / 1e9:.2f}",
         ]
-        cells.append("; ".join(f"{x.kind} {x.count:,} of {x.bytes / 1e9:.3f} GB" for x in one.cost.collectives))
+        cells.append("; ".join(f"{x.kind} {x.count:,} of {x.bytes / 1e9:.3f} GB" for x in phase.cost.collectives))
     return "| " + " | ".join(cells) + " |"
 
 

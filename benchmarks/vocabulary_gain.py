@@ -1,11 +1,11 @@
-"""What another vocabulary is worth: a model trained further on the documentation of Python, in three ways.
+"""Gain by another vocabulary: a model trained further on the documentation of Python, in three ways.
 
     python benchmarks/vocabulary_gain.py --model small/ --output vocabulary/ [--steps 200] [--seeds 1]
 
-The model keeps its own vocabulary, or is given one trained on the new text (`bert-jax vocabulary`), or starts from
-random weights with the new one. All three read as many characters (their steps differ), and are scored on the same
-held-out lines: bits per character of the pseudo-likelihood, which vocabularies do not change. The split is made by the
-text, so that the same documents are held out with either vocabulary.
+The model keeps its own vocabulary, or is given a vocabulary trained on the new text (`bert-jax vocabulary`), or starts
+from random weights with the new vocabulary. All three read as many characters (their steps differ), and are scored on
+the same held-out lines: bits per character of the pseudo-likelihood, which vocabularies do not change. The split is
+made by the text, so that the same documents are held out with either vocabulary.
 """
 
 import argparse
@@ -19,8 +19,7 @@ from typing import Any
 
 import jax
 
-from bert_jax.corpus.build.encoding import choose_split
-from bert_jax.corpus.build.normal_form import split_hash
+from bert_jax.corpus.build.signatures import choose_split, split_hash
 from bert_jax.corpus.store import open_corpus
 from bert_jax.readers import read_documents
 from bert_jax.tokenizer import load_tokenizer
@@ -33,37 +32,39 @@ LINES, LINE = 150, slice(80, 400)  # held-out lines that are scored, and their l
 def main() -> None:
     """Print a row for each start."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=pathlib.Path, required=True, help="an export of small_cpu, or one of its size")
+    parser.add_argument(
+        "--model", type=pathlib.Path, required=True, help="an export of small_cpu, or of a model of its size"
+    )
     parser.add_argument("--output", type=pathlib.Path, required=True, help="for tokenizer, corpora, runs and scores")
     parser.add_argument("--steps", type=int, default=200, help="of 4,096 tokens, with the model's own vocabulary")
     parser.add_argument("--seeds", type=int, default=1)
     args = parser.parse_args()
-    place, size = args.output, load_tokenizer(args.model).vocab_size
-    place.mkdir(parents=True, exist_ok=True)
-    new = place / "tokenizer"
+    output, size = args.output, load_tokenizer(args.model).vocab_size
+    output.mkdir(parents=True, exist_ok=True)
+    new = output / "tokenizer"
     run("tokenizer", input="python-docs", kind="wordpiece", vocab_size=size, output=new)
-    run("vocabulary", model=args.model, tokenizer=new, output=place / "carried")
-    corpora = {"own": prepare(args.model, place / "own-corpus"), "new": prepare(new, place / "new-corpus")}
+    run("vocabulary", model=args.model, tokenizer=new, output=output / "carried")
+    corpora = {"own": prepare(args.model, output / "own-corpus"), "new": prepare(new, output / "new-corpus")}
     tokens = {name: open_corpus(corpus).split("train").num_tokens for name, corpus in corpora.items()}
-    text = heldout_lines(place / "heldout.txt")
+    text = heldout_lines(output / "heldout.txt")
     ratio = tokens["own"] / tokens["new"]
     print(f"{args.seeds} seeds, JAX {jax.__version__}, {platform.machine()}")
-    print(f"The model's own vocabulary needs {ratio:.2f} tokens where the new one needs one.")
+    print(f"The model's own vocabulary needs {ratio:.2f} tokens where the new vocabulary needs one token.")
     print("| start | steps | bits per character |\n| --- | --- | --- |")
     for start in STARTS:
         kind = "own" if start == "own" else "new"
-        steps, found = round(args.steps * tokens[kind] / tokens["own"]), []
+        steps, scores = round(args.steps * tokens[kind] / tokens["own"]), []
         for seed in range(args.seeds):
-            workdir = place / f"{start}-{seed}"
-            first = {"own": args.model, "carried": place / "carried"}.get(start)
+            workdir = output / f"{start}-{seed}"
+            first = {"own": args.model, "carried": output / "carried"}.get(start)
             train(workdir, corpora[kind], first, steps, seed)
-            found.append(bits(workdir, text, place / f"{start}-{seed}.json"))
-        spread = f" ± {statistics.stdev(found):.3f}" if args.seeds > 1 else ""
-        print(f"| {start} | {steps} | {statistics.mean(found):.3f}{spread} |", flush=True)
+            scores.append(bits(workdir, text, output / f"{start}-{seed}.json"))
+        spread = f" ± {statistics.stdev(scores):.3f}" if args.seeds > 1 else ""
+        print(f"| {start} | {steps} | {statistics.mean(scores):.3f}{spread} |", flush=True)
 
 
 def run(verb: str, *words: str, **options: Any) -> str:
-    """Run a verb of the command line unless its output is there; return what it prints."""
+    """Run a verb of the command line unless its output is there; return its output."""
     if "output" in options and pathlib.Path(options["output"]).exists():
         return ""
     given = [text for name, value in options.items() for text in (f"--{name}", str(value))]

@@ -76,7 +76,7 @@ def main() -> None:
         return
     seconds: dict[str, list[float]] = {"1,1,1": [], options.mesh: []}
     for _ in range(options.turns):
-        for sizes, found in seconds.items():
+        for sizes, times in seconds.items():
             devices = 8 if sizes == options.mesh else 1
             # NPROC sizes XLA's thread pool: with only as many threads as cores, waiting collectives fill it.
             env = os.environ | {
@@ -87,10 +87,12 @@ def main() -> None:
             done = subprocess.run(
                 [sys.executable, *sys.argv, "--only", sizes], env=env, capture_output=True, text=True, check=True
             )
-            found.append(json.loads(done.stdout))
-    one, eight = (statistics.median(found) for found in seconds.values())
+            times.append(json.loads(done.stdout))
+    alone, all_eight = (statistics.median(times) for times in seconds.values())
     print(f"{options.size}, {options.batch_size} x {options.seq_len} tokens per device, mesh {options.mesh}")
-    print(f"t(1) {one * 1e3:,.0f} ms, t(8) {eight * 1e3:,.0f} ms, t(8) / (8 t(1)) = {eight / (8 * one):.2f}")
+    print(
+        f"t(1) {alone * 1e3:,.0f} ms, t(8) {all_eight * 1e3:,.0f} ms, t(8) / (8 t(1)) = {all_eight / (8 * alone):.2f}"
+    )
 
 
 if __name__ == "__main__":

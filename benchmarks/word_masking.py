@@ -1,11 +1,12 @@
-"""Text -> tokens that whole-word masking hides together, with a segmenter and without, and what it costs.
+"""Text -> tokens that whole-word masking hides together, with a segmenter and without, and its cost.
 
     python benchmarks/word_masking.py --input tatoeba.cmn-eng.cmn --language zh --segmenter jieba --vocab_size 2000
 
 Trains a vocabulary on the text, or takes `--tokenizer`, and prepares documents of `--sentences` lines each with and
 without the segmenter in turn. Prints a line for each: the fraction of the tokens in words of several tokens, and in
 words that are too long and fall back to single tokens; sentences; seconds of CPU, the median of the runs. Files are
-CoNLL-U or a sentence per line, gzipped or not; `--join` puts the lines of a document on one, separated by that text.
+CoNLL-U or a sentence per line, gzipped or not; `--join` puts all lines of a document on one line, separated by that
+text.
 """
 
 import argparse
@@ -18,9 +19,10 @@ import time
 from fertility import read
 from sequence_fill import write_inputs
 
-from bert_jax.batches.statistics import token_figures
+from bert_jax.batches.masking import MAX_WORD_TOKENS
 from bert_jax.corpus.build.prepare import prepare
-from bert_jax.corpus.build.segmenters import check_segmenter, versions
+from bert_jax.corpus.build.segmenters import check_segmenter, segmenter_manifest
+from bert_jax.corpus.statistics import token_figures
 from bert_jax.corpus.store import open_corpus
 from bert_jax.readers import ReadOptions
 from bert_jax.tokenizer import load_tokenizer
@@ -35,7 +37,7 @@ def main() -> None:
     parser.add_argument("--input", nargs="+", required=True)
     parser.add_argument("--language", required=True)
     parser.add_argument("--segmenter", required=True)
-    parser.add_argument("--tokenizer", help="directory (default: train one)")
+    parser.add_argument("--tokenizer", help="directory (default: train a tokenizer)")
     parser.add_argument("--kind", default="unigram")
     parser.add_argument("--vocab_size", type=int, default=8000)
     parser.add_argument("--sentences", type=int, default=50)
@@ -49,29 +51,30 @@ def main() -> None:
     else:
         tokenizer, _ = train_from_texts(functools.partial(iter, texts), args.vocab_size, args.kind, lowercase=False)
     characters = sum(map(len, texts))
-    print(f"{characters:,} characters, {tokenizer.kind.name} of {tokenizer.vocab_size:,}, {versions(args.segmenter)}")
+    versions = segmenter_manifest(args.segmenter)["segmenter_versions"]
+    print(f"{characters:,} characters, {tokenizer.kind.name} of {tokenizer.vocab_size:,}, {versions}")
     with tempfile.TemporaryDirectory() as name:
-        place = pathlib.Path(name)
-        inputs = write_inputs(place, texts, tokenizer)
+        directory = pathlib.Path(name)
+        inputs = write_inputs(directory, texts, tokenizer)
         seconds: dict[str, list[float]] = {"none": [], args.segmenter: []}
         for run in range(RUNS):
-            for segmenter, found in seconds.items():
+            for segmenter, times in seconds.items():
                 begin = time.process_time()
                 prepare(
                     inputs,
-                    *(place / "tok", place / f"{segmenter}-{run}", ReadOptions()),
+                    *(directory / "tok", directory / f"{segmenter}-{run}", ReadOptions()),
                     workers=1,
                     language=args.language,
                     segmenter=segmenter,
                 )
-                found.append(time.process_time() - begin)
-        for segmenter, found in seconds.items():
-            train = open_corpus(place / f"{segmenter}-0").split("train")
-            figures = token_figures(train, tokenizer)
+                times.append(time.process_time() - begin)
+        for segmenter, times in seconds.items():
+            train = open_corpus(directory / f"{segmenter}-0").split("train")
+            figures = token_figures(train, tokenizer, MAX_WORD_TOKENS)
             print(
                 f"{segmenter:10} {figures.joined:7.2%} of {figures.tokens:,} tokens masked together, "
                 f"{figures.long_words:7.2%} fall back; {train.num_sentences:,} sentences; "
-                f"{statistics.median(found):.2f} s, {characters / 1e3 / statistics.median(found):,.0f} thousand "
+                f"{statistics.median(times):.2f} s, {characters / 1e3 / statistics.median(times):,.0f} thousand "
                 "characters/s"
             )
 

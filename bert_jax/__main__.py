@@ -4,8 +4,8 @@ import os
 import signal
 import types
 
-FORGETFUL = ("_xla_gc_callback", "__del__")  # functions that Python calls, and whose exceptions it forgets
-AGAIN_SECONDS = 0.02
+EXCEPTION_SWALLOWING_CALLBACKS = ("_xla_gc_callback", "__del__")  # Python prints and forgets their exceptions
+RETRY_SECONDS = 0.02
 
 
 def run() -> int:
@@ -22,13 +22,13 @@ def run() -> int:
         return 130
 
 
-def _interrupted(number: int, frame: types.FrameType | None) -> None:
+def _interrupted(signum: int, frame: types.FrameType | None) -> None:
     """Raise KeyboardInterrupt; inside an import, where compiled code would crash on it, end the process.
 
     Python prints and forgets what is raised in a callback of the garbage collector: there, ask again a moment later.
     """
-    if frame is not None and frame.f_code.co_name in FORGETFUL:
-        signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
+    if frame is not None and frame.f_code.co_name in EXCEPTION_SWALLOWING_CALLBACKS:
+        signal.setitimer(signal.ITIMER_REAL, RETRY_SECONDS)
         return
     while frame is not None:
         if frame.f_code.co_filename == "<frozen importlib._bootstrap>":

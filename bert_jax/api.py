@@ -7,7 +7,15 @@ from typing import Any, NamedTuple, TypeVar
 
 import ml_collections
 
-from bert_jax.config import Config, FinetuneConfig, PretrainConfig, read_config, resolve, with_vocab_size
+from bert_jax.config import (
+    Config,
+    FinetuneConfig,
+    PretrainConfig,
+    read_config,
+    refuse_fields_without_effect,
+    resolve,
+    with_vocab_size,
+)
 from bert_jax.console import Console, notebook_table
 from bert_jax.corpus.mixture import open_mixture
 from bert_jax.errors import UserError
@@ -19,9 +27,10 @@ from bert_jax.pretraining.budget.plan import plan
 from bert_jax.pretraining.data import corpus_data
 from bert_jax.pretraining.text import text_as_corpus
 from bert_jax.reports.run.record import Training, read_runs
-from bert_jax.reports.run.warnings import Summary, summarize
+from bert_jax.reports.run.warnings import RunSummary, summarize_run
 from bert_jax.training.remote_workdir import fetched
 from bert_jax.training.schedules import plan_phases
+from bert_jax.training.workdir import read_run
 
 AnyConfig = TypeVar("AnyConfig", PretrainConfig, FinetuneConfig)
 Overrides = Mapping[str, Any]  # {"train.steps": 9}
@@ -33,13 +42,13 @@ class OpenRun(NamedTuple):
     directory: pathlib.Path
     config: Config
     trainings: tuple[Training, ...]  # with `lines` of metrics and `checkpoints`; several of a `finetune`
-    summary: Summary  # three sentences, and what looks wrong
+    summary: RunSummary  # three sentences, and warnings
 
     def _repr_html_(self) -> str:
         """Return the run as a table, which a notebook shows."""
         checkpoints = {f"{step:,}": None for one in self.trainings for step in one.checkpoints}
         sentences = zip(("what", "how far", "health"), self.summary.sentences, strict=True)
-        rows = {"directory": self.directory, **dict(sentences), "looks wrong": "; ".join(self.summary.signs)}
+        rows = {"directory": self.directory, **dict(sentences), "looks wrong": "; ".join(self.summary.warnings)}
         return notebook_table(rows | {"checkpoints": ", ".join(checkpoints)})
 
 
@@ -50,7 +59,8 @@ def open_run(workdir: str | os.PathLike[str]) -> OpenRun:
         UserError: it holds no run, or no metrics yet.
     """
     (run,) = read_runs([fetched(workdir)])
-    return OpenRun(run.place, run.config, run.trainings, summarize(run))
+    config, _ = read_run(run.path)
+    return OpenRun(run.path, config, run.trainings, summarize_run(run))
 
 
 def pretrain(
@@ -106,6 +116,7 @@ def make_batches(config: PretrainConfig, phase: int = 0, step: int = 0) -> Gener
     """
     if not config.data.corpus:
         raise UserError("no corpus: set config.data.corpus to a directory made by `prepare`")
+    refuse_fields_without_effect(config, with_tables=False)
     corpus = open_mixture(config.data.corpus)
     config = with_vocab_size(config, corpus.vocab_size)
     phases = plan_phases(config.train)

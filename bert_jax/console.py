@@ -6,7 +6,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from bert_jax.errors import shown
@@ -174,6 +174,17 @@ def format_seconds(seconds: float) -> str:
     if days:
         return f"{days}d {hours:02}:{minutes:02}:{rest:02}"
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def text_table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
+    """Return the lines of a table with its columns flush right, but for the columns `left`."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = enumerate(zip(row, widths, strict=True))
+        padded = (cell.ljust(width) if column in left else cell.rjust(width) for column, (cell, width) in cells)
+        lines.append("  ".join(padded).rstrip())
+    return lines
 
 
 def notebook_table(rows: Mapping[str, object]) -> str:

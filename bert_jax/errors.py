@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 SHOWN: dict[str, str] = {}  # local copy -> the URL that the user gave (training/remote_workdir.py)
-REASONS = {errno.EEXIST: "a file stands there", errno.ENOTDIR: "a part of its path is a file"}
+REASONS = {errno.EEXIST: "a file exists at this path", errno.ENOTDIR: "a part of its path is a file"}
 
 
 class UserError(Exception):
@@ -33,8 +33,8 @@ class StorageError(UserError):
 
 def shown(text: str) -> str:
     """Return a message with the URL in place of each local copy in `SHOWN`."""
-    for place, url in SHOWN.items():
-        text = text.replace(place, url)
+    for local_copy, url in SHOWN.items():
+        text = text.replace(local_copy, url)
     return text
 
 
@@ -50,11 +50,11 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
 
 
 @contextlib.contextmanager
-def writing(place: str | os.PathLike[str], fix: str = "make room, or choose another place") -> Iterator[None]:
-    """Turn the error of a full disk or a read-only place into a UserError that names `place`.
+def writing(path: str | os.PathLike[str], fix: str = "make room, or choose another place") -> Iterator[None]:
+    """Turn the error of a full disk or a read-only directory into a UserError that names `path`.
 
     Args:
-        place: the file or directory that is being written.
+        path: the file or directory that is being written.
         fix: advice for a full disk: "make room, or X" or "make room, then X". Where room would not help, the first
             becomes "X", and the second "fix that, then X".
     """
@@ -64,21 +64,21 @@ def writing(place: str | os.PathLike[str], fix: str = "make room, or choose anot
         if error.errno not in FULL:
             fix = fix.removeprefix("make room, or ").replace("make room", "fix that")
         reason = REASONS.get(error.errno or 0, error.strerror or error)
-        raise UserError(f"{place}: cannot be written ({reason}); {fix}") from error
+        raise UserError(f"{path}: cannot be written ({reason}); {fix}") from error
 
 
-def lack_of(error: Exception, less: str) -> str:
-    """Return a message where an error comes from a lack of memory or of the devices that JAX_PLATFORMS names, else ''.
+def resource_error_message(error: Exception, advice: str) -> str:
+    """Return a message where memory, or the devices that JAX_PLATFORMS names, are lacking; '' for any other error.
 
     Args:
         error: any error of a verb.
-        less: advice that lowers its need of memory.
+        advice: lowers its need of memory.
     """
     text = str(error)
     # XLA's words; those of a full `std::bad_alloc` in a library become a MemoryError.
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in text):
         reason = (text.splitlines() or [""])[0][:200]
-        return f"out of memory{f' ({reason})' if reason else ''}; {less}"
+        return f"out of memory{f' ({reason})' if reason else ''}; {advice}"
     platforms, jax = os.environ.get("JAX_PLATFORMS"), sys.modules.get("jax")
     if not platforms or not jax:
         return ""
@@ -90,6 +90,21 @@ def lack_of(error: Exception, less: str) -> str:
             "such as pip install 'jax[cuda12]', or unset JAX_PLATFORMS"
         )
     return ""
+
+
+@contextlib.contextmanager
+def needs_packages(subject: str, packages: str, advice: str = "") -> Iterator[None]:
+    """Turn a failed import in the block into a UserError that says what to install.
+
+    Args:
+        subject: what the packages are for, such as "notes.pdf: PDF".
+        packages: as `pip install` takes them.
+        advice: what else helps.
+    """
+    try:
+        yield
+    except ImportError:
+        raise UserError(f"{subject} needs {packages}: pip install {packages}{advice}") from None
 
 
 def check_output(output: str | os.PathLike[str]) -> None:

@@ -1,7 +1,7 @@
 """Files and directories that appear whole or not at all, and digests of what a directory holds.
 
-`SHA256SUMS` is written last into every directory that others are given, in the format of `sha256sum --check`. What is
-unfinished is called `.NAME.XXXXXXXX.partial` and stands beside its target; only a killed process leaves it behind.
+`SHA256SUMS` is written last into every directory that others are given, in the format of `sha256sum --check`. An
+unfinished file or directory is called `.NAME.XXXXXXXX.partial`, beside its target; only a killed process leaves it.
 """
 
 import contextlib
@@ -21,6 +21,7 @@ LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 PIECE_BYTES = 1 << 20
 RUN_SCHEMES = ("gs", "s3")  # where a run or a model can be, beside paths
 SMALL_BYTES = 32 << 20  # up to this size a file is read at every opening: config, tokenizer, small weights
+OnRead = Callable[[int], None]
 
 
 @contextlib.contextmanager
@@ -106,17 +107,17 @@ def url_refusal(text: str, run: bool = False) -> str:
     if not run:
         return f"{text} is a URL; {advice}"
     if scheme not in RUN_SCHEMES:
-        return f"{text}: a run can be at {' and '.join(f'{one}://' for one in RUN_SCHEMES)}; {advice}"
+        return f"{text}: a run can be at {' and '.join(f'{known}://' for known in RUN_SCHEMES)}; {advice}"
     return "" if "/" in address.strip("/") else f"{text}: names no directory in a bucket; write {scheme}://BUCKET/NAME"
 
 
 def _partial(target: pathlib.Path) -> pathlib.Path:
-    """A name that no other process has."""
+    """Return a name beside the target that no other process has."""
     return target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
 
 
 def remove_partial(directory: pathlib.Path, names: Iterable[str]) -> None:
-    """Remove what killed processes left of files and directories that only the caller may write now."""
+    """Remove unfinished files and directories of killed processes; only the caller may write these names now."""
     for path in [path for name in names for path in directory.glob(f".{name}.????????.partial")]:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
@@ -130,13 +131,14 @@ def sync(path: pathlib.Path) -> None:
         os.close(handle)
 
 
-def sha256_of(path: str | os.PathLike[str], read: Callable[[int], None] = lambda count: None) -> str:
-    """Return the hex SHA-256 of a file; `read` is called with the number of bytes of each piece."""
+def sha256_of(path: str | os.PathLike[str], on_read: OnRead | None = None) -> str:
+    """Return the hex SHA-256 of a file; `on_read` gets the number of bytes of each piece."""
     digest = hashlib.sha256()
     with open(path, "rb", buffering=0) as file:
         while piece := file.read(PIECE_BYTES):
             digest.update(piece)
-            read(len(piece))
+            if on_read:
+                on_read(len(piece))
     return digest.hexdigest()
 
 
@@ -157,55 +159,41 @@ def read_sums(directory: pathlib.Path) -> dict[str, str]:
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read ({error})") from None
-    found = [LINE.fullmatch(line) for line in lines]
-    names = {one[2].removeprefix("./"): one[1] for one in found if one}
-    if path.exists() and (not lines or len(names) < len(lines)):
+    matches = [LINE.fullmatch(line) for line in lines]
+    digests = {match[2].removeprefix("./"): match[1] for match in matches if match}
+    if path.exists() and (not lines or len(digests) < len(lines)):
         raise UserError(f"{path}: damaged, not lines of `DIGEST  NAME`; copy the directory again, or remove this file")
-    for name in names:
+    for name in digests:
         if pathlib.PurePosixPath(name).is_absolute() or ".." in pathlib.PurePosixPath(name).parts:
             raise UserError(f"{path}: names {name}, which is not in this directory")
-    names.pop(SUMS, None)  # of itself no file holds the digest
-    return names
+    digests.pop(SUMS, None)  # no file holds its own digest
+    return digests
 
 
-def damage(
+def damaged_files(
     directory: pathlib.Path,
-    names: Collection[str] | None = None,
-    largest: int | None = None,
-    read: Callable[[int], None] = lambda count: None,
+    digests: Mapping[str, str] | None = None,
+    source: str = SUMS,
+    max_bytes: int | None = None,
+    on_read: OnRead | None = None,
 ) -> list[str]:
-    """Return a line for each file in `SHA256SUMS` that is missing or differs; [] where there is no `SHA256SUMS`.
+    """Return a line for each file that is missing or has another digest.
 
     Args:
         directory: with the files.
-        names: the files to look at; None: all that are listed.
-        largest: bytes of the largest file that is read; None: all are.
-        read: is called with the number of bytes of each piece that was read.
+        digests: file name -> hex SHA-256; None: those of `SHA256SUMS`, none where there is no such file.
+        source: where the digests stand, for the lines.
+        max_bytes: larger files are not read; None: all are read.
+        on_read: gets the number of bytes of each piece that was read.
 
     Raises:
         UserError: as `read_sums`.
     """
-    sums = read_sums(directory)
-    chosen = {name: sums[name] for name in sums if names is None or name in names}
-    return compare(directory, chosen, SUMS, largest, read)
-
-
-def compare(
-    directory: pathlib.Path,
-    digests: Mapping[str, str],
-    source: str,
-    largest: int | None = None,
-    read: Callable[[int], None] = lambda count: None,
-) -> list[str]:
-    """Return a line for each file that is missing or has another digest than `source`, a name for the message, says.
-
-    The other arguments are as in `damage`.
-    """
     lines = []
-    for name, digest in digests.items():
+    for name, digest in (read_sums(directory) if digests is None else digests).items():
         path = directory / name
         try:
-            if (largest is None or path.stat().st_size <= largest) and sha256_of(path, read) != digest:
+            if (max_bytes is None or path.stat().st_size <= max_bytes) and sha256_of(path, on_read) != digest:
                 lines.append(f"{path}: differs from {source}")
         except FileNotFoundError:
             lines.append(f"{path}: missing, but listed in {source}")
@@ -214,7 +202,10 @@ def compare(
     return lines
 
 
-def check(directory: pathlib.Path, names: Collection[str] | None = None, largest: int | None = SMALL_BYTES) -> None:
-    """Raise UserError for the first line of `damage`."""
-    for line in damage(directory, names, largest):
+def check_sums(
+    directory: pathlib.Path, names: Collection[str] | None = None, max_bytes: int | None = SMALL_BYTES
+) -> None:
+    """Raise UserError for the first damaged file of `SHA256SUMS`, of those in `names`; None: of all."""
+    digests = {name: digest for name, digest in read_sums(directory).items() if names is None or name in names}
+    for line in damaged_files(directory, digests, max_bytes=max_bytes):
         raise UserError(f"{line}; copy the directory again, or remove {SUMS} if you changed the file yourself")

@@ -14,12 +14,12 @@ from bert_jax.config import EncoderConfig
 from bert_jax.console import notebook_table
 from bert_jax.errors import UserError
 from bert_jax.inference import embed, fill_mask
-from bert_jax.inference.fill_mask import Guess
+from bert_jax.inference.fill_mask import MaskPrediction
 from bert_jax.inference.inputs import Input
 from bert_jax.inference.predict import Predictor, make_predictor, predict
 from bert_jax.models import count_parameters
 from bert_jax.scoring.log_probabilities import Progress
-from bert_jax.scoring.score import Report, ScoringModel, run_benchmark, scoring_model, sentence_scores
+from bert_jax.scoring.score import BenchmarkReport, ScoringModel, run_benchmark, scoring_model, sentence_scores
 from bert_jax.tokenizer import Tokenizer
 
 
@@ -77,11 +77,20 @@ class LoadedModel:
         normalize: bool | None = None,
         prompt_name: str | None = None,
     ) -> np.ndarray:
-        """Return the vectors of texts, float32 `[texts, hidden]`; `inference.embed.encode` documents the arguments."""
-        how = layers, batch_size, max_seq_len, truncate, dtype, normalize, prompt_name
-        return embed.encode(self.model, texts, pooling, *how)
+        """Return the vectors of texts, float32 `[texts, hidden]`; `EmbedOptions` documents the arguments."""
+        options = embed.EmbedOptions(
+            pooling=pooling,
+            layers=layers,
+            batch_size=batch_size,
+            max_seq_len=max_seq_len,
+            truncate=truncate,
+            dtype=dtype,
+            normalize=normalize,
+            prompt_name=prompt_name,
+        )
+        return embed.encode(self.model, texts, options)
 
-    def fill_mask(self, text: str, top_k: int = 5) -> list[Guess]:
+    def fill_mask(self, text: str, top_k: int = 5) -> list[MaskPrediction]:
         """Return the `top_k` likeliest tokens of each mask in `text`, likeliest first, mask after mask.
 
         Raises UserError where the model has no masked-token head, and for a text without a mask.
@@ -130,7 +139,7 @@ class LoadedModel:
         masking: str = "within_word_l2r",
         temperature: float = 1.0,
         progress: Progress = lambda done, total: None,
-    ) -> Report:
+    ) -> BenchmarkReport:
         """Return the figures of a benchmark, as `bert-jax score` prints them: `rows` by paradigm or group, and `total`.
 
         `name` is a row of `inference.scoring.score.BENCHMARKS`, such as `pairs` or `crows_pairs`; `run_benchmark` there

@@ -29,23 +29,23 @@ def parse(text: str) -> Any:
 
 def parse_object(text: bytes, where: str) -> dict[str, Any]:
     """Return the object in `text`; UserError names `where` and the problem, such as a key given twice."""
-    found = _parse(text, where)
-    if not isinstance(found, dict):
+    value = _parse(text, where)
+    if not isinstance(value, dict):
         raise UserError(f"{where} is not a JSON object")
-    return found
+    return value
 
 
 def read_object(path: pathlib.Path, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
-    """Return the object in a file, likewise; a file of more than `max_bytes` is refused before it is read."""
+    """Return the object in a file of at most `max_bytes`; UserError as `parse_object`."""
     return parse_object(read_bytes(path, max_bytes), str(path))
 
 
 def read_list(path: pathlib.Path) -> list[Any]:
-    """Return the list in a file, likewise."""
-    found = _parse(read_bytes(path), str(path))
-    if not isinstance(found, list):
+    """Return the list in a file; UserError as `parse_object`."""
+    value = _parse(read_bytes(path), str(path))
+    if not isinstance(value, list):
         raise UserError(f"{path} is not a JSON list")
-    return found
+    return value
 
 
 def read_bytes(path: pathlib.Path, max_bytes: int = MAX_BYTES, name: str = "") -> bytes:
@@ -81,11 +81,11 @@ def _check_depth(text: str) -> None:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    value = dict(pairs)
+    if len(value) < len(pairs):
         counts = collections.Counter(key for key, _ in pairs)
         raise ValueError(f"the key '{counts.most_common(1)[0][0]:.60}' is given twice")
-    return found
+    return value
 
 
 def _no_constant(name: str) -> Any:
@@ -93,9 +93,9 @@ def _no_constant(name: str) -> Any:
 
 
 def _finite(text: str) -> float:
-    if not math.isfinite(number := float(text)):
+    if not math.isfinite(value := float(text)):
         raise ValueError(f"{text} is too large for a number")
-    return number
+    return value
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)

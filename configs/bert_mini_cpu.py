@@ -3,7 +3,7 @@
     bert-jax pretrain --config=bert_mini_cpu --workdir runs/mini --config.data.corpus=corpus/
 
 The block that most export as "BERT": post-norm, learned positions. `small_cpu` learns more in the same time.
-Hardware and time: 94 minutes on one x86 core beside other work; 41 on two undisturbed ones with AdamW for Muon.
+Hardware and time: 94 minutes on one x86 core beside other work; 41 on two undisturbed cores with AdamW for Muon.
 Score: 2.47 nats below the unigram entropy of held-out books and 32.5 % of masked tokens at 128 tokens, step 2,000; 2.33
 and 30.8 % at 512, with 63.6 % of next sentences. Three seeds: docs/results/learning.md.
 """

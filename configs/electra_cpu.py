@@ -4,11 +4,11 @@
         --config.init_from=runs/small
     bert-jax export --workdir runs/electra --output electra/
 
-From random weights it learns next to nothing in this time. transformers has no ModernBERT with this head, nor one like
+From random weights it learns next to nothing in this time. transformers has no ModernBERT with this head, and none like
 the generator: the export is the encoder, for fine-tuning. For that the `small_cpu` itself is no worse.
 Hardware and time: 35 minutes on one x86 core beside other work.
 Score: of the tokens of four other books than it learned from, 88.6 % right (87.7 % are original) and 15.7 % of the
-replaced ones found, by BERT's mix of masks, as evaluations had it then. After fine-tuning, parts of speech 87.2 % and
+replaced tokens found, by BERT's mix of masks, as evaluations had it then. After fine-tuning, parts of speech 87.2 % and
 entity F1 18.1 (before 87.9 and 20.7). One run: docs/results/learning.md.
 """
 

@@ -2,7 +2,8 @@
 
     bert-jax pretrain --config=modern_base --workdir runs/modern --config.data.corpus=corpus/
 
-`--budget 20h` rescales it to what there is; `bert-jax compile --config=modern_base` says whether it fits the devices.
+`--budget 20h` rescales it to the machine and the corpus;
+`bert-jax compile --config=modern_base` says whether it fits the devices.
 Hardware and time: a pod, for 2 trillion tokens; `bert-jax compile` estimates it. Not measured.
 Score: not trained by us.
 """

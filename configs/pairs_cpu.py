@@ -25,7 +25,7 @@ def get_config() -> ml_collections.ConfigDict:
     config.model.update(initialization="matches", initializer_range=0.07)  # about 1 / sqrt(192)
     config.data.sentence_pairs = "next_sentence"
     config.train.update(steps=2_900, batch_size=32, log_every=20)
-    # A shorter pair often holds one sentence, which has no next one: more of them would be random.
+    # A shorter pair often holds one sentence, which has no next sentence: more of the pairs would be random.
     config.train.phases = phases(
         {"seq_len": 128, "fraction": 0.8, "mask_probability": 0.2, "mask_probability_end": 0.15},
         {"seq_len": 256, "fraction": 0.2, "batch_size": 16},

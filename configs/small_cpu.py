@@ -4,7 +4,7 @@
     bert-jax prepare --input 'books/*.txt' --tokenizer tok/ --output corpus/
     bert-jax pretrain --config=small_cpu --workdir runs/small --config.data.corpus=corpus/
 
-`--budget 30m` rescales it to another time. What its choices are worth: docs/learning.md.
+`--budget 30m` rescales it to another time. The worth of its choices: docs/learning.md.
 Hardware and time: 2 x86 cores, 50 minutes.
 Score: on 78 books, masked tokens of four other books 3.33, 3.28 and 3.27 nats, 3.02, 3.06 and 3.07 below their unigram
 entropy, accuracy 40.3, 41.0 and 41.0 %; Zorro 73.4, 75.0 and 74.4 %, BLiMP 58.3, 59.0 and 59.2 % (34 paradigms; 30 % of

@@ -3,7 +3,7 @@
     bert-jax pretrain --config=student_cpu --workdir runs/student --config.data.corpus=corpus/ \\
         --config.distillation.teacher=runs/small
 
-The corpus is the teacher's, or another one prepared with its tokenizer.
+The corpus is the teacher's, or another corpus prepared with its tokenizer.
 Hardware and time: 2 x86 cores, 16 minutes beside other work.
 Score: on four other books than the 78 learned from, masked tokens 3.32 nats and 40.1 % (the teacher 3.33 and 40.3 %),
 in half of the teacher's time per sentence. Two more seeds: 40.8 and 40.3 of 41.0 %; docs/results/tasks.md.

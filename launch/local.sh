@@ -4,10 +4,10 @@
 #   launch/local.sh [--cpu_devices K] N [arguments of `bert-jax pretrain`...]
 #
 # If there are GPUs, process I uses GPU I (JAX_PLATFORMS=cpu prevents that). On CPUs, --cpu_devices K gives each process
-# K virtual devices. The output of process 0 is printed unchanged, that of process I with the prefix "[I] ".
+# K virtual devices. The output of process 0 is printed unchanged, the output of process I with the prefix "[I] ".
 # Ctrl-C and SIGTERM are passed to every process, and all save and stop. No process is killed: those that wait for a dead
 # process are ended by their own watchdog. Exit status: 0 if all processes end with 0; otherwise the first other status,
-# preferably not 124, the status of a process that only lost another one.
+# preferably not 124, the status of a process that only lost another process.
 set -uo pipefail
 
 die() { echo "local.sh: $1" >&2; exit 2; }

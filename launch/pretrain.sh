@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # `bert-jax pretrain` for launchers, with exit statuses that distinguish "finished" from "saved and stopped": 0 means that
-# the last step is saved, 75 that a signal stopped the run earlier; other statuses are those of bert-jax (docs/launch.md).
+# the last step is saved, 75 that a signal stopped the run earlier; other statuses are as of bert-jax (docs/launch.md).
 #
 #   launch/pretrain.sh [--keep_log SECONDS] WORKDIR [other arguments of `bert-jax pretrain`...]
 #
 # --keep_log copies the output to WORKDIR/logs/TIME_HOST.log, every SECONDS and at the end, since a preempted host loses
-# its disk and a pod its log; HOST is $HOST_NAME, or what `hostname` prints. A copy that fails is reported once and tried
-# again; it never ends the run. WORKDIR is a path, gs://BUCKET/NAME or s3://BUCKET/NAME; for a URL, python3 must be that
-# of the environment of bert-jax.
+# its disk and a pod its log; HOST is $HOST_NAME, or the output of `hostname`. A copy that fails is reported once and tried
+# again; it never ends the run. WORKDIR is a path, gs://BUCKET/NAME or s3://BUCKET/NAME; for a URL, python3 must be
+# the Python that bert-jax is installed in.
 set -uo pipefail
 {  # bash reads the whole block before it runs it: the file may change during the run
     here=$(dirname "${BASH_SOURCE[0]}")

@@ -145,7 +145,7 @@ parse() {
     check_provisioning
 }
 
-# The rules of flex-start and its flags below are those of Google's pages as read on 2026-11-23 (docs/launch.md).
+# The rules of flex-start and its flags below are from Google's pages, as read on 2026-11-23 (docs/launch.md).
 check_provisioning() {
     local limit=${of[MAX_RUN_DURATION]-}
     local -A seconds=([s]=1 [m]=60 [h]=3600 [d]=86400)

@@ -88,7 +88,7 @@ def saved_steps(workdir: str) -> list[int]:
 
 
 def progress(workdir: str) -> tuple[int, int]:
-    """Return (newest checkpoint, last step); 0 for what does not exist yet."""
+    """Return (newest checkpoint, last step); 0 for a part that does not exist yet."""
     try:
         steps = int(json.loads(read(workdir, "run.json"))["config"]["train"]["steps"])
     except (ValueError, KeyError, TypeError):
@@ -97,7 +97,7 @@ def progress(workdir: str) -> tuple[int, int]:
 
 
 def main(verb: str, workdir: str, name: str = "") -> int:
-    """Do what the command line says; return the exit status."""
+    """Run the verb of the command line; return the exit status."""
     if reason := refusal(workdir):
         print(f"workdir.py: {workdir}: {reason}", file=sys.stderr)
         return 2

@@ -86,7 +86,7 @@ def test_commands_are_commands(page: pathlib.Path, line: str, monkeypatch: pytes
     monkeypatch.chdir(ROOT)
     words = shlex.split(line, comments=True)[1:]
     args = parse(VERBS, list(itertools.takewhile(lambda word: word not in (">", "|"), words)))
-    kinds, recipe = VERBS[args.verb].command.kinds, getattr(args, "config", None)
+    kinds, recipe = VERBS[args.verb].config_kinds, getattr(args, "config", None)
     if len(kinds) == 1:
         of_the_reader = recipe is not None and recipe.endswith(".py") and not pathlib.Path(recipe).exists()
         read_config(CONFIGS[kinds[0]], None if of_the_reader else recipe, args.overrides)

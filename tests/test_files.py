@@ -29,7 +29,7 @@ def test_sha256sum_reads_what_is_written(sealed) -> None:
     argv = ["sha256sum", "--check", "--strict", "SHA256SUMS"]
     done = subprocess.run(argv, cwd=sealed, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["a.txt: OK", "deep/b.bin: OK"]
-    assert files.damage(sealed) == []
+    assert files.damaged_files(sealed) == []
 
 
 def test_what_sha256sum_writes_is_read(sealed) -> None:
@@ -45,20 +45,20 @@ def test_every_kind_of_damage_is_found(sealed) -> None:
     data = bytearray((sealed / "deep" / "b.bin").read_bytes())
     data[100] ^= 4
     (sealed / "deep" / "b.bin").write_bytes(data)
-    assert files.damage(sealed) == [f"{sealed / 'deep' / 'b.bin'}: differs from SHA256SUMS"]
-    assert files.damage(sealed, ["a.txt"]) == []
-    assert files.damage(sealed, largest=255) == []
-    assert len(files.damage(sealed, largest=256)) == 1
+    assert files.damaged_files(sealed) == [f"{sealed / 'deep' / 'b.bin'}: differs from SHA256SUMS"]
+    assert files.damaged_files(sealed, {"a.txt": files.read_sums(sealed)["a.txt"]}) == []
+    assert files.damaged_files(sealed, max_bytes=255) == []
+    assert len(files.damaged_files(sealed, max_bytes=256)) == 1
     with pytest.raises(UserError, match=r"b.bin: differs from SHA256SUMS; copy the directory again, or remove SHA256"):
-        files.check(sealed)
+        files.check_sums(sealed)
     os.truncate(sealed / "deep" / "b.bin", 7)
     (sealed / "a.txt").unlink()
-    assert [line.rpartition(": ")[2] for line in files.damage(sealed)] == [
+    assert [line.rpartition(": ")[2] for line in files.damaged_files(sealed)] == [
         "missing, but listed in SHA256SUMS",
         "differs from SHA256SUMS",
     ]
     (sealed / "SHA256SUMS").unlink()
-    assert files.damage(sealed) == []
+    assert files.damaged_files(sealed) == []
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_every_kind_of_damage_is_found(sealed) -> None:
 def test_sums_that_are_none(sealed, text, says) -> None:
     (sealed / "SHA256SUMS").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(UserError, match=rf"SHA256SUMS: {says}"):
-        files.check(sealed)
+        files.check_sums(sealed)
 
 
 def test_two_writers_do_not_mix(tmp_path) -> None:
@@ -130,7 +130,7 @@ def test_a_list_that_names_itself_is_read(sealed) -> None:
     for command in ("sha256sum *.txt SHA256SUMS", "find . -type f -exec sha256sum {} +"):
         subprocess.run(f"{command} > SHA256SUMS", shell=True, cwd=sealed, check=True)
         assert "a.txt" in files.read_sums(sealed)
-        assert files.damage(sealed) == []
+        assert files.damaged_files(sealed) == []
 
 
 def test_a_directory_takes_the_place_of_another(sealed) -> None:

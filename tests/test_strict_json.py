@@ -9,7 +9,7 @@ from bert_jax import strict_json
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions, read_documents
-from bert_jax.readers.json_lines import parse_json
+from bert_jax.readers.rows import parse_json
 from bert_jax.tokenizer import load_tokenizer
 
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -72,11 +72,11 @@ def test_a_record_that_is_not_strict_json_is_rejected_and_counted(tmp_path):
 @pytest.mark.parametrize("text", [DEEP, f'{{"model": {DEEP}}}', '{"model": 1, "model": 2}', '{"model": NaN}'])
 def test_a_tokenizer_that_is_not_strict_json_is_refused(tmp_path, text):
     (tmp_path / "tokenizer.json").write_text(text)
-    with pytest.raises(UserError, match=r"tokenizer\.json is not a JSON file"):
+    with pytest.raises(UserError, match=r"tokenizer\.json cannot be read as JSON"):
         load_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
     (tmp_path / "tokenizer_config.json").write_text(text)
-    with pytest.raises(UserError, match=r"tokenizer_config\.json is not a JSON file"):
+    with pytest.raises(UserError, match=r"tokenizer_config\.json cannot be read as JSON"):
         load_tokenizer(tmp_path)
 
 

@@ -3,7 +3,7 @@
     python -m benchmarks.device [--minutes 9] [--json device_bench.json]
 
 Run it in the checkout, with a Python that has JAX for the accelerator; nothing is downloaded. Parts run in the order of
-their value until the time is up; what was left out is named, in the file as well. A part that crashes fails alone: a
+their value until the time is up; the other parts are named, in the file as well. A part that crashes fails alone: a
 new process runs the rest. Steps are compiled, warmed up and timed over 20 that are dispatched together, the median of 5
 such stretches; `ready` is the seconds until then, most of them compilation, which the next run finds in the cache.
 torch and transformers are optional, as are packages that only some parts need.

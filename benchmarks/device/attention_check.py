@@ -43,7 +43,7 @@ def inputs_of(case: str) -> AttentionInputs:
 
 
 def attention(kernel: str, rate: float, dtype: str, joint: bool, inputs: AttentionInputs) -> list[jax.Array]:
-    """Return context and gradients of q, k and v, float32; those of padding are left out. `joint`: in one array."""
+    """Return context and gradients of q, k and v, float32, without padding. `joint`: from one array."""
     real = inputs.mask[:, :, None]
 
     def context(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
@@ -54,12 +54,12 @@ def attention(kernel: str, rate: float, dtype: str, joint: bool, inputs: Attenti
             given = with_fused_qkv(inputs, FusedQKV(jnp.stack([q, k, v], axis=2) - biases, biases))
         return KERNELS[kernel].attend(given, rate).astype(jnp.float32) * real
 
-    found, pull = jax.vjp(context, inputs.q, inputs.k, inputs.v)
-    return [found, *pull(jnp.sin(jnp.arange(found.size, dtype=jnp.float32)).reshape(found.shape))]
+    output, pull = jax.vjp(context, inputs.q, inputs.k, inputs.v)
+    return [output, *pull(jnp.sin(jnp.arange(output.size, dtype=jnp.float32)).reshape(output.shape))]
 
 
 def check_attention(case: str) -> Iterator[Result]:
-    """Yield the error of each kernel and dtype, the larger of those with and without dropout."""
+    """Yield the error of each kernel and dtype, the larger error of both runs, with and without dropout."""
 
     def compute(kernel: str, dtypes: tuple[str, ...]) -> dict[str, list[list[jax.Array]]]:
         """All rates of a kernel in one program, as programs take seconds to compile."""
@@ -81,10 +81,10 @@ def check_attention(case: str) -> Iterator[Result]:
         with jax.default_device(jax.devices("cpu")[0]):
             expected = dict(zip(RATES, compute("xla", ("float32",))["float32"], strict=True))
         for kernel, dtypes in kernels_here().items():
-            found = compute(kernel, dtypes)
+            actual = compute(kernel, dtypes)
             repeats = 2 if kernel == "triton" else 1
             right = [expected[rate] for rate in RATES for _ in range(repeats)]
             for dtype in dtypes:
-                pairs = zip(found[dtype], right, strict=False)  # a kernel without dropout has the first rate alone
-                worst = max(error(mine, other) for mine, other in pairs)
+                pairs = zip(actual[dtype], right, strict=False)  # a kernel without dropout has the first rate alone
+                worst = max(error(result, reference) for result, reference in pairs)
                 yield Result(f"attention by {kernel}, {case}, {dtype}", worst, BOUNDS[dtype])

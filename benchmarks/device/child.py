@@ -2,7 +2,7 @@
 
     python -m benchmarks.device.child SCALE JSON DIRECTORY MINUTES     # __main__.py starts it
 
-It ends before its last part where a failed one has left the device useless; a new process then runs the rest.
+It ends before its last part where a failed part has left the device useless; a new process then runs the rest.
 """
 
 import datetime
@@ -30,7 +30,7 @@ def use_cpu_as_well() -> None:
 
 
 def described(scale: str, minutes: float) -> dict[str, Any]:
-    """Return what a reader of the results has to know of this run and machine."""
+    """Return the facts of this run and machine that a reader of the results needs."""
     import jax
 
     device = jax.devices()[0]
@@ -81,8 +81,8 @@ def run_parts(report: Report, parts: Iterable[Part], computes: Callable[[], bool
             return
 
 
-def main(scale: str, place: pathlib.Path, directory: pathlib.Path, minutes: float) -> None:
-    """Run the parts that wait in the report at `place`, or all where there is none."""
+def main(scale: str, report_path: pathlib.Path, directory: pathlib.Path, minutes: float) -> None:
+    """Run the parts that wait in the report at `report_path`, or all parts if there is no report."""
     use_cpu_as_well()
 
     import jax
@@ -100,12 +100,12 @@ def main(scale: str, place: pathlib.Path, directory: pathlib.Path, minutes: floa
         sys.exit("JAX finds no GPU or TPU here; --tiny tries the command on a CPU")
     use_compilation_cache()
     rows = parts(SCALES[scale], directory)
-    if place.exists():
-        report = Report.read(place)
+    if report_path.exists():
+        report = Report.read(report_path)
     else:
-        report = Report(described(scale, minutes), place, [part.name for part in rows])
-        kind, found = report.head["device"]["kind"], report.head["versions"]
-        print(f"{kind}, {', '.join(f'{name} {version}' for name, version in found.items())}\n\n{HEADER}", flush=True)
+        report = Report(described(scale, minutes), report_path, [part.name for part in rows])
+        packages = ", ".join(f"{name} {version}" for name, version in report.head["versions"].items())
+        print(f"{report.head['device']['kind']}, {packages}\n\n{HEADER}", flush=True)
     run_parts(report, rows, device_computes)
 
 

@@ -1,4 +1,4 @@
-"""Which elements dropout drops: as on the CPU, in the right fraction, neighbors independently of each other."""
+"""Elements that dropout drops: equal to the CPU's, in the right fraction, neighbors independent of each other."""
 
 import functools
 import math
@@ -33,14 +33,14 @@ def of_attention(kernel: str, dtype: str) -> jax.Array:
     return jax.jit(lambda inputs: KERNELS[kernel].attend(inputs, RATE) != 0)(inputs)
 
 
-def statistics(name: str, kept: np.ndarray, expected: np.ndarray) -> Iterator[Result]:
+def statistics(name: str, is_kept: np.ndarray, expected: np.ndarray) -> Iterator[Result]:
     """Yield the fraction that differs from the CPU, and deviations from independent draws, in standard deviations."""
-    centered = kept.astype(np.float64) - (1 - RATE)
+    centered = is_kept.astype(np.float64) - (1 - RATE)
     variance = RATE * (1 - RATE)
-    fraction = abs(centered.sum()) / math.sqrt(kept.size * variance)
+    fraction = abs(centered.sum()) / math.sqrt(is_kept.size * variance)
     products = centered[..., 1:] * centered[..., :-1]
     neighbors = abs(products.sum()) / (math.sqrt(products.size) * variance)
-    yield Result(f"dropout of {name}: elements unlike the CPU's", float((kept != expected).mean()), 0.0)
+    yield Result(f"dropout of {name}: elements unlike the CPU's", float((is_kept != expected).mean()), 0.0)
     yield Result(f"dropout of {name}: fraction, in sigmas", fraction, SIGMAS)
     yield Result(f"dropout of {name}: neighbors, in sigmas", neighbors, SIGMAS)
 

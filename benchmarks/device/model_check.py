@@ -34,9 +34,9 @@ class CheckSize(NamedTuple):
     seq_len: int = 128
 
 
-def error(found: list[jax.Array], expected: list[jax.Array]) -> float:
+def error(actual: list[jax.Array], expected: list[jax.Array]) -> float:
     """Return the largest relative error of the arrays."""
-    pairs = [(np.asarray(x, np.float64), np.asarray(y, np.float64)) for x, y in zip(found, expected, strict=True)]
+    pairs = [(np.asarray(x, np.float64), np.asarray(y, np.float64)) for x, y in zip(actual, expected, strict=True)]
     return max(float(np.linalg.norm(x - y) / np.linalg.norm(y)) for x, y in pairs)
 
 
@@ -87,12 +87,12 @@ def losses(size: CheckSize, dropout: float, compute: ComputeConfig) -> list[jax.
     batch = random_batch(config, BATCH, size.seq_len, size.seq_len // 8)
     state = jax.jit(functools.partial(init_state, run, objective, optimizer))()
     step = jax.jit(functools.partial(train_step, run, objective, optimizer, phases, phases[0]))
-    found = []
+    step_losses = []
     for _ in range(STEPS):
         state, metrics = step(state, batch)
         mean = metrics["means"]["mlm_loss"]
-        found.append(mean.total / mean.weight)
-    return [jnp.stack(found)]
+        step_losses.append(mean.total / mean.weight)
+    return [jnp.stack(step_losses)]
 
 
 def check_training(size: CheckSize) -> Iterator[Result]:

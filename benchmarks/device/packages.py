@@ -29,13 +29,13 @@ def torch_uses_cuda() -> bool:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python, of this package and of the installed ones of REPORTED."""
+    """Return the versions of Python, of this package and of the installed packages of REPORTED."""
     import bert_jax
 
-    found = {"python": platform.python_version(), "bert_jax": bert_jax.__version__}
+    by_name = {"python": platform.python_version(), "bert_jax": bert_jax.__version__}
     for name in REPORTED:
         try:
-            found[name] = importlib.metadata.version(name)
+            by_name[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return by_name

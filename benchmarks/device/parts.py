@@ -1,6 +1,6 @@
-"""The parts of the run, in the order of their value: checks, then speeds. The deadline leaves out the last ones.
+"""The parts of the run, in the order of their value: checks, then speeds. The deadline leaves out the last parts.
 
-A part imports what it alone needs when it runs, so that the others run where a package of it is not installed.
+A part imports its own packages when it runs, so that other parts run where such a package is not installed.
 """
 
 import functools
@@ -51,7 +51,7 @@ CHECKS: dict[str, Callable[[CheckSize], Iterable[Result]]] = {
 # has no dropout. XLA's attention at 8,192 tokens and torch there are not tried: pairs of tokens fill the memory.
 # Unrolled layers compile in 40 to 50 s on an H100: BERT-base beside torch has them; most other rows scan their layers,
 # as `pretrain` does by default, so that a first run of 9 minutes reaches them. On GPUs `auto` is Triton for all layers
-# of a scanned ModernBERT, whose windows are then values, and cuDNN for the global layers of an unrolled one.
+# of a scanned ModernBERT, whose windows are then values, and cuDNN for the global layers of an unrolled ModernBERT.
 BASE_STEPS = (
     Step("base", 256, 128),
     Step("base", 256, 128, attention_dropout=False),
@@ -91,7 +91,7 @@ LAST_STEPS = (
 
 
 class Scale(NamedTuple):
-    """The size of everything: that of the promise, or one that a CPU runs."""
+    """The sizes of all parts: full, or tiny for a CPU."""
 
     checks: CheckSize
     repeats: Repeats
@@ -116,13 +116,13 @@ SCALES = {
 }
 
 
-def parts(scale: Scale, place: pathlib.Path) -> list[Part]:
-    """Return all parts; `place` is a directory for the corpus that two of them read."""
+def parts(scale: Scale, directory: pathlib.Path) -> list[Part]:
+    """Return all parts; `directory` holds the corpus that two of them read."""
 
     def timed(steps: Iterable[Step]) -> list[Part]:
         return [Part(step.name, functools.partial(time_step, step, scale.repeats)) for step in map(scale.steps, steps)]
 
-    corpus = (place, scale.documents)
+    corpus = (directory, scale.documents)
     size, config = scale.embed, PRESETS[scale.embed]
     embed = Part("embed", functools.partial(_embed, *corpus, size, config, scale.num_texts, scale.batch_size))
     inputs = [
@@ -134,5 +134,5 @@ def parts(scale: Scale, place: pathlib.Path) -> list[Part]:
     ]
     checks = [Part(name, functools.partial(check, scale.checks)) for name, check in CHECKS.items()]
     # The input pipeline takes seconds, as nothing compiles.
-    found = [*checks, *inputs, *timed(BASE_STEPS), *timed(OTHER_STEPS), embed, *timed(LAST_STEPS)]
-    return list({part.name: part for part in found}.values())  # small steps of different sizes are the same
+    ordered = [*checks, *inputs, *timed(BASE_STEPS), *timed(OTHER_STEPS), embed, *timed(LAST_STEPS)]
+    return list({part.name: part for part in ordered}.values())  # small steps of different sizes are the same

@@ -1,4 +1,4 @@
-"""Results of the parts: one table on stdout, and one JSON file, which also says what runs and waits."""
+"""Results of the parts: a table on stdout, and a JSON file, which also names the running and the waiting parts."""
 
 import json
 import pathlib
@@ -31,7 +31,7 @@ class Result(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """Whether the part broke, or its error is too large or not a number."""
+        """Return whether the part broke, or its error is too large or not a number."""
         outside = self.bound is not None and not (self.error is not None and self.error <= self.bound)
         return outside or self.fault is not None
 
@@ -64,27 +64,27 @@ class Part(NamedTuple):
 
 
 class Report:
-    """All results of a run, printed and written as they come, and what is left to do.
+    """All results of a run, printed and written as they come, and the parts that are left.
 
     Args:
-        head: what the JSON file says beside the results.
-        place: the JSON file.
+        head: fields of the JSON file beside the results.
+        path: the JSON file.
         waiting: names of the parts to run.
     """
 
-    def __init__(self, head: dict[str, Any], place: pathlib.Path, waiting: Iterable[str]) -> None:
-        self.head, self.place, self.waiting = head, place, list(waiting)
+    def __init__(self, head: dict[str, Any], path: pathlib.Path, waiting: Iterable[str]) -> None:
+        self.head, self.path, self.waiting = head, path, list(waiting)
         self.running: str | None = None
         self.results: list[Result] = []
         self.left_out: dict[str, str] = {}  # name of a part -> why
 
     @classmethod
-    def read(cls, place: pathlib.Path) -> "Report":
+    def read(cls, path: pathlib.Path) -> "Report":
         """Return the report in a file, which the process before wrote."""
-        found = json.loads(place.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
         keys = ("checks", "failed", "left_out", "running", "waiting", "results")
-        _, _, left_out, running, waiting, rows = (found.pop(key) for key in keys)
-        report = cls(found, place, waiting)
+        _, _, left_out, running, waiting, rows = (content.pop(key) for key in keys)
+        report = cls(content, path, waiting)
         report.left_out, report.running = left_out, running
         report.results = [Result(**{name: x for name, x in row.items() if name != "failed"}) for row in rows]
         return report
@@ -107,37 +107,37 @@ class Report:
         self._write()
 
     def leave_out_rest(self, why: str) -> None:
-        """Leave out the running part and those that wait."""
+        """Leave out the running part and the waiting parts."""
         rest = [self.running, *self.waiting] if self.running else self.waiting
         self.left_out |= dict.fromkeys(rest, why)
         self.running, self.waiting = None, []
 
     def finish(self) -> int:
-        """Print what failed and what was left out; return the exit status."""
-        failed = [one.name for one in self.results if one.failed]
-        print(f"\n{len(self.results)} results in {self.place}; failed: {'; '.join(failed) or 'none'}")
+        """Print the failed parts and the parts that were left out; return the exit status."""
+        failed = [result.name for result in self.results if result.failed]
+        print(f"\n{len(self.results)} results in {self.path}; failed: {'; '.join(failed) or 'none'}")
         for why in dict.fromkeys(self.left_out.values()):
-            print(f"left out, {why}: {'; '.join(name for name, other in self.left_out.items() if other == why)}")
+            print(f"left out, {why}: {'; '.join(name for name, reason in self.left_out.items() if reason == why)}")
         self._write()
         print(end="", flush=True)
         return int(bool(failed))
 
     def _write(self) -> None:
-        """Replace the file, so that a crash leaves what was there."""
+        """Replace the file, so that a crash leaves the old file."""
         rows = [
-            {name: value for name, value in one._asdict().items() if value is not None} | {"failed": one.failed}
-            for one in self.results
+            {name: value for name, value in result._asdict().items() if value is not None} | {"failed": result.failed}
+            for result in self.results
         ]
-        checks = [one for one in self.results if one.bound is not None]
-        found = {
+        checks = [result for result in self.results if result.bound is not None]
+        content = {
             **self.head,
-            "checks": {"run": len(checks), "failed": [one.name for one in checks if one.failed]},
-            "failed": [one.name for one in self.results if one.failed],
+            "checks": {"run": len(checks), "failed": [result.name for result in checks if result.failed]},
+            "failed": [result.name for result in self.results if result.failed],
             "left_out": self.left_out,
             "running": self.running,
             "waiting": self.waiting,
             "results": rows,
         }
-        new = self.place.with_name(f".{self.place.name}.new")
-        new.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        new.replace(self.place)
+        new = self.path.with_name(f".{self.path.name}.new")
+        new.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        new.replace(self.path)

@@ -1,4 +1,4 @@
-"""A training that is resumed from a checkpoint ends with the bits of one that was not interrupted.
+"""A training that is resumed from a checkpoint ends with the bits of an uninterrupted training.
 
 Both run the project's loop on all devices with `compute.deterministic`, dropout and bfloat16. Programs are compiled
 anew, without the cache, so that a choice of kernels by timing would be noticed.
@@ -85,13 +85,13 @@ def without_cache() -> Iterator[None]:
 def check_resume(size: CheckSize) -> Iterator[Result]:
     """Yield the number of arrays that differ."""
     config = run_config(size)
-    with without_cache(), tempfile.TemporaryDirectory() as place:
-        workdir, again = pathlib.Path(place, "whole"), pathlib.Path(place, "resumed")
+    with without_cache(), tempfile.TemporaryDirectory() as directory:
+        workdir, again = pathlib.Path(directory, "whole"), pathlib.Path(directory, "resumed")
         workdir.mkdir()
-        whole = train(config, workdir)
+        uninterrupted = train(config, workdir)
         shutil.copytree(workdir, again)
         shutil.rmtree(again / "checkpoints" / str(STEPS))
         jax.clear_caches()
         resumed = train(config, again)
-    unlike = sum(x.tobytes() != y.tobytes() for x, y in zip(whole, resumed, strict=True))
+    unlike = sum(x.tobytes() != y.tobytes() for x, y in zip(uninterrupted, resumed, strict=True))
     yield Result(f"resumed at step {SAVED} of {STEPS}: arrays with other bits", float(unlike), 0.0)

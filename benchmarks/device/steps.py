@@ -42,7 +42,7 @@ Run = Callable[[int], None]  # runs that many steps and waits for the last
 
 
 class Repeats(NamedTuple):
-    """How often a step is run: `steps` are dispatched together, and the figure is the median of `stretches`."""
+    """Numbers of runs of a step: `steps` are dispatched together, and the figure is the median of `stretches`."""
 
     warmup: int = 5
     steps: int = 20
@@ -64,18 +64,18 @@ class Step(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the table calls it."""
+        """Name in the table of results."""
         none = "" if self.attention_dropout else ", no attention dropout"
-        more = f"{', packed' * self.packed}{', fine-tuning' * self.task}{', scanned layers' * self.scanned}{none}"
-        return f"{self.size} {self.sequences}x{self.seq_len}{more}, {self.by}"
+        suffix = f"{', packed' * self.packed}{', fine-tuning' * self.task}{', scanned layers' * self.scanned}{none}"
+        return f"{self.size} {self.sequences}x{self.seq_len}{suffix}, {self.by}"
 
     @property
     def config(self) -> EncoderConfig:
         """The architecture."""
-        found = PRESETS[self.size]
+        config = PRESETS[self.size]
         if not self.attention_dropout:
-            found = dataclasses.replace(found, attention_dropout=0.0)
-        return dataclasses.replace(found, num_layers=self.layers, vocab_size=512) if self.layers else found
+            config = dataclasses.replace(config, attention_dropout=0.0)
+        return dataclasses.replace(config, num_layers=self.layers, vocab_size=512) if self.layers else config
 
     @property
     def num_predictions(self) -> int:

@@ -29,20 +29,20 @@ def run_until(command: Sequence[str], deadline: float) -> int | None:
         child.wait()
 
 
-def supervise(command: Sequence[str], place: pathlib.Path, deadline: float) -> int:
-    """Run `command` until no part of its report at `place` waits; return the exit status.
+def supervise(command: Sequence[str], report_path: pathlib.Path, deadline: float) -> int:
+    """Run `command` until no part of its report waits; return the exit status.
 
-    A part in which the process dies has failed, and a new process runs the parts after it. One that ends between two
-    parts asks for a new process.
+    A part in which the process dies has failed, and a new process runs the parts after it. A process that ends between
+    two parts asks for a new process.
     """
     before = None
     while True:
         status = run_until(command, deadline)
-        if not place.exists():  # it ended before the first part, and said why
+        if not report_path.exists():  # it ended before the first part, and said why
             if not status or status < 0:
                 print("no part began:", "no time left" if status is None else ending(status), file=sys.stderr)
             return status if status and status > 0 else 1
-        report = Report.read(place)
+        report = Report.read(report_path)
         if status is None:
             report.leave_out_rest("no time left")
         elif report.running:

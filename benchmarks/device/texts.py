@@ -9,15 +9,15 @@ from collections.abc import Iterator
 
 import jax
 import numpy as np
-from bert_jax.corpus.build.prepare import prepare
 
 from benchmarks.device.report import Result
 from bert_jax.batches.iteration import batches
 from bert_jax.batches.pipeline import make_sequences, symbols_of
 from bert_jax.checkpoints.load_model import OpenModel
 from bert_jax.config import ComputeConfig, DataConfig, EncoderConfig
+from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.store import open_corpus
-from bert_jax.inference.embed import HEADS, encode
+from bert_jax.inference.embed import HEADS, EmbedOptions, encode
 from bert_jax.models import make_model
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.tokenizer.train import train_tokenizer
@@ -37,59 +37,63 @@ def vocabulary(rng: np.random.Generator) -> list[str]:
     return ["".join(rng.choice(SYLLABLES, rng.integers(1, 4))) for _ in range(WORDS)]
 
 
-def make_corpus(place: pathlib.Path, documents: int) -> pathlib.Path:
+def make_corpus(directory: pathlib.Path, documents: int) -> pathlib.Path:
     """Return the directory of a corpus, which holds its tokenizer; made once, whole or not at all."""
-    corpus = place / "corpus"
+    corpus = directory / "corpus"
     if not corpus.is_dir():
         rng = np.random.default_rng(0)
         words = vocabulary(rng)
-        with tempfile.TemporaryDirectory(dir=place) as name:
+        with tempfile.TemporaryDirectory(dir=directory) as name:
             made = pathlib.Path(name)
             texts = made / "texts"
             texts.mkdir()
-            for number in range(documents):  # a file is a document
-                found = " ".join(sentence(rng, words, int(rng.integers(5, 25))) for _ in range(30))
-                (texts / f"{number:04}.txt").write_text(found, encoding="utf-8")
+            for index in range(documents):  # a file is a document
+                text = " ".join(sentence(rng, words, int(rng.integers(5, 25))) for _ in range(30))
+                (texts / f"{index:04}.txt").write_text(text, encoding="utf-8")
             train_tokenizer([[str(texts)]], VOCAB, str(made / "tokenizer"))
             prepare([str(texts)], made / "tokenizer", made / "corpus", workers=1, heldout_fraction=0.0)
             (made / "corpus").rename(corpus)
     return corpus
 
 
-def time_input(place: pathlib.Path, documents: int, seq_len: int, packing: int, num_batches: int) -> Iterator[Result]:
+def time_input(
+    directory: pathlib.Path, documents: int, seq_len: int, packing: int, num_batches: int
+) -> Iterator[Result]:
     """Yield the speed of building batches with the threads of `pretrain`, while nothing trains; padding counts."""
-    corpus = open_corpus(make_corpus(place, documents))
+    corpus = open_corpus(make_corpus(directory, documents))
     symbols = symbols_of(load_tokenizer(corpus.tokenizer_directory))
     data = DataConfig(packing=packing)
     sequences = make_sequences(corpus.split("train"), symbols, seq_len, 0, data)
     size = max(8, 32_768 // seq_len)
-    with contextlib.closing(batches(sequences, 0, size, num_threads=data.num_threads)) as found:
-        next(found)
+    with contextlib.closing(batches(sequences, 0, size, num_threads=data.num_threads)) as iterator:
+        next(iterator)
         begin = time.perf_counter()
         for _ in range(num_batches):
-            next(found)
+            next(iterator)
         seconds = time.perf_counter() - begin
     name = f"input, {seq_len} tokens{f', packing {packing}' if packing > 1 else ''}"
     yield Result(name, ms=1e3 * seconds / num_batches, tokens_per_second=num_batches * size * seq_len / seconds)
 
 
 def time_embed(
-    place: pathlib.Path, documents: int, size: str, config: EncoderConfig, num_texts: int, batch_size: int
+    directory: pathlib.Path, documents: int, size: str, config: EncoderConfig, num_texts: int, batch_size: int
 ) -> Iterator[Result]:
     """Yield the speed of `encode`, tokenization included, in bfloat16; texts of up to 128 tokens, padding not counted.
 
-    The milliseconds are those of a batch.
+    The milliseconds are for a batch.
     """
-    tokenizer = load_tokenizer(open_corpus(make_corpus(place, documents)).tokenizer_directory)
+    tokenizer = load_tokenizer(open_corpus(make_corpus(directory, documents)).tokenizer_directory)
     config = dataclasses.replace(config, vocab_size=max(config.vocab_size, tokenizer.vocab_size))
     params = jax.jit(make_model(config, ComputeConfig(), HEADS).init)(jax.random.key(0))
-    model = OpenModel(config=config, heads=HEADS, params=params, labels=(), tokenizer=tokenizer, directory=place)
+    model = OpenModel(config=config, heads=HEADS, params=params, labels=(), tokenizer=tokenizer, directory=directory)
     rng = np.random.default_rng(1)
     words = vocabulary(np.random.default_rng(0))
     texts = [sentence(rng, words, int(rng.integers(40, 80))) for _ in range(num_texts)]
 
+    options = EmbedOptions(batch_size=batch_size, max_seq_len=128, truncate=True, dtype="bfloat16")
+
     def embed() -> None:
-        encode(model, texts, batch_size=batch_size, max_seq_len=128, truncate=True, dtype="bfloat16")
+        encode(model, texts, options)
 
     begin = time.perf_counter()
     embed()

@@ -1,4 +1,4 @@
-"""Do harm to the verbs at random until the time is up, and print and write what became of it.
+"""Do harm to the verbs at random until the time is up, and print and write the outcomes.
 
     python -m benchmarks.faults --minutes 20
 
@@ -33,11 +33,11 @@ ENVIRONMENT = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",  # every program, so that no trial compiles
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }
-# What the verbs import, before the processes fork.
+# Modules that the verbs import, loaded before the processes fork.
 MODULES = (
-    "runs.pretrain", "runs.finetune", "runs.export", "runs.evaluate", "runs.budget.plan", "runs.vocabulary",
-    "data.preparation.prepare", "data.tokenizer.training.train", "inference.fill_mask", "inference.load",
-    "inference.embed", "inference.predict", "parallel.processes.joining", "reports.verify", "cli.results_text",
+    "pretraining.pretrain", "pretraining.evaluate", "pretraining.budget.plan", "finetuning.finetune", "convert.export",
+    "convert.vocabulary", "corpus.build.prepare", "tokenizer.train", "inference.fill_mask", "inference.embed",
+    "inference.predict", "checkpoints.load_model", "checkpoints.verify", "parallel.joining", "cli.results_text",
     "cli.config_text",
 )  # fmt: skip
 
@@ -83,43 +83,43 @@ def main() -> int:
     parser.add_argument("--only", choices=CLASSES, nargs="+", default=list(CLASSES), help="classes to try")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bert-jax-faults.", dir=args.scratch, ignore_cleanup_errors=True) as name:
-        place = pathlib.Path(os.environ.get("BERT_JAX_FAULTS") or name).resolve()
+        root = pathlib.Path(os.environ.get("BERT_JAX_FAULTS") or name).resolve()
         if "BERT_JAX_FAULTS" not in os.environ:  # a start of this Python anew, with the environment of the trials
-            environment = os.environ | ENVIRONMENT | {"BERT_JAX_FAULTS": str(place)}
-            environment |= {"JAX_COMPILATION_CACHE_DIR": str(place / "cache")} | _preload(place)
+            environment = os.environ | ENVIRONMENT | {"BERT_JAX_FAULTS": str(root)}
+            environment |= {"JAX_COMPILATION_CACHE_DIR": str(root / "cache")} | _preload(root)
             command = [sys.executable, "-m", "benchmarks.faults", *sys.argv[1:]]
             return subprocess.run(command, env=environment, check=False).returncode
-        return _trials(args, place)
+        return _trials(args, root)
 
 
-def _preload(place: pathlib.Path) -> dict[str, str]:
+def _preload(root: pathlib.Path) -> dict[str, str]:
     """Build the shim; return the variable that loads it, none without a compiler."""
-    library, source = place / "shim.so", pathlib.Path(__file__).with_name("shim.c")
+    library, source = root / "shim.so", pathlib.Path(__file__).with_name("shim.c")
     if not shutil.which("cc"):
         return {}
     subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
     return {"LD_PRELOAD": str(library)}
 
 
-def _trials(args: argparse.Namespace, place: pathlib.Path) -> int:
+def _trials(args: argparse.Namespace, root: pathlib.Path) -> int:
     warnings.filterwarnings("ignore", message=r"os\.fork")  # JAX has not begun to work when a process forks
     for module in MODULES:
         importlib.import_module(f"bert_jax.{module}")
     from benchmarks.faults import damage, inputs, world, writes
 
-    print("making what is right ...", flush=True)
-    right = world.make_world(_new(place / "world"))
+    print("making the undisturbed results ...", flush=True)
+    right = world.make_world(_new(root / "world"))
     seconds, counts = {}, {}
     for name, verb in world.VERBS.items():  # with warm caches
-        again = _new(place / "again")
+        again = _new(root / "again")
         ended = world.start(verb.command(right, again / "out"), again).wait()
         if verb.result(again / "out") != verb.result(getattr(right, verb.output)):
-            raise SystemExit(f"{name} does not give the same twice")
+            raise SystemExit(f"{name} gives two different results")
         seconds[name] = ended.seconds
-        counts[name] = writes.counts_of(right, name, _new(place / "again")) if world.has_shim() else [0, 0, 0]
-    (right.place / "seconds.json").write_text(json.dumps(seconds))
-    (right.place / "counts.json").write_text(json.dumps(counts))
-    (right.place / "fill_mask.json").write_text(damage.fill_mask(right, right.model, _new(place / "again")).text)
+        counts[name] = writes.counts_of(right, name, _new(root / "again")) if world.has_shim() else [0, 0, 0]
+    (right.directory / "seconds.json").write_text(json.dumps(seconds))
+    (right.directory / "counts.json").write_text(json.dumps(counts))
+    (right.directory / "fill_mask.json").write_text(damage.fill_mask(right, right.model, _new(root / "again")).text)
     print("undisturbed:", ", ".join(f"{name} {taken:.1f} s" for name, taken in seconds.items()), flush=True)
     print("writes, syncs, renames:", ", ".join(f"{name} {count}" for name, count in counts.items()), flush=True)
     inputs.make_spare(right)
@@ -127,8 +127,8 @@ def _trials(args: argparse.Namespace, place: pathlib.Path) -> int:
         raise SystemExit("the files from strangers cannot be made")
     names = [name for name in args.only if world.has_shim() or CLASSES[name].module != "writes"]
     end = time.monotonic() + 60 * args.minutes
-    failed = in_processes(args.jobs, lambda number: _work(right, names, args.seed, number, end, place))
-    lines = [json.loads(line) for path in place.glob("outcomes.*") for line in path.read_text().splitlines()]
+    failed = in_processes(args.jobs, lambda worker: _work(right, names, args.seed, worker, end, root))
+    lines = [json.loads(line) for path in root.glob("outcomes.*") for line in path.read_text().splitlines()]
     status = _report(lines, args, names)
     if failed or not lines:
         print(f"\nprocesses that failed: {failed} of {args.jobs}; trials: {len(lines)}")
@@ -138,13 +138,13 @@ def _trials(args: argparse.Namespace, place: pathlib.Path) -> int:
 def in_processes(count: int, work: Callable[[int], None]) -> int:
     """Call `work` with 0, 1 ... in a fork each; return how many did not end well, whose tracebacks are printed."""
     workers = []
-    for number in range(count):
+    for worker in range(count):
         if pid := os.fork():
             workers.append(pid)
             continue
         status = 1
         try:
-            work(number)
+            work(worker)
             status = 0
         except BaseException:  # a forked worker must not return into the code of its parent
             traceback.print_exc()
@@ -153,14 +153,14 @@ def in_processes(count: int, work: Callable[[int], None]) -> int:
     return sum(os.waitpid(pid, 0)[1] != 0 for pid in workers)
 
 
-def _work(right: Any, names: list[str], seed: int, number: int, end: float, place: pathlib.Path) -> None:
+def _work(right: Any, names: list[str], seed: int, worker: int, end: float, root: pathlib.Path) -> None:
     """Trials of one process until the end, each of the class that is behind; a line of JSON for each."""
     counts = collections.Counter[str]()
-    with open(place / f"outcomes.{number}", "w") as file:
+    with open(root / f"outcomes.{worker}", "w") as file:
         while time.monotonic() < end:
-            name = min(names, key=lambda one: (counts[one] + 0.5) / CLASSES[one].trials)
-            row, trial = CLASSES[name], f"{seed} {name} {number} {counts[name]}"
-            began, scratch = _cpu_seconds(), _new(place / f"trial.{number}")
+            name = min(names, key=lambda candidate: (counts[candidate] + 0.5) / CLASSES[candidate].trials)
+            row, trial = CLASSES[name], f"{seed} {name} {worker} {counts[name]}"
+            began, scratch = _cpu_seconds(), _new(root / f"trial.{worker}")
             function = getattr(importlib.import_module(f"benchmarks.faults.{row.module}"), row.function)
             try:
                 outcome, harm, text = function(random.Random(trial), right, scratch)
@@ -174,16 +174,16 @@ def _work(right: Any, names: list[str], seed: int, number: int, end: float, plac
 
 
 def _cpu_seconds() -> float:
-    """Of this process and of all that it started and waited for."""
+    """Return the CPU seconds of this process and of all processes that it started and waited for."""
     used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
-def _new(place: pathlib.Path) -> pathlib.Path:
-    """An empty directory."""
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir()
-    return place
+def _new(path: pathlib.Path) -> pathlib.Path:
+    """Make an empty directory at a path, and return it."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir()
+    return path
 
 
 def _report(lines: list[dict[str, Any]], args: argparse.Namespace, names: list[str]) -> int:
@@ -194,17 +194,17 @@ def _report(lines: list[dict[str, Any]], args: argparse.Namespace, names: list[s
 
     rows: list[dict[str, Any]] = []
     for name in [*names, "all"]:
-        found = collections.Counter(line["outcome"] for line in lines if name in (line["class"], "all"))
-        trials, failed = sum(found[one] for one in OUTCOMES), sum(found[one] for one in FAILURES)
+        outcomes = collections.Counter(line["outcome"] for line in lines if name in (line["class"], "all"))
+        trials, failed = sum(outcomes[outcome] for outcome in OUTCOMES), sum(outcomes[outcome] for outcome in FAILURES)
         bound = float(beta.ppf(0.95, failed + 1, trials - failed)) if failed < trials else 1.0
         used = [line["cpu_seconds"] for line in lines if name in (line["class"], "all")]
         mean = sum(used) / max(1, len(used))
-        counted = {one: found[one] for one in OUTCOMES}
+        counted = {outcome: outcomes[outcome] for outcome in OUTCOMES}
         rows.append({"class": name, "trials": trials, **counted, "upper_bound": bound, "cpu_seconds": mean})
     print(f"\n| {' | '.join(('class', 'trials', *OUTCOMES, '95 % upper bound', 'CPU s'))} |")
     print("| --- " * (4 + len(OUTCOMES)) + "|")
     for row in rows:
-        cells = [row["class"], *(f"{row[one]:,}" for one in ("trials", *OUTCOMES)), f"{row['upper_bound']:.1%}"]
+        cells = [row["class"], *(f"{row[column]:,}" for column in ("trials", *OUTCOMES)), f"{row['upper_bound']:.1%}"]
         cells.append(f"{row['cpu_seconds']:.1f}")
         print(f"| {' | '.join(cells)} |")
     software = {"python": platform.python_version()} | versions()

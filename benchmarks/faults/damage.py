@@ -34,12 +34,12 @@ def zero(rng: random.Random, path: pathlib.Path) -> None:
 
 
 def delete(rng: random.Random, path: pathlib.Path) -> None:
-    """Remove it."""
+    """Remove the file."""
     path.unlink()
 
 
 def swap(rng: random.Random, path: pathlib.Path) -> None:
-    """Exchange it with another file of its directory."""
+    """Exchange the file with another file of its directory."""
     if others := [other for other in sorted(path.parent.iterdir()) if other.is_file() and other != path]:
         other, content = rng.choice(others), path.read_bytes()
         path.write_bytes(other.read_bytes())
@@ -49,14 +49,14 @@ def swap(rng: random.Random, path: pathlib.Path) -> None:
 def edit(rng: random.Random, path: pathlib.Path) -> None:
     """Change a digit, as someone with an editor would; a letter where there is none."""
     data = path.read_bytes()
-    places = [match.start() for match in re.finditer(rb"\d", data)] or list(range(len(data)))
-    if places:
-        place = rng.choice(places)
-        path.write_bytes(data[:place] + (b"7" if data[place : place + 1] != b"7" else b"3") + data[place + 1 :])
+    offsets = [match.start() for match in re.finditer(rb"\d", data)] or list(range(len(data)))
+    if offsets:
+        offset = rng.choice(offsets)
+        path.write_bytes(data[:offset] + (b"7" if data[offset : offset + 1] != b"7" else b"3") + data[offset + 1 :])
 
 
 def rename(rng: random.Random, path: pathlib.Path) -> None:
-    """Give it another name."""
+    """Give the file another name."""
     path.rename(path.with_name(f"x{path.name}"))
 
 
@@ -78,38 +78,38 @@ def _verb(name: str, world: World, output: pathlib.Path, harm: str) -> Outcome:
     return compared(ended, f"{harm}, {name}", ended.status == 0 and same_result(VERBS[name], world, output))
 
 
-def tokenizers(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
+def tokenizers(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
     """A tokenizer, read by `prepare`."""
-    artifact = copy(world.tokenizer, place / "tokenizer")
+    artifact = copy(world.tokenizer, scratch / "tokenizer")
     harm = _damage(rng, artifact)
-    return _verb("prepare", world._replace(tokenizer=artifact), place / "out", harm)
+    return _verb("prepare", world._replace(tokenizer=artifact), scratch / "out", harm)
 
 
-def corpora(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
+def corpora(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
     """A corpus, read by `pretrain`."""
-    artifact = copy(world.corpus, place / "corpus")
+    artifact = copy(world.corpus, scratch / "corpus")
     harm = _damage(rng, artifact)
-    return _verb("pretrain", world._replace(corpus=artifact), place / "out", harm)
+    return _verb("pretrain", world._replace(corpus=artifact), scratch / "out", harm)
 
 
-def unfinished_runs(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
+def unfinished_runs(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
     """A work directory without its last checkpoint, resumed by `pretrain`."""
-    artifact = copy(world.run, place / "out")
+    artifact = copy(world.run, scratch / "out")
     shutil.rmtree(max((artifact / "checkpoints").glob("[0-9]*"), key=lambda path: int(path.name)))
     harm = _damage(rng, artifact)
     return _verb("pretrain", world, artifact, harm)
 
 
-def runs(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
+def runs(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
     """A work directory, read by `export`."""
-    artifact = copy(world.run, place / "run")
+    artifact = copy(world.run, scratch / "run")
     harm = _damage(rng, artifact)
-    return _verb("export", world._replace(run=artifact), place / "out", harm)
+    return _verb("export", world._replace(run=artifact), scratch / "out", harm)
 
 
-def tunings(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
+def tunings(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
     """A work directory of `finetune`, finished again by the same command."""
-    artifact = copy(world.tuned, place / "out")
+    artifact = copy(world.tuned, scratch / "out")
     if rng.random() < 0.5:
         shutil.rmtree(artifact / "model")
         (artifact / "results.json").unlink()
@@ -117,15 +117,15 @@ def tunings(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
     return _verb("finetune", world, artifact, harm)
 
 
-def exports(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
+def exports(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
     """An exported model, read by `fill-mask`."""
-    artifact = copy(world.model, place / "model")
+    artifact = copy(world.model, scratch / "model")
     harm = _damage(rng, artifact)
-    ended = fill_mask(world, artifact, place)
-    right = world.place / "fill_mask.json"
+    ended = fill_mask(world, artifact, scratch)
+    right = world.directory / "fill_mask.json"
     return compared(ended, f"{harm}, fill-mask", ended.text == right.read_text())
 
 
-def fill_mask(world: World, model: pathlib.Path, place: pathlib.Path) -> Ended:
+def fill_mask(world: World, model: pathlib.Path, scratch: pathlib.Path) -> Ended:
     """`fill-mask` of a model."""
-    return start(["fill-mask", "--model", str(model), "--json", "the [MASK] of the house"], place).wait()
+    return start(["fill-mask", "--model", str(model), "--json", "the [MASK] of the house"], scratch).wait()

@@ -1,4 +1,4 @@
-"""What comes from outside: files made to harm, random command lines, numbers that are not finite."""
+"""Harm from outside: hostile files, random command lines, numbers that are not finite."""
 
 import argparse
 import importlib
@@ -25,7 +25,7 @@ COMMAND_SECONDS = 20.0  # a random command line that works longer is ended: noth
 def make_hostile(world: World, seed: int) -> None:
     """Write every file of benchmarks/hostile_inputs.py: making some takes longer than a trial."""
     suite = importlib.import_module("benchmarks.hostile_inputs")  # torch and others, only if this class runs
-    harmed, index = world.place / "hostile", list[tuple[str, str]]()
+    harmed, index = world.directory / "hostile", list[tuple[str, str]]()
     harmed.mkdir()
     suite.make_world(harmed)
     for name, (trials, _) in suite.CLASSES.items():
@@ -37,17 +37,17 @@ def make_hostile(world: World, seed: int) -> None:
 
 def _hostile_world(world: World) -> Any:
     suite = importlib.import_module("benchmarks.hostile_inputs")
-    return suite.World(*(world.place / "hostile" / name for name in suite.World._fields))
+    return suite.World(*(world.directory / "hostile" / name for name in suite.World._fields))
 
 
-def hostile(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
+def hostile(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
     """A file of benchmarks/hostile_inputs.py through the verb that reads it, within 8 GiB and a minute of a core."""
     suite = importlib.import_module("benchmarks.hostile_inputs")
-    harmed = world.place / "hostile"
+    harmed = world.directory / "hostile"
     index = json.loads((harmed / "index.json").read_text())
-    number = rng.randrange(len(index))
-    name, file = index[number]
-    argv = suite.CLASSES[name][1](place, _hostile_world(world), file, (harmed / str(number)).read_bytes())
+    choice = rng.randrange(len(index))
+    name, file = index[choice]
+    argv = suite.CLASSES[name][1](scratch, _hostile_world(world), file, (harmed / str(choice)).read_bytes())
     outcome, peak, text = suite.attempt(argv)
     harm = f"{name}: {file}"
     if peak > suite.MAX_MEMORY:
@@ -56,27 +56,27 @@ def hostile(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
 
 
 def make_spare(world: World) -> None:
-    """Copy what the verbs made: a random command line may write into it."""
+    """Copy the outputs of the verbs: a random command line may write into them."""
     spare = _spare(world)
-    spare.place.mkdir()
+    spare.directory.mkdir()
     for source, target in zip(world[1:], spare[1:], strict=True):
         copy(source, target)
 
 
 def _spare(world: World) -> World:
-    place = world.place / "spare"
-    return World(place, *(place / name for name in World._fields[1:]))
+    directory = world.directory / "spare"
+    return World(directory, *(directory / name for name in World._fields[1:]))
 
 
-def command_lines(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
+def command_lines(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
     """Words from the options of a verb, and values of all sorts."""
     name = rng.choice(list(COMMANDS))
-    subparsers = next(one for one in make_parser(COMMANDS)._actions if isinstance(one, argparse._SubParsersAction))
+    subparsers = next(a for a in make_parser(COMMANDS)._actions if isinstance(a, argparse._SubParsersAction))
     options = [option for action in subparsers.choices[name]._actions for option in action.option_strings]
     options.remove("--debug")  # which asks for a traceback
     required = [action for action in subparsers.choices[name]._actions if action.required]
     world = _spare(world)
-    right = [str(one) for one in (*world, place / "out", world.texts / "no", "bert_base", "glue")]
+    right = [str(path) for path in (*world, scratch / "out", world.texts / "no", "bert_base", "glue")]
     wrong = ["", "-", "--", "-1", "0", "1", "nan", "inf", "1e999", "9" * 30, "é\udcff", "a" * 5000, "None", "{}", "0,1"]
     words = [name]
     for action in required:
@@ -85,53 +85,53 @@ def command_lines(rng: random.Random, world: World, place: pathlib.Path) -> Outc
         key = rng.choice(["--config.seed", "--config.train.steps", "--config.model.num_layers", "--config.x", "--json"])
         words += [rng.choice([rng.choice(options), f"{key}={rng.choice(wrong)}", rng.choice(wrong)])]
         words += [rng.choice(wrong + right)] if rng.random() < 0.7 else []
-    ended = start(words, place, memory=MEMORY).wait(COMMAND_SECONDS)
-    harm = " ".join(map(ascii, words)).replace(str(world.place), "WORLD")[:300]
+    ended = start(words, scratch, memory=MEMORY).wait(COMMAND_SECONDS)
+    harm = " ".join(map(ascii, words)).replace(str(world.directory), "WORLD")[:300]
     if ended.status is None:
         return Outcome(SURVIVED, f"{harm} (still at work)", ended.text)
     return broken(ended, harm) or Outcome(DETECTED if ended.status else SURVIVED, harm, ended.text)
 
 
-def not_finite(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
+def not_finite(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
     """NaN or Inf in the weights that a verb reads, in numbers of a task, or from a learning rate."""
-    return rng.choice((_weights, _weights, _labels, _learning_rate))(rng, world, place)
+    return rng.choice((_weights, _weights, _labels, _learning_rate))(rng, world, scratch)
 
 
-def _weights(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
-    model = copy(world.model, place / "model")
+def _weights(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
+    model = copy(world.model, scratch / "model")
     (model / SUMS).unlink()  # as a model from elsewhere
     tensors = safetensors.numpy.load_file(model / "model.safetensors")
     name, value = rng.choice(sorted(tensors)), rng.choice((np.nan, np.inf, -np.inf))
     tensors[name] = tensors[name].copy()
     tensors[name].flat[rng.randrange(tensors[name].size)] = value
     safetensors.numpy.save_file(tensors, model / "model.safetensors", {"format": "pt"})
-    harm, output = f"{value} in {name}", place / "out"
+    harm, output = f"{value} in {name}", scratch / "out"
     if rng.random() < 0.5:
-        ended = fill_mask(world, model, place)
-        return compared(ended, f"{harm}, fill-mask", ended.text == (world.place / "fill_mask.json").read_text())
+        ended = fill_mask(world, model, scratch)
+        return compared(ended, f"{harm}, fill-mask", ended.text == (world.directory / "fill_mask.json").read_text())
     verb = rng.choice((finetune, pretrain))
-    more = (f"--config.init_from={model}",) if verb is pretrain else ()
-    ended = start(verb(world._replace(model=model), output, *more), place).wait()
+    overrides = (f"--config.init_from={model}",) if verb is pretrain else ()
+    ended = start(verb(world._replace(model=model), output, *overrides), scratch).wait()
     return compared(ended, f"{harm}, {verb.__name__}", same=False)
 
 
-def _labels(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
+def _labels(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
     value = rng.choice(("nan", "inf", "-inf", "1e999", "NaN"))
     lines = [f"text {number}\t{number / 7}" for number in range(20)]
     lines[rng.randrange(20)] = f"text\t{value}"
-    (place / "train.tsv").write_text("\n".join(["text\tlabel", *lines]) + "\n")
-    changes = {"kind": "regression", "data": place, "train": "train.tsv", "dev": "train.tsv"}
-    argv = [word for word in finetune(world, place / "out") if word.split(".")[-1].split("=")[0] not in changes]
+    (scratch / "train.tsv").write_text("\n".join(["text\tlabel", *lines]) + "\n")
+    changes = {"kind": "regression", "data": scratch, "train": "train.tsv", "dev": "train.tsv"}
+    argv = [word for word in finetune(world, scratch / "out") if word.split(".")[-1].split("=")[0] not in changes]
     argv = [word for word in argv if not any(word.startswith(f"--config.task.{key}=") for key in changes)]
-    ended = start([*argv, *(f"--config.task.{key}={value}" for key, value in changes.items())], place).wait()
+    ended = start([*argv, *(f"--config.task.{key}={value}" for key, value in changes.items())], scratch).wait()
     return compared(ended, f"label {value}", same=False)
 
 
-def _learning_rate(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
+def _learning_rate(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
     rate = 10.0 ** rng.randint(2, 37)
-    output, harm = place / "out", f"learning rate {rate:g}"
-    more = (f"--config.optimizer.peak_learning_rate={rate:g}", "--config.optimizer.clip_norm=None")
-    ended = start(pretrain(world, output, *more[: rng.randint(1, 2)]), place).wait()
+    output, harm = scratch / "out", f"learning rate {rate:g}"
+    overrides = (f"--config.optimizer.peak_learning_rate={rate:g}", "--config.optimizer.clip_norm=None")
+    ended = start(pretrain(world, output, *overrides[: rng.randint(1, 2)]), scratch).wait()
     if ended.status != 0:
         return compared(ended, harm, same=False)
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]

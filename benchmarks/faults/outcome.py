@@ -1,4 +1,4 @@
-"""What becomes of a trial."""
+"""Outcomes of a trial."""
 
 import pathlib
 import re
@@ -15,7 +15,7 @@ NOTICES = re.compile(r"(?<!un)damaged|differs from")  # none of which an undistu
 
 
 class Outcome(NamedTuple):
-    """One of OUTCOMES, what the harm was, and the messages."""
+    """One of OUTCOMES, the harm in words, and the messages."""
 
     outcome: str
     harm: str
@@ -23,7 +23,7 @@ class Outcome(NamedTuple):
 
 
 def broken(ended: Ended, harm: str) -> Outcome | None:
-    """The outcome of a process that hung, or ended in another way than with a result or a message; else None."""
+    """Return the outcome of a process that hung, or ended without a result or a message; else None."""
     if ended.status is None:
         return Outcome(HUNG, harm, ended.text)
     if "Traceback (most recent" in ended.text or ended.status not in (0, 130, *MESSAGES):
@@ -32,9 +32,9 @@ def broken(ended: Ended, harm: str) -> Outcome | None:
 
 
 def compared(ended: Ended, harm: str, same: bool) -> Outcome:
-    """The outcome of a process that ended, whose result is, or is not, that of an undisturbed one."""
-    if found := broken(ended, harm):
-        return found
+    """Return the outcome of a process whose result is, or is not, the result of an undisturbed process."""
+    if outcome := broken(ended, harm):
+        return outcome
     if ended.status != 0:
         return Outcome(DETECTED, harm)
     if same:
@@ -43,7 +43,7 @@ def compared(ended: Ended, harm: str, same: bool) -> Outcome:
 
 
 def same_result(verb: Verb, world: World, output: pathlib.Path) -> bool:
-    """Whether a verb's result is that of the undisturbed one."""
+    """Return whether a verb's result equals its undisturbed result."""
     try:
         return verb.result(output) == verb.result(getattr(world, verb.output))
     except (OSError, ValueError, KeyError, IndexError, RuntimeError):  # there is none

@@ -19,69 +19,69 @@ LIMIT = 30  # seconds of each stage, after which a stopped process counts as los
 STAGES = {"start": "", "compile": "compiling the step", "step": "step 2/", "evaluate": "step 6/", "save": "step 4/"}
 
 
-def lost(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
+def lost(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
     """One of four processes is killed or stopped in a stage: the others name it and end; then all end the run."""
-    number, victim, stage = rng.choice((signal.SIGKILL, signal.SIGSTOP)), rng.randrange(FOUR), rng.choice(list(STAGES))
-    output, harm = place / "out", f"{number.name} to process {victim} of {FOUR}, {stage}"
+    signum, victim, stage = rng.choice((signal.SIGKILL, signal.SIGSTOP)), rng.randrange(FOUR), rng.choice(list(STAGES))
+    output, harm = scratch / "out", f"{signum.name} to process {victim} of {FOUR}, {stage}"
     limits = [f"--config.watchdog.{name}_seconds={LIMIT}" for name in ("start", "compile", "step", "save")]
-    processes = _several(world, output, place, FOUR, *limits)
+    processes = _several(world, output, scratch, FOUR, *limits)
     _wait_for(processes[0], STAGES[stage])
     time.sleep(rng.uniform(0, 0.1) * seconds_of(world, "pretrain"))
-    processes[victim].signal(number)
+    processes[victim].signal(signum)
     others = [process for process in processes if process is not processes[victim]]
     ends = [process.wait() for process in others]
     processes[victim].signal(signal.SIGKILL)
     processes[victim].wait()
     for ended in ends:
-        if ended.status != 0 and (found := broken(ended, harm)):
-            return found
+        if ended.status != 0 and (outcome := broken(ended, harm)):
+            return outcome
     detected = any(ended.status for ended in ends)
     if detected and not any(f"process {victim}" in ended.text for ended in ends):
         harm += ", not named"
-    if found := _unfinished(_wait(_several(world, output, place, FOUR)), harm):
-        return found
+    if outcome := _unfinished(_wait(_several(world, output, scratch, FOUR)), harm):
+        return outcome
     return Outcome((DETECTED if detected else SURVIVED) if close_to_right(world, output) else SILENT, harm)
 
 
-def slow(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
+def slow(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
     """One of two processes stands still again and again, for seconds: the watchdog must not take it for lost."""
-    victim, output, pauses = rng.randrange(2), place / "out", 0
-    processes = _several(world, output, place, 2)
+    victim, output, pauses = rng.randrange(2), scratch / "out", 0
+    processes = _several(world, output, scratch, 2)
     end = time.monotonic() + SECONDS / 2
     while processes[victim].is_running() and time.monotonic() < end:
-        for number, seconds in ((signal.SIGSTOP, rng.uniform(0.2, 5)), (signal.SIGCONT, rng.uniform(0.2, 2))):
-            processes[victim].signal(number)
+        for signum, seconds in ((signal.SIGSTOP, rng.uniform(0.2, 5)), (signal.SIGCONT, rng.uniform(0.2, 2))):
+            processes[victim].signal(signum)
             time.sleep(seconds)
         pauses += 1
     ends = _wait(processes)
     harm = f"process {victim} of 2 stopped for a moment, {pauses} times"
-    if found := _unfinished(ends, harm):
-        return Outcome(HUNG, f"{harm}: false alarm", found.text)
+    if ended := _unfinished(ends, harm):
+        return Outcome(HUNG, f"{harm}: false alarm", ended.text)
     return Outcome(SURVIVED if close_to_right(world, output) else SILENT, harm)
 
 
-def other_count(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
+def other_count(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
     """A run that SIGTERM to one of its processes stops in the middle of an epoch, and that another number ends."""
     first, second = rng.sample(COUNTS, 2)
-    output, harm = place / "out", f"{first} then {second} processes"
-    processes = _several(world, output, place, first)
+    output, harm = scratch / "out", f"{first} then {second} processes"
+    processes = _several(world, output, scratch, first)
     _wait_for(processes[0], f"step {rng.randint(1, 9)}/")
     rng.choice(processes).signal(signal.SIGTERM)
-    for ends in (_wait(processes), _wait(_several(world, output, place, second))):
-        if found := _unfinished(ends, harm):
-            return found
+    for ends in (_wait(processes), _wait(_several(world, output, scratch, second))):
+        if outcome := _unfinished(ends, harm):
+            return outcome
     return Outcome(SURVIVED if close_to_right(world, output) else SILENT, harm)
 
 
-def _several(world: World, output: pathlib.Path, place: pathlib.Path, count: int, *more: str) -> list[Running]:
-    argv = pretrain(world, output, *more)
+def _several(world: World, output: pathlib.Path, scratch: pathlib.Path, count: int, *overrides: str) -> list[Running]:
+    argv = pretrain(world, output, *overrides)
     if count == 1:
-        return [start(argv, place)]
+        return [start(argv, scratch)]
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{sock.getsockname()[1]}"
     argv += ["--coordinator", address, "--num_processes", str(count), "--process_id"]
-    return [start([*argv, str(number)], place, NPROC="64") for number in range(count)]
+    return [start([*argv, str(process)], scratch, NPROC="64") for process in range(count)]
 
 
 def _wait_for(process: Running, line: str) -> None:

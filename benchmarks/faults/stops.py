@@ -26,80 +26,80 @@ WEIGHTS = {"tokenizer": 3, "prepare": 3, "pretrain": 3, "export": 2, "finetune":
 TOLERANCE = 1e-4  # of a loss summed in another order
 
 
-def stopped(number: signal.Signals, rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
+def stopped(signum: signal.Signals, rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
     """A verb that gets a signal up to three times, is started again, and must then end as if nothing had happened."""
     (name,) = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))
-    verb, output, harm = VERBS[name], place / "out", f"{number.name} {name}"
+    verb, output, harm = VERBS[name], scratch / "out", f"{signum.name} {name}"
     argv = verb.command(world, output)
     for _ in range(rng.randint(1, MOST_STOPS)):
-        process = start(argv, place)
+        process = start(argv, scratch)
         time.sleep(rng.uniform(0, seconds_of(world, name)))
         sent = time.monotonic()
-        process.signal(number)
+        process.signal(signum)
         ended = process.wait()
-        late = number == signal.SIGKILL and ended.status == 0
+        late = signum == signal.SIGKILL and ended.status == 0
         harm += f" {'too late at' if late else 'after'} {sent - process.began:.2f} s"
-        if found := _badly(ended, number, name, time.monotonic() - sent, harm):
-            return found
+        if outcome := _badly(ended, signum, name, time.monotonic() - sent, harm):
+            return outcome
         if output.exists() and not verb.resumes:  # a signal after the rename was too late as well
             break
     if verb.resumes or not output.exists():
-        ended = start(argv, place).wait()
+        ended = start(argv, scratch).wait()
         if ended.status != 0:
             return broken(ended, harm) or Outcome(TRACEBACK, harm, f"cannot be started again: {ended.text}")
     return Outcome(SURVIVED if same_result(verb, world, output) else SILENT, harm, ended.text)
 
 
-def _badly(ended: Ended, number: signal.Signals, name: str, seconds: float, harm: str) -> Outcome | None:
+def _badly(ended: Ended, signum: signal.Signals, name: str, seconds: float, harm: str) -> Outcome | None:
     """The outcome where a signal did not end a verb as it should."""
-    if number == signal.SIGINT:
+    if signum == signal.SIGINT:
         if seconds > STOP_SECONDS and ended.status == 130:
             return Outcome(HUNG, f"{harm}: {seconds:.1f} s until it ended")
         return broken(ended, harm)
-    if ended.status in (-number, 0):
+    if ended.status in (-signum, 0):
         return None
     return broken(ended, harm) or Outcome(TRACEBACK, f"{harm}: status {ended.status}", ended.text)
 
 
 def seconds_of(world: World, name: str) -> float:
     """Seconds that a verb takes undisturbed here, a little more."""
-    return 1.1 * float(json.loads((world.place / "seconds.json").read_text())[name])
+    return 1.1 * float(json.loads((world.directory / "seconds.json").read_text())[name])
 
 
-def killed(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
+def killed(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
     """SIGKILL."""
-    return stopped(signal.SIGKILL, rng, world, place)
+    return stopped(signal.SIGKILL, rng, world, scratch)
 
 
-def terminated(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
+def terminated(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
     """SIGTERM."""
-    return stopped(signal.SIGTERM, rng, world, place)
+    return stopped(signal.SIGTERM, rng, world, scratch)
 
 
-def interrupted(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
+def interrupted(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
     """Ctrl-C."""
-    return stopped(signal.SIGINT, rng, world, place)
+    return stopped(signal.SIGINT, rng, world, scratch)
 
 
 JUMPS = (-3e7, -3_600.0, -1.0, 0.0, 1.0, 3_600.0, 3e7)  # seconds, a year at most
 
 
-def other_clock(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
-    """A run that is killed, and one that resumes it, each with a clock that is wrong and jumps once."""
-    output, harm, ended = place / "out", "", None
+def other_clock(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
+    """A run that is killed, and a run that resumes it, each with a clock that is wrong and jumps once."""
+    output, harm, ended = scratch / "out", "", None
     for last in (False, True):
         wrong, jump, after = rng.choice(JUMPS), rng.choice(JUMPS), rng.uniform(0, seconds_of(world, "pretrain"))
         harm += f"{' then ' * last}{wrong:g} s, {jump:g} s more after {after:.1f} s"
-        process = start(pretrain(world, output), place, clock=_jumping(wrong, jump, after))
+        process = start(pretrain(world, output), scratch, clock=_jumping(wrong, jump, after))
         if not last:
             time.sleep(rng.uniform(0.5, 1) * seconds_of(world, "pretrain"))
             process.signal(signal.SIGKILL)
         ended = process.wait()
-        if ended.status != -signal.SIGKILL and (found := broken(ended, harm)):
-            return found
+        if ended.status != -signal.SIGKILL and (outcome := broken(ended, harm)):
+            return outcome
         refused = ended.status in MESSAGES  # as where a jump of a year ends Orbax's time limit of a save
         if refused:
-            ended = start(pretrain(world, output), place).wait()
+            ended = start(pretrain(world, output), scratch).wait()
     same = same_result(VERBS["pretrain"], world, output)
     return Outcome((DETECTED if refused else SURVIVED) if same else SILENT, harm, ended.text if ended else "")
 
@@ -113,15 +113,15 @@ def _jumping(wrong: float, jump: float, after: float) -> Callable[[], float]:
 MESHES = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1), (2, 1, 2), (1, 2, 2), (4, 1, 1))  # data, fsdp, tensor
 
 
-def other_mesh(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
+def other_mesh(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
     """A run that SIGTERM stops on one mesh of virtual devices, and that ends on another, in the middle of an epoch."""
-    harm, output, ended = "", place / "out", None
+    harm, output, ended = "", scratch / "out", None
     for last in (False, True):
         sizes = rng.choice(MESHES)
         harm += f"{' then ' * last}{'x'.join(map(str, sizes))}"
         mesh = [f"--config.mesh.{axis}={size}" for axis, size in zip(("data", "fsdp", "tensor"), sizes, strict=True)]
         flags = f"--xla_force_host_platform_device_count={sizes[0] * sizes[1] * sizes[2]}"
-        process = start(pretrain(world, output, *mesh), place, XLA_FLAGS=flags, NPROC="64")
+        process = start(pretrain(world, output, *mesh), scratch, XLA_FLAGS=flags, NPROC="64")
         if not last:
             time.sleep(rng.uniform(0.3, 1.5) * seconds_of(world, "pretrain"))
             process.signal(signal.SIGTERM)
@@ -132,8 +132,8 @@ def other_mesh(rng: random.Random, world: World, place: pathlib.Path) -> Outcome
 
 
 def close_to_right(world: World, output: pathlib.Path) -> bool:
-    """Whether a run ended at the last step with the losses of the undisturbed one, up to the order of sums."""
-    found, right = run_of(output), run_of(world.run)
-    pairs = list(zip(found["metrics"], right["metrics"], strict=True))
+    """Return whether a run ended at the last step with the undisturbed losses, up to the order of sums."""
+    actual, expected = run_of(output), run_of(world.run)
+    pairs = list(zip(actual["metrics"], expected["metrics"], strict=True))
     near = all(abs(a["loss"] - b["loss"]) <= TOLERANCE * b["loss"] and a["step"] == b["step"] for a, b in pairs)
-    return bool(found["step"] == STEPS and near)
+    return bool(actual["step"] == STEPS and near)

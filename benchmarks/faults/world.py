@@ -1,4 +1,4 @@
-"""What is right, made once: texts, and what the verbs make of them; and verbs as processes that a fault may hit."""
+"""Undisturbed results, made once: texts and the outputs of all verbs; and verbs as processes that a fault may hit."""
 
 import ctypes
 import hashlib
@@ -21,7 +21,7 @@ from bert_jax.training.metrics import TIMED
 
 SAMPLES = pathlib.Path(__file__).parents[2] / "tests" / "samples"
 STEPS = 12
-SECONDS = 300.0  # of a run; one that takes longer hangs
+SECONDS = 300.0  # of a run; a longer run hangs
 RECIPE = f"""
 from bert_jax.config import phases, pretrain_config
 
@@ -39,9 +39,9 @@ def get_config():
 
 
 class World(NamedTuple):
-    """What the verbs make of the texts, in order, and what else they read."""
+    """The outputs of the verbs, in order, and their other inputs."""
 
-    place: pathlib.Path
+    directory: pathlib.Path
     texts: pathlib.Path
     recipe: pathlib.Path
     task: pathlib.Path
@@ -57,7 +57,7 @@ class Verb(NamedTuple):
 
     command(world, output) -> its arguments
     result(output) -> digests of all that must be the same
-    resumes: the same command continues what an earlier one began; the others refuse a finished output
+    resumes: the command continues an unfinished output; without it, the verb refuses a finished output
     """
 
     output: str  # its field of World
@@ -67,7 +67,7 @@ class Verb(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How a process ended: its exit status (negative: a signal; None: it hung), its messages and seconds."""
+    """End of a process: exit status (negative: a signal; None: it hung), messages and seconds."""
 
     status: int | None
     text: str
@@ -75,10 +75,10 @@ class Ended(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What the shim lets fail: the `number`-th operation (0 write, 1 fsync, 2 rename; -1: none), with an errno."""
+    """A failure that the shim causes: of the `nth` operation (0 write, 1 fsync, 2 rename; -1: none), with an errno."""
 
     operation: int
-    number: int
+    nth: int
     kind: int
 
 
@@ -93,10 +93,10 @@ def prepare(world: World, output: pathlib.Path) -> list[str]:
     return ["prepare", *inputs, "--workers", "1", "--heldout_fraction", "0.2"]
 
 
-def pretrain(world: World, output: pathlib.Path, *more: str) -> list[str]:
+def pretrain(world: World, output: pathlib.Path, *overrides: str) -> list[str]:
     """Arguments of `pretrain`."""
     data = f"--config.data.corpus={world.corpus}"
-    return ["pretrain", "--config", str(world.recipe), "--workdir", str(output), data, *more]
+    return ["pretrain", "--config", str(world.recipe), "--workdir", str(output), data, *overrides]
 
 
 def export(world: World, output: pathlib.Path) -> list[str]:
@@ -104,7 +104,7 @@ def export(world: World, output: pathlib.Path) -> list[str]:
     return ["export", "--workdir", str(world.run), "--output", str(output)]
 
 
-def finetune(world: World, output: pathlib.Path, *more: str) -> list[str]:
+def finetune(world: World, output: pathlib.Path, *overrides: str) -> list[str]:
     """Arguments of `finetune`."""
     task = [
         "name=custom",
@@ -114,41 +114,52 @@ def finetune(world: World, output: pathlib.Path, *more: str) -> list[str]:
         "num_seeds=1",
     ]
     task += ["train=train.jsonl", "dev=dev.jsonl", "max_seq_len=24", "epochs=2"]
-    words = [f"--config.task.{one}" for one in task] + ["--config.train.batch_size=8", "--config.evaluate.batch_size=8"]
-    return ["finetune", "--config=glue", "--workdir", str(output), f"--config.init_from={world.model}", *words, *more]
+    words = [f"--config.task.{setting}" for setting in task] + [
+        "--config.train.batch_size=8",
+        "--config.evaluate.batch_size=8",
+    ]
+    return [
+        "finetune",
+        "--config=glue",
+        "--workdir",
+        str(output),
+        f"--config.init_from={world.model}",
+        *words,
+        *overrides,
+    ]
 
 
-def files_of(place: pathlib.Path) -> dict[str, Any]:
-    """Digest of every file, by its name."""
-    return {str(path.relative_to(place)): digest(path) for path in sorted(place.rglob("*")) if path.is_file()}
+def files_of(directory: pathlib.Path) -> dict[str, Any]:
+    """Return the digest of every file, by its name."""
+    return {str(path.relative_to(directory)): digest(path) for path in sorted(directory.rglob("*")) if path.is_file()}
 
 
 def digest(path: pathlib.Path) -> str:
-    """Hex SHA-256 of a file."""
+    """Return the SHA-256 of a file, in hex."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def run_of(place: pathlib.Path) -> dict[str, Any]:
-    """Digests of the parameters and optimizer state of the last checkpoint, the metrics, and the tokenizer."""
-    directory = place / "checkpoints"
-    record = read_record(directory, saved_steps(directory)[0])
-    lines = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
+def run_of(workdir: pathlib.Path) -> dict[str, Any]:
+    """Return digests of parameters and optimizer state of the last checkpoint, the metrics, and the tokenizer."""
+    checkpoints = workdir / "checkpoints"
+    record = read_record(checkpoints, saved_steps(checkpoints)[0])
+    lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
     metrics = [{name: value for name, value in line.items() if name not in TIMED} for line in lines]
-    return {"step": record["step"], "digests": record["digests"], "metrics": metrics} | files_of(place / "tokenizer")
+    return {"step": record["step"], "digests": record["digests"], "metrics": metrics} | files_of(workdir / "tokenizer")
 
 
-def model_of(place: pathlib.Path) -> dict[str, Any]:
-    """`files_of`, without what the card says of the cost, which no checkpoint records."""
-    card, sums = (place / name for name in ("README.md", "SHA256SUMS"))
+def model_of(directory: pathlib.Path) -> dict[str, Any]:
+    """Return `files_of` without the cost in the card, which no checkpoint records."""
+    card, sums = (directory / name for name in ("README.md", "SHA256SUMS"))
     sealed = [line for line in sums.read_text().splitlines() if not line.endswith(card.name)]
-    return files_of(place) | {card.name: card.read_text().partition("\n## Cost\n")[0], sums.name: sealed}
+    return files_of(directory) | {card.name: card.read_text().partition("\n## Cost\n")[0], sums.name: sealed}
 
 
-def tuned_of(place: pathlib.Path) -> dict[str, Any]:
-    """Digests of the best model's weights and of the predictions, and the scores."""
-    best = json.loads((place / "results.json").read_text())["best"]
-    weights = digest(place / "model" / "model.safetensors")
-    return {"scores": best["scores"], "step": best["step"], "weights": weights} | files_of(place / "predictions")
+def tuned_of(workdir: pathlib.Path) -> dict[str, Any]:
+    """Return digests of the best model's weights and of the predictions, and the scores."""
+    best = json.loads((workdir / "results.json").read_text())["best"]
+    weights = digest(workdir / "model" / "model.safetensors")
+    return {"scores": best["scores"], "step": best["step"], "weights": weights} | files_of(workdir / "predictions")
 
 
 VERBS = {
@@ -160,9 +171,9 @@ VERBS = {
 }
 
 
-def make_world(place: pathlib.Path) -> World:
+def make_world(directory: pathlib.Path) -> World:
     """Write the texts, and run every verb."""
-    world = World(place, *(place / name for name in World._fields[1:]))
+    world = World(directory, *(directory / name for name in World._fields[1:]))
     world.texts.mkdir()
     lines = []
     with tarfile.open(SAMPLES / "books" / "classic-books-md.tar.xz") as archive:
@@ -178,14 +189,14 @@ def make_world(place: pathlib.Path) -> World:
     (world.task / "train.jsonl").write_text("\n".join(lines[::2]) + "\n")
     (world.task / "dev.jsonl").write_text("\n".join(lines[1::4]) + "\n")
     for name, verb in VERBS.items():
-        ended = start(verb.command(world, getattr(world, verb.output)), place).wait()
+        ended = start(verb.command(world, getattr(world, verb.output)), directory).wait()
         if ended.status != 0:
             raise SystemExit(f"{name} failed without a fault:\n{ended.text}")
     return world
 
 
 class Running:
-    """A verb in a process of its own, a fork of this one, which has imported everything and started nothing."""
+    """A verb in its own process: a fork of this process, which has imported everything and started nothing."""
 
     def __init__(self, pid: int, log: pathlib.Path) -> None:
         self.pid, self.log, self.began = pid, log, time.monotonic()
@@ -194,9 +205,9 @@ class Running:
         """Wait for its end; kill it and all that it started where it does not end within `seconds`."""
         status: int | None = None
         while status is None and time.monotonic() - self.began < seconds:
-            found, code = os.waitpid(self.pid, os.WNOHANG)
-            status = os.waitstatus_to_exitcode(code) if found else None
-            time.sleep(0 if found else 0.005)
+            pid_ended, code = os.waitpid(self.pid, os.WNOHANG)
+            status = os.waitstatus_to_exitcode(code) if pid_ended else None
+            time.sleep(0 if pid_ended else 0.005)
         if status is None:
             os.killpg(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
@@ -205,28 +216,28 @@ class Running:
         return Ended(status, text, time.monotonic() - self.began)
 
     def is_running(self) -> bool:
-        """Whether it has not ended; a stopped process has not."""
+        """Return whether the process has not ended; a stopped process has not."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
-    def signal(self, number: int) -> None:
+    def signal(self, signum: int) -> None:
         """Send a signal; a process that has ended gets none."""
         if self.is_running():
-            os.kill(self.pid, number)
+            os.kill(self.pid, signum)
 
 
 def start(
     argv: list[str],
-    place: pathlib.Path,
+    scratch: pathlib.Path,
     fault: Fault | None = None,
     memory: int = 0,
     clock: Callable[[], float] | None = None,
     **environment: str,
 ) -> Running:
-    """Start a verb in a process and a session of its own, with its messages in a file of `place`.
+    """Start a verb in a process and a session of its own, with its messages in a file beside `scratch`.
 
     `clock` takes the place of `time.time`.
     """
-    log = place.with_name(f"{place.name}.{time.monotonic_ns()}.log")  # beside it: its writes never fail
+    log = scratch.with_name(f"{scratch.name}.{time.monotonic_ns()}.log")  # beside it: its writes never fail
     log.touch()  # also for a process that is killed at once
     sys.stdout.flush()
     if pid := os.fork():
@@ -234,10 +245,10 @@ def start(
     status = 70
     try:
         os.setsid()
-        os.chdir(place)
+        os.chdir(scratch)
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        for number in (1, 2):
-            os.dup2(output, number)
+        for descriptor in (1, 2):
+            os.dup2(output, descriptor)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.environ.update(environment)
         if memory:
@@ -245,7 +256,7 @@ def start(
         if clock:
             time.time = clock
         if fault:
-            arm(place, fault)
+            arm(scratch, fault)
         sys.argv = ["bert-jax", *argv]
         status = run_command_line()
     except SystemExit as stop:
@@ -253,26 +264,26 @@ def start(
     except KeyboardInterrupt as error:
         status = 130
         if any("bert_jax/cli" in frame.filename for frame in traceback.extract_tb(error.__traceback__)):
-            traceback.print_exc()  # not one in these lines
-    except BaseException:  # the process of a verb ends here, and its traceback is what the suite looks for
+            traceback.print_exc()  # an interrupt in these lines is no failure of the verb
+    except BaseException:  # the process of a verb ends here, and the suite looks for its traceback
         traceback.print_exc()
     finally:
         if fault:
             counts = [ctypes.CDLL(None).fault_count(operation) for operation in range(3)]
-            arm(place, Fault(-1, 0, 0))
-            (place / "counts").write_text(json.dumps(counts))
+            arm(scratch, Fault(-1, 0, 0))
+            (scratch / "counts").write_text(json.dumps(counts))
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
 
 
-def arm(place: pathlib.Path, fault: Fault) -> None:
+def arm(directory: pathlib.Path, fault: Fault) -> None:
     """Set the shim of this process."""
-    ctypes.CDLL(None).fault_arm(f"{place}/".encode(), fault.operation, ctypes.c_long(fault.number), fault.kind)
+    ctypes.CDLL(None).fault_arm(f"{directory}/".encode(), fault.operation, ctypes.c_long(fault.nth), fault.kind)
 
 
 def has_shim() -> bool:
-    """Whether the shim is loaded."""
+    """Return whether the shim is loaded."""
     return hasattr(ctypes.CDLL(None), "fault_arm")
 
 

@@ -19,30 +19,30 @@ FAULTS = {
 }
 
 
-def counts_of(world: World, name: str, place: pathlib.Path) -> list[int]:
-    """Writes, syncs and renames of an undisturbed verb."""
-    start(VERBS[name].command(world, place / "out"), place, Fault(-1, 0, 0)).wait()
-    return list(json.loads((place / "counts").read_text()))
+def counts_of(world: World, name: str, scratch: pathlib.Path) -> list[int]:
+    """Return the numbers of writes, syncs and renames of an undisturbed verb."""
+    start(VERBS[name].command(world, scratch / "out"), scratch, Fault(-1, 0, 0)).wait()
+    return list(json.loads((scratch / "counts").read_text()))
 
 
-def failing(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
-    """A verb one of whose operations fails: it ends right or with a message; the same command then ends right."""
-    counts = json.loads((world.place / "counts.json").read_text())
+def failing(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
+    """A verb with a failing operation: it ends right or with a message; the same command then ends right."""
+    counts = json.loads((world.directory / "counts.json").read_text())
     fault = rng.choice(list(FAULTS))
     (name,) = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))
     operation, kind = FAULTS[fault]
     if not counts[name][operation]:
-        return failing(rng, world, place)
-    number = rng.randint(1, counts[name][operation])
-    verb, output, harm = VERBS[name], place / "out", f"{name}: {fault} {number} of {counts[name][operation]}"
+        return failing(rng, world, scratch)
+    nth = rng.randint(1, counts[name][operation])
+    verb, output, harm = VERBS[name], scratch / "out", f"{name}: {fault} {nth} of {counts[name][operation]}"
     argv = verb.command(world, output)
-    first = start(argv, place, Fault(operation, number, kind)).wait()
-    if found := broken(first, harm):
-        return found
+    first = start(argv, scratch, Fault(operation, nth, kind)).wait()
+    if outcome := broken(first, harm):
+        return outcome
     if first.status == 0 and not same_result(verb, world, output):
         return Outcome(SILENT, harm, first.text)
     if first.status != 0 and (verb.resumes or not output.exists()):
-        again = start(argv, place).wait()
+        again = start(argv, scratch).wait()
         if again.status != 0:
             return broken(again, harm) or Outcome(TRACEBACK, harm, f"cannot be started again: {again.text}")
     if not same_result(verb, world, output):

@@ -13,7 +13,7 @@ number of text tokens in a full slot: the length of the sequence without its spe
     epoch 0     |---------- slot ----------|---------- slot ----------|------ short ------|
     epoch 1     |------ short ------|---------- slot ----------|---------- slot ----------|
 
-    sentence_pairs     what it reads from a slot        sequence
+    sentence_pairs     text that it reads of a slot     sequence
     next_sentence      whole sentences, cut in two      [CLS] first text [SEP] second text [SEP] padding
     none               the slot itself                  [CLS] text [SEP]
 
@@ -30,8 +30,12 @@ Files, in the order in which a sequence number passes through them:
     iteration.py     batches in order, built ahead by threads, for one of several hosts
     hashing.py       random bits as a function of counters, which all the others draw from
 
-Figures about sequences: statistics.py (of a corpus and its sequences), leaks.py (held-out documents
-that are near copies of training documents).
+    statistics.py    figures of sequences: padding, masks, pairs, the fraction of the corpus that they read
+
+Shapes in docstrings, such as int64 [examples]: sequences of a batch are [batch], their tokens [batch, seq_len], and
+their predictions, as many as a sequence has at most, [batch, predictions]. All examples of a batch end to end are
+[examples], with a flat array of their [tokens]. A corpus has [sources], a source [documents], a document [records] and
+[sentences]; an array of bounds or running totals has one entry more, as [documents + 1].
 
 To add a way of masking, add a row to MASKINGS. To add a way of building examples from sentences, add a row to
 SENTENCE_PAIRS and the function that it names. Both tables are keyed by the value of the config field. A change that

@@ -33,7 +33,7 @@ def batches(
         host: number of this host, from 0.
         num_hosts: number of hosts.
         num_threads: threads that build batches; 0 builds each batch when it is asked for.
-        prefetch: batches built ahead; 0 likewise.
+        prefetch: batches built ahead; 0 builds each batch when it is asked for.
         stop: the sequence at which iteration ends; filler sequences of weight 0 complete the last batch. None: never.
 
     Raises:

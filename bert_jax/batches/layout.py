@@ -11,17 +11,19 @@ example is the slot itself, they have at most a budget: the offset is drawn from
 slots have less slack than that, the document has one more.
 """
 
+import dataclasses
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from bert_jax.batches.hashing import Stream, integers, random_bits
+from bert_jax.corpus.store import running_total
 
 MIN_SLIDING_SLOTS = 8  # in shorter documents too much text would be left out of the longer slots
 
 
 class ReadableSplit(Protocol):
-    """What sequences need of `corpus.Split`."""
+    """The part of `corpus.Split` that sequences need."""
 
     tokens_per_record: np.ndarray
     sentences_per_record: np.ndarray
@@ -32,12 +34,19 @@ class ReadableSplit(Protocol):
         """Return flat tokens, flat sentence lengths, and sentences per record, of the given records in order."""
 
 
-class Layout(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Layout:
     """The slots of a split at one budget. Tokens and slots are numbered through the whole split.
 
-    `record_start` int64 [records + 1], `document_start` and `first_slot` int64 [documents + 1] are running totals of
-    tokens, tokens and slots. `source_documents` int64 [sources + 1]: source k has the documents [k]:[k + 1]. `slides`:
-    whether the slots of long documents slide. `bounded`: whether sliding slots, too, have at most `budget` tokens.
+    Attributes:
+        split: see above.
+        budget: text tokens of a full slot.
+        record_start: int64 [records + 1], running total of tokens.
+        document_start: int64 [documents + 1], running total of tokens.
+        first_slot: int64 [documents + 1], running total of slots.
+        source_documents: int64 [sources + 1]; source k has the documents [k]:[k + 1].
+        slides: whether the slots of long documents slide.
+        bounded: whether sliding slots, too, have at most `budget` tokens.
     """
 
     split: ReadableSplit
@@ -58,15 +67,15 @@ class Layout(NamedTuple):
 class Slots(NamedTuple):
     """The slots of some examples; all fields int64 [examples].
 
-    `number`: seed of the example's random bits, unique among all slots of all epochs at one budget. `epoch`: of the
-    source. `position`: of the slot in its document, from 0. `room`: maximum number of text tokens in the example.
+    `example_id`: seed of the example's random bits, unique among all slots of all epochs at one budget. `epoch`: of the
+    source. `position`: of the slot in its document, from 0. `capacity`: maximum number of text tokens in the example.
     """
 
-    number: np.ndarray
+    example_id: np.ndarray
     epoch: np.ndarray
     document: np.ndarray
     position: np.ndarray
-    room: np.ndarray
+    capacity: np.ndarray
 
 
 def make_layout(split: ReadableSplit, budget: int, slides: bool, bounded: bool = False) -> Layout:
@@ -78,11 +87,20 @@ def make_layout(split: ReadableSplit, budget: int, slides: bool, bounded: bool =
     if slides and bounded:
         slots += (slots >= MIN_SLIDING_SLOTS) & (2 * (slots * budget - tokens) < budget)
     first_slot = running_total(slots)
-    return Layout(split, budget, record_start, document_start, first_slot, split.source_documents, slides, bounded)
+    return Layout(
+        split=split,
+        budget=budget,
+        record_start=record_start,
+        document_start=document_start,
+        first_slot=first_slot,
+        source_documents=split.source_documents,
+        slides=slides,
+        bounded=bounded,
+    )
 
 
-def make_slots(layout: Layout, seed: int, epoch: np.ndarray, slot: np.ndarray, room: np.ndarray) -> Slots:
-    """Return the `Slots` of int64 [examples] epochs, slot numbers and rooms.
+def make_slots(layout: Layout, seed: int, epoch: np.ndarray, slot: np.ndarray, capacity: np.ndarray) -> Slots:
+    """Return the `Slots` of int64 [examples] epochs, slot numbers and capacities.
 
     The last slot number of a document always stands for its short slot, wherever that lies in this epoch.
     """
@@ -91,7 +109,7 @@ def make_slots(layout: Layout, seed: int, epoch: np.ndarray, slot: np.ndarray, r
     among_full = slot - layout.first_slot[document]
     is_short = slot + 1 == layout.first_slot[document + 1]
     position = np.where(is_short, short, among_full + (among_full >= short))
-    return Slots(epoch * layout.num_slots + slot, epoch, document, position, room)
+    return Slots(epoch * layout.num_slots + slot, epoch, document, position, capacity)
 
 
 def slot_lengths(layout: Layout) -> np.ndarray:
@@ -139,10 +157,3 @@ def _short_slot(layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarr
     offset = lowest + integers(bits, highest - lowest + 1)
     few = slots < MIN_SLIDING_SLOTS
     return np.where(few, short, 0), np.where(few, slack, offset)
-
-
-def running_total(counts: np.ndarray) -> np.ndarray:
-    """Return 0 and the sums of the first 1, 2, ... counts; int64 [counts + 1]."""
-    total = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=total[1:])
-    return total

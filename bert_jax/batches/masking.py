@@ -13,7 +13,6 @@ import numpy as np
 
 from bert_jax.batches.hashing import Stream, integers, random_bits, uniform
 from bert_jax.config import DataConfig, PhaseConfig
-from bert_jax.errors import UserError
 
 MAX_WORD_TOKENS = 8  # longer words (scripts without spaces, long numbers) are masked token by token
 MIN_EXAMPLE_TOKENS = 3  # [CLS], a token, [SEP]
@@ -22,7 +21,7 @@ _RANKS = 64  # candidates of an example between two removals of those that canno
 
 
 class Vocabulary(NamedTuple):
-    """What masking needs of a tokenizer.
+    """The part of a tokenizer that masking needs.
 
     `size`: random tokens are uniform over all of it, as in the original; `mask`: id of [MASK]; `continues`: bool
     [size], True where a token continues the word before it.
@@ -59,15 +58,13 @@ class Masking(NamedTuple):
 
     `whole_words`: words instead of tokens. `max_words`: words per candidate, as published. `weights`: (max_words,
     config) -> float64 [max_words], proportional to the probability of 1, 2, ... words. `one_draw`: whether all tokens
-    of a candidate become [MASK], or all become random tokens, or all stay. `reads`: the fields of DataConfig that this
-    rule alone, or few others, read.
+    of a candidate become [MASK], or all become random tokens, or all stay.
     """
 
     whole_words: bool
     max_words: int
     weights: Callable[[int, DataConfig], np.ndarray]
     one_draw: bool = False
-    reads: tuple[str, ...] = ()
 
 
 def _harmonic(max_words: int, config: DataConfig) -> np.ndarray:
@@ -84,35 +81,28 @@ MASKINGS: dict[str, Masking] = {
     # The same, do_whole_word_mask: words in a random order; a word that exceeds what is left is skipped.
     "whole_word": Masking(whole_words=True, max_words=1, weights=_harmonic),
     # Lan et al. 2020: n words with p ~ 1/n, fewer where the text or the number of predictions ends.
-    "ngram": Masking(whole_words=True, max_words=3, weights=_harmonic, reads=("max_span_length",)),
+    "ngram": Masking(whole_words=True, max_words=3, weights=_harmonic),
     # Joshi et al. 2020: n words with p ~ (1 - 0.2)**n, likewise; [MASK], random or kept is drawn once per span.
     "span": Masking(
         whole_words=True,
         max_words=10,
         weights=_geometric,
         one_draw=True,
-        reads=("max_span_length", "span_end_probability"),
     ),
 }
 
 
-def check_masking(config: DataConfig) -> None:
-    """Raise UserError where a field is set that the masking rule does not read."""
-    for field in dict.fromkeys(name for row in MASKINGS.values() for name in row.reads):
-        if getattr(config, field) != getattr(DataConfig(), field) and field not in MASKINGS[config.masking].reads:
-            rules = " or ".join(name for name, row in MASKINGS.items() if field in row.reads)
-            raise UserError(f"config.data.{field} has no effect without config.data.masking={rules}; set that")
-
-
-def evaluated_data(config: DataConfig, own_mix: bool = False) -> DataConfig:
+def evaluated_data(config: DataConfig, eval_uses_training_masks: bool = False) -> DataConfig:
     """Return `config` for an evaluation: each sequence once, 15 % of its tokens masked, by BERT's mix.
 
-    Losses of runs and of phases with other rates then measure the same (the mix of Devlin et al. 2019). The unit that
-    is masked stays, and with `own_mix` the mix: a generator that was trained without random tokens would give them back
-    as if they were right.
+    Losses of runs and of phases with other rates are then comparable (the mix of Devlin et al. 2019). The unit that is
+    masked stays, and with `eval_uses_training_masks` the mix: a generator that was trained without random tokens would
+    give them back as if they were right.
     """
     config = dataclasses.replace(config, mask_probability=0.15, weights=None, smoothing=1.0, dupe_factor=None)
-    return config if own_mix else dataclasses.replace(config, mask_token_fraction=0.8, random_token_fraction=0.1)
+    if eval_uses_training_masks:
+        return config
+    return dataclasses.replace(config, mask_token_fraction=0.8, random_token_fraction=0.1)
 
 
 def phase_rates(config: DataConfig, phase: PhaseConfig) -> tuple[float, float]:

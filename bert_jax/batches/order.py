@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.batches.hashing import Stream, permute, random_bits
-from bert_jax.batches.layout import running_total
+from bert_jax.corpus.store import running_total
 
 
 class Order(NamedTuple):
@@ -52,16 +52,16 @@ def make_order(
     return Order(num_items, np.where(wanted > 0, np.maximum(num_sequences, 1), 0))
 
 
-def _capped(wanted: np.ndarray, num_sequences: np.ndarray, most: np.ndarray) -> np.ndarray:
-    """Return the sequences of each source, at most `most` of each, whose sum stays where the limits allow it.
+def _capped(wanted: np.ndarray, num_sequences: np.ndarray, limits: np.ndarray) -> np.ndarray:
+    """Return the sequences of each source, at most `limits` of each, whose sum stays where the limits allow it.
 
     All are float64 [sources]; sources below their limit keep the proportions of `wanted`.
     """
-    found, free, total = num_sequences.copy(), wanted > 0, num_sequences.sum()
-    while (over := free & (found > most)).any():
-        found[over], free = most[over], free & ~over
-        found[free] = wanted[free] / wanted[free].sum() * (total - found[~free].sum())
-    return found
+    capped, free, total = num_sequences.copy(), wanted > 0, num_sequences.sum()
+    while (over := free & (capped > limits)).any():
+        capped[over], free = limits[over], free & ~over
+        capped[free] = wanted[free] / wanted[free].sum() * (total - capped[~free].sum())
+    return capped
 
 
 def locate(order: Order, seed: int, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -70,23 +70,24 @@ def locate(order: Order, seed: int, numbers: np.ndarray) -> tuple[np.ndarray, np
     All are int64 [sequences].
     """
     if len(order.num_items) == 1:
-        epoch, number = np.divmod(numbers, order.num_per_epoch)
-        return epoch, permute(number, order.num_items[0], random_bits(seed, Stream.ORDER, epoch, 0))
-    epoch, source, number = _mixed(order, seed, numbers)
-    number += epoch * order.num_sequences[source]
-    epoch, number = np.divmod(number, order.num_items[source])
-    item = permute(number, order.num_items[source], random_bits(seed, Stream.ORDER, epoch, source))
+        epoch, index = np.divmod(numbers, order.num_per_epoch)
+        return epoch, permute(index, order.num_items[0], random_bits(seed, Stream.ORDER, epoch, 0))
+    epoch, source, index = _locate_in_source(order, seed, numbers)
+    index += epoch * order.num_sequences[source]
+    epoch, index = np.divmod(index, order.num_items[source])
+    item = permute(index, order.num_items[source], random_bits(seed, Stream.ORDER, epoch, source))
     return epoch, running_total(order.num_items)[source] + item
 
 
 def locate_source(order: Order, seed: int, numbers: np.ndarray) -> np.ndarray:
     """Return for each sequence number its source, int64 [sequences]."""
-    return _mixed(order, seed, numbers)[1]
+    return _locate_in_source(order, seed, numbers)[1]
 
 
-def _mixed(order: Order, seed: int, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Epoch and source of each sequence, and its number among those of its source in that epoch."""
-    epoch, number = np.divmod(numbers, order.num_per_epoch)
-    number = permute(number, order.num_per_epoch, random_bits(seed, Stream.MIXTURE, epoch))
-    source = np.searchsorted(running_total(order.num_sequences), number, side="right") - 1
-    return epoch, source, number - running_total(order.num_sequences)[source]
+def _locate_in_source(order: Order, seed: int, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return epoch and source of each sequence, and its index among the sequences of the source in the epoch."""
+    epoch, index = np.divmod(numbers, order.num_per_epoch)
+    index = permute(index, order.num_per_epoch, random_bits(seed, Stream.MIXTURE, epoch))
+    starts = running_total(order.num_sequences)
+    source = np.searchsorted(starts, index, side="right") - 1
+    return epoch, source, index - starts[source]

@@ -1,29 +1,35 @@
 """Several examples in one sequence: which lengths share a sequence is planned once, which examples in every epoch.
 
 After Krell et al. 2021, "Efficient sequence packing without cross-contamination": the plan works on the histogram of
-lengths. From the longest to the shortest, all examples of a length at once, each goes where it leaves the least room.
-The result is a list of patterns (lengths that fill a sequence) and the number of sequences of each pattern. Since every
-epoch has the same lengths, one plan holds for all epochs; the examples of one length are permuted in each.
+lengths. From the longest to the shortest, all examples of a length at once, each goes where it leaves the fewest free
+tokens. The result is a list of patterns (lengths that fill a sequence) and the number of sequences of each pattern.
+Since every epoch has the same lengths, one plan holds for all epochs; the examples of one length are permuted in each.
 """
 
 import collections
-from typing import NamedTuple
+import dataclasses
 
 import numpy as np
 
 from bert_jax.batches.hashing import Stream, permute, random_bits
-from bert_jax.batches.layout import running_total
+from bert_jax.corpus.store import running_total
 
 Pattern = tuple[int, ...]  # lengths of the examples of one sequence
 
 
-class PackingPlan(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PackingPlan:
     """The packed sequences of a split, numbered through all sources, one pattern after the other.
 
-    `slots` int64 [slots]: slot numbers, sorted by source and length. A class is the slots of one source and length:
-    slots[class_start[c]:class_start[c + 1]]. Pattern p has the sequences first_sequence[p]:first_sequence[p + 1]. Its
-    entry e, where classes[p, e] is not -1, takes members of that class from first_member[p, e] on, one per sequence.
-    `num_sequences` int64 [sources]: packed sequences of each source.
+    A class is the slots of one source and length. Entry e of pattern p takes members of a class, one per sequence.
+
+    Attributes:
+        slots: int64 [slots], slot numbers, sorted by source and length.
+        class_start: int64 [classes + 1]; class c has slots[class_start[c]:class_start[c + 1]].
+        first_sequence: int64 [patterns + 1]; pattern p has the sequences first_sequence[p]:first_sequence[p + 1].
+        classes: int64 [patterns, examples], the class of each entry; -1: none.
+        first_member: int64 [patterns, examples], the first member of its class that an entry takes.
+        num_sequences: int64 [sources], packed sequences of each source.
     """
 
     slots: np.ndarray
@@ -49,10 +55,10 @@ def plan_packing(lengths: np.ndarray, source_slot: np.ndarray, seq_len: int, max
     counts: list[int] = []
     num_sequences = []
     for first, stop in zip(source_slot[:-1].tolist(), source_slot[1:].tolist(), strict=True):
-        own = lengths[first:stop]
-        order.append(first + np.argsort(own, kind="stable"))
-        sizes, members = np.unique(own, return_counts=True)
-        class_of = {size: len(class_start) - 1 + number for number, size in enumerate(sizes.tolist())}
+        source_lengths = lengths[first:stop]
+        order.append(first + np.argsort(source_lengths, kind="stable"))
+        sizes, members = np.unique(source_lengths, return_counts=True)
+        class_of = {size: len(class_start) - 1 + index for index, size in enumerate(sizes.tolist())}
         class_start += (class_start[-1] + np.cumsum(members)).tolist()
         used: collections.Counter[int] = collections.Counter()
         patterns = plan_patterns(dict(zip(sizes.tolist(), members.tolist(), strict=True)), seq_len, max_examples)
@@ -66,12 +72,12 @@ def plan_packing(lengths: np.ndarray, source_slot: np.ndarray, seq_len: int, max
             counts.append(count)
         num_sequences.append(sum(count for _, count in patterns))
     return PackingPlan(
-        np.concatenate(order),
-        np.array(class_start, np.int64),
-        running_total(np.array(counts, np.int64)),
-        np.array(classes, np.int64).reshape(-1, max_examples),
-        np.array(first_member, np.int64).reshape(-1, max_examples),
-        np.array(num_sequences, np.int64),
+        slots=np.concatenate(order),
+        class_start=np.array(class_start, np.int64),
+        first_sequence=running_total(np.array(counts, np.int64)),
+        classes=np.array(classes, np.int64).reshape(-1, max_examples),
+        first_member=np.array(first_member, np.int64).reshape(-1, max_examples),
+        num_sequences=np.array(num_sequences, np.int64),
     )
 
 
@@ -80,27 +86,27 @@ def plan_patterns(histogram: dict[int, int], seq_len: int, max_examples: int) ->
 
     `histogram` maps each length to its number of examples; the patterns use every example exactly once.
     """
-    # By the room that is left: patterns that can take another example, and the number of sequences of each.
+    # By the tokens that are free: patterns that can take another example, and the number of sequences of each.
     open_patterns: list[list[tuple[Pattern, int]]] = [[] for _ in range(seq_len + 1)]
     full: list[tuple[Pattern, int]] = []
 
-    def put(pattern: Pattern, count: int, room: int) -> None:
-        (full if len(pattern) == max_examples else open_patterns[room]).append((pattern, count))
+    def put(pattern: Pattern, count: int, free: int) -> None:
+        (full if len(pattern) == max_examples else open_patterns[free]).append((pattern, count))
 
     for size in sorted(histogram, reverse=True):
-        left, room = histogram[size], size
-        while left and room <= seq_len:
-            if not open_patterns[room]:
-                room += 1
+        left, free = histogram[size], size
+        while left and free <= seq_len:
+            if not open_patterns[free]:
+                free += 1
                 continue
-            pattern, count = open_patterns[room].pop()
+            pattern, count = open_patterns[free].pop()
             taken = min(left, count)
             if taken < count:
-                open_patterns[room].append((pattern, count - taken))
-            put((*pattern, size), taken, room - size)
+                open_patterns[free].append((pattern, count - taken))
+            put((*pattern, size), taken, free - size)
             left -= taken
-            room = max(size, room - size) if len(pattern) + 1 < max_examples else room
-        # Examples that found no room open new sequences, with as many of this length in each as fit.
+            free = max(size, free - size) if len(pattern) + 1 < max_examples else free
+        # Examples without a place open new sequences, with as many of this length in each as fit.
         each = min(seq_len // size, max_examples)
         if left >= each:
             put((size,) * each, left // each, seq_len - each * size)

@@ -1,5 +1,6 @@
 """Sequence numbers -> a batch of arrays: order, text, special tokens, masks and padding put together."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bert_jax.batches.layout import ReadableSplit, Slots, make_slots, slot_lengths
-from bert_jax.batches.masking import MASKINGS, LinearRate, Vocabulary, check_masking, mask_tokens, predictions_bound
+from bert_jax.batches.masking import MASKINGS, LinearRate, Vocabulary, mask_tokens, predictions_bound
 from bert_jax.batches.order import Order, locate, locate_source, make_order
 from bert_jax.batches.packing import PackingPlan, packed_slots, plan_packing
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS, Examples, Sampler, SentencePairRule, make_sampler
@@ -30,7 +31,7 @@ Batch = dict[str, np.ndarray]
 
 
 class Symbols(NamedTuple):
-    """What sequences need of a tokenizer: special ids, number of [SEP]s between the texts of a pair, vocabulary."""
+    """The part of a tokenizer that sequences need: special ids, [SEP]s between the texts of a pair, vocabulary."""
 
     pad: int
     cls: int
@@ -39,15 +40,18 @@ class Symbols(NamedTuple):
     vocabulary: Vocabulary
 
 
-class Sequences(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sequences:
     """The sequences of a split at one length; made by `make_sequences`.
 
-    `batch`: int64 [batch] sequence numbers -> `Batch`. `num_per_epoch`: sequences that read each token of the split
-    about once, unless sources have weights. `num_per_source` int64 [sources]: how many of them are of each source.
-    `source_of`: int64 [any] sequence numbers -> int64 [any] sources.
-    `num_items` int64 [sources]: sequences that read each token of the source about once.
-    `begins_word`: int64 [batch] sequence numbers -> bool [batch, seq_len], whether a word that is masked together
-    begins at a token; None: as the vocabulary marks it.
+    Attributes:
+        batch: int64 [batch] sequence numbers -> `Batch`.
+        num_per_epoch: sequences that read each token of the split about once, unless sources have weights.
+        num_per_source: int64 [sources], how many of them are of each source.
+        source_of: int64 [any] sequence numbers -> int64 [any] sources.
+        num_items: int64 [sources], sequences that read each token of the source about once.
+        begins_word: int64 [batch] sequence numbers -> bool [batch, seq_len], whether a word that is masked together
+            begins at a token; None: as the vocabulary marks it.
     """
 
     batch: Callable[[np.ndarray], Batch]
@@ -58,12 +62,19 @@ class Sequences(NamedTuple):
     begins_word: Callable[[np.ndarray], np.ndarray] | None = None
 
 
-class SequencePlan(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SequencePlan:
     """All that `build_batch` needs besides sequence numbers.
 
-    With packing, `packing` is the plan and `rooms` int64 [slots] the maximum text tokens of each slot's example;
-    without, both are None and every example has the whole budget. `rate` replaces `config.mask_probability`, which is
-    then its maximum. `has_words`: whether tokens have the marks of a `MarkedSplit`.
+    Attributes:
+        seq_len, seed, config, num_token_types, symbols: as in `make_sequences`.
+        sampler: slots -> examples.
+        order: sequence numbers -> slots, or with packing packed sequences.
+        packing: which slots share a sequence; None without packing.
+        capacities: int64 [slots], maximum text tokens of each slot's example; None without packing, where every example
+            has the whole budget.
+        rate: replaces `config.mask_probability`, which is then its maximum.
+        has_words: whether tokens have the marks of a `MarkedSplit`.
     """
 
     seq_len: int
@@ -74,7 +85,7 @@ class SequencePlan(NamedTuple):
     sampler: Sampler
     order: Order
     packing: PackingPlan | None
-    rooms: np.ndarray | None
+    capacities: np.ndarray | None
     rate: LinearRate | None
     has_words: bool
 
@@ -106,23 +117,21 @@ def make_sequences(
         rate: a masking rate that changes, of which `config.mask_probability` is the maximum; None: that rate.
 
     Raises:
-        UserError: `seq_len` has no room for an example, or for `config.packing` examples; the split has no text;
-            `config.weights` is for another number of sources; a source has too few documents for the sentence pairs;
-            a field is set that the masking rule does not read.
+        UserError: `seq_len` is too short for an example, or for `config.packing` examples; the split has no text;
+            `config.weights` is for another number of sources; a source has too few documents for the sentence pairs.
     """
-    check_masking(config)
     text = mark_words(split, symbols.vocabulary.continues) if MASKINGS[config.masking].whole_words else split
     rule = SENTENCE_PAIRS[config.sentence_pairs]
     special = special_tokens(config, symbols.separators)
-    _check_room(seq_len, special + rule.num_texts, config)
+    _check_seq_len(seq_len, special + rule.num_texts, config)
     is_packed = config.packing > 1
     sampler = make_sampler(rule, text, seq_len - special, symbols.sep, config.short_seq_probability, is_packed)
-    layout, packing, rooms = sampler.layout, None, None
+    layout, packing, capacities = sampler.layout, None, None
     source_slot = layout.first_slot[layout.source_documents]
     if is_packed:
         # Each text of a pair has at least one token, however short the slot is.
-        rooms = np.maximum(slot_lengths(layout), rule.num_texts)
-        packing = plan_packing(rooms + special, source_slot, seq_len, config.packing)
+        capacities = np.maximum(slot_lengths(layout), rule.num_texts)
+        packing = plan_packing(capacities + special, source_slot, seq_len, config.packing)
     num_items = np.diff(source_slot) if packing is None else packing.num_sequences
     if not num_items.sum():
         raise UserError("the corpus has no text to make sequences from; prepare it from more text")
@@ -132,19 +141,30 @@ def make_sequences(
         )
     order = make_order(num_items, config.weights, config.smoothing, config.max_epochs)
     _check_documents(split, order, rule, config)
-    tables = (sampler, order, packing, rooms, rate, text is not split)
-    plan = SequencePlan(seq_len, seed, config, num_token_types, symbols, *tables)
+    plan = SequencePlan(
+        seq_len=seq_len,
+        seed=seed,
+        config=config,
+        num_token_types=num_token_types,
+        symbols=symbols,
+        sampler=sampler,
+        order=order,
+        packing=packing,
+        capacities=capacities,
+        rate=rate,
+        has_words=text is not split,
+    )
     return Sequences(
-        functools.partial(build_batch, plan),
-        order.num_per_epoch,
-        order.num_sequences,
-        functools.partial(source_of, plan),
-        order.num_items,
-        functools.partial(find_words, plan) if plan.has_words else None,
+        batch=functools.partial(build_batch, plan),
+        num_per_epoch=order.num_per_epoch,
+        num_per_source=order.num_sequences,
+        source_of=functools.partial(source_of, plan),
+        num_items=order.num_items,
+        begins_word=functools.partial(find_words, plan) if plan.has_words else None,
     )
 
 
-def _check_room(seq_len: int, shortest: int, config: DataConfig) -> None:
+def _check_seq_len(seq_len: int, shortest: int, config: DataConfig) -> None:
     """Refuse a length that cannot hold the examples; the shortest example has `shortest` tokens."""
     if seq_len < shortest:
         raise UserError(
@@ -187,7 +207,7 @@ def build_batch(plan: SequencePlan, numbers: np.ndarray) -> Batch:
         ids,
         ~special,
         starts,
-        slots.number,
+        slots.example_id,
         seed=plan.seed,
         config=plan.config,
         vocabulary=plan.symbols.vocabulary,
@@ -198,16 +218,16 @@ def build_batch(plan: SequencePlan, numbers: np.ndarray) -> Batch:
     sizes = np.diff(starts)
     first = np.searchsorted(row, row, side="left")
     attention_mask = np.arange(plan.seq_len) < np.bincount(row, sizes, len(numbers))[:, None]
-    token_place = np.flatnonzero(attention_mask)
+    token_position = np.flatnonzero(attention_mask)
     batch = {
-        "input_ids": _spread(attention_mask.shape, token_place, masked.input_ids, plan.symbols.pad),
-        "token_type_ids": _spread(attention_mask.shape, token_place, types if plan.num_token_types > 1 else 0),
+        "input_ids": _spread(attention_mask.shape, token_position, masked.input_ids, plan.symbols.pad),
+        "token_type_ids": _spread(attention_mask.shape, token_position, types if plan.num_token_types > 1 else 0),
         "attention_mask": attention_mask.astype(np.int32),
     }
     if plan.packing:
         segments = np.repeat(np.arange(len(row)) - first + 1, sizes)
-        batch["segment_ids"] = _spread(attention_mask.shape, token_place, segments)
-    batch |= _prediction_arrays(plan, len(numbers), token_place[masked.positions], ids[masked.positions])
+        batch["segment_ids"] = _spread(attention_mask.shape, token_position, segments)
+    batch |= _prediction_arrays(plan, len(numbers), token_position[masked.positions], ids[masked.positions])
     batch |= _example_arrays(plan, len(numbers), row, starts[:-1] - starts[first], examples.labels)
     return {name: np.ascontiguousarray(batch[name]) for name in batch_shapes(1, plan.seq_len, plan.config)}
 
@@ -224,21 +244,21 @@ def find_words(plan: SequencePlan, numbers: np.ndarray) -> np.ndarray:
 def slots_of(plan: SequencePlan, numbers: np.ndarray) -> tuple[np.ndarray, Slots]:
     """Return the examples of the sequences, in order: for each the index of its sequence in `numbers`, and its slot."""
     layout = plan.sampler.layout
-    epoch, item = locate(plan.order, plan.seed, _repeated(plan, numbers))
-    if plan.packing is None or plan.rooms is None:
-        room = np.full(len(numbers), layout.budget)
-        return np.arange(len(numbers)), make_slots(layout, plan.seed, epoch, item, room)
+    epoch, item = locate(plan.order, plan.seed, _repeat_epochs(plan, numbers))
+    if plan.packing is None or plan.capacities is None:
+        capacity = np.full(len(numbers), layout.budget)
+        return np.arange(len(numbers)), make_slots(layout, plan.seed, epoch, item, capacity)
     row, slot = packed_slots(plan.packing, plan.seed, epoch, item)
-    return row, make_slots(layout, plan.seed, epoch[row], slot, plan.rooms[slot])
+    return row, make_slots(layout, plan.seed, epoch[row], slot, plan.capacities[slot])
 
 
 def source_of(plan: SequencePlan, numbers: np.ndarray) -> np.ndarray:
     """Return the source of each sequence, int64 [sequences]."""
-    return locate_source(plan.order, plan.seed, _repeated(plan, numbers))
+    return locate_source(plan.order, plan.seed, _repeat_epochs(plan, numbers))
 
 
-def _repeated(plan: SequencePlan, numbers: np.ndarray) -> np.ndarray:
-    """The numbers, which begin again after `dupe_factor` epochs."""
+def _repeat_epochs(plan: SequencePlan, numbers: np.ndarray) -> np.ndarray:
+    """Return the numbers, which begin again after `dupe_factor` epochs."""
     repeats_after = plan.config.dupe_factor
     return numbers % (repeats_after * plan.order.num_per_epoch) if repeats_after else numbers
 
@@ -251,33 +271,33 @@ def add_special_tokens(examples: Examples, symbols: Symbols) -> tuple[np.ndarray
         types: int32 [tokens], 1 in the second text and the [SEP] after it, else 0.
         starts: int64 [examples + 1], where in `ids` each example begins, and the end.
     """
-    number, num_texts = examples.lengths.shape
-    one = np.ones(number, np.int64)
+    num_examples, num_texts = examples.lengths.shape
+    ones = np.ones(num_examples, np.int64)
     # Piece by piece, special tokens and text in turn: where it is copied from, its length, its type.
     separators = [symbols.separators] * (num_texts - 1) + [1]
-    origin, sizes, types = [0 * one], [one], [0]
+    origin, sizes, types = [0 * ones], [ones], [0]
     for text in range(num_texts):
-        origin += [examples.starts[:, text], 0 * one]
-        sizes += [examples.lengths[:, text], separators[text] * one]
+        origin += [examples.starts[:, text], 0 * ones]
+        sizes += [examples.lengths[:, text], separators[text] * ones]
         types += [text, text]
     counts = np.stack(sizes, axis=1)
-    starts = np.zeros(number + 1, np.int64)
+    starts = np.zeros(num_examples + 1, np.int64)
     np.cumsum(counts.sum(axis=1), out=starts[1:])
     counts = counts.ravel()
     begins = np.cumsum(counts) - counts
     shift = np.stack(origin, axis=1).ravel() - begins
     ids = examples.tokens.take(np.repeat(shift, counts) + np.arange(starts[-1]), mode="clip").astype(np.int32)
-    piece = begins.reshape(number, -1)
+    piece = begins.reshape(num_examples, -1)
     ids[piece[:, 0]] = symbols.cls
     for text in range(num_texts):
         for extra in range(separators[text]):
             ids[piece[:, 2 * text + 2] + extra] = symbols.sep
-    return ids, np.repeat(np.tile(np.array(types, np.int32), number), counts), starts
+    return ids, np.repeat(np.tile(np.array(types, np.int32), num_examples), counts), starts
 
 
-def _prediction_arrays(plan: SequencePlan, batch_size: int, places: np.ndarray, labels: np.ndarray) -> Batch:
-    """The arrays [batch, predictions] of predictions at ascending places in the flat batch."""
-    row, position = np.divmod(places, plan.seq_len)
+def _prediction_arrays(plan: SequencePlan, batch_size: int, positions: np.ndarray, labels: np.ndarray) -> Batch:
+    """Return the arrays [batch, predictions] of predictions at ascending positions in the flat batch."""
+    row, position = np.divmod(positions, plan.seq_len)
     rank = np.arange(len(row)) - np.searchsorted(row, np.arange(batch_size), side="left")[row]
     shape = (batch_size, predictions_bound(plan.seq_len, plan.config))
     return {
@@ -290,7 +310,7 @@ def _prediction_arrays(plan: SequencePlan, batch_size: int, places: np.ndarray, 
 def _example_arrays(
     plan: SequencePlan, batch_size: int, row: np.ndarray, cls_positions: np.ndarray, labels: np.ndarray
 ) -> Batch:
-    """The arrays [batch, examples] of what each example has one of; [batch] without packing."""
+    """Return the arrays [batch, examples] with a value per example; [batch] without packing."""
     shape = (batch_size, plan.config.packing)
     entry = np.arange(len(row)) - np.searchsorted(row, row, side="left")
     arrays = {
@@ -301,17 +321,17 @@ def _example_arrays(
     return arrays if plan.packing else {name: array[:, 0] for name, array in arrays.items()}
 
 
-def _spread(shape: tuple[int, ...], places: np.ndarray, values: np.ndarray | int, fill: int = 0) -> np.ndarray:
-    """An int32 array of `fill` with `values` at flat places."""
+def _spread(shape: tuple[int, ...], positions: np.ndarray, values: np.ndarray | int, fill: int = 0) -> np.ndarray:
+    """Return an int32 array of `fill` with `values` at flat positions."""
     flat = np.full(shape[0] * shape[1], fill, np.int32)
-    flat[places] = values
+    flat[positions] = values
     return flat.reshape(shape)
 
 
 def _scatter(
     shape: tuple[int, int], row: np.ndarray, column: np.ndarray, values: np.ndarray | int, dtype: type
 ) -> np.ndarray:
-    """An array of zeros with `values` at [row, column]."""
+    """Return an array of zeros with `values` at [row, column]."""
     array: np.ndarray = np.zeros(shape, dtype)
     array[row, column] = values
     return array

@@ -1,36 +1,25 @@
-"""The types of a rule, `make_sampler`, and what several rules share: target lengths, truncation, joined documents.
+"""Slot -> the text of an example: one text, or a pair of texts with a label.
 
-Next sentence prediction: two texts; half of the second texts come from another document (Devlin et al. 2019).
+To add a rule, write the function that makes its sampler and add a row to SENTENCE_PAIRS, keyed by the value of
+`config.data.sentence_pairs`. A rule is a pure function of (text of the split, seed, slots).
 
-After google-research/bert, create_pretraining_data.py: whole sentences are gathered until a target length is reached,
-and split in two between sentences. Random second texts replace half of the others. The original keeps the unused
-sentences of a random pair for its next example. Here a fair coin decides whether the first text of a random pair is
-gathered backward from the end of its slot, in mirror image, and likewise for the second text. A window of one sentence
-always gives a random pair.
+Next sentence prediction (Devlin et al. 2019, after google-research/bert, create_pretraining_data.py): two texts; half
+of the second texts come from another document. Whole sentences are gathered until a target length is reached, and split
+in two between sentences. Random second texts replace half of the others. The original keeps the unused sentences of a
+random pair for its next example. Here a fair coin decides whether the first text of a random pair is gathered backward
+from the end of its slot, in mirror image, and likewise for the second text. A window of one sentence always gives a
+random pair. A random second text comes from all documents of the same source except the example's own, and from all of
+their slots, with a probability proportional to the slot's tokens plus a constant (see `random_document_weights`). It
+has as many tokens as the example's own slot has left. If it filled the sequence, as in the original, its length would
+reveal the label of short documents.
 
-A random second text comes from all documents of the same source except the example's own, and from all of their slots,
-with a probability proportional to the slot's tokens plus a constant (see `other_weights`). It has as many tokens as the
-example's own slot has left. If it filled the sequence, as in the original, its length would reveal the label of short
-documents.
-
-Sentence order prediction: two texts of one window; half of them are swapped (Lan et al. 2020, ALBERT).
-
-A window of one sentence is cut inside the sentence.
+Sentence order prediction (Lan et al. 2020, ALBERT): two texts of one window; half of them are swapped. A window of one
+sentence is cut inside the sentence.
 
 One text per example: as many whole sentences as fit (Liu et al. 2019, RoBERTa), or the slot itself.
-
-Rules that make the text of an example from a slot: one text, or a pair of texts with a label.
-
-rule.py            the types of a rule, what several rules share, and `make_sampler`
-windows.py         stretches of text read around a slot, in whole sentences
-next_sentence.py   pairs, half of them with a random second text
-sentence_order.py  pairs, half of them in the reverse order
-single_text.py     one text: whole sentences, or the slot itself
-
-To add a rule, write its `make_sampler` function in a file here and add a row to SENTENCE_PAIRS, keyed by the value of
-`config.data.sentence_pairs`. A rule is a pure function of (text of the split, seed, slots).
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import NamedTuple
@@ -38,8 +27,9 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.batches.hashing import Stream, integers, random_bits, uniform
-from bert_jax.batches.layout import Layout, ReadableSplit, Slots, make_layout, running_total, slot_of_token
+from bert_jax.batches.layout import Layout, ReadableSplit, Slots, make_layout, slot_of_token
 from bert_jax.batches.windows import Windows, gather_windows, sentence_windows, slot_windows
+from bert_jax.corpus.store import running_total
 
 
 class Examples(NamedTuple):
@@ -62,13 +52,18 @@ class Sampler(NamedTuple):
     sample: Callable[[int, Slots], Examples]
 
 
-class SentencePairRule(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SentencePairRule:
     """A row of SENTENCE_PAIRS.
 
-    `num_texts`: texts per example, 1 or 2. `min_documents`: documents that a source needs. `concatenates`: whether text
-    runs on from one document into the next. `slides`: whether the slots of long documents may slide. `make_sampler`:
-    (layout, short_seq_probability) -> `Sampler`. `label_meanings`: of label 0 and label 1 of a pair, whose texts are A
-    and B. `reads_slots`: whether an example is its slot, which then has at most a budget.
+    Attributes:
+        num_texts: texts per example, 1 or 2.
+        min_documents: documents that a source needs.
+        concatenates: whether text runs on from one document into the next.
+        slides: whether the slots of long documents may slide.
+        make_sampler: (layout, short_seq_probability) -> `Sampler`.
+        label_meanings: of label 0 and label 1 of a pair, whose texts are A and B.
+        reads_slots: whether an example is its slot, which then has at most a budget.
     """
 
     num_texts: int
@@ -78,6 +73,11 @@ class SentencePairRule(NamedTuple):
     make_sampler: Callable[[Layout, float], Sampler]
     label_meanings: tuple[str, str] | None = None
     reads_slots: bool = False
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether an example is a pair of texts."""
+        return self.num_texts == 2
 
 
 def make_sampler(
@@ -95,7 +95,8 @@ def make_sampler(
         split: `corpus.Split`.
         budget: text tokens of a full slot.
         separator: token id that follows each document where the rule concatenates them.
-        short_seq_probability: probability that the target length of a pair is uniform in [2, room] instead of its room.
+        short_seq_probability: probability that the target length of a pair is uniform in [2, capacity] instead of its
+            capacity.
         packed: whether examples share sequences, which needs the same number of slots of each length in every epoch.
     """
     text = ConcatenatedDocuments(split, separator) if rule.concatenates else split
@@ -132,34 +133,34 @@ class ConcatenatedDocuments:
 
 def random_streams(seed: int, slots: Slots) -> np.ndarray:
     """Return the random bits of each stream for each example, uint64 [streams, examples]."""
-    return random_bits(seed, np.arange(len(Stream))[:, None], slots.number)
+    return random_bits(seed, np.arange(len(Stream))[:, None], slots.example_id)
 
 
-def target_lengths(bits: np.ndarray, room: np.ndarray, short_seq_probability: float) -> np.ndarray:
-    """Return the wanted text tokens of each pair: its room or, with a probability, uniform in [2, room]."""
+def target_lengths(bits: np.ndarray, capacity: np.ndarray, short_seq_probability: float) -> np.ndarray:
+    """Return the wanted text tokens of each pair: its capacity or, with a probability, uniform in [2, capacity]."""
     short = uniform(bits[Stream.SHORT]) < short_seq_probability
-    return np.where(short, 2 + integers(bits[Stream.TARGET], room - 1), room)
+    return np.where(short, 2 + integers(bits[Stream.TARGET], capacity - 1), capacity)
 
 
 def truncate_pairs(seed: int, slots: Slots, starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return starts and lengths, int64 [examples, 2], of texts cut to the room of their slots.
+    """Return starts and lengths, int64 [examples, 2], of texts cut to the capacity of their slots.
 
     A fair coin decides for each removed token whether it is taken from the front or the back of its text. `starts` is
     changed in place.
     """
-    kept = np.stack(truncated_lengths(lengths[:, 0], lengths[:, 1], slots.room), axis=1)
+    new_lengths = np.stack(truncated_lengths(lengths[:, 0], lengths[:, 1], slots.capacity), axis=1)
     for text, stream in enumerate((Stream.TRUNCATE_FIRST, Stream.TRUNCATE_SECOND)):
-        starts[:, text] += _count_heads(random_bits(seed, stream, slots.number), (lengths - kept)[:, text])
-    return starts, kept
+        starts[:, text] += _count_heads(random_bits(seed, stream, slots.example_id), (lengths - new_lengths)[:, text])
+    return starts, new_lengths
 
 
-def truncated_lengths(first: np.ndarray, second: np.ndarray, room: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lengths of two texts, int64 [examples] each, after tokens were removed until `room` are left.
+def truncated_lengths(first: np.ndarray, second: np.ndarray, capacity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lengths of two texts, int64 [examples] each, after tokens were removed until `capacity` are left.
 
     Tokens are removed one by one from the longer text, or from the second if both are equally long.
     """
-    second_kept = np.minimum(second, np.maximum(room - first, room // 2))
-    return np.minimum(first, room - second_kept), second_kept
+    second_kept = np.minimum(second, np.maximum(capacity - first, capacity // 2))
+    return np.minimum(first, capacity - second_kept), second_kept
 
 
 def coin(bits: np.ndarray) -> np.ndarray:
@@ -168,7 +169,7 @@ def coin(bits: np.ndarray) -> np.ndarray:
 
 
 def _count_heads(seeds: np.ndarray, tosses: np.ndarray) -> np.ndarray:
-    """Heads in int64 [examples] tosses of a fair coin, drawn from uint64 [examples] seeds."""
+    """Return the heads in int64 [examples] tosses of a fair coin, drawn from uint64 [examples] seeds."""
     words = np.arange(-(-int(tosses.max(initial=0)) // 64))
     used = np.clip(tosses[:, None] - 64 * words, 0, 64).astype(np.uint64)
     # A shift by 64 is undefined: a full word is shifted by 0, and an unused word is replaced by 0.
@@ -176,7 +177,7 @@ def _count_heads(seeds: np.ndarray, tosses: np.ndarray) -> np.ndarray:
     return np.bitwise_count(bits).sum(axis=1, dtype=np.int64)
 
 
-class OtherWeights(NamedTuple):
+class DocumentWeights(NamedTuple):
     """Sampling weights of documents as random second texts.
 
     `start` int64 [documents + 1]: running total of the weights of documents. Within a document, a slot weighs
@@ -190,19 +191,19 @@ class OtherWeights(NamedTuple):
 def next_sentence_sampler(layout: Layout, short_seq_probability: float) -> Sampler:
     """Return the sampler of pairs of consecutive or random texts."""
     return Sampler(
-        layout, functools.partial(_sample_next_sentence, layout, other_weights(layout), short_seq_probability)
+        layout, functools.partial(_sample_next_sentence, layout, random_document_weights(layout), short_seq_probability)
     )
 
 
 def _sample_next_sentence(
-    layout: Layout, weights: OtherWeights, short_seq_probability: float, seed: int, slots: Slots
+    layout: Layout, weights: DocumentWeights, short_seq_probability: float, seed: int, slots: Slots
 ) -> Examples:
     bits = random_streams(seed, slots)
-    target = target_lengths(bits, slots.room, short_seq_probability)
+    target = target_lengths(bits, slots.capacity, short_seq_probability)
     wants_random = coin(bits[Stream.RANDOM_NEXT])
     backward = wants_random & coin(bits[Stream.SIDE])
     windows = gather_windows(layout, seed, slots.epoch, slots.document, slots.position, target, backward)
-    begin, end, inner = windows.begin, windows.end, windows.inner
+    begin, end, inner = windows.begin, windows.end, windows.num_inner
     is_random = wants_random | (inner == 0)
     cut = windows.bounds[windows.first_inner + integers(bits[Stream.CUT], np.maximum(inner, 1))]
     first_begin = np.where((inner > 0) & backward, cut, begin)
@@ -211,20 +212,20 @@ def _sample_next_sentence(
     # Second texts: the rest of the window, or a window in another document, read after the others.
     random = np.flatnonzero(is_random)
     epoch = slots.epoch[random]
-    other = _other_slot(layout, weights, seed, epoch, slots.document[random], bits[:, random])
+    second_slot = _random_other_slot(layout, weights, seed, epoch, slots.document[random], bits[:, random])
     # No more than the slot would have given, or the lengths of the texts would reveal the label.
-    wanted = np.maximum(1, (np.minimum(target, windows.slot) - (first_end - first_begin))[random])
-    others = gather_windows(layout, seed, epoch, *other, wanted, coin(bits[Stream.OTHER_SIDE, random]))
+    wanted = np.maximum(1, (np.minimum(target, windows.slot_tokens) - (first_end - first_begin))[random])
+    second = gather_windows(layout, seed, epoch, *second_slot, wanted, coin(bits[Stream.OTHER_SIDE, random]))
     second_begin, second_end = first_end.copy(), end.copy()
-    second_begin[random] = others.begin + len(windows.tokens)
-    second_end[random] = others.end + len(windows.tokens)
+    second_begin[random] = second.begin + len(windows.tokens)
+    second_end[random] = second.end + len(windows.tokens)
     starts = np.stack([first_begin, second_begin], axis=1)
     lengths = np.stack([first_end - first_begin, second_end - second_begin], axis=1)
-    tokens = np.concatenate([windows.tokens, others.tokens])
+    tokens = np.concatenate([windows.tokens, second.tokens])
     return Examples(tokens, *truncate_pairs(seed, slots, starts, lengths), is_random.astype(np.int64))
 
 
-def other_weights(layout: Layout) -> OtherWeights:
+def random_document_weights(layout: Layout) -> DocumentWeights:
     """Return weights by which all tokens are read about equally often (tests/batches/test_coverage.py measures it).
 
     From its own slot, a token of a document of several sentences is read 3/4 times per epoch, since half of the
@@ -238,28 +239,28 @@ def other_weights(layout: Layout) -> OtherWeights:
     sources = len(layout.source_documents) - 1
     source = np.repeat(np.arange(sources), np.diff(layout.source_documents))
     sums = (np.bincount(source, counts, sources) for counts in (slots, tokens, tokens * (sentences == 1)))
-    all_slots, all_tokens, alone = (np.maximum(1, each) for each in sums)
+    all_slots, all_tokens, alone = (np.maximum(1, total) for total in sums)
     slot = np.maximum(1, all_tokens / all_slots / 4).astype(np.int64)
     q = (alone / all_tokens)[source]
     factor = np.where(sentences == 1, q / (q + 1 / 4), 1)
-    return OtherWeights(running_total(np.ceil((tokens + slots * slot[source]) * factor).astype(np.int64)), slot)
+    return DocumentWeights(running_total(np.ceil((tokens + slots * slot[source]) * factor).astype(np.int64)), slot)
 
 
-def _other_slot(
-    layout: Layout, weights: OtherWeights, seed: int, epoch: np.ndarray, document: np.ndarray, bits: np.ndarray
+def _random_other_slot(
+    layout: Layout, weights: DocumentWeights, seed: int, epoch: np.ndarray, document: np.ndarray, bits: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A random other document of the same source, and the position of a slot in it; exact, without retries."""
+    """Return a random other document of the same source, and the position of a slot in it; exact, without retries."""
     source = np.searchsorted(layout.source_documents, document, side="right") - 1
     low, high = (weights.start[layout.source_documents[source + side]] for side in (0, 1))
-    own = weights.start[document + 1] - weights.start[document]
-    draw = low + integers(bits[Stream.OTHER], high - low - own)
-    draw += np.where(draw >= weights.start[document], own, 0)
-    other = np.searchsorted(weights.start, draw, side="right") - 1
-    tokens = layout.document_start[other + 1] - layout.document_start[other]
-    full = tokens + (layout.first_slot[other + 1] - layout.first_slot[other]) * weights.slot[source]
-    draw = (draw - weights.start[other]) * full // (weights.start[other + 1] - weights.start[other])
-    of_token = slot_of_token(layout, seed, epoch, other, np.minimum(draw, tokens - 1))
-    return other, np.where(draw < tokens, of_token, (draw - tokens) // weights.slot[source])
+    excluded = weights.start[document + 1] - weights.start[document]
+    draw = low + integers(bits[Stream.OTHER], high - low - excluded)
+    draw += np.where(draw >= weights.start[document], excluded, 0)
+    chosen = np.searchsorted(weights.start, draw, side="right") - 1
+    tokens = layout.document_start[chosen + 1] - layout.document_start[chosen]
+    full = tokens + (layout.first_slot[chosen + 1] - layout.first_slot[chosen]) * weights.slot[source]
+    draw = (draw - weights.start[chosen]) * full // (weights.start[chosen + 1] - weights.start[chosen])
+    of_token = slot_of_token(layout, seed, epoch, chosen, np.minimum(draw, tokens - 1))
+    return chosen, np.where(draw < tokens, of_token, (draw - tokens) // weights.slot[source])
 
 
 def sentence_order_sampler(layout: Layout, short_seq_probability: float) -> Sampler:
@@ -268,10 +269,10 @@ def sentence_order_sampler(layout: Layout, short_seq_probability: float) -> Samp
 
 
 def _sample_sentence_order(layout: Layout, short_seq_probability: float, seed: int, slots: Slots) -> Examples:
-    bits, forward = random_streams(seed, slots), np.zeros(len(slots.number), bool)
-    target = target_lengths(bits, slots.room, short_seq_probability)
+    bits, forward = random_streams(seed, slots), np.zeros(len(slots.example_id), bool)
+    target = target_lengths(bits, slots.capacity, short_seq_probability)
     windows = gather_windows(layout, seed, slots.epoch, slots.document, slots.position, target, forward)
-    begin, end, inner = windows.begin, windows.end, windows.inner
+    begin, end, inner = windows.begin, windows.end, windows.num_inner
     between = windows.bounds[windows.first_inner + integers(bits[Stream.CUT], np.maximum(inner, 1))]
     inside = begin + np.minimum(1 + integers(bits[Stream.CUT], np.maximum(end - begin - 1, 1)), end - begin)
     cut = np.where(inner > 0, between, inside)
@@ -284,11 +285,11 @@ def _sample_sentence_order(layout: Layout, short_seq_probability: float, seed: i
 
 
 def whole_sentence_sampler(layout: Layout, short_seq_probability: float) -> Sampler:
-    """Return the sampler of whole whole_sentence_sampler; `short_seq_probability` concerns pairs and is not used."""
+    """Return the sampler of whole sentences; `short_seq_probability` concerns pairs and is not used."""
     return Sampler(layout, functools.partial(_sample_single_text, layout, sentence_windows))
 
 
-def whole_slot_sampler(layout: Layout, short_seq_probability: float) -> Sampler:
+def slot_sampler(layout: Layout, short_seq_probability: float) -> Sampler:
     """Return the sampler of the slots themselves; `short_seq_probability` concerns pairs and is not used."""
     return Sampler(layout, functools.partial(_sample_single_text, layout, slot_windows))
 
@@ -321,12 +322,18 @@ SENTENCE_PAIRS: dict[str, SentencePairRule] = {
         label_meanings=("A and B are in their order", "A and B are swapped"),
     ),
     # Liu et al. 2019, RoBERTa: FULL-SENTENCES and DOC-SENTENCES
-    "full_sentences": SentencePairRule(1, 1, concatenates=True, slides=True, make_sampler=whole_sentence_sampler),
-    "document_sentences": SentencePairRule(1, 1, concatenates=False, slides=True, make_sampler=whole_sentence_sampler),
+    "full_sentences": SentencePairRule(
+        num_texts=1, min_documents=1, concatenates=True, slides=True, make_sampler=whole_sentence_sampler
+    ),
+    "document_sentences": SentencePairRule(
+        num_texts=1, min_documents=1, concatenates=False, slides=True, make_sampler=whole_sentence_sampler
+    ),
     # Radford et al. 2019, GPT-2: no token is left out, and only the ends of a source are padded
     "full_text": SentencePairRule(
-        1, 1, concatenates=True, slides=True, make_sampler=whole_slot_sampler, reads_slots=True
+        num_texts=1, min_documents=1, concatenates=True, slides=True, make_sampler=slot_sampler, reads_slots=True
     ),
     # For text that has no sentences
-    "none": SentencePairRule(1, 1, concatenates=False, slides=False, make_sampler=whole_slot_sampler, reads_slots=True),
+    "none": SentencePairRule(
+        num_texts=1, min_documents=1, concatenates=False, slides=False, make_sampler=slot_sampler, reads_slots=True
+    ),
 }

@@ -1,18 +1,24 @@
 """Slots -> windows: the stretch of text read for each example, and the bounds of the sentences in it."""
 
-from typing import NamedTuple
+import dataclasses
 
 import numpy as np
 
-from bert_jax.batches.layout import Layout, Slots, running_total, slot_span
+from bert_jax.batches.layout import Layout, Slots, slot_span
+from bert_jax.corpus.store import running_total
 
 
-class Windows(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Windows:
     """The text read for some examples.
 
-    `begin` and `end` int64 [examples]: the window in the flat `tokens`. `bounds` int64 [sentences + 1]: where sentences
-    begin and end; the bounds inside a window are bounds[first_inner:first_inner + inner]. `slot` int64 [examples]:
-    tokens of the slots.
+    Attributes:
+        tokens: uint16 or uint32 [tokens], flat.
+        bounds: int64 [sentences + 1], where sentences begin and end in `tokens`.
+        begin, end: int64 [examples], the window in `tokens`.
+        first_inner, num_inner: int64 [examples]; the bounds inside a window are
+            bounds[first_inner:first_inner + num_inner].
+        slot_tokens: int64 [examples], tokens of the slots.
     """
 
     tokens: np.ndarray
@@ -20,11 +26,12 @@ class Windows(NamedTuple):
     begin: np.ndarray
     end: np.ndarray
     first_inner: np.ndarray
-    inner: np.ndarray
-    slot: np.ndarray
+    num_inner: np.ndarray
+    slot_tokens: np.ndarray
 
 
-class _Spans(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Spans:
     """Slots and documents of some examples, int64 [examples], in the flat `tokens` that were read for them."""
 
     tokens: np.ndarray
@@ -67,17 +74,17 @@ def gather_windows(
 
 
 def sentence_windows(layout: Layout, seed: int, slots: Slots) -> Windows:
-    """Return windows of as many whole sentences as fit the room, from the first that begins in the slot.
+    """Return windows of as many whole sentences as fit the capacity, from the first that begins in the slot.
 
-    A sentence that is longer than the room is cut. Where no sentence begins in the slot, the window begins with the
+    A sentence that is longer than the capacity is cut. Where no sentence begins in the slot, the window begins with the
     slot, inside a sentence.
     """
     start, stop = slot_span(layout, seed, slots.epoch, slots.document, slots.position)
-    spans = _read_spans(layout, slots.document, start, stop, start, stop + slots.room)
+    spans = _read_spans(layout, slots.document, start, stop, start, stop + slots.capacity)
     bounds = spans.bounds
     first = bounds[np.minimum(np.searchsorted(bounds, spans.start, side="left"), len(bounds) - 1)]
     begin = np.where(first < spans.stop, first, spans.start)
-    full = np.minimum(begin + slots.room, spans.document_stop)
+    full = np.minimum(begin + slots.capacity, spans.document_stop)
     last = bounds[np.searchsorted(bounds, full, side="right") - 1]
     return _make_windows(spans, begin, np.where(last > begin, last, full))
 
@@ -102,14 +109,20 @@ def _read_spans(
     records = np.repeat(first - request, count) + np.arange(count.sum())
     tokens, sentence_lengths, _ = layout.split.read(records)
     shift = running_total(layout.split.tokens_per_record[records])[request] - layout.record_start[first]
-    shifted = (bound + shift for bound in (start, stop, document_start, document_stop))
-    return _Spans(tokens, running_total(sentence_lengths), *shifted)
+    return _Spans(
+        tokens=tokens,
+        bounds=running_total(sentence_lengths),
+        start=start + shift,
+        stop=stop + shift,
+        document_start=document_start + shift,
+        document_stop=document_stop + shift,
+    )
 
 
 def _gather(
     bounds: np.ndarray, start: np.ndarray, stop: np.ndarray, limit: np.ndarray, wanted: np.ndarray, reach: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Begin and end of `wanted` tokens in whole sentences from slot [start, stop); the document ends at `limit`."""
+    """Return begin and end of `wanted` tokens in whole sentences from slot [start, stop) of a document to `limit`."""
     # In the direction that is not asked for, the bounds may not have been read; any bound will do there.
     bound = np.minimum(np.searchsorted(bounds, start, side="left"), len(bounds) - 1)
     inside = bounds[bound] < np.minimum(stop, start + reach + 1)
@@ -121,5 +134,12 @@ def _gather(
 
 def _make_windows(spans: _Spans, begin: np.ndarray, end: np.ndarray) -> Windows:
     first_inner = np.searchsorted(spans.bounds, begin, side="right")
-    inner = np.searchsorted(spans.bounds, end, side="left") - first_inner
-    return Windows(spans.tokens, spans.bounds, begin, end, first_inner, inner, spans.stop - spans.start)
+    return Windows(
+        tokens=spans.tokens,
+        bounds=spans.bounds,
+        begin=begin,
+        end=end,
+        first_inner=first_inner,
+        num_inner=np.searchsorted(spans.bounds, end, side="left") - first_inner,
+        slot_tokens=spans.stop - spans.start,
+    )

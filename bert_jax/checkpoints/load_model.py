@@ -100,7 +100,7 @@ def read_weights(
     """
     console = console or Console()
     directory = workdir.model_in(path)
-    files.check(directory, [name for name in files.read_sums(directory) if name != CARD])
+    files.check_sums(directory, [name for name in files.read_sums(directory) if name != CARD])
     if part is not None and not (directory / "run.json").is_file():
         raise UserError(f"{directory}: no work directory of `pretrain`, so it has no {part} beside a model")
     sentences = read_sentence_modules(directory)

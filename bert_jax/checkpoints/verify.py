@@ -49,7 +49,7 @@ def verify(path: pathlib.Path, progress: Progress = lambda activity, done, total
 def _verify_sealed(path: pathlib.Path, progress: Progress) -> Verified:
     names = files.read_sums(path)
     size = _size(path, *names)
-    damage = files.damage(path, read=_megabytes(progress, size))
+    damage = files.damaged_files(path, on_read=_megabytes(progress, size))
     return Verified(f"{len(names)} files of {files.SUMS}", damage, size)
 
 
@@ -105,7 +105,7 @@ def _verify_work_directory(path: pathlib.Path, progress: Progress) -> Verified:
             damage.append(f"{json_path}: {error}")
     for model in (path / "model", *path.glob("runs/*/best-*")):
         try:
-            damage += files.damage(model)
+            damage += files.damaged_files(model)
             size += _size(model, *files.read_sums(model))
         except UserError as error:
             damage.append(str(error))
@@ -118,7 +118,7 @@ def _tokenizer_damage(path: pathlib.Path, sha256: str, source: str) -> list[str]
         is_same = load_tokenizer(path).sha256 == sha256
     except UserError as error:
         return [str(error)]
-    return files.damage(path) + ([] if is_same else [f"{path}: not the tokenizer of {source}"])
+    return files.damaged_files(path) + ([] if is_same else [f"{path}: not the tokenizer of {source}"])
 
 
 def _megabytes(progress: Progress, size: int) -> Callable[[int], None]:

@@ -4,7 +4,7 @@ command.py       Help and options of one verb, and the options that several verb
 config_text.py   what `config` prints
 conversion.py    Verbs that make one model directory out of another
 data.py          Verbs that make and show corpora
-main.py          VERBS, the table of verbs: add a row, its function in verbs/ and its Command in options/
+main.py          VERBS, the table of verbs: add a row, and its Verb beside its function
 models.py        Verbs that use a model
 outputs.py       Console and output file of a verb
 parser.py        the parser, and errors for words that belong to no option

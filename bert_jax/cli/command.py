@@ -1,9 +1,9 @@
 """Help and options of one verb, and the options that several verbs share."""
 
 import argparse
+import dataclasses
 import re
 from collections.abc import Callable
-from typing import NamedTuple
 
 from bert_jax.files import url_refusal
 
@@ -20,15 +20,18 @@ INPUT_FILE_HELP = (
 )
 
 
-class Command(NamedTuple):
-    """What `bert-jax VERB --help` prints, and what the verb takes."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verb:
+    """A verb of the command line: its help, its options, and the function that runs it."""
 
     summary: str  # one imperative clause
     description: str
     example: str  # what follows `bert-jax VERB`
     add_options: Callable[[argparse.ArgumentParser], None]
-    kinds: tuple[str, ...] = ()  # configs whose keys can be overridden: "pretrain", "finetune"
-    stray: str = ""  # advice for a word that belongs to no option; {0} is the word
+    run: Callable[[argparse.Namespace], int | None]  # returns the exit status; None: 0
+    config_kinds: tuple[str, ...] = ()  # configs whose keys can be overridden: "pretrain", "finetune"
+    positional_hint: str = ""  # advice for a word that belongs to no option; {0} is the word
+    memory_advice: str = "use a machine with more"  # where memory runs out
 
 
 def local_path(text: str) -> str:
@@ -38,7 +41,7 @@ def local_path(text: str) -> str:
     return text
 
 
-def run_place(text: str) -> str:
+def path_or_url(text: str) -> str:
     """Return the path or the URL of a run or a model; the parser refuses other URLs."""
     if refusal := url_refusal(text, run=True):
         raise argparse.ArgumentTypeError(refusal)
@@ -50,6 +53,29 @@ def readable_text(text: str) -> str:
     if not text.isascii() and re.search("[\ud800-\udfff]", text):
         raise argparse.ArgumentTypeError("the text is not UTF-8; set the terminal to it, or use a file")
     return text
+
+
+Options = argparse.ArgumentParser | argparse._MutuallyExclusiveGroup
+
+
+def add_flag(options: Options, name: str, meaning: str) -> None:
+    """Add an option without a value."""
+    options.add_argument(name, action="store_true", help=meaning)
+
+
+def add_number(options: Options, name: str, meaning: str, default: int | None = None) -> None:
+    """Add an option with a whole number."""
+    options.add_argument(name, type=int, default=default, metavar="N", help=meaning)
+
+
+def add_output(options: Options, metavar: str, meaning: str) -> None:
+    """Add the required `--output`, a path."""
+    options.add_argument("--output", required=True, type=local_path, metavar=metavar, help=meaning)
+
+
+def add_workdir(options: Options, meaning: str = RUN_HELP) -> None:
+    """Add the required `--workdir`, a path or a URL."""
+    options.add_argument("--workdir", required=True, type=path_or_url, metavar="DIR", help=meaning)
 
 
 def add_text(parser: argparse.ArgumentParser, name: str, what: str, nargs: str | None = None) -> None:
@@ -91,4 +117,4 @@ def add_processes(parser: argparse.ArgumentParser) -> None:
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Add `--model`."""
-    parser.add_argument("--model", required=True, type=run_place, metavar="DIR", help=MODEL_HELP)
+    parser.add_argument("--model", required=True, type=path_or_url, metavar="DIR", help=MODEL_HELP)

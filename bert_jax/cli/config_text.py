@@ -2,22 +2,23 @@
 
 import ast
 import dataclasses
-import re
 import shutil
 import textwrap
 import types
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from bert_jax.config import FinetuneConfig, PretrainConfig, fields_of, flatten, index_form, read_config, to_json
+from bert_jax.config import FinetuneConfig, PretrainConfig, fields_of, index_form, read_config, table_of
 from bert_jax.config.find_recipe import recipes
-from bert_jax.config.load import range_in_words, recipe_kind, table_of
+from bert_jax.config.load import first_phase, range_in_words, recipe_kind
+from bert_jax.config.write_recipe import values_and_defaults
 
 VERB_OF = {PretrainConfig: "pretrain", FinetuneConfig: "finetune"}
 WIDTHS = 60, 120  # columns, minimum and maximum
 
 
-class Field(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrintedField:
     """A field as it is printed."""
 
     key: str  # train.phases[0].seq_len
@@ -34,9 +35,9 @@ def config_text(recipe: str | None, overrides: Sequence[str]) -> str:
         UserError: as `read_config`.
     """
     if recipe is None and not overrides:
-        pretraining = _fields(PretrainConfig, None, ())
-        same = {(field.key, field.default) for field in pretraining}
-        finetuning = [field for field in _fields(FinetuneConfig, None, ()) if (field.key, field.default) not in same]
+        pretraining, finetuning = (_fields(kind, None, ()) for kind in (PretrainConfig, FinetuneConfig))
+        shared = {(field.key, field.default) for field in pretraining}
+        finetuning = [field for field in finetuning if (field.key, field.default) not in shared]
         return (
             f"recipes:\n{_recipes()}\n\ndefaults of pretrain:\n{_lines(pretraining)}\n\n"
             f"defaults of finetune, where they are different:\n{_lines(finetuning)}"
@@ -51,33 +52,31 @@ def config_text(recipe: str | None, overrides: Sequence[str]) -> str:
 
 
 def config_json(recipe: str | None, overrides: Sequence[str]) -> dict[str, Any]:
-    """Return the same as JSON values."""
+    """Return the fields as JSON values; without a recipe, also the names of the recipes."""
     kind = _kind(recipe, overrides)
-    fields = [field._asdict() for field in _fields(kind, recipe, overrides)]
-    found: dict[str, Any] = {"verb": VERB_OF[kind], "recipe": recipe, "fields": fields}
-    return found if recipe else found | {"recipes": list(recipes())}
+    fields = [dataclasses.asdict(field) for field in _fields(kind, recipe, overrides)]
+    described: dict[str, Any] = {"verb": VERB_OF[kind], "recipe": recipe, "fields": fields}
+    return described if recipe else described | {"recipes": list(recipes())}
 
 
 def _kind(recipe: str | None, overrides: Sequence[str]) -> Any:
     if recipe:
         return recipe_kind(recipe)
-    return FinetuneConfig if any(one.startswith("--config.task.") for one in overrides) else PretrainConfig
+    return FinetuneConfig if any(key.startswith("--config.task.") for key in overrides) else PretrainConfig
 
 
-def _fields(kind: Any, recipe: str | None, overrides: Sequence[str]) -> list[Field]:
-    values = {index_form(key): value for key, value in flatten(to_json(read_config(kind, recipe, overrides))).items()}
-    defaults = {index_form(key): value for key, value in flatten(to_json(kind())).items()}
+def _fields(kind: Any, recipe: str | None, overrides: Sequence[str]) -> list[PrintedField]:
     described = {key: (field, inner) for key, field, inner in fields_of(kind)}
-    found = []
-    for key, value in values.items():
-        first = re.sub(r"\[\d+\]", "[0]", key)
-        field, inner = described[first]
-        found.append(Field(key, value, defaults[first], field.metadata["meaning"], _takes(field, inner)))
-    return found
+    fields = []
+    for key, (value, default) in values_and_defaults(read_config(kind, recipe, overrides)).items():
+        field, inner = described[first_phase(index_form(key))]
+        meaning, takes = field.metadata["meaning"], _takes(field, inner)
+        fields.append(PrintedField(key=index_form(key), value=value, default=default, meaning=meaning, takes=takes))
+    return fields
 
 
 def _takes(field: "dataclasses.Field[Any]", inner: Any) -> str:
-    """What values a field takes, in words."""
+    """Return the values that a field takes, in words."""
     allowed = field.metadata["allowed"]
     none = " or None" if isinstance(inner, types.UnionType) else ""
     if field.metadata["table"]:
@@ -88,7 +87,7 @@ def _takes(field: "dataclasses.Field[Any]", inner: Any) -> str:
 
 
 def _recipes() -> str:
-    """Every recipe with the first paragraph of its docstring."""
+    """Return every recipe with the first paragraph of its docstring."""
     lines = []
     for name, path in recipes().items():
         docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
@@ -96,12 +95,12 @@ def _recipes() -> str:
     return "\n".join(lines)
 
 
-def _lines(fields: Sequence[Field]) -> str:
+def _lines(fields: Sequence[PrintedField]) -> str:
     lines = []
-    for key, value, default, meaning, takes in fields:
-        changed = value != default
-        lines.append(f"{'*' if changed else ' '} {key} = {value}" + (f"   (default {default})" if changed else ""))
-        lines += _wrapped(f"{meaning}; {takes}" if takes else meaning)
+    for field in fields:
+        mark, default = ("*", f"   (default {field.default})") if field.value != field.default else (" ", "")
+        lines.append(f"{mark} {field.key} = {field.value}{default}")
+        lines += _wrapped(f"{field.meaning}; {field.takes}" if field.takes else field.meaning)
     return "\n".join(lines)
 
 

@@ -6,25 +6,27 @@ import pathlib
 from bert_jax.cli.command import (
     MODEL_HELP,
     STEP_HELP,
-    Command,
+    Verb,
     add_model,
+    add_number,
+    add_output,
     local_path,
-    run_place,
+    path_or_url,
 )
 from bert_jax.cli.outputs import open_console
 from bert_jax.errors import UserError
 
 
-def _export(parser: argparse.ArgumentParser) -> None:
+def _export_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workdir",
         "--model",
         required=True,
-        type=run_place,
+        type=path_or_url,
         metavar="DIR",
         help=f"{MODEL_HELP}; or Google's TensorFlow checkpoint of a BERT",
     )
-    parser.add_argument("--output", required=True, type=run_place, metavar="DIR", help="directory or URL to create")
+    parser.add_argument("--output", required=True, type=path_or_url, metavar="DIR", help="directory or URL to create")
     parser.add_argument(
         "--format",
         choices=["huggingface", "stablehlo", "onnx", "onnx_int8"],
@@ -35,7 +37,7 @@ def _export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--part", metavar="NAME", help="another model that a run trains: generator (default: the run's config.model)"
     )
-    parser.add_argument("--step", type=int, metavar="N", help=STEP_HELP)
+    add_number(parser, "--step", STEP_HELP)
     parser.add_argument("--license", metavar="ID", help="license of the model, for its card: an id such as apache-2.0")
     parser.add_argument(
         "--base_model", metavar="ID", help="for the card: id on the Hugging Face Hub of the model it was trained from"
@@ -43,16 +45,6 @@ def _export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bias", metavar="FILE", help="for the limits in the card: output of `bert-jax bias --json` for this model"
     )
-
-
-EXPORT = Command(
-    "write a model for other programs",
-    "huggingface: a directory that AutoModelFor... and AutoTokenizer of transformers open as it is. stablehlo: a "
-    "program that jax runs without bert_jax. onnx: an ONNX graph; needs pip install onnxscript torch transformers. "
-    "onnx_int8: with int8 weights, a quarter of the bytes; `bert-jax compress` also measures what they cost.",
-    "--workdir runs/base --output my-bert/",
-    _export,
-)
 
 
 def export(args: argparse.Namespace) -> None:
@@ -76,7 +68,21 @@ def export(args: argparse.Namespace) -> None:
             )
 
 
-def _compress(parser: argparse.ArgumentParser) -> None:
+EXPORT = Verb(
+    summary="write a model for other programs",
+    description=(
+        "huggingface: a directory that AutoModelFor... and AutoTokenizer of transformers open as it is. stablehlo: a "
+        "program that jax runs without bert_jax. onnx: an ONNX graph; needs pip install onnxscript torch "
+        "transformers. onnx_int8: with int8 weights, a quarter of the bytes; `bert-jax compress` also measures what "
+        "they cost."
+    ),
+    example="--workdir runs/base --output my-bert/",
+    add_options=_export_options,
+    run=export,
+)
+
+
+def _compress_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument(
         "--method",
@@ -95,26 +101,8 @@ def _compress(parser: argparse.ArgumentParser) -> None:
         help="for a pretrained model a corpus of `prepare`, whose held-out documents are scored; for a fine-tuned one "
         "the files of its task (default: those that `finetune` read)",
     )
-    parser.add_argument(
-        "--examples",
-        type=int,
-        default=256,
-        metavar="N",
-        help="training examples that importance is measured on (default: 256)",
-    )
-    parser.add_argument("--output", required=True, type=local_path, metavar="DIR", help="directory to create")
-
-
-COMPRESS = Command(
-    "write a smaller model, and measure what it costs",
-    "heads, mlp, layers: the parts that matter least for the loss (Michel et al. 2019), in a directory that "
-    "transformers opens and `finetune` trains again. Without some heads, transformers opens a NomicBERT alone, and "
-    "bert_jax every family: in other families the size of a head follows from the width. onnx_int8: weights as int8. "
-    "Prints size, time and score before and after, with the confidence interval of the score lost, and writes them "
-    "into the model card.",
-    "--model runs/qnli --method layers --amount 0.25 --output smaller/",
-    _compress,
-)
+    add_number(parser, "--examples", "training examples that importance is measured on (default: 256)", default=256)
+    add_output(parser, "DIR", "directory to create")
 
 
 def compress(args: argparse.Namespace) -> None:
@@ -137,7 +125,22 @@ def compress(args: argparse.Namespace) -> None:
     print("\n".join([*lines, args.output]))
 
 
-def _vocabulary(parser: argparse.ArgumentParser) -> None:
+COMPRESS = Verb(
+    summary="write a smaller model, and measure what it costs",
+    description=(
+        "heads, mlp, layers: the parts that matter least for the loss (Michel et al. 2019), in a directory that "
+        "transformers opens and `finetune` trains again. Without some heads, transformers opens a NomicBERT alone, "
+        "and bert_jax every family: in other families the size of a head follows from the width. onnx_int8: weights "
+        "as int8. Prints size, time and score before and after, with the confidence interval of the score lost, and "
+        "writes them into the model card."
+    ),
+    example="--model runs/qnli --method layers --amount 0.25 --output smaller/",
+    add_options=_compress_options,
+    run=compress,
+)
+
+
+def _vocabulary_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument(
         "--tokenizer",
@@ -145,17 +148,7 @@ def _vocabulary(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="directory with the new vocabulary: made by `tokenizer`, or of a published tokenizer",
     )
-    parser.add_argument("--output", required=True, type=local_path, metavar="DIR", help="model directory to create")
-
-
-VOCABULARY = Command(
-    "give a model another vocabulary",
-    "For text that the old vocabulary splits into many pieces: another language or domain. Tokens that both have keep "
-    "their embeddings; a new one takes the mean of its old pieces. Train the result further on a corpus prepared with "
-    "the new tokenizer: pretrain --config.init_from=DIR.",
-    "--model my-bert/ --tokenizer german-tok/ --output german-bert/",
-    _vocabulary,
-)
+    add_output(parser, "DIR", "model directory to create")
 
 
 def vocabulary(args: argparse.Namespace) -> None:
@@ -165,3 +158,16 @@ def vocabulary(args: argparse.Namespace) -> None:
 
     with open_console() as console, console.working("changing the vocabulary"):
         change_vocabulary(fetched(args.model), pathlib.Path(args.tokenizer), pathlib.Path(args.output), console)
+
+
+VOCABULARY = Verb(
+    summary="give a model another vocabulary",
+    description=(
+        "For text that the old vocabulary splits into many pieces: another language or domain. Tokens that both have "
+        "keep their embeddings; a new one takes the mean of its old pieces. Train the result further on a corpus "
+        "prepared with the new tokenizer: pretrain --config.init_from=DIR."
+    ),
+    example="--model my-bert/ --tokenizer german-tok/ --output german-bert/",
+    add_options=_vocabulary_options,
+    run=vocabulary,
+)

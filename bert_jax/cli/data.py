@@ -7,7 +7,13 @@ import shlex
 import sys
 from typing import Any
 
-from bert_jax.cli.command import Command, local_path
+from bert_jax.cli.command import (
+    Verb,
+    add_flag,
+    add_number,
+    add_output,
+    local_path,
+)
 from bert_jax.cli.outputs import open_console
 from bert_jax.errors import UserError
 
@@ -35,9 +41,7 @@ def _add_documents(parser: argparse.ArgumentParser) -> None:
         help="unit that becomes one document of text or Markdown: a file, a paragraph between blank lines, or a line "
         "(default: auto, a file; in other formats a record is always a document)",
     )
-    parser.add_argument(
-        "--workers", type=int, default=os.cpu_count(), metavar="N", help="number of processes (default: all cores)"
-    )
+    add_number(parser, "--workers", "number of processes (default: all cores)", default=os.cpu_count())
     parser.add_argument(
         "--max_rejected_fraction",
         type=float,
@@ -84,13 +88,12 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
         help="treatment of documents that cannot be decoded: reject and count them, or replace the invalid bytes "
         "(default: reject)",
     )
-    parser.add_argument(
+    add_number(
+        parser,
         "--max_unpacked_bytes",
-        type=int,
-        default=1 << 30,
-        metavar="N",
-        help="largest unpacked size of a compressed input; one that unpacks to more, and to more than 100 times "
+        "largest unpacked size of a compressed input; one that unpacks to more, and to more than 100 times "
         "its size, ends the work (default: 1 GiB)",
+        default=1 << 30,
     )
 
 
@@ -98,10 +101,12 @@ def _read_options(args: argparse.Namespace) -> Any:
     """The `ReadOptions` of a verb that reads texts."""
     from bert_jax.readers import ReadOptions
 
-    return ReadOptions(**{name: getattr(args, name) for name in ReadOptions._fields if hasattr(args, name)})
+    return ReadOptions(
+        **{name: getattr(args, name) for name in ReadOptions.__dataclass_fields__ if hasattr(args, name)}
+    )
 
 
-def _tokenizer(parser: argparse.ArgumentParser) -> None:
+def _tokenizer_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--input",
         nargs="+",
@@ -125,11 +130,11 @@ def _tokenizer(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="number of tokens, special tokens included; BERT has 30522",
     )
-    parser.add_argument("--output", required=True, type=local_path, metavar="DIR", help="directory to create")
-    parser.add_argument(
+    add_output(parser, "DIR", "directory to create")
+    add_flag(
+        parser,
         "--cased",
-        action="store_true",
-        help="keep capitals and accents (default: lowercase the text; wordpiece and bpe also strip accents)",
+        "keep capitals and accents (default: lowercase the text; wordpiece and bpe also strip accents)",
     )
     parser.add_argument(
         "--normalization",
@@ -138,11 +143,10 @@ def _tokenizer(parser: argparse.ArgumentParser) -> None:
         "nfc or nfkc, a Unicode form; nmt_nfkc, SentencePiece's NFKC with clean-up (default: bert for wordpiece and "
         "bpe, identity for byte_level, nmt_nfkc for the others, which have no nfc)",
     )
-    parser.add_argument(
+    add_number(
+        parser,
         "--sample_characters",
-        type=int,
-        metavar="N",
-        help="approximate number of characters to train on, drawn by a hash of the text (default: all)",
+        "approximate number of characters to train on, drawn by a hash of the text (default: all)",
     )
     parser.add_argument(
         "--smoothing",
@@ -159,16 +163,6 @@ def _tokenizer(parser: argparse.ArgumentParser) -> None:
         metavar="W",
         help="sampling weight of each --input, instead of --smoothing",
     )
-
-
-TOKENIZER = Command(
-    "train a vocabulary on text",
-    "The vocabulary lists the tokens that a model reads instead of letters. To use a published tokenizer, skip this "
-    "verb: `prepare` takes a directory with tokenizer.json, vocab.txt, vocab.json and merges.txt, spiece.model or "
-    "spm.model.",
-    "--input 'books/*.txt' --kind wordpiece --vocab_size 30522 --output tok/",
-    _tokenizer,
-)
 
 
 def tokenizer(args: argparse.Namespace) -> None:
@@ -193,16 +187,24 @@ def tokenizer(args: argparse.Namespace) -> None:
     print(report)
 
 
-def _clean(parser: argparse.ArgumentParser) -> None:
+TOKENIZER = Verb(
+    summary="train a vocabulary on text",
+    description=(
+        "The vocabulary lists the tokens that a model reads instead of letters. To use a published tokenizer, skip "
+        "this verb: `prepare` takes a directory with tokenizer.json, vocab.txt, vocab.json and merges.txt, "
+        "spiece.model or spm.model."
+    ),
+    example="--input 'books/*.txt' --kind wordpiece --vocab_size 30522 --output tok/",
+    add_options=_tokenizer_options,
+    run=tokenizer,
+    memory_advice="lower --sample_characters",
+)
+
+
+def _clean_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input", nargs="+", action="append", required=True, metavar="GLOB", help=INPUT_HELP)
     _add_reading(parser)
-    parser.add_argument(
-        "--output",
-        required=True,
-        type=local_path,
-        metavar="PLACE",
-        help="file to create, with the suffix .jsonl, or directory of such",
-    )
+    add_output(parser, "PLACE", "file to create, with the suffix .jsonl, or directory of such")
     parser.add_argument(
         "--recipe",
         default="web",
@@ -213,17 +215,7 @@ def _clean(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep_removed", type=local_path, metavar="FILE", help="JSON lines file for the documents that are removed"
     )
-    parser.add_argument("--json", action="store_true", help="print the counts as one JSON object")
-
-
-CLEAN = Command(
-    "remove bad documents from text and repair others",
-    "The rules of a recipe, such as those of Gopher, C4 and FineWeb, change documents or remove them. What is left is "
-    "written as JSON lines, and every removal and change is counted by rule. `prepare --clean RECIPE` does the same "
-    "before it encodes. docs/cleaning.md has the rules.",
-    "--input 'pages/*.jsonl.gz' --recipe web --output cleaned.jsonl --keep_removed removed.jsonl",
-    _clean,
-)
+    add_flag(parser, "--json", "print the counts as one JSON object")
 
 
 def clean(args: argparse.Namespace) -> None:
@@ -236,16 +228,30 @@ def clean(args: argparse.Namespace) -> None:
             args.recipe,
             args.output,
             _read_options(args),
-            args.workers,
-            console.preparation,
-            console.say,
-            args.keep_removed,
-            args.max_rejected_fraction,
+            keep_removed=args.keep_removed,
+            max_rejected_fraction=args.max_rejected_fraction,
+            workers=args.workers,
+            progress=console.preparation,
+            say=console.say,
         )
     print(json.dumps(account, ensure_ascii=False) if args.json else format_account(account, args.output))
 
 
-def _prepare(parser: argparse.ArgumentParser) -> None:
+CLEAN = Verb(
+    summary="remove bad documents from text and repair others",
+    description=(
+        "The rules of a recipe, such as those of Gopher, C4 and FineWeb, change documents or remove them. What is "
+        "left is written as JSON lines, and every removal and change is counted by rule. `prepare --clean RECIPE` "
+        "does the same before it encodes. docs/cleaning.md has the rules."
+    ),
+    example="--input 'pages/*.jsonl.gz' --recipe web --output cleaned.jsonl --keep_removed removed.jsonl",
+    add_options=_clean_options,
+    run=clean,
+    memory_advice="lower --workers",
+)
+
+
+def _prepare_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input", nargs="+", action="append", required=True, metavar="GLOB", help=INPUT_HELP)
     _add_reading(parser)
     parser.add_argument(
@@ -259,10 +265,10 @@ def _prepare(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="directory to create; with --runner beam also a URL; with --append the corpus that grows",
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--append",
-        action="store_true",
-        help="add the documents to the corpus --output, with its tokenizer, --language, --segmenter, "
+        "add the documents to the corpus --output, with its tokenizer, --language, --segmenter, "
         "--heldout_fraction, --deduplicate and --clean; duplicates of its documents are left out, its files stay as "
         "they are",
     )
@@ -319,23 +325,21 @@ def _prepare(parser: argparse.ArgumentParser) -> None:
     )
 
 
-PREPARE = Command(
-    "turn text into a corpus that training reads",
-    "The text is split into documents and sentences and encoded with the tokenizer. A fraction of the documents is "
-    "held out for evaluation. Every document is either stored, or counted with the reason for its rejection. Prepare "
-    "each language or source on its own: `pretrain` mixes several corpora. docs/data.md is the guide.",
-    "--input 'books/*.txt' --tokenizer tok/ --output corpus/",
-    _prepare,
-)
-
-
 def prepare(args: argparse.Namespace) -> None:
     """Turn documents into a corpus."""
+    from bert_jax.corpus.build.plan import PrepareOptions
     from bert_jax.corpus.build.prepare import format_summary
     from bert_jax.corpus.build.prepare import prepare as run
 
     inputs = [item for group in args.input for item in group]
     read_options = _read_options(args)
+    options: PrepareOptions = {
+        "heldout_fraction": args.heldout_fraction,
+        "language": args.language,
+        "segmenter": args.segmenter,
+        "deduplicate": args.deduplicate,
+        "max_rejected_fraction": args.max_rejected_fraction,
+    }
     if args.runner == "local" and "://" in args.output:  # of which a directory such as `gs:` would be made
         raise UserError(f"--output {args.output}: a URL, which --runner beam alone writes to; give a directory")
     if args.runner == "beam":
@@ -345,19 +349,15 @@ def prepare(args: argparse.Namespace) -> None:
             raise UserError("no tokenizer: give --tokenizer DIR, made by `bert-jax tokenizer`")
         from bert_jax.corpus.beam.prepare import prepare_with_beam
 
-        options = shlex.split(args.beam_options)
         manifest = prepare_with_beam(
             inputs,
             args.tokenizer,
             args.output,
             read_options,
-            *(0.02 if args.heldout_fraction is None else args.heldout_fraction, args.language or "en"),
-            options,
-            args.max_rejected_fraction,
-            args.deduplicate or "none",
-            args.clean,
-            args.segmenter or "none",
-            args.keep_removed,
+            clean=args.clean,
+            keep_removed=args.keep_removed,
+            beam_options=shlex.split(args.beam_options),
+            **options,
         )
     else:
         if args.beam_options:
@@ -368,41 +368,50 @@ def prepare(args: argparse.Namespace) -> None:
                 args.tokenizer,
                 args.output,
                 read_options,
-                args.workers,
-                args.heldout_fraction,
-                args.language,
-                console.preparation,
-                console.say,
-                args.deduplicate,
-                args.keep_removed,
-                args.max_rejected_fraction,
-                args.clean,
-                args.append,
-                args.segmenter,
+                clean=args.clean,
+                append=args.append,
+                keep_removed=args.keep_removed,
+                workers=args.workers,
+                progress=console.preparation,
+                say=console.say,
+                **options,
             )
     for warning in manifest["warnings"]:
         print(f"warning: {warning}", file=sys.stderr)
     print(format_summary(manifest, args.output))
 
 
-def _inspect(parser: argparse.ArgumentParser) -> None:
+PREPARE = Verb(
+    summary="turn text into a corpus that training reads",
+    description=(
+        "The text is split into documents and sentences and encoded with the tokenizer. A fraction of the documents "
+        "is held out for evaluation. Every document is either stored, or counted with the reason for its rejection. "
+        "Prepare each language or source on its own: `pretrain` mixes several corpora. docs/data.md is the guide."
+    ),
+    example="--input 'books/*.txt' --tokenizer tok/ --output corpus/",
+    add_options=_prepare_options,
+    run=prepare,
+    memory_advice="lower --workers, or give fewer files at a time",
+)
+
+
+def _inspect_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "corpus",
         metavar="CORPUS",
         help="directory made by `prepare`; several, separated by commas, or a quoted pattern, are mixed",
     )
-    parser.add_argument(
+    add_number(
+        parser,
         "--sequence",
-        type=int,
-        metavar="N",
-        help="number of the sequence to show; with --html, of the first one (default: the statistics and the first "
+        "number of the sequence to show; with --html, of the first one (default: the statistics and the first "
         "sequences)",
     )
     parser.add_argument(
         "--config", metavar="RECIPE", help="recipe whose sequences are shown (default: 128 tokens, as in BERT)"
     )
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print the statistics as one JSON object")
+    add_flag(form, "--json", "print the statistics as one JSON object")
     form.add_argument(
         "--html",
         type=local_path,
@@ -415,18 +424,6 @@ def _inspect(parser: argparse.ArgumentParser) -> None:
         metavar="CORPUS",
         help="another corpus: print how many documents of CORPUS are exact or near duplicates of its documents",
     )
-
-
-INSPECT = Command(
-    "show a corpus and the sequences that are made of it",
-    "Prints statistics, warns of likely problems, and shows sequences as text. Masks, pairs, and examples that share a "
-    "sequence have colors on a terminal and marks elsewhere. Every field of config.data can be overridden, as in "
-    "--config.data.masking=span.",
-    "corpus/",
-    _inspect,
-    kinds=("pretrain",),
-    stray="; give several corpora as one word: a pattern in quotes, or names separated by commas",
-)
 
 
 def inspect(args: argparse.Namespace) -> None:
@@ -442,3 +439,18 @@ def inspect(args: argparse.Namespace) -> None:
 
     with open_console() as console:
         run(args.corpus, args.config, args.overrides, args.sequence, args.json, console, args.html)
+
+
+INSPECT = Verb(
+    summary="show a corpus and the sequences that are made of it",
+    description=(
+        "Prints statistics, warns of likely problems, and shows sequences as text. Masks, pairs, and examples that "
+        "share a sequence have colors on a terminal and marks elsewhere. Every field of config.data can be "
+        "overridden, as in --config.data.masking=span."
+    ),
+    example="corpus/",
+    add_options=_inspect_options,
+    run=inspect,
+    config_kinds=("pretrain",),
+    positional_hint="; give several corpora as one word: a pattern in quotes, or names separated by commas",
+)

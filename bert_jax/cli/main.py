@@ -5,31 +5,32 @@ import sys
 from collections.abc import Sequence
 
 from bert_jax.cli import conversion, data, models, runs, scores, training
-from bert_jax.cli.parser import Verb, parse
-from bert_jax.errors import UserError, lack_of
+from bert_jax.cli.command import Verb
+from bert_jax.cli.parser import parse
+from bert_jax.errors import UserError, resource_error_message
 
-VERBS = {
-    "tokenizer": Verb(data.TOKENIZER, data.tokenizer, "lower --sample_characters"),
-    "clean": Verb(data.CLEAN, data.clean, "lower --workers"),
-    "prepare": Verb(data.PREPARE, data.prepare, "lower --workers, or give fewer files at a time"),
-    "inspect": Verb(data.INSPECT, data.inspect),
-    "config": Verb(training.CONFIG, training.config),
-    "compile": Verb(training.COMPILE, training.compile_),
-    "pretrain": Verb(training.PRETRAIN, training.pretrain, training.LESS),
-    "evaluate": Verb(runs.EVALUATE, runs.evaluate),
-    "plot": Verb(runs.PLOT, runs.plot),
-    "report": Verb(runs.REPORT, runs.report),
-    "export": Verb(conversion.EXPORT, conversion.export),
-    "compress": Verb(conversion.COMPRESS, conversion.compress),
-    "verify": Verb(runs.VERIFY, runs.verify),
-    "vocabulary": Verb(conversion.VOCABULARY, conversion.vocabulary),
-    "fill-mask": Verb(models.FILL_MASK, models.fill_mask),
-    "attention": Verb(models.ATTENTION, models.attention),
-    "finetune": Verb(training.FINETUNE, training.finetune, training.LESS),
-    "predict": Verb(models.PREDICT, models.predict, "lower --batch_size"),
-    "embed": Verb(models.EMBED, models.embed, "lower --batch_size"),
-    "score": Verb(scores.SCORE, scores.score),
-    "bias": Verb(scores.BIAS, scores.bias),
+VERBS: dict[str, Verb] = {
+    "tokenizer": data.TOKENIZER,
+    "clean": data.CLEAN,
+    "prepare": data.PREPARE,
+    "inspect": data.INSPECT,
+    "config": training.CONFIG,
+    "compile": training.COMPILE,
+    "pretrain": training.PRETRAIN,
+    "evaluate": runs.EVALUATE,
+    "plot": runs.PLOT,
+    "report": runs.REPORT,
+    "export": conversion.EXPORT,
+    "compress": conversion.COMPRESS,
+    "verify": runs.VERIFY,
+    "vocabulary": conversion.VOCABULARY,
+    "fill-mask": models.FILL_MASK,
+    "attention": models.ATTENTION,
+    "finetune": training.FINETUNE,
+    "predict": models.PREDICT,
+    "embed": models.EMBED,
+    "score": scores.SCORE,
+    "bias": scores.BIAS,
 }
 
 
@@ -56,8 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the exit
         return 141
     except Exception as error:  # a lack of memory or of devices has no class of its own; all else is raised again
-        lack = lack_of(error, VERBS[args.verb].less)
-        if args.debug or not lack:
+        message = resource_error_message(error, VERBS[args.verb].memory_advice)
+        if args.debug or not message:
             raise
-        print(f"bert-jax {args.verb}: {lack}", file=sys.stderr)
+        print(f"bert-jax {args.verb}: {message}", file=sys.stderr)
         return 2

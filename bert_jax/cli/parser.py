@@ -1,20 +1,13 @@
 """The parser of the command line, and errors for words that belong to no option."""
 
 import argparse
+import functools
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from bert_jax import __version__
-from bert_jax.cli.command import Command
-
-
-class Verb(NamedTuple):
-    """A row of the table of verbs."""
-
-    command: Command
-    run: Callable[[argparse.Namespace], int | None]  # returns the exit status; None: 0
-    less: str = "use a machine with more"  # advice where memory runs out
+from bert_jax.cli.command import Verb
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
@@ -59,36 +52,43 @@ class Parser(argparse.ArgumentParser):
 def parse(verbs: Mapping[str, Verb], argv: Sequence[str]) -> argparse.Namespace:
     """Return the arguments of a verb; `overrides` holds `--config.KEY=VALUE` words, which `read_config` checks.
 
+    Only the parser of the verb that `argv` begins with is made; that of all verbs explains a missing or wrong one.
+
     Exits with status 2 for a word that belongs to no option, and for an option or an override that is given twice;
     with status 0 after printing help, also where there is no word at all.
     """
-    parser = make_parser(verbs)
-    if not argv:
-        parser.print_help()
-        parser.exit()
-    overrides, others = _overrides(argv)
-    args, unknown = parser.parse_known_args(others)
-    command, args.overrides = verbs[args.verb].command, overrides
-    if not command.kinds:
+    overrides, words = _split_overrides(argv)
+    if words and words[0] in verbs:
+        parser = _add_options(Parser, words[0], verbs[words[0]], prog=f"bert-jax {words[0]}")
+        args, unknown = parser.parse_known_args(words[1:])
+    else:
+        top = make_parser(verbs)
+        if not argv:
+            top.print_help()
+            top.exit()
+        args, unknown = top.parse_known_args(words)
+        parser = args.parser
+    verb, args.overrides = verbs[args.verb], overrides
+    if not verb.config_kinds:
         unknown += overrides
     if unknown:
         word, following = unknown[0], next(iter(unknown[1:]), "-")
         name, equals, value = word.partition("=")
         if not word.startswith("-") and not equals:
-            args.parser.error(f"'{word}' belongs to no option{command.stray.format(word)}")
+            parser.error(f"'{word}' belongs to no option{verb.positional_hint.format(word)}")
         value = value if equals else "VALUE" if following.startswith("-") else following
-        args.parser.error(f"'{word}' is not an option{_meant(name, value, command, args.parser)}")
-    names = [override.partition("=")[0] for override in overrides]
-    for number, name in enumerate(names):
-        if name in names[:number]:
-            args.parser.error(f"{name} is given twice")
+        parser.error(f"'{word}' is not an option{_suggestion(name, value, verb, parser)}")
+    keys = [override.partition("=")[0] for override in overrides]
+    for position, key in enumerate(keys):
+        if key in keys[:position]:
+            parser.error(f"{key} is given twice")
     return args
 
 
 def make_parser(verbs: Mapping[str, Verb]) -> Parser:
     """Return the parser of the whole command line."""
-    summaries = "".join(f"  {name:<10}  {verb.command.summary}\n" for name, verb in verbs.items())
-    examples = "".join(f"  bert-jax {name:<10} {verb.command.example}\n" for name, verb in verbs.items())
+    summaries = "".join(f"  {name:<10}  {verb.summary}\n" for name, verb in verbs.items())
+    examples = "".join(f"  bert-jax {name:<10} {verb.example}\n" for name, verb in verbs.items())
     top = Parser(
         prog="bert-jax",
         usage="bert-jax VERB ...",
@@ -96,52 +96,57 @@ def make_parser(verbs: Mapping[str, Verb]) -> Parser:
         epilog=f"examples, from text to a model:\n{examples}\n`bert-jax VERB --help` explains a verb.",
     )
     top.add_argument("--version", action="version", version=f"bert-jax {__version__}")
-    subparsers = top.add_subparsers(dest="verb", required=True, metavar="VERB", prog="bert-jax", help=argparse.SUPPRESS)
+    subparsers = top.add_subparsers(required=True, dest="verb", metavar="VERB", prog="bert-jax", help=argparse.SUPPRESS)
     for name, verb in verbs.items():
-        command = verb.command
-        one = subparsers.add_parser(
-            name,
-            description=f"{command.summary[0].upper()}{command.summary[1:]}.\n\n"
-            + textwrap.fill(command.description, 80, break_on_hyphens=False),
-            epilog=f"example:\n  bert-jax {name} {command.example}",
-        )
-        one.add_argument("--debug", action="store_true", help="show the traceback of an error")
-        command.add_options(one)
-        one.set_defaults(parser=one)
+        _add_options(functools.partial(subparsers.add_parser, name), name, verb)
     return top
 
 
-def _overrides(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+def _add_options(make: Callable[..., Parser], name: str, verb: Verb, **settings: str) -> Parser:
+    """Return the parser that `make` returns for the help of a verb, with the verb's options."""
+    parser = make(
+        **settings,
+        description=f"{verb.summary[0].upper()}{verb.summary[1:]}.\n\n"
+        + textwrap.fill(verb.description, 80, break_on_hyphens=False),
+        epilog=f"example:\n  bert-jax {name} {verb.example}",
+    )
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    verb.add_options(parser)
+    parser.set_defaults(parser=parser, verb=name)
+    return parser
+
+
+def _split_overrides(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the overrides, `--config.KEY VALUE` as `--config.KEY=VALUE`, and the other words.
 
     argparse takes a value after an unknown option, and an override with a space in it, for a positional argument.
     """
     overrides: list[str] = []
-    others: list[str] = []
-    waits = False  # the override before has no value yet
+    words: list[str] = []
+    lacks_value = False  # of the override before
     for word in argv:
         if word.startswith("--config."):
             overrides.append(word)
-        elif waits and not word.startswith("--"):
+        elif lacks_value and not word.startswith("--"):
             overrides[-1] += f"={word}"
         else:
-            others.append(word)
-        waits = word.startswith("--config.") and "=" not in word
-    return overrides, others
+            words.append(word)
+        lacks_value = word.startswith("--config.") and "=" not in word
+    return overrides, words
 
 
-def _meant(name: str, value: str, command: Command, parser: Parser) -> str:
+def _suggestion(name: str, value: str, verb: Verb, parser: Parser) -> str:
     """Return `; did you mean ...?` with options, or keys of the config, that a word may stand for."""
     from bert_jax.config import FinetuneConfig, PretrainConfig, fields_of
-    from bert_jax.config.suggestions import keys_meant
+    from bert_jax.config.suggestions import suggest_keys
 
-    kinds = {"pretrain": PretrainConfig, "finetune": FinetuneConfig}
-    keys = dict.fromkeys(key for kind in command.kinds for key, _, _ in fields_of(kinds[kind]))
-    found = [
-        f"'{one}'" if one.startswith("-") else f"'--config.{one}={value}'"
-        for one in keys_meant(name, [*parser.options(), *keys])
+    classes = {"pretrain": PretrainConfig, "finetune": FinetuneConfig}
+    keys = dict.fromkeys(key for kind in verb.config_kinds for key, _, _ in fields_of(classes[kind]))
+    suggested = [
+        f"'{key}'" if key.startswith("-") else f"'--config.{key}={value}'"
+        for key in suggest_keys(name, [*parser.options(), *keys])
     ]
-    return f"; did you mean {' or '.join(found)}?" if found else ""
+    return f"; did you mean {' or '.join(suggested)}?" if suggested else ""
 
 
 def _whole_number(text: str) -> int:

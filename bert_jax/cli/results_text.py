@@ -1,14 +1,14 @@
 """Scores as tables, and the commands that come next."""
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bert_jax.config import PretrainConfig
-from bert_jax.console import format_metric
-from bert_jax.reports.bias_metric_notes import Reading
+from bert_jax.console import format_metric, text_table
+from bert_jax.models import Head
+from bert_jax.reports.bias_metric_notes import MetricNote
 from bert_jax.reports.next_commands import finetuned_commands, pretrained_commands
-from bert_jax.scoring.score import BENCHMARKS, Report
+from bert_jax.scoring.score import BENCHMARKS, BenchmarkReport
 from bert_jax.training.metrics import WEIGHTED
 
 NOT_METRICS = ("step", "seq_len", "documents")
@@ -71,7 +71,7 @@ def finetuning_table(results: Mapping[str, Any], workdir: str) -> str:
     )
 
 
-def score_table(report: Report) -> str:
+def score_table(report: BenchmarkReport) -> str:
     """Return the figures of a benchmark: a line per paradigm or group, and their mean, or those of all items."""
     unit = BENCHMARKS[report.benchmark].unit
     chosen = (
@@ -91,10 +91,11 @@ def score_table(report: Report) -> str:
     return "\n".join([head, *_aligned(table)])
 
 
-def readings_text(found: Sequence[Reading]) -> str:
+def metric_notes_text(notes: Sequence[MetricNote]) -> str:
     """Return what each figure says and does not say, as paragraphs."""
     wrapper = textwrap.TextWrapper(100, subsequent_indent="    ", break_on_hyphens=False)
-    return "\n".join(wrapper.fill(f"  {one.figure.replace('_', ' ')}: {one.says} {one.does_not_say}") for one in found)
+    paragraphs = (f"  {note.figure.replace('_', ' ')}: {note.says} {note.does_not_say}" for note in notes)
+    return "\n".join(map(wrapper.fill, paragraphs))
 
 
 def _figure(name: str, value: float | int | None) -> str:
@@ -103,24 +104,21 @@ def _figure(name: str, value: float | int | None) -> str:
     return format_metric(name, value) if isinstance(value, int) or "accuracy" in name else f"{value:,.2f}"
 
 
-def after_pretraining(workdir: str, config: PretrainConfig, mask: str) -> str:
+def after_pretraining(workdir: str, heads: Iterable[Head], mask: str) -> str:
     """Return where a pretrained model is, and commands that use it.
 
     Args:
         workdir: where the run is.
-        config: of the run.
+        heads: of its export.
         mask: the mask token of its tokenizer.
     """
-    return "\n".join(
-        [f"model: {workdir}", "next:", *(f"  {one}" for one in pretrained_commands(workdir, config, mask))]
-    )
+    return "\n".join([f"model: {workdir}", "next:", *(f"  {one}" for one in pretrained_commands(workdir, heads, mask))])
 
 
 def _note(name: str) -> str:
     return NOTES.get(name) or ("nats" if name.endswith("loss") else "")
 
 
-def _aligned(table: list[list[str]]) -> list[str]:
-    """The rows of a table with columns flush right."""
-    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-    return ["  " + "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in table]
+def _aligned(rows: list[list[str]]) -> list[str]:
+    """Return the lines of a table, indented, with columns flush right."""
+    return [f"  {line}" for line in text_table(rows, left=())]

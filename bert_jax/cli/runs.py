@@ -7,35 +7,29 @@ import time
 
 from bert_jax.cli.command import (
     FOLLOW_PORT,
-    RUN_HELP,
     STEP_HELP,
-    Command,
+    Verb,
+    add_flag,
+    add_number,
+    add_output,
+    add_workdir,
     local_path,
-    run_place,
+    path_or_url,
 )
 from bert_jax.cli.outputs import open_console
 from bert_jax.errors import UserError, shown
 
 
-def _evaluate(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workdir", required=True, type=run_place, metavar="DIR", help=RUN_HELP)
-    parser.add_argument("--step", type=int, metavar="N", help=STEP_HELP)
+def _evaluate_options(parser: argparse.ArgumentParser) -> None:
+    add_workdir(parser)
+    add_number(parser, "--step", STEP_HELP)
     parser.add_argument(
         "--corpus",
         metavar="DIR",
         help="another corpus of `prepare` with the same tokenizer, on which nothing was tuned: its held-out documents, "
         "or all of them where it holds none out (default: the run's)",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-
-
-EVALUATE = Command(
-    "measure a run on its held-out documents",
-    "Prints losses in nats, accuracies, and the unigram entropy: the loss of a model that knows how often each token "
-    "occurs and nothing else.",
-    "--workdir runs/base",
-    _evaluate,
-)
+    add_flag(parser, "--json", "print one JSON object instead of a table")
 
 
 def evaluate(args: argparse.Namespace) -> None:
@@ -50,24 +44,26 @@ def evaluate(args: argparse.Namespace) -> None:
     print(json.dumps(metrics) if args.json else evaluation_table(metrics, args.corpus))
 
 
-def _plot(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workdir", required=True, type=run_place, metavar="DIR", help=RUN_HELP)
-    parser.add_argument(
-        "--output", required=True, type=local_path, metavar="FILE", help="picture to create: .png, .pdf or .svg"
-    )
-
-
-PLOT = Command(
-    "draw the learning curves of a run",
-    "Reads metrics.jsonl in the work directory.",
-    "--workdir runs/base --output curves.png",
-    _plot,
+EVALUATE = Verb(
+    summary="measure a run on its held-out documents",
+    description=(
+        "Prints losses in nats, accuracies, and the unigram entropy: the loss of a model that knows how often each "
+        "token occurs and nothing else."
+    ),
+    example="--workdir runs/base",
+    add_options=_evaluate_options,
+    run=evaluate,
 )
+
+
+def _plot_options(parser: argparse.ArgumentParser) -> None:
+    add_workdir(parser)
+    add_output(parser, "FILE", "picture to create: .png, .pdf or .svg")
 
 
 def plot(args: argparse.Namespace) -> None:
     """Draw learning curves."""
-    from bert_jax.reports.plots import plot_run as draw
+    from bert_jax.reports.run.plot import plot_run as draw
     from bert_jax.training.remote_workdir import fetched
 
     with open_console() as console:
@@ -75,18 +71,25 @@ def plot(args: argparse.Namespace) -> None:
     print(args.output)
 
 
-def _report(parser: argparse.ArgumentParser) -> None:
+PLOT = Verb(
+    summary="draw the learning curves of a run",
+    description="Reads metrics.jsonl in the work directory.",
+    example="--workdir runs/base --output curves.png",
+    add_options=_plot_options,
+    run=plot,
+)
+
+
+def _report_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "workdir", nargs="+", type=run_place, metavar="WORKDIR", help="work directories of `pretrain` or `finetune`"
+        "workdir", nargs="+", type=path_or_url, metavar="WORKDIR", help="work directories of `pretrain` or `finetune`"
     )
     form = parser.add_mutually_exclusive_group(required=True)
     form.add_argument("--output", type=local_path, metavar="FILE", help=".html file to create")
-    form.add_argument(
-        "--follow",
-        action="store_true",
-        help="serve the page to this machine alone while the run trains, without sequences; Ctrl-C ends it",
+    add_flag(
+        form, "--follow", "serve the page to this machine alone while the run trains, without sequences; Ctrl-C ends it"
     )
-    parser.add_argument("--port", type=int, metavar="N", help=f"port of --follow; 0 is any (default: {FOLLOW_PORT})")
+    add_number(parser, "--port", f"port of --follow; 0 is any (default: {FOLLOW_PORT})")
     parser.add_argument(
         "--watts",
         type=float,
@@ -97,16 +100,6 @@ def _report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grams_per_kwh", type=float, metavar="G", help="CO2 of the electricity, to show that of a run"
     )
-
-
-REPORT = Command(
-    "write a run, or several, as one HTML page",
-    "What was trained and whether it looks healthy, curves, corpus, held-out sequences with the model's guesses, "
-    "settings, cost, and how to train it again. The page loads nothing and runs nothing. With --follow, a server on "
-    "the loopback address shows it while the run trains.",
-    "runs/base --output report.html",
-    _report,
-)
 
 
 def report(args: argparse.Namespace) -> None:
@@ -121,22 +114,25 @@ def report(args: argparse.Namespace) -> None:
     print(write_report(args.workdir, args.output, args.watts, args.grams_per_kwh))
 
 
-def _verify(parser: argparse.ArgumentParser) -> None:
+REPORT = Verb(
+    summary="write a run, or several, as one HTML page",
+    description=(
+        "What was trained and whether it looks healthy, curves, corpus, held-out sequences with the model's guesses, "
+        "settings, cost, and how to train it again. The page loads nothing and runs nothing. With --follow, a server "
+        "on the loopback address shows it while the run trains."
+    ),
+    example="runs/base --output report.html",
+    add_options=_report_options,
+    run=report,
+)
+
+
+def _verify_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path",
         metavar="DIR",
         help="directory made by `tokenizer`, `prepare` or `export`, or a work directory of `pretrain` or `finetune`",
     )
-
-
-VERIFY = Command(
-    "compare every byte of a directory with its digests",
-    "The digests were written with the directory: SHA256SUMS of tokenizers and exports, the manifest of a corpus, the "
-    "records of checkpoints, with which run.json and tokenizer/ are compared as well. Exits with 0 if all is "
-    "intact, with 1 after a line for each damaged part, and with 2 if there are no digests.",
-    "runs/base",
-    _verify,
-)
 
 
 def verify(args: argparse.Namespace) -> int:
@@ -152,3 +148,16 @@ def verify(args: argparse.Namespace) -> int:
     read = f"{found.checked}; {found.bytes / 1e6:,.1f} MB read in {time.monotonic() - began:.1f} s"
     print(f"{args.path}: {f'{len(found.damage)} damaged' if found.damage else 'intact'} ({read})")
     return 1 if found.damage else 0
+
+
+VERIFY = Verb(
+    summary="compare every byte of a directory with its digests",
+    description=(
+        "The digests were written with the directory: SHA256SUMS of tokenizers and exports, the manifest of a corpus, "
+        "the records of checkpoints, with which run.json and tokenizer/ are compared as well. Exits with 0 if all is "
+        "intact, with 1 after a line for each damaged part, and with 2 if there are no digests."
+    ),
+    example="runs/base",
+    add_options=_verify_options,
+    run=verify,
+)

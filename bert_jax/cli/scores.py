@@ -5,7 +5,8 @@ import functools
 import json
 
 from bert_jax.cli.command import (
-    Command,
+    Verb,
+    add_flag,
     add_model,
     local_path,
 )
@@ -39,7 +40,7 @@ BIAS_DATA = (
 )
 
 
-def _score(parser: argparse.ArgumentParser) -> None:
+def _score_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     for name, metavar, what in (
         (
@@ -67,18 +68,7 @@ def _score(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=local_path, metavar="FILE", help="JSON file to create, with the scores of all sentences"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
-
-
-SCORE = Command(
-    "measure what a model has learned",
-    "Scores a sentence by the log-probability of each of its tokens where it is masked. Minimal pairs: how often the "
-    "acceptable sentence scores higher. Text: pseudo-perplexity. Bias: the published metrics of CrowS-Pairs and "
-    "StereoSet, and how often the stereotype of WinoBias scores higher. docs/score.md explains the figures.",
-    "--model my-bert/ --pairs blimp/ --fraction 0.05",
-    _score,
-    stray="; give a file as --pairs {0} or --text {0}",
-)
+    add_flag(parser, "--json", "print one JSON object instead of tables")
 
 
 def score(args: argparse.Namespace) -> None:
@@ -107,42 +97,43 @@ def score(args: argparse.Namespace) -> None:
         print("\n\n".join(score_table(report) for report, _ in results))
 
 
-def _bias(parser: argparse.ArgumentParser) -> None:
+SCORE = Verb(
+    summary="measure what a model has learned",
+    description=(
+        "Scores a sentence by the log-probability of each of its tokens where it is masked. Minimal pairs: how often "
+        "the acceptable sentence scores higher. Text: pseudo-perplexity. Bias: the published metrics of CrowS-Pairs "
+        "and StereoSet, and how often the stereotype of WinoBias scores higher. docs/score.md explains the figures."
+    ),
+    example="--model my-bert/ --pairs blimp/ --fraction 0.05",
+    add_options=_score_options,
+    run=score,
+    positional_hint="; give a file as --pairs {0} or --text {0}",
+)
+
+
+def _bias_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     for name, metavar, what in BIAS_DATA:
         parser.add_argument(f"--{name}", nargs="+", action="extend", default=[], metavar=metavar, help=what)
     _add_fraction(parser)
     parser.add_argument("--output", type=local_path, metavar="FILE", help=".html file to create")
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object instead of tables; `export --bias` reads it"
-    )
-
-
-BIAS = Command(
-    "show what a model associates with gender, race, religion, occupations",
-    "Figures of CrowS-Pairs, StereoSet, WinoBias and Winogender by their published rules, and what the model expects "
-    "beside each filler of templates. Each comes with what it says and what it does not say. Without data: templates "
-    "of 40 English occupations. docs/score.md explains the figures.",
-    "--model my-bert/ --output bias.html",
-    _bias,
-    stray="; give a file as --templates {0}",
-)
+    add_flag(parser, "--json", "print one JSON object instead of tables; `export --bias` reads it")
 
 
 def bias(args: argparse.Namespace) -> None:
     """Print what a model associates, with what each figure says and does not say."""
     from bert_jax.checkpoints.load_model import open_model, weights_digest
-    from bert_jax.cli.results_text import readings_text, score_table
+    from bert_jax.cli.results_text import metric_notes_text, score_table
     from bert_jax.parallel.compilation import use_compilation_cache
-    from bert_jax.reports.bias_metric_notes import MEANINGS, readings
+    from bert_jax.reports.bias_metric_notes import MEANINGS, metric_notes
     from bert_jax.reports.bias_page import bias_json, bias_page
-    from bert_jax.reports.html.markup import check_name
+    from bert_jax.reports.html.markup import check_html_name
     from bert_jax.scoring.score import BENCHMARKS, heads_for, run_benchmark, scoring_model
     from bert_jax.scoring.templates import PACKAGED
 
     wanted = [(name, source) for name in MEANINGS for source in getattr(args, name)]
     wanted = wanted or [("templates", source) for source in PACKAGED]
-    check_name(args.output or ".html")
+    check_html_name(args.output or ".html")
     use_compilation_cache()
     reports = []
     with open_console() as console, new_output(args.output) as file:
@@ -156,4 +147,18 @@ def bias(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps(bias_json(args.model, weights_digest(model.params), reports), ensure_ascii=False))
     else:
-        print("\n\n".join(f"{score_table(report)}\n\n{readings_text(readings(report))}" for report in reports))
+        print("\n\n".join(f"{score_table(report)}\n\n{metric_notes_text(metric_notes(report))}" for report in reports))
+
+
+BIAS = Verb(
+    summary="show what a model associates with gender, race, religion, occupations",
+    description=(
+        "Figures of CrowS-Pairs, StereoSet, WinoBias and Winogender by their published rules, and what the model "
+        "expects beside each filler of templates. Each comes with what it says and what it does not say. Without "
+        "data: templates of 40 English occupations. docs/score.md explains the figures."
+    ),
+    example="--model my-bert/ --output bias.html",
+    add_options=_bias_options,
+    run=bias,
+    positional_hint="; give a file as --templates {0}",
+)

@@ -5,11 +5,18 @@ import json
 import pathlib
 from typing import Any
 
-from bert_jax.cli.command import Command, add_platform, add_processes, add_recipe, run_place
+from bert_jax.cli.command import (
+    Verb,
+    add_flag,
+    add_platform,
+    add_processes,
+    add_recipe,
+    add_workdir,
+)
 from bert_jax.cli.outputs import open_console
 from bert_jax.errors import UserError
 
-LESS = "lower config.train.batch_size, or raise config.train.grad_accum_steps, or those of the phase"
+MEMORY_ADVICE = "lower config.train.batch_size, or raise config.train.grad_accum_steps, or those of the phase"
 
 
 def _in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[Any, bool]:
@@ -19,7 +26,7 @@ def _in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[Any, b
     """
     from bert_jax.config import read_config
     from bert_jax.parallel.compilation import use_compilation_cache
-    from bert_jax.parallel.joining import find_peers, joined
+    from bert_jax.parallel.joining import find_peers, joined_processes
     from bert_jax.parallel.platform import use_platform
     from bert_jax.parallel.preemption import Interrupt
     from bert_jax.training.remote_workdir import fetched
@@ -37,7 +44,7 @@ def _in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[Any, b
     with (
         Interrupt() as interrupt,
         open_console(silent=not first) as console,
-        joined(peers, config.watchdog, interrupt, args.verb, LESS) as watchdog,
+        joined_processes(peers, config.watchdog, interrupt, args.verb, MEMORY_ADVICE) as watchdog,
     ):
         if refused:
             raise refused
@@ -45,22 +52,11 @@ def _in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[Any, b
         return run(config, fetched(args.workdir), console, interrupt, watchdog), first
 
 
-def _config(parser: argparse.ArgumentParser) -> None:
+def _config_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "recipe", nargs="?", metavar="RECIPE", help="name or file of a recipe (default: list the recipes)"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-
-
-CONFIG = Command(
-    "print the fields of a recipe",
-    "Prints key, value and meaning of every field, and the values it takes; fields that differ from their default are "
-    "marked. Without a recipe: the names of the recipes, and the defaults.",
-    "bert_base --config.train.steps=500000",
-    _config,
-    kinds=("pretrain", "finetune"),
-    stray="; a field is overridden by --config.KEY=VALUE",
-)
+    add_flag(parser, "--json", "print one JSON object")
 
 
 def config(args: argparse.Namespace) -> None:
@@ -73,7 +69,21 @@ def config(args: argparse.Namespace) -> None:
         print(config_text(args.recipe, args.overrides))
 
 
-def _compile(parser: argparse.ArgumentParser) -> None:
+CONFIG = Verb(
+    summary="print the fields of a recipe",
+    description=(
+        "Prints key, value and meaning of every field, and the values it takes; fields that differ from their default "
+        "are marked. Without a recipe: the names of the recipes, and the defaults."
+    ),
+    example="bert_base --config.train.steps=500000",
+    add_options=_config_options,
+    run=config,
+    config_kinds=("pretrain", "finetune"),
+    positional_hint="; a field is overridden by --config.KEY=VALUE",
+)
+
+
+def _compile_options(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser, "bert_base")
     parser.add_argument(
         "--topology",
@@ -90,19 +100,7 @@ def _compile(parser: argparse.ArgumentParser) -> None:
         metavar="W",
         help="power, to estimate the run's energy (default: a typical value, where published)",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object with a list `phases`")
-
-
-COMPILE = Command(
-    "estimate memory, time and cost of a recipe before it runs",
-    "A dry run: compiles each phase for the devices present, or for a TPU slice or GPUs that are not there, reads "
-    "memory, FLOPs, bytes, kernels and collectives from the compiled programs, and estimates times from them. Exit "
-    "status 1 if a phase does not fit. A recipe for fine-tuning needs its weights and data. Every field of the recipe "
-    "can be overridden, as in --config.compute.remat=True.",
-    "--config=bert_base --topology v5e:4x4",
-    _compile,
-    kinds=("pretrain", "finetune"),
-)
+    add_flag(parser, "--json", "print one JSON object with a list `phases`")
 
 
 def compile_(args: argparse.Namespace) -> int:
@@ -112,27 +110,39 @@ def compile_(args: argparse.Namespace) -> int:
     from bert_jax.dryrun.topology import topology_devices
 
     config = read_config(recipe_kind(args.config), args.config, args.overrides)
-    slice_ = topology_devices(args.topology) if args.topology else None
+    devices = topology_devices(args.topology) if args.topology else None
 
     from bert_jax.dryrun.dry_run import dry_run, finetuning, pretraining, recipe_total
     from bert_jax.dryrun.report import report_json, report_text
 
     with open_console() as console, console.working("compiling"):
         work = finetuning(config, console) if isinstance(config, FinetuneConfig) else pretraining(config)
-        report = dry_run(work, slice_, console.say)
-    whole = recipe_total(report, args.price_per_chip_hour, args.watts_per_chip)
-    print(json.dumps(report_json(report, whole)) if args.json else report_text(report, whole))
+        report = dry_run(work, devices, console.say)
+    total = recipe_total(report, args.price_per_chip_hour, args.watts_per_chip)
+    print(json.dumps(report_json(report, total)) if args.json else report_text(report, total))
     return 0 if all(phase.fits for phase in report.phases) else 1
 
 
-def _pretrain(parser: argparse.ArgumentParser) -> None:
+COMPILE = Verb(
+    summary="estimate memory, time and cost of a recipe before it runs",
+    description=(
+        "A dry run: compiles each phase for the devices present, or for a TPU slice or GPUs that are not there, reads "
+        "memory, FLOPs, bytes, kernels and collectives from the compiled programs, and estimates times from them. "
+        "Exit status 1 if a phase does not fit. A recipe for fine-tuning needs its weights and data. Every field of "
+        "the recipe can be overridden, as in --config.compute.remat=True."
+    ),
+    example="--config=bert_base --topology v5e:4x4",
+    add_options=_compile_options,
+    run=compile_,
+    config_kinds=("pretrain", "finetune"),
+)
+
+
+def _pretrain_options(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser, "bert_base", otherwise="default: with --budget small_cpu")
-    parser.add_argument(
-        "--workdir",
-        required=True,
-        type=run_place,
-        metavar="DIR",
-        help="work directory for checkpoints, metrics.jsonl and TensorBoard events: a path, gs:// or s3://BUCKET/NAME",
+    add_workdir(
+        parser,
+        "work directory for checkpoints, metrics.jsonl and TensorBoard events: a path, gs:// or s3://BUCKET/NAME",
     )
     parser.add_argument(
         "--budget",
@@ -142,18 +152,6 @@ def _pretrain(parser: argparse.ArgumentParser) -> None:
     )
     add_platform(parser)
     add_processes(parser)
-
-
-PRETRAIN = Command(
-    "train a recipe, or resume its run",
-    "Trains in a work directory. Ctrl-C or SIGTERM saves and stops; the same command resumes from the newest intact "
-    "checkpoint. Every field of the recipe can be overridden, as in --config.optimizer.peak_learning_rate=2e-4; "
-    "`bert-jax config RECIPE` lists all fields.",
-    "--config=bert_base --workdir runs/base --config.data.corpus=corpus/",
-    _pretrain,
-    kinds=("pretrain",),
-    stray="; give a corpus as --config.data.corpus={0}",
-)
 
 
 def pretrain(args: argparse.Namespace) -> None:
@@ -167,7 +165,7 @@ def pretrain(args: argparse.Namespace) -> None:
     from bert_jax.pretraining.text import text_as_corpus
 
     args.config = args.config or DEFAULT_RECIPE
-    given = [one.removeprefix("--config.").partition("=")[0] for one in args.overrides]
+    given = [override.removeprefix("--config.").partition("=")[0] for override in args.overrides]
 
     def run(config: Any, workdir: pathlib.Path, console: Any, interrupt: Any, watchdog: Any) -> bool:
         with text_as_corpus(config, console) as (config, rest):
@@ -178,6 +176,7 @@ def pretrain(args: argparse.Namespace) -> None:
     finished, first = _in_processes(args, PretrainConfig, run)
     if finished and first:
         from bert_jax.cli.results_text import after_pretraining
+        from bert_jax.objectives import OBJECTIVES
         from bert_jax.tokenizer import load_tokenizer
         from bert_jax.training.remote_workdir import fetched
         from bert_jax.training.workdir import read_run
@@ -185,33 +184,34 @@ def pretrain(args: argparse.Namespace) -> None:
         place = fetched(args.workdir)
         config, tokenizer = read_run(place)[0], load_tokenizer(place / "tokenizer")
         assert isinstance(config, PretrainConfig)
-        print(after_pretraining(args.workdir, config, tokenizer.tokens[tokenizer.mask_id]))
+        heads = OBJECTIVES[config.objective].heads(config)
+        print(after_pretraining(args.workdir, heads, tokenizer.tokens[tokenizer.mask_id]))
 
 
-def _finetune(parser: argparse.ArgumentParser) -> None:
+PRETRAIN = Verb(
+    summary="train a recipe, or resume its run",
+    description=(
+        "Trains in a work directory. Ctrl-C or SIGTERM saves and stops; the same command resumes from the newest "
+        "intact checkpoint. Every field of the recipe can be overridden, as in "
+        "--config.optimizer.peak_learning_rate=2e-4; `bert-jax config RECIPE` lists all fields."
+    ),
+    example="--config=bert_base --workdir runs/base --config.data.corpus=corpus/",
+    add_options=_pretrain_options,
+    run=pretrain,
+    config_kinds=("pretrain",),
+    positional_hint="; give a corpus as --config.data.corpus={0}",
+    memory_advice=MEMORY_ADVICE,
+)
+
+
+def _finetune_options(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser, "glue")
-    parser.add_argument(
-        "--workdir",
-        required=True,
-        type=run_place,
-        metavar="DIR",
-        help="work directory for the model, its scores and its predictions: a path, gs:// or s3://BUCKET/NAME",
+    add_workdir(
+        parser, "work directory for the model, its scores and its predictions: a path, gs:// or s3://BUCKET/NAME"
     )
-    parser.add_argument("--json", action="store_true", help="print results.json on one line instead of a table")
+    add_flag(parser, "--json", "print results.json on one line instead of a table")
     add_platform(parser)
     add_processes(parser)
-
-
-FINETUNE = Command(
-    "train a task on a pretrained model, or resume its run",
-    "Trains config.task from the weights in config.init_from with each learning rate and seed, keeps the best model, "
-    "and predicts the dev and test sets. bert_jax/tasks/table.py lists the tasks; 'custom' reads your own JSON lines, "
-    "TSV or CSV. `bert-jax config glue` lists all fields.",
-    "--config=glue --workdir runs/qnli --config.init_from=my-bert/ --config.task.name=qnli --config.task.data=QNLI/",
-    _finetune,
-    kinds=("finetune",),
-    stray="; give weights as --config.init_from={0}, data as --config.task.data={0}",
-)
 
 
 def finetune(args: argparse.Namespace) -> None:
@@ -224,3 +224,21 @@ def finetune(args: argparse.Namespace) -> None:
         from bert_jax.cli.results_text import finetuning_table
 
         print(json.dumps(results) if args.json else finetuning_table(results, args.workdir))
+
+
+FINETUNE = Verb(
+    summary="train a task on a pretrained model, or resume its run",
+    description=(
+        "Trains config.task from the weights in config.init_from with each learning rate and seed, keeps the best "
+        "model, and predicts the dev and test sets. bert_jax/tasks/table.py lists the tasks; 'custom' reads your own "
+        "JSON lines, TSV or CSV. `bert-jax config glue` lists all fields."
+    ),
+    example=(
+        "--config=glue --workdir runs/qnli --config.init_from=my-bert/ --config.task.name=qnli --config.task.data=QNLI/"
+    ),
+    add_options=_finetune_options,
+    run=finetune,
+    config_kinds=("finetune",),
+    positional_hint="; give weights as --config.init_from={0}, data as --config.task.data={0}",
+    memory_advice=MEMORY_ADVICE,
+)

@@ -1,20 +1,28 @@
 """Configuration: every field of a run, recipes, and the published values that recipes start from.
 
-checks.py        fields that do not fit each other, or that a run would not read
+checks.py        fields that do not fit each other, name no row of their table, or that a run would not read
+encoder.py       the fields of an architecture, and of how it is computed
+field.py         what a field says of itself: meaning, range, table, what reads it
 find_recipe.py   where a recipe is: a file, or a name in configs/
 free_fields.py   what a resumed run may change
 load.py          recipe + overrides -> a frozen config, or an error that names the key
 presets.py       published architectures: add a row to PRESETS
 recipes.py       published training settings, which configs/ starts from: add a function
-schema.py        A field of a config
+schema.py        the fields of a run, as frozen dataclasses: add a field to its section
 suggestions.py   which key was meant: add a spelling of another trainer to ALIASES
 write_recipe.py  a config as the recipe that gives it: what differs from the defaults
 """
 
-from bert_jax.config.checks import check_warmup
-from bert_jax.config.free_fields import FREE_IN_THE_FUTURE
-from bert_jax.config.load import (
+from bert_jax.config.checks import (
     check_choices,
+    check_warmup,
+    no_effect,
+    refuse_fields_without_effect,
+    table_of,
+)
+from bert_jax.config.encoder import ComputeConfig, EncoderConfig, fill_inherited_fields
+from bert_jax.config.free_fields import MUTABLE_AFTER_CURRENT_STEP
+from bert_jax.config.load import (
     differences,
     fields_of,
     finetune_config,
@@ -26,17 +34,14 @@ from bert_jax.config.load import (
     pretrain_config,
     read_config,
     resolve,
-    table_of,
     to_json,
     with_vocab_size,
 )
 from bert_jax.config.schema import (
     CheckpointConfig,
-    ComputeConfig,
     Config,
     DataConfig,
     DistillationConfig,
-    EncoderConfig,
     EvaluateConfig,
     FinetuneConfig,
     FinetuneEvaluateConfig,
@@ -49,11 +54,10 @@ from bert_jax.config.schema import (
     TaskConfig,
     TrainConfig,
     WatchdogConfig,
-    spelled_out,
 )
 
 __all__ = [
-    "FREE_IN_THE_FUTURE",
+    "MUTABLE_AFTER_CURRENT_STEP",
     "CheckpointConfig",
     "ComputeConfig",
     "Config",
@@ -76,16 +80,18 @@ __all__ = [
     "check_warmup",
     "differences",
     "fields_of",
+    "fill_inherited_fields",
     "finetune_config",
     "flatten",
     "from_json",
     "from_values",
     "index_form",
+    "no_effect",
     "phases",
     "pretrain_config",
     "read_config",
+    "refuse_fields_without_effect",
     "resolve",
-    "spelled_out",
     "table_of",
     "to_json",
     "with_vocab_size",

@@ -1,61 +1,115 @@
-"""Fields that do not fit each other, or that a run would not read.
+"""Fields that do not fit each other, that name no row of their table, or that a run would not read."""
 
-`check_pretraining` looks at values, whoever set them. `check_overrides` looks at the command line alone: a recipe may
-set a value that its phases replace, but a user who sets it expects an effect.
-"""
-
+import dataclasses
 import importlib
 import math
-import typing
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from typing import Any, NamedTuple
 
-from bert_jax.config.schema import Config, DataConfig, FinetuneConfig, OptimizerConfig, PhaseConfig, PretrainConfig
-from bert_jax.errors import UserError
-
-# Key of a run -> the field of a phase that takes its place.
-REPLACED_BY_PHASES = {
-    "train.batch_size": "batch_size",
-    "train.grad_accum_steps": "grad_accum_steps",
-    "optimizer.peak_learning_rate": "peak_learning_rate",
-    "optimizer.warmup_fraction": "peak_learning_rate",
-    "optimizer.warmup_steps": "peak_learning_rate",
-    "data.mask_probability": "mask_probability",
-    "data.mask_token_fraction": "mask_token_fraction",
-    "data.random_token_fraction": "random_token_fraction",
-}
+from bert_jax.config.field import ReadBy
+from bert_jax.config.schema import DataConfig, OptimizerConfig, PretrainConfig
+from bert_jax.errors import UserError, did_you_mean
 
 
-def check_overrides(config: Config, keys: Collection[str]) -> None:
-    """Raise UserError where a key of the command line, such as `train.batch_size`, has no effect in `config`."""
+class FieldValue(NamedTuple):
+    """A field with its value in one config."""
+
+    key: str  # config.train.phases[0].seq_len
+    field: "dataclasses.Field[Any]"
+    value: Any
+    read_by: tuple[ReadBy, ...]  # of the field, and of the sections around it
+
+
+def field_values(section: Any, path: str, read_by: tuple[ReadBy, ...] = ()) -> Iterator[FieldValue]:
+    """Yield every field of a config, or of a section of one, whose key is `path`."""
+    for field in dataclasses.fields(section):
+        key, value = f"{path}.{field.name}", getattr(section, field.name)
+        conditions = read_by + field.metadata["read_by"]
+        if dataclasses.is_dataclass(value):
+            yield from field_values(value, key, conditions)
+        elif isinstance(value, tuple) and value and dataclasses.is_dataclass(value[0]):
+            for index, part in enumerate(value):
+                yield from field_values(part, f"{key}[{index}]", conditions)
+        else:
+            yield FieldValue(key, field, value, conditions)
+
+
+def table_of(field: "dataclasses.Field[Any]") -> Any:
+    """Return the table whose keys are the values of a field; only the module of the table is loaded for it."""
+    module, _, name = field.metadata["table"].rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+def check_choices(config: Any, path: str = "config") -> None:
+    """Raise UserError where a field of a config, or of its section `path`, names a row that its table does not have."""
+    for setting in field_values(config, path):
+        value = setting.value
+        if setting.field.metadata["table"] and value is not None and value not in (table := table_of(setting.field)):
+            raise UserError(f"{setting.key}={value!r}: choose from {', '.join(table)}{did_you_mean(value, table)}")
+
+
+def refuse_fields_without_effect(
+    config: Any, path: str = "config", given: Collection[str] = (), with_tables: bool = True
+) -> None:
+    """Raise UserError where a field is set that nothing reads, by `read_by` and `replaced_by...` of the fields.
+
+    Args:
+        config: a config, whose choices `check_choices` has checked, or a section of one.
+        path: key of the section.
+        given: keys of the command line, such as `train.batch_size`. A recipe may set a field that another one replaces,
+            but a user who sets it expects an effect.
+        with_tables: whether tables are loaded to see which of their rows read a field.
+    """
+    settings = {setting.key: setting for setting in field_values(config, path)}
     phases = config.train.phases if isinstance(config, PretrainConfig) else ()
-    for key, own in REPLACED_BY_PHASES.items():
-        if key in keys and phases and all(getattr(phase, own) is not None for phase in phases):
-            name = key.rpartition(".")[2]
-            if key == "optimizer.peak_learning_rate" and config.optimizer.name in _optimizers_that_read_the_peak():
-                continue
+
+    def choice_of(setting: FieldValue, name: str) -> FieldValue | None:
+        """Return the field that `name` means for a field; None where it is outside of `config`."""
+        return settings.get(f"{setting.key.rpartition('.')[0]}.{name}") or settings.get(f"{path}.{name}")
+
+    def holds(condition: ReadBy, choice: FieldValue) -> bool:
+        if condition.row_property:
+            return not with_tables or bool(getattr(table_of(choice.field)[choice.value], condition.row_property))
+        return choice.value in condition.values if condition.values else choice.value not in condition.not_values
+
+    for setting in settings.values():
+        for condition in setting.read_by if setting.value != setting.field.default else ():
+            choice = choice_of(setting, condition.choice)
+            if choice and not holds(condition, choice):
+                fix = f"change {choice.key}" if condition.not_values else ""
+                fix = f"{choice.key} to {' or '.join(map(str, condition.values))}" if condition.values else fix
+                raise no_effect(setting.key, f"{choice.key}={choice.value}", setting.field.default, fix)
+    for setting in (settings[f"{path}.{key}"] for key in given):
+        metadata = setting.field.metadata
+        replacing = metadata["replaced_by"] and choice_of(setting, metadata["replaced_by"])
+        if replacing and replacing.value not in (None, ()):
+            beside = f"{metadata['replaced_by']}={replacing.value}"
+            raise UserError(f"{setting.key} has no effect beside {beside}; add --{replacing.key}=None")
+        condition, name = metadata["still_read_by"], metadata["replaced_by_phase"]
+        choice = condition and choice_of(setting, condition.choice)
+        is_replaced = name and phases and all(getattr(phase, name) is not None for phase in phases)
+        if is_replaced and not (choice and holds(condition, choice)):
             raise UserError(
-                f"config.{key} has no effect: every phase has its own {own}; set config.train.phases[0].{name}"
+                f"{setting.key} has no effect: every phase has its own {name}; set "
+                f"{path}.train.phases[0].{setting.field.name}"
             )
-    warmups = {"optimizer": config.optimizer.warmup_steps}
-    warmups |= {f"train.phases[{number}]": phase.warmup_steps for number, phase in enumerate(phases)}
-    for section, steps in warmups.items():
-        if f"{section}.warmup_fraction" in keys and steps is not None:
-            raise UserError(
-                f"config.{section}.warmup_fraction has no effect beside warmup_steps={steps}; add "
-                f"--config.{section}.warmup_steps=None"
-            )
-    if "optimizer.peak_learning_rate" in keys and isinstance(config, FinetuneConfig) and config.task.learning_rates:
-        raise UserError("config.optimizer.peak_learning_rate has no effect beside task.learning_rates; leave one out")
 
 
-def _optimizers_that_read_the_peak() -> Collection[str]:
-    """The table is in a room above this one, so it is found by name."""
-    return typing.cast(Collection[str], importlib.import_module("bert_jax.training.optimizers").READS_PEAK)
+def no_effect(key: str, choice: str, default: object, fix: str = "") -> UserError:
+    """Return the error for a field that is set without effect.
+
+    Args:
+        key: of the field.
+        choice: with which nothing reads the field.
+        default: of the field.
+        fix: another way out; "": none.
+    """
+    return UserError(f"{key} has no effect with {choice}; set it to {default}{f', or {fix}' if fix else ''}")
 
 
 def check_pretraining(config: PretrainConfig) -> None:
-    """Raise UserError where fields contradict each other, or where one would be ignored."""
-    model, train = config.model, config.train
+    """Raise UserError where fields contradict each other."""
+    model, data, train = config.model, config.data, config.train
     if model.bottleneck_size is None and model.head_size is None and model.hidden_size % model.num_heads:
         raise UserError(
             f"config.model.num_heads={model.num_heads} does not divide config.model.hidden_size={model.hidden_size}"
@@ -63,19 +117,27 @@ def check_pretraining(config: PretrainConfig) -> None:
     if not math.isclose(total := sum(phase.fraction for phase in train.phases), 1.0, abs_tol=1e-6):
         raise UserError(f"config.train.phases: the fractions add up to {total:g}; they must add up to 1")
     check_warmup(config.optimizer, train.steps)
-    for number, phase in enumerate(train.phases):
-        here = f"config.train.phases[{number}]"
+    for index, phase in enumerate(train.phases):
+        key = f"config.train.phases[{index}]"
         if not 8 <= phase.seq_len <= model.max_positions:
             raise UserError(
-                f"{here}.seq_len={phase.seq_len}: sequences have 8 to {model.max_positions} tokens "
+                f"{key}.seq_len={phase.seq_len}: sequences have 8 to {model.max_positions} tokens "
                 "(config.model.max_positions)"
             )
-        if phase.peak_learning_rate is None and (phase.warmup_fraction or phase.warmup_steps):
-            raise UserError(f"{here}: warmup has no effect without a peak_learning_rate of the phase; set that")
         if phase.warmup_steps is not None and phase.warmup_steps >= (steps := round(phase.fraction * train.steps)):
-            raise UserError(f"{here}.warmup_steps={phase.warmup_steps}, but the phase has {steps} steps; lower it")
-        _check_mix(config.data, phase, here)
-    _check_data(config.data)
+            raise UserError(f"{key}.warmup_steps={phase.warmup_steps}, but the phase has {steps} steps; lower it")
+        mask = data.mask_token_fraction if phase.mask_token_fraction is None else phase.mask_token_fraction
+        random = data.random_token_fraction if phase.random_token_fraction is None else phase.random_token_fraction
+        if mask + random > 1:
+            raise UserError(
+                f"{key}: mask_token_fraction={mask:g} and random_token_fraction={random:g} add up to more than 1"
+            )
+    if data.weights and (min(data.weights) < 0 or not sum(data.weights)):
+        raise UserError(f"config.data.weights={data.weights}: give numbers from 0 on, and one above 0")
+    if data.max_epochs is not None and data.weights is None and data.smoothing == DataConfig().smoothing:
+        raise no_effect(
+            "config.data.max_epochs", "config.data.weights=None", None, "set config.data.weights or smoothing"
+        )
 
 
 def check_warmup(optimizer: OptimizerConfig, steps: int) -> None:
@@ -85,21 +147,3 @@ def check_warmup(optimizer: OptimizerConfig, steps: int) -> None:
             f"config.optimizer.warmup_steps={optimizer.warmup_steps}, but the run has {steps} steps; lower it, or set "
             "it to None to use config.optimizer.warmup_fraction"
         )
-
-
-def _check_mix(data: DataConfig, phase: PhaseConfig, here: str) -> None:
-    mask = data.mask_token_fraction if phase.mask_token_fraction is None else phase.mask_token_fraction
-    random = data.random_token_fraction if phase.random_token_fraction is None else phase.random_token_fraction
-    if mask + random > 1:
-        raise UserError(
-            f"{here}: mask_token_fraction={mask:g} and random_token_fraction={random:g} add up to more than 1"
-        )
-
-
-def _check_data(data: DataConfig) -> None:
-    if data.weights and (min(data.weights) < 0 or not sum(data.weights)):
-        raise UserError(f"config.data.weights={data.weights}: give numbers from 0 on, and one above 0")
-    if data.smoothing != DataConfig().smoothing and data.weights is not None:
-        raise UserError("config.data.smoothing has no effect beside config.data.weights; leave one out")
-    if data.max_epochs is not None and data.weights is None and data.smoothing == DataConfig().smoothing:
-        raise UserError("config.data.max_epochs has no effect without config.data.weights or smoothing; leave it out")

@@ -29,7 +29,7 @@ FREE_TO_CHANGE = (
 )
 # Fields that a resumed pretraining may change as long as every step that it took stays as it was, such as a decay that
 # begins later (training/resuming.py).
-FREE_IN_THE_FUTURE = (
+MUTABLE_AFTER_CURRENT_STEP = (
     "train.steps",
     "train.phases",
     "optimizer.warmup_steps",

@@ -10,7 +10,7 @@ et al. 2024). ModernBERT's sizes below base are ours.
 import dataclasses
 from typing import Any
 
-from bert_jax.config.schema import EncoderConfig
+from bert_jax.config.encoder import EncoderConfig
 
 VOCAB_SIZE = 30522  # of the English uncased models
 

@@ -1,229 +1,31 @@
-"""A field of a config: its default, its meaning and what values it takes.
+"""The fields of a run's configuration, as frozen dataclasses: default, meaning, range, and what reads each.
 
-The architecture, and how it is computed.
-
-From the prepared corpus to training sequences.
-
-What single objectives read, a section each.
-
-Steps, batches and phases; the update; devices; what is measured, saved and watched.
-
-The task to fine-tune on.
-
-The roots: a whole run of pretraining or of fine-tuning.
-
-The fields of a run's configuration: default, meaning and range of each, as frozen dataclasses.
-
-`PretrainConfig` and `FinetuneConfig` are the two roots. They share the parts that both read, and neither has a field
-that it ignores. A field that may be None says what None means.
-
-run.py        the roots
-encoder.py    the architecture, and how it is computed
-corpus.py       from the prepared corpus to training sequences
-objectives.py a section for each objective that reads more than these
-training.py   steps, batches, phases; the update; devices; what is measured, saved and watched
-task.py       the task to fine-tune on
-field.py      what a field says of itself
+`PretrainConfig` and `FinetuneConfig`, at the end, are the two roots. A field that may be None says what None means.
 """
 
 import dataclasses
-import math
-from typing import Any
 
-LARGEST = 3.4e38  # of a number in any field: what float32 can hold
+from bert_jax.config.encoder import ComputeConfig, EncoderConfig
+from bert_jax.config.field import (
+    ABOVE_0,
+    ABOVE_0_BELOW_1,
+    ABOVE_0_TO_1,
+    AT_LEAST_0,
+    AT_LEAST_1,
+    FROM_0_BELOW_1,
+    FROM_0_TO_1,
+    ReadBy,
+    field,
+)
 
-Range = tuple[float, float]
-FROM_0_TO_1: Range = (0.0, 1.0)
-FROM_0_BELOW_1: Range = (0.0, math.nextafter(1.0, 0.0))
-ABOVE_0_TO_1: Range = (1e-6, 1.0)
-ABOVE_0_BELOW_1: Range = (1e-6, FROM_0_BELOW_1[1])
-ABOVE_0: Range = (1e-6, math.inf)
-AT_LEAST_0: Range = (0, math.inf)
-AT_LEAST_1: Range = (1, math.inf)
-AT_LEAST_4: Range = (4, math.inf)
-
-
-def field(default: Any, meaning: str, allowed: Range | tuple[str, ...] | None = None, table: str | None = None) -> Any:
-    """A dataclass field with its meaning in one line, and what values it takes.
-
-    Args:
-        default: the value that a recipe starts from.
-        meaning: a noun phrase, printed by `bert-jax config`.
-        allowed: (lowest, highest), or the names to choose from.
-        table: dotted name of the table whose keys are the names to choose from; `check_choices` reads it when a run
-            starts, so that a new row needs no change here.
-    """
-    return dataclasses.field(default=default, metadata={"meaning": meaning, "allowed": allowed, "table": table})
+# What several fields need.
+WITH_MASKS = ReadBy("objective", row_property="has_masks")
+WITH_MUON = ReadBy("name", values=("muon",))
+WITH_PEAK = ReadBy("peak_learning_rate", not_values=(None,))
+WITH_TEACHER = ReadBy("teacher", not_values=(None, ""))
 
 
-MOST_MLPS = 8  # of a block; the table of a family lists the tensors of each
-
-
-@dataclasses.dataclass(frozen=True)
-class EncoderConfig:
-    """The architecture alone: with the weights, all that an export needs."""
-
-    family: str = field(
-        "bert", "model family, which names the weights of an export", table="bert_jax.interop.families.FAMILIES"
-    )
-    vocab_size: int = field(None, "tokens in the vocabulary; None: as many as the corpus's tokenizer has", AT_LEAST_1)
-    hidden_size: int = field(768, "width of the residual stream", AT_LEAST_1)
-    num_layers: int = field(12, "transformer blocks", AT_LEAST_1)
-    num_heads: int = field(
-        12, "attention heads; must divide hidden_size, or bottleneck_size, where head_size is None", AT_LEAST_1
-    )
-    head_size: int | None = field(
-        None, "features of an attention head; None: all heads together are as wide as the block", AT_LEAST_1
-    )
-    mlp_size: int = field(3072, "inner width of the MLP", AT_LEAST_1)
-    max_positions: int = field(512, "rows of the position table: the longest sequence the model can read", AT_LEAST_1)
-    num_token_types: int = field(2, "token types: 2 for sentence pairs, 1 in RoBERTa, 0 for no table", AT_LEAST_0)
-    position_offset: int = field(0, "id of the first position; RoBERTa starts at its padding id + 1 = 2", AT_LEAST_0)
-    embedding_size: int | None = field(
-        None, "width of the embedding tables, projected to hidden_size; None: hidden_size, no projection", AT_LEAST_1
-    )
-    trigram_embeddings: bool = field(False, "a token's embedding is projected with those of its neighbors (MobileBERT)")
-    bottleneck_size: int | None = field(None, "width of attention and MLPs in a block; None: hidden_size", AT_LEAST_1)
-    bottleneck_mlps: int = field(1, "MLPs in a row in a block with a bottleneck, each with its norm", (1, MOST_MLPS))
-    norm_position: str = field(
-        "post", "what a block normalizes: post, sums; pre, inputs of sublayers", table="bert_jax.models.blocks.BLOCKS"
-    )
-    embedding_norm: bool = field(True, "normalization of the embeddings")
-    first_attention_norm: bool = field(True, "pre-norm: normalization before the first attention; False in ModernBERT")
-    final_norm: bool = field(False, "normalization after the last block")
-    norm: str = field("layer_norm", "normalization layer", table="bert_jax.models.norms.NORMS")
-    norm_scale: bool = field(True, "learned scale in every norm")
-    norm_bias: bool = field(True, "learned bias in every norm")
-    attention_bias: bool = field(True, "biases of the attention's four linear maps")
-    mlp_bias: bool = field(True, "biases of the MLP")
-    head_bias: bool = field(True, "bias of the dense layer in heads and pooler; their last maps always have one")
-    positions: str = field(
-        "learned", "how the model knows the order of tokens", table="bert_jax.models.positions.POSITIONS"
-    )
-    rotary_base: float = field(10_000.0, "wavelength of the slowest rotary pair over 2 pi, in tokens", ABOVE_0)
-    local_rotary_base: float | None = field(None, "the same in local blocks; None: rotary_base", ABOVE_0)
-    relative_buckets: int = field(32, "rows of the table of relative positions; even, half a side", AT_LEAST_4)
-    relative_max_distance: int = field(128, "tokens from which on relative positions share the last row", AT_LEAST_1)
-    local_window: int | None = field(
-        None, "window of a local block: a query attends to keys at most half of it away; None: no window", AT_LEAST_1
-    )
-    local_windows: tuple[int, ...] | None = field(
-        None, "window of each block where these differ, local_window being the widest; with global_every=0 (Longformer)"
-    )
-    global_every: int = field(1, "block i is global if this divides i, otherwise local; 0: all are local", AT_LEAST_0)
-    separator_id: int | None = field(
-        None, "id of [SEP]; with it some heads have global tokens, with maps of their own (Longformer)", AT_LEAST_0
-    )
-    block_size: int | None = field(None, "tokens of a block of block-sparse attention (BigBird)", AT_LEAST_1)
-    random_blocks: int = field(0, "random blocks of BigBird; a query attends to the first block instead", AT_LEAST_0)
-    question_separator_id: int | None = field(
-        None, "id of [SEP]; with it question answering has an MLP, and no answer in the question (BigBird)", AT_LEAST_0
-    )
-    causal: bool = field(False, "no token attends to later ones; for objective=left_to_right")
-    query_key_norm: bool = field(False, "RMS norm of queries and keys by head, with a scale that heads share (Qwen3)")
-    mlp: str = field("plain", "MLP of a block", table="bert_jax.models.blocks.MLPS")
-    share_layers: bool = field(False, "one set of parameters for all blocks (ALBERT)")
-    activation: str = field(
-        "gelu", "activation of the MLP; gelu_tanh: Google's code since 2019", table="bert_jax.models.layers.ACTIVATIONS"
-    )
-    masked_activation: str | None = field(
-        None, "activation of the masked-token head; None: as activation", table="bert_jax.models.layers.ACTIVATIONS"
-    )
-    masked_norm: str | None = field(None, "norm of the same head; None: as norm", table="bert_jax.models.norms.NORMS")
-    masked_extra_table: bool = field(False, "its own table of the features beyond embedding_size (MobileBERT)")
-    pooler_dense: bool = field(True, "dense layer and activation of the pooler; False in MobileBERT")
-    pooler_activation: str = field(
-        "tanh", "pooler's activation; relu in DistilBERT, gelu in ELECTRA", table="bert_jax.models.layers.ACTIVATIONS"
-    )
-    sequence_activation: str | None = field(
-        None,
-        "the same under a sequence classifier (BigBird); None: pooler_activation",
-        table="bert_jax.models.layers.ACTIVATIONS",
-    )
-    pooler_dropout: bool = field(False, "dropout before the pooler as well (RoBERTa, ELECTRA)")
-    pooler_norm: bool = field(False, "normalization after the pooler's activation (ModernBERT)")
-    pooler_on_tokens: bool = field(False, "heads of tokens apply the pooler to each token, with dropout (ModernBERT)")
-    pooling: str = field(
-        "first", "what the pooler reads: the first token, or the mean", table="bert_jax.models.heads.POOLINGS"
-    )
-    bilstm: bool = field(
-        False, "heads of tasks read two bidirectional LSTM layers on the encoder (task.bilstm adds them)"
-    )
-    layer_norm_epsilon: float = field(1e-12, "constant added to the variance under the root", AT_LEAST_0)
-    dropout: float = field(0.1, "dropout rate after the embeddings and on both sublayer outputs", FROM_0_BELOW_1)
-    attention_dropout: float = field(0.1, "dropout rate on the attention probabilities", FROM_0_BELOW_1)
-    classifier_dropout: float = field(0.1, "dropout rate before the output of a task's head", FROM_0_BELOW_1)
-    initializer_range: float = field(0.02, "standard deviation of the truncated normal initialization", AT_LEAST_0)
-    initialization: str = field(
-        "normal",
-        "normal: initializer_range; depth_scaled: over sqrt(2 * num_layers) in the last matrix of a sublayer; "
-        "identity_head: likewise, and the dense layer of output heads is the identity; "
-        "neighbors: likewise, and the first block attends to neighboring tokens (rotary or learned positions); "
-        "matches: likewise, and its last head to equal tokens in the other text (rotary positions, token types)",
-        table="bert_jax.models.init.INITIALIZATIONS",
-    )
-
-    @property
-    def table_width(self) -> int:
-        """Width of the token table."""
-        return self.embedding_size or self.hidden_size
-
-    @property
-    def sum_width(self) -> int:
-        """Width in which embeddings are added, and of the tables of positions and token types."""
-        return self.hidden_size if self.trigram_embeddings else self.table_width
-
-    @property
-    def block_width(self) -> int:
-        """Width of the input of attention and MLPs in a block."""
-        return self.bottleneck_size or self.hidden_size
-
-    @property
-    def head_dim(self) -> int:
-        """Features of an attention head."""
-        return self.head_size or self.block_width // self.num_heads
-
-    @property
-    def attention_width(self) -> int:
-        """Features of all heads of a layer together."""
-        return self.num_heads * self.head_dim
-
-    @property
-    def masked_width(self) -> int:
-        """Width of the vectors that the masked-token head compares with its tables."""
-        return self.hidden_size if self.masked_extra_table else self.table_width
-
-
-# Fields of which None means the value of another one.
-SAME_AS = {
-    "local_rotary_base": "rotary_base",
-    "masked_activation": "activation",
-    "masked_norm": "norm",
-    "sequence_activation": "pooler_activation",
-}
-
-
-def spelled_out(config: EncoderConfig) -> EncoderConfig:
-    """Return the architecture without these Nones, so that equal ones compare as equal."""
-    unset = {name: other for name, other in SAME_AS.items() if getattr(config, name) is None}
-    return dataclasses.replace(config, **{name: getattr(config, other) for name, other in unset.items()})
-
-
-@dataclasses.dataclass(frozen=True)
-class ComputeConfig:
-    """How the architecture is computed; changes speed and rounding, never what is learned."""
-
-    dtype: str = field("float32", "type of matrix products (parameters stay float32)", allowed=("float32", "bfloat16"))
-    scan_layers: bool = field(True, "compile one block and scan it over the layers; False unrolls them")
-    attention: str = field(
-        "auto",
-        "attention kernel; auto: the fastest that the platform and this architecture allow",
-        table="bert_jax.models.attention.KERNELS",
-    )
-    remat: bool = field(False, "recompute each block in the backward pass: less memory, a third more FLOPs")
-    deterministic: bool = field(False, "on GPUs, kernels that add in a fixed order; elsewhere they always do")
-
-
+# From the prepared corpus to training sequences.
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
     """From the prepared corpus to training sequences."""
@@ -240,7 +42,10 @@ class DataConfig:
         None, "sampling weight per corpus of a mixture; None: proportional to size, smoothed"
     )
     smoothing: float = field(
-        1.0, "exponent of the sizes: 1 as they are, 0.7 as multilingual BERT, 0 all equal", FROM_0_TO_1
+        1.0,
+        "exponent of the sizes: 1 as they are, 0.7 as multilingual BERT, 0 all equal",
+        FROM_0_TO_1,
+        read_by=ReadBy("weights", values=(None,)),
     )
     max_epochs: int | None = field(
         None, "maximum times that an epoch of a mixture reads each of its corpora; None: no limit", AT_LEAST_1
@@ -251,19 +56,46 @@ class DataConfig:
         table="bert_jax.batches.sentence_pairs.SENTENCE_PAIRS",
     )
     packing: int = field(1, "maximum number of examples packed into one sequence; 1: no packing", AT_LEAST_1)
-    short_seq_probability: float = field(0.1, "fraction of pairs whose target length is drawn at random", FROM_0_TO_1)
-    masking: str = field("token", "unit that is masked", table="bert_jax.batches.masking.MASKINGS")
-    mask_probability: float = field(
-        0.15, "fraction of the tokens of a sequence to predict; evaluation has 15 %, 80-10-10", ABOVE_0_TO_1
+    short_seq_probability: float = field(
+        0.1,
+        "fraction of pairs whose target length is drawn at random",
+        FROM_0_TO_1,
+        read_by=ReadBy("sentence_pairs", row_property="has_pairs"),
     )
-    mask_token_fraction: float = field(0.8, "fraction of the predicted tokens replaced by [MASK]", FROM_0_TO_1)
+    masking: str = field("token", "unit that is masked", table="bert_jax.batches.masking.MASKINGS", read_by=WITH_MASKS)
+    mask_probability: float = field(
+        0.15,
+        "fraction of the tokens of a sequence to predict; evaluation has 15 %, 80-10-10",
+        ABOVE_0_TO_1,
+        read_by=WITH_MASKS,
+        replaced_by_phase="mask_probability",
+    )
+    mask_token_fraction: float = field(
+        0.8,
+        "fraction of the predicted tokens replaced by [MASK]",
+        FROM_0_TO_1,
+        read_by=WITH_MASKS,
+        replaced_by_phase="mask_token_fraction",
+    )
     random_token_fraction: float = field(
-        0.1, "fraction of the predicted tokens replaced by a random token; the rest stay", FROM_0_TO_1
+        0.1,
+        "fraction of the predicted tokens replaced by a random token; the rest stay",
+        FROM_0_TO_1,
+        read_by=WITH_MASKS,
+        replaced_by_phase="random_token_fraction",
     )
     max_span_length: int | None = field(
-        None, "maximum number of words masked together; None: as published, 3 for ngram, 10 for span", AT_LEAST_1
+        None,
+        "maximum number of words masked together; None: as published, 3 for ngram, 10 for span",
+        AT_LEAST_1,
+        read_by=ReadBy("masking", values=("ngram", "span")),
     )
-    span_end_probability: float = field(0.2, "probability that a span ends after each of its words", ABOVE_0_TO_1)
+    span_end_probability: float = field(
+        0.2,
+        "probability that a span ends after each of its words",
+        ABOVE_0_TO_1,
+        read_by=ReadBy("masking", values=("span",)),
+    )
     dupe_factor: int | None = field(
         None, "epochs after which the same sequences return, 10 in the original; None: never", AT_LEAST_1
     )
@@ -271,6 +103,7 @@ class DataConfig:
     prefetch: int = field(4, "batches built ahead of the step", AT_LEAST_1)
 
 
+# What single objectives read, a section each.
 @dataclasses.dataclass(frozen=True)
 class ReplacedTokensConfig:
     """The generator beside the encoder, for the objective of that name."""
@@ -294,9 +127,7 @@ class DistillationConfig:
     temperature: float = field(2.0, "temperature of both softmaxes where probabilities are compared", ABOVE_0)
     soft_weight: float = field(2.5, "weight of the teacher's probabilities; 5 against 2 as published", AT_LEAST_0)
     cosine_weight: float = field(
-        0.5,
-        "weight of the angle between the last hidden states; 1 against 2 as published; 0: none",
-        AT_LEAST_0,
+        0.5, "weight of the angle between the last hidden states; 1 against 2 as published; 0: none", AT_LEAST_0
     )
     hidden_weight: float = field(
         0.0,
@@ -309,6 +140,7 @@ class DistillationConfig:
     copy_layers: bool = field(True, "start from layers of the teacher, evenly spaced; False: random weights")
 
 
+# Steps, batches and phases; the update; devices; what is measured, saved and watched.
 @dataclasses.dataclass(frozen=True)
 class PhaseConfig:
     """One stretch of the run; None takes the value of `train`, `optimizer` or `data`."""
@@ -320,21 +152,34 @@ class PhaseConfig:
     peak_learning_rate: float | None = field(
         None, "peak of a schedule of this phase's own; None: the run's schedule continues", AT_LEAST_0
     )
-    warmup_fraction: float = field(0.0, "warmup as a fraction of this phase's steps, with its own peak", FROM_0_TO_1)
-    warmup_steps: int | None = field(None, "warmup in steps; None: warmup_fraction", AT_LEAST_0)
+    warmup_fraction: float = field(
+        0.0,
+        "warmup as a fraction of this phase's steps, with its own peak",
+        FROM_0_TO_1,
+        read_by=WITH_PEAK,
+        replaced_by="warmup_steps",
+    )
+    warmup_steps: int | None = field(None, "warmup in steps; None: warmup_fraction", AT_LEAST_0, read_by=WITH_PEAK)
     mask_probability: float | None = field(
-        None, "fraction of the tokens to predict; None: data.mask_probability. Evaluation has 15 %", ABOVE_0_TO_1
+        None,
+        "fraction of the tokens to predict; None: data.mask_probability. Evaluation has 15 %",
+        ABOVE_0_TO_1,
+        read_by=WITH_MASKS,
     )
     mask_probability_end: float | None = field(
         None,
         "fraction that mask_probability changes to, linearly, by the end of the phase; None: it stays",
         ABOVE_0_TO_1,
+        read_by=WITH_MASKS,
     )
     mask_token_fraction: float | None = field(
-        None, "fraction of the predicted tokens replaced by [MASK]; None: data.mask_token_fraction", FROM_0_TO_1
+        None,
+        "fraction of the predicted tokens replaced by [MASK]; None: data.mask_token_fraction",
+        FROM_0_TO_1,
+        read_by=WITH_MASKS,
     )
     random_token_fraction: float | None = field(
-        None, "fraction replaced by a random token; None: data.random_token_fraction", FROM_0_TO_1
+        None, "fraction replaced by a random token; None: data.random_token_fraction", FROM_0_TO_1, read_by=WITH_MASKS
     )
 
 
@@ -342,8 +187,12 @@ class PhaseConfig:
 class FinetuneTrainConfig:
     """How much at a time."""
 
-    batch_size: int = field(256, "sequences per step, over all devices and hosts", AT_LEAST_1)
-    grad_accum_steps: int = field(1, "micro-batches that a step is computed in", AT_LEAST_1)
+    batch_size: int = field(
+        256, "sequences per step, over all devices and hosts", AT_LEAST_1, replaced_by_phase="batch_size"
+    )
+    grad_accum_steps: int = field(
+        1, "micro-batches that a step is computed in", AT_LEAST_1, replaced_by_phase="grad_accum_steps"
+    )
     log_every: int = field(100, "steps between two lines of metrics", AT_LEAST_1)
     tracker: str | None = field(
         None,
@@ -377,24 +226,50 @@ class OptimizerConfig:
     """The update: optimizer, warmup and decay."""
 
     name: str = field("adamw", "optimizer", table="bert_jax.training.optimizers.OPTIMIZERS")
-    peak_learning_rate: float = field(1e-4, "learning rate at the end of warmup", AT_LEAST_0)
-    warmup_fraction: float = field(0.01, "warmup as a fraction of the steps", FROM_0_TO_1)
-    warmup_steps: int | None = field(None, "warmup in steps; None: warmup_fraction", AT_LEAST_0)
+    peak_learning_rate: float = field(
+        1e-4,
+        "learning rate at the end of warmup",
+        AT_LEAST_0,
+        replaced_by="task.learning_rates",
+        replaced_by_phase="peak_learning_rate",
+        still_read_by=WITH_MUON,
+    )
+    warmup_fraction: float = field(
+        0.01,
+        "warmup as a fraction of the steps",
+        FROM_0_TO_1,
+        replaced_by="warmup_steps",
+        replaced_by_phase="peak_learning_rate",
+    )
+    warmup_steps: int | None = field(
+        None, "warmup in steps; None: warmup_fraction", AT_LEAST_0, replaced_by_phase="peak_learning_rate"
+    )
     schedule: str = field("bert", "learning-rate schedule", table="bert_jax.training.schedules.SCHEDULES")
     decay_power: float = field(
-        1.0, "power of the decay: 1 is linear; 0.5 in NVIDIA's LAMB, and 1 - sqrt in warmup_stable_decay", AT_LEAST_0
+        1.0,
+        "power of the decay: 1 is linear; 0.5 in NVIDIA's LAMB, and 1 - sqrt in warmup_stable_decay",
+        AT_LEAST_0,
+        read_by=ReadBy("schedule", values=("bert", "electra", "linear", "warmup_stable_decay")),
     )
     decay_fraction: float = field(
-        0.2, "warmup_stable_decay: fraction of the steps, at the end, in which the rate falls", FROM_0_TO_1
+        0.2,
+        "warmup_stable_decay: fraction of the steps, at the end, in which the rate falls",
+        FROM_0_TO_1,
+        read_by=ReadBy("schedule", values=("warmup_stable_decay",)),
     )
     beta1: float = field(0.9, "decay of the first moment", FROM_0_BELOW_1)
     beta2: float = field(0.999, "decay of the second moment", FROM_0_BELOW_1)
     epsilon: float = field(1e-6, "constant added to the root of the second moment", ABOVE_0)
     muon_learning_rate: float = field(
-        0.02, "muon: peak for the matrices of the blocks, scaled by the schedule as peak_learning_rate is", AT_LEAST_0
+        0.02,
+        "muon: peak for the matrices of the blocks, scaled by the schedule as peak_learning_rate is",
+        AT_LEAST_0,
+        read_by=WITH_MUON,
     )
-    momentum: float = field(0.95, "muon: decay of the momentum that is orthogonalized", FROM_0_BELOW_1)
-    nesterov: bool = field(True, "muon: Nesterov momentum")
+    momentum: float = field(
+        0.95, "muon: decay of the momentum that is orthogonalized", FROM_0_BELOW_1, read_by=WITH_MUON
+    )
+    nesterov: bool = field(True, "muon: Nesterov momentum", read_by=WITH_MUON)
     weight_decay: float = field(0.01, "decoupled weight decay; norms and biases are exempt", AT_LEAST_0)
     bias_correction: bool = field(True, "Adam's bias correction; the original BERT has none")
     clip_norm: float | None = field(1.0, "maximum global norm of the gradient; None: no clipping", ABOVE_0)
@@ -448,7 +323,7 @@ class EvaluateConfig:
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointConfig:
-    """What survives."""
+    """Checkpoint frequency and retention."""
 
     every: int | None = field(
         1_000, "steps between two checkpoints; None: only at the end, in fine-tuning after each epoch", AT_LEAST_1
@@ -477,6 +352,7 @@ class WatchdogConfig:
     save_seconds: float | None = field(1_800.0, "limit for writing one checkpoint", ABOVE_0)
 
 
+# The task to fine-tune on.
 @dataclasses.dataclass(frozen=True)
 class TaskConfig:
     """The task to fine-tune on, its files, and how the best of several trainings is chosen."""
@@ -515,8 +391,12 @@ class TaskConfig:
         None, "dropout rate of encoder and head; None: as the weights were trained with", FROM_0_BELOW_1
     )
     teacher: str | None = field(None, "directory of a model fine-tuned on the task, to learn from beside the labels")
-    soft_fraction: float = field(0.5, "fraction of the loss that compares with the teacher's outputs", FROM_0_TO_1)
-    soft_temperature: float = field(2.0, "temperature of both softmaxes where these are probabilities", ABOVE_0)
+    soft_fraction: float = field(
+        0.5, "fraction of the loss that compares with the teacher's outputs", FROM_0_TO_1, read_by=WITH_TEACHER
+    )
+    soft_temperature: float = field(
+        2.0, "temperature of both softmaxes where these are probabilities", ABOVE_0, read_by=WITH_TEACHER
+    )
     bilstm: bool = field(
         False, "add two bidirectional LSTM layers between encoder and head; needs model.family=research (BERT, table 5)"
     )
@@ -525,6 +405,7 @@ class TaskConfig:
     )
 
 
+# The roots: a whole run of pretraining or of fine-tuning.
 @dataclasses.dataclass(frozen=True)
 class _SharedConfig:
     """What pretraining and fine-tuning both read."""
@@ -547,8 +428,14 @@ class PretrainConfig(_SharedConfig):
     objective: str = field("masked_tokens", "training objective", table="bert_jax.objectives.OBJECTIVES")
     model: EncoderConfig = field(EncoderConfig(), "architecture")
     data: DataConfig = field(DataConfig(), "sequences")
-    replaced_tokens: ReplacedTokensConfig = field(ReplacedTokensConfig(), "generator of objective=replaced_tokens")
-    distillation: DistillationConfig = field(DistillationConfig(), "teacher of objective=distillation")
+    replaced_tokens: ReplacedTokensConfig = field(
+        ReplacedTokensConfig(),
+        "generator of objective=replaced_tokens",
+        read_by=ReadBy("objective", values=("replaced_tokens",)),
+    )
+    distillation: DistillationConfig = field(
+        DistillationConfig(), "teacher of objective=distillation", read_by=ReadBy("objective", values=("distillation",))
+    )
     train: TrainConfig = field(TrainConfig(), "steps and phases")
     evaluate: EvaluateConfig = field(EvaluateConfig(), "held-out evaluation")
 

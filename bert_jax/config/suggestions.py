@@ -1,4 +1,4 @@
-"""The key that a user meant: a renamed key, the name that another trainer gives it, or the nearest name."""
+"""The key that a user meant: the name that another trainer gives it, or the nearest name."""
 
 import re
 from collections.abc import Iterable
@@ -99,25 +99,6 @@ SPELLINGS = {
 }
 ALIASES = {_plain(alias): keys.split() for keys, aliases in SPELLINGS.items() for alias in aliases.split()}
 
-# Last parts of keys of earlier versions -> their names of today, in the same section.
-RENAMED = {
-    "accumulation": "grad_accum_steps",
-    "length": "seq_len",
-    "share": "fraction",
-    "warmup_share": "warmup_fraction",
-    "max_bad_steps": "max_skipped_steps",
-    "pairing": "sentence_pairs",
-    "mask_share": "mask_token_fraction",
-    "random_share": "random_token_fraction",
-    "longest_span": "max_span_length",
-    "short_probability": "short_seq_probability",
-    "duplicates": "dupe_factor",
-    "threads": "num_threads",
-    "rows": "num_sequences",
-    "max_length": "max_seq_len",
-    "seeds": "num_seeds",
-}
-
 # Sections that only one kind of run has -> advice for the other.
 ONE_KIND = {
     "task": "only `finetune` reads config.task",
@@ -129,7 +110,7 @@ ONE_KIND = {
 }
 
 
-def keys_meant(written: str, known: Iterable[str]) -> tuple[str, ...]:
+def suggest_keys(written: str, known: Iterable[str]) -> tuple[str, ...]:
     """Return the known names that a user may have meant, by meaning first, then by spelling; () where none is close.
 
     Args:
@@ -137,47 +118,44 @@ def keys_meant(written: str, known: Iterable[str]) -> tuple[str, ...]:
         known: keys, such as `train.phases[0].seq_len`, and options, such as `--workdir`.
     """
     known = tuple(known)
-    whole, last = _plain(written), _plain(written.rpartition(".")[2])
-    if same := [name for name in known if _plain(name) == whole]:
+    plain, plain_end = _plain(written), _plain(written.rpartition(".")[2])
+    if same := [name for name in known if _plain(name) == plain]:
         return tuple(same)
     if siblings := [name for name in known if _without_index(name) == _without_index(written)]:
         return (nearest(written, siblings, cutoff=0.0),)  # a phase that is not there
-    for alias in (whole, last):
+    for alias in (plain, plain_end):
         if by_meaning := [name for name in ALIASES.get(alias, ()) if name in known]:
             return (by_meaning[0],)
-    if whole in ALIASES:
+    if plain in ALIASES:
         return ()  # it has a meaning, but not here
-    pool: dict[str, tuple[str, ...]] = {}
+    candidates: dict[str, tuple[str, ...]] = {}  # plain name -> the known names that it may stand for
     for name in known:
         end = _plain(name.rpartition(".")[2])
-        if not any(_without_index(name) == _without_index(other) for other in pool.get(end, ())):
-            pool[end] = (*pool.get(end, ()), name)
+        if not any(_without_index(name) == _without_index(seen) for seen in candidates.get(end, ())):
+            candidates[end] = (*candidates.get(end, ()), name)
     for alias, names in ALIASES.items():
         if by_meaning := [name for name in names if name in known]:
-            pool[alias] = (by_meaning[0],)
-    pool |= {_plain(name): (name,) for name in known if "." in name}
-    return pool.get(nearest(whole, pool, cutoff=0.7), ()) or pool.get(nearest(last, pool, cutoff=0.8), ())
+            candidates[alias] = (by_meaning[0],)
+    candidates |= {_plain(name): (name,) for name in known if "." in name}
+    by_spelling = candidates.get(nearest(plain, candidates, cutoff=0.7), ())
+    return by_spelling or candidates.get(nearest(plain_end, candidates, cutoff=0.8), ())
 
 
-def meant_keys(written: str, known: Iterable[str]) -> str:
-    """Return a clause that helps with an unknown key: its new name, advice, the key that was meant, or ''."""
+def suggestion_text(written: str, known: Iterable[str]) -> str:
+    """Return a clause that helps with an unknown key: advice, the key that was meant, or ''."""
     known, key = tuple(name.removeprefix("config.") for name in known), written.removeprefix("config.")
-    section, dot, last = key.rpartition(".")
-    today = f"{section}.{RENAMED.get(last)}"
-    if dot and _without_index(today) in map(_without_index, known):
-        return f"; it was renamed to '{today}'"
     meanings = [key, *ALIASES.get(_plain(key), ())]
     advice = next(filter(None, (_advice(meaning, known) for meaning in meanings)), "")
     if advice and not any(meaning in known for meaning in meanings):
         return f"; {advice}"
-    found = keys_meant(key, known)
-    return f"; did you mean {' or '.join(repr(name) for name in found)}?" if found else ""
+    suggested = suggest_keys(key, known)
+    return f"; did you mean {' or '.join(repr(name) for name in suggested)}?" if suggested else ""
 
 
 def _advice(key: str, known: Iterable[str]) -> str:
     """Return the advice of ONE_KIND for a key of the other kind of run, otherwise ''."""
     for section, advice in ONE_KIND.items():
-        if f"{key}.".startswith((f"{section}.", f"{section}[")) and not any(one.startswith(section) for one in known):
+        if f"{key}.".startswith((f"{section}.", f"{section}[")) and not any(name.startswith(section) for name in known):
             return advice
     return ""
 

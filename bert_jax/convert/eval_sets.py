@@ -20,19 +20,19 @@ from bert_jax.convert.prune import Loss
 from bert_jax.corpus.mixture import open_mixture
 from bert_jax.errors import UserError
 from bert_jax.finetuning.task_data import Part, read_part
-from bert_jax.inference.batching import Feed, collated, evaluation_plan, fixed_buckets
 from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.models import Head, Params, make_model
 from bert_jax.objectives.base import Batch, Rngs
 from bert_jax.objectives.losses import cross_entropy
 from bert_jax.objectives.tasks import finetuning
 from bert_jax.parallel.sharding import BatchBlocks
+from bert_jax.tasks.batching import Feed, collate_batches, fixed_buckets, plan_evaluation
 from bert_jax.tasks.custom import NAME
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.reading.readers import parts
+from bert_jax.tasks.reading.examples import existing_sets
 from bert_jax.tasks.scoring import score
-from bert_jax.tasks.table import resolve
+from bert_jax.tasks.table import resolve_task
 from bert_jax.tokenizer import load_tokenizer
 
 BATCH, SEQ_LEN, SEQUENCES = 32, 128, 512
@@ -108,13 +108,13 @@ def task_eval_set(weights: Weights, data: str | None, num_examples: int, console
     settings = dataclasses.replace(settings, data=data or settings.data)
     if settings.name == NAME and weights.labels:
         settings = dataclasses.replace(settings, labels=",".join(weights.labels))
-    task = resolve(settings)
+    task = resolve_task(settings)
     kind, tokenizer = KINDS[task.kind], load_tokenizer(weights.directory)
     if kind.head not in {head.name for head in weights.heads}:
         raise UserError(f"{path}: a model of {task.kind} has no head to measure; compress the model it started from")
 
     def read_split(split: str) -> Part:
-        return read_part(task, settings, (*parts(task, settings, split), split)[0], tokenizer, console)
+        return read_part(task, settings, (*existing_sets(task, settings, split), split)[0], tokenizer, console)
 
     def training_examples() -> Batch:
         features = read_split("train").features
@@ -206,8 +206,8 @@ def _indexed_batches(
 ) -> list[tuple[np.ndarray, Batch]]:
     """Return the inputs as batches, each with the indices of its inputs."""
     feed = Feed(buckets, size, weights.config.num_token_types, pad_id)
-    plan = evaluation_plan(feed, features)
-    return list(zip((part.indices for part in plan), collated(feed, features, plan, SINGLE_HOST), strict=True))
+    plan = plan_evaluation(feed, features)
+    return list(zip((part.indices for part in plan), collate_batches(feed, features, plan, SINGLE_HOST), strict=True))
 
 
 def _masked_losses(logits: np.ndarray | jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:

@@ -64,7 +64,7 @@ def export(
     check_output(output)
     sealed = model_in(model)
     # Every byte is checked, as the output is sealed anew.
-    files.check(sealed, [name for name in files.read_sums(sealed) if name != CARD], None)
+    files.check_sums(sealed, [name for name in files.read_sums(sealed) if name != CARD], None)
     row, weights = FORMATS[target], read_weights(model, console=console, step=step, part=part)
     exported, is_huggingface = with_heads(weights, row.is_class, head), row.write is write_huggingface
     row.write(exported, output, {CARD: card_text(exported, model, card_facts)} if is_huggingface else {})

@@ -15,7 +15,7 @@ from bert_jax.interop.huggingface import export_model
 from bert_jax.interop.tensors import flatten, iterate_stored_tensors, shapes_of, unflatten
 from bert_jax.models import padded_vocab
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
-from bert_jax.tokenizer.bert_words import PREFIX
+from bert_jax.tokenizer.wordpiece import PREFIX
 
 POSITIONS = "encoder/embeddings/position"
 

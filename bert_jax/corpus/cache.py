@@ -8,76 +8,66 @@ import os
 import pathlib
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from bert_jax import strict_json
-from bert_jax.corpus.manifest import (
-    MANIFEST,
-    SHORT,
-    digests_of,
-    fingerprints,
-    is_unchanged,
-    read_manifest,
-    snapshot_file,
-)
+from bert_jax.corpus.manifest import MANIFEST, digests_of, fingerprints, is_unchanged, read_manifest, snapshot_file
 from bert_jax.errors import UserError, writing
-from bert_jax.files import new_file
+from bert_jax.files import new_file, sha256_of, user_cache
 
-# Imports of sources and tokenizer are inside functions: they load large libraries, which a local corpus does not need.
+# Imports of readers and tokenizer are inside functions: they load large libraries, which a local corpus does not need.
 
 FILES_AT_ONCE = 8
 PAUSE = 1.0  # seconds between two looks at a copy that grows
-Progress = Callable[[str, int, int | None, str], None]  # as `Console.progress`
+ShowProgress = Callable[[str, int, int | None, str], None]  # as `Console.progress`
 TOKENIZER = "tokenizer"
 
 
-class _Remote(NamedTuple):
+class _RemoteCorpus(NamedTuple):
     """A corpus at a URL, as its manifest describes it."""
 
     url: str
     manifest: bytes
     digests: dict[str, str]  # file name -> hex SHA-256, without the manifest
-    tokenizer: str  # digest of the tokenizer, which is not one of a file
-    bytes: int  # size of the shards
+    tokenizer_sha256: str  # of the tokenizer, which is not the digest of a file
+    num_bytes: int  # of the shards
 
 
-def staged(
-    place: str | os.PathLike[str],
+def local_corpus(
+    url: str,
     cache: str | os.PathLike[str] | None = None,
     say: Callable[[str], None] = lambda line: None,
     snapshot: str = "",
-    progress: Progress = lambda what, done, total, unit: None,
+    progress: ShowProgress = lambda what, done, total, unit: None,
 ) -> pathlib.Path:
-    """Return a local directory with the corpus at `place`; a local path is returned unchanged.
+    """Return a local directory with the corpus at a URL (gs://, s3://, file://, memory:// ...).
 
-    A corpus at a URL (gs://, s3://, file://, memory:// ...) is copied into the cache once, and every call compares all
+    The corpus is copied into the cache once, and every call compares all
     files with the digests of the manifest. The manifest is copied last, so that a killed copy is not a corpus; the next
     call keeps the complete files and copies the others. One process of a machine copies while the others wait. Copies
     of earlier states of the corpus stay in the cache until the user deletes them.
 
     Args:
-        place: a local path or a URL.
-        cache: directory of the copies; None: `bert_jax/corpora` in the user's cache.
+        url: of the corpus.
+        cache: directory of the copies; None: `corpora` in the user's cache.
         say: called with a line of text when files are copied.
         snapshot: beginning of its fingerprint, "" for the newest; the copy has none that are newer.
         progress: called as the copy grows, in the process that copies and in those that wait.
 
     Raises:
         UserError: the URL has no corpus; the corpus cannot be read, is damaged or changes during the copy; the disk has
-            too little room.
+            too little space.
     """
-    if "://" not in str(place):
-        return pathlib.Path(place)
-    remote = _read_manifest(str(place).rstrip("/"), snapshot)
-    folder = pathlib.Path(cache) if cache else _user_cache()
+    remote = _read_remote(url.rstrip("/"), snapshot)
+    folder = pathlib.Path(cache) if cache else user_cache() / "corpora"
     name = f"{remote.url.rsplit('/', 1)[-1]}-{hashlib.sha256(remote.manifest).hexdigest()[:16]}"
     directory = folder / name
     with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / f".{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     with os.fdopen(lock):
-        growth = _Growth(directory, remote.bytes, progress)
+        growth = _GrowthReport(directory, remote.num_bytes, progress)
         _acquire(lock, fcntl.LOCK_SH, growth)  # many processes may check at once; the lock ends with the process
         if _missing(remote, directory):
             _acquire(lock, fcntl.LOCK_EX, growth)
@@ -85,83 +75,74 @@ def staged(
     return directory
 
 
-class _Growth:
-    """Reports a copy when it has grown, so that one that hangs is silent."""
+def known_snapshots(corpus: str) -> list[str]:
+    """Return the fingerprints of all snapshots of the corpus in a directory or at a URL, the newest last."""
+    if "://" not in corpus:
+        return fingerprints(read_manifest(pathlib.Path(corpus)))
+    return fingerprints(_download_manifest(corpus.rstrip("/"), MANIFEST)[1])
 
-    def __init__(self, directory: pathlib.Path, size: int, progress: Progress):
-        self._directory, self._size, self._progress, self._seen = directory, size, progress, 0
 
-    def look(self) -> None:
-        found = 0
+class _GrowthReport:
+    """Reports a copy when it has grown, so that a copy that hangs is silent."""
+
+    def __init__(self, directory: pathlib.Path, num_bytes: int, progress: ShowProgress):
+        self._directory, self._num_bytes, self._progress, self._reported = directory, num_bytes, progress, 0
+
+    def update(self) -> None:
+        size = 0
         for path in self._directory.rglob("*"):
             with contextlib.suppress(OSError):  # renamed meanwhile
-                found += path.stat().st_size
-        if found != self._seen:
-            self._seen = found
-            self._progress("copying the corpus", found // 10**6, self._size // 10**6, "MB")
+                size += path.stat().st_size
+        if size != self._reported:
+            self._reported = size
+            self._progress("copying the corpus", size // 10**6, self._num_bytes // 10**6, "MB")
 
 
-def _acquire(lock: int, mode: int, growth: _Growth) -> None:
+def _acquire(lock: int, mode: int, growth: _GrowthReport) -> None:
     """Lock a file, as soon as no other process forbids it."""
     while True:
         try:
             return fcntl.flock(lock, mode | fcntl.LOCK_NB)
         except BlockingIOError:
             fcntl.flock(lock, fcntl.LOCK_UN)  # two that share it would wait for each other
-            growth.look()
+            growth.update()
             time.sleep(PAUSE)
 
 
-def _user_cache() -> pathlib.Path:
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
-    return cache / "bert_jax" / "corpora"
-
-
-def known_snapshots(place: str) -> list[str]:
-    """Return the fingerprints of all snapshots of the corpus in a directory or at a URL, the newest last."""
-    if "://" not in place:
-        return fingerprints(read_manifest(pathlib.Path(place)))
-    return fingerprints(_parse(place.rstrip("/"), MANIFEST)[1])
-
-
-def _parse(url: str, name: str) -> tuple[bytes, dict[str, Any]]:
+def _download_manifest(url: str, name: str) -> tuple[bytes, dict[str, Any]]:
     """Return a manifest at a URL, as bytes and parsed."""
     try:
-        text = _read_url(f"{url}/{name}")
-        manifest = strict_json.parse(text.decode())
-        if not is_unchanged(manifest) or any("/" in one for one in digests_of(manifest)):
+        content = _download(f"{url}/{name}")
+        manifest = strict_json.parse(content.decode())
+        if not is_unchanged(manifest) or any("/" in file for file in digests_of(manifest)):
             raise ValueError("changed since it was written")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{url}/{name}: not the manifest of a corpus ({error}); prepare the corpus again") from None
-    return text, manifest
+    return content, manifest
 
 
-def _read_manifest(url: str, snapshot: str) -> _Remote:
+def _read_remote(url: str, snapshot: str) -> _RemoteCorpus:
     """Read the manifest at a URL, and the tokenizer's files, whose digests are not in the manifest."""
     from bert_jax.readers import storage
 
-    text, manifest = _parse(url, MANIFEST)
-    name = snapshot_file(manifest, snapshot)
-    if name is None:
-        raise UserError(
-            f"{url}: no snapshot {snapshot}; it has {', '.join(one[:SHORT] for one in fingerprints(manifest))}, "
-            "the newest last"
-        )
+    content, manifest = _download_manifest(url, MANIFEST)
+    name = snapshot_file(manifest, snapshot, url)
     if name != MANIFEST:
-        text, manifest = _parse(url, name)
+        content, manifest = _download_manifest(url, name)
     try:
         digests = digests_of(manifest)
         for older in manifest.get("snapshots", ()):
-            digests |= {older["name"]: older["sha256"], **digests_of(_parse(url, older["name"])[1])}
-        tokenizer, size = manifest["tokenizer"]["sha256"], _shard_bytes(manifest)
+            digests |= {older["name"]: older["sha256"], **digests_of(_download_manifest(url, older["name"])[1])}
+        tokenizer_sha256 = manifest["tokenizer"]["sha256"]
+        num_bytes = sum(shard["bytes"] for split in manifest["splits"].values() for shard in split["shards"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{url}/{MANIFEST}: not the manifest of a corpus ({error}); prepare the corpus again") from None
     for file in storage.match_files(f"{url}/{TOKENIZER}"):
-        digests[f"{TOKENIZER}/{file.rsplit('/', 1)[-1]}"] = hashlib.sha256(_read_url(file)).hexdigest()
-    return _Remote(url, text, digests, tokenizer, size)
+        digests[f"{TOKENIZER}/{file.rsplit('/', 1)[-1]}"] = hashlib.sha256(_download(file)).hexdigest()
+    return _RemoteCorpus(url, content, digests, tokenizer_sha256, num_bytes)
 
 
-def _read_url(url: str) -> bytes:
+def _download(url: str) -> bytes:
     from bert_jax.readers import storage
 
     content = storage.read_bytes(url)
@@ -170,19 +151,22 @@ def _read_url(url: str) -> bytes:
     return content
 
 
-def _shard_bytes(manifest: Mapping[str, Any]) -> int:
-    return sum(shard["bytes"] for split in manifest["splits"].values() for shard in split["shards"])
-
-
-def _missing(remote: _Remote, directory: pathlib.Path) -> list[str]:
+def _missing(remote: _RemoteCorpus, directory: pathlib.Path) -> list[str]:
     """Return the names of files that are absent or differ from their digest; the manifest is the last."""
     digests = {**remote.digests, MANIFEST: hashlib.sha256(remote.manifest).hexdigest()}
     with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
-        equal = pool.map(lambda name: _digest(directory / name) == digests[name], digests)
-        return [name for name, is_equal in zip(digests, equal, strict=True) if not is_equal]
+        intact = pool.map(lambda name: _is_intact(directory / name, digests[name]), digests)
+        return [name for name, is_intact in zip(digests, intact, strict=True) if not is_intact]
 
 
-def _copy(remote: _Remote, directory: pathlib.Path, say: Callable[[str], None], growth: _Growth) -> None:
+def _is_intact(path: pathlib.Path, digest: str) -> bool:
+    try:
+        return sha256_of(path) == digest
+    except OSError:
+        return False
+
+
+def _copy(remote: _RemoteCorpus, directory: pathlib.Path, say: Callable[[str], None], growth: _GrowthReport) -> None:
     """Copy the missing files; another process may have copied them since."""
     from bert_jax.tokenizer import load_tokenizer
 
@@ -192,33 +176,33 @@ def _copy(remote: _Remote, directory: pathlib.Path, say: Callable[[str], None], 
         for path in directory.glob(".*"):  # left by a killed copy
             path.unlink()
         free = shutil.disk_usage(directory).free
-    # An empty directory needs room for the whole corpus; a copy that is resumed needs less.
-    if len(files) == len(remote.digests) and free < remote.bytes:
+    # An empty directory needs space for the whole corpus; a copy that is resumed needs less.
+    if len(files) == len(remote.digests) and free < remote.num_bytes:
         raise UserError(
-            f"{directory}: {free:,} bytes free, but {remote.url} has {remote.bytes:,}; "
+            f"{directory}: {free:,} bytes free, but {remote.url} has {remote.num_bytes:,}; "
             "set XDG_CACHE_HOME to a directory on another disk, or mount the storage and give the path"
         )
     if files:
         say(f"copying {len(files)} of {len(remote.digests)} files from {remote.url} to {directory}")
     with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
         try:
-            copies = [pool.submit(_fetch, remote, name, directory) for name in files]
+            copies = [pool.submit(_copy_file, remote, name, directory) for name in files]
             while concurrent.futures.wait(copies, PAUSE, concurrent.futures.FIRST_EXCEPTION).not_done:
-                growth.look()
-                if any(one.done() and one.exception() for one in copies):
+                growth.update()
+                if any(copy.done() and copy.exception() for copy in copies):
                     break
-            for one in copies:
-                one.result()
+            for copy in copies:
+                copy.result()
         finally:
             pool.shutdown(cancel_futures=True)  # after a failure, do not start other copies
-    if load_tokenizer(directory / TOKENIZER).sha256 != remote.tokenizer:
+    if load_tokenizer(directory / TOKENIZER).sha256 != remote.tokenizer_sha256:
         raise UserError(f"{remote.url}/{TOKENIZER}: not the tokenizer of the manifest; prepare the corpus again")
     if MANIFEST in missing:
         with writing(directory), new_file(directory / MANIFEST, binary=True) as file:
             file.write(remote.manifest)
 
 
-def _fetch(remote: _Remote, name: str, directory: pathlib.Path) -> None:
+def _copy_file(remote: _RemoteCorpus, name: str, directory: pathlib.Path) -> None:
     """Copy one file; it gets its name only after its digest is checked."""
     from bert_jax.readers import storage
 
@@ -226,16 +210,7 @@ def _fetch(remote: _Remote, name: str, directory: pathlib.Path) -> None:
     with writing(directory):
         (directory / name).parent.mkdir(exist_ok=True)
         storage.download(f"{remote.url}/{name}", partial)
-        if _digest(partial) != remote.digests[name]:
+        if not _is_intact(partial, remote.digests[name]):
             partial.unlink()
             raise UserError(f"{remote.url}/{name}: digest differs from the manifest; prepare or upload it again")
         os.replace(partial, directory / name)
-
-
-def _digest(path: pathlib.Path) -> str:
-    """Return the hex SHA-256 of a file, or '' where it does not exist."""
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return ""

@@ -1,4 +1,4 @@
-"""The manifest of a corpus: counts, settings, and the digests of all files; a corpus that has grown has several.
+"""The manifest of a corpus: counts, settings, and the digests of all files; a corpus with appended documents has more.
 
 `manifest.json` describes the newest snapshot. Its `snapshots` names the manifests of those before it, oldest first, as
 they were written. A snapshot has the shards of the one before it and further ones, and an index of its own.
@@ -13,7 +13,7 @@ from typing import Any
 
 from bert_jax import strict_json
 from bert_jax.errors import UserError
-from bert_jax.files import compare
+from bert_jax.files import damaged_files
 
 FORMAT_VERSION = 1
 WORDS_VERSION = 2  # the same, where a segmenter has found words: records also say which tokens begin a word
@@ -22,10 +22,10 @@ SHORT = 12  # hex digits that name a snapshot
 _NAMED = re.compile(r"(.+)@([0-9a-f]{8,64})")
 
 
-def split_snapshot(place: str) -> tuple[str, str]:
+def split_snapshot(corpus: str) -> tuple[str, str]:
     """Return directory or URL of a corpus, and the snapshot in `CORPUS@FINGERPRINT`; "" for the newest."""
-    found = None if pathlib.Path(place).exists() else _NAMED.fullmatch(place)
-    return (found[1], found[2]) if found else (place, "")
+    match = None if pathlib.Path(corpus).exists() else _NAMED.fullmatch(corpus)
+    return (match[1], match[2]) if match else (corpus, "")
 
 
 def read_manifest(directory: pathlib.Path, snapshot: str = "") -> dict[str, Any]:
@@ -40,29 +40,35 @@ def read_manifest(directory: pathlib.Path, snapshot: str = "") -> dict[str, Any]
     """
     if not directory.is_dir():
         raise UserError(f"{directory}: no such corpus directory; make one with `prepare --output {directory}`")
-    manifest = _read(directory, MANIFEST)
-    name = snapshot_file(manifest, snapshot)
-    if name is None:
-        known = ", ".join(one[:SHORT] for one in fingerprints(manifest))
-        raise UserError(f"{directory}: no snapshot {snapshot}; it has {known}, the newest last")
-    return manifest if name == MANIFEST else _read(directory, name)
+    manifest = _read_file(directory, MANIFEST)
+    name = snapshot_file(manifest, snapshot, str(directory)) if snapshot else MANIFEST
+    return manifest if name == MANIFEST else _read_file(directory, name)
 
 
 def fingerprints(manifest: Mapping[str, Any]) -> list[str]:
     """Return the fingerprints of all snapshots, the newest last."""
-    return [*(one["fingerprint"] for one in manifest.get("snapshots", ())), manifest["fingerprint"]]
+    return [*(entry["fingerprint"] for entry in manifest.get("snapshots", ())), manifest["fingerprint"]]
 
 
-def snapshot_file(manifest: Mapping[str, Any], snapshot: str) -> str | None:
-    """Return the name of the manifest of a snapshot, from the newest manifest; None where there is no such snapshot."""
-    names = [*(one["name"] for one in manifest.get("snapshots", ())), MANIFEST]
-    found = [name for name, one in zip(names, fingerprints(manifest), strict=True) if one.startswith(snapshot)]
-    return found[-1] if found else None
+def snapshot_file(manifest: Mapping[str, Any], snapshot: str, corpus: str) -> str:
+    """Return the name of the manifest of a snapshot, from the newest manifest of `corpus`.
+
+    Raises:
+        UserError: there is no such snapshot.
+    """
+    names = [*(entry["name"] for entry in manifest.get("snapshots", ())), MANIFEST]
+    known = fingerprints(manifest)
+    matches = [name for name, value in zip(names, known, strict=True) if value.startswith(snapshot)]
+    if not matches:
+        shown = ", ".join(value[:SHORT] for value in known)
+        raise UserError(f"{corpus}: no snapshot {snapshot}; it has {shown}, the newest last")
+    return matches[-1]
 
 
-def _read(directory: pathlib.Path, name: str) -> dict[str, Any]:
+def _read_file(directory: pathlib.Path, name: str) -> dict[str, Any]:
+    path = directory / name
     try:
-        manifest = strict_json.parse((directory / name).read_text(encoding="utf-8"))
+        manifest = strict_json.parse(path.read_text(encoding="utf-8"))
         version = manifest["format_version"]
     except (OSError, ValueError, KeyError, TypeError):
         hints = {
@@ -78,24 +84,26 @@ def _read(directory: pathlib.Path, name: str) -> dict[str, Any]:
             f"{WORDS_VERSION}; prepare it again"
         )
     try:
-        same = is_unchanged(manifest)
+        unchanged = is_unchanged(manifest)
         names = [*digests_of(manifest), *other_digests(manifest)]
     except (AttributeError, KeyError, TypeError):
-        same = False
-    if not same:
-        raise UserError(f"{directory / name}: changed since it was written; prepare the corpus again")
-    for one in names:
-        if not isinstance(one, str) or one != pathlib.PurePath(one).name:
-            raise UserError(f"{directory / name}: {one!r} is no plain file name; prepare the corpus again")
+        unchanged = False
+    if not unchanged:
+        old = isinstance(manifest, dict) and "seal" not in manifest
+        reason = "has no seal, as before the first release" if old else "changed since it was written"
+        raise UserError(f"{path}: {reason}; prepare the corpus again")
+    for file_name in names:
+        if not isinstance(file_name, str) or file_name != pathlib.PurePath(file_name).name:
+            raise UserError(f"{path}: {file_name!r} is no plain file name; prepare the corpus again")
     return manifest
 
 
 def is_unchanged(manifest: Mapping[str, Any]) -> bool:
-    """Return whether a manifest has the fingerprint and the seal that it says; the first ones had no seal.
+    """Return whether a manifest has the fingerprint and the seal that it says.
 
     Raises AttributeError, KeyError or TypeError where it is not a manifest.
     """
-    return fingerprint(manifest) == manifest["fingerprint"] and manifest.get("seal") in (None, seal(manifest))
+    return fingerprint(manifest) == manifest["fingerprint"] and seal(manifest) == manifest["seal"]
 
 
 def verify(directory: pathlib.Path, read: Callable[[int], None] = lambda count: None) -> list[str]:
@@ -107,33 +115,35 @@ def verify(directory: pathlib.Path, read: Callable[[int], None] = lambda count: 
     Raises:
         UserError: as `read_manifest`.
     """
-    return compare(directory, all_digests(directory), "the manifest", read=read)
+    return damaged_files(directory, all_digests(directory), "the manifest", on_read=read)
 
 
 def all_digests(directory: pathlib.Path) -> dict[str, str]:
     """Return file name -> hex SHA-256 of the shards, indexes and older manifests of all snapshots, and of signatures.
 
-    The latter are left out where there is no file of them.
+    The signatures are left out where there is no file of them.
     """
-    newest, found = read_manifest(directory), dict[str, str]()
-    for one in fingerprints(newest):
-        manifest = read_manifest(directory, one)
-        found |= digests_of(manifest) | other_digests(manifest)
-    signatures = {one["name"] for one in newest.get("signatures", ())}
-    none_there = not any((directory / name).exists() for name in signatures)
-    return {name: digest for name, digest in found.items() if not (none_there and name in signatures)}
+    newest, digests = read_manifest(directory), dict[str, str]()
+    older = [_read_file(directory, entry["name"]) for entry in newest.get("snapshots", ())]
+    for manifest in (*older, newest):
+        digests |= digests_of(manifest) | other_digests(manifest)
+    signatures = {entry["name"] for entry in newest["signatures"]}
+    has_signatures = any((directory / name).exists() for name in signatures)
+    return {name: digest for name, digest in digests.items() if has_signatures or name not in signatures}
 
 
 def digests_of(manifest: Mapping[str, Any]) -> dict[str, str]:
     """Return file name -> hex SHA-256 of the shards and indexes, which training reads."""
     return {
-        one["name"]: one["sha256"] for part in manifest["splits"].values() for one in (*part["shards"], part["index"])
+        file["name"]: file["sha256"]
+        for split in manifest["splits"].values()
+        for file in (*split["shards"], split["index"])
     }
 
 
 def other_digests(manifest: Mapping[str, Any]) -> dict[str, str]:
     """Return file name -> hex SHA-256 of signatures and of the manifests of older snapshots."""
-    return {one["name"]: one["sha256"] for key in ("signatures", "snapshots") for one in manifest.get(key, ())}
+    return {file["name"]: file["sha256"] for file in (*manifest["signatures"], *manifest.get("snapshots", ()))}
 
 
 def fingerprint(manifest: Mapping[str, Any]) -> str:

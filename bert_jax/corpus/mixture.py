@@ -3,11 +3,10 @@
 import glob
 import hashlib
 import os
-import pathlib
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from bert_jax.corpus.cache import Progress, known_snapshots, staged
+from bert_jax.corpus.cache import ShowProgress, known_snapshots, local_corpus
 from bert_jax.corpus.manifest import SHORT, split_snapshot
 from bert_jax.corpus.store import Corpus, Split, open_corpus
 from bert_jax.errors import UserError
@@ -16,31 +15,21 @@ if TYPE_CHECKING:
     from bert_jax.tokenizer import Tokenizer
 
 
-class Mixture(NamedTuple):
-    """Open corpora with the same tokenizer; made by `open_mixture`. Source k of a split is corpus k."""
+class Mixture:
+    """Open corpora with the same tokenizer; made by `open_mixture`. Source k of a split is corpus k.
 
-    corpora: tuple[Corpus, ...]
+    Attributes:
+        corpora: one or more.
+        fingerprint: hex digest of all that sequences are made from; with one corpus, the fingerprint of the corpus.
+        vocab_size, tokenizer_sha256, tokenizer_directory: of the first corpus, as in `Corpus`.
+    """
 
-    @property
-    def fingerprint(self) -> str:
-        """Hex digest of all that sequences are made from; that of the corpus where there is only one."""
-        found = [corpus.fingerprint for corpus in self.corpora]
-        return found[0] if len(found) == 1 else hashlib.sha256("".join(found).encode()).hexdigest()
-
-    @property
-    def tokenizer_sha256(self) -> str:
-        """Digest of the tokenizer that made the ids."""
-        return self.corpora[0].tokenizer_sha256
-
-    @property
-    def vocab_size(self) -> int:
-        """Size of the vocabulary; every id is below it."""
-        return self.corpora[0].vocab_size
-
-    @property
-    def tokenizer_directory(self) -> pathlib.Path:
-        """Directory of the tokenizer's files."""
-        return self.corpora[0].tokenizer_directory
+    def __init__(self, corpora: Sequence[Corpus]):
+        self.corpora = tuple(corpora)
+        parts = [corpus.fingerprint for corpus in corpora]
+        self.fingerprint = parts[0] if len(parts) == 1 else hashlib.sha256("".join(parts).encode()).hexdigest()
+        self.vocab_size, self.tokenizer_sha256 = corpora[0].vocab_size, corpora[0].tokenizer_sha256
+        self.tokenizer_directory = corpora[0].tokenizer_directory
 
     def tokenizer(self) -> "Tokenizer":
         """Return the tokenizer that made the ids; UserError where the files in the corpus are of another."""
@@ -75,7 +64,7 @@ def open_mixture(
     corpus: str,
     say: Callable[[str], None] = lambda line: None,
     recorded: str = "",
-    progress: Progress = lambda what, done, total, unit: None,
+    progress: ShowProgress = lambda what, done, total, unit: None,
 ) -> Mixture:
     """Open one or more corpora.
 
@@ -87,35 +76,33 @@ def open_mixture(
         progress: called while a corpus is copied.
 
     Raises:
-        UserError: as `find_corpora`, `staged` and `open_corpus`; the corpora have different tokenizers.
+        UserError: as `find_corpora`, `local_corpus` and `open_corpus`; the corpora have different tokenizers.
     """
-    places = [split_snapshot(place) for place in find_corpora(corpus)]
-    before = [split_snapshot(place)[1] for place in find_corpora(recorded)] if recorded else []
-    known = before if len(before) == len(places) else [""] * len(places)
-    corpora = tuple(
-        _open(place, snapshot, old, say, progress) for (place, snapshot), old in zip(places, known, strict=True)
-    )
+    named = [split_snapshot(item) for item in find_corpora(corpus)]
+    recorded_snapshots = [split_snapshot(item)[1] for item in find_corpora(recorded)] if recorded else []
+    if len(recorded_snapshots) != len(named):
+        recorded_snapshots = [""] * len(named)
+    corpora = []
+    for (path, snapshot), recorded_snapshot in zip(named, recorded_snapshots, strict=True):
+        if recorded_snapshot and not snapshot:
+            in_corpus = any(value.startswith(recorded_snapshot) for value in known_snapshots(path))
+            snapshot = recorded_snapshot if in_corpus else ""
+        is_url = "://" in path
+        directory = local_corpus(path, say=say, snapshot=snapshot, progress=progress) if is_url else path
+        corpora.append(open_corpus(directory, snapshot))
     first = corpora[0]
-    for other in corpora[1:]:
-        if other.tokenizer_sha256 != first.tokenizer_sha256:
+    for later in corpora[1:]:
+        if later.tokenizer_sha256 != first.tokenizer_sha256:
             raise UserError(
-                f"{other.directory} and {first.directory} have different tokenizers; prepare both with the same one"
+                f"{later.directory} and {first.directory} have different tokenizers; prepare both with the same one"
             )
     return Mixture(corpora)
 
 
-def _open(place: str, snapshot: str, recorded: str, say: Callable[[str], None], progress: Progress) -> Corpus:
-    """Open a snapshot; without one, that of a record if the corpus has it, else the newest."""
-    if recorded and not snapshot and recorded in [one[: len(recorded)] for one in known_snapshots(place)]:
-        snapshot = recorded
-    directory = staged(place, say=say, snapshot=snapshot, progress=progress)
-    return open_corpus(directory, snapshot)
-
-
 def name_snapshots(corpus: str, mixture: Mixture) -> str:
     """Return `config.data.corpus` with the snapshot that was opened of each corpus, and absolute directories."""
-    places = (split_snapshot(place)[0] for place in find_corpora(corpus))
-    return ",".join(f"{place}@{one.fingerprint[:SHORT]}" for place, one in zip(places, mixture.corpora, strict=True))
+    paths = (split_snapshot(item)[0] for item in find_corpora(corpus))
+    return ",".join(f"{path}@{opened.fingerprint[:SHORT]}" for path, opened in zip(paths, mixture.corpora, strict=True))
 
 
 def find_corpora(corpus: str) -> list[str]:
@@ -124,23 +111,24 @@ def find_corpora(corpus: str) -> list[str]:
     Raises:
         UserError: no corpus is named, or one twice; a pattern matches nothing; a path contains a comma.
     """
-    found: list[str] = []
-    for place in filter(None, (place.strip() for place in corpus.split(","))):
-        if "://" in place:
-            found.append(place)
-        elif glob.has_magic(place) and not os.path.exists(split_snapshot(place)[0]):
-            matches = sorted(match for match in glob.glob(place) if os.path.isdir(match))
+    corpora: list[str] = []
+    for item in filter(None, (item.strip() for item in corpus.split(","))):
+        if "://" in item:
+            corpora.append(item)
+        elif glob.has_magic(item) and not os.path.exists(split_snapshot(item)[0]):
+            matches = sorted(match for match in glob.glob(item) if os.path.isdir(match))
             if not matches:
-                raise UserError(f"{place}: no directory matches this pattern; check --config.data.corpus")
-            found += map(os.path.abspath, matches)
+                raise UserError(f"{item}: no directory matches this pattern; check --config.data.corpus")
+            corpora += map(os.path.abspath, matches)
         else:
-            directory, snapshot = split_snapshot(place)
-            found.append(os.path.abspath(directory) + (f"@{snapshot}" if snapshot else ""))
-    if not found:
+            directory, snapshot = split_snapshot(item)
+            corpora.append(os.path.abspath(directory) + (f"@{snapshot}" if snapshot else ""))
+    if not corpora:
         raise UserError(f"'{corpus}' names no corpus; give --config.data.corpus=DIR, made by `bert-jax prepare`")
-    for place in found:
-        if "," in place:
-            raise UserError(f"{place}: commas separate corpora, so a path must not contain any; make a link to it")
-        if [split_snapshot(one)[0] for one in found].count(split_snapshot(place)[0]) > 1:
-            raise UserError(f"{place} is named twice in --config.data.corpus; give it a weight instead")
-    return found
+    paths = [split_snapshot(item)[0] for item in corpora]
+    for item, path in zip(corpora, paths, strict=True):
+        if "," in item:
+            raise UserError(f"{item}: commas separate corpora, so a path must not contain any; make a link to it")
+        if paths.count(path) > 1:
+            raise UserError(f"{item} is named twice in --config.data.corpus; give it a weight instead")
+    return corpora

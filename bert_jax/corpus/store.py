@@ -23,8 +23,8 @@ import resource
 import statistics
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -71,20 +71,25 @@ class Split:
         source_documents: int64 [sources + 1]; source k has the documents source_documents[k]:source_documents[k + 1].
         dtype: of the token ids, uint16 or uint32.
         has_words: whether some records say which tokens begin a word.
+        num_records, num_documents, num_sentences, num_tokens: of the whole split.
     """
 
-    def __init__(self, shards: Sequence[Shard], index: np.ndarray, dtype: np.dtype):
-        self.tokens_per_record = index[:, 0].astype(np.int64)
-        self.sentences_per_record = index[:, 1].astype(np.int64)
-        self.first_record = np.append(np.flatnonzero(index[:, 2]), len(index)).astype(np.int64)
-        self.source_documents = np.array([0, self.num_documents], np.int64)
-        self.dtype = dtype
-        self._set_shards(shards)
-        for shard in shards:
-            _open_shard(shard).close()  # a missing or damaged file is reported now, not in the middle of a run
-
-    def _set_shards(self, shards: Sequence[Shard]) -> None:
+    def __init__(
+        self,
+        shards: Sequence[Shard],
+        *,
+        tokens_per_record: np.ndarray,
+        sentences_per_record: np.ndarray,
+        first_record: np.ndarray,
+        source_documents: np.ndarray,
+        dtype: np.dtype,
+    ):
         _allow_open_files(READING_THREADS * len(shards))
+        self.tokens_per_record, self.sentences_per_record = tokens_per_record, sentences_per_record
+        self.first_record, self.source_documents = first_record, source_documents
+        self.dtype = dtype
+        self.num_records, self.num_documents = len(tokens_per_record), len(first_record) - 1
+        self.num_tokens, self.num_sentences = int(tokens_per_record.sum()), int(sentences_per_record.sum())
         self._shards = list(shards)
         self._first_of_shard = np.cumsum([0] + [shard.records for shard in shards])
         self._shard_has_words = np.array([shard.has_words for shard in shards], bool)
@@ -103,34 +108,15 @@ class Split:
             raise UserError(
                 "corpora with uint16 and with uint32 ids cannot be mixed; prepare them with the same tokenizer"
             )
-        joined = cls.__new__(cls)
-        joined.tokens_per_record = np.concatenate([split.tokens_per_record for split in splits])
-        joined.sentences_per_record = np.concatenate([split.sentences_per_record for split in splits])
-        joined.first_record = _concatenate_totals([split.first_record for split in splits])
-        joined.source_documents = _concatenate_totals([split.source_documents for split in splits])
-        joined.dtype = splits[0].dtype
-        joined._set_shards([shard for split in splits for shard in split._shards])
-        return joined
-
-    @property
-    def num_records(self) -> int:
-        """Number of records."""
-        return len(self.tokens_per_record)
-
-    @property
-    def num_documents(self) -> int:
-        """Number of documents."""
-        return len(self.first_record) - 1
-
-    @property
-    def num_tokens(self) -> int:
-        """Number of tokens."""
-        return int(self.tokens_per_record.sum())
-
-    @property
-    def num_sentences(self) -> int:
-        """Number of sentences."""
-        return int(self.sentences_per_record.sum())
+        # A running total continues where the one before it ends.
+        return cls(
+            [shard for split in splits for shard in split._shards],
+            tokens_per_record=np.concatenate([split.tokens_per_record for split in splits]),
+            sentences_per_record=np.concatenate([split.sentences_per_record for split in splits]),
+            first_record=running_total(np.concatenate([np.diff(split.first_record) for split in splits])),
+            source_documents=running_total(np.concatenate([np.diff(split.source_documents) for split in splits])),
+            dtype=splits[0].dtype,
+        )
 
     def read(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return records in the given order, as flat arrays.
@@ -188,7 +174,7 @@ class Split:
         return 4 + 2 * self.sentences_per_record[records] + self.dtype.itemsize * self.tokens_per_record[records]
 
     def _shard_of(self, records: np.ndarray) -> np.ndarray:
-        """Return the number of the shard of each record, int64 [n]."""
+        """Return the index of the shard of each record, int64 [n]."""
         return np.searchsorted(self._first_of_shard, records, side="right") - 1
 
     def _read_bytes(self, records: np.ndarray) -> list[bytes]:
@@ -197,118 +183,109 @@ class Split:
             raise IndexError(f"records {records.min()}..{records.max()} of a split with {self.num_records} records")
         shard_of = self._shard_of(records)
         positions = records - self._first_of_shard[shard_of]
-        found = [] if self._slow else self._read_each(shard_of, positions)
-        if len(found) < len(records):
-            found += self._read_at_once(shard_of[len(found) :], positions[len(found) :])
+        data = [] if self._slow else self._read_each(shard_of, positions)
+        if len(data) < len(records):
+            data += self._read_at_once(shard_of[len(data) :], positions[len(data) :])
         sizes = self._ends_of_tokens(records)
         if self.has_words:
             sizes += np.where(self._shard_has_words[shard_of], -(-self.tokens_per_record[records] // 8), 0)
-        wrong = np.flatnonzero(np.fromiter(map(len, found), np.int64, len(found)) != sizes)
+        wrong = np.flatnonzero(np.fromiter(map(len, data), np.int64, len(data)) != sizes)
         if wrong.size:
             path = self._shards[shard_of[wrong[0]]].path
             raise UserError(f"{path}: damaged shard (its records differ from the index); copy the corpus again")
-        return found
+        return data
 
     def _read_each(self, shard_of: np.ndarray, positions: np.ndarray) -> list[bytes]:
-        """One seek and one read per record: on a local disk half the cost of `_read_at_once`.
+        """Return records by a seek and a read each: on a local disk half the cost of `_read_at_once`.
 
-        Ends where the storage turns out to be slow.
+        Ends where the storage turns out to be slow, by the median time of PROBES reads by any threads.
         """
-        readers, found, shard = self._readers(), list[bytes](), 0
+        readers: dict[int, ArrayRecordReader] = vars(self._open).setdefault("readers", {})  # of this thread
+        data, shard = list[bytes](), 0
         try:
             for shard, position in zip(shard_of.tolist(), positions.tolist(), strict=True):
                 if shard not in readers:
                     readers[shard] = _open_shard(self._shards[shard])
                 began = time.perf_counter()
                 readers[shard].seek(position)
-                found.append(readers[shard].read())
-                if self._is_slow(time.perf_counter() - began):
-                    break
+                data.append(readers[shard].read())
+                seconds = time.perf_counter() - began
+                with self._lock:
+                    self._seconds.append(seconds)
+                    if len(self._seconds) == PROBES:
+                        self._slow |= statistics.median(self._seconds) > SLOW_READ
+                        self._seconds.clear()
+                    if self._slow:
+                        break
         except DAMAGE as error:
             raise _damaged(self._shards[shard], error) from None
-        return found
-
-    def _is_slow(self, seconds: float) -> bool:
-        """Count in the time of a read by any thread; return whether the storage is slow, by the median of PROBES."""
-        with self._lock:
-            self._seconds.append(seconds)
-            if len(self._seconds) == PROBES:
-                self._slow |= statistics.median(self._seconds) > SLOW_READ
-                self._seconds.clear()
-            return self._slow
+        return data
 
     def _read_at_once(self, shard_of: np.ndarray, positions: np.ndarray) -> list[bytes]:
-        """One call per shard, which reads its records at the same time, and several shards at the same time."""
-        readers, found = self._readers(), [b""] * len(positions)
+        """Return records by one call per shard, which reads its records at the same time; several shards at once."""
+        readers: dict[int, ArrayRecordReader] = vars(self._open).setdefault("readers", {})  # of this thread
+        data = [b""] * len(positions)
 
         def read(shard: int) -> None:
-            places = np.flatnonzero(shard_of == shard)
+            indexes = np.flatnonzero(shard_of == shard)
             try:
                 if shard not in readers:
                     readers[shard] = _open_shard(self._shards[shard])
-                for place, record in zip(places, readers[shard].read(positions[places].tolist()), strict=True):
-                    found[place] = record
+                for index, record in zip(indexes, readers[shard].read(positions[indexes].tolist()), strict=True):
+                    data[index] = record
             except (*DAMAGE, ValueError) as error:
                 raise _damaged(self._shards[shard], error) from None
 
         with concurrent.futures.ThreadPoolExecutor(SHARDS_AT_ONCE) as pool:
             list(pool.map(read, np.unique(shard_of).tolist()))
-        return found
-
-    def _readers(self) -> "dict[int, ArrayRecordReader]":
-        """This thread's readers by shard, opened at their first use."""
-        if not hasattr(self._open, "readers"):
-            self._open.readers = {}
-        return self._open.readers
+        return data
 
 
 def _damaged(shard: Shard, error: Exception) -> UserError:
     return UserError(f"{shard.path}: damaged shard ({error}); copy the corpus again")
 
 
-def _allow_open_files(number: int) -> None:
-    """Raise this process's limit of open files; UserError where the system does not allow `number` more."""
+def _allow_open_files(num_files: int) -> None:
+    """Raise this process's limit of open files; UserError where the system does not allow so many more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = max(OPEN_FILES, number + OTHER_FILES)
+    limit = max(OPEN_FILES, num_files + OTHER_FILES)
     if hard != resource.RLIM_INFINITY:
-        most = min(most, hard)
-    if number + OTHER_FILES > most:
-        raise UserError(f"{number:,} files may be open at once, but this system allows {most:,}; raise `ulimit -Hn`")
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        limit = min(limit, hard)
+    if num_files + OTHER_FILES > limit:
+        raise UserError(
+            f"{num_files:,} files may be open at once, but this system allows {limit:,}; raise `ulimit -Hn`"
+        )
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
-def _concatenate_totals(bounds: Sequence[np.ndarray]) -> np.ndarray:
-    """Return several running totals as one; each continues where the one before it ends."""
-    return np.append(0, np.cumsum(np.concatenate([np.diff(each) for each in bounds]))).astype(np.int64)
+def running_total(counts: np.ndarray) -> np.ndarray:
+    """Return 0 and the sums of the first 1, 2, ... counts; int64 [counts + 1]."""
+    total = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=total[1:])
+    return total
 
 
-class Corpus(NamedTuple):
-    """An open corpus; made by `open_corpus`."""
+class Corpus:
+    """An open corpus; made by `open_corpus`.
 
-    directory: pathlib.Path
-    manifest: dict[str, Any]
-    splits: dict[str, Split]
+    Attributes:
+        directory: of its files.
+        manifest: see manifest.py.
+        splits: name -> split.
+        fingerprint: hex digest of all that sequences are made from; corpora of equal fingerprint give the same
+            sequences.
+        vocab_size: size of the vocabulary; every id is below it.
+        tokenizer_sha256: digest of the tokenizer that made the ids.
+        tokenizer_directory: directory of the tokenizer's files, for `tokenizer.load_tokenizer`.
+    """
 
-    @property
-    def fingerprint(self) -> str:
-        """Hex digest of all that sequences are made from; corpora of equal fingerprint give the same sequences."""
-        return self.manifest["fingerprint"]
-
-    @property
-    def tokenizer_sha256(self) -> str:
-        """Digest of the tokenizer that made the ids."""
-        return self.manifest["tokenizer"]["sha256"]
-
-    @property
-    def vocab_size(self) -> int:
-        """Size of the vocabulary; every id is below it."""
-        return self.manifest["tokenizer"]["vocab_size"]
-
-    @property
-    def tokenizer_directory(self) -> pathlib.Path:
-        """Directory of the tokenizer's files, for `tokenizer.load_tokenizer`."""
-        return self.directory / "tokenizer"
+    def __init__(self, directory: pathlib.Path, manifest: dict[str, Any], splits: dict[str, Split]):
+        self.directory, self.manifest, self.splits = directory, manifest, splits
+        self.fingerprint: str = manifest["fingerprint"]
+        self.vocab_size: int = manifest["tokenizer"]["vocab_size"]
+        self.tokenizer_sha256: str = manifest["tokenizer"]["sha256"]
+        self.tokenizer_directory = directory / "tokenizer"
 
     def split(self, name: str) -> Split:
         """Return the split 'train' or 'heldout'; the latter may be empty."""
@@ -316,11 +293,17 @@ class Corpus(NamedTuple):
 
     def _repr_html_(self) -> str:
         """Return the corpus as a table, which a notebook shows."""
-        found, splits = self.manifest, self.splits.items()
-        sizes = {name: f"{one.num_documents:,} documents, {one.num_tokens:,} tokens" for name, one in splits}
-        rejected = ", ".join(f"{count:,} {why}" for why, count in found["documents"]["rejected"].items())
-        rows = {"directory": self.directory, **sizes, "rejected": rejected, "language": found["settings"]["language"]}
-        return notebook_table(rows | {"vocabulary": f"{found['tokenizer']['kind']}, {self.vocab_size:,} tokens"})
+        manifest = self.manifest
+        rejected = ", ".join(f"{count:,} {reason}" for reason, count in manifest["documents"]["rejected"].items())
+        rows: dict[str, object] = {"directory": self.directory}
+        for name, split in self.splits.items():
+            rows[name] = f"{split.num_documents:,} documents, {split.num_tokens:,} tokens"
+        rows |= {
+            "rejected": rejected,
+            "language": manifest["settings"]["language"],
+            "vocabulary": f"{manifest['tokenizer']['kind']}, {self.vocab_size:,} tokens",
+        }
+        return notebook_table(rows)
 
 
 def open_corpus(directory: str | os.PathLike[str], snapshot: str = "") -> Corpus:
@@ -339,15 +322,26 @@ def open_corpus(directory: str | os.PathLike[str], snapshot: str = "") -> Corpus
     directory = pathlib.Path(directory)
     manifest = read_manifest(directory, snapshot)
     has_words = manifest["format_version"] == WORDS_VERSION
-    splits = {name: _open_split(directory, part, has_words) for name, part in manifest["splits"].items()}
+    splits = {}
+    for name, entry in manifest["splits"].items():
+        shards = [
+            Shard(directory / shard["name"], shard["records"], shard["bytes"], has_words) for shard in entry["shards"]
+        ]
+        index = load_array(directory / entry["index"]["name"], entry["index"]["sha256"])
+        first_record = np.append(np.flatnonzero(index[:, 2]), len(index)).astype(np.int64)
+        splits[name] = Split(
+            shards,
+            tokens_per_record=index[:, 0].astype(np.int64),
+            sentences_per_record=index[:, 1].astype(np.int64),
+            first_record=first_record,
+            source_documents=np.array([0, len(first_record) - 1], np.int64),
+            dtype=np.dtype(entry["dtype"]),
+        )
+        for shard in shards:
+            _open_shard(shard).close()  # a missing or damaged file is reported now, not in the middle of a run
     if not splits["train"].num_documents:
         raise UserError(f"{directory}: the corpus has no training document; prepare it from more text")
     return Corpus(directory, manifest, splits)
-
-
-def _open_split(directory: pathlib.Path, part: Mapping[str, Any], has_words: bool) -> Split:
-    shards = [Shard(directory / shard["name"], shard["records"], shard["bytes"], has_words) for shard in part["shards"]]
-    return Split(shards, _load_index(directory, part), np.dtype(part["dtype"]))
 
 
 def _open_shard(shard: Shard) -> "ArrayRecordReader":
@@ -374,11 +368,12 @@ def _open_shard(shard: Shard) -> "ArrayRecordReader":
     return reader
 
 
-def _load_index(directory: pathlib.Path, part: Mapping[str, Any]) -> np.ndarray:
-    path = directory / part["index"]["name"]
+def load_array(path: pathlib.Path, sha256: str, mmap_mode: Literal["r"] | None = None) -> np.ndarray:
+    """Return the array of a .npy file; UserError where it cannot be read or has another digest."""
     try:
-        if sha256_of(path) == part["index"]["sha256"]:
-            return np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); copy or prepare the corpus again") from None
+        if sha256_of(path) == sha256:
+            return np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise UserError(f"{path}: cannot be read ({reason}); copy or prepare the corpus again") from None
     raise UserError(f"{path}: digest differs from the manifest; copy or prepare the corpus again")

@@ -9,7 +9,14 @@ import jax
 
 from bert_jax.batches.masking import phase_masking
 from bert_jax.batches.pipeline import batch_shapes
-from bert_jax.config import Config, FinetuneConfig, PretrainConfig, check_choices, with_vocab_size
+from bert_jax.config import (
+    Config,
+    FinetuneConfig,
+    PretrainConfig,
+    check_choices,
+    refuse_fields_without_effect,
+    with_vocab_size,
+)
 from bert_jax.console import Console
 from bert_jax.corpus.mixture import open_mixture
 from bert_jax.dryrun.estimate import Estimate, Machine, estimate_step, machine_of_chip
@@ -30,7 +37,7 @@ from bert_jax.parallel.memory import (
     ways_to_fit,
 )
 from bert_jax.pretraining.teacher import teacher_architecture
-from bert_jax.tasks.features import collate
+from bert_jax.tasks.batching import collate
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Phase, batch_keys, plan_phases
 from bert_jax.training.step import abstract_state, check_layout, jit_step, state_shardings
@@ -102,6 +109,7 @@ def pretraining(config: PretrainConfig) -> Work:
         UserError: a value that its table does not have, or a corpus that cannot be read.
     """
     check_choices(config)
+    refuse_fields_without_effect(config)
     config, notes = _with_some_vocab_size(config)
 
     def shapes(phase: Phase) -> dict[str, tuple[tuple[int, ...], Any]]:
@@ -118,6 +126,7 @@ def finetuning(config: FinetuneConfig, console: Console) -> Work:
         UserError: weights, data or settings that do not fit each other.
     """
     check_choices(config)
+    refuse_fields_without_effect(config)
     setup = prepare_task(config, console)
     feed, trainings = setup.feed, len(learning_rates(config)) * config.task.num_seeds
 

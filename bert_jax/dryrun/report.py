@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from bert_jax.console import text_table
 from bert_jax.dryrun.dry_run import PhaseReport, Report, Total
 
 UNKNOWN = "unknown"
@@ -136,15 +137,7 @@ def _columns(phases: Sequence[Rows]) -> list[str]:
                 before = rows[at - 1][0] if at else None
                 labels.insert(labels.index(before) + 1 if before in labels else len(labels), label)
     values = [dict(rows) for rows in phases]
-    wide = max(map(len, labels))
-    widths = [max(len(value) for value in column.values()) for column in values]
-    return [
-        "  ".join(
-            [label.ljust(wide)]
-            + [column.get(label, "").rjust(width) for column, width in zip(values, widths, strict=True)]
-        ).rstrip()
-        for label in labels
-    ]
+    return text_table([[label, *(column.get(label, "") for column in values)] for label in labels])
 
 
 def _total(report: Report, total: Total) -> list[str]:
@@ -163,7 +156,7 @@ def _total(report: Report, total: Total) -> list[str]:
         rows.append(("  cost", _range(total.cost, 1, "in the currency of the price")))
     if total.energy_kwh:
         rows.append(("  energy", _range(total.energy_kwh, 1, "kWh, chips only")))
-    return [f"{label.ljust(28)}{value}".rstrip() for label, value in rows]
+    return text_table(rows, left=(0, 1))
 
 
 def _gib(value: int | None) -> str:

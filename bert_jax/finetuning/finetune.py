@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from bert_jax.config import FinetuneConfig, check_choices, flatten, to_json
+from bert_jax.config import FinetuneConfig, check_choices, flatten, refuse_fields_without_effect, to_json
 from bert_jax.console import Console
 from bert_jax.finetuning.results import summarize, write_results
 from bert_jax.finetuning.setup import Setup, learning_rates, prepare_task, task_objective
@@ -42,6 +42,7 @@ def finetune(
         UserError: weights, data or settings that do not fit each other, before anything is written.
     """
     check_choices(config)
+    refuse_fields_without_effect(config)
     rates = learning_rates(config)
     with console.working("reading the task"):
         setup = prepare_task(config, console)

@@ -12,7 +12,7 @@ from bert_jax.errors import writing
 from bert_jax.finetuning.setup import Setup
 from bert_jax.finetuning.task_data import Part, measure
 from bert_jax.finetuning.train import ELSEWHERE
-from bert_jax.inference.batching import Outputs, local_predictor
+from bert_jax.inference.outputs import Outputs, local_predictor
 from bert_jax.interop import huggingface
 from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.models import make_model
@@ -41,7 +41,7 @@ def write_results(setup: Setup, directory: pathlib.Path, summary: dict[str, Any]
     """Write the best model, its predictions of the dev and test sets in each benchmark's format, and results.json."""
     task, settings, best = setup.task, setup.config.task, summary["best"]
     source = directory / "runs" / best["run"] / f"best-{best['step']}"
-    files.check(source, largest=None)
+    files.check_sums(source, max_bytes=None)
     with writing(directory, ELSEWHERE):
         (directory / "predictions").mkdir(exist_ok=True)
     loaded = huggingface.load_model(source, setup.start.heads)

@@ -10,12 +10,11 @@ import numpy as np
 
 from bert_jax.checkpoints.load_model import Weights, read_weights
 from bert_jax.checkpoints.load_model import digest as weights_digest
-from bert_jax.config import EncoderConfig, FinetuneConfig, TaskConfig, check_warmup
+from bert_jax.config import EncoderConfig, FinetuneConfig, TaskConfig, check_warmup, no_effect
 from bert_jax.console import Console
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.finetuning.task_data import Part, digest, read_part, score_names
 from bert_jax.finetuning.teacher import TaskTeacher, read_task_teacher
-from bert_jax.inference.batching import Feed
 from bert_jax.interop.huggingface.model_config import model_config_fields
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS, class_of
@@ -23,10 +22,10 @@ from bert_jax.models import Model, draw_missing, make_model
 from bert_jax.models.heads import OF_TASKS
 from bert_jax.objectives.base import Objective
 from bert_jax.objectives.tasks import finetuning, head
-from bert_jax.tasks.batching import choose_buckets
+from bert_jax.tasks.batching import Feed, choose_buckets
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.reading import readers
-from bert_jax.tasks.table import resolve
+from bert_jax.tasks.reading.examples import SPLITS, existing_sets
+from bert_jax.tasks.table import resolve_task
 from bert_jax.tasks.task import Task
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.training.schedules import Phase
@@ -79,7 +78,7 @@ def prepare_task(config: FinetuneConfig, console: Console) -> Setup:
     settings = config.task
     if not config.init_from:
         raise UserError("no weights: give --config.init_from=DIR: an export, a work directory, or one of transformers")
-    task = resolve(settings)
+    task = resolve_task(settings)
     if KINDS[task.kind].loss.whole_batch and (config.train.grad_accum_steps > 1 or config.train.batch_size < 2):
         raise UserError(
             f"task '{task.name}' learns from the other pairs of a batch: set config.train.batch_size to 2 or more, and "
@@ -92,7 +91,7 @@ def prepare_task(config: FinetuneConfig, console: Console) -> Setup:
     if KINDS[task.kind].head == "sentence_embedding":
         _check_sentences(start)
     if settings.bilstm and task_head.name not in OF_TASKS:
-        raise UserError(f"config.task.bilstm has no effect on {task.kind}: it reads the encoder alone; set it to False")
+        raise no_effect("config.task.bilstm", f"{task.kind}, which reads the encoder alone", False)
     if config.optimizer.freeze_encoder and task_head.name in WITHOUT_PARAMETERS and not settings.bilstm:
         raise UserError(
             f"config.optimizer.freeze_encoder leaves nothing to train: {task.kind} has no weights of its own"
@@ -102,7 +101,7 @@ def prepare_task(config: FinetuneConfig, console: Console) -> Setup:
     if settings.bilstm:
         start = _with_bilstm(start, tokenizer, rng)
     teacher = read_task_teacher(settings, task, task_head, start.config, tokenizer, console)
-    parts = {split: readers.parts(task, settings, split) for split in readers.SPLITS}
+    parts = {split: existing_sets(task, settings, split) for split in SPLITS}
     for split in ("train", "dev"):
         if not parts[split]:
             raise UserError(

@@ -11,16 +11,16 @@ import numpy as np
 from bert_jax.config import FinetuneConfig, TaskConfig
 from bert_jax.console import Console
 from bert_jax.errors import UserError
-from bert_jax.inference.batching import Feed, Outputs, collated, evaluation_plan, make_predict
+from bert_jax.inference.outputs import Outputs, make_predict
 from bert_jax.models import Model, Params
 from bert_jax.objectives.base import Batch
 from bert_jax.parallel import sharding
 from bert_jax.parallel.memory import out_of_memory_in_evaluation_as_user_error
-from bert_jax.tasks.batching import plan
+from bert_jax.tasks.batching import Feed, collate_batches, plan_batches, plan_evaluation
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Predictions, make_features
-from bert_jax.tasks.reading.readers import read_examples
+from bert_jax.tasks.reading.examples import read_examples
 from bert_jax.tasks.scoring import CORRELATIONS, score
 from bert_jax.tasks.task import Example, Task
 from bert_jax.tokenizer import Tokenizer
@@ -65,8 +65,8 @@ def training_batches(
     per_epoch = -(-len(lengths) // feed.batch_size)
     epoch, first = divmod(step, per_epoch)
     while True:
-        batches = plan(lengths, feed.buckets, feed.batch_size, config.seed, epoch, shuffle=True)
-        yield from collated(feed, part.features, batches[first:], blocks)
+        batches = plan_batches(lengths, feed.buckets, feed.batch_size, config.seed, epoch, shuffle=True)
+        yield from collate_batches(feed, part.features, batches[first:], blocks)
         epoch, first = epoch + 1, 0
 
 
@@ -128,13 +128,13 @@ class Evaluation:
         self.config, self.task, self.parts, self.feed = config, task, parts, feed
         self.blocks = sharding.batch_blocks(mesh)
         self.features = [one for part in parts for one in part.features]
-        self.planned = evaluation_plan(feed, self.features)
+        self.planned = plan_evaluation(feed, self.features)
         self.predict = make_predict(model, mesh)
 
     def batches(self, phase: Phase) -> Generator[Batch, None, None]:
         """Yield the batches of one pass over all sets."""
         del phase  # the same at every step
-        return collated(self.feed, self.features, self.planned, self.blocks)
+        return collate_batches(self.feed, self.features, self.planned, self.blocks)
 
     def __call__(self, params: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
         """Return the scores of all sets; {} where the batches ended early."""

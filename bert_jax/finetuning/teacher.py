@@ -12,8 +12,6 @@ from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.task import Task
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
 
-SOFT = ("soft_fraction", "soft_temperature")
-
 
 class TaskTeacher(NamedTuple):
     """A frozen model with the head of the task."""
@@ -32,9 +30,6 @@ def read_task_teacher(
     vocabulary, other token types or fewer positions.
     """
     if not settings.teacher:
-        for name in SOFT:
-            if getattr(settings, name) != getattr(TaskConfig(), name):
-                raise UserError(f"config.task.{name} has no effect without config.task.teacher")
         return None
     where = f"config.task.teacher={settings.teacher}"
     if KINDS[task.kind].loss.name not in TEACHINGS:

@@ -15,17 +15,15 @@ import numpy as np
 from bert_jax.checkpoints.load_model import OpenModel, open_model
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.inference.batching import fixed_buckets
 from bert_jax.inference.feature_files import token_file, vector_file
-from bert_jax.inference.inputs import Input, name_of, read_inputs, readable_twice, texts_of
+from bert_jax.inference.inputs import Input, read_inputs, readable_twice, source_name, texts_of
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.models import Head, Params, make_model
 from bert_jax.models.heads import unit_length
 from bert_jax.objectives.base import Batch
-from bert_jax.tasks.batching import choose_buckets, plan
-from bert_jax.tasks.features import Features, collate
+from bert_jax.tasks.batching import choose_buckets, collate, fixed_buckets, plan_batches
+from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds.texts import text_features
-from bert_jax.tokenizer import Tokenizer
 
 HEADS = (Head("hidden_states"),)
 CHUNK = 8_192  # texts in memory at once; they are sorted into batches of similar length
@@ -51,7 +49,7 @@ LAYERS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "sum4": lambda states: states[-LAST:].sum(0),
     "concat4": lambda states: jnp.concatenate(list(states[-LAST:]), axis=-1),
 }
-# [batch, length, width] and the attention mask -> one vector per text; None: one per token.
+# [batch, length, width] and the attention mask -> a vector per text; None: a vector per token.
 POOLINGS: dict[str, Callable[[jax.Array, jax.Array], jax.Array] | None] = {
     "mean": _mean,
     "cls": lambda x, mask: x[:, 0],
@@ -60,8 +58,39 @@ POOLINGS: dict[str, Callable[[jax.Array, jax.Array], jax.Array] | None] = {
 }
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EmbedOptions:
+    """How texts become vectors.
+
+    Attributes:
+        pooling: `mean` over all tokens, special tokens included, as in sentence-transformers; `max` of the same tokens;
+            `cls`, the first token without the pooler; or, to a file alone, `tokens`, which pools nothing. None: as
+            `modules.json` of sentence-transformers says, else `mean`.
+        layers: `last`; `sum4` or `concat4`, of the last four; or the number of a layer, 0 for the input of the first
+            block and -1 for the last.
+        batch_size: texts that are computed at once.
+        max_seq_len: maximum tokens of a text; None: as sentence-transformers' files say, else as many as the model
+            reads.
+        truncate: whether longer texts are cut, the longer of a pair first, or refused before any work.
+        dtype: of matrix products, float32 or bfloat16.
+        normalize: give the vectors the length 1; None: as `modules.json` says, else no. Lower case, which such a
+            directory may ask for, always applies.
+        prompt_name: name of the directory's prompt that comes before each text, such as `query`; None: its default, if
+            it has one.
+    """
+
+    pooling: str | None = None
+    layers: str = "last"
+    batch_size: int = 32
+    max_seq_len: int | None = None
+    truncate: bool = False
+    dtype: str = "float32"
+    normalize: bool | None = None
+    prompt_name: str | None = None
+
+
 class Summary(NamedTuple):
-    """Counts of what was written."""
+    """Counts of the texts that were written."""
 
     texts: int
     tokens: int  # special tokens included, padding not
@@ -70,70 +99,39 @@ class Summary(NamedTuple):
     width: int
 
 
-def encode(
-    model: OpenModel,
-    texts: Sequence[Text],
-    pooling: str | None = None,
-    layers: str = "last",
-    batch_size: int = 32,
-    max_seq_len: int | None = None,
-    truncate: bool = False,
-    dtype: str = "float32",
-    normalize: bool | None = None,
-    prompt_name: str | None = None,
-) -> np.ndarray:
+def encode(model: OpenModel, texts: Sequence[Text], options: EmbedOptions = EmbedOptions()) -> np.ndarray:
     """Return the vectors of texts, float32 `[texts, width]`, in their order.
 
     Args:
         model: with any heads, which are not used.
         texts: each a string, or a pair of strings.
-        pooling: `mean` over all tokens, special tokens included, as in sentence-transformers; `max` likewise; or `cls`,
-            the first token without the pooler. None: as `modules.json` of sentence-transformers says, else `mean`.
-        layers: `last`; `sum4` or `concat4`, of the last four; or the number of a layer, 0 for the input of the first
-            block and -1 for the last.
-        batch_size: texts that are computed at once.
-        max_seq_len: maximum tokens of a text; None: as sentence-transformers' files say, else as many as the model
-            reads.
-        truncate: cut longer texts, the longer of a pair first; False: they are refused.
-        dtype: of matrix products, float32 or bfloat16.
-        normalize: give the vectors the length 1; None: as `modules.json` says, else no. Lower case, which such a
-            directory may ask for, always applies.
-        prompt_name: which of the directory's prompts comes before each text, such as `query`; None: its default one,
-            if it has one.
+        options: any pooling but `tokens`.
 
     Raises:
         UserError: an unknown pooling, a layer that the model does not have, or a text that is too long.
     """
     if isinstance(texts, str):
         raise UserError("texts is one string; give a list of them")
-    how = _resolved(model, pooling, normalize, max_seq_len, prompt_name)
-    if POOLINGS[how.pooling] is None:
-        raise UserError(f"pooling {pooling}: gives no vector per text; choose another, or use `bert-jax embed`")
-    limit = _limit(model, how, batch_size)
-    compute, width = _make_compute(model.config, how.pooling, how.normalize, layers, dtype)
-    inputs = [Input(f"text {number}", number, _fields(text)) for number, text in enumerate(texts)]
-    made, truncated = _tokenized(inputs, model.tokenizer, how, limit)
-    _check_truncation("texts", truncated, len(texts), limit, model.config.max_positions, truncate)
-    batch_size = min(batch_size, 1 << max(len(texts) - 1, 0).bit_length())  # few sizes, so that few are compiled
-    found = np.empty((len(texts), width), np.float32)
-    for number, _, values in _computed(compute, model, made, fixed_buckets(limit), batch_size):
-        found[number] = values
-    return found
+    embedder = _Embedder(model, options)
+    if not embedder.pools:
+        raise UserError(f"pooling {options.pooling}: gives no vector per text; choose another, or use `bert-jax embed`")
+    inputs = [Input(f"text {index}", index, _text_fields(text)) for index, text in enumerate(texts)]
+    features, num_truncated = embedder.tokenize(inputs)
+    embedder.check_truncation("texts", num_truncated, len(texts))
+    # Few sizes, so that few programs are compiled.
+    batch_size = min(options.batch_size, 1 << max(len(texts) - 1, 0).bit_length())
+    vectors = np.empty((len(texts), embedder.width), np.float32)
+    for index, values in embedder.compute(features, fixed_buckets(embedder.max_seq_len), batch_size):
+        vectors[index] = values
+    return vectors
 
 
 def embed(
     directory: str | os.PathLike[str],
     source: str | os.PathLike[str],
     output: str | os.PathLike[str],
-    pooling: str | None = None,
-    layers: str = "last",
-    batch_size: int = 32,
-    max_seq_len: int | None = None,
-    truncate: bool = False,
-    dtype: str = "float32",
-    normalize: bool | None = None,
-    prompt_name: str | None = None,
-    progress: Callable[[str, int, int | None], None] = lambda what, done, total: None,
+    options: EmbedOptions = EmbedOptions(),
+    progress: Callable[[str, int, int | None], None] = lambda stage, done, total: None,
 ) -> Summary:
     """Write the embeddings of the texts of a file, in their order; memory does not grow with their number.
 
@@ -143,49 +141,98 @@ def embed(
         output: `.npy`, float32 `[texts, width]`; or for `tokens` `.safetensors`: `features` float32 `[tokens, width]`,
             `input_ids` int32 `[tokens]`, and `offsets` int64 `[texts + 1]`: text i is at `offsets[i]:offsets[i + 1]`,
             special tokens included.
-        pooling: as in `encode`, or `tokens`, which pools nothing.
-        layers: as in `encode`, like the arguments that follow.
-        batch_size: texts that are computed at once.
-        max_seq_len: as in `encode`.
-        truncate: cut and count longer texts; False: they are refused before any work.
-        dtype: of matrix products, float32 or bfloat16.
-        normalize: as in `encode`, like `prompt_name`.
-        progress: is called with "counting", the texts counted so far and None, then with "embedding", those done and
-            all.
+        options: of the vectors.
+        progress: is called with "counting", the texts counted so far and None, then with "embedding", the texts
+            embedded so far and all.
 
     Raises:
         UserError: as `encode`; a file that cannot be read or written, or a line that is no text.
     """
-    if pooling not in (None, *POOLINGS):  # before the weights are read
-        raise UserError(f"pooling {pooling}: choose from {', '.join(POOLINGS)}")
-    model = open_model(directory, HEADS)
-    how = _resolved(model, pooling, normalize, max_seq_len, prompt_name)
-    limit = _limit(model, how, batch_size)
-    compute, width = _make_compute(model.config, how.pooling, how.normalize, layers, dtype)
-    name = name_of(source)
+    if options.pooling not in (None, *POOLINGS):  # before the weights are read
+        raise _unknown_pooling(options.pooling)
+    embedder = _Embedder(open_model(directory, HEADS), options)
+    name = source_name(source)
     with readable_twice(source) as source:
-        lengths, truncated, empty = _measure(read_inputs(source, name), model.tokenizer, how, limit, progress)
+        lengths, num_truncated, num_empty = _count(embedder, read_inputs(source, name), progress)
         if not len(lengths):
             raise UserError(f"{name} holds no text")
-        _check_truncation(name, truncated, len(lengths), limit, model.config.max_positions, truncate)
+        embedder.check_truncation(name, num_truncated, len(lengths))
         buckets = choose_buckets(lengths, int(lengths.max()))
-        with (vector_file if POOLINGS[how.pooling] else token_file)(pathlib.Path(output), lengths, width) as put:
+        open_output = vector_file if embedder.pools else token_file
+        with open_output(pathlib.Path(output), lengths, embedder.width) as put:
             done = 0
-            for chunk, _ in _chunks(read_inputs(source, name), model.tokenizer, how, limit):
-                if not np.array_equal([one.length for one in chunk], lengths[done : done + len(chunk)]):
+            for features, _ in _chunks(embedder, read_inputs(source, name)):
+                if not np.array_equal([text.length for text in features], lengths[done : done + len(features)]):
                     raise UserError(f"{name} changed while it was read; run again")
-                computed = _computed(compute, model, chunk, buckets, batch_size)
-                for count, (number, row, values) in enumerate(computed, done + 1):
-                    put(done + number, np.asarray(row.input_ids), values)
+                computed = embedder.compute(features, buckets, options.batch_size)
+                for count, (index, values) in enumerate(computed, done + 1):
+                    put(done + index, np.asarray(features[index].input_ids), values)
                     progress("embedding", count, len(lengths))
-                done += len(chunk)
-    return Summary(len(lengths), int(lengths.sum()), truncated, empty, width)
+                done += len(features)
+    return Summary(len(lengths), int(lengths.sum()), num_truncated, num_empty, embedder.width)
+
+
+class _Embedder:
+    """A model that computes features of texts by options; UserError where an option does not fit the model.
+
+    Attributes:
+        pools: whether a vector is of a text, or of a token.
+        max_seq_len: maximum tokens of a text.
+        width: features of a vector.
+    """
+
+    def __init__(self, model: OpenModel, options: EmbedOptions):
+        if options.batch_size < 1:
+            raise UserError(f"batch_size {options.batch_size}: at least 1")
+        self._model, self._options = model, options
+        self._modules = _sentence_modules(model, options)
+        self.pools = POOLINGS[self._modules.pooling] is not None
+        longest = model.config.max_positions
+        self.max_seq_len = min(self._modules.max_seq_len or longest, longest)
+        self._compute, self.width = _make_compute(
+            model.config, self._modules.pooling, self._modules.normalize, options.layers, options.dtype
+        )
+
+    def tokenize(self, inputs: Iterable[Input]) -> tuple[list[Features], int]:
+        """Return the tokens of each text after truncation, and the number of truncated texts."""
+        examples = []
+        for line in inputs:
+            texts = texts_of(line)
+            texts["text"] = self._modules.prompt + texts["text"]
+            if self._modules.lower_case:
+                texts = {name: text.lower() for name, text in texts.items()}
+            examples.append({"id": str(line.number), **texts})
+        features, counts = text_features(examples, self._model.tokenizer, self.max_seq_len)
+        return features, counts["truncated_texts"]
+
+    def check_truncation(self, name: str, num_truncated: int, num_texts: int) -> None:
+        """Raise UserError for truncated texts unless the options ask for truncation."""
+        if num_truncated and not self._options.truncate:
+            longest = self._model.config.max_positions
+            advice = "; a higher max_seq_len reads more" if self.max_seq_len < longest else ""
+            raise UserError(
+                f"{name}: {num_truncated:,} of {num_texts:,} texts are longer than {self.max_seq_len} tokens; "
+                f"truncate (--truncate) cuts them{advice}"
+            )
+
+    def compute(
+        self, features: Sequence[Features], buckets: Sequence[int], batch_size: int
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the index and the features of each text, in the order of their lengths."""
+        lengths = np.array([text.length for text in features], np.int64)
+        params = {"encoder": self._model.params["encoder"]}
+        config, pad_id = self._model.config, self._model.tokenizer.pad_id
+        for indices, length in plan_batches(lengths, buckets, batch_size, seed=0, epoch=0, shuffle=False):
+            batch = collate([features[i] for i in indices], length, config.num_token_types, pad_id, batch_size)
+            del batch["example_weights"]
+            values = np.asarray(self._compute(params, batch))
+            yield from zip(map(int, indices), values, strict=False)  # copies that complete the batch come last
 
 
 @functools.lru_cache(maxsize=16)
 def _make_compute(config: EncoderConfig, pooling: str, normalize: bool, layers: str, dtype: str) -> tuple[Compute, int]:
-    """A jitted function (params, batch) -> features, and their width."""
-    select, width = _layers(layers, config.num_layers, config.hidden_size)
+    """Return a jitted function (params, batch) -> features, and their width."""
+    select, width = _layer_selection(layers, config.num_layers, config.hidden_size)
     model, pool = make_model(config, ComputeConfig(dtype=dtype), HEADS), POOLINGS[pooling]
 
     def compute(params: Params, batch: Batch) -> jax.Array:
@@ -196,124 +243,78 @@ def _make_compute(config: EncoderConfig, pooling: str, normalize: bool, layers: 
     return jax.jit(compute), width
 
 
-def _computed(
-    compute: Compute, model: OpenModel, made: Sequence[Features], buckets: Sequence[int], batch_size: int
-) -> Iterator[tuple[int, Features, np.ndarray]]:
-    """The index, the tokens and the features of each text, in the order of their lengths."""
-    lengths = np.array([one.length for one in made], np.int64)
-    encoder = {"encoder": model.params["encoder"]}
-    for indices, length in plan(lengths, buckets, batch_size, seed=0, epoch=0, shuffle=False):
-        of_batch = [made[index] for index in indices]
-        batch = collate(of_batch, length, model.config.num_token_types, model.tokenizer.pad_id, batch_size)
-        del batch["example_weights"]
-        values = np.asarray(compute(encoder, batch))
-        yield from zip(map(int, indices), of_batch, values, strict=False)  # fillers come last
-
-
-def _layers(layers: str, number: int, hidden: int) -> tuple[Callable[[jax.Array], jax.Array], int]:
-    """The function of `layers` over the hidden states, and its width."""
+def _layer_selection(layers: str, num_layers: int, hidden: int) -> tuple[Callable[[jax.Array], jax.Array], int]:
+    """Return the function of `layers` over the hidden states, and its width."""
     if layers in LAYERS:
-        if layers != "last" and number < LAST:
-            raise UserError(f"layers {layers}: this model has {number} layers, not {LAST}")
+        if layers != "last" and num_layers < LAST:
+            raise UserError(f"layers {layers}: this model has {num_layers} layers, not {LAST}")
         return LAYERS[layers], hidden * (LAST if layers == "concat4" else 1)
     try:
         index = int(layers)
     except ValueError:
         raise UserError(f"layers {layers}: choose from {', '.join(LAYERS)}, or give the number of a layer") from None
-    if not -number - 1 <= index <= number:
-        raise UserError(f"layers {layers}: this model has {number} layers: give 0 to {number}, or -1 for the last")
+    if not -num_layers - 1 <= index <= num_layers:
+        raise UserError(
+            f"layers {layers}: this model has {num_layers} layers: give 0 to {num_layers}, or -1 for the last"
+        )
     return lambda states: states[index], hidden
 
 
-def _resolved(
-    model: OpenModel, pooling: str | None, normalize: bool | None, max_seq_len: int | None, prompt_name: str | None
-) -> SentenceModules:
-    """What the directory says, except for what is asked for; UserError for what cannot be."""
-    how, longest = model.sentences, model.config.max_positions
-    if max_seq_len is not None and not 1 <= max_seq_len <= longest:
-        raise UserError(f"max_seq_len {max_seq_len}: this model reads up to {longest} tokens")
-    pooling = how.pooling if pooling is None else pooling
+def _sentence_modules(model: OpenModel, options: EmbedOptions) -> SentenceModules:
+    """Return the settings of the model's directory, replaced by the options that are given."""
+    modules, longest = model.sentences, model.config.max_positions
+    if options.max_seq_len is not None and not 1 <= options.max_seq_len <= longest:
+        raise UserError(f"max_seq_len {options.max_seq_len}: this model reads up to {longest} tokens")
+    pooling = modules.pooling if options.pooling is None else options.pooling
     if pooling not in POOLINGS:
-        raise UserError(f"pooling {pooling}: choose from {', '.join(POOLINGS)}")
-    if POOLINGS[pooling] is None and normalize:
+        raise _unknown_pooling(pooling)
+    pools = POOLINGS[pooling] is not None
+    if not pools and options.normalize:
         raise UserError(f"pooling {pooling}: gives features of tokens, which are not normalized")
-    if prompt_name is not None and prompt_name not in how.prompts:
-        there = f"there are {', '.join(how.prompts)}" if how.prompts else "this model has none"
-        raise UserError(f"prompt_name {prompt_name}: no prompt of that name; {there}")
-    of_texts = POOLINGS[pooling] is not None
+    if options.prompt_name is not None and options.prompt_name not in modules.prompts:
+        known = f"there are {', '.join(modules.prompts)}" if modules.prompts else "this model has none"
+        raise UserError(f"prompt_name {options.prompt_name}: no prompt of that name; {known}")
     return dataclasses.replace(
-        how,
+        modules,
         pooling=pooling,
-        normalize=of_texts and (how.normalize if normalize is None else normalize),
-        max_seq_len=max_seq_len or how.max_seq_len,
-        default_prompt=how.default_prompt if prompt_name is None else prompt_name,
+        normalize=pools and (modules.normalize if options.normalize is None else options.normalize),
+        max_seq_len=options.max_seq_len or modules.max_seq_len,
+        default_prompt=modules.default_prompt if options.prompt_name is None else options.prompt_name,
     )
 
 
-def _limit(model: OpenModel, how: SentenceModules, batch_size: int) -> int:
-    """The maximum number of tokens; UserError for a batch of nothing."""
-    if batch_size < 1:
-        raise UserError(f"batch_size {batch_size}: at least 1")
-    return min(how.max_seq_len or model.config.max_positions, model.config.max_positions)
+def _unknown_pooling(pooling: str | None) -> UserError:
+    return UserError(f"pooling {pooling}: choose from {', '.join(POOLINGS)}")
 
 
-def _check_truncation(name: str, truncated: int, total: int, limit: int, max_positions: int, truncate: bool) -> None:
-    if truncated and not truncate:
-        more = "; a higher max_seq_len reads more" if limit < max_positions else ""
-        raise UserError(
-            f"{name}: {truncated:,} of {total:,} texts are longer than {limit} tokens; "
-            f"truncate (--truncate) cuts them{more}"
-        )
-
-
-def _fields(text: Text) -> dict[str, Any]:
-    """The fields of a text or a pair, not yet checked."""
+def _text_fields(text: Text) -> dict[str, Any]:
+    """Return the fields of a text or a pair, not yet checked."""
     if isinstance(text, tuple) and len(text) == 2:
         return {"text": text[0], "text_pair": text[1]}
     return {"text": text}
 
 
-def _tokenized(
-    inputs: Iterable[Input], tokenizer: Tokenizer, how: SentenceModules, limit: int
-) -> tuple[list[Features], int]:
-    """The tokens of each text after the cut, and how many texts are cut."""
-    examples = [{"id": str(one.number), **_prepared(texts_of(one), how)} for one in inputs]
-    made, counts = text_features(examples, tokenizer, limit)
-    return made, counts["truncated_texts"]
-
-
-def _prepared(texts: dict[str, str], how: SentenceModules) -> dict[str, str]:
-    """The texts as the tokenizer gets them; the prompt is before the first one of a pair."""
-    texts = texts | {"text": how.prompt + texts["text"]}
-    return {name: text.lower() for name, text in texts.items()} if how.lower_case else texts
-
-
-def _chunks(
-    inputs: Iterator[Input], tokenizer: Tokenizer, how: SentenceModules, limit: int
-) -> Iterator[tuple[list[Features], int]]:
-    """The tokens of all texts, `CHUNK` texts at a time."""
+def _chunks(embedder: _Embedder, inputs: Iterator[Input]) -> Iterator[tuple[list[Features], int]]:
+    """Yield the tokens of all texts, `CHUNK` texts at a time, and the number of truncated texts of each chunk."""
     while chunk := list(itertools.islice(inputs, CHUNK)):
-        yield _tokenized(chunk, tokenizer, how, limit)
+        yield embedder.tokenize(chunk)
 
 
-def _measure(
-    inputs: Iterator[Input],
-    tokenizer: Tokenizer,
-    how: SentenceModules,
-    limit: int,
-    progress: Callable[[str, int, int | None], None],
+def _count(
+    embedder: _Embedder, inputs: Iterator[Input], progress: Callable[[str, int, int | None], None]
 ) -> tuple[np.ndarray, int, int]:
-    """Tokens of each text, int64 `[texts]`, after the cut; how many are cut, and how many are empty."""
-    lengths, cut, empty = [np.zeros(0, np.int64)], 0, 0
+    """Return the tokens of each text after truncation, int64 `[texts]`, and how many are truncated and empty."""
+    lengths = [np.zeros(0, np.int64)]
+    num_truncated = num_empty = 0
 
     def counted() -> Iterator[Input]:
-        nonlocal empty
-        for count, one in enumerate(inputs, 1):
-            empty += not one.fields.get("text")
+        nonlocal num_empty
+        for count, line in enumerate(inputs, 1):
+            num_empty += not line.fields.get("text")
             progress("counting", count, None)
-            yield one
+            yield line
 
-    for made, truncated in _chunks(counted(), tokenizer, how, limit):
-        lengths.append(np.array([one.length for one in made], np.int64))
-        cut += truncated
-    return np.concatenate(lengths), cut, empty
+    for features, chunk_truncated in _chunks(embedder, counted()):
+        lengths.append(np.array([text.length for text in features], np.int64))
+        num_truncated += chunk_truncated
+    return np.concatenate(lengths), num_truncated, num_empty

@@ -1,8 +1,8 @@
 """Files of features that are filled text by text, in any order, without being held in memory.
 
-`.npy` has vectors of texts, `.safetensors` features of tokens; each file appears whole or not at all. They are written
-with seek and write: a full disk is an error then, where a memory map would end the process. From a `.npy` file come the
-files of TensorBoard's embedding projector.
+`.npy` has vectors of texts, `.safetensors` features of tokens; each file appears complete or not at all. Files are
+written with seek and write: a full disk is an error then, where a memory map would end the process. The files of
+TensorBoard's embedding projector are made from a `.npy` file.
 """
 
 import contextlib
@@ -19,10 +19,10 @@ from bert_jax.files import new_directory, new_file
 from bert_jax.inference.inputs import STDIN, read_inputs
 
 # (number of a text, its ids int32 [tokens], its features float32 [width] or [at least tokens, width])
-Put = Callable[[int, np.ndarray, np.ndarray], None]
+PutFeatures = Callable[[int, np.ndarray, np.ndarray], None]
 
 VECTORS, METADATA = "vectors.tsv", "metadata.tsv"
-EMPTY = "(empty)"  # the projector skips lines without text, and would shift those that follow
+EMPTY = "(empty)"  # the projector skips lines without text, and would shift the lines that follow
 CONFIG = f"""embeddings {{
   tensor_name: "vectors"
   tensor_path: "{VECTORS}"
@@ -34,9 +34,9 @@ SAFETENSORS_NAMES = {"int64": "I64", "float32": "F32", "int32": "I32"}
 
 
 @contextlib.contextmanager
-def vector_file(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator[Put]:
+def vector_file(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator[PutFeatures]:
     """Open a `.npy` file, float32 `[len(lengths), width]`, and yield the function that fills it."""
-    with _appearing(path, ".npy") as file:
+    with _output_file(path, ".npy") as file:
         shape = (len(lengths), width)
         header: dict[str, Any] = {"descr": "<f4", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
@@ -44,13 +44,13 @@ def vector_file(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator
         file.truncate(start + 4 * math.prod(shape))
 
         def put(text: int, input_ids: np.ndarray, values: np.ndarray) -> None:
-            _write(file, start, text * width, values.astype("<f4"))
+            _write_array(file, start, text * width, values.astype("<f4"))
 
         yield put
 
 
 @contextlib.contextmanager
-def token_file(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator[Put]:
+def token_file(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator[PutFeatures]:
     """Open a `.safetensors` file of texts of `lengths` tokens, and yield the function that fills it.
 
     It holds `features` float32 `[tokens, width]`, `input_ids` int32 `[tokens]` and `offsets` int64 `[texts + 1]`: the
@@ -58,15 +58,15 @@ def token_file(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator[
     """
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     total = int(offsets[-1])
-    with _appearing(path, ".safetensors") as file:
+    with _output_file(path, ".safetensors") as file:
         shapes = {"offsets": ("int64", offsets.shape), "features": ("float32", (total, width))}
         starts = _safetensors_header(file, shapes | {"input_ids": ("int32", (total,))})
-        _write(file, starts["offsets"], 0, offsets.astype("<i8"))
+        _write_array(file, starts["offsets"], 0, offsets.astype("<i8"))
 
         def put(text: int, input_ids: np.ndarray, values: np.ndarray) -> None:
             first, end = map(int, offsets[text : text + 2])
-            _write(file, starts["features"], first * width, values[: end - first].astype("<f4"))
-            _write(file, starts["input_ids"], first, input_ids.astype("<i4"))
+            _write_array(file, starts["features"], first * width, values[: end - first].astype("<f4"))
+            _write_array(file, starts["input_ids"], first, input_ids.astype("<i4"))
 
         yield put
 
@@ -84,9 +84,9 @@ def check_projector(directory: pathlib.Path, source: str, output: pathlib.Path) 
 def write_projector(vectors: pathlib.Path, source: str, directory: pathlib.Path) -> None:
     """Write the files of TensorBoard's embedding projector: `tensorboard --logdir DIR`, or load both at its web page.
 
-    `vectors.tsv` has the vectors with seven digits; `metadata.tsv` the texts, and what else the JSON objects of the
-    source hold that is a text or a number, with a header where there are several columns; `projector_config.pbtxt`
-    names both files.
+    `vectors.tsv` has the vectors with seven digits; `metadata.tsv` the texts, and further texts and numbers of the
+    JSON objects of the source, with a header where there are several columns; `projector_config.pbtxt` names both
+    files.
 
     Args:
         vectors: `.npy` file, float32 `[texts, width]`.
@@ -94,32 +94,33 @@ def write_projector(vectors: pathlib.Path, source: str, directory: pathlib.Path)
         directory: to create.
     """
     rows = np.load(vectors, mmap_mode="r", allow_pickle=False)
-    with writing(directory, "make room, or choose another --projector"), new_directory(directory) as place:
-        with (place / VECTORS).open("w", encoding="utf-8") as file:
+    with writing(directory, "make room, or choose another --projector"), new_directory(directory) as folder:
+        with (folder / VECTORS).open("w", encoding="utf-8") as file:
             for row in rows:
                 file.write("\t".join(f"{value:.7g}" for value in row) + "\n")
-        with (place / METADATA).open("w", encoding="utf-8") as file:
+        with (folder / METADATA).open("w", encoding="utf-8") as file:
             columns = dict[str, None]()  # in the order in which they are found
-            for one in read_inputs(source):
-                columns |= {name: None for name, value in one.fields.items() if _in_a_cell(value) is not None}
+            for line in read_inputs(source):
+                columns |= {name: None for name, value in line.fields.items() if _cell_text(value) is not None}
             if len(columns) > 1:
-                file.write("\t".join(_in_a_cell(name) or "" for name in columns) + "\n")
-            for one in read_inputs(source):
-                file.write("\t".join(_in_a_cell(one.fields.get(name)) or EMPTY for name in columns) + "\n")
-        (place / "projector_config.pbtxt").write_text(CONFIG, encoding="utf-8")
+                file.write("\t".join(_cell_text(name) or "" for name in columns) + "\n")
+            for line in read_inputs(source):
+                file.write("\t".join(_cell_text(line.fields.get(name)) or EMPTY for name in columns) + "\n")
+        (folder / "projector_config.pbtxt").write_text(CONFIG, encoding="utf-8")
 
 
-def _in_a_cell(value: Any) -> str | None:
-    """A text or a number without tabs and line ends; None for anything else."""
+def _cell_text(value: Any) -> str | None:
+    """Return a text or a number without tabs and line ends; None for any other value."""
     return " ".join(str(value).split()) if isinstance(value, str | int | float) else None
 
 
 def _safetensors_header(file: IO[bytes], shapes: dict[str, tuple[str, tuple[int, ...]]]) -> dict[str, int]:
-    """Write the header and return the position of each tensor; the library itself writes only what memory holds.
+    """Write the header and return the position of each tensor; the library itself writes arrays in memory alone.
 
     The format: the length of a JSON header, uint64, then the header, then the tensors without gaps.
     """
-    header, begins, end = {}, {}, 0
+    header, begins = {}, {}
+    end = 0
     for name, (dtype, shape) in shapes.items():
         begins[name], end = end, end + math.prod(shape) * np.dtype(dtype).itemsize
         kind = SAFETENSORS_NAMES[dtype]
@@ -132,14 +133,14 @@ def _safetensors_header(file: IO[bytes], shapes: dict[str, tuple[str, tuple[int,
     return {name: start + begin for name, begin in begins.items()}
 
 
-def _write(file: IO[bytes], start: int, index: int, values: np.ndarray) -> None:
+def _write_array(file: IO[bytes], start: int, index: int, values: np.ndarray) -> None:
     """Write `values` from element `index` of the tensor at `start` on."""
     file.seek(start + index * values.itemsize)
     file.write(np.ascontiguousarray(values).data)
 
 
 @contextlib.contextmanager
-def _appearing(path: pathlib.Path, suffix: str) -> Iterator[IO[bytes]]:
+def _output_file(path: pathlib.Path, suffix: str) -> Iterator[IO[bytes]]:
     """Yield a file to write, which gets the name `path` when the block ends without an error."""
     if path.suffix != suffix:
         raise UserError(f"{path}: the suffix of this output is {suffix}; end the file name with it")

@@ -17,22 +17,22 @@ HEADS = (Head("masked_token"),)
 MULTIPLE_OF_TOKENS, MULTIPLE_OF_MASKS = 16, 4  # texts are padded to these, so that few programs are compiled
 
 
-class Guess(TypedDict):
-    """A token for one mask."""
+class MaskPrediction(TypedDict):
+    """A token for a mask."""
 
     token: str
     id: int
     probability: float
-    text: str  # with this mask filled, others left
+    text: str  # with this mask filled, and the other masks left
 
 
-def fill_mask(model: OpenModel, text: str, top_k: int = 5, name: str = "the text") -> list[Guess]:
+def fill_mask(model: OpenModel, text: str, top_k: int = 5, name: str = "the text") -> list[MaskPrediction]:
     """Return the `top_k` likeliest tokens of each mask in `text`, likeliest first, mask after mask.
 
     Args:
         model: with a masked-token head.
         text: with masks as the tokenizer spells them: `[MASK]`, in RoBERTa `<mask>`.
-        top_k: guesses per mask, 1 to the size of the vocabulary.
+        top_k: tokens per mask, 1 to the size of the vocabulary.
         name: of the text, in messages.
 
     Raises:
@@ -59,12 +59,12 @@ def fill_mask(model: OpenModel, text: str, top_k: int = 5, name: str = "the text
         "masked_positions": _padded(masks, _rounded_up(masks.size, MULTIPLE_OF_MASKS), 0),
     }
     probabilities = np.asarray(_probabilities(config, tokenizer.vocab_size)(model.params, batch))[: masks.size]
-    guesses: list[Guess] = []
+    predictions: list[MaskPrediction] = []
     for mask, likely in zip(masks, probabilities, strict=True):
         for token in np.argsort(-likely, kind="stable")[:top_k]:
             filled = ids.copy()
             filled[mask] = token
-            guesses.append(
+            predictions.append(
                 {
                     "token": tokenizer.tokens[token],
                     "id": int(token),
@@ -72,12 +72,12 @@ def fill_mask(model: OpenModel, text: str, top_k: int = 5, name: str = "the text
                     "text": tokenizer.decode(filled[1:-1].tolist()),
                 }
             )
-    return guesses
+    return predictions
 
 
 @functools.lru_cache(maxsize=8)
 def _probabilities(config: EncoderConfig, vocab_size: int) -> Callable[[Params, Batch], jax.Array]:
-    """A jitted function -> float32 `[masks, vocab_size]` of a batch of one text."""
+    """Return a jitted function -> float32 `[masks, vocab_size]` of a batch of a single text."""
     model = make_model(config, ComputeConfig(), HEADS)
 
     def probabilities(params: Params, batch: Batch) -> jax.Array:
@@ -86,10 +86,10 @@ def _probabilities(config: EncoderConfig, vocab_size: int) -> Callable[[Params, 
     return jax.jit(probabilities)
 
 
-def _rounded_up(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple
+def _rounded_up(count: int, multiple: int) -> int:
+    return -(-count // multiple) * multiple
 
 
 def _padded(values: np.ndarray, length: int, filler: int) -> np.ndarray:
-    """`values` as a batch of one row, int32 `[1, length]`."""
+    """Return `values` as a batch of a single row, int32 `[1, length]`."""
     return np.pad(values, (0, length - values.size), constant_values=filler)[None]

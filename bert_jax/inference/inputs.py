@@ -7,20 +7,20 @@ import pathlib
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
 from bert_jax.errors import UserError
-from bert_jax.readers.json_lines import parse_json
+from bert_jax.readers.rows import check_object, parse_json, read_lines, read_text_lines
 
 STDIN = "-"
-OBJECTS, TEXT, LIST = ".jsonl", ".txt", ".json"
-NOT_LINES = (".csv", ".tsv", ".parquet", ".gz", ".xml", ".html")  # whose lines are no texts
+OBJECT_LINES, TEXT_LINES = ".jsonl", ".txt"
+NOT_LINES = (".csv", ".tsv", ".parquet", ".gz", ".xml", ".html")  # files whose lines are no texts
 MAX_LINE_BYTES = 4 << 20  # tokenizing takes some 80 times as much memory
 
 
 class Input(NamedTuple):
-    """One line."""
+    """A line of the input."""
 
     where: str  # "texts.txt:3", for messages
     number: int  # of the line, from 1
@@ -31,66 +31,75 @@ def read_inputs(source: str | os.PathLike[str], name: str | None = None) -> Iter
     """Yield the lines of a file, as they are asked for; `-` is standard input.
 
     A file with the suffix .jsonl holds a JSON object per line, and blank lines between them are left out. In a .txt
-    file every line is a text, an empty one too. Any other input holds objects if its first character is `{`, otherwise
-    texts. `name` stands for the source in messages; None: `name_of` it.
+    file every line is a text, an empty line too. Any other input holds objects if its first character is `{`, otherwise
+    texts. `name` stands for the source in messages; None: its `source_name`.
 
     Raises:
         UserError: the file cannot be read or has another format, or a line is too long, not UTF-8 or not an object.
     """
-    name = name or name_of(source)
-    with _opened(source) as stream:
-        lines = _lines(name, stream)
-        first = next(lines, b"").removeprefix(codecs.BOM_UTF8)
-        objects, suffix = _holds_objects(source, first), pathlib.Path(source).suffix.lower()
-        if suffix in NOT_LINES or (suffix == LIST and not objects):
-            raise UserError(f"{name}: not read line by line; convert it to {OBJECTS}, an object per line, or to {TEXT}")
-        for number, line in enumerate(_chain(first, lines), 1):
-            where = f"{name}:{number}"
-            try:
-                text = line.removesuffix(b"\n").removesuffix(b"\r").decode()
-            except UnicodeDecodeError as error:
-                raise UserError(f"{where}: not UTF-8 ({error.reason} at byte {error.start}); convert it") from None
+    name = name or source_name(source)
+    suffix = pathlib.Path(source).suffix.lower()
+    if suffix in NOT_LINES:
+        raise _not_line_by_line_error(name)
+    with _open_source(source) as stream:
+        objects = None
+        for line_number, text in read_text_lines(name, stream, MAX_LINE_BYTES):
+            where = f"{name}:{line_number}"
+            if objects is None:
+                objects = _holds_objects(source, text.startswith("{"))
+                if suffix == ".json" and not objects:
+                    raise _not_line_by_line_error(name)
             if not objects:
-                yield Input(where, number, {"text": text})
+                yield Input(where, line_number, {"text": text})
             elif text.strip():
-                yield Input(where, number, _object(where, text))
+                yield Input(where, line_number, check_object(where, parse_json(where, text)))
+
+
+def _not_line_by_line_error(name: str) -> UserError:
+    return UserError(
+        f"{name}: not read line by line; convert it to {OBJECT_LINES}, an object per line, or to {TEXT_LINES}"
+    )
 
 
 def num_inputs(source: str | os.PathLike[str]) -> int | None:
-    """Return how many lines `read_inputs` yields, for progress; None for what can be read only once.
+    """Return the number of lines that `read_inputs` yields, for progress; None for a source that can be read only once.
 
     A line that `read_inputs` refuses counts as well. Raises UserError where the file cannot be read.
     """
     if source == STDIN or not pathlib.Path(source).is_file():
         return None
-    with _opened(source) as stream:
-        lines = iter(lambda: stream.readline(MAX_LINE_BYTES), b"")
-        first = next(lines, b"").removeprefix(codecs.BOM_UTF8)
-        objects = _holds_objects(source, first)
-        return sum(not objects or bool(line.strip()) for line in _chain(first, lines))
+    with _open_source(source) as stream:
+        objects, count = False, 0
+        for line in read_lines(stream, MAX_LINE_BYTES):
+            data = line.data
+            if line.number == 1:
+                data = data.removeprefix(codecs.BOM_UTF8)
+                objects = _holds_objects(source, data.startswith(b"{"))
+            count += bool(data.strip() if objects else data or line.too_large)
+        return count
 
 
-def name_of(source: str | os.PathLike[str]) -> str:
-    """Return what messages call a source."""
+def source_name(source: str | os.PathLike[str]) -> str:
+    """Return the name of a source in messages."""
     return "standard input" if source == STDIN else str(source)
 
 
-def texts_of(one: Input, keys: Sequence[str] = ("text", "text_pair")) -> dict[str, str]:
+def texts_of(line: Input, keys: Sequence[str] = ("text", "text_pair")) -> dict[str, str]:
     """Return the texts of an input by key, the first of `keys` always; UserError where it is missing or no text."""
-    if keys[0] not in one.fields:
-        raise UserError(f"{one.where}: the object has no '{keys[0]}'; give it one")
-    texts = {key: one.fields[key] for key in keys if key in one.fields}
+    if keys[0] not in line.fields:
+        raise UserError(f"{line.where}: the object has no '{keys[0]}'; give it one")
+    texts = {key: line.fields[key] for key in keys if key in line.fields}
     for key, text in texts.items():
         if not isinstance(text, str):
-            raise UserError(f"{one.where}: '{key}' is {text!r:.40}; give a text")
+            raise UserError(f"{line.where}: '{key}' is {text!r:.40}; give a text")
         if any("\ud800" <= character <= "\udfff" for character in text):
-            raise UserError(f"{one.where}: '{key}' has half of a surrogate pair, which is no character; remove it")
+            raise UserError(f"{line.where}: '{key}' has half of a surrogate pair, which is no character; remove it")
     return texts
 
 
 @contextlib.contextmanager
 def readable_twice(source: str | os.PathLike[str]) -> Iterator[str | os.PathLike[str]]:
-    """Yield a source that can be read more than once: standard input is copied to a temporary file."""
+    """Yield a source that can be read repeatedly: standard input is copied to a temporary file."""
     if source != STDIN:
         yield source
         return
@@ -102,7 +111,7 @@ def readable_twice(source: str | os.PathLike[str]) -> Iterator[str | os.PathLike
 
 
 @contextlib.contextmanager
-def _opened(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+def _open_source(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     if source == STDIN:
         yield sys.stdin.buffer
         return
@@ -114,29 +123,7 @@ def _opened(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         yield file
 
 
-def _holds_objects(source: str | os.PathLike[str], first: bytes) -> bool:
-    """Whether the lines are JSON objects, by the suffix and the first line."""
+def _holds_objects(source: str | os.PathLike[str], starts_with_brace: bool) -> bool:
+    """Return whether the lines are JSON objects, by the suffix and the first character."""
     suffix = pathlib.Path(source).suffix
-    return suffix == OBJECTS or (suffix != TEXT and first.startswith(b"{"))
-
-
-def _lines(name: str, stream: IO[bytes]) -> Iterator[bytes]:
-    number = 0
-    while line := stream.readline(MAX_LINE_BYTES + 1):
-        number += 1
-        if len(line) > MAX_LINE_BYTES:
-            raise UserError(f"{name}:{number}: a line of more than {MAX_LINE_BYTES >> 20} MiB; split it")
-        yield line
-
-
-def _chain(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
-    if first:
-        yield first
-    yield from rest
-
-
-def _object(where: str, text: str) -> dict[str, Any]:
-    found = parse_json(where, text)
-    if not isinstance(found, dict):
-        raise UserError(f"{where}: not a JSON object; write one object per line")
-    return found
+    return suffix == OBJECT_LINES or (suffix != TEXT_LINES and starts_with_brace)

@@ -16,11 +16,12 @@ from bert_jax.checkpoints.load_model import OpenModel, open_model
 from bert_jax.config import ComputeConfig, TaskConfig, from_values
 from bert_jax.errors import UserError, writing
 from bert_jax.files import new_file
-from bert_jax.inference.batching import Feed, LocalPredict, fixed_buckets, local_predictor
-from bert_jax.inference.inputs import Input, name_of, num_inputs, read_inputs
+from bert_jax.inference.inputs import Input, num_inputs, read_inputs, source_name
+from bert_jax.inference.outputs import LocalPredict, local_predictor
 from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS
 from bert_jax.models import Head, make_model
+from bert_jax.tasks.batching import Feed, fixed_buckets
 from bert_jax.tasks.custom import given_columns
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Kind, make_features
@@ -41,12 +42,12 @@ class Predictor(NamedTuple):
     null_threshold: float | None
 
 
-def load_predictor(place: str | os.PathLike[str], batch_size: int = 32) -> Predictor:
-    """Return the model of a directory of `finetune`, or of one of transformers with the head of a task.
+def load_predictor(directory: str | os.PathLike[str], batch_size: int = 32) -> Predictor:
+    """Return the model of a directory of `finetune`, or of a directory of transformers with the head of a task.
 
     Raises UserError where it is none of these.
     """
-    return make_predictor(open_model(place), batch_size)
+    return make_predictor(open_model(directory), batch_size)
 
 
 def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
@@ -54,12 +55,12 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     if batch_size < 1:
         raise UserError(f"batch_size {batch_size}: at least 1")
     path = loaded.directory / TASK_FILE
-    loaded = dataclasses.replace(loaded, heads=loaded.heads or _without_parameters(path))
-    kinds = [name for name, kind in KINDS.items() for head in loaded.heads if _fits(kind, head)]
+    loaded = dataclasses.replace(loaded, heads=loaded.heads or _head_without_parameters(path))
+    kinds = [name for name, kind in KINDS.items() for head in loaded.heads if _head_fits(kind, head)]
     if not kinds:
         names = ", ".join(head.name for head in loaded.heads) or "no head"
         raise UserError(f"{loaded.directory}: a model with {names}, which has no head of a task; fine-tune it first")
-    labels = loaded.labels or tuple(f"LABEL_{number}" for number in range(loaded.heads[0].classes))
+    labels = loaded.labels or tuple(f"LABEL_{label_index}" for label_index in range(loaded.heads[0].classes))
     described: dict[str, Any]
     described = {"kind": kinds[0], "labels": [*labels], "impossible": False, "null_threshold": 0.0}
     described["config"] = {"max_seq_len": loaded.config.max_positions}  # of transformers: as long as it can read
@@ -70,7 +71,16 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
         raise UserError(f"{path} and config.json beside it are of different tasks; export the model again")
     settings = from_values(TaskConfig, described["config"], str(path))
     settings = dataclasses.replace(settings, max_seq_len=min(settings.max_seq_len, loaded.config.max_positions))
-    task = Task("predict", kind, {}, (), "", labels, impossible=described["impossible"], published=False)
+    task = Task(
+        name="predict",
+        kind=kind,
+        sets={},
+        metrics=(),
+        best="",
+        labels=labels,
+        impossible=described["impossible"],
+        published=False,
+    )
     threshold = described["null_threshold"] if task.impossible else None
     longest = settings.max_seq_len
     buckets = tuple(sorted({*(settings.buckets or fixed_buckets(longest)), longest}))
@@ -79,47 +89,47 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     return Predictor(outputs_of, loaded.tokenizer, task, settings, threshold)
 
 
-def _fits(kind: Kind, head: Head) -> bool:
-    """Return whether the head of a model is that of a kind."""
+def _head_fits(kind: Kind, head: Head) -> bool:
+    """Return whether the head of a model is the head of a kind."""
     return head.name == kind.head and kind.classes in (None, head.classes)
 
 
-def _without_parameters(path: pathlib.Path) -> tuple[Head, ...]:
+def _head_without_parameters(path: pathlib.Path) -> tuple[Head, ...]:
     """Return the head of the task in a file where it has no parameters, so that config.json does not have it."""
     kind = _read_settings(path, {"kind": ""}).get("kind") if path.is_file() else None
     return (Head(KINDS[kind].head),) if kind in KINDS and KINDS[kind].head in WITHOUT_PARAMETERS else ()
 
 
-def _read_settings(path: pathlib.Path, like: dict[str, Any]) -> dict[str, Any]:
-    """What `finetune` wrote, its values of the types that those of `like` have."""
-    found = strict_json.read_object(path)
-    if any(type(found.get(key, value)) is not type(value) for key, value in like.items()):
+def _read_settings(path: pathlib.Path, defaults: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that `finetune` wrote; UserError for a value of another type than its default."""
+    settings = strict_json.read_object(path)
+    if any(type(settings.get(key, value)) is not type(value) for key, value in defaults.items()):
         raise UserError(f"{path}: not the settings of a task; export the model again")
-    return found
+    return settings
 
 
 def predict_file(
-    place: str | os.PathLike[str],
+    directory: str | os.PathLike[str],
     source: str,
     target: str,
     batch_size: int = 32,
     progress: Callable[[int, int | None], None] = lambda done, total: None,
 ) -> Counter[str]:
-    """Write the predictions for the lines of a file into another, which appears whole or not at all.
+    """Write the predictions for the lines of a file into another file, which appears complete or not at all.
 
     `-` is standard input or output, `progress` is called with the number of examples done and of all, None where the
     input can be read only once. Returns how many examples there were, and how many texts were cut. Raises UserError as
     `load_predictor`, `read_inputs` and `predict`.
     """
-    predictor, total = load_predictor(place, batch_size), num_inputs(source)
+    predictor, total = load_predictor(directory, batch_size), num_inputs(source)
     counts: Counter[str] = Counter()
 
     def write(out: IO[str]) -> None:
-        for one in predict(predictor, read_inputs(source), counts, lambda done: progress(done, total)):
-            out.write(json.dumps(one, ensure_ascii=False) + "\n")
+        for prediction in predict(predictor, read_inputs(source), counts, lambda done: progress(done, total)):
+            out.write(json.dumps(prediction, ensure_ascii=False) + "\n")
         out.flush()
         if not counts["examples"]:
-            raise UserError(f"{name_of(source)}: no example in it; write one per line")
+            raise UserError(f"{source_name(source)}: no example in it; write one per line")
 
     if target == "-":
         write(sys.stdout)
@@ -137,51 +147,53 @@ def predict(
 ) -> Iterator[dict[str, Any]]:
     """Yield a prediction for each input, in order, as JSON values.
 
-    An input has the fields of its kind of task, by their own names or those of `config.task.columns`, and an `id` if it
-    wants it back; its number, that of the line from 1, stands for a missing one.
+    An input has the fields of its kind of task, by their names or the names in `config.task.columns`, and optionally an
+    `id`, which is returned; by default the number of the line, from 1.
     `counts` is updated with the number of examples and of texts that were truncated, `progress` called with the number
     of examples done. Where an input is refused, those before the `CHUNK` inputs that it is in are answered.
     """
     task, settings = predictor.task, predictor.settings
     kind = KINDS[task.kind]
     columns = given_columns(settings, kind)
-    inputs = (_renamed(one, columns) for one in inputs)
+    inputs = (_with_training_names(line, columns) for line in inputs)
     while chunk := list(itertools.islice(inputs, CHUNK)):
         # By place, not by the id of the input: an id may occur twice, or on some lines only.
-        examples = [{"id": one.where, **_example(task, kind, one)} for one in chunk]
+        examples = [{"id": line.where, **_make_example(task, kind, line)} for line in chunk]
         features, cut = make_features(kind, examples, predictor.tokenizer, settings)
         # A long text may be several inputs of the model.
-        of_chunk = functools.partial(_report, progress, counts["examples"], len(examples) / max(len(features), 1))
+        of_chunk = functools.partial(
+            _report_examples, progress, counts["examples"], len(examples) / max(len(features), 1)
+        )
         outputs = predictor.outputs_of(features, of_chunk)
-        found = kind.predict(examples, features, outputs, settings, predictor.null_threshold)
+        predictions = kind.predict(examples, features, outputs, settings, predictor.null_threshold)
         counts.update(cut | {"examples": len(examples)})
-        for place, one in enumerate(chunk):
-            given = one.fields.get("id")
-            answer = kind.to_json(task.labels, examples[place], found.values[place])
-            if found.details is not None:
-                answer |= kind.details(task.labels, found.details[place])
-            yield {"id": str(one.number) if given is None else given} | answer
+        for index, line in enumerate(chunk):
+            given = line.fields.get("id")
+            answer = kind.to_json(task.labels, examples[index], predictions.values[index])
+            if predictions.details is not None:
+                answer |= kind.details(task.labels, predictions.details[index])
+            yield {"id": str(line.number) if given is None else given} | answer
 
 
-def _report(progress: Callable[[int], None], before: int, per_input: float, done: int) -> None:
+def _report_examples(progress: Callable[[int], None], before: int, per_input: float, done: int) -> None:
     """Report the examples done, where so many inputs of a chunk are."""
     progress(before + int(done * per_input))
 
 
-def _renamed(one: Input, columns: Mapping[str, str]) -> Input:
+def _with_training_names(line: Input, columns: Mapping[str, str]) -> Input:
     """Return an input with the fields that have the names of the training set."""
-    found = {field: one.fields[name] for field, name in columns.items() if name in one.fields}
-    return one._replace(fields={**one.fields, **found})
+    renamed = {field: line.fields[name] for field, name in columns.items() if name in line.fields}
+    return line._replace(fields={**line.fields, **renamed})
 
 
-def _example(task: Task, kind: Kind, one: Input) -> dict[str, Any]:
+def _make_example(task: Task, kind: Kind, line: Input) -> dict[str, Any]:
     """Return the example of an input, without its id."""
     wanted = [field for field in kind.fields if field not in kind.label_fields]
     for field in wanted:
-        if field not in one.fields:
-            raise UserError(f"{one.where}: has no '{field}'; {task.kind} needs {', '.join(wanted)}")
+        if field not in line.fields:
+            raise UserError(f"{line.where}: has no '{field}'; {task.kind} needs {', '.join(wanted)}")
     # Labels are not read: an input may be labeled in a way that the model does not know.
-    record = Record(one.where, {key: value for key, value in one.fields.items() if key not in kind.label_fields})
-    if "id" in one.fields:
+    record = Record(line.where, {key: value for key, value in line.fields.items() if key not in kind.label_fields})
+    if "id" in line.fields:
         record_id(record)  # raises if it is no id
-    return kind.make(record, task, Counter())
+    return kind.make_example(record, task, Counter())

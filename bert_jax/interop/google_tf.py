@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax import strict_json
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, needs_packages
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import Loaded
 from bert_jax.interop.huggingface.model_config import parse_model_config
@@ -105,10 +105,8 @@ def _checkpoint_prefix(path: pathlib.Path) -> pathlib.Path:
 
 
 def _read_variables(prefix: pathlib.Path) -> dict[str, np.ndarray]:
-    try:
+    with needs_packages(f"{prefix}, a checkpoint of TensorFlow,", "tensorflow-cpu"):
         import tensorflow
-    except ImportError:
-        raise UserError(f"{prefix} is a checkpoint of TensorFlow: pip install tensorflow-cpu to read it") from None
     try:
         reader = tensorflow.train.load_checkpoint(str(prefix))
         return {name: np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map()}

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, needs_packages
 from bert_jax.files import output_directory
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface.model_config import read_model_config
@@ -46,12 +46,10 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
         raise UserError(
             f"{source / 'config.json'}: architectures is '{described.architecture}', none of {', '.join(sorted(known))}"
         )
-    try:
+    with needs_packages("an ONNX file", "onnxscript torch transformers"):
         import onnxscript  # noqa: F401 (torch.onnx needs it; its own message is a page long)
         import torch
         import transformers
-    except ImportError as error:
-        raise UserError(f"an ONNX file needs {error.name}: pip install onnxscript torch transformers") from None
 
     names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (described.encoder.num_token_types > 1)
     axes = (
@@ -102,11 +100,9 @@ def quantize_onnx(source: pathlib.Path, output: pathlib.Path) -> None:
     Raises:
         UserError: onnxruntime or onnx is not installed, or `output` is in use.
     """
-    try:
+    with needs_packages("a model with int8 weights", "onnx onnxruntime"):
         import onnx
         from onnxruntime.quantization import QuantType, quantize_dynamic
-    except ImportError as error:
-        raise UserError(f"int8 weights need {error.name}: pip install onnx onnxruntime") from None
     with output_directory(output) as partial, _silenced_loggers():
         model = onnx.load(source / FILE)
         del model.graph.value_info[:]  # the exporter's shapes of transposed weights are wrong; they are inferred again

@@ -10,7 +10,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from bert_jax.parallel.sharding import first_row
+from bert_jax.parallel.sharding import first_row_of_shard
 
 SEED_WORDS = 2
 
@@ -52,7 +52,7 @@ def drop(x: jax.Array, index: jax.Array, first: jax.Array, second: jax.Array, ra
 
 def row_keys(seed: jax.Array, rows: int) -> tuple[jax.Array, jax.Array]:
     """Return the key of each row of the first axis: two uint32 `[rows]`."""
-    first = _mix(first_row(rows) + jax.lax.iota(jnp.uint32, rows), seed[0], seed[1])
+    first = _mix(first_row_of_shard(rows) + jax.lax.iota(jnp.uint32, rows), seed[0], seed[1])
     return first, _mix(first, seed[1], seed[0])
 
 

@@ -26,7 +26,7 @@ from bert_jax.models.layers import SAVED, Linear, cast_kernels, lookup, param, u
 from bert_jax.models.norms import norm_layer
 from bert_jax.models.positions import POSITIONS, Distances
 from bert_jax.parallel.platform import traced_platform
-from bert_jax.parallel.sharding import constrain, gathered
+from bert_jax.parallel.sharding import constrain, gather_once
 
 VOCAB_MULTIPLE = 128  # the lanes of a TPU; also what a mesh can divide the vocabulary by
 
@@ -85,7 +85,7 @@ class Embeddings(nn.Module):
         config, dtype = self.config, self.dtype
         init, tokens = kernel_init(init_scales(config).inner), (padded_vocab(config.vocab_size), config.table_width)
         token = param(self, "token", over_vocabulary(init, config.vocab_size), tokens, ("vocab", "features"))
-        self.token = gathered(token, ("vocab", "features"), ("vocab_read", "features"))
+        self.token = gather_once(token, ("vocab", "features"), ("vocab_read", "features"))
         self.projection = projection(config, dtype) if config.trigram_embeddings else None
         scheme = POSITIONS[config.positions]
         self.embed_positions = scheme.embed(self, config) if scheme.embed else None

@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.config import ComputeConfig, EncoderConfig
+from bert_jax.config import ComputeConfig, EncoderConfig, refuse_fields_without_effect
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.models.attention.kernels import KERNELS, check_kernel
 from bert_jax.models.attention.self_attention import GLOBAL_PROJECTIONS
@@ -228,46 +228,24 @@ def _check_architecture(config: EncoderConfig, compute: ComputeConfig, heads: tu
         if value not in known:
             raise UserError(f"{name}='{value}' is none of {', '.join(known)}{did_you_mean(value, known)}")
     check_kernel(config, compute)
-    for message, is_ignored in _fields_without_effect(config).items():
-        if is_ignored:
+    refuse_fields_without_effect(config, "model")
+    for message, is_wrong in _contradictions(config).items():
+        if is_wrong:
             raise UserError(message)
 
 
-def _fields_without_effect(config: EncoderConfig) -> dict[str, bool]:
-    """Return a message for each combination of fields of which one is ignored, and whether the config has it."""
-    window, base, windows = config.local_window, config.local_rotary_base, config.local_windows
+def _contradictions(config: EncoderConfig) -> dict[str, bool]:
+    """Return a message for each combination of fields that do not fit, and whether it is there."""
+    window, windows = config.local_window, config.local_windows
     return {
         f"model.local_windows={windows}: give the window of each of {config.num_layers} blocks, from 1 on, of which "
         f"model.local_window={window} is the widest, and model.global_every=0; or None": windows is not None
         and ((len(windows), max(windows), config.global_every) != (config.num_layers, window, 0) or min(windows) < 1),
-        f"model.local_window={window} has no effect with model.global_every=1, which makes every block global; "
-        "set model.global_every=3 for two local blocks in three, or model.local_window=None": (
-            window is not None and config.global_every == 1
-        ),
-        f"model.global_every={config.global_every} has no effect without model.local_window; set it, as to 128, "
-        "or model.global_every=1": window is None and config.global_every != 1,
-        f"model.local_rotary_base={base} has no effect without model.local_window and rotary positions; "
-        "set model.local_rotary_base=None": (
-            base is not None and (window is None or POSITIONS[config.positions].angles is None)
-        ),
-        f"model.random_blocks={config.random_blocks} has no effect without model.block_size; set it, as to 64": (
-            config.random_blocks > 0 and config.block_size is None
-        ),
         f"model.local_window={window} and model.block_size={config.block_size} are two patterns; set one of them": (
             window is not None and config.block_size is not None
         ),
         f"model.separator_id={config.separator_id} and model.block_size={config.block_size}: blocks have no maps of "
         "global tokens; set one of them": config.separator_id is not None and config.block_size is not None,
-        f"model.first_attention_norm=False has no effect with model.norm_position={config.norm_position}, which "
-        "normalizes no input; leave it out": (
-            not config.first_attention_norm and not BLOCKS[config.norm_position].norm_reads_input
-        ),
-        f"model.bottleneck_mlps={config.bottleneck_mlps} has no effect without model.bottleneck_size; set it, as to "
-        "128, or model.bottleneck_mlps=1": config.bottleneck_mlps > 1 and config.bottleneck_size is None,
-        f"model.norm_position={config.norm_position} has no effect with model.bottleneck_size, whose block normalizes "
-        "sums; set model.norm_position=post": (
-            config.bottleneck_size is not None and BLOCKS[config.norm_position].norm_reads_input
-        ),
         f"model.masked_extra_table=True has no effect with a token table of {config.table_width} features for "
         f"{config.hidden_size}; set model.embedding_size below model.hidden_size": (
             config.masked_extra_table and config.table_width >= config.hidden_size

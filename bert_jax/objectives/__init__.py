@@ -32,7 +32,6 @@ class ObjectiveRow(NamedTuple):
     make(config, architecture of the teacher, if any) -> the objective
     heads(config) -> the heads of the model that it trains, which an export writes
     parts(config) -> the other models that it trains, by name
-    reads: the section of the config that it alone reads
     teacher(config) -> the directory of a model that it reads and does not train
     causal: whether no token may see those after it
     own_mix: whether an evaluation has the run's mix of masks, where the model learns what replaces a token
@@ -41,21 +40,22 @@ class ObjectiveRow(NamedTuple):
     make: Callable[[PretrainConfig, EncoderConfig | None], Objective]
     heads: Callable[[PretrainConfig], tuple[Head, ...]]
     parts: Callable[[PretrainConfig], Mapping[str, Part]] = lambda config: {}
-    reads: str | None = None
     teacher: Callable[[PretrainConfig], str | None] = lambda config: None
     causal: bool = False
     own_mix: bool = False
 
+    @property
+    def has_masks(self) -> bool:
+        """Whether it reads how tokens are masked."""
+        return not self.causal
 
-DEFAULTS = PretrainConfig()
+
 OBJECTIVES: dict[str, ObjectiveRow] = {
     "masked_tokens": ObjectiveRow(masked_tokens.make, masked_tokens.heads),
-    "replaced_tokens": ObjectiveRow(
-        replaced_tokens.make, replaced_tokens.heads, replaced_tokens.parts, reads="replaced_tokens", own_mix=True
-    ),
+    "replaced_tokens": ObjectiveRow(replaced_tokens.make, replaced_tokens.heads, replaced_tokens.parts, own_mix=True),
     "left_to_right": ObjectiveRow(left_to_right.make, left_to_right.heads, causal=True),
     "distillation": ObjectiveRow(
-        distillation.make, distillation.heads, reads="distillation", teacher=lambda config: config.distillation.teacher
+        distillation.make, distillation.heads, teacher=lambda config: config.distillation.teacher
     ),
 }
 
@@ -63,13 +63,9 @@ OBJECTIVES: dict[str, ObjectiveRow] = {
 def make_objective(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Objective:
     """Return the objective that `config.objective` names, over the encoder of `config.model`.
 
-    `teacher` is the architecture of the model in `config.distillation.teacher`. Raises UserError where a section of the
-    config is set that another objective alone reads, and where tokens see other tokens than the objective needs.
+    `teacher` is the architecture of the model in `config.distillation.teacher`. Raises UserError where
+    tokens see other tokens than the objective needs.
     """
-    for name, row in OBJECTIVES.items():
-        if name != config.objective and row.reads and getattr(config, row.reads) != getattr(DEFAULTS, row.reads):
-            objective = f"config.objective={config.objective}"
-            raise UserError(f"config.{row.reads} has no effect with {objective}; set config.objective={name}")
     if config.model.causal != OBJECTIVES[config.objective].causal:
         needed = OBJECTIVES[config.objective].causal
         raise UserError(f"config.objective={config.objective} needs config.model.causal={needed}")

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.config import EncoderConfig, PretrainConfig, spelled_out
+from bert_jax.config import EncoderConfig, PretrainConfig, fill_inherited_fields
 from bert_jax.errors import UserError
 from bert_jax.models import Head, Params, attention_weights, make_model, model_flops
 from bert_jax.objectives import masked_tokens
@@ -198,7 +198,7 @@ def student_of(params: Params, teacher: EncoderConfig, config: PretrainConfig) -
     params = {name: params[name] for name in model.shapes if name in params}
     found, wanted = (jax.tree.map(np.shape, tree) for tree in (params, model.shapes))
     names = {field.name for field in dataclasses.fields(teacher)} - MAY_DIFFER
-    ours, theirs = spelled_out(config.model), spelled_out(teacher)
+    ours, theirs = fill_inherited_fields(config.model), fill_inherited_fields(teacher)
     unlike = sorted(name for name in names if getattr(ours, name) != getattr(theirs, name))
     random = "set config.distillation.copy_layers=False for random weights"
     if config.model.num_layers > teacher.num_layers:

@@ -1,15 +1,15 @@
 """Devices and processes: mesh and shardings, rendezvous, watchdog, preemption, memory, chips.
 
 chips.py        published peak figures of accelerators: a chip is one row of CHIPS
-clusters.py     Cluster environments
+clusters.py     how a scheduler's variables name the processes of a run: a scheduler is one row of CLUSTERS
 compilation.py  compiler options, and the cache of compiled programs
 energy.py       energy by counters of the hardware: a platform is one row of COUNTERS
-joining.py      Several processes as one run
+joining.py      several processes as one run: they find each other, start JAX together and end together
 memory.py       memory of a compiled program against memory of a device, before the first step
 platform.py     the platform of a run, chosen or found: a plugin of JAX is one row of PLUGINS
 preemption.py   SIGTERM and Ctrl-C: all processes stop after the same step
-relay.py        A relay process that keeps JAX's connection open when the coordinator dies
-rendezvous.py   Rendezvous
+relay.py        a process that keeps JAX's connection open when the coordinator dies
+rendezvous.py   every process connects to process 0, which reports missing processes
 sharding.py     the mesh, the placement of parameters and batches: a logical axis is one row of RULES
 watchdog.py     ends a run that makes no progress, and names the process at fault
 """

@@ -3,15 +3,17 @@
 A chip is one row of CHIPS.
 """
 
+import dataclasses
 import statistics
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 
-class Chip(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Chip:
     """Peak figures of one chip; None where its vendor publishes no figure."""
 
     name: str
@@ -19,26 +21,71 @@ class Chip(NamedTuple):
     hbm_bytes: int  # memory that a program can use
     hbm_bandwidth: float  # bytes/s
     interconnect: float  # bytes/s sent over all links (half of the bidirectional figure)
-    watts: float | None
-    cores: int  # a JAX device is a chip, or one of its cores
+    watts: float | None = None
+    cores: int = 1  # a JAX device is a chip, or one of its cores
     source: str
 
 
-def _usable(gibibytes: float) -> int:
-    return int(gibibytes * 2**30)
+def _gibibytes(count: float) -> int:
+    return int(count * 2**30)
 
 
 # hbm_bytes of TPUs: the limit of the compiler in libtpu 0.0.42 ("exceeds available HBM"), below the advertised size.
 # Watts: TPU v4 the mean of Jouppi et al. 2023, table 4 (90 to 192 W); Google publishes none for later TPUs.
 # NVIDIA: the limits of the SXM modules, or of the card where there is no module.
 _V4 = Chip(
-    "TPU v4", 275e12, _usable(30.5), 1.2e12, 300e9, 170.0, 2, "docs.cloud.google.com/tpu/docs/v4; Jouppi et al. 2023"
+    name="TPU v4",
+    flops=275e12,
+    hbm_bytes=_gibibytes(30.5),
+    hbm_bandwidth=1.2e12,
+    interconnect=300e9,
+    watts=170.0,
+    cores=2,
+    source="docs.cloud.google.com/tpu/docs/v4; Jouppi et al. 2023",
 )
-_V5E = Chip("TPU v5e", 197e12, _usable(15.75), 819e9, 200e9, None, 1, "docs.cloud.google.com/tpu/docs/v5e")
-_V5P = Chip("TPU v5p", 459e12, _usable(95.74), 2.765e12, 600e9, None, 2, "docs.cloud.google.com/tpu/docs/v5p")
-_V6E = Chip("TPU v6e", 918e12, _usable(31.25), 1.638e12, 400e9, None, 1, "docs.cloud.google.com/tpu/docs/v6e")
-_TPU7X = Chip("TPU7x", 2307e12, _usable(189.5), 7.38e12, 600e9, None, 2, "docs.cloud.google.com/tpu/docs/tpu7x")
-_A100 = Chip("NVIDIA A100 80 GB", 312e12, _usable(80), 2.039e12, 300e9, 400.0, 1, "NVIDIA A100 data sheet, SXM")
+_V5E = Chip(
+    name="TPU v5e",
+    flops=197e12,
+    hbm_bytes=_gibibytes(15.75),
+    hbm_bandwidth=819e9,
+    interconnect=200e9,
+    source="docs.cloud.google.com/tpu/docs/v5e",
+)
+_V5P = Chip(
+    name="TPU v5p",
+    flops=459e12,
+    hbm_bytes=_gibibytes(95.74),
+    hbm_bandwidth=2.765e12,
+    interconnect=600e9,
+    cores=2,
+    source="docs.cloud.google.com/tpu/docs/v5p",
+)
+_V6E = Chip(
+    name="TPU v6e",
+    flops=918e12,
+    hbm_bytes=_gibibytes(31.25),
+    hbm_bandwidth=1.638e12,
+    interconnect=400e9,
+    source="docs.cloud.google.com/tpu/docs/v6e",
+)
+_TPU7X = Chip(
+    name="TPU7x",
+    flops=2307e12,
+    hbm_bytes=_gibibytes(189.5),
+    hbm_bandwidth=7.38e12,
+    interconnect=600e9,
+    cores=2,
+    source="docs.cloud.google.com/tpu/docs/tpu7x",
+)
+_A100 = Chip(
+    name="NVIDIA A100 80 GB",
+    flops=312e12,
+    hbm_bytes=_gibibytes(80),
+    hbm_bandwidth=2.039e12,
+    interconnect=300e9,
+    watts=400.0,
+    source="NVIDIA A100 data sheet, SXM",
+)
 
 # By jax.Device.device_kind.
 CHIPS = {
@@ -50,31 +97,52 @@ CHIPS = {
     "TPU v6 lite": _V6E,
     "TPU v6e": _V6E,
     "TPU7x": _TPU7X,
-    "NVIDIA A100-SXM4-40GB": _A100._replace(name="NVIDIA A100 40 GB", hbm_bytes=_usable(40), hbm_bandwidth=1.555e12),
+    "NVIDIA A100-SXM4-40GB": dataclasses.replace(
+        _A100, name="NVIDIA A100 40 GB", hbm_bytes=_gibibytes(40), hbm_bandwidth=1.555e12
+    ),
     "NVIDIA A100-SXM4-80GB": _A100,
     "NVIDIA H100 80GB HBM3": Chip(
-        "NVIDIA H100", 989e12, _usable(80), 3.35e12, 450e9, 700.0, 1, "NVIDIA H100 data sheet, SXM"
+        name="NVIDIA H100",
+        flops=989e12,
+        hbm_bytes=_gibibytes(80),
+        hbm_bandwidth=3.35e12,
+        interconnect=450e9,
+        watts=700.0,
+        source="NVIDIA H100 data sheet, SXM",
     ),
     "NVIDIA H200": Chip(
-        "NVIDIA H200", 989e12, _usable(141e9 / 2**30), 4.8e12, 450e9, 700.0, 1, "NVIDIA H200 data sheet"
+        name="NVIDIA H200",
+        flops=989e12,
+        hbm_bytes=int(141e9),
+        hbm_bandwidth=4.8e12,
+        interconnect=450e9,
+        watts=700.0,
+        source="NVIDIA H200 data sheet",
     ),
     "NVIDIA B200": Chip(
-        "NVIDIA B200",
-        2.25e15,
-        _usable(180e9 / 2**30),
-        7.7e12,
-        900e9,
-        1000.0,
-        1,
-        "NVIDIA HGX B200 data sheet, an eighth",
+        name="NVIDIA B200",
+        flops=2.25e15,
+        hbm_bytes=int(180e9),
+        hbm_bandwidth=7.7e12,
+        interconnect=900e9,
+        watts=1000.0,
+        source="NVIDIA HGX B200 data sheet, an eighth",
     ),
     # PCIe 4.0 x16: it has no NVLink.
-    "NVIDIA L40S": Chip("NVIDIA L40S", 362e12, _usable(48e9 / 2**30), 864e9, 32e9, 350.0, 1, "NVIDIA L40S data sheet"),
+    "NVIDIA L40S": Chip(
+        name="NVIDIA L40S",
+        flops=362e12,
+        hbm_bytes=int(48e9),
+        hbm_bandwidth=864e9,
+        interconnect=32e9,
+        watts=350.0,
+        source="NVIDIA L40S data sheet",
+    ),
 }
 
 
 def fraction_of_chip(device: Any) -> float:
-    """The fraction of its chip that a device of JAX is; below 1 where each core is a device."""
+    """Return the fraction of its chip that a device of JAX is; below 1 where each core is a device."""
     chip = CHIPS.get(device.device_kind)
     return getattr(device, "num_cores", chip.cores) / chip.cores if chip and chip.cores > 1 else 1.0
 
@@ -88,10 +156,10 @@ def peak_flops() -> float | None:
     if chip := CHIPS.get(device.device_kind):
         return chip.flops * fraction_of_chip(device)
     # The virtual devices of a CPU share its cores.
-    return measured_flops() / jax.local_device_count() if device.platform == "cpu" else None
+    return measure_flops() / jax.local_device_count() if device.platform == "cpu" else None
 
 
-def measured_flops() -> float:
+def measure_flops() -> float:
     """Return the FLOP/s of a float32 product of two 1,024 x 1,024 matrices: median of 7 after one warmup.
 
     On a CPU this is the speed of the whole host.

@@ -36,7 +36,7 @@ class Cluster(NamedTuple):
     peers: Callable[[Environment], Peers]
 
 
-def detect(environment: Environment | None = None) -> Peers | None:
+def detect_peers(environment: Environment | None = None) -> Peers | None:
     """Return the peers of the first cluster that is present; None where there is none, or only one process.
 
     JAX_COORDINATOR_PORT overrides the port of the coordinator.
@@ -69,11 +69,11 @@ def _slurm(environment: Environment) -> Peers:
 
 def _open_mpi(environment: Environment) -> Peers:
     uri = environment["OMPI_MCA_orte_hnp_uri"]  # 1531576320.0;tcp://10.96.0.1,10.148.0.1:34911
-    found = re.match(r"(\d+)\.\d+;(?:tcp://([^,:]+)|tcp6://\[([^,\]]+))", uri)
-    if not found:
+    match = re.match(r"(\d+)\.\d+;(?:tcp://([^,:]+)|tcp6://\[([^,\]]+))", uri)
+    if not match:
         raise ValueError(f"OMPI_MCA_orte_hnp_uri={uri}")
-    host = found[2] or f"[{found[3]}]"
-    port = _ephemeral_port(int(found[1]) >> 12)  # job numbers are multiples of 2^12
+    host = match[2] or f"[{match[3]}]"
+    port = _ephemeral_port(int(match[1]) >> 12)  # job numbers are multiples of 2^12
     return Peers(
         f"{host}:{port}",
         int(environment["OMPI_COMM_WORLD_SIZE"]),
@@ -83,7 +83,7 @@ def _open_mpi(environment: Environment) -> Peers:
 
 
 def _ephemeral_port(job: int) -> int:
-    """A port from 61,440 to 65,535 that differs between jobs."""
+    """Return a port from 61,440 to 65,535 that differs between jobs."""
     return 65_536 - 4_096 + job % 4_096
 
 
@@ -106,15 +106,15 @@ def _cloud_tpu(environment: Environment) -> Peers:
     return _tpu_peers(hosts, int(_metadata("agent-worker-number") or "0"), dict(noted) | dict(environment))
 
 
-def _tpu_peers(hosts: list[str], number: int, environment: Environment) -> Peers:
+def _tpu_peers(hosts: list[str], host_index: int, environment: Environment) -> Peers:
     slices = int(environment.get("MEGASCALE_NUM_SLICES") or 1)
     this_slice = int(environment.get("MEGASCALE_SLICE_ID") or 0)
     first = environment.get("MEGASCALE_COORDINATOR_ADDRESS", "").partition(":")[0] or hosts[0]
-    return Peers(f"{first}:{TPU_PORT}", len(hosts) * slices, this_slice * len(hosts) + number)
+    return Peers(f"{first}:{TPU_PORT}", len(hosts) * slices, this_slice * len(hosts) + host_index)
 
 
 def _has_tpu() -> bool:
-    """Whether this host has TPU chips, and their library is installed."""
+    """Return whether this host has TPU chips, and their library is installed."""
     vendors = glob.glob("/sys/bus/pci/devices/*/vendor")
     return importlib.util.find_spec("libtpu") is not None and any(
         open(path, encoding="ascii").read().strip() == GOOGLE_PCI_VENDOR for path in vendors
@@ -122,7 +122,7 @@ def _has_tpu() -> bool:
 
 
 def _metadata(name: str) -> str | None:
-    """An attribute of this virtual machine; None where it has none of this name, or there is no metadata server."""
+    """Return an attribute of this virtual machine; None where it or the metadata server does not exist."""
     host = os.environ.get("GCE_METADATA_IP", "metadata.google.internal")
     url = f"http://{host}/computeMetadata/v1/instance/attributes/{name}"
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))

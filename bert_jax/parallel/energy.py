@@ -27,7 +27,7 @@ class Counter(NamedTuple):
 
 
 class Source(NamedTuple):
-    """The counters of all devices of a run, and what they are; without counters, why nothing is measured."""
+    """The counters of all devices of a run, and a text: what they count, or why nothing is measured."""
 
     text: str
     counters: tuple[Counter, ...] = ()
@@ -53,18 +53,18 @@ def rapl(devices: Iterable[Any], root: pathlib.Path = POWERCAP) -> Source:
         packages = [zone for zone in sorted(zones) if (zone / "name").read_text().startswith("package-")]
         if not packages:
             return Source(f"{root} has no counter of a CPU (intel-rapl)")
-        found = tuple(
-            Counter(functools.partial(_number, zone / "energy_uj"), 1e-6, _number(zone / "max_energy_range_uj"))
+        counters = tuple(
+            Counter(functools.partial(_read_int, zone / "energy_uj"), 1e-6, _read_int(zone / "max_energy_range_uj"))
             for zone in packages
         )
-        for counter in found:
+        for counter in counters:
             counter.read()
     except (OSError, ValueError) as error:
         return Source(f"the counters of the CPU cannot be read ({error})")
-    return Source(f"RAPL, {len(found)} CPU {'package' if len(found) == 1 else 'packages'}", found)
+    return Source(f"RAPL, {len(counters)} CPU {'package' if len(counters) == 1 else 'packages'}", counters)
 
 
-def _number(path: pathlib.Path) -> int:
+def _read_int(path: pathlib.Path) -> int:
     return int(path.read_text())
 
 
@@ -79,19 +79,19 @@ def nvml(devices: Iterable[Any]) -> Source:
         pynvml.nvmlInit()
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
         if visible == [""]:
-            visible = [str(number) for number in range(pynvml.nvmlDeviceGetCount())]
-        found = []
+            visible = [str(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        counters = []
         for device in devices:
             name = visible[device.local_hardware_id].strip()
-            by = pynvml.nvmlDeviceGetHandleByIndex if name.isdecimal() else pynvml.nvmlDeviceGetHandleByUUID
-            handle = by(int(name) if name.isdecimal() else name)
-            found.append(Counter(functools.partial(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle), unit=1e-3))
-            found[-1].read()
+            handle_of = pynvml.nvmlDeviceGetHandleByIndex if name.isdecimal() else pynvml.nvmlDeviceGetHandleByUUID
+            handle = handle_of(int(name) if name.isdecimal() else name)
+            counters.append(Counter(functools.partial(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle), unit=1e-3))
+            counters[-1].read()
     except ImportError:
         return Source("the counters of the GPU need the package nvidia-ml-py")
     except (pynvml.NVMLError, IndexError) as error:
         return Source(f"the counters of the GPU cannot be read ({error})")
-    return Source(f"NVML, {len(found)} {'GPU' if len(found) == 1 else 'GPUs'}", tuple(found))
+    return Source(f"NVML, {len(counters)} {'GPU' if len(counters) == 1 else 'GPUs'}", tuple(counters))
 
 
 class Meter:

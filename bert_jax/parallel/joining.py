@@ -9,11 +9,11 @@ import jax
 from jax.experimental import multihost_utils
 
 from bert_jax.config import WatchdogConfig
-from bert_jax.errors import UserError, lack_of
+from bert_jax.errors import UserError, resource_error_message
 from bert_jax.parallel import clusters
 from bert_jax.parallel.platform import check_platform
 from bert_jax.parallel.preemption import Interrupt
-from bert_jax.parallel.relay import Process, relay
+from bert_jax.parallel.relay import Process, start_relay
 from bert_jax.parallel.rendezvous import PeerMismatch, Peers, PeerTimeout, rendezvous
 from bert_jax.parallel.watchdog import LOST, Watchdog
 
@@ -30,8 +30,8 @@ def find_peers(coordinator: str | None, num_processes: int | None, process_id: i
     missing = [name for name, value in given.items() if value is None]
     if len(missing) == len(given):
         try:
-            found = clusters.detect()
-            return found._replace(token=_token()) if found else None
+            peers = clusters.detect_peers()
+            return peers._replace(token=_token()) if peers else None
         except (KeyError, ValueError) as error:
             raise UserError(
                 f"the environment of the cluster is malformed ({type(error).__name__}: {error}); "
@@ -59,41 +59,41 @@ FOREVER = 1 << 20  # seconds, 12 days: JAX takes no None
 
 
 @contextlib.contextmanager
-def joined(
-    peers: Peers | None, config: WatchdogConfig, interrupt: Interrupt, verb: str, less: str = ""
+def joined_processes(
+    peers: Peers | None, limits: WatchdogConfig, interrupt: Interrupt, verb: str, memory_advice: str = ""
 ) -> Iterator[Watchdog]:
     """Join this process with its peers and watch over all of them. Enter it before anything uses a device.
 
-    An exception in one process ends all of them: with status 2 for a UserError and for a lack of memory (`less` is
-    advice), 130 for Ctrl-C, 124 for a lost process, 1 for a bug.
+    An exception in one process ends all of them: with status 2 for a UserError and for a lack of memory, 130 for
+    Ctrl-C, 124 for a lost process, 1 for a bug.
     """
     if peers is None:
         check_platform()
-        watchdog = Watchdog(config)
+        watchdog = Watchdog(limits)
         try:
             yield watchdog
         finally:
             watchdog.close()
         return
     try:
-        membership = rendezvous(peers, config.start_seconds)
+        membership = rendezvous(peers, limits.start_seconds)
     except PeerMismatch as error:
         raise UserError(str(error)) from error
     except PeerTimeout as error:
         print(f"bert-jax {verb}: {error}", file=sys.stderr)
         sys.exit(LOST)
-    watchdog = Watchdog(config, peers.process_id, membership)
+    watchdog = Watchdog(limits, peers.process_id, membership)
     try:
-        relaying = _start_jax(peers, config)
+        relay = _start_jax(peers, limits)
         interrupt.use_preemption_service()
         check_platform()
         watchdog.meet()
-        multihost_utils.sync_global_devices("start")  # `sharding.connect` says why
+        multihost_utils.sync_global_devices("start")  # `sharding.warm_up_collectives` says why
         yield watchdog
         watchdog.stage("save")  # the other processes may still be writing
         jax.distributed.shutdown()
-        if relaying:
-            relaying.communicate()
+        if relay:
+            relay.communicate()
     except UserError as error:
         print(f"bert-jax {verb}: {error}", file=sys.stderr)
         watchdog.fail(str(error), error.status)
@@ -101,35 +101,33 @@ def joined(
         print(f"bert-jax {verb}: interrupted", file=sys.stderr)
         watchdog.fail("interrupted", 130)
     except Exception as error:
-        if lack := lack_of(error, less):
-            print(f"bert-jax {verb}: {lack}", file=sys.stderr)
-            watchdog.fail(lack, 2)
+        if message := resource_error_message(error, memory_advice):
+            print(f"bert-jax {verb}: {message}", file=sys.stderr)
+            watchdog.fail(message, 2)
         watchdog.fail_with_traceback(error)
     watchdog.close()
 
 
-def _start_jax(peers: Peers, config: WatchdogConfig) -> Process | None:
+def _start_jax(peers: Peers, limits: WatchdogConfig) -> Process | None:
     """Call `jax.distributed.initialize`, with limits so long that the watchdog reports a lost process first.
 
     Returns the relay of JAX's connection to the coordinator (None in process 0); it must live as long as this process.
     """
     jax.config.update("jax_cpu_collectives_implementation", "gloo")  # ignored on other platforms
     host, _, port = peers.coordinator.rpartition(":")
-    address, relaying = f"127.0.0.1:{port}", None
-    start, *others = (
-        FOREVER if limit is None else int(limit)
-        for limit in (config.start_seconds, config.compile_seconds, config.step_seconds, config.save_seconds)
-    )
+    address, relay = f"127.0.0.1:{port}", None
+    stages = (limits.start_seconds, limits.compile_seconds, limits.step_seconds, limits.save_seconds)
+    seconds = [FOREVER if limit is None else int(limit) for limit in stages]
     if peers.process_id > 0:
-        address, relaying = relay(host.strip("[]"), int(port), start)
+        address, relay = start_relay(host.strip("[]"), int(port), seconds[0])
     jax.distributed.initialize(
         address,
         peers.num_processes,
         peers.process_id,
         peers.local_device_ids,
         cluster_detection_method="deactivate",
-        initialization_timeout=start + 60,
-        heartbeat_timeout_seconds=max(start, *others) + 100,
-        shutdown_timeout_seconds=others[-1] + 100,
+        initialization_timeout=seconds[0] + 60,
+        heartbeat_timeout_seconds=max(seconds) + 100,
+        shutdown_timeout_seconds=seconds[-1] + 100,
     )
-    return relaying
+    return relay

@@ -13,10 +13,8 @@ from bert_jax.errors import UserError
 from bert_jax.parallel.chips import CHIPS, fraction_of_chip
 
 REMAT_SAVES = 3  # rough factor by which recomputation lowers the memory
-DEFAULT_GPU_FRACTION, LARGEST_GPU_FRACTION = (
-    0.75,
-    0.95,
-)  # of a GPU's memory: what JAX takes, and what leaves CUDA enough
+DEFAULT_GPU_FRACTION = 0.75  # of a GPU's memory, which JAX takes
+MAX_GPU_FRACTION = 0.95  # of a GPU's memory, which leaves CUDA enough
 
 
 class Memory(NamedTuple):
@@ -81,8 +79,8 @@ def available_host_memory(root: pathlib.Path = pathlib.Path("/")) -> int | None:
         text = (root / "proc/meminfo").read_text(encoding="ascii")
     except OSError:
         return None
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
-    limits = [int(found[1]) * 1024] if found else []
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
+    limits = [int(match[1]) * 1024] if match else []
     with contextlib.suppress(OSError, ValueError):  # a container's limit; "max" where there is none
         cgroup = root / "sys/fs/cgroup"
         limit = int((cgroup / "memory.max").read_text())
@@ -126,21 +124,21 @@ def check_memory(compiled: jax.stages.Compiled, mesh: jax.sharding.Mesh, setting
 
 def out_of_memory_as_user_error(settings: BatchSettings) -> contextlib.AbstractContextManager[None]:
     """Turn XLA's RESOURCE_EXHAUSTED, raised while a step of training compiles or runs, into a UserError."""
-    return _explained(lambda needed: _too_large(settings, needed, None, ()))
+    return _memory_errors_as_user_error(lambda needed: _too_large(settings, needed, None, ()))
 
 
 def out_of_memory_in_evaluation_as_user_error() -> contextlib.AbstractContextManager[None]:
-    """Do the same for a step of an evaluation: a forward pass on a batch of its own size."""
+    """Turn XLA's RESOURCE_EXHAUSTED, raised in a step of an evaluation, into a UserError."""
 
     def explain(needed: int | None) -> str:
         size = "more memory than a device has" if needed is None else f"{needed / 2**30:.1f} GiB more per device"
         return f"a step of the evaluation needs {size}; set a smaller config.evaluate.batch_size"
 
-    return _explained(explain)
+    return _memory_errors_as_user_error(explain)
 
 
 @contextlib.contextmanager
-def _explained(explain: Callable[[int | None], str]) -> Iterator[None]:
+def _memory_errors_as_user_error(explain: Callable[[int | None], str]) -> Iterator[None]:
     """Turn errors about memory into a UserError that `explain` writes, from the bytes that are needed, if known."""
     try:
         yield
@@ -151,20 +149,20 @@ def _explained(explain: Callable[[int | None], str]) -> Iterator[None]:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether XLA's error is about memory."""
+    """Return whether XLA's error is about memory."""
     return "RESOURCE_EXHAUSTED" in str(error) or "Out of memory" in str(error)
 
 
 def needed_bytes(error: Exception) -> int | None:
     """Return the bytes that the compiler's error says the program needs; None if it does not say."""
-    found = re.search(
+    match = re.search(
         r"(?:Used |temporaries \(|[Oo]ut of memory (?:while trying to allocate|allocating) )([\d.]+)([KMGT]?)",
         str(error),
     )
-    if not found:
+    if not match:
         return None
-    number, unit = found[1].rstrip("."), found[2]
-    return int(float(number) * 1024 ** " KMGT".index(unit or " "))
+    digits, unit = match[1].rstrip("."), match[2]
+    return int(float(digits) * 1024 ** " KMGT".index(unit or " "))
 
 
 def ways_to_fit(
@@ -182,8 +180,8 @@ def ways_to_fit(
     device's memory that `capacity` is.
     """
     changes = []
-    if taken < LARGEST_GPU_FRACTION and memory.total <= capacity / taken * LARGEST_GPU_FRACTION:
-        variable = f"XLA_CLIENT_MEM_FRACTION={LARGEST_GPU_FRACTION}"
+    if taken < MAX_GPU_FRACTION and memory.total <= capacity / taken * MAX_GPU_FRACTION:
+        variable = f"XLA_CLIENT_MEM_FRACTION={MAX_GPU_FRACTION}"
         changes.append(f"{variable} in the environment (JAX takes {taken:.0%} of a GPU's memory)")
     if not settings.remat and memory.total <= REMAT_SAVES * capacity:
         changes.append("--config.compute.remat=True (recompute each block: a third more FLOPs)")
@@ -207,8 +205,8 @@ def ways_to_fit(
     return tuple(changes)
 
 
-def _divisors_above_1(number: int) -> list[int]:
-    return [times for times in range(2, number + 1) if number % times == 0]
+def _divisors_above_1(total: int) -> list[int]:
+    return [times for times in range(2, total + 1) if total % times == 0]
 
 
 def _too_large(settings: BatchSettings, needed: int | None, capacity: int | None, changes: tuple[str, ...]) -> str:

@@ -22,7 +22,7 @@ def use_platform(platform: str | None) -> None:
 
 
 def traced_platform() -> str:
-    """Return 'cpu', 'gpu' or 'tpu': that of the mesh that is set, in a dry run of devices that are not there."""
+    """Return 'cpu', 'gpu' or 'tpu', as the mesh that is set has it; in a dry run these devices are not there."""
     device = jax.sharding.get_abstract_mesh().abstract_device
     return device.platform if device else jax.default_backend()
 
@@ -36,12 +36,12 @@ def check_platform() -> None:
     """
     asked = jax.config.values.get("jax_platforms")  # by --platform or JAX_PLATFORMS
     try:
-        found = jax.default_backend()
+        platform = jax.default_backend()
     except (RuntimeError, AssertionError) as error:  # without a visible GPU, 'cuda' alone fails JAX's own assertion
         reason = str(error).partition("\n")[0] or "JAX finds no such device"
         option = "JAX_PLATFORMS" if asked == os.environ.get("JAX_PLATFORMS") else "--platform"
         raise UserError(f"{option}={asked}: {reason}") from error
-    if found != "cpu" or asked:
+    if platform != "cpu" or asked:
         return
     for module, (devices, check) in PLUGINS.items():
         if importlib.util.find_spec(module):

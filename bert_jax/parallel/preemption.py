@@ -20,16 +20,16 @@ class Interrupt:
         self._calls = 0
 
     def __enter__(self) -> "Interrupt":
-        """Record signals, which Python gives to the main thread alone: in another one there is nothing to record."""
+        """Record signals, which Python gives to the main thread alone: other threads record nothing."""
         if threading.current_thread() is not threading.main_thread():
             self._old: dict[signal.Signals, Any] = {}
             return self
-        self._old = {number: signal.signal(number, self._handle) for number in (signal.SIGTERM, signal.SIGINT)}
+        self._old = {signum: signal.signal(signum, self._handle) for signum in (signal.SIGTERM, signal.SIGINT)}
         return self
 
     def __exit__(self, *_: Any) -> None:
-        for number, handler in self._old.items():
-            signal.signal(number, handler)
+        for signum, handler in self._old.items():
+            signal.signal(signum, handler)
 
     def use_preemption_service(self) -> None:
         """Decide together with the other processes; call it once, after `jax.distributed.initialize`."""
@@ -39,7 +39,7 @@ class Interrupt:
             os.kill(os.getpid(), signal.SIGTERM)
 
     def check(self) -> bool:
-        """Whether to stop here. All processes must call it the same number of times, at the same places."""
+        """Return whether to stop here. All processes must call it the same number of times, at the same places."""
         if self.stopping:
             return True
         if not self._shared:
@@ -56,9 +56,9 @@ class Interrupt:
         """Name of the signal."""
         return self.received or "SIGTERM"
 
-    def _handle(self, number: int, _: Any) -> None:
-        if self.received and number == signal.SIGINT:
+    def _handle(self, signum: int, _: Any) -> None:
+        if self.received and signum == signal.SIGINT:
             raise KeyboardInterrupt
-        self.received = signal.Signals(number).name
+        self.received = signal.Signals(signum).name
         if self._shared:
             os.kill(os.getpid(), signal.SIGTERM)

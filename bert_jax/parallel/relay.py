@@ -17,7 +17,7 @@ import time
 Process = subprocess.Popen[bytes]
 
 
-def relay(host: str, port: int, seconds: float) -> tuple[str, Process]:
+def start_relay(host: str, port: int, seconds: float) -> tuple[str, Process]:
     """Start a relay to `host:port`.
 
     A connection made before the remote side listens waits for it, `seconds` at most.
@@ -34,8 +34,8 @@ def relay(host: str, port: int, seconds: float) -> tuple[str, Process]:
 
 def main(host: str, port: int, seconds: float) -> None:
     """Relay every connection until the input ends."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, signal.SIG_IGN)
     server = socket.create_server(("127.0.0.1", 0))
     print(server.getsockname()[1], flush=True)
 

@@ -32,7 +32,7 @@ class Peers(NamedTuple):
     num_processes: int
     process_id: int
     local_device_ids: list[int] | None = None  # None: all devices of this machine
-    token: str = ""  # what the processes of this run know and others do not
+    token: str = ""  # a secret of the processes of this run
 
 
 class PeerTimeout(Exception):
@@ -64,9 +64,9 @@ class Link:
             raise EOFError from error
         if not data or len(self._received) > MAX_MESSAGE_BYTES:
             raise EOFError
-        *whole, self._received = (self._received + data).split(b"\n")
+        *lines, self._received = (self._received + data).split(b"\n")
         try:
-            return [strict_json.parse(line.decode()) for line in whole]
+            return [strict_json.parse(line.decode()) for line in lines]
         except ValueError as error:
             raise EOFError from error  # no process of ours sends it
 
@@ -118,10 +118,10 @@ def _listen(peers: Peers, seconds: float) -> Membership:
                 raise mismatch
             else:
                 hosts[hello.process_id], links[hello.process_id] = hello.host, link
-    names = tuple(hosts[number] for number in range(count))
+    host_names = tuple(hosts[process_id] for process_id in range(count))
     for link in links.values():
-        link.send({"hosts": names})
-    return Membership(names, links)
+        link.send({"hosts": host_names})
+    return Membership(host_names, links)
 
 
 class Hello(NamedTuple):
@@ -135,7 +135,7 @@ class Hello(NamedTuple):
 
 @contextlib.contextmanager
 def _arrivals(port: int) -> Iterator[queue.SimpleQueue[tuple[Link, Hello | None]]]:
-    """The connections to a port, each with its first message; None for one that no process of ours sends."""
+    """Yield the queue of connections to a port, each with its first message; None where that is no `Hello`."""
     arrivals, ended = queue.SimpleQueue[tuple[Link, Hello | None]](), threading.Event()
 
     def greet(link: Link) -> None:
@@ -167,23 +167,23 @@ def _arrivals(port: int) -> Iterator[queue.SimpleQueue[tuple[Link, Hello | None]
 
 
 def _contradiction(hello: Hello, hosts: dict[int, str], count: int) -> str:
-    """What is wrong with a process of this run; '' for nothing."""
-    number = hello.process_id
+    """Return how a process of this run contradicts the others; '' where it does not."""
+    process_id = hello.process_id
     if hello.num_processes != count:
         return (
-            f"process {number} ({hello.host}) was started with --num_processes {hello.num_processes}, process 0 "
+            f"process {process_id} ({hello.host}) was started with --num_processes {hello.num_processes}, process 0 "
             f"({hosts[0]}) with {count}; pass the same number to all of them"
         )
-    if number in hosts or not 0 < number < count:
+    if process_id in hosts or not 0 < process_id < count:
         return (
-            f"two processes have --process_id {number}, on {hello.host} and on {hosts.get(number)}; "
+            f"two processes have --process_id {process_id}, on {hello.host} and on {hosts.get(process_id)}; "
             "pass a different one to each"
         )
     return ""
 
 
 def _missing(hosts: dict[int, str], count: int, seconds: float, strangers: int) -> str:
-    absent = [str(number) for number in range(count) if number not in hosts]
+    absent = [str(process_id) for process_id in range(count) if process_id not in hosts]
     which = f"process {absent[0]}" if len(absent) == 1 else f"processes {', '.join(absent)}"
     text = f"{which} of {count} never started, within {seconds:g} s of process 0 (config.watchdog.start_seconds)"
     return f"{text}; {strangers} other connections had not the run's BERT_JAX_TOKEN" if strangers else text

@@ -94,7 +94,7 @@ def count_slices(devices: Sequence[jax.Device]) -> int:
     return len({getattr(device, "slice_index", 0) if device.platform == "tpu" else 0 for device in devices})
 
 
-def connect(mesh: Mesh) -> None:
+def warm_up_collectives(mesh: Mesh) -> None:
     """Open the connections between all groups of devices that collectives over axes of `mesh` use, in one program.
 
     Gloo gives each of them 30 s, a fixed limit. Call it on all processes at once (`Watchdog.meet`): a process that
@@ -113,7 +113,7 @@ def connect(mesh: Mesh) -> None:
 
 
 def partition_spec(names: Sequence[str]) -> PartitionSpec:
-    """Return the PartitionSpec of an array with these logical axes; inside `over_data`, without the axis `data`."""
+    """Return the PartitionSpec of an array with these logical axes; inside `sum_over_data`, without the axis `data`."""
     manual = jax.sharding.get_abstract_mesh().manual_axes
 
     def axes(name: str) -> tuple[str, ...]:
@@ -124,7 +124,7 @@ def partition_spec(names: Sequence[str]) -> PartitionSpec:
     return PartitionSpec(*(part if len(part) > 1 else part[0] if part else None for part in parts))
 
 
-def over_data(function: Callable[..., Any]) -> Callable[..., Any]:
+def sum_over_data(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return `function(batch, *others)` mapped over the shards of the `data` axis, with its results summed at the end.
 
     Gradients are then summed over `data` once per step; the compiler alone would sum them after every micro-batch.
@@ -145,10 +145,10 @@ def over_data(function: Callable[..., Any]) -> Callable[..., Any]:
     return mapped
 
 
-def first_row(rows: int) -> jax.Array:
-    """Return the index (uint32) in the whole batch of the first of these `rows`; 0 outside `over_data`."""
+def first_row_of_shard(num_rows: int) -> jax.Array:
+    """Return the index (uint32) in the whole batch of the first of this device's rows; 0 outside `sum_over_data`."""
     if "data" in jax.sharding.get_abstract_mesh().manual_axes:
-        return jax.lax.axis_index("data").astype(np.uint32) * np.uint32(rows)
+        return jax.lax.axis_index("data").astype(np.uint32) * np.uint32(num_rows)
     return jnp.uint32(0)
 
 
@@ -169,9 +169,9 @@ def check_parameters(logical_axes: Any, shapes: Any, mesh: Mesh) -> None:
             axes = (RULES[name],) if isinstance(RULES[name], str) else RULES[name] or ()
             parts = math.prod(mesh.shape[axis] for axis in axes)
             if size % parts:
-                place = jax.tree_util.keystr(path, simple=True, separator="/")
+                name_of_parameter = jax.tree_util.keystr(path, simple=True, separator="/")
                 raise UserError(
-                    f"the model's {name} axis has size {size} ({place}), "
+                    f"the model's {name} axis has size {size} ({name_of_parameter}), "
                     f"which {' x '.join(f'mesh.{axis}' for axis in axes)} = {parts} does not divide; "
                     f"choose one of {_divisors(size)}"
                 )
@@ -234,10 +234,12 @@ def batch_blocks(mesh: Mesh) -> BatchBlocks:
     """Return this process's part of every batch, in as few blocks as possible."""
     shards = math.prod(mesh.shape[axis] for axis in BATCH_AXES)
     indices = batch_sharding(mesh).addressable_devices_indices_map((shards,)).values()
-    mine = sorted({index[0].indices(shards)[0] for index in indices if index})
-    for size in range(len(mine), 0, -1):
-        begins = mine[::size]
-        if shards % size == 0 and mine == [begin + i for begin in begins for i in range(size) if begin % size == 0]:
+    own_shards = sorted({index[0].indices(shards)[0] for index in indices if index})
+    for size in range(len(own_shards), 0, -1):
+        begins = own_shards[::size]
+        if shards % size == 0 and own_shards == [
+            begin + i for begin in begins for i in range(size) if begin % size == 0
+        ]:
             return BatchBlocks(tuple(begin // size for begin in begins), shards // size)
     raise AssertionError("blocks of one shard always fit")
 
@@ -280,7 +282,7 @@ def constrain(x: jax.Array, *names: str) -> jax.Array:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
 def _pin(x: jax.Array, spec: PartitionSpec) -> jax.Array:
-    """`x`, stored in the order of its axes; each device pins its own part, as XLA would gather the whole."""
+    """Return `x`, stored in the order of its axes; each device pins its part, as XLA would gather the array."""
     mesh = jax.sharding.get_abstract_mesh()
     pinned = functools.partial(with_layout_constraint, layouts=Layout(tuple(range(x.ndim))))
     automatic = set(mesh.axis_names) - set(mesh.manual_axes)
@@ -293,13 +295,13 @@ _pin.defvjp(lambda x, spec: (_pin(x, spec), None), lambda spec, _, gradient: (_p
 
 
 def _is_even(shape: Sequence[int], spec: PartitionSpec, mesh: Mapping[str, int]) -> bool:
-    """Whether the mesh divides each axis that `spec` shards; it may name fewer axes than there are."""
+    """Return whether the mesh divides each axis that `spec` shards; `spec` may name fewer axes than `shape`."""
     axes = [(part,) if isinstance(part, str) else part or () for part in spec]
     return all(size % math.prod(mesh[axis] for axis in part) == 0 for size, part in zip(shape, axes, strict=False))
 
 
-def gathered(x: jax.Array, names: tuple[str, ...], read: tuple[str, ...]) -> jax.Array:
-    """Return a parameter with the logical axes `names` as one with the axes `read`; without a mesh, `x`.
+def gather_once(x: jax.Array, stored_axes: tuple[str, ...], used_axes: tuple[str, ...]) -> jax.Array:
+    """Return a parameter, stored with some logical axes, with those that the step uses; without a mesh, `x`.
 
     All uses in a step then share one gather, and their gradients are summed before the one scatter. Without it the
     compiler gathers and scatters for each use.
@@ -307,10 +309,10 @@ def gathered(x: jax.Array, names: tuple[str, ...], read: tuple[str, ...]) -> jax
 
     @jax.custom_vjp
     def gather(x: jax.Array) -> jax.Array:
-        return constrain(x, *read)
+        return constrain(x, *used_axes)
 
     def backward(_: None, gradient: jax.Array) -> tuple[jax.Array]:
-        return (constrain(constrain(gradient, *read), *names),)
+        return (constrain(constrain(gradient, *used_axes), *stored_axes),)
 
     gather.defvjp(lambda x: (gather(x), None), backward)
     return gather(x)

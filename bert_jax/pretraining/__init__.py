@@ -4,7 +4,6 @@ budget/                    `pretrain --budget`
 background_preparation.py  A process that prepares the rest of a text while a run reads the beginning; it ends with
 data.py                    A corpus as the training loop wants it
 evaluate.py                Held-out metrics of a pretraining run
-fields.py                  fields that this objective or these sentence pairs do not read
 initial_weights.py         the weights of `config.init_from`: read, checked, described
 pretrain.py                Pretraining put together
 requirements.py            The package versions that a run began with

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 
 import jax
 
-from bert_jax.batches.statistics import unigram_entropy
 from bert_jax.checkpoints.load_model import restore_params
 from bert_jax.config import MeshConfig, PretrainConfig
 from bert_jax.console import Console
 from bert_jax.corpus.mixture import open_mixture
+from bert_jax.corpus.statistics import unigram_entropy
 from bert_jax.errors import UserError
 from bert_jax.models import Head
 from bert_jax.objectives import OBJECTIVES, make_objective

@@ -9,7 +9,7 @@ import numpy as np
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.checkpoints.load_model import Weights, has_part, read_weights
 from bert_jax.checkpoints.longer_positions import with_longer_positions
-from bert_jax.config import EncoderConfig, PretrainConfig, flatten, spelled_out
+from bert_jax.config import EncoderConfig, PretrainConfig, fill_inherited_fields, flatten
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
@@ -142,10 +142,10 @@ def _part_weights(name: str, part: Part, config: PretrainConfig, console: Consol
 
 
 def _check_architecture(found: Weights, wanted: EncoderConfig, where: str, name: str) -> None:
-    theirs = flatten(dataclasses.asdict(spelled_out(found.config)))
+    theirs = flatten(dataclasses.asdict(fill_inherited_fields(found.config)))
     wrong = [
         f"{name}.{key}={value} (there {theirs[key]})"
-        for key, value in flatten(dataclasses.asdict(spelled_out(wanted))).items()
+        for key, value in flatten(dataclasses.asdict(fill_inherited_fields(wanted))).items()
         if value != theirs[key] and key not in MAY_DIFFER
     ]
     if wrong:

@@ -9,10 +9,18 @@ from typing import Any
 
 import jax
 
-from bert_jax.batches.statistics import unigram_entropy
-from bert_jax.config import PretrainConfig, check_choices, flatten, to_json, with_vocab_size
+from bert_jax.config import (
+    PretrainConfig,
+    check_choices,
+    flatten,
+    no_effect,
+    refuse_fields_without_effect,
+    to_json,
+    with_vocab_size,
+)
 from bert_jax.console import Console
 from bert_jax.corpus.mixture import Mixture, name_snapshots, open_mixture
+from bert_jax.corpus.statistics import unigram_entropy
 from bert_jax.errors import UserError
 from bert_jax.objectives import make_objective
 from bert_jax.parallel import sharding
@@ -20,7 +28,6 @@ from bert_jax.parallel.preemption import Interrupt
 from bert_jax.parallel.watchdog import Watchdog
 from bert_jax.pretraining.data import corpus_data, min_documents
 from bert_jax.pretraining.evaluate import make_evaluation
-from bert_jax.pretraining.fields import check_fields
 from bert_jax.pretraining.initial_weights import as_begun, check_exportable, from_elsewhere, starting_weights
 from bert_jax.pretraining.requirements import lock_versions
 from bert_jax.pretraining.run_lines import run_lines
@@ -57,12 +64,12 @@ def pretrain(
             "no corpus: give --config.data.corpus=DIR, made by `bert-jax prepare`, or --config.data.text=FILES"
         )
     recorded = workdir.recorded_config(directory)
-    if not recorded:  # a run of an earlier version may resume
-        check_fields(config)
+    refuse_fields_without_effect(config, with_tables=not recorded)  # a run of an earlier version may resume
     known = (recorded.data.corpus or "") if recorded else ""
     corpus = open_mixture(config.data.corpus, console.say, known, console.progress)
     if len(corpus.corpora) == 1 and (config.data.weights is not None or config.data.smoothing != 1):
-        raise UserError("config.data.weights and smoothing have no effect on one corpus; leave them out")
+        name, default = ("smoothing", 1.0) if config.data.weights is None else ("weights", None)
+        raise no_effect(f"config.data.{name}", "one corpus", default)
     config = _resolved(config, corpus)
     resumes = recorded is not None and workdir.has_checkpoints(directory)
     if recorded and resumes:

@@ -10,7 +10,7 @@ from bert_jax.batches.masking import phase_masking
 from bert_jax.batches.pipeline import make_sequences, symbols_of
 from bert_jax.batches.statistics import sequence_figures
 from bert_jax.config import PretrainConfig
-from bert_jax.corpus.build.prepare_parts import fraction, text_tokens
+from bert_jax.corpus.build.prepare_parts import prepared_fraction, text_tokens
 from bert_jax.corpus.mixture import Mixture
 from bert_jax.models import kernel_used
 from bert_jax.reports.corpus.checks import sequence_warnings
@@ -30,8 +30,8 @@ def run_lines(config: PretrainConfig, corpus: Mixture, phases: tuple[Phase, ...]
     whole, count = text_tokens(split.num_tokens, config.data.snapshots), config.data.snapshots or 1
     if count > 1:
         yield (
-            f"  it is the first of {count} snapshots, {fraction(0, count):.1%} of the text; the next follows when as "
-            "many tokens were read as a snapshot has, and evaluation stays with the first"
+            f"  it is the first of {count} snapshots, {prepared_fraction(0, count):.1%} of the text; the next follows "
+            "when as many tokens were read as a snapshot has, and evaluation stays with the first"
         )
     if len(corpus.corpora) > 1:
         parts, epochs = _sources(config, corpus, phases)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from bert_jax.config import PretrainConfig
 from bert_jax.corpus.build.prepare import format_summary
-from bert_jax.corpus.build.prepare_parts import fraction
+from bert_jax.corpus.build.prepare_parts import prepared_fraction
 from bert_jax.corpus.manifest import SHORT, fingerprints, read_manifest
 from bert_jax.corpus.mixture import Mixture
 from bert_jax.corpus.store import Split, open_corpus
@@ -69,7 +69,7 @@ def read_in_turn(
                     yield next(batches)
                     step += 1
         if (following := _next_snapshot(corpus, count, rest)) is None:
-            rest.say(f"step {step:,}: waiting until {fraction(number, count):.1%} of the text is prepared")
+            rest.say(f"step {step:,}: waiting until {prepared_fraction(number, count):.1%} of the text is prepared")
         while following is None:
             yield {}
             time.sleep(POLL_SECONDS)
@@ -124,5 +124,7 @@ def _reading(corpus: Mixture, step: int, number: int, count: int) -> str:
     found = corpus.corpora[0]
     lines = [f"warning: {one}" for one in found.manifest["warnings"]]
     lines += format_summary(found.manifest, found.directory).splitlines()[:1]
-    head = f"step {step:,}: reading snapshot {number} of {count}, {fraction(number - 1, count):.1%} of the text"
+    head = (
+        f"step {step:,}: reading snapshot {number} of {count}, {prepared_fraction(number - 1, count):.1%} of the text"
+    )
     return "\n".join([head, *lines])

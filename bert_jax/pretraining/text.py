@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import jax
 
-from bert_jax import readers as sources
 from bert_jax.config import PretrainConfig
 from bert_jax.console import Console
 from bert_jax.corpus.build.encoding import PrepareSettings
-from bert_jax.corpus.build.prepare import format_summary, identity, prepare
-from bert_jax.corpus.build.prepare_parts import divide, fraction, num_parts
+from bert_jax.corpus.build.plan import identity, plan_inputs
+from bert_jax.corpus.build.prepare import format_summary, prepare
+from bert_jax.corpus.build.prepare_parts import files_of_part, num_parts, prepared_fraction
 from bert_jax.corpus.manifest import SHORT, fingerprints, read_manifest
 from bert_jax.errors import UserError
 from bert_jax.files import user_cache
@@ -50,8 +50,8 @@ def text_as_corpus(config: PretrainConfig, console: Console) -> Iterator[tuple[P
     if jax.process_count() > 1:
         raise UserError("config.data.text is for one process: make a corpus with `bert-jax prepare`")
     inputs, options = data.text.split(","), PrepareSettings().read_options
-    files = sources.find_files(inputs, options, console.say)
-    made_of = identity(files, [sources.total_bytes([path]) for path in files], None, PrepareSettings(), None, False)
+    planned = plan_inputs(inputs, options, console.say)
+    files, made_of = planned.files, identity(planned, None, PrepareSettings())
     vocab_size = config.model.vocab_size or VOCAB_SIZE
     made_of["the tokenizer"] = load_tokenizer(data.tokenizer).sha256 if data.tokenizer else vocab_size
     made_of["the parts"] = count = data.snapshots or num_parts(files, options)
@@ -63,7 +63,7 @@ def text_as_corpus(config: PretrainConfig, console: Console) -> Iterator[tuple[P
         console.say(f"the corpus of {data.text} was made before: {corpus}")
     else:
         say, show = console.say, console.preparation
-        first, read = divide(files, options, 0, count)
+        first, read = files_of_part(files, options, 0, count)
         if not data.tokenizer and not tokenizer.exists():
             say(train_tokenizer([first], vocab_size, str(tokenizer), read_options=read, progress=show, say=say))
         manifest = prepare(first, data.tokenizer or tokenizer, corpus, read, progress=show, say=say)
@@ -77,7 +77,7 @@ def text_as_corpus(config: PretrainConfig, console: Console) -> Iterator[tuple[P
     if len(snapshots) >= count:
         yield config, Rest(say=console.say)
         return
-    done = fraction(len(snapshots) - 1, count)
+    done = prepared_fraction(len(snapshots) - 1, count)
     console.say(f"{done:.1%} of the text is prepared; the rest follows while the run reads it")
     with preparing(inputs, corpus, count) as is_running:
         yield config, Rest(is_running, console.say)

@@ -1,15 +1,18 @@
 """Files, archives, buckets and data sets -> documents. Nothing in this package imports jax.
 
-formats/        One reader for each format of text files
+In the order in which an input passes: `inputs.py` finds the files, `storage.py` opens them, `archives.py` unpacks them,
+`rows.py` makes UTF-8 of them, and a row of `formats/table.py` reads the documents.
+
 archives.py     compressed files and archives -> byte streams
 data_sets.py    data sets that TensorFlow Datasets has prepared
-documents.py    `Document` and `ReadOptions`, which all of these share
-inputs.py       what `--input` names: a kind of input is a row of INPUT_KINDS
-json_lines.py   JSON lines for tasks and inference, where a broken line is an error; data/sources counts and skips
-pieces.py       text -> documents: whole files, paragraphs or lines; long ones in pieces
+documents.py    `Document` and `ReadOptions`, which all readers share, and limits on sizes
+formats/        a reader for each format of files
+inputs.py       the inputs of `--input`: a kind of input is a row of INPUT_KINDS
+pieces.py       text -> documents: whole files, paragraphs or lines; long documents in pieces
 python_docs.py  the documentation strings of this Python installation
 rejections.py   documents without text: counts by reason, and what to do about them
-storage.py      files on a local disk or in object storage
+rows.py         text in any encoding -> lines, rows of CSV and TSV, JSON values; tasks and inference read with it, too
+storage.py      files on a local disk or in object storage, whose requests are repeated
 """
 
 from bert_jax.readers.documents import Document, RawDocument, ReadOptions

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple
 
-from bert_jax.errors import UserError
+from bert_jax.errors import needs_packages
 from bert_jax.readers.documents import MAX_UNPACKED_BYTES, Unpacked
 
 # The errors of the libraries for a file that does not match its name. gzip and bz2 also raise an OSError without a
@@ -57,33 +57,33 @@ def open_members(
 ) -> Iterator[Member]:
     """Yield the streams of an open file: itself, decompressed, or each member of an archive, decompressed.
 
-    Members whose name has another `pattern` are no part of the input: a WebDataset has texts beside other files.
+    Members whose name does not match `pattern` are no part of the input: a WebDataset has texts and other files.
     Read a stream before asking for the next. Archives in archives are rejected. Everything that is unpacked on the way
     counts: the members, and the archive itself where it is compressed.
 
     Raises:
         UserError: the file unpacks to more than `max_unpacked_bytes` and MAX_RATIO times its size.
-        one of BROKEN_ARCHIVE, or an OSError without a number: a broken archive or compressed stream.
+        an error of BROKEN_ARCHIVE, or an OSError without a number: a broken archive or compressed stream.
     """
     unpacked = Unpacked(file.seek(0, os.SEEK_END), max_unpacked_bytes)
     file.seek(0)
-    bare, stream = _decompressed(path, file, unpacked)
+    bare, stream = _decompress(path, file, unpacked)
     if bare.endswith(".tar"):
-        yield from _tar(path, stream, unpacked, pattern)
+        yield from _tar_members(path, stream, unpacked, pattern)
     elif bare.endswith(".zip") and stream is file:
-        yield from _zip(path, stream, unpacked, pattern)
+        yield from _zip_members(path, stream, unpacked, pattern)
     else:
         yield Member(path, bare, stream)
 
 
-def _member(path: str, inner: str, stream: IO[bytes], unpacked: Unpacked) -> Member:
-    bare, content = _decompressed(inner, stream, unpacked)
+def _open_member(path: str, inner: str, stream: IO[bytes], unpacked: Unpacked) -> Member:
+    bare, content = _decompress(inner, stream, unpacked)
     if bare.endswith((".tar", ".zip")):
         return Member(f"{path}:{inner}", bare, rejected="archive in an archive")
     return Member(f"{path}:{inner}", bare, content)
 
 
-def _tar(path: str, stream: IO[bytes], unpacked: Unpacked, pattern: str) -> Iterator[Member]:
+def _tar_members(path: str, stream: IO[bytes], unpacked: Unpacked, pattern: str) -> Iterator[Member]:
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=_StrictTarInfo) as archive:
         while (info := archive.next()) is not None:
             archive.members.clear()  # type: ignore[attr-defined]  # it would grow with the archive
@@ -95,7 +95,7 @@ def _tar(path: str, stream: IO[bytes], unpacked: Unpacked, pattern: str) -> Iter
             elif info.isfile():
                 content = archive.extractfile(info)
                 assert content is not None
-                yield _member(path, info.name, content, unpacked)
+                yield _open_member(path, info.name, content, unpacked)
             elif not info.isdir():
                 yield Member(f"{path}:{info.name}", info.name, rejected="not a file")
         rest: Any = archive.fileobj
@@ -128,7 +128,7 @@ class _StrictTarInfo(tarfile.TarInfo):
         member.sparse = [(0, 0)]  # type: ignore[assignment]  # typeshed declares no list
 
 
-def _zip(path: str, stream: IO[bytes], unpacked: Unpacked, pattern: str) -> Iterator[Member]:
+def _zip_members(path: str, stream: IO[bytes], unpacked: Unpacked, pattern: str) -> Iterator[Member]:
     with zipfile.ZipFile(stream) as archive:
         for info in archive.infolist():
             name = f"{path}:{info.filename}"
@@ -144,17 +144,17 @@ def _zip(path: str, stream: IO[bytes], unpacked: Unpacked, pattern: str) -> Iter
                 yield Member(name, info.filename, rejected="unknown compression")
             else:
                 with archive.open(info) as content:
-                    yield _member(path, info.filename, _counted(content, unpacked), unpacked)
+                    yield _open_member(path, info.filename, _counted_stream(content, unpacked), unpacked)
 
 
-def _decompressed(name: str, stream: IO[bytes], unpacked: Unpacked) -> tuple[str, IO[bytes]]:
+def _decompress(name: str, stream: IO[bytes], unpacked: Unpacked) -> tuple[str, IO[bytes]]:
     """Return the `uncompressed_name`, and the decompressed stream."""
     suffix = os.path.splitext(name)[1]
     opener = _OPENERS.get(_TAR_SUFFIXES.get(suffix, suffix))
-    return uncompressed_name(name), _counted(opener(stream), unpacked) if opener else stream
+    return uncompressed_name(name), _counted_stream(opener(stream), unpacked) if opener else stream
 
 
-def _counted(stream: Any, unpacked: Unpacked) -> IO[bytes]:
+def _counted_stream(stream: Any, unpacked: Unpacked) -> IO[bytes]:
     return io.BufferedReader(_CountedStream(stream, unpacked), _DECOMPRESSED_BYTES)
 
 
@@ -176,11 +176,9 @@ class _CountedStream(io.RawIOBase):
 
 
 def _open_zstd(stream: IO[bytes]) -> io.RawIOBase:
-    try:
+    with needs_packages("reading .zst", "zstandard"):
         import zstandard
-    except ImportError:
-        raise UserError("reading .zst needs the package zstandard: pip install zstandard") from None
-    # Few bytes at once: four of them may expand to 128 KiB in one call.
+    # Few bytes at once: four bytes may expand to 128 KiB in one call.
     return _DecompressedStream(stream, lambda: _ZstdFrame(zstandard), 1 << 10)
 
 
@@ -208,13 +206,14 @@ class _ZstdFrame:
 
 
 class _DecompressedStream(io.RawIOBase):
-    """The bytes of concatenated compressed streams; EOFError where one ends too early.
+    """The bytes of concatenated compressed streams; EOFError where a stream ends too early.
 
     The libraries' own file classes silently stop at data after a stream that is no stream itself.
     """
 
     def __init__(self, stream: IO[bytes], new_decompressor: Callable[[], Any], bytes_per_read: int = 1 << 14):
-        self._stream, self._new_decompressor, self._bytes_per_read = stream, new_decompressor, bytes_per_read
+        self._stream, self._bytes_per_read = stream, bytes_per_read
+        self._new_decompressor = new_decompressor
         self._decompressor: Any = None  # of the stream in progress
         self._left = b""
         self._ready = memoryview(b"")

@@ -1,4 +1,4 @@
-"""Data sets of TensorFlow Datasets (TFDS), read without TensorFlow; those that are not prepared yet, TFDS prepares."""
+"""Data sets of TensorFlow Datasets (TFDS), read without TensorFlow; TFDS prepares them first where needed."""
 
 import functools
 import os
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from bert_jax.errors import UserError, did_you_mean
+from bert_jax.errors import UserError, did_you_mean, needs_packages
 from bert_jax.readers import storage
 from bert_jax.readers.documents import MAX_RECORD_BYTES, RawDocument, ReadOptions, format_names
 from bert_jax.readers.formats.fields import template_parts
@@ -24,108 +24,106 @@ class DataSetName(NamedTuple):
     split: str
 
 
-def parse_name(text: str) -> DataSetName:
+def parse_data_set_name(text: str) -> DataSetName:
     """Return the parts of a name; '' for a missing part."""
-    rest, _, split = text.removeprefix(PREFIX).partition("#")
-    name, _, data_dir = rest.partition("@")
+    before_split, _, split = text.removeprefix(PREFIX).partition("#")
+    name, _, data_dir = before_split.partition("@")
     return DataSetName(name, data_dir, split)
 
 
 @functools.cache
-def open_builder(place: str, prepare: bool = False) -> Any:
-    """Return TFDS's reader of prepared files, which runs neither the data set's own code nor a download.
+def open_builder(name: str, prepare: bool = False) -> Any:
+    """Return TFDS's reader of prepared files, which runs neither code of the data set nor a download.
 
     Args:
-        place: name of a data set, as for `parse_name`.
+        name: a data set, as for `parse_data_set_name`.
         prepare: whether TFDS first downloads and prepares a data set that comes with it, where there are no files.
 
     Raises:
         UserError: TFDS is not installed, the data set is missing and cannot be prepared, or its files are of no format
             in READERS.
     """
-    name, data_dir, _ = parse_name(place)
-    try:
+    data_set = parse_data_set_name(name)
+    with needs_packages(name, "tensorflow-datasets importlib_resources"):
         import tensorflow_datasets as tfds
-    except ImportError as error:
-        raise UserError(
-            f"{place}: needs TensorFlow Datasets ({error}); pip install tensorflow-datasets importlib_resources"
-        ) from None
     try:
-        builder = tfds.core.read_only_builder.builder_from_files(name, data_dir=data_dir or None)
-    except Exception as error:  # TFDS raises many types for a directory that is not its own
-        if not prepare or re.split("[/:]", name)[0] not in tfds.list_builders(with_community_datasets=False):
+        builder = tfds.core.read_only_builder.builder_from_files(data_set.name, data_dir=data_set.data_dir or None)
+    except Exception as error:  # TFDS raises many types for a directory that it did not write
+        if not prepare or re.split("[/:]", data_set.name)[0] not in tfds.list_builders(with_community_datasets=False):
             raise UserError(
-                f"{place}: no data set that TFDS has prepared ({type(error).__name__}); prepare it with "
-                f"tfds build {name} --file_format=array_record, or give its directory: {PREFIX}NAME@DATA_DIR"
+                f"{name}: no data set that TFDS has prepared ({type(error).__name__}); prepare it with "
+                f"tfds build {data_set.name} --file_format=array_record, or give its directory: {PREFIX}NAME@DATA_DIR"
             ) from None
-        builder = _prepare(place)
+        builder = _prepare_data_set(name)
     if builder.info.file_format.value not in READERS:
         known = " or ".join(READERS)
-        raise UserError(f"{place}: has {builder.info.file_format.value} files; prepare it as {known} files")
+        raise UserError(f"{name}: has {builder.info.file_format.value} files; prepare it as {known} files")
     return builder
 
 
-def _prepare(place: str) -> Any:
+def _prepare_data_set(name: str) -> Any:
     """Download and prepare a data set as ArrayRecord files; TFDS shows the progress and checks the room on the disk."""
     import tensorflow_datasets as tfds
 
-    name, data_dir, _ = parse_name(place)
+    data_set = parse_data_set_name(name)
     try:
-        builder = tfds.builder(name, data_dir=data_dir or None, file_format="array_record")
+        builder = tfds.builder(data_set.name, data_dir=data_set.data_dir or None, file_format="array_record")
         builder.download_and_prepare()
     except Exception as error:  # of the network, of the disk, of a package that the data set needs
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(
-            f"{place}: TFDS cannot prepare it here ({reason}); run tfds build {name} --file_format=array_record where "
-            f"it can be downloaded, and give its directory: {PREFIX}NAME@DATA_DIR"
+            f"{name}: TFDS cannot prepare it here ({reason}); run "
+            f"tfds build {data_set.name} --file_format=array_record where it can be downloaded, "
+            f"and give its directory: {PREFIX}NAME@DATA_DIR"
         ) from None
     return builder
 
 
-def split_bytes(place: str) -> int:
+def split_bytes(name: str) -> int:
     """Return the bytes of the files of the split."""
-    return int(_split(place).num_bytes)
+    return int(_open_split(name).num_bytes)
 
 
-def data_set_version(place: str) -> str:
+def data_set_version(name: str) -> str:
     """Return the version of the file that TFDS writes last."""
-    return storage.file_version(os.path.join(str(open_builder(place, prepare=True).data_dir), "dataset_info.json"))
+    return storage.file_version(os.path.join(str(open_builder(name, prepare=True).data_dir), "dataset_info.json"))
 
 
-def read_examples(place: str, options: ReadOptions) -> Iterator[RawDocument]:
+def read_examples(name: str, options: ReadOptions) -> Iterator[RawDocument]:
     """Return an iterator over the examples of the split, by default 'train'.
 
-    The text is a feature, dots leading into nested ones, or a template.
+    The text is a feature, with dots before the names of nested features, or a template.
 
     Raises:
         UserError: as `open_builder`; no such split or feature.
     """
-    info = open_builder(place, prepare=True).info
+    info = open_builder(name, prepare=True).info
     for part in template_parts(options.field):
         if part.name:
-            _check_feature(place, info.features, part.name)
-    return READERS[info.file_format.value](place, options)
+            _check_feature(name, info.features, part.name)
+    return READERS[info.file_format.value](name, options)
 
 
-def _read_array_records(place: str, options: ReadOptions) -> Iterator[RawDocument]:
-    builder, split = open_builder(place, prepare=True), _split(place)
+def _read_array_records(name: str, options: ReadOptions) -> Iterator[RawDocument]:
+    builder, split = open_builder(name, prepare=True), _open_split(name)
     parts, source = template_parts(options.field), builder.as_data_source(split.name)
-    for number in range(len(source)):
-        example, values = source[number], []
-        for literal, name in parts:
-            value = functools.reduce(lambda item, key: item[key], name.split("."), example) if name else ""
+    for index in range(len(source)):
+        example, values = source[index], []
+        for literal, feature in parts:
+            value = functools.reduce(lambda item, key: item[key], feature.split("."), example) if feature else ""
             values += [literal.encode(), value.encode() if isinstance(value, str) else value]
-        yield _raw_document(f"{place}:{number + 1}", values, split.num_bytes * (number + 1) // len(source))
+        yield _raw_document(f"{name}:{index + 1}", values, split.num_bytes * (index + 1) // len(source))
     if not len(source):
-        yield RawDocument(place, rejected="empty")
+        yield RawDocument(name=name, rejected="empty")
 
 
-def _read_tfrecords(place: str, options: ReadOptions) -> Iterator[RawDocument]:
+def _read_tfrecords(name: str, options: ReadOptions) -> Iterator[RawDocument]:
     before = 0
-    for path in map(str, _split(place).filepaths):
+    for path in map(str, _open_split(name).filepaths):
         with storage.open_file(path) as file:
             for raw in read_tfrecord_examples(path, file, options):
-                yield raw._replace(bytes_read=before + file.tell())
+                raw.bytes_read = before + file.tell()
+                yield raw
         before += storage.file_size(path)
 
 
@@ -133,13 +131,13 @@ def _read_tfrecords(place: str, options: ReadOptions) -> Iterator[RawDocument]:
 READERS = {"array_record": _read_array_records, "tfrecord": _read_tfrecords}
 
 
-def _check_feature(place: str, features: Any, name: str) -> None:
-    """Raise UserError where there is no feature of this name, with dots for nested ones."""
-    for key in name.split("."):
+def _check_feature(name: str, features: Any, feature: str) -> None:
+    """Raise UserError where the data set `name` has no such feature; dots lead into nested features."""
+    for key in feature.split("."):
         names = list(features) if hasattr(features, "keys") else []
         if key not in names:
             raise UserError(
-                f"{place}: no feature '{name}'{did_you_mean(key, names)} (there are {format_names(names)}); "
+                f"{name}: no feature '{feature}'{did_you_mean(key, names)} (there are {format_names(names)}); "
                 "give one with --field"
             )
         features = features[key]
@@ -147,16 +145,16 @@ def _check_feature(place: str, features: Any, name: str) -> None:
 
 def _raw_document(name: str, values: Sequence[Any], bytes_read: int) -> RawDocument:
     if not all(isinstance(value, bytes) for value in values):
-        return RawDocument(name, rejected="not a text", bytes_read=bytes_read)
+        return RawDocument(name=name, rejected="not a text", bytes_read=bytes_read)
     data = b"".join(values)
     if len(data) > MAX_RECORD_BYTES:
-        return RawDocument(name, rejected="too large", bytes_read=bytes_read)
-    return RawDocument(name, data, bytes_read=bytes_read, is_field=True)
+        return RawDocument(name=name, rejected="too large", bytes_read=bytes_read)
+    return RawDocument(name=name, data=data, bytes_read=bytes_read, is_field=True)
 
 
-def _split(place: str) -> Any:
-    splits = open_builder(place, prepare=True).info.splits
-    name = parse_name(place).split or _DEFAULT_SPLIT
-    if name not in splits:
-        raise UserError(f"{place}: no split '{name}'; there are {', '.join(splits)}: give one as {PREFIX}...#SPLIT")
-    return splits[name]
+def _open_split(name: str) -> Any:
+    splits = open_builder(name, prepare=True).info.splits
+    split = parse_data_set_name(name).split or _DEFAULT_SPLIT
+    if split not in splits:
+        raise UserError(f"{name}: no split '{split}'; there are {', '.join(splits)}: give one as {PREFIX}...#SPLIT")
+    return splits[split]

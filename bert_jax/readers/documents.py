@@ -1,5 +1,6 @@
 """The types that all readers share: `ReadOptions`, `RawDocument`, `Document`, and the limits on their sizes."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -8,29 +9,30 @@ from bert_jax.errors import UserError
 DOCUMENT_UNITS = ("auto", "file", "blank-line", "line")
 ENCODING_ERRORS = ("reject", "replace")
 
-MAX_UNSPLIT_BYTES = 4 << 20  # of a text that comes whole; a longer text comes in pieces
+MAX_UNSPLIT_BYTES = 4 << 20  # of a text in one document; a longer text comes in pieces
 MAX_PIECE_BYTES = 1 << 20
 MAX_RECORD_BYTES = 16 << 20  # of a record, which is held in memory
-MAX_UNPACKED_BYTES = 1 << 30  # of one input, unless it has a MAX_RATIO-th of them itself
+MAX_UNPACKED_BYTES = 1 << 30  # of an input, unless a MAX_RATIO-th of that is on disk
 MAX_RATIO = 100  # text has 3 to 10, logs up to 30; gzip can express 1,000, bzip2 and zstd much more
 MAX_OBJECT_BYTES = 64 << 20  # of a JSON object whose lists hold the texts, which is held in memory
 
 _MAX_NAMES, _MAX_NAME_LENGTH = 5, 40
 
 
-class ReadOptions(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReadOptions:
     """How inputs are read.
 
     Attributes:
-        documents: what a document of a text is: 'file' (as 'auto'), 'blank-line' (a paragraph) or 'line'.
+        documents: the unit of text that is a document: 'file' (as 'auto'), 'blank-line' (a paragraph) or 'line'.
         format: a row of `formats.table.FORMATS` for all inputs, or 'auto': each by its name.
         field: the field of a record that holds the text; dots lead into nested objects, `[]` into lists, and braces
             make a template of several; see `formats/fields.py`.
         encoding_errors: bytes that cannot be decoded 'reject' the document, or are 'replace'd by U+FFFD.
         encoding: of files of text; a file with the mark of UTF-16 or UTF-32 needs no name.
-        max_unpacked_bytes: what every compressed input may unpack to, even if it is more than MAX_RATIO times its size.
-        members: of archives, those whose name has this pattern are read, and the others are not looked at.
-        markup: a row of `formats.table.MARKUPS`: what the text of a field is written in, which becomes plain text.
+        max_unpacked_bytes: limit on the unpacked size of a compressed input, unless MAX_RATIO times its size is more.
+        members: pattern of the names of the archive members that are read.
+        markup: a row of `formats.table.MARKUPS`: the markup of the text of a field, which becomes plain text.
         stretch: of every input that `inputs.is_divisible`, the documents that begin from this to this fraction of it.
     """
 
@@ -44,11 +46,17 @@ class ReadOptions(NamedTuple):
     members: str = "*"
     stretch: tuple[float, float] = (0.0, 1.0)
 
+    @property
+    def decode_errors(self) -> str:
+        """`encoding_errors` as `bytes.decode` takes it."""
+        return "strict" if self.encoding_errors == "reject" else self.encoding_errors
+
 
 DEFAULT = ReadOptions()
 
 
-class RawDocument(NamedTuple):
+@dataclasses.dataclass(kw_only=True, slots=True)  # not frozen: `bytes_read` is set level by level, for each document
+class RawDocument:
     """The bytes of a document before its text is extracted, or the reason why it has none.
 
     Attributes:
@@ -57,7 +65,7 @@ class RawDocument(NamedTuple):
         format: the row of `formats.table.FORMATS` that extracts its text.
         rejected: the reason.
         bytes_read: of all inputs as they are on disk, up to here.
-        piece: number of a piece of a text longer than MAX_UNSPLIT_BYTES, which was checked before its first piece.
+        piece: index of a piece of a text longer than MAX_UNSPLIT_BYTES, which was checked before its first piece.
         last: False where another piece of the same document follows.
         fields: as in `Document`.
         is_field: whether `data` is the text of a field.
@@ -81,7 +89,7 @@ class Document(NamedTuple):
         name: as in `RawDocument`.
         text: "" where `rejected` is set.
         rejected: the reason.
-        fields: names of the fields of a record that lacks the requested one.
+        fields: names of the fields of a record without the requested field.
     """
 
     name: str
@@ -91,10 +99,11 @@ class Document(NamedTuple):
 
 
 class Unpacked:
-    """Counts the bytes that one input unpacks to, in whatever way it is packed."""
+    """Counts the bytes that an input unpacks to, in whatever way it is packed."""
 
     def __init__(self, packed_bytes: int, max_bytes: int):
-        self._packed_bytes, self._limit, self._count = packed_bytes, max(max_bytes, MAX_RATIO * packed_bytes), 0
+        self._packed_bytes, self._limit = packed_bytes, max(max_bytes, MAX_RATIO * packed_bytes)
+        self._count = 0
 
     def add(self, num_bytes: int) -> None:
         """Count bytes; UserError where the input has more than it may."""
@@ -107,7 +116,7 @@ class Unpacked:
 
 
 class RejectedError(Exception):
-    """A document has no text; the message is one of few short reasons, by which rejected documents are counted."""
+    """A document has no text; the message is a short reason, by which rejected documents are counted."""
 
     def __init__(self, reason: str, fields: str = ""):
         super().__init__(reason)
@@ -115,6 +124,6 @@ class RejectedError(Exception):
 
 
 def format_names(names: Sequence[str]) -> str:
-    """Return the names of columns or fields for a message: at most five, long ones cut."""
-    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    return ", ".join(repr(name[:_MAX_NAME_LENGTH]) for name in names[:_MAX_NAMES]) + more
+    """Return the names of columns or fields for a message: at most five, long names cut."""
+    rest = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(repr(name[:_MAX_NAME_LENGTH]) for name in names[:_MAX_NAMES]) + rest

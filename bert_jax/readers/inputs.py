@@ -1,4 +1,4 @@
-"""What `--input` names -> documents: find the files, check the options, read."""
+"""The inputs that `--input` names -> documents: find the files, check the options, read."""
 
 import collections
 import contextlib
@@ -11,11 +11,11 @@ from bert_jax.errors import UserError, did_you_mean
 from bert_jax.readers import archives, data_sets, pieces, python_docs, storage
 from bert_jax.readers.documents import DEFAULT, DOCUMENT_UNITS, ENCODING_ERRORS, Document, RawDocument, ReadOptions
 from bert_jax.readers.formats.fields import template_parts
-from bert_jax.readers.formats.streams import check_encoding, utf8_stream
 from bert_jax.readers.formats.table import FORMATS, MARKUPS, format_of, is_known, to_document
+from bert_jax.readers.rows import check_encoding, utf8_stream
 
 PYTHON_DOCS = "python-docs"
-SMALL_BYTES = 1 << 20  # of an input on disk, below which it is not divided
+SMALL_BYTES = 1 << 20  # size on disk below which an input is not divided
 USUAL_RATIO = 4  # of a compressed text
 _SUFFIXES_SHOWN = 8
 # Options that apply to some formats only, and why there may be none of these among the inputs.
@@ -29,14 +29,14 @@ _OPTIONAL = {
 
 
 def read_documents(inputs: Sequence[str], options: ReadOptions = DEFAULT) -> Iterator[Document]:
-    """Return an iterator over every document of the inputs, in a fixed order; rejected ones too, with their reason.
+    """Return an iterator over every document of the inputs, in a fixed order; rejected documents have a reason.
 
     A document longer than `documents.MAX_UNSPLIT_BYTES` bytes comes as several, its pieces.
 
     Raises:
         UserError: as `find_files` and `read_raw_documents`.
     """
-    _check(options)
+    _check_option_values(options)
     return (to_document(raw, options) for raw in read_raw_documents(find_files(inputs, options), options))
 
 
@@ -47,30 +47,30 @@ def find_files(
 
     Args:
         inputs: files, directories (all files below that `is_known`, sorted), globs, all of these also as URLs,
-            'python-docs', or 'tfds:NAME[/CONFIG][:VERSION][@DATA_DIR][#SPLIT]'. The last two are returned as they are.
+            'python-docs', or 'tfds:NAME[/CONFIG][:VERSION][@DATA_DIR][#SPLIT]'; these two are returned unchanged.
         options: with another format than 'auto', all files of directories are read.
         say: called with a line about the files of each directory that are not read.
 
     Raises:
         UserError: an input that matches nothing, or no file that is read.
     """
-    found: dict[str, str] = {}
+    path_by_identity: dict[str, str] = {}
     for item in inputs:
-        if _kind(item) is not _FILE:
-            found.setdefault(item, item)
+        if _input_kind(item) is not _FILE:
+            path_by_identity.setdefault(item, item)
             continue
         unknown: collections.Counter[str] = collections.Counter()
         for path in _match_known(item, options, unknown):
-            found.setdefault(path if storage.is_url(path) else os.path.realpath(path), path)
+            path_by_identity.setdefault(path if storage.is_url(path) else os.path.realpath(path), path)
         if unknown:
             say(f"{item}: not read are {_describe_unknown(unknown)}")
-    if not found:
+    if not path_by_identity:
         raise UserError("no input: give files, directories, globs or python-docs with --input")
-    return list(found.values())
+    return list(path_by_identity.values())
 
 
 def _match_known(item: str, options: ReadOptions, unknown: collections.Counter[str]) -> list[str]:
-    """Return the files of an input; count those of directories that are not known, by suffix."""
+    """Return the files of an input; count unknown files of directories, by suffix."""
 
     def wanted(path: str) -> bool:
         known = _is_archive(path) or is_known(archives.uncompressed_name(path), options)
@@ -87,9 +87,9 @@ def _match_known(item: str, options: ReadOptions, unknown: collections.Counter[s
 
 
 def _describe_unknown(unknown: collections.Counter[str]) -> str:
-    shown = ", ".join(f"{number:,} {suffix}" for suffix, number in unknown.most_common(_SUFFIXES_SHOWN))
-    more = sum(unknown.values()) - sum(number for _, number in unknown.most_common(_SUFFIXES_SHOWN))
-    rest = f" and {more:,} others" if more else ""
+    shown = ", ".join(f"{count:,} {suffix}" for suffix, count in unknown.most_common(_SUFFIXES_SHOWN))
+    num_hidden = sum(unknown.values()) - sum(count for _, count in unknown.most_common(_SUFFIXES_SHOWN))
+    rest = f" and {num_hidden:,} others" if num_hidden else ""
     return f"files of no known format: {shown}{rest}; to read some, name them ('DIR/**/*.suffix') or give --format"
 
 
@@ -100,24 +100,25 @@ def check_read_options(files: Sequence[str], options: ReadOptions) -> None:
         UserError: an unknown value; a field, but no input has fields; `documents`, but no input is split into
             documents; a local CSV or TSV file without the column.
     """
-    _check(options)
+    _check_option_values(options)
     for name, reason in _OPTIONAL.items():
         value = getattr(options, name)
-        if value != getattr(DEFAULT, name) and not any(name in _options_of(path, options) for path in files):
+        if value != getattr(DEFAULT, name) and not any(name in _options_that_apply(path, options) for path in files):
             raise UserError(f"--{name} {value}: {reason}; leave it out, or give the format of the files with --format")
     for path in files:
-        if _has_header(path, options):
-            next(read_raw_documents([path], options), None)
+        is_plain = _input_kind(path) is _FILE and not storage.is_url(path) and not _is_archive(path)
+        if is_plain and FORMATS[format_of(archives.uncompressed_name(path), options)].has_header:
+            next(read_raw_documents([path], options), None)  # refuses a header without the field
 
 
 def total_bytes(files: Iterable[str]) -> int:
     """Return the size on disk of the files of `find_files`; 'python-docs' counts as 0."""
-    return sum(_kind(path).size(path) for path in files)
+    return sum(_input_kind(path).size(path) for path in files)
 
 
 def input_version(path: str) -> str:
     """Return a text that changes when an item of `find_files` is written again: a time, an etag, package versions."""
-    return _kind(path).version(path)
+    return _input_kind(path).version(path)
 
 
 def is_small(path: str) -> bool:
@@ -127,7 +128,7 @@ def is_small(path: str) -> bool:
 
 def is_divisible(path: str, options: ReadOptions) -> bool:
     """Return whether `options.stretch` applies to an item of `find_files`: a file of records that is not small."""
-    if _kind(path) is not _FILE or _is_archive(path) or is_small(path):
+    if _input_kind(path) is not _FILE or _is_archive(path) or is_small(path):
         return False
     return FORMATS[format_of(archives.uncompressed_name(path), options)].is_stream
 
@@ -142,8 +143,21 @@ def read_raw_documents(files: Sequence[str], options: ReadOptions = DEFAULT) -> 
         UserError: an unknown option; a file that cannot be read or is a broken archive or compressed stream, so no
             half-read file counts as complete; a missing package.
     """
-    _check(options)
-    return _read(files, options)
+    _check_option_values(options)
+    return _read_in_order(files, options)
+
+
+def _read_in_order(files: Sequence[str], options: ReadOptions) -> Iterator[RawDocument]:
+    bytes_before = 0
+    for path in files:
+        with _errors_with_name(path):
+            documents = _input_kind(path).read(path, options)
+            if options.stretch != DEFAULT.stretch and is_divisible(path, options):
+                documents = _in_stretch(path, options, documents)
+            for raw in documents:
+                raw.bytes_read += bytes_before
+                yield raw
+        bytes_before += _input_kind(path).size(path)
 
 
 class _InputKind(NamedTuple):
@@ -160,11 +174,12 @@ def _read_file(path: str, options: ReadOptions) -> Iterator[RawDocument]:
         members = archives.open_members(path, file, options.max_unpacked_bytes, options.members)
         for name, bare_name, stream, rejected in members:
             if stream is None:
-                yield RawDocument(name, rejected=rejected, bytes_read=file.tell())
+                yield RawDocument(name=name, rejected=rejected, bytes_read=file.tell())
                 continue
             row = FORMATS[format_of(bare_name, options)]
             for raw in row.read(name, utf8_stream(stream, options.encoding) if row.is_text else stream, options):
-                yield raw._replace(bytes_read=file.tell())
+                raw.bytes_read = file.tell()
+                yield raw
 
 
 def _read_python_docs(_: str, options: ReadOptions) -> Iterator[RawDocument]:
@@ -181,14 +196,14 @@ INPUT_KINDS = {
 }
 
 
-def _kind(path: str) -> _InputKind:
+def _input_kind(path: str) -> _InputKind:
     """Return the row of an input; the name is 'python-docs' itself, or has the prefix 'tfds:'."""
     if path.startswith(data_sets.PREFIX):
         return INPUT_KINDS[data_sets.PREFIX]
     return INPUT_KINDS.get(path, _FILE)
 
 
-def _check(options: ReadOptions) -> None:
+def _check_option_values(options: ReadOptions) -> None:
     for value, choices in (
         (options.documents, DOCUMENT_UNITS),
         (options.encoding_errors, ENCODING_ERRORS),
@@ -205,17 +220,10 @@ def _check(options: ReadOptions) -> None:
     check_encoding(options.encoding)
 
 
-def _has_header(path: str, options: ReadOptions) -> bool:
-    """Return whether the start of a local file shows if its field exists."""
-    if _kind(path) is not _FILE or storage.is_url(path) or _is_archive(path):
-        return False
-    return FORMATS[format_of(archives.uncompressed_name(path), options)].has_header
-
-
-def _options_of(path: str, options: ReadOptions) -> Collection[str]:
+def _options_that_apply(path: str, options: ReadOptions) -> Collection[str]:
     """Return the optional fields of `ReadOptions` that may apply to this input."""
-    if _kind(path) is not _FILE:
-        return _kind(path).options
+    if _input_kind(path) is not _FILE:
+        return _input_kind(path).options
     if _is_archive(path):
         return _OPTIONAL
     row = FORMATS[format_of(archives.uncompressed_name(path), options)]
@@ -226,39 +234,28 @@ def _is_archive(path: str) -> bool:
     return archives.uncompressed_name(path).endswith((".tar", ".zip"))
 
 
-def _read(files: Sequence[str], options: ReadOptions) -> Iterator[RawDocument]:
-    before = 0
-    for path in files:
-        with _naming(path):
-            found = _kind(path).read(path, options)
-            if options.stretch != DEFAULT.stretch and is_divisible(path, options):
-                found = _in_stretch(path, options, found)
-            for raw in found:
-                yield raw._replace(bytes_read=before + raw.bytes_read)
-        before += _kind(path).size(path)
-
-
 def _in_stretch(path: str, options: ReadOptions, documents: Iterator[RawDocument]) -> Iterator[RawDocument]:
     """Yield the documents of a file that begin in `options.stretch` of its bytes; 1 is the end and beyond.
 
     `bytes_read` grows block by block. Within a block, the sizes of documents say where each begins.
     """
-    size, packed = _kind(path).size(path), archives.uncompressed_name(path) != path
+    size, packed = _input_kind(path).size(path), archives.uncompressed_name(path) != path
     first, last = options.stretch
     begin = end = inside = 0  # of the block, and bytes of its documents
     for raw in documents:
         if raw.bytes_read != end:
-            begin, end, inside = end, raw.bytes_read, 0
-        place = (begin + min(inside / (USUAL_RATIO if packed else 1), end - begin)) / size
+            begin, end = end, raw.bytes_read
+            inside = 0
+        position = (begin + min(inside / (USUAL_RATIO if packed else 1), end - begin)) / size
         inside += len(raw.data)
-        if place >= last < 1:
+        if position >= last < 1:
             return
-        if place >= first:
+        if position >= first:
             yield raw
 
 
 @contextlib.contextmanager
-def _naming(path: str) -> Iterator[None]:
+def _errors_with_name(path: str) -> Iterator[None]:
     """Turn every error into a UserError that names the file."""
     try:
         yield

@@ -1,4 +1,4 @@
-"""Byte streams -> documents of text: files, paragraphs or lines; long ones in pieces, through a temporary file."""
+"""Byte streams -> documents of text: files, paragraphs or lines; long documents in pieces, through a temporary file."""
 
 import codecs
 import contextlib
@@ -9,8 +9,9 @@ from typing import IO
 
 from bert_jax.errors import writing
 from bert_jax.readers.documents import MAX_PIECE_BYTES, MAX_UNSPLIT_BYTES, RawDocument, ReadOptions
+from bert_jax.readers.rows import read_to_end
 
-_Part = tuple[str, bytes, bool]  # ':line' where its document starts, some of its bytes, whether these end it
+_DocumentPart = tuple[str, bytes, bool]  # ':line' where the document begins, some of its bytes, whether they end it
 
 # Where a piece may end, the best first; the last match in its second half is used.
 _ENDS = (
@@ -24,43 +25,53 @@ _ENDS = (
 def read_text_documents(
     name: str, stream: IO[bytes], options: ReadOptions, format_name: str, in_pieces: bool = True
 ) -> Iterator[RawDocument]:
-    """Yield the documents of a text, in order; for a stream without any, one that is rejected as empty.
+    """Yield the documents of a text, in order; an empty stream is a document that is rejected.
 
-    One of more than MAX_UNSPLIT_BYTES is written to a temporary file, checked for UTF-8 and NUL, and comes in pieces;
-    without `in_pieces` it is rejected as too large, for formats whose parts cannot be read alone.
+    A document of more than MAX_UNSPLIT_BYTES is written to a temporary file, checked for UTF-8 and NUL, and comes in
+    pieces; without `in_pieces` it is rejected as too large, for formats whose parts cannot be read alone.
     """
     empty = True
-    with contextlib.closing(_DocumentBuffer(format_name, options.encoding_errors, in_pieces)) as document:
+    buffer = _DocumentBuffer(format_name, options.decode_errors, in_pieces)
+    try:
         for where, data, ends in _DOCUMENT_PARTS[options.documents](stream):
-            document.add(data)
+            buffer.add(data)
             if ends:
                 empty = False
-                yield from document.take(name + where)
+                yield from buffer.documents(name + where)
+                buffer = _DocumentBuffer(format_name, options.decode_errors, in_pieces)
+    finally:
+        buffer.close()
     if empty:
-        yield RawDocument(name, rejected="empty")
+        yield RawDocument(name=name, rejected="empty")
+
+
+def read_bounded_document(name: str, stream: IO[bytes], format_name: str, max_bytes: int) -> RawDocument:
+    """Return a stream as a document; rejected where it is empty or has more than `max_bytes`."""
+    data = stream.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        read_to_end(stream)
+        return RawDocument(name=name, rejected="too large")
+    if not data.strip():
+        return RawDocument(name=name, rejected="empty")
+    return RawDocument(name=name, data=data, format=format_name)
 
 
 class _DocumentBuffer:
-    """Collects the bytes of a document after the other: few in memory, many checked and in a temporary file."""
+    """Collects the bytes of a document: few in memory, many checked and in a temporary file."""
 
-    def __init__(self, format_name: str, encoding_errors: str, in_pieces: bool):
-        self._long = "" if in_pieces else "too large"  # why a long document is rejected
-        self._format, self._errors = format_name, "strict" if encoding_errors == "reject" else encoding_errors
-        self._file: IO[bytes] | None = None
-        self._start()
-
-    def _start(self) -> None:
-        self.close()
+    def __init__(self, format_name: str, decode_errors: str, in_pieces: bool):
+        self._format, self._errors = format_name, decode_errors
+        self._reason_if_long = "" if in_pieces else "too large"
+        self._reason = ""
         self._parts: list[bytes] = []
         self._size = 0
-        self._reason = ""
+        self._file: IO[bytes] | None = None
         self._blank = True
 
     def close(self) -> None:
         """Delete the temporary file."""
         if self._file is not None:
             self._file.close()
-            self._file = None
 
     def add(self, data: bytes) -> None:
         """Append bytes to the document."""
@@ -68,8 +79,8 @@ class _DocumentBuffer:
         if self._file is None:
             self._parts.append(data)
             if self._size > MAX_UNSPLIT_BYTES:
-                self._reason = self._long
-                with _writing():
+                self._reason = self._reason_if_long
+                with _writing_temporary_file():
                     self._file = tempfile.TemporaryFile()  # noqa: SIM115  # close() is below
                 self._decoder = codecs.getincrementaldecoder("utf-8-sig")(self._errors)
                 for part in self._parts:
@@ -86,7 +97,7 @@ class _DocumentBuffer:
             return
         self._decode(data)
         assert self._file is not None
-        with _writing():
+        with _writing_temporary_file():
             self._file.write(data)
 
     def _decode(self, data: bytes, final: bool = False) -> None:
@@ -97,88 +108,89 @@ class _DocumentBuffer:
         else:
             self._blank = self._blank and (not text or text.isspace())
 
-    def take(self, name: str) -> Iterator[RawDocument]:
-        """Yield the document that ends here, in pieces if it is long, and start the next."""
+    def documents(self, name: str) -> Iterator[RawDocument]:
+        """Yield the document, in pieces if it is long, and delete the temporary file."""
         if self._file is None:
-            yield RawDocument(name, b"".join(self._parts), self._format)
+            yield RawDocument(name=name, data=b"".join(self._parts), format=self._format)
+            return
+        if not self._reason:
+            self._decode(b"", final=True)
+        reason = self._reason or ("empty" if self._blank else "")
+        if reason:
+            yield RawDocument(name=name, format=self._format, rejected=reason)
         else:
-            if not self._reason:
-                self._decode(b"", final=True)
-            reason = self._reason or ("empty" if self._blank else "")
-            if reason:
-                yield RawDocument(name, format=self._format, rejected=reason)
-            else:
-                yield from self._pieces(name)
-        self._start()
+            yield from self._pieces(name)
+        self.close()
 
     def _pieces(self, name: str) -> Iterator[RawDocument]:
         assert self._file is not None
-        with _writing():  # the buffer is written now
+        with _writing_temporary_file():  # the buffer is written now
             self._file.seek(0)
-        left, window, number = self._size, b"", 0
-        while left:
+        num_left, window = self._size, b""
+        piece = 0
+        while num_left:
             window += self._file.read(MAX_PIECE_BYTES - len(window))
-            end = len(window) if len(window) == left else _end(window)
-            left -= end
-            yield RawDocument(name, window[:end], self._format, piece=number, last=not left)
-            window, number = window[end:], number + 1
+            end = len(window) if len(window) == num_left else _piece_end(window)
+            num_left -= end
+            yield RawDocument(name=name, data=window[:end], format=self._format, piece=piece, last=not num_left)
+            window, piece = window[end:], piece + 1
 
 
-def _writing() -> contextlib.AbstractContextManager[None]:
+def _writing_temporary_file() -> contextlib.AbstractContextManager[None]:
     return writing(tempfile.gettempdir(), "make room, or set TMPDIR to a directory with room for the longest text")
 
 
-def _end(window: bytes) -> int:
+def _piece_end(window: bytes) -> int:
     """Return where the piece that starts with this window ends: in its second half."""
     half = len(window) // 2
     for pattern in _ENDS:
         ends = [match.end() for match in pattern.finditer(window, half)]
         if ends:
             return ends[-1]
-    # Between characters: a byte 10xxxxxx continues one, and no character has more than four bytes.
+    # Between characters: a byte 10xxxxxx continues a character, and no character has more than four bytes.
     return next((end for end in range(len(window) - 1, len(window) - 5, -1) if window[end] & 0xC0 != 0x80), len(window))
 
 
-def _file_parts(stream: IO[bytes]) -> Iterator[_Part]:
+def _file_parts(stream: IO[bytes]) -> Iterator[_DocumentPart]:
     while data := stream.read(MAX_PIECE_BYTES):
         yield "", data, False
     yield "", b"", True
 
 
-def _line_parts(stream: IO[bytes]) -> Iterator[_Part]:
+def _line_parts(stream: IO[bytes]) -> Iterator[_DocumentPart]:
     where, ends = "", True
-    for number, data, begins, ends in _numbered_lines(stream):
+    for line_number, data, begins, ends in _numbered_lines(stream):
         if data.strip() or not (begins and ends):
-            where = f":{number}"
+            where = f":{line_number}"
             yield where, data, ends
     if not ends:
         yield where, b"", True
 
 
-def _paragraph_parts(stream: IO[bytes]) -> Iterator[_Part]:
+def _paragraph_parts(stream: IO[bytes]) -> Iterator[_DocumentPart]:
     where = ""
-    for number, data, begins, ends in _numbered_lines(stream):
+    for line_number, data, begins, ends in _numbered_lines(stream):
         if begins and ends and not data.strip():
             if where:
                 yield where, b"", True
             where = ""
         else:
-            where = where or f":{number}"
+            where = where or f":{line_number}"
             yield where, data, False
     if where:
         yield where, b"", True
 
 
 def _numbered_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes, bool, bool]]:
-    """Yield lines, long ones in parts: line number, bytes, whether the line begins and ends with them."""
-    number, begins = 1, True
+    """Yield lines, long lines in parts: line number, bytes, whether the line begins and ends with them."""
+    line_number, begins = 1, True
     while data := stream.readline(MAX_PIECE_BYTES):
         ends = data.endswith(b"\n") or len(data) < MAX_PIECE_BYTES
-        yield number, data, begins, ends
-        number, begins = number + ends, ends
+        yield line_number, data, begins, ends
+        line_number, begins = line_number + ends, ends
 
 
-_DOCUMENT_PARTS: dict[str, Callable[[IO[bytes]], Iterator[_Part]]] = {
+_DOCUMENT_PARTS: dict[str, Callable[[IO[bytes]], Iterator[_DocumentPart]]] = {
     "auto": _file_parts,
     "file": _file_parts,
     "blank-line": _paragraph_parts,

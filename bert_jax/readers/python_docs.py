@@ -1,6 +1,6 @@
 """`python-docs`: the English text in every Python installation, for a first run without a download.
 
-Documentation strings of the standard library and of all packages installed beside bert_jax, read from their source
+Documentation strings of the standard library and of all installed packages, read from their source
 as literals (nothing is imported or run), the help topics of `pydoc`, and the packages' own descriptions. A document is
 a module, a topic or a description. Only paragraphs of prose are kept, and each of those once.
 """
@@ -17,8 +17,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-MAX_BYTES = 8_000_000  # a machine with many packages needs no more time than one with few
-MIN_WORDS = 50  # of a document; shorter ones hold little to learn from
+MAX_BYTES = 8_000_000  # a machine with many packages needs no more time than a machine with few
+MIN_WORDS = 50  # of a document; shorter documents hold little to learn from
 _SKIPPED_FOLDERS = frozenset({"tests", "test", "site-packages", "dist-packages", "_vendor"})
 # A string in three double quotes at the start of a module, or after a line that ends in a colon. A syntax tree would
 # find a few more, in five times the time.
@@ -42,38 +42,38 @@ def python_documents() -> tuple[tuple[str, str], ...]:
     """Return (name, text) of each document, at most `MAX_BYTES` in all; the installation alone decides the order."""
     size = 0
     seen: set[bytes] = set()
-    kept = []
-    for name, strings in _sources():
-        text = "\n\n".join(paragraph for string in strings for paragraph in _prose(string, seen))
+    documents = []
+    for name, strings in _named_strings():
+        text = "\n\n".join(paragraph for string in strings for paragraph in _prose_paragraphs(string, seen))
         if len(text.split()) < MIN_WORDS:
             continue
         size += len(text)  # ASCII, so bytes
         if size > MAX_BYTES:
             break
-        kept.append((name, text))
-    return tuple(kept)
+        documents.append((name, text))
+    return tuple(documents)
 
 
 def installed_packages(_: str) -> str:
     """Return the names and versions of the packages whose documentation is read."""
-    return ", ".join(sorted(f"{one.name} {one.version}" for one in importlib.metadata.distributions()))
+    return ", ".join(sorted(f"{package.name} {package.version}" for package in importlib.metadata.distributions()))
 
 
-def _sources() -> Iterator[tuple[str, list[str]]]:
+def _named_strings() -> Iterator[tuple[str, list[str]]]:
     """Yield each topic, module and description with its strings: the standard library by name, then the packages."""
     standard = pathlib.Path(sysconfig.get_path("stdlib"))
-    for topic, text in sorted(_topics(standard / "pydoc_data" / "topics.py").items()):
+    for topic, text in sorted(_help_topics(standard / "pydoc_data" / "topics.py").items()):
         yield f"topic {topic}", [text]
-    for name in sorted(_below(standard, "**/*.py")):
+    for name in sorted(_files_below(standard, "**/*.py")):
         yield name, _docstrings(standard / name)
     installed = pathlib.Path(sysconfig.get_path("purelib"))
-    names = [*_below(installed, "**/*.py"), *_below(installed, "*.dist-info/METADATA")]
+    names = [*_files_below(installed, "**/*.py"), *_files_below(installed, "*.dist-info/METADATA")]
     # By a hash of the name: where the limit cuts, it leaves some of every package, not the first of the alphabet.
     for name in sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest()):
-        yield name, _docstrings(installed / name) if name.endswith(".py") else _description(installed / name)
+        yield name, _docstrings(installed / name) if name.endswith(".py") else _package_description(installed / name)
 
 
-def _below(folder: pathlib.Path, pattern: str) -> Iterator[str]:
+def _files_below(folder: pathlib.Path, pattern: str) -> Iterator[str]:
     for path in folder.glob(pattern):
         inner = path.relative_to(folder)
         if _SKIPPED_FOLDERS.isdisjoint(inner.parts):
@@ -86,24 +86,24 @@ def _docstrings(path: pathlib.Path) -> list[str]:
         source = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return []
-    return [text for literal in _DOCSTRING.findall(source) if (text := _literal(literal))]
+    return [text for literal in _DOCSTRING.findall(source) if (text := _eval_literal(literal))]
 
 
-def _topics(path: pathlib.Path) -> dict[str, str]:
+def _help_topics(path: pathlib.Path) -> dict[str, str]:
     """Return the help texts by topic, the only content of their module."""
     try:
-        return _literal(path.read_text(encoding="utf-8").partition("topics = ")[2]) or {}
+        return _eval_literal(path.read_text(encoding="utf-8").partition("topics = ")[2]) or {}
     except (OSError, UnicodeDecodeError):
         return {}
 
 
-def _description(path: pathlib.Path) -> list[str]:
+def _package_description(path: pathlib.Path) -> list[str]:
     """Return the body of a package's METADATA, after the first empty line."""
     return [path.read_text(encoding="utf-8", errors="replace").partition("\n\n")[2]]
 
 
-def _literal(source: str) -> Any:
-    """Return the value of a Python literal, or None where the source is not one."""
+def _eval_literal(source: str) -> Any:
+    """Return the value of a Python literal, or None where the source is no literal."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about escapes in other people's strings
@@ -112,7 +112,7 @@ def _literal(source: str) -> Any:
         return None
 
 
-def _prose(text: str, seen: set[bytes]) -> Iterator[str]:
+def _prose_paragraphs(text: str, seen: set[bytes]) -> Iterator[str]:
     """Yield the paragraphs of English that were not seen before, without markup.
 
     Code, doctests, tables, lists and descriptions of parameters have indented lines, do not start with a letter, do

@@ -1,4 +1,4 @@
-"""Documents without text: counts by reason, and a hint for the most common one."""
+"""Documents without text: counts by reason, and a hint for the most common reason."""
 
 import collections
 import dataclasses
@@ -41,7 +41,7 @@ class Rejections:
 
 
 def first_fields(fields: str, others: str) -> str:
-    """Return one of the field lists of two records that lack the requested field, whichever order they come in."""
+    """Return a field list of two records without the requested field; the order of the records changes nothing."""
     return min(filter(None, (fields, others)), default="")
 
 
@@ -56,6 +56,6 @@ def most_common_reason(reasons: Mapping[str, int]) -> str:
 
 
 def rejection_hint(reasons: Mapping[str, int], fields: str, options: ReadOptions) -> str:
-    """Return how to fix what most documents were rejected for."""
+    """Return how to fix the most common reason."""
     usual = "look at the input, and describe it with --format and --field"
     return HINTS.get(most_common_reason(reasons), usual).format(field=options.field, fields=fields or "none")

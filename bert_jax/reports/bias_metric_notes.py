@@ -1,24 +1,24 @@
-"""What each figure of bias says, and what it does not say."""
+"""Sentences on what each figure of bias says, and what it does not say."""
 
 import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from bert_jax.scoring.score import Report
-from bert_jax.scoring.templates import ASSOCIATION, HIDDEN, PROBABILITY, groups_of
+from bert_jax.scoring.score import BenchmarkReport
+from bert_jax.scoring.templates import ASSOCIATION, HIDDEN, PROBABILITY, template_groups
 
 Z = 1.959964  # of a normal distribution, 95 % lie within so many deviations
 
 
 class Meaning(NamedTuple):
-    """The sentences of a figure; `{name}` in the first is any figure. `of` counts the items of a percentage."""
+    """The sentences of a figure; `{name}` in the first is any figure. `counted_by` is the figure of its items."""
 
     says: str
-    limits: str
-    of: str = ""
+    does_not_say: str
+    counted_by: str = ""
 
 
-class Reading(NamedTuple):
+class MetricNote(NamedTuple):
     """A figure with its sentences."""
 
     figure: str
@@ -125,20 +125,20 @@ WINOGENDER = {
 }
 
 
-def _filled(meanings: Mapping[str, Meaning]) -> Callable[[Report], dict[str, Meaning]]:
-    """The function that puts the figures of a report into its sentences; figures without a value are left out."""
+def _fill_sentences(meanings: Mapping[str, Meaning]) -> Callable[[BenchmarkReport], dict[str, Meaning]]:
+    """Return a function that puts the figures of a report into sentences; figures without a value are left out."""
 
-    def of(report: Report) -> dict[str, Meaning]:
-        known = {name: one for name, one in meanings.items() if report.total[name] is not None}
-        return {name: one._replace(says=one.says.format_map(report.total)) for name, one in known.items()}
+    def meanings_of(report: BenchmarkReport) -> dict[str, Meaning]:
+        known = {name: meaning for name, meaning in meanings.items() if report.total[name] is not None}
+        return {name: meaning._replace(says=meaning.says.format_map(report.total)) for name, meaning in known.items()}
 
-    return of
+    return meanings_of
 
 
-def _of_templates(report: Report) -> dict[str, Meaning]:
-    """The meanings for templates, whose groups and fillers are those of a file."""
-    figures, groups = report.total, groups_of(report.total)
-    found = {
+def _template_meanings(report: BenchmarkReport) -> dict[str, Meaning]:
+    """Return the meanings for templates, whose groups and fillers come from a file."""
+    figures, groups = report.total, template_groups(report.total)
+    meanings = {
         PROBABILITY: Meaning(
             f"At the mask, the words of {', '.join(groups[:-1])} and {groups[-1]} have {figures[PROBABILITY]:.1f} % of "
             "the probability.",
@@ -146,54 +146,54 @@ def _of_templates(report: Report) -> dict[str, Meaning]:
         )
     }
     for group in groups:
-        found[group] = Meaning(
-            f"Of that, {group} has {figures[group]:.1f} %, {_ends(report, group)}; where the filler is masked, "
-            f"{figures[group + HIDDEN]:.1f} %.",
+        meanings[group] = Meaning(
+            f"Of that, {group} has {figures[group]:.1f} %, {_extreme_fillers(report, group)}; where the filler is "
+            f"masked, {figures[group + HIDDEN]:.1f} %.",
             "It does not say what would be right. Frequent words have more everywhere: read the difference between "
             "fillers, not the level.",
         )
         association = group + ASSOCIATION
-        found[association] = Meaning(
+        meanings[association] = Meaning(
             f"A filler adds {figures[association]:.2f} nats to the logarithm of the probability of {group} in the "
-            f"mean, {_ends(report, association)}.",
+            f"mean, {_extreme_fillers(report, association)}.",
             "A few templates are a small sample: other sentences give other numbers.",
         )
-    return found
+    return meanings
 
 
 # Benchmark -> the meanings of the figures of a report, in the order in which they are read.
-MEANINGS: dict[str, Callable[[Report], dict[str, Meaning]]] = {
-    "crows_pairs": _filled(CROWS_PAIRS),
-    "stereoset": _filled(STEREOSET),
-    "intersentence": _filled(INTERSENTENCE),
-    "winobias": _filled(WINOBIAS),
-    "winogender": _filled(WINOGENDER),
-    "templates": _of_templates,
+MEANINGS: dict[str, Callable[[BenchmarkReport], dict[str, Meaning]]] = {
+    "crows_pairs": _fill_sentences(CROWS_PAIRS),
+    "stereoset": _fill_sentences(STEREOSET),
+    "intersentence": _fill_sentences(INTERSENTENCE),
+    "winobias": _fill_sentences(WINOBIAS),
+    "winogender": _fill_sentences(WINOGENDER),
+    "templates": _template_meanings,
 }
 
 
-def readings(report: Report) -> list[Reading]:
+def metric_notes(report: BenchmarkReport) -> list[MetricNote]:
     """Return the sentences of all figures of a report that have a value."""
-    found = []
+    notes = []
     for name, meaning in MEANINGS[report.benchmark](report).items():
         value, says = report.total[name] or 0, meaning.says
-        if meaning.of:
-            low, high = interval(value, int(report.total[meaning.of] or 0))
-            says += f" The 95 % interval for so many {meaning.of} is {low:.1f} to {high:.1f}."
-        found.append(Reading(name, value, says, meaning.limits))
-    return found
+        if meaning.counted_by:
+            low, high = wilson_interval(value, int(report.total[meaning.counted_by] or 0))
+            says += f" The 95 % interval for so many {meaning.counted_by} is {low:.1f} to {high:.1f}."
+        notes.append(MetricNote(name, value, says, meaning.does_not_say))
+    return notes
 
 
-def interval(percent: float, number: int) -> tuple[float, float]:
-    """Return the Wilson score interval at 95 % of a percentage of `number` independent items, in percent."""
-    part, extra = percent / 100, Z * Z / number
-    middle = (part + extra / 2) / (1 + extra)
-    reach = math.sqrt(part * (1 - part) * extra + extra * extra / 4) / (1 + extra)
+def wilson_interval(percent: float, count: int) -> tuple[float, float]:
+    """Return the Wilson score interval at 95 % of a percentage of `count` independent items, in percent."""
+    fraction, extra = percent / 100, Z * Z / count
+    middle = (fraction + extra / 2) / (1 + extra)
+    reach = math.sqrt(fraction * (1 - fraction) * extra + extra * extra / 4) / (1 + extra)
     return 100 * (middle - reach), 100 * (middle + reach)
 
 
-def _ends(report: Report, figure: str) -> str:
-    """The fillers with the lowest and the highest value."""
+def _extreme_fillers(report: BenchmarkReport, figure: str) -> str:
+    """Return the fillers with the lowest and the highest value."""
     values = sorted((float(row[figure] or 0), filler) for filler, row in report.rows.items())
     (low, first), (high, last) = values[0], values[-1]
     return f"from {low:.2f} beside {first} to {high:.2f} beside {last}"

@@ -1,15 +1,23 @@
-"""The bias of a model as an HTML page, and as JSON."""
+"""The bias of a model as an HTML page with pictures, and as JSON."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from bert_jax import __version__
-from bert_jax.reports.bias_metric_notes import readings
-from bert_jax.reports.bias_pictures import picture
-from bert_jax.reports.html.markup import Html, element, folded, page, section, table
-from bert_jax.reports.html.style import STYLE
-from bert_jax.scoring.score import BENCHMARKS, Report
+from bert_jax.reports.bias_metric_notes import metric_notes, wilson_interval
+from bert_jax.reports.html.chart import legend_html, path_mark
+from bert_jax.reports.html.markup import Html, element, folded, note, page, section, shortened, table
+from bert_jax.reports.html.style import LIGHT
+from bert_jax.scoring.score import BENCHMARKS, BenchmarkReport
+from bert_jax.scoring.templates import HIDDEN, template_groups
 
+# In the units of the drawing, which scales with the page.
+WIDTH, ROW, BAR = 640, 26, 18
+LEFT, RIGHT = 170, 16  # margins
+TICKS = (0, 25, 50, 75, 100)
+MAX_ROWS = 100
+MAX_LABEL = 22  # characters
+MIN_WRITTEN = 12  # percent, of a bar that has its number inside
 TITLES = {
     "crows_pairs": "CrowS-Pairs: which of two sentences is likelier",
     "stereoset": "StereoSet: which word fills a blank",
@@ -18,58 +26,162 @@ TITLES = {
     "winogender": "Winogender: the pronoun of a person with an occupation",
     "templates": "Templates: what the model expects beside each filler",
 }
-WARNING = (
+LIMITS = (
     "These figures measure associations that the model learned from its texts, in the sentences of a few data sets. "
     "A small figure does not show that a model is safe to use: bias that nobody asked about is not measured."
 )
 
 
-def bias_json(model: str, weights: str, reports: Sequence[Report]) -> dict[str, Any]:
-    """Return reports with their readings as JSON values.
+def bias_json(model: str, weights: str, reports: Sequence[BenchmarkReport]) -> dict[str, Any]:
+    """Return reports with their notes as JSON values.
 
     Args:
-        model: where the model is.
+        model: its directory.
         weights: `weights_digest` of it, by which `export --bias` knows the model again.
         reports: of rows of BENCHMARKS that are about bias.
     """
-    results = [one._asdict() | {"readings": [item._asdict() for item in readings(one)]} for one in reports]
+    results = [vars(report) | {"readings": [item._asdict() for item in metric_notes(report)]} for report in reports]
     return {"model": model, "weights": weights, "results": results}
 
 
-def bias_page(model: str, reports: Sequence[Report]) -> str:
+def bias_page(model: str, reports: Sequence[BenchmarkReport]) -> str:
     """Return the HTML page about some reports."""
     return page(
         f"Bias of {model}",
-        STYLE,
         element("h1", "What the model associates"),
         element("p", element("bdi", model), class_="lead"),
-        element("p", WARNING),
-        *(_section(report) for report in reports),
-        element("p", f"Written by bert-jax bias, version {__version__}.", class_="note"),
+        element("p", LIMITS),
+        *map(_benchmark_section, reports),
+        command="bias",
     )
 
 
-def _section(report: Report) -> Html:
-    chosen = f"{report.scored:,} of " if report.scored < report.items else ""
+def _benchmark_section(report: BenchmarkReport) -> Html:
+    scored = f"{report.scored:,} of " if report.scored < report.items else ""
     unknown = f", {report.unknown_tokens:,} unknown tokens" if report.unknown_tokens else ""
-    about = f"{report.source}: {chosen}{report.items:,} {BENCHMARKS[report.benchmark].unit}{unknown}; masked: "
-    rows = [(_spaced(one.figure), _number(one.value), one.says, one.does_not_say) for one in readings(report)]
-    head = ("", *(_spaced(name) for name in report.total))
-    groups = [(name, *map(_number, row.values())) for name, row in {**report.rows, "all": report.total}.items()]
+    about = f"{report.source}: {scored}{report.items:,} {BENCHMARKS[report.benchmark].unit}{unknown}; masked: "
+    rows = [
+        (_without_underscores(item.figure), _format_value(item.value), item.says, item.does_not_say)
+        for item in metric_notes(report)
+    ]
+    groups = [(name, *map(_format_value, row.values())) for name, row in {**report.rows, "all": report.total}.items()]
     return section(
         TITLES[report.benchmark],
-        element("p", about + report.masking, class_="note"),
-        picture(report),
+        note(about + report.masking),
+        PICTURES[report.benchmark](report),
         table(("figure", "value", "what it says", "what it does not say"), rows, "figures and what they say"),
-        folded(f"All figures by group ({len(report.rows):,})", table(head, groups, "figures by group")),
+        folded(
+            f"All figures by group ({len(report.rows):,})",
+            table(("", *map(_without_underscores, report.total)), groups, "figures by group"),
+        ),
     )
 
 
-def _spaced(name: str) -> str:
+def _without_underscores(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _number(value: float | int | None) -> str:
+def _format_value(value: float | int | None) -> str:
     if value is None:
         return "-"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+
+
+def _draw_dots(report: BenchmarkReport, figure: str, counted_by: str = "") -> Html:
+    """Return a percentage by group of items, 50 without bias, as dots.
+
+    `counted_by` is the figure that counts the items, for an interval; "" has none.
+    """
+    values = dict(report.rows)
+    if len(values) > 1:
+        values["all"] = report.total
+    groups = _first_and_last([name for name, row in values.items() if row[figure] is not None])
+    drawn = [path_mark("mark", f"M{_x_of_percent(50)} {ROW // 2}V{ROW * (len(groups) + 1)}")]
+    for index, group in enumerate(groups):
+        value, middle = float(values[group][figure] or 0), _row_middle(index)
+        drawn.append(_row_label(group, index))
+        if counted_by:
+            low, high = wilson_interval(value, int(values[group][counted_by] or 0))
+            drawn.append(path_mark("line line0", f"M{_x_of_percent(low)} {middle}H{_x_of_percent(high)}"))
+        drawn.append(element("circle", class_="fill0", cx=_x_of_percent(value), cy=middle, r=5))
+    name = _without_underscores(figure)
+    entries = [(element("circle", class_="fill0", cx=17, cy=6, r=5), name)]
+    if counted_by:
+        entries.append((path_mark("line line0", "M1 6H33"), "95 % interval"))
+    entries.append((path_mark("mark", "M17 0V12"), "50: no preference"))
+    return _picture(f"{name.capitalize()}, in percent", drawn, len(groups), entries)
+
+
+def _draw_stacked_bars(report: BenchmarkReport) -> Html:
+    """Return the parts of the groups beside each filler, the largest part of the first group on top."""
+    groups = template_groups(report.total)
+    order = sorted(report.rows, key=lambda filler: -float(report.rows[filler][groups[0]] or 0))
+    fillers = _first_and_last(order)
+    drawn = [part for index, filler in enumerate(fillers) for part in _draw_stacked_bar(report, groups, filler, index)]
+    count = f"{len(fillers)} of {len(order)}" if len(fillers) < len(order) else f"{len(order)}"
+    entries = [
+        (element("rect", class_=_fill_class(index), width=34, height=12), group) for index, group in enumerate(groups)
+    ]
+    entries.append((path_mark("mark", "M17 0V12"), "border where the filler is masked"))
+    return _picture(f"What the model expects beside {count} fillers, in percent", drawn, len(fillers), entries)
+
+
+def _draw_stacked_bar(report: BenchmarkReport, groups: Sequence[str], filler: str, index: int) -> Iterable[Html]:
+    figures, top = report.rows[filler], _row_middle(index) - BAR // 2
+    start = border = 0.0
+    yield _row_label(filler, index)
+    for group_index, group in enumerate(groups):
+        percent = float(figures[group] or 0)
+        length = f"{(WIDTH - LEFT - RIGHT) * percent / 100:.1f}"
+        yield element("rect", class_=_fill_class(group_index), x=_x_of_percent(start), y=top, width=length, height=BAR)
+        if percent >= MIN_WRITTEN:
+            x = _x_of_percent(start + percent / 2)
+            yield element("text", f"{percent:.0f}", class_="inside", x=x, y=_row_middle(index), text_anchor="middle")
+        start += percent
+    for group in groups[:-1]:
+        border += float(figures[group + HIDDEN] or 0)
+        yield path_mark("mark", f"M{_x_of_percent(border)} {top - 3}v{BAR + 6}")
+
+
+# Benchmark -> the picture of a report.
+PICTURES: Mapping[str, Callable[[BenchmarkReport], Html]] = {
+    "crows_pairs": functools.partial(_draw_dots, figure="metric_score", counted_by="pairs"),
+    "stereoset": functools.partial(_draw_dots, figure="stereotype_score"),
+    "intersentence": functools.partial(_draw_dots, figure="stereotype_score"),
+    "winobias": functools.partial(_draw_dots, figure="pro_stereotyped", counted_by="pairs"),
+    "winogender": functools.partial(_draw_dots, figure="female"),
+    "templates": _draw_stacked_bars,
+}
+
+
+def _picture(title: str, drawn: Sequence[Html], num_rows: int, entries: Sequence[tuple[Html, str]]) -> Html:
+    """Return a picture with a scale from 0 to 100 and a legend."""
+    bottom = ROW * (num_rows + 1)
+    grid = [path_mark("grid", f"M{_x_of_percent(tick)} {ROW // 2}V{bottom}") for tick in TICKS]
+    scale = [element("text", str(tick), x=_x_of_percent(tick), y=bottom + 16, text_anchor="middle") for tick in TICKS]
+    description, box = f"{title}; the table below has the numbers", f"0 0 {WIDTH} {bottom + 22}"
+    drawing = element("svg", *grid, *drawn, *scale, viewBox=box, role="img", aria_label=description)
+    return element("figure", element("h3", title), drawing, legend_html(entries), class_="wide")
+
+
+def _first_and_last(names: Sequence[str]) -> list[str]:
+    """Return all names, or of many the names at both ends."""
+    half = MAX_ROWS // 2
+    return list(names) if len(names) <= MAX_ROWS else [*names[:half], *names[-half:]]
+
+
+def _row_label(name: str, index: int) -> Html:
+    text = shortened(name, MAX_LABEL)
+    return element("text", text, x=LEFT - 10, y=_row_middle(index), text_anchor="end", dominant_baseline="central")
+
+
+def _fill_class(index: int) -> str:
+    return f"fill{index % len(LIGHT)}"
+
+
+def _x_of_percent(percent: float) -> str:
+    return f"{LEFT + (WIDTH - LEFT - RIGHT) * percent / 100:.1f}"
+
+
+def _row_middle(index: int) -> int:
+    return ROW * index + ROW // 2 + (ROW - BAR) // 2 + BAR // 2

@@ -3,7 +3,7 @@
 import json
 import pathlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from bert_jax import __version__
@@ -11,8 +11,8 @@ from bert_jax.checkpoints.load_model import Weights, weights_digest
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS, largest_class
-from bert_jax.reports.card_bias import bias_sentences
-from bert_jax.reports.provenance import Provenance, provenance_of
+from bert_jax.readers.rows import parse_json
+from bert_jax.reports.provenance import NamedValues, Provenance, provenance_of
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.similarity import SIMILARITY
 from bert_jax.training.metrics import WEIGHTED
@@ -21,8 +21,8 @@ LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]*")  # an identifier of the Hub, such 
 HUB_ID = re.compile(r"([\w.-]+/)?[\w.-]+")
 
 
-class Use(NamedTuple):
-    """What a head is for: the Hub's name, the class that opens it, a noun phrase, and the library of the class."""
+class ModelUse(NamedTuple):
+    """The use of a head: the Hub's name, the class that opens it, a noun phrase, and the library of the class."""
 
     pipeline_tag: str
     opener: str
@@ -30,38 +30,21 @@ class Use(NamedTuple):
     library: str = "transformers"
 
 
-# The first head of pretraining that a model has decides, then that of a kind of task.
+# Head of pretraining -> its use; the first head that a model has decides, then the head of a kind of task.
 USES = {
-    "masked_token": Use("fill-mask", "AutoModelForMaskedLM", "filling masked words, and fine-tuning on a task"),
-    "next_token": Use("text-generation", "AutoModelForCausalLM", "continuing texts, and fine-tuning on a task"),
-    "replaced_token": Use("feature-extraction", "AutoModelForPreTraining", "fine-tuning on a task"),
+    "masked_token": ModelUse("fill-mask", "AutoModelForMaskedLM", "filling masked words, and fine-tuning on a task"),
+    "next_token": ModelUse("text-generation", "AutoModelForCausalLM", "continuing texts, and fine-tuning on a task"),
+    "replaced_token": ModelUse("feature-extraction", "AutoModelForPreTraining", "fine-tuning on a task"),
 }
-BARE = Use("feature-extraction", "AutoModel", "vectors of texts, and fine-tuning on a task")
-
-
-SENTENCES = Use(SIMILARITY.pipeline_tag, "SentenceTransformer", SIMILARITY.purpose, "sentence-transformers")
-
-
-def use_of(found: Weights) -> Use:
-    """Return what a model is for."""
-    if found.sentences is not None:
-        return SENTENCES
-    heads = {head.name: head.classes for head in found.heads}
-    for head, use in USES.items():
-        if head in heads:
-            return use
-    for kind in KINDS.values():
-        classes = heads.get(kind.head)
-        if classes is not None and (classes > 1 if kind.classes is None else classes == kind.classes):
-            one = largest_class(FAMILIES[found.config.family], {*heads} - {*WITHOUT_PARAMETERS})
-            ending = "" if one is None else one.name.partition("For")[2]
-            return Use(kind.pipeline_tag, f"AutoModel{'For' * bool(ending)}{ending}", kind.purpose)
-    return BARE
+BARE = ModelUse("feature-extraction", "AutoModel", "vectors of texts, and fine-tuning on a task")
+SENTENCES = ModelUse(
+    SIMILARITY.pipeline_tag, "SentenceTransformer", SIMILARITY.purpose, library="sentence-transformers"
+)
 
 
 def model_card(
-    found: Weights,
-    place: pathlib.Path,
+    weights: Weights,
+    directory: pathlib.Path,
     license_: str | None = None,
     base_model: str | None = None,
     bias: pathlib.Path | None = None,
@@ -69,100 +52,138 @@ def model_card(
     """Return the card of a model.
 
     Args:
-        found: what `read_weights` returned for `place`, with the heads that are written.
-        place: where it was read: a work directory, which says how the model was made, or any other directory.
+        weights: of `read_weights` for `directory`, with the heads that are written.
+        directory: a work directory, which says how the model was made, or any other.
         license_: identifier of the Hub, such as apache-2.0; None: the card says that there is none.
-        base_model: id on the Hub of the model that this one was trained from.
+        base_model: id on the Hub of the model that this model was trained from.
         bias: file with a report of `bert-jax bias --json` on this model, for the limits.
 
     Raises:
-        UserError: an identifier that the Hub would refuse by its form; `bias` is no report, or one on other weights.
+        UserError: an identifier that the Hub would refuse by its form; `bias` is no report, or is about other weights.
     """
     if license_ is not None and not LICENSE.fullmatch(license_):
         raise UserError(f"--license {license_}: give an identifier of the Hugging Face Hub, such as apache-2.0")
     if base_model is not None and not HUB_ID.fullmatch(base_model):
         raise UserError(f"--base_model {base_model}: give an id of the Hugging Face Hub, such as owner/name")
-    known = provenance_of(place, found.step)
-    name = place.resolve().name
-    use = use_of(found)
-    in_transformers = FAMILIES[found.config.family].in_transformers
+    provenance, use = provenance_of(directory, weights.step), _choose_use(weights)
+    in_transformers = FAMILIES[weights.config.family].in_transformers
     metadata: dict[str, object] = {
-        "language": list(known.languages),
+        "language": provenance.languages,
         "license": license_,
         "library_name": use.library if in_transformers else "bert_jax",
         "pipeline_tag": use.pipeline_tag,
-        "tags": [found.config.family, "bert_jax", *known.tags],
+        "tags": [weights.config.family, "bert_jax", *provenance.tags],
         "base_model": base_model,
-        "datasets": list(known.datasets),
+        "datasets": provenance.datasets,
     }
-    limits = bias_sentences(bias, weights_digest(found.params)) if bias else []
-    parts = [_metadata(metadata), f"# {_inline(name)}\n", *_text(found, known, use, license_, in_transformers, limits)]
-    return "\n".join(parts)
+    # YAML between rulers; each value is JSON, which is YAML as well.
+    lines = [f"{key}: {json.dumps(value)}" for key, value in metadata.items() if value]
+    limits = _bias_sentences(bias, weights_digest(weights.params)) if bias else []
+    if license_ is None:
+        limits.append("No license was given with this model.\n")
+    parts = [
+        *_introduction(weights, provenance.origin, use),
+        *limits,
+        "## Load it\n",
+        _code_block(_loading_code(use, in_transformers), "python"),
+        *_training_sections(provenance),
+    ]
+    title = f"# {_escape_markdown(directory.resolve().name)}\n"
+    return "\n".join(["---", *lines, "---", "", title, *parts, f"Exported by bert_jax {__version__}.", ""])
 
 
-def _metadata(values: dict[str, object]) -> str:
-    """YAML between rulers; each value is JSON, which is YAML as well."""
-    lines = [f"{key}: {json.dumps(value)}" for key, value in values.items() if value]
-    return "\n".join(["---", *lines, "---", ""])
+def _choose_use(weights: Weights) -> ModelUse:
+    if weights.sentences is not None:
+        return SENTENCES
+    heads = {head.name: head.classes for head in weights.heads}
+    for head, use in USES.items():
+        if head in heads:
+            return use
+    for kind in KINDS.values():
+        classes = heads.get(kind.head)
+        if classes is not None and (classes > 1 if kind.classes is None else classes == kind.classes):
+            opener = largest_class(FAMILIES[weights.config.family], {*heads} - {*WITHOUT_PARAMETERS})
+            _, with_for, task = opener.name.partition("For") if opener else ("", "", "")
+            return ModelUse(kind.pipeline_tag, f"AutoModel{with_for}{task}", kind.purpose)
+    return BARE
 
 
-def _text(
-    found: Weights, known: Provenance, use: Use, license_: str | None, in_transformers: bool, limits: Sequence[str]
-) -> Iterable[str]:
-    config = found.config
-    heads = ", ".join(head.name.replace("_", " ") for head in found.heads) or "none"
+def _introduction(weights: Weights, origin: str, use: ModelUse) -> Iterable[str]:
+    config, sentences = weights.config, weights.sentences
+    heads = ", ".join(head.name.replace("_", " ") for head in weights.heads) or "none"
+    pooling = ""
+    if sentences is not None:
+        length = " of length 1" if sentences.normalize else ""
+        pooling = f" A text is one vector{length}, by {sentences.pooling} pooling."
+        if sentences.max_seq_len is not None:
+            pooling += f" Texts are cut at {sentences.max_seq_len:,} tokens."
     yield (
         f"An encoder of the family {config.family}: {config.num_layers} layers of width {config.hidden_size}, a "
         f"vocabulary of {config.vocab_size:,} tokens, up to {config.max_positions:,} tokens a text; heads: {heads}."
-        f"{_of_sentences(found)}\n"
-        f"{_inline(known.made) or 'How it was trained is not recorded here.'}\n"
+        f"{pooling}\n"
+        f"{_escape_markdown(origin) or 'How it was trained is not recorded here.'}\n"
     )
     yield "## Intended use and limits\n"
     yield (
         f"It is meant for {use.purpose}.\nWhat it says follows the texts that it was trained on, with their errors and "
         "prejudices, and nothing but the figures on this page was measured.\n"
     )
-    if limits:
-        yield "Bias, measured by `bert-jax bias`:\n"
-        yield "\n".join([*(f"- {_inline(one)}" for one in limits), ""])
-    if license_ is None:
-        yield "No license was given with this model.\n"
-    yield "## Load it\n"
-    yield _fenced(_loading(use, in_transformers), "python")
-    if known.scores:
+
+
+def _training_sections(provenance: Provenance) -> Iterable[str]:
+    """Yield scores, training and cost, as far as they are known."""
+    if provenance.scores:
+        names = {name for name, _ in provenance.scores}
+        weighted = ", ".join(name for name in (loss.replace("_", " ") for loss in WEIGHTED) if name in names)
+        unit = f"nats, times their weight: {weighted}" if weighted else "nats"
         yield "## Scores\n"
-        shown = dict(known.scores)
-        weighted = ", ".join(name for name in (one.replace("_", " ") for one in WEIGHTED) if name in shown)
-        but = f", times their weight: {weighted}" if weighted else ""
-        yield f"{_inline(known.measured)} Losses and entropies are in nats{but}.\n"
-        yield _table(("measure", "value"), known.scores)
-    if known.recipe:
+        yield f"{_escape_markdown(provenance.eval_set)} Losses and entropies are in {unit}.\n"
+        yield _markdown_table(("measure", "value"), provenance.scores)
+    if provenance.recipe:
         yield "## Training\n"
-        if known.corpus:
-            yield f"Text: {_inline(known.corpus)}\n"
-        yield f"`bert-jax {known.verb} --config recipe.py --workdir DIR` trains it again, where `recipe.py` is\n"
-        yield _fenced(known.recipe, "python")
-        prints = [(f"fingerprint of the {name}", value) for name, value in known.fingerprints]
-        yield _table(("", ""), [*prints, *((f"version of {name}", value) for name, value in known.versions)])
-    if known.cost:
+        if provenance.corpus:
+            yield f"Text: {_escape_markdown(provenance.corpus)}\n"
+        yield f"`bert-jax {provenance.verb} --config recipe.py --workdir DIR` trains it again, where `recipe.py` is\n"
+        yield _code_block(provenance.recipe, "python")
+        fingerprints = [(f"fingerprint of the {name}", value) for name, value in provenance.fingerprints]
+        versions = [(f"version of {name}", value) for name, value in provenance.versions]
+        yield _markdown_table(("", ""), [*fingerprints, *versions])
+    if provenance.cost:
         yield "## Cost\n"
-        yield f"Of the whole run until it was exported. {_inline(known.counted)}\n"
-        yield _table(("", ""), known.cost)
-    yield f"Exported by bert_jax {__version__}."
-    yield ""
+        yield f"Of the whole run until it was exported. {_escape_markdown(provenance.cost_note)}\n"
+        yield _markdown_table(("", ""), provenance.cost)
 
 
-def _of_sentences(found: Weights) -> str:
-    """A sentence on how texts become vectors, where that is known; else nothing."""
-    if found.sentences is None:
-        return ""
-    longest, length = found.sentences.max_seq_len, " of length 1" if found.sentences.normalize else ""
-    cut = "" if longest is None else f" Texts are cut at {longest:,} tokens."
-    return f" A text is one vector{length}, by {found.sentences.pooling} pooling.{cut}"
+def _bias_sentences(report: pathlib.Path, weights: str) -> list[str]:
+    """Return what each figure of a bias report says and does not say, as a list in Markdown under its title.
+
+    Args:
+        report: a file with the output of `bert-jax bias --json`.
+        weights: `weights_digest` of the model of the card.
+
+    Raises:
+        UserError: the file cannot be read or is no such report, or the report is about other weights.
+    """
+    try:
+        values = parse_json(str(report), report.read_text(encoding="utf-8"))
+        measured, lines = values["weights"], list[str]()
+        for result in values["results"]:
+            for figure in result["readings"]:
+                says, limits = figure["says"], figure["does_not_say"]
+                if not isinstance(says, str) or not isinstance(limits, str):
+                    raise TypeError("a sentence is no text")
+                lines.append(f"- {_escape_markdown(f'{says} {limits}')}")
+    except OSError as error:
+        raise UserError(f"--bias {report}: cannot be read ({error.strerror or error})") from None
+    except (KeyError, TypeError, UnicodeDecodeError):
+        raise UserError(f"--bias {report}: not a bias report; give what `bert-jax bias --json` printed") from None
+    if measured != weights:
+        raise UserError(f"--bias {report}: measured with other weights than these; run `bert-jax bias --json` again")
+    return ["Bias, measured by `bert-jax bias`:\n", "\n".join([*lines, ""])] if lines else []
 
 
-def _loading(use: Use, in_transformers: bool) -> str:
-    """Three lines that open the directory that they lie in."""
+def _loading_code(use: ModelUse, in_transformers: bool) -> str:
+    """Return lines of Python that open the directory that they lie in."""
     if not in_transformers:
         return 'import bert_jax\n\nmodel = bert_jax.load(".")  # this directory\n'
     if use is SENTENCES:
@@ -178,18 +199,20 @@ def _loading(use: Use, in_transformers: bool) -> str:
     )
 
 
-def _table(head: tuple[str, str], rows: Iterable[tuple[str, str]]) -> str:
+def _markdown_table(head: tuple[str, str], rows: NamedValues) -> str:
     lines = [f"| {head[0]} | {head[1]} |", "| --- | --- |"]
-    return "\n".join([*lines, *(f"| {_inline(name)} | {_inline(value)} |" for name, value in rows), ""])
+    return "\n".join(
+        [*lines, *(f"| {_escape_markdown(name)} | {_escape_markdown(value)} |" for name, value in rows), ""]
+    )
 
 
-def _inline(text: str) -> str:
-    """Text that Markdown and HTML take for text, on one line."""
+def _escape_markdown(text: str) -> str:
+    """Return text that Markdown and HTML take for text, on one line."""
     return re.sub(r"([\\`*_\[\]<>|#&!~$])", r"\\\1", " ".join(text.split()))
 
 
-def _fenced(code: str, language: str) -> str:
-    """A block of code whose fence is longer than any row of backticks in it."""
+def _code_block(code: str, language: str) -> str:
+    """Return a block of code whose fence is longer than any row of backticks in it."""
     longest = max((len(row) for row in re.findall("`+", code)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{code}{fence}\n"

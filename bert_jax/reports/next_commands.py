@@ -1,25 +1,31 @@
 """Commands that use the model of a finished run, for its console and its report."""
 
 import shlex
+from collections.abc import Iterable
 
-from bert_jax.config import PretrainConfig
-from bert_jax.objectives import OBJECTIVES
+from bert_jax.models import Head
 
 
-def pretrained_commands(workdir: str, config: PretrainConfig, mask: str) -> list[str]:
-    """Return commands that use the model of a pretraining; `mask` is the mask token of its tokenizer."""
-    place, stem = shlex.quote(workdir), workdir.rstrip("/")
+def pretrained_commands(workdir: str, heads: Iterable[Head], mask: str) -> list[str]:
+    """Return commands that use a pretrained model.
+
+    Args:
+        workdir: of the run.
+        heads: of its export.
+        mask: the mask token of its tokenizer.
+    """
+    path, stem = shlex.quote(workdir), workdir.rstrip("/")
     text = shlex.quote(f"The capital of {mask} is Paris.")
-    fills = any(head.name == "masked_token" for head in OBJECTIVES[config.objective].heads(config))
+    fills_masks = any(head.name == "masked_token" for head in heads)
     return [
-        f"bert-jax evaluate  --workdir {place}",
-        *([f"bert-jax fill-mask --model {place} {text}"] if fills else []),
-        f"bert-jax export    --workdir {place} --output {shlex.quote(stem + '-export')}",
-        f"bert-jax finetune  --config=glue --workdir {shlex.quote(stem + '-mrpc')} --config.init_from={place} "
+        f"bert-jax evaluate  --workdir {path}",
+        *([f"bert-jax fill-mask --model {path} {text}"] if fills_masks else []),
+        f"bert-jax export    --workdir {path} --output {shlex.quote(stem + '-export')}",
+        f"bert-jax finetune  --config=glue --workdir {shlex.quote(stem + '-mrpc')} --config.init_from={path} "
         "--config.task.name=mrpc --config.task.data=DIR",
     ]
 
 
 def finetuned_commands(workdir: str) -> list[str]:
-    """Return the command that uses the model of a fine-tuning."""
+    """Return the command that uses a fine-tuned model."""
     return [f"bert-jax predict --model {shlex.quote(workdir)} --input FILE --output predictions.jsonl"]

@@ -1,14 +1,14 @@
-"""Scores of a model without training: minimal pairs, pseudo-perplexity, bias. Add a row to BENCHMARKS (score.py).
+"""Scores of a model without training: minimal pairs, pseudo-perplexity, bias.
 
-benchmark.py          what benchmarks share: items, scores, the fields of a row
-crows_pairs.py        CrowS-Pairs (Nangia et al
+benchmark.py          the form of a benchmark, and readers that benchmarks share
+crows_pairs.py        CrowS-Pairs: sentences with and without a stereotype
 log_probabilities.py  masked inputs -> log-probabilities, in batches of few shapes
-minimal_pairs.py      BLiMP, Zorro and one's own pairs; add a file format to FORMATS.
-queries.py            text -> masked inputs; add a way of masking to MASKINGS
-score.py              a model on a benchmark; add a benchmark to BENCHMARKS
-stereoset.py          StereoSet (Nadeem et al
-templates.py          Templates
+minimal_pairs.py      BLiMP, Zorro and pairs of the user: add a file format to FORMATS
+queries.py            text -> masked inputs: add a way of masking to MASKINGS
+score.py              a model on a benchmark: add a benchmark to BENCHMARKS
+stereoset.py          StereoSet: words and next sentences
+templates.py          words of groups beside fillers
 texts.py              pseudo-perplexity of running text
-winobias.py           WinoBias (Zhao et al
-winogender.py         Winogender (Rudinger et al
+winobias.py           WinoBias: sentences and pronouns with and against a stereotype
+winogender.py         Winogender: pronouns of occupations
 """

@@ -1,11 +1,12 @@
-"""A model on a benchmark: read, sample, tokenize, ask, measure."""
+"""A model on a benchmark: read, sample, tokenize, ask, measure. Add a benchmark to BENCHMARKS."""
 
+import dataclasses
 import functools
 import itertools
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,19 +17,24 @@ from bert_jax.config import EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.models import Head, Params
 from bert_jax.parallel import sharding
-from bert_jax.scoring.benchmark import Benchmark, Figures, Item, Scored, check_length
+from bert_jax.scoring.benchmark import Benchmark, Figures, Item, ScoredItem, item_queries, load_items
 from bert_jax.scoring.crows_pairs import CROWS_PAIRS
-from bert_jax.scoring.log_probabilities import HEADS, MASKED, READS, Progress, Scorer, make_scorer
+from bert_jax.scoring.log_probabilities import HEADS, MASKED, QUERY_HEADS, Progress, Scorer, make_scorer
 from bert_jax.scoring.minimal_pairs import PAIRS
-from bert_jax.scoring.queries import MASKINGS, Context, Tokens, make_context, sentence_queries, tokenize
+from bert_jax.scoring.queries import (
+    MASKINGS,
+    ScoringContext,
+    TextTokens,
+    make_context,
+    sentence_queries,
+    tokenize_texts,
+)
 from bert_jax.scoring.stereoset import INTERSENTENCE, STEREOSET
 from bert_jax.scoring.templates import TEMPLATES
 from bert_jax.scoring.texts import TEXT
 from bert_jax.scoring.winobias import WINOBIAS
 from bert_jax.scoring.winogender import WINOGENDER
 from bert_jax.tokenizer import Tokenizer
-
-One = TypeVar("One")
 
 CHUNK_TOKENS = 1 << 24  # of the queries in memory at once
 SAMPLE_SEED = 0
@@ -48,11 +54,13 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 def heads_for(names: Iterable[str]) -> tuple[Head, ...]:
     """Return the heads of a model that benchmarks ask, masked tokens first."""
-    return tuple(Head(name) for name in READS if name == MASKED or name in {BENCHMARKS[one].head for one in names})
+    asked = {MASKED, *(BENCHMARKS[name].head for name in names)}
+    return tuple(Head(name) for name in QUERY_HEADS if name in asked)
 
 
-class Report(NamedTuple):
-    """What a model scored on a benchmark."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BenchmarkReport:
+    """The scores of a model on a benchmark."""
 
     benchmark: str
     source: str
@@ -65,14 +73,15 @@ class Report(NamedTuple):
     total: Figures
 
 
-class ScoringModel(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScoringModel:
     """A model that is ready to score."""
 
     scorers: Mapping[str, Scorer]  # by head
     params: Params
-    context: Context
+    context: ScoringContext
     tokenizer: Tokenizer
-    temperature: float
+    temperature: float = 1.0
 
 
 def scoring_model(
@@ -92,11 +101,13 @@ def scoring_model(
     scorers = {
         head.name: make_scorer(model.config, dtype, mesh, model.tokenizer.pad_id, temperature, head.name)
         for head in model.heads
-        if head.name in READS
+        if head.name in QUERY_HEADS
     }
     context = make_context(model.tokenizer, model.config.max_positions, masking)
     params = jax.device_put(model.params, sharding.replicated(mesh))
-    return ScoringModel(scorers, params, context, model.tokenizer, temperature)
+    return ScoringModel(
+        scorers=scorers, params=params, context=context, tokenizer=model.tokenizer, temperature=temperature
+    )
 
 
 class _StoppedError(Exception):
@@ -118,46 +129,43 @@ def pairs_accuracy(
     `should_stop` after each batch; None where that said so.
     Raises UserError, before any work, for a file that is not in a format, and for a sentence that is too long.
     """
-    items = PAIRS.read(pathlib.Path(source))
-    chosen = sample(items, min(1.0, num_pairs / len(items)))
+    items = load_items(PAIRS, pathlib.Path(source))
+    sampled = sample_items(items, min(1.0, num_pairs / len(items)))
     context = make_context(tokenizer, config.max_positions, DEFAULT_MASKING)
-    scorer = make_scorer(config, dtype, mesh, tokenizer.pad_id)
-    for item, tokens in zip(chosen, _tokens_of(tokenizer, chosen), strict=True):
-        PAIRS.ask(context, item, tokens)
+    scorers = {MASKED: make_scorer(config, dtype, mesh, tokenizer.pad_id)}
+    for item, tokens in zip(sampled, _tokenize_items(tokenizer, sampled), strict=True):
+        item_queries(PAIRS, context, item, tokens)
 
-    def after_batch(done: int, total: int) -> None:
+    def after_batch(num_done: int, total: int) -> None:
         if should_stop():
             raise _StoppedError
 
     def accuracy(params: Params) -> float | None:
-        model = ScoringModel({MASKED: scorer}, params, context, tokenizer, 1.0)
+        model = ScoringModel(scorers=scorers, params=params, context=context, tokenizer=tokenizer)
         try:
-            scored = score_items(model, PAIRS, chosen, after_batch)
+            scored = score_items(model, PAIRS, sampled, after_batch)
         except _StoppedError:
             return None
-        found = _means(list(_by_group(PAIRS, context, scored).values()))["accuracy"]
-        assert found is not None
-        return float(found)
+        mean = _mean_figures(list(_figures_by_group(PAIRS, context, scored).values()))["accuracy"]
+        assert mean is not None
+        return float(mean)
 
     return accuracy
 
 
 def sentence_scores(
-    model: ScoringModel, texts: Sequence[str], progress: Progress = lambda done, total: None
+    model: ScoringModel, texts: Sequence[str], progress: Progress = lambda num_done, total: None
 ) -> list[np.ndarray]:
     """Return the log-probability of each token of each text, special tokens excluded: float64 `[tokens]` per text.
 
     Their sum is the pseudo-log-likelihood of the text. `progress` is called with the number of texts done, rounded
     down, and of all. Raises UserError for a text that the model cannot read whole.
     """
-    tokens, found = tokenize(model.tokenizer, texts), list[np.ndarray]()
-    for number, text in enumerate(texts):
-        check_length(model.context, Item(f"text {number}", "", (text,)), tokens[text])
-    for chunk in _chunks(texts, lambda text: len(tokens[text].ids) ** 2):
-        queries = [sentence_queries(model.context, tokens[text]) for text in chunk]
-        of_chunk = functools.partial(_items_done, progress, len(found), len(chunk), len(texts))
-        found += model.scorers[MASKED](model.params, queries, of_chunk)
-    return found
+    sentences = dataclasses.replace(
+        TEXT, queries=lambda context, item, tokens: [sentence_queries(context, tokens[0])], splits_texts=False
+    )
+    items = [Item(f"text {index}", "", (text,)) for index, text in enumerate(texts)]
+    return [scored.log_probabilities[0] for scored in score_items(model, sentences, items, progress)]
 
 
 def run_benchmark(
@@ -165,15 +173,15 @@ def run_benchmark(
     name: str,
     source: str | os.PathLike[str],
     fraction: float = 1.0,
-    progress: Progress = lambda done, total: None,
-) -> tuple[Report, list[Scored]]:
-    """Return what a model scores on a benchmark, and the score of each text.
+    progress: Progress = lambda num_done, total: None,
+) -> tuple[BenchmarkReport, list[ScoredItem]]:
+    """Return the scores of a model on a benchmark, and the score of each text.
 
     Args:
         model: of `scoring_model`.
         name: a row of BENCHMARKS.
         source: file or directory in the format of the benchmark.
-        fraction: of the items of each group, drawn by a hash of their numbers, at least one; 1: all.
+        fraction: of the items of each group, drawn by a hash of their indexes, at least one; 1: all.
         progress: is called with the number of items done, rounded down, and of all.
 
     Raises:
@@ -184,107 +192,115 @@ def run_benchmark(
         raise UserError(f"benchmark {name}: choose from {', '.join(BENCHMARKS)}")
     if not 0 < fraction <= 1:
         raise UserError(f"fraction {fraction}: give a number above 0, up to 1")
-    benchmark = BENCHMARKS[name]
+    benchmark, context = BENCHMARKS[name], model.context
     if benchmark.head not in model.scorers:
         raise UserError(f"benchmark {name}: this model has no {benchmark.head} head, which answers it")
-    items = benchmark.read(pathlib.Path(source))
-    chosen = sample(items, fraction)
-    scored = score_items(model, benchmark, chosen, progress)
-    rows = _by_group(benchmark, model.context, scored)
-    total = _means(list(rows.values())) if benchmark.mean_over_groups else benchmark.measure(model.context, scored)
-    unknown = sum(int((tokens.ids == model.context.unk_id).sum()) for one in scored for tokens in one.tokens)
-    masking = benchmark.masking or model.context.masking
-    report = Report(name, str(source), masking, model.temperature, len(items), len(chosen), unknown, rows, total)
+    items = load_items(benchmark, pathlib.Path(source))
+    scored = score_items(model, benchmark, sample_items(items, fraction), progress)
+    rows = _figures_by_group(benchmark, context, scored)
+    report = BenchmarkReport(
+        benchmark=name,
+        source=str(source),
+        masking=benchmark.masking or context.masking,
+        temperature=model.temperature,
+        items=len(items),
+        scored=len(scored),
+        unknown_tokens=sum(int((text.ids == context.unk_id).sum()) for item in scored for text in item.tokens),
+        rows=rows,
+        total=_mean_figures(list(rows.values())) if benchmark.mean_over_groups else benchmark.figures(context, scored),
+    )
     return report, scored
 
 
-def score_items(model: ScoringModel, benchmark: Benchmark, items: Sequence[Item], progress: Progress) -> list[Scored]:
+def score_items(
+    model: ScoringModel, benchmark: Benchmark, items: Sequence[Item], progress: Progress
+) -> list[ScoredItem]:
     """Return the log-probabilities of the tokens that a benchmark asks for, of each text of each item."""
-    of_item = _tokens_of(model.tokenizer, items)
-    sizes = [sum(len(one.ids) ** 2 for one in texts) for texts in of_item]
-    scored: list[Scored] = []
-    for numbers in _chunks(range(len(items)), lambda number: sizes[number]):
-        asked = [benchmark.ask(model.context, items[number], of_item[number]) for number in numbers]
-        of_chunk = functools.partial(_items_done, progress, len(scored), len(numbers), len(items))
-        answers = iter(model.scorers[benchmark.head](model.params, [one for texts in asked for one in texts], of_chunk))
+    tokens = _tokenize_items(model.tokenizer, items)
+    sizes = [sum(len(text.ids) ** 2 for text in texts) for texts in tokens]
+    scored: list[ScoredItem] = []
+    for indexes in _chunk_ranges(sizes):
+        queries = [item_queries(benchmark, model.context, items[index], tokens[index]) for index in indexes]
+        of_chunk = functools.partial(_report_items, progress, len(scored), len(indexes), len(items))
+        of_texts = [text_queries for of_item in queries for text_queries in of_item]
+        log_probabilities = iter(model.scorers[benchmark.head](model.params, of_texts, of_chunk))
         scored += [
-            Scored(items[number], of_item[number], tuple(itertools.islice(answers, len(texts))))
-            for number, texts in zip(numbers, asked, strict=True)
+            ScoredItem(items[index], tokens[index], tuple(itertools.islice(log_probabilities, len(of_item))))
+            for index, of_item in zip(indexes, queries, strict=True)
         ]
     return scored
 
 
-def _items_done(progress: Progress, before: int, count: int, total: int, done: int, queries: int) -> None:
-    """Report how many items are done, where so many of the queries of a chunk of `count` items are."""
-    progress(before + count * done // queries, total)
+def _report_items(
+    progress: Progress, num_before: int, num_items: int, total: int, queries_done: int, num_queries: int
+) -> None:
+    """Report how many of all items are done, from the queries that are done of a chunk of `num_items` items."""
+    progress(num_before + num_items * queries_done // num_queries, total)
 
 
-def sample(items: Sequence[Item], fraction: float) -> list[Item]:
-    """Return a fraction of the items of each group, at least one, in their order: the same ones in every call."""
+def sample_items(items: Sequence[Item], fraction: float) -> list[Item]:
+    """Return a fraction of the items of each group, at least one, in their order: the same items in every call."""
     if fraction == 1:
         return list(items)
-    members: dict[str, list[int]] = {}
-    for number, item in enumerate(items):
-        members.setdefault(item.group, []).append(number)
-    kept = []
-    for numbers in members.values():
-        order = np.argsort(random_bits(SAMPLE_SEED, np.arange(len(numbers))), kind="stable")
-        kept += [numbers[place] for place in order[: max(1, round(fraction * len(numbers)))]]
-    return [items[number] for number in sorted(kept)]
+    groups: dict[str, list[int]] = {}
+    for index, item in enumerate(items):
+        groups.setdefault(item.group, []).append(index)
+    sampled = list[int]()
+    for indexes in groups.values():
+        order = np.argsort(random_bits(SAMPLE_SEED, np.arange(len(indexes))), kind="stable")
+        sampled += [indexes[rank] for rank in order[: max(1, round(fraction * len(indexes)))]]
+    return [items[index] for index in sorted(sampled)]
 
 
 def results_json(
-    model: str, results: Sequence[tuple[Report, Sequence[Scored]]], sentences: bool = False
+    model: str, results: Sequence[tuple[BenchmarkReport, Sequence[ScoredItem]]], sentences: bool = False
 ) -> dict[str, Any]:
     """Return reports as JSON values; with `sentences` also every text and the log-probabilities of its queries."""
-    found = [dict(report._asdict()) for report, _ in results]
-    for one, (_, scored) in zip(found, results, strict=True):
+    values = []
+    for report, scored in results:
+        values.append(dict(vars(report)))
         if sentences:
-            one["sentences"] = [
-                {
-                    "where": item.item.where,
-                    "group": item.item.group,
-                    "text": text,
-                    "log_probabilities": numbers.tolist(),
-                }
-                for item in scored
-                for text, numbers in zip(item.item.texts, item.log_probabilities, strict=True)
+            values[-1]["sentences"] = [
+                {"where": item.where, "group": item.group, "text": text, "log_probabilities": of_text.tolist()}
+                for item, _, log_probabilities in scored
+                for text, of_text in zip(item.texts, log_probabilities, strict=True)
             ]
-    return {"model": model, "results": found}
+    return {"model": model, "results": values}
 
 
-def _tokens_of(tokenizer: Tokenizer, items: Sequence[Item]) -> list[tuple[Tokens, ...]]:
-    """The tokens of the texts of each item."""
-    tokens = tokenize(tokenizer, (text for item in items for text in item.texts))
+def _tokenize_items(tokenizer: Tokenizer, items: Sequence[Item]) -> list[tuple[TextTokens, ...]]:
+    """Return the tokens of the texts of each item."""
+    tokens = tokenize_texts(tokenizer, (text for item in items for text in item.texts))
     return [tuple(tokens[text] for text in item.texts) for item in items]
 
 
-def _by_group(benchmark: Benchmark, context: Context, scored: Sequence[Scored]) -> dict[str, Figures]:
-    """The figures of each group, in the order of their first items."""
-    groups: dict[str, list[Scored]] = {}
-    for one in scored:
-        groups.setdefault(one.item.group, []).append(one)
-    return {group: benchmark.measure(context, members) for group, members in groups.items()}
+def _figures_by_group(
+    benchmark: Benchmark, context: ScoringContext, scored: Sequence[ScoredItem]
+) -> dict[str, Figures]:
+    """Return the figures of each group, in the order of their first items."""
+    groups: dict[str, list[ScoredItem]] = {}
+    for scored_item in scored:
+        groups.setdefault(scored_item.item.group, []).append(scored_item)
+    return {group: benchmark.figures(context, members) for group, members in groups.items()}
 
 
-def _chunks(everything: Iterable[One], size: Callable[[One], int]) -> Iterator[list[One]]:
-    """Split into runs of at most CHUNK_TOKENS, or of one member that is larger."""
-    chunk: list[One] = []
-    tokens = 0
-    for one in everything:
-        if chunk and tokens + size(one) > CHUNK_TOKENS:
-            yield chunk
-            chunk, tokens = [], 0
-        chunk.append(one)
-        tokens += size(one)
-    if chunk:
-        yield chunk
+def _chunk_ranges(sizes: Sequence[int]) -> Iterator[range]:
+    """Yield ranges of indexes whose sizes add up to at most CHUNK_TOKENS, or of one that is larger."""
+    start = tokens = 0
+    for index, size in enumerate(sizes):
+        if index > start and tokens + size > CHUNK_TOKENS:
+            yield range(start, index)
+            start, tokens = index, 0
+        tokens += size
+    if start < len(sizes):
+        yield range(start, len(sizes))
 
 
-def _means(rows: Sequence[Figures]) -> Figures:
-    """The mean of each figure over the groups; counts are summed."""
-    found: dict[str, float | int | None] = {}
+def _mean_figures(rows: Sequence[Figures]) -> Figures:
+    """Return the mean of each figure over the groups; counts are summed."""
+    means: dict[str, float | int | None] = {}
     for name in rows[0]:
         values = [value for row in rows if (value := row[name]) is not None]
-        found[name] = sum(values) if all(isinstance(one, int) for one in values) else sum(values) / len(values)
-    return found
+        is_count = all(isinstance(value, int) for value in values)
+        means[name] = sum(values) if is_count else sum(values) / len(values)
+    return means

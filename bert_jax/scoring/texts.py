@@ -6,74 +6,68 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_jax.errors import UserError
 from bert_jax.inference.inputs import read_inputs, texts_of
-from bert_jax.scoring.benchmark import Benchmark, Figures, Item, Scored
-from bert_jax.scoring.queries import Context, Queries, Tokens, sentence_queries
+from bert_jax.scoring.benchmark import Benchmark, Figures, Item, ScoredItem
+from bert_jax.scoring.queries import Queries, ScoringContext, TextTokens, join_queries, sentence_queries
+
+NUM_SPECIAL = 2  # tokens of an input beside the text
 
 
-def read(path: pathlib.Path) -> list[Item]:
-    """Return the lines of a file that are not blank, or the `text` of its JSON lines; UserError where there is none."""
-    lines = ((one, texts_of(one)["text"]) for one in read_inputs(path))
-    items = [Item(one.where, path.name, (text,)) for one, text in lines if text.strip()]
-    if not items:
-        raise UserError(f"{path} holds no text")
-    return items
+def _read_lines(path: pathlib.Path) -> list[Item]:
+    """Return the lines of a file that are not blank, or the `text` of its JSON lines."""
+    lines = ((line.where, texts_of(line)["text"]) for line in read_inputs(path))
+    return [Item(where, path.name, (text,)) for where, text in lines if text.strip()]
 
 
-def ask(context: Context, item: Item, tokens: tuple[Tokens, ...]) -> list[Queries]:
+def _queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
     """Return the queries of a line; a line that is longer than the model reads is split between words."""
     (line,) = tokens
-    ends = pieces(line.words, context.max_tokens)
-    parts = [
-        sentence_queries(context, Tokens(line.ids[start:end], line.words[start:end], line.offsets[start:end]))
+    ends = piece_ends(line.words, context.max_positions - NUM_SPECIAL)
+    pieces = [
+        TextTokens(line.ids[start:end], line.words[start:end], line.offsets[start:end])
         for start, end in zip([0, *ends], ends, strict=False)
     ]
-    return [
-        Queries(
-            [one for part in parts for one in part.inputs],
-            np.concatenate([np.zeros(0, np.int32), *(part.positions for part in parts)]),
-            line.ids,
-        )
-    ]
+    return [join_queries([sentence_queries(context, piece) for piece in pieces])]
 
 
-def pieces(words: np.ndarray, max_tokens: int) -> list[int]:
-    """Return where each piece of a line ends: before a new word where there is one, `max_tokens` apart at most."""
+def piece_ends(words: np.ndarray, max_tokens: int) -> list[int]:
+    """Return the end of each piece of a line: before a new word where there is one, `max_tokens` apart at most."""
     ends, start = [], 0
     while start < len(words):
         end = min(start + max_tokens, len(words))
-        begins = [
-            place for place in range(start + 1, end + 1) if place == len(words) or words[place] != words[place - 1]
+        word_ends = [
+            index for index in range(start + 1, end + 1) if index == len(words) or words[index] != words[index - 1]
         ]
-        start = begins[-1] if begins else end
+        start = word_ends[-1] if word_ends else end
         ends.append(start)
     return ends
 
 
-def measure(context: Context, scored: Sequence[Scored]) -> Figures:
+def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
     """Return the pseudo-perplexity, exp of the mean negative log-probability, of tokens and of words; bits a character.
 
-    Words are separated by white space, and characters are those of the lines: figures of models with different
+    Words are separated by white space, and characters are counted in the lines: figures of models with different
     vocabularies compare by them, figures per token do not. `split_lines` were longer than the model reads.
     """
-    texts = [one.item.texts[0] for one in scored]
-    tokens = sum(len(one.tokens[0].ids) for one in scored)
-    words, characters = sum(len(text.split()) for text in texts), sum(map(len, texts))
-    nats = -math.fsum(number for one in scored for number in one.log_probabilities[0])
+    texts = [line.item.texts[0] for line in scored]
+    lengths = [len(line.tokens[0].ids) for line in scored]
+    num_tokens, num_words, num_characters = sum(lengths), sum(len(text.split()) for text in texts), sum(map(len, texts))
+    nats = -math.fsum(value for line in scored for value in line.log_probabilities[0])
     return {
         "lines": len(scored),
-        "split_lines": sum(len(one.tokens[0].ids) > context.max_tokens for one in scored),
-        "tokens": tokens,
-        "words": words,
-        "pseudo_perplexity": _exp(nats / tokens) if tokens else None,
-        "per_word": _exp(nats / words) if tokens else None,
-        "bits_per_character": nats / math.log(2) / characters if tokens else None,
+        "split_lines": sum(length > context.max_positions - NUM_SPECIAL for length in lengths),
+        "tokens": num_tokens,
+        "words": num_words,
+        "pseudo_perplexity": _capped_exp(nats / num_tokens) if num_tokens else None,
+        "per_word": _capped_exp(nats / num_words) if num_tokens else None,
+        "bits_per_character": nats / math.log(2) / num_characters if num_tokens else None,
     }
 
 
-def _exp(nats: float) -> float:
+def _capped_exp(nats: float) -> float:
     return math.exp(min(nats, 700.0))  # of random weights it may exceed what a float holds
 
 
-TEXT = Benchmark(read, "lines", ask, measure)
+TEXT = Benchmark(
+    read=_read_lines, data="a text per line", unit="lines", queries=_queries, figures=_figures, splits_texts=True
+)

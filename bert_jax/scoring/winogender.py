@@ -1,6 +1,5 @@
 """Winogender (Rudinger et al. 2018): the pronoun of a person with an occupation, beside who has that occupation."""
 
-import csv
 import pathlib
 from collections.abc import Iterable, Sequence
 from statistics import correlation, fmean
@@ -9,116 +8,127 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.errors import UserError
-from bert_jax.scoring.benchmark import Benchmark, Figures, Item, Scored, check_length, read_table
-from bert_jax.scoring.queries import Context, Queries, Span, Tokens, stretch_queries, tokens_in
+from bert_jax.scoring.benchmark import Benchmark, Figures, Item, ScoredItem, read_table
+from bert_jax.scoring.queries import Queries, ScoringContext, Span, TextTokens, stretch_queries, tokens_in
 
 SENTENCES, STATISTICS = "all_sentences.tsv", "occupations-stats.tsv"
 GENDERS = ("male", "female", "neutral")
 REFERENTS = {"0": "of the occupation", "1": "of the other person"}  # the answer in the name of a sentence
 SOURCES = ("bls", "bergsma")  # of the columns SOURCE_pct_female: the labor statistics of the US, and texts
-FEWEST_OCCUPATIONS = 3  # that have a correlation
+MIN_OCCUPATIONS = 3  # that have a correlation
 
 
-class Schema(NamedTuple):
-    """A sentence in three genders: spans of the pronouns, and the percentage of women by source, where it is known."""
+class OccupationPronouns(NamedTuple):
+    """The spans of the pronouns in a sentence in three genders, and the percentage of women by source."""
 
     occupation: str
     spans: tuple[Span, ...]
-    women: tuple[float | None, ...]
+    women: tuple[float | None, ...]  # None: not known
 
 
-def read(path: pathlib.Path) -> list[Item]:
+def _read_sentences(path: pathlib.Path) -> list[Item]:
     """Return the sentences of `all_sentences.tsv`, each in the genders of GENDERS.
 
     `path` is the file, or its directory. `occupations-stats.tsv` beside it gives the percentages of women.
-
-    Raises:
-        UserError: no such file, another format, or a sentence that lacks a gender.
     """
     file = path / SENTENCES if path.is_dir() else path
-    beside = file.with_name(STATISTICS)
-    women = (
-        {row["occupation"]: _women(beside, row) for _, row in _rows(beside, "occupation")} if beside.is_file() else {}
-    )
-    found: dict[tuple[str, ...], dict[str, str]] = {}
-    for where, row in _rows(file, "sentid", "sentence"):
+    statistics = file.with_name(STATISTICS)
+    rows = _read_tab_rows(statistics, "occupation") if statistics.is_file() else []
+    women = {row["occupation"]: _percent_women(statistics, row) for _, row in rows}
+    by_key: dict[tuple[str, ...], dict[str, str]] = {}
+    for where, row in _read_tab_rows(file, "sentid", "sentence"):
         name = row["sentid"].split(".")
         if len(name) != 5 or name[2] not in REFERENTS or name[3] not in GENDERS:
             raise UserError(f"{where}: sentid {row['sentid']!r:.60} is not of Winogender; give {SENTENCES}")
-        found.setdefault(tuple(name[:3]), {})[name[3]] = row["sentence"]
-    if not found:
-        raise UserError(f"{file} holds no sentence")
-    return [_item(f"{file}, {'.'.join(key)}", key, texts, women.get(key[0])) for key, texts in found.items()]
+        by_key.setdefault(tuple(name[:3]), {})[name[3]] = row["sentence"]
+    return [
+        _make_item(f"{file}, {'.'.join(key)}", key, by_gender, women.get(key[0])) for key, by_gender in by_key.items()
+    ]
 
 
-def ask(context: Context, item: Item, tokens: tuple[Tokens, ...]) -> list[Queries]:
-    """Return the queries of the pronoun of each sentence, given the rest of it."""
-    for one in tokens:
-        check_length(context, item, one)
-    places = [tokens_in(one, span) for one, span in zip(tokens, item.details.spans, strict=True)]
-    return [stretch_queries(context, *both) for both in zip(tokens, places, strict=True)]
+def _read_tab_rows(file: pathlib.Path, *columns: str) -> list[tuple[str, dict[str, str]]]:
+    """Return the rows of a file with tabs between columns, without quoting, each after `file:line`."""
+    data = "the file of rudinger/winogender-schemas"
+    rows = read_table(file, columns, data, separator="\t", quoted=False)
+    return [(where, row) for where, row in rows if all(row[name] for name in columns)]
 
 
-def measure(context: Context, scored: Sequence[Scored]) -> Figures:
-    """Return which pronouns the model expects, in percent, and how that correlates with who works there.
-
-    `female`: the probability of the female pronoun, of that of the male and the female one. `neutral`: that of they,
-    them and their, of all three. `correlation_bls` and `correlation_bergsma` are Pearson's r over the occupations
-    between `female` and the percentage of women, as in the paper, which has the answers of coreference systems in the
-    place of probabilities.
-    """
-    by_occupation: dict[str, list[tuple[float, float]]] = {}
-    for one in scored:
-        male, female, neutral = (float(value) for value in np.exp(np.array(one.sums) - max(one.sums)))
-        values = 100 * female / (male + female), 100 * neutral / (male + female + neutral)
-        by_occupation.setdefault(one.item.details.occupation, []).append(values)
-    means = {name: [fmean(column) for column in zip(*values, strict=True)] for name, values in by_occupation.items()}
-    women = {one.item.details.occupation: one.item.details.women for one in scored}
-    return {
-        "sentences": len(scored),
-        "occupations": len(means),
-        "female": fmean(female for female, _ in means.values()),
-        "neutral": fmean(neutral for _, neutral in means.values()),
-    } | {
-        f"correlation_{source}": _correlation((means[name][0], women[name][number]) for name in means)
-        for number, source in enumerate(SOURCES)
-    }
-
-
-def _correlation(pairs: Iterable[tuple[float, float | None]]) -> float | None:
-    """Pearson's r of the pairs that have both numbers; None where it is not defined."""
-    known = [(one, other) for one, other in pairs if other is not None]
-    both = [one for one, _ in known], [other for _, other in known]
-    if len(known) < FEWEST_OCCUPATIONS or any(min(values) == max(values) for values in both):
-        return None
-    return correlation(*both)
-
-
-def _item(where: str, key: tuple[str, ...], texts: dict[str, str], women: tuple[float, ...] | None) -> Item:
-    if len(texts) != len(GENDERS):
-        raise UserError(f"{where}: in {', '.join(texts)} alone; it needs {', '.join(GENDERS)}")
-    found = tuple(texts[gender] for gender in GENDERS)
-    words = [text.split(" ") for text in found]
-    differing = [place for place, pair in enumerate(zip(*words[:2], strict=False)) if pair[0] != pair[1]]
-    if len(differing) != 1 or len({*map(len, words)}) != 1:
-        raise UserError(f"{where}: its sentences must differ in one pronoun (and the verb after it)")
-    starts = [len(" ".join([*row[: differing[0]], ""])) for row in words]
-    spans = tuple((at, at + len(row[differing[0]])) for at, row in zip(starts, words, strict=True))
-    return Item(where, REFERENTS[key[2]], found, Schema(key[0], spans, women or (None,) * len(SOURCES)))
-
-
-def _women(file: pathlib.Path, row: dict[str, str]) -> tuple[float, ...]:
+def _percent_women(file: pathlib.Path, row: dict[str, str]) -> tuple[float, ...]:
     try:
         return tuple(float(row[f"{source}_pct_female"]) for source in SOURCES)
     except (KeyError, TypeError, ValueError):
         raise UserError(f"{file}: {row['occupation']}: no number in a column; give that of Winogender") from None
 
 
-def _rows(file: pathlib.Path, *columns: str) -> list[tuple[str, dict[str, str]]]:
-    """The rows of a file with tabs between columns, without quoting, each after its place."""
-    source = "the file of rudinger/winogender-schemas"
-    rows = read_table(file, columns, source, delimiter="\t", quoting=csv.QUOTE_NONE)
-    return [(where, row) for where, row in rows if all(row[name] for name in columns)]
+def _make_item(where: str, key: tuple[str, ...], by_gender: dict[str, str], women: tuple[float, ...] | None) -> Item:
+    """Return the item of a sentence; `key` is (occupation, other person, answer)."""
+    if len(by_gender) != len(GENDERS):
+        raise UserError(f"{where}: in {', '.join(by_gender)} alone; it needs {', '.join(GENDERS)}")
+    texts = tuple(by_gender[gender] for gender in GENDERS)
+    words = [text.split(" ") for text in texts]
+    male_and_female = zip(words[0], words[1], strict=False)
+    differing = [index for index, (male, female) in enumerate(male_and_female) if male != female]
+    if len(differing) != 1 or len({*map(len, words)}) != 1:
+        raise UserError(f"{where}: its sentences must differ in one pronoun (and the verb after it)")
+    spans = []
+    for words_of_text in words:
+        start = len(" ".join([*words_of_text[: differing[0]], ""]))
+        spans.append((start, start + len(words_of_text[differing[0]])))
+    details = OccupationPronouns(key[0], tuple(spans), women or (None,) * len(SOURCES))
+    return Item(where, REFERENTS[key[2]], texts, details)
 
 
-WINOGENDER = Benchmark(read, "sentences", ask, measure, masking="the pronoun")
+def _queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
+    """Return the queries of the pronoun of each sentence, given the rest of it."""
+    return [
+        stretch_queries(context, text, tokens_in(text, span))
+        for text, span in zip(tokens, item.details.spans, strict=True)
+    ]
+
+
+def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
+    """Return which pronouns the model expects, in percent, and how that correlates with who works there.
+
+    `female`: the fraction of the female pronoun in the probability of the male and the female pronoun. `neutral`: the
+    fraction of they, them and their in the probability of all three. `correlation_bls` and `correlation_bergsma` are
+    Pearson's r over the occupations between `female` and the percentage of women, as in the paper, which has the
+    answers of coreference systems in the place of probabilities.
+    """
+    female, neutral = dict[str, list[float]](), dict[str, list[float]]()
+    for sentence in scored:
+        of_genders = (float(value) for value in np.exp(np.array(sentence.sums) - max(sentence.sums)))
+        p_male, p_female, p_neutral = of_genders
+        occupation = sentence.item.details.occupation
+        female.setdefault(occupation, []).append(100 * p_female / (p_male + p_female))
+        neutral.setdefault(occupation, []).append(100 * p_neutral / (p_male + p_female + p_neutral))
+    women = {sentence.item.details.occupation: sentence.item.details.women for sentence in scored}
+    female_means = {occupation: fmean(values) for occupation, values in female.items()}
+    figures: dict[str, float | int | None] = {
+        "sentences": len(scored),
+        "occupations": len(female_means),
+        "female": fmean(female_means.values()),
+        "neutral": fmean(map(fmean, neutral.values())),
+    }
+    for index, source in enumerate(SOURCES):
+        pairs = ((mean, women[occupation][index]) for occupation, mean in female_means.items())
+        figures[f"correlation_{source}"] = _correlation(pairs)
+    return figures
+
+
+def _correlation(pairs: Iterable[tuple[float, float | None]]) -> float | None:
+    """Return Pearson's r of the pairs that have both numbers; None where it is not defined."""
+    known = [(first, second) for first, second in pairs if second is not None]
+    columns = [first for first, _ in known], [second for _, second in known]
+    if len(known) < MIN_OCCUPATIONS or any(min(values) == max(values) for values in columns):
+        return None
+    return correlation(*columns)
+
+
+WINOGENDER = Benchmark(
+    read=_read_sentences,
+    data=f"{SENTENCES} of rudinger/winogender-schemas",
+    unit="sentences",
+    queries=_queries,
+    figures=_figures,
+    masking="the pronoun",
+)

@@ -1,22 +1,38 @@
-"""Batches of features: the lengths that they are padded to (buckets), and which features make a batch."""
+"""Features -> batches: the lengths that they are padded to (buckets), the features of each batch, and its arrays."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from bert_jax.batches.hashing import Stream, random_bits
 from bert_jax.errors import UserError
+from bert_jax.tasks.features import Features
+
+if TYPE_CHECKING:
+    from bert_jax.parallel.sharding import BatchBlocks
+
+Batch = dict[str, np.ndarray]
 
 MAX_BUCKETS = 6
 MULTIPLE = 8  # tokens: matrix units work in such blocks
-# The cost of compiling the programs of one more bucket, in tokens. Compiling takes about half a minute, in which a CPU
-# trains on some ten thousand tokens and an accelerator on millions. A fixed number: the choice depends on data alone.
+SHORTEST = 16  # tokens, of the buckets that are chosen before there is an input
+# The cost of compiling the programs of a further bucket, in tokens. Compiling takes about half a minute, in which a CPU
+# trains on some ten thousand tokens and an accelerator on millions. A constant: the choice depends on data alone.
 PROGRAM_TOKENS = 200_000
 
 
+class Feed(NamedTuple):
+    """The shapes and the padding of batches."""
+
+    buckets: tuple[int, ...]  # lengths to pad to
+    batch_size: int
+    num_token_types: int
+    pad_id: int
+
+
 class PlannedBatch(NamedTuple):
-    """The features of one batch, and their length after padding."""
+    """The features of a batch, and their length after padding."""
 
     indices: np.ndarray  # int64 [<= batch_size]
     length: int
@@ -30,13 +46,13 @@ def choose_buckets(
     The cost is the number of padded tokens over all passes, plus `program_tokens` per bucket, so that small data gets
     one or two buckets and large data up to six. The other lengths are multiples of `MULTIPLE`. The search is exact, by
     dynamic programming over the ends of the buckets: with b buckets for all features up to an end, the last bucket
-    begins where b - 1 buckets and it cost least.
+    begins where it and b - 1 buckets cost least.
 
     Args:
-        lengths: tokens of each of the features, none above `max_seq_len`; usually those of the training and dev sets.
+        lengths: tokens of each of the features, at most `max_seq_len`; usually of the training and dev sets.
         max_seq_len: maximum length in any set of the task.
         passes: number of passes over the features, such as epochs.
-        program_tokens: cost of one bucket, in tokens; 0 counts padding alone.
+        program_tokens: cost of a bucket, in tokens; 0 counts padding alone.
     """
     ends = np.append(np.arange(MULTIPLE, max_seq_len, MULTIPLE), max_seq_len)
     # below[i]: the number of features in buckets that end before candidate i.
@@ -48,7 +64,7 @@ def choose_buckets(
         totals = np.append(0.0, costs[-1])[:-1, None] + cost_from
         choices.append(totals.argmin(0))
         costs.append(totals.min(0))
-    totals = [passes * cost[-1] + program_tokens * number for number, cost in enumerate(costs, 1)]
+    totals = [passes * cost[-1] + program_tokens * num_buckets for num_buckets, cost in enumerate(costs, 1)]
     buckets, last = [max_seq_len], len(ends) - 1
     for choice in reversed(choices[: int(np.argmin(totals))]):
         last = int(choice[last]) - 1
@@ -58,10 +74,20 @@ def choose_buckets(
     return tuple(reversed(buckets))
 
 
-def plan(
+def fixed_buckets(longest: int) -> tuple[int, ...]:
+    """Return a few lengths that depend on the maximum length alone, so that each program is compiled once.
+
+    Each is twice the length before, and the last is `longest`: a model of 8,192 positions reads short texts without
+    much padding.
+    """
+    doubled = (SHORTEST << n for n in range(longest.bit_length()))
+    return (*(length for length in doubled if length < longest), longest)
+
+
+def plan_batches(
     lengths: np.ndarray, buckets: Sequence[int], batch_size: int, seed: int, epoch: int, shuffle: bool
 ) -> list[PlannedBatch]:
-    """Return the batches of one epoch: each of the features once, a pure function of the arguments.
+    """Return the batches of an epoch: each of the features once, a pure function of the arguments.
 
     Features are sorted by bucket and cut into batches, so at most one batch is not full, and at most one batch per
     border holds features of two buckets. With `shuffle`, seed and epoch determine the order of features within a bucket
@@ -91,6 +117,73 @@ def plan(
     sorted_indices = np.lexsort((order[: len(lengths)], bucket)).astype(np.int64)
     batches = [sorted_indices[start : start + batch_size] for start in range(0, len(lengths), batch_size)]
     return [
-        PlannedBatch(batches[number], int(ends[bucket[batches[number]].max()]))
-        for number in np.argsort(order[len(lengths) :], kind="stable")
+        PlannedBatch(batches[batch], int(ends[bucket[batches[batch]].max()]))
+        for batch in np.argsort(order[len(lengths) :], kind="stable")
     ]
+
+
+def plan_evaluation(feed: Feed, features: Sequence[Features]) -> list[PlannedBatch]:
+    """Return the batches of a pass over the features, the shortest first."""
+    lengths = np.array([feature.length for feature in features], np.int64)
+    return plan_batches(lengths, feed.buckets, feed.batch_size, seed=0, epoch=0, shuffle=False)
+
+
+def collate_batches(
+    feed: Feed, features: Sequence[Features], batches: Iterable[PlannedBatch], blocks: "BatchBlocks"
+) -> Generator[Batch, None, None]:
+    """Yield the rows of each planned batch that belong to this process."""
+    block_size = feed.batch_size // blocks.num_blocks
+    rows = np.concatenate([np.arange(block * block_size, (block + 1) * block_size) for block in blocks.blocks])
+    for indices, length in batches:
+        batch = collate([features[i] for i in indices], length, feed.num_token_types, feed.pad_id, feed.batch_size)
+        yield {name: x[rows] for name, x in batch.items()} if blocks.num_blocks > 1 else batch
+
+
+def collate(features: Sequence[Features], seq_len: int, num_token_types: int, pad_id: int, batch_size: int) -> Batch:
+    """Return features as C-contiguous arrays. Copies of the first, with weight 0, complete the batch.
+
+    Args:
+        features: 1 to `batch_size`, of the same kind, all labeled or none.
+        seq_len: the length of each sequence after padding.
+        num_token_types: with 2 or more, the second text and its [SEP] are of type 1.
+        pad_id: token id of the padding.
+        batch_size: number of features in the batch.
+
+    Returns:
+        input_ids, token_type_ids, attention_mask: int32 `[batch, seq_len]`, with choices `[batch, choices, seq_len]`.
+        example_weights: float32 `[batch]`.
+        The keys of `targets`: `[batch]` for a number, `[batch, seq_len]` for a number per token; 0 in padding and in
+        the copies.
+
+    Raises:
+        ValueError: no features, more than `batch_size`, or a sequence longer than `seq_len`.
+    """
+    if not 0 < len(features) <= batch_size:
+        raise ValueError(f"{len(features)} features do not make a batch of {batch_size}")
+    filled = [*features, *[features[0]] * (batch_size - len(features))]
+    inputs, seconds = zip(*(sequence for feature in filled for sequence in feature.sequences), strict=True)
+    lengths = np.array([len(ids) for ids in inputs])
+    if lengths.max() > seq_len:
+        raise ValueError(f"a sequence of {lengths.max()} tokens does not fit into {seq_len}")
+    position = np.arange(seq_len)
+    present = position < lengths[:, None]
+    input_ids = np.full(present.shape, pad_id, np.int32)
+    input_ids[present] = np.concatenate(inputs)
+    in_second = present & (position >= np.array(seconds)[:, None]) & (num_token_types > 1)
+    choices = features[0].input_ids
+    shape = (batch_size, *([len(choices)] if isinstance(choices, list) else []), seq_len)
+    real = np.arange(batch_size) < len(features)
+    batch = {
+        "input_ids": input_ids.reshape(shape),
+        "token_type_ids": in_second.astype(np.int32).reshape(shape),
+        "attention_mask": present.astype(np.int32).reshape(shape),
+        "example_weights": real.astype(np.float32),
+    }
+    for key in features[0].targets:
+        values = [np.asarray(feature.targets[key]) for feature in filled]
+        if values[0].ndim:
+            batch[key] = np.zeros(present.shape, values[0].dtype)
+            batch[key][present & real[:, None]] = np.concatenate(values[: len(features)])
+        else:
+            batch[key] = np.where(real, np.stack(values), 0).astype(values[0].dtype)
+    return batch

@@ -1,5 +1,6 @@
 """A custom task: its columns and labels come from the configuration and the training file."""
 
+import dataclasses
 from collections import Counter
 
 from bert_jax.config import TaskConfig
@@ -7,12 +8,12 @@ from bert_jax.errors import UserError, did_you_mean
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Kind
 from bert_jax.tasks.reading.data_sets import PREFIX, DataSet
+from bert_jax.tasks.reading.examples import SPLITS, read_records
 from bert_jax.tasks.reading.formats import FORMATS, TOKEN_PER_LINE, format_of
-from bert_jax.tasks.reading.readers import SPLITS, records
-from bert_jax.tasks.task import Source, Task
+from bert_jax.tasks.task import SetSource, Task
 
 NAME = "custom"
-FORMAT = "format"  # stands among the columns and names a row of FORMATS
+FORMAT = "format"  # the entry of the columns that names a row of FORMATS
 MAX_LIST_COLUMNS = 100
 
 
@@ -25,20 +26,27 @@ def custom_task(config: TaskConfig) -> Task:
     if config.kind not in KINDS:
         raise UserError(f"task 'custom' needs config.task.kind, one of {', '.join(KINDS)}")
     kind = KINDS[config.kind]
-    columns = _columns(config, kind)
-    source = Source((), columns.pop(FORMAT, ""), columns, given=[*given_columns(config, kind)])
-    splits = {split: source._replace(tfds=getattr(config, split) or "") for split in SPLITS}
-    task = Task(NAME, config.kind, splits, (), "", impossible=kind.impossible, published=False)
-    labels = _labels(task, config, kind) if kind.label_names else ()
+    columns = _custom_columns(config, kind)
+    source = SetSource(format=columns.pop(FORMAT, ""), columns=columns, given=[*given_columns(config, kind)])
+    task = Task(
+        name=NAME,
+        kind=config.kind,
+        sets={split: dataclasses.replace(source, tfds=getattr(config, split) or "") for split in SPLITS},
+        metrics=(),
+        best="",
+        impossible=kind.impossible,
+        published=False,
+    )
+    labels = _custom_labels(task, config, kind) if kind.label_names else ()
     metrics, best = kind.default_metrics(labels)
-    return task._replace(labels=labels, metrics=metrics, best=best)
+    return dataclasses.replace(task, labels=labels, metrics=metrics, best=best)
 
 
-def _columns(config: TaskConfig, kind: Kind) -> dict[str, str]:
-    """Return the columns that are given; without any, all fields of the kind under their own names."""
+def _custom_columns(config: TaskConfig, kind: Kind) -> dict[str, str]:
+    """Return the columns of the configuration; without any, all fields of the kind, each in the column of its name."""
     given = given_columns(config, kind)
     columns = {field: field for field in kind.fields}
-    if kind.numbered_columns and _token_per_line(config, kind, given.get(FORMAT)):
+    if kind.numbered_columns and _has_token_per_line(config, kind, given.get(FORMAT)):
         columns = dict(kind.numbered_columns)
     elif not given.keys() - {FORMAT}:
         columns |= {field: field for field in kind.optional_fields}
@@ -48,7 +56,7 @@ def _columns(config: TaskConfig, kind: Kind) -> dict[str, str]:
     return columns | given
 
 
-def _token_per_line(config: TaskConfig, kind: Kind, format: str | None) -> bool:
+def _has_token_per_line(config: TaskConfig, kind: Kind, format: str | None) -> bool:
     file = config.train or config.dev or config.test or ""
     in_files = not (config.data or "").startswith(PREFIX)
     return in_files and (format or format_of(file, kind.suffixes)) in TOKEN_PER_LINE
@@ -60,8 +68,8 @@ def given_columns(config: TaskConfig, kind: Kind) -> dict[str, str]:
     listed = [f"{prefix}{n}" for prefix in kind.column_lists.values() for n in range(MAX_LIST_COLUMNS)]
     known = (*kind.fields, *kind.optional_fields, *listed[:4], FORMAT)
     for part in config.columns.split(",") if config.columns else ():
-        field, equals, name = (piece.strip() for piece in part.partition("="))
-        if not equals or not name or field in columns:
+        field, _, name = (piece.strip() for piece in part.partition("="))
+        if not name or field in columns:
             raise UserError(f"config.task.columns: '{part.strip()}' is not 'field=column', or repeats a field")
         if field not in known and field not in listed:
             raise UserError(
@@ -74,19 +82,19 @@ def given_columns(config: TaskConfig, kind: Kind) -> dict[str, str]:
     return columns
 
 
-def _labels(task: Task, config: TaskConfig, kind: Kind) -> tuple[str, ...]:
+def _custom_labels(task: Task, config: TaskConfig, kind: Kind) -> tuple[str, ...]:
     """Return the labels in the order of config.task.labels, of the data set in TFDS, or of the alphabet."""
     assert kind.label_names
     given = tuple(label.strip() for label in config.labels.split(",")) if config.labels else ()
     if not given and (config.data or "").startswith(PREFIX):
-        given = DataSet(config.data or "").label_names(task.splits["train"].columns[kind.label])
+        given = DataSet(config.data or "").label_names(task.sets["train"].columns[kind.label])
     if not given and not config.train:
         raise UserError("task 'custom' needs config.task.labels, or config.task.train to read them from")
     if not given:
-        found: set[str] = set()
-        for record in records(task, config, "train", Counter()):
-            found.update(kind.label_names(record))
-        given = tuple(sorted(found))
+        names: set[str] = set()
+        for record in read_records(task, config, "train", Counter()):
+            names.update(kind.label_names(record))
+        given = tuple(sorted(names))
     if len(set(given)) < len(given) or "" in given or len(given) < 2:
         raise UserError(
             f"task 'custom' has the labels {', '.join(map(repr, given)) or 'none'}, but needs two or more, each once; "

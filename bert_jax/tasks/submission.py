@@ -17,30 +17,30 @@ SUFFIXES = {"glue": ".tsv", "squad": ".json", "conll": ".conll", "conll_tab": ".
 
 
 def file_name(task: Task, split: str) -> str:
-    """Return the name of the file of a set: the benchmark's own, or one made of the names of task and set."""
-    source = task.splits.get(split)
+    """Return the name of the file of a set: as the benchmark demands, or made of the names of task and set."""
+    source = task.sets.get(split)
     return (source.submission if source else "") or f"{task.name}-{split}{SUFFIXES.get(task.submission, '.jsonl')}"
 
 
 def write(task: Task, examples: Examples, predictions: Values, path: str | os.PathLike[str]) -> None:
-    """Write the predictions of a set in the format of the task; the file appears whole or not at all.
+    """Write the predictions of a set in the format of the task; the file appears complete or not at all.
 
     Args:
-        task: a row of the table, or a custom one.
+        task: a row of the table, or a custom task.
         examples: the set, in order; labels are not needed.
-        predictions: one value per example, as `Kind.predict` returns them.
+        predictions: a value per example, as `Kind.predict` returns them.
         path: of the file.
 
     Raises:
         UserError: the file cannot be written.
-        ValueError: a number of predictions other than that of examples.
+        ValueError: the numbers of predictions and of examples differ.
     """
     if len(predictions) != len(examples):
         raise ValueError(f"{len(predictions)} predictions for {len(examples)} examples")
-    _replace(path, FORMATS[task.submission](task, examples, predictions))
+    _write_file(path, FORMATS[task.submission](task, examples, predictions))
 
 
-def _glue(task: Task, examples: Examples, predictions: Values) -> str:
+def _glue_text(task: Task, examples: Examples, predictions: Values) -> str:
     """Return a header, then index and prediction, as GLUE's server reads them: labels as in the training file."""
     spelled = task.codes or task.labels
     rows = [
@@ -52,13 +52,13 @@ def _glue(task: Task, examples: Examples, predictions: Values) -> str:
     return "".join(f"{index}\t{label}\n" for index, label in [("index", "prediction"), *rows])
 
 
-def _squad(task: Task, examples: Examples, predictions: Values) -> str:
-    """Return one object, id -> answer, '' for no answer, as the official script reads it."""
+def _squad_text(task: Task, examples: Examples, predictions: Values) -> str:
+    """Return a JSON object, id -> answer, '' for no answer, as the official script reads it."""
     answers = {example["id"]: answer for example, answer in zip(examples, predictions, strict=True)}
     return json.dumps(answers, ensure_ascii=False) + "\n"
 
 
-def _conll(task: Task, examples: Examples, predictions: Values, separator: str) -> str:
+def _conll_text(task: Task, examples: Examples, predictions: Values, separator: str) -> str:
     """Return lines of token, label if known, and prediction, as conlleval reads them."""
     lines = []
     for example, predicted in zip(examples, predictions, strict=True):
@@ -69,7 +69,7 @@ def _conll(task: Task, examples: Examples, predictions: Values, separator: str) 
     return "\n".join(lines) + "\n"
 
 
-def _csv(task: Task, examples: Examples, predictions: Values) -> str:
+def _csv_text(task: Task, examples: Examples, predictions: Values) -> str:
     """Return id and number of the class, with a header."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -78,8 +78,8 @@ def _csv(task: Task, examples: Examples, predictions: Values) -> str:
     return text.getvalue()
 
 
-def _json_lines(task: Task, examples: Examples, predictions: Values) -> str:
-    """Return one object per line: the id, and the prediction with the names of fields and labels."""
+def _json_lines_text(task: Task, examples: Examples, predictions: Values) -> str:
+    """Return a JSON object per line: the id, and the prediction with the names of fields and labels."""
     to_json = KINDS[task.kind].to_json
     lines = [
         {"id": example["id"]} | to_json(task.labels, example, prediction)
@@ -89,15 +89,15 @@ def _json_lines(task: Task, examples: Examples, predictions: Values) -> str:
 
 
 FORMATS: dict[str, Callable[[Task, Examples, Values], str]] = {
-    "glue": _glue,
-    "squad": _squad,
-    "conll": lambda task, examples, predictions: _conll(task, examples, predictions, " "),
-    "conll_tab": lambda task, examples, predictions: _conll(task, examples, predictions, "\t"),
-    "csv": _csv,
-    "json_lines": _json_lines,
+    "glue": _glue_text,
+    "squad": _squad_text,
+    "conll": lambda task, examples, predictions: _conll_text(task, examples, predictions, " "),
+    "conll_tab": lambda task, examples, predictions: _conll_text(task, examples, predictions, "\t"),
+    "csv": _csv_text,
+    "json_lines": _json_lines_text,
 }
 
 
-def _replace(path: str | os.PathLike[str], text: str) -> None:
+def _write_file(path: str | os.PathLike[str], text: str) -> None:
     with writing(path):
         write_text(path, text)

@@ -1,142 +1,139 @@
 """The tasks known by name: a task of a known kind is a row of `TASKS`.
 
-GLUE's files are those of its download: columns separated by tabs, in which quotes are text (Wang et al., 2019).
+The files of GLUE are as in its download: columns separated by tabs, in which quotes are text (Wang et al., 2019).
 """
 
+import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.tasks.custom import NAME, custom_task
-from bert_jax.tasks.task import Columns, Source, Task
+from bert_jax.tasks.task import Columns, SetSource, Task
 
 NLI = ("entailment", "neutral", "contradiction")
 YES_NO = ("0", "1")
 
 
-def _tags(*types: str) -> tuple[str, ...]:
+def _iob2_labels(*types: str) -> tuple[str, ...]:
     return ("O", *(f"{prefix}-{name}" for name in types for prefix in "BI"))
 
 
-def _tsv(name: str, columns: Columns, tfds: str = "", submission: str = "") -> Source:
-    return Source(((name,),), "tsv_plain", columns, tfds, submission)
+_SENTENCE = {"text": "sentence"}
+_SENTENCES = {"text": "sentence1", "text_pair": "sentence2"}
+_QUESTIONS = {"text": "question1", "text_pair": "question2"}
+_STRINGS = {"text": "#1 String", "text_pair": "#2 String"}
+_QNLI = {"text": "question", "text_pair": "sentence"}
+_PREMISE = {"text": "premise", "text_pair": "hypothesis"}
+_MNLI = _SENTENCES | {"label": "gold_label"}
+_INDEXED = _SENTENCES | {"id": "index"}
+_ENTAILED = ("entailment", "not_entailment")
+
+
+def _tsv(name: str, columns: Columns, tfds: str = "", submission: str = "") -> SetSource:
+    return SetSource(files=((name,),), format="tsv_plain", columns=columns, tfds=tfds, submission=submission)
 
 
 def _glue(
     name: str,
     folder: str,
-    labeled: Columns,
-    test: Columns,
-    submission: str,
-    tfds_columns: Columns,
-    metrics: tuple[str, ...],
+    texts: Columns,
+    *,
+    label: str = "label",
     labels: tuple[str, ...],
     codes: tuple[str, ...] = (),
-    **labeled_sets: Any,
+    metrics: tuple[str, ...] = ("accuracy",),
+    test_id: str = "index",
+    tfds_texts: Columns | None = None,
+    labeled: SetSource | None = None,
 ) -> Task:
-    """Return a task of GLUE: train.tsv, dev.tsv, and test.tsv, which has ids and no labels."""
-    splits = {
-        "train": _tsv("train.tsv", labeled, "train")._replace(**labeled_sets),
-        "dev": _tsv("dev.tsv", labeled, "validation")._replace(**labeled_sets),
-        "test": _tsv("test.tsv", {"id": "index"} | dict(test), "test", submission),
-    }
-    columns = {"id": "idx", "label": "label"} | dict(tfds_columns)
-    kind = "sequence_classification" if labels else "regression"
+    """Return a task of GLUE: train.tsv, dev.tsv, and test.tsv, which has ids and no labels.
+
+    Args:
+        name: of the task, and of its data set in TFDS.
+        folder: of its files, and name of the file to hand in.
+        texts: columns of the texts.
+        label: column of the label.
+        labels: in the published order; () for a score.
+        codes: spellings of the labels in the files.
+        metrics: the first selects the best checkpoint.
+        test_id: column of the id in test.tsv.
+        tfds_texts: features of the texts in TFDS; None: as `texts`.
+        labeled: format and columns of train.tsv and dev.tsv where they are not as `texts` and `label` say.
+    """
+    labeled = labeled or SetSource(format="tsv_plain", columns={**texts, "label": label})
     return Task(
-        name, kind, splits, metrics, metrics[0], labels, codes, folder, f"glue/{name}", columns, submission="glue"
+        name=name,
+        kind="sequence_classification" if labels else "regression",
+        sets={
+            "train": dataclasses.replace(labeled, files=(("train.tsv",),), tfds="train"),
+            "dev": dataclasses.replace(labeled, files=(("dev.tsv",),), tfds="validation"),
+            "test": _tsv("test.tsv", {"id": test_id, **texts}, "test", f"{folder}.tsv"),
+        },
+        metrics=metrics,
+        best=metrics[0],
+        labels=labels,
+        codes=codes,
+        folder=folder,
+        tfds=f"glue/{name}",
+        tfds_columns={"id": "idx", "label": "label", **(tfds_texts or texts)},
+        submission="glue",
     )
 
 
-_ONE = {"text": "sentence"}
-_TWO = {"text": "sentence1", "text_pair": "sentence2"}
-_QUESTIONS = {"text": "question1", "text_pair": "question2"}
-_STRINGS = {"text": "#1 String", "text_pair": "#2 String"}
-_QNLI = {"text": "question", "text_pair": "sentence"}
-_PREMISE = {"text": "premise", "text_pair": "hypothesis"}
-_MNLI = _TWO | {"label": "gold_label"}
-_INDEXED = _TWO | {"id": "index"}
-_ENTAILED = ("entailment", "not_entailment")
-
 _GLUE = (
     _glue(
-        # Without a header: source, label, the author's mark, sentence.
         "cola",
         "CoLA",
-        {"text": "3", "label": "1"},
-        _ONE,
-        "CoLA.tsv",
-        _ONE,
-        ("matthews", "accuracy"),
-        ("unacceptable", "acceptable"),
-        YES_NO,
-        format="tsv_headless",
+        _SENTENCE,
+        labels=("unacceptable", "acceptable"),
+        codes=YES_NO,
+        metrics=("matthews", "accuracy"),
+        # Without a header: source, label, the author's mark, sentence.
+        labeled=SetSource(format="tsv_headless", columns={"text": "3", "label": "1"}),
     ),
-    _glue(
-        "sst2",
-        "SST-2",
-        _ONE | {"label": "label"},
-        _ONE,
-        "SST-2.tsv",
-        _ONE,
-        ("accuracy",),
-        ("negative", "positive"),
-        YES_NO,
-    ),
+    _glue("sst2", "SST-2", _SENTENCE, labels=("negative", "positive"), codes=YES_NO),
     _glue(
         # The columns of Microsoft's msr_paraphrase_*.txt too, which config.task.train and dev may name.
         "mrpc",
         "MRPC",
-        _STRINGS | {"label": "Quality"},
         _STRINGS,
-        "MRPC.tsv",
-        _TWO,
-        ("f1", "accuracy"),
-        ("not_equivalent", "equivalent"),
-        YES_NO,
+        label="Quality",
+        labels=("not_equivalent", "equivalent"),
+        codes=YES_NO,
+        metrics=("f1", "accuracy"),
+        tfds_texts=_SENTENCES,
     ),
     _glue(
-        # Some questions contain line breaks, which no reader can repair.
         "qqp",
         "QQP",
-        _QUESTIONS | {"label": "is_duplicate"},
-        _QUESTIONS | {"id": "id"},
-        "QQP.tsv",
         _QUESTIONS,
-        ("f1", "accuracy"),
-        ("not_duplicate", "duplicate"),
-        YES_NO,
-        broken_rows=True,
+        labels=("not_duplicate", "duplicate"),
+        codes=YES_NO,
+        metrics=("f1", "accuracy"),
+        test_id="id",
+        # Some questions contain line breaks, which no reader can repair.
+        labeled=SetSource(format="tsv_plain", columns={**_QUESTIONS, "label": "is_duplicate"}, broken_rows=True),
     ),
-    _glue("stsb", "STS-B", _TWO | {"label": "score"}, _TWO, "STS-B.tsv", _TWO, ("spearman", "pearson"), ()),
-    _glue("qnli", "QNLI", _QNLI | {"label": "label"}, _QNLI, "QNLI.tsv", _QNLI, ("accuracy",), _ENTAILED),
-    _glue("rte", "RTE", _TWO | {"label": "label"}, _TWO, "RTE.tsv", _TWO, ("accuracy",), _ENTAILED),
-    _glue(
-        "wnli",
-        "WNLI",
-        _TWO | {"label": "label"},
-        _TWO,
-        "WNLI.tsv",
-        _TWO,
-        ("accuracy",),
-        ("not_entailment", "entailment"),
-        YES_NO,
-    ),
+    _glue("stsb", "STS-B", _SENTENCES, label="score", labels=(), metrics=("spearman", "pearson")),
+    _glue("qnli", "QNLI", _QNLI, labels=_ENTAILED),
+    _glue("rte", "RTE", _SENTENCES, labels=_ENTAILED),
+    _glue("wnli", "WNLI", _SENTENCES, labels=("not_entailment", "entailment"), codes=YES_NO),
     Task(
-        "mnli",
-        "sequence_classification",
-        {
+        name="mnli",
+        kind="sequence_classification",
+        sets={
             "train": _tsv("train.tsv", _MNLI, "train"),
             "dev": _tsv("dev_matched.tsv", _MNLI, "validation_matched"),
             "dev_mismatched": _tsv("dev_mismatched.tsv", _MNLI, "validation_mismatched"),
             "test": _tsv("test_matched.tsv", _INDEXED, "test_matched", "MNLI-m.tsv"),
             "test_mismatched": _tsv("test_mismatched.tsv", _INDEXED, "test_mismatched", "MNLI-mm.tsv"),
             # GLUE's diagnostic set has no training set: a model of MNLI predicts it, if its file is beside MNLI's.
-            "test_ax": Source((("diagnostic/diagnostic.tsv",),), "tsv_plain", _INDEXED, submission="AX.tsv"),
+            "test_ax": _tsv("diagnostic/diagnostic.tsv", _INDEXED, submission="AX.tsv"),
         },
-        ("accuracy",),
-        "accuracy",
-        NLI,
+        metrics=("accuracy",),
+        best="accuracy",
+        labels=NLI,
         folder="MNLI",
         tfds="glue/mnli",
         tfds_columns=_PREMISE | {"id": "idx", "label": "label"},
@@ -144,12 +141,20 @@ _GLUE = (
     ),
     Task(
         # GLUE's diagnostic set alone, for reading and scoring; `finetune` predicts it as a test set of MNLI.
-        "ax",
-        "sequence_classification",
-        {"test": Source((("diagnostic.tsv",), ("AX.tsv",)), "tsv_plain", _INDEXED, "test", "AX.tsv")},
-        ("matthews", "accuracy"),
-        "matthews",
-        NLI,
+        name="ax",
+        kind="sequence_classification",
+        sets={
+            "test": SetSource(
+                files=(("diagnostic.tsv",), ("AX.tsv",)),
+                format="tsv_plain",
+                columns=_INDEXED,
+                tfds="test",
+                submission="AX.tsv",
+            )
+        },
+        metrics=("matthews", "accuracy"),
+        best="matthews",
+        labels=NLI,
         folder="diagnostic",
         tfds="glue/ax",
         tfds_columns=_PREMISE | {"id": "idx", "label": "label"},
@@ -160,25 +165,24 @@ _GLUE = (
 
 def _squad(name: str, version: str, impossible: bool) -> Task:
     """Return a task of SQuAD, whose test sets are not public: config.task.test names a file without answers."""
-    fields = ("id", "question", "context", "answers") + (("is_impossible",) if impossible else ())
-    splits = {
-        "train": Source(((f"train-{version}.json",),), "squad", tfds="train"),
-        "dev": Source(((f"dev-{version}.json",),), "squad", tfds="validation"),
-        "test": Source((), "squad", submission="predictions.json"),
-    }
-    columns = {field: field for field in fields}
-    data_set = "squad/v1.1" if version == "v1.1" else "squad/v2.0"
-    return Task(
-        name, "question_answering", splits, ("squad",), "f1", tfds=data_set, tfds_columns=columns, submission="squad",
+    fields = ("id", "question", "context", "answers", *(("is_impossible",) if impossible else ()))
+    task = _answers(name, "squad", train=(f"train-{version}.json",), dev={"dev": (f"dev-{version}.json",)})
+    splits = {"train": "train", "dev": "validation", "test": ""}
+    return dataclasses.replace(
+        task,
+        sets={key: dataclasses.replace(source, tfds=splits[key]) for key, source in task.sets.items()},
+        tfds="squad/v1.1" if version == "v1.1" else "squad/v2.0",
+        tfds_columns={field: field for field in fields},
+        submission="squad",
         impossible=impossible,
-    )  # fmt: skip
+    )
 
 
 def _answers(name: str, metric: str, train: tuple[str, ...], dev: Mapping[str, tuple[str, ...]]) -> Task:
     """Return a task in the layout of SQuAD, each set in one or several files; every question has an answer."""
-    splits = {part: Source((files,), "squad") for part, files in {"train": train, **dev}.items()}
-    splits["test"] = Source((), "squad", submission="predictions.json")
-    return Task(name, "question_answering", splits, (metric,), "f1", submission="squad")
+    sets = {key: SetSource(files=(names,), format="squad") for key, names in {"train": train, **dev}.items()}
+    sets["test"] = SetSource(format="squad", submission="predictions.json")
+    return Task(name=name, kind="question_answering", sets=sets, metrics=(metric,), best="f1", submission="squad")
 
 
 _XQUAD = ("ar", "de", "el", "en", "es", "hi", "ro", "ru", "th", "tr", "vi", "zh")
@@ -207,52 +211,89 @@ _WORDS = {"tokens": "0", "labels": "-1"}
 
 
 def _entities(
-    name: str, labels: tuple[str, ...], format: str, train: tuple[str, ...], dev: tuple[str, ...],
-    test: tuple[str, ...], tfds: str = "", submission: str = "conll"
-) -> Task:  # fmt: skip
+    name: str,
+    labels: tuple[str, ...],
+    format: str,
+    *,
+    train: tuple[str, ...] = (),
+    dev: tuple[str, ...] = (),
+    test: tuple[str, ...] = (),
+    tfds: str = "",
+    submission: str = "conll",
+) -> Task:
     """Return a task of named entities; of several names of a file the first that exists is read."""
-    splits = {
-        part: Source(tuple((name,) for name in names), format, _WORDS, part if tfds else "")
-        for part, names in (("train", train), ("dev", dev), ("test", test))
-    }
-    columns = {"tokens": "tokens", "labels": "ner"} if tfds else {}
     return Task(
-        name, "token_classification", splits, ("entities",), "entity_f1", labels, tfds=tfds, tfds_columns=columns,
+        name=name,
+        kind="token_classification",
+        sets={
+            split: SetSource(
+                files=tuple((file,) for file in names), format=format, columns=_WORDS, tfds=split if tfds else ""
+            )
+            for split, names in (("train", train), ("dev", dev), ("test", test))
+        },
+        metrics=("entities",),
+        best="entity_f1",
+        labels=labels,
+        tfds=tfds,
+        tfds_columns={"tokens": "tokens", "labels": "ner"} if tfds else {},
         submission=submission,
-    )  # fmt: skip
+    )
 
 
-_CONLL = _tags("PER", "ORG", "LOC", "MISC")
-_WNUT = _tags("corporation", "creative-work", "group", "location", "person", "product")
-_KLUE = _tags("DT", "LC", "OG", "PS", "QT", "TI")
+_CONLL = _iob2_labels("PER", "ORG", "LOC", "MISC")
+_WNUT = _iob2_labels("corporation", "creative-work", "group", "location", "person", "product")
+_KLUE = _iob2_labels("DT", "LC", "OG", "PS", "QT", "TI")
 
 _ENTITIES = (
     # Token, part of speech, chunk, entity; the published files are IOB1, the copies named *.txt IOB2.
     _entities(
-        "conll2003", _CONLL, "conll_space", ("eng.train", "train.txt"), ("eng.testa", "valid.txt"),
-        ("eng.testb", "test.txt"), "conll2003",
+        "conll2003",
+        _CONLL,
+        "conll_space",
+        train=("eng.train", "train.txt"),
+        dev=("eng.testa", "valid.txt"),
+        test=("eng.testb", "test.txt"),
+        tfds="conll2003",
     ),
     _entities(
-        "wnut17", _WNUT, "conll_tab", ("wnut17train.conll",), ("emerging.dev.conll",),
-        ("emerging.test.annotated", "emerging.test.conll"), submission="conll_tab",
-    ),
-    # One file, which its authors use as a test set; to train on a part of it, name the parts.
-    _entities("wikigold", _CONLL, "conll_space", (), (), ("wikigold.conll.txt",)),
-    # A token is a character, which may be white space.
-    _entities(
-        "klue-ner", _KLUE, "conll_klue", ("klue-ner-v1.1_train.tsv",), ("klue-ner-v1.1_dev.tsv",), (),
+        "wnut17",
+        _WNUT,
+        "conll_tab",
+        train=("wnut17train.conll",),
+        dev=("emerging.dev.conll",),
+        test=("emerging.test.annotated", "emerging.test.conll"),
         submission="conll_tab",
     ),
-)  # fmt: skip
+    # One file, which its authors use as a test set; to train on a part of it, name the parts.
+    _entities("wikigold", _CONLL, "conll_space", test=("wikigold.conll.txt",)),
+    # A token is a character, which may be white space.
+    _entities(
+        "klue-ner",
+        _KLUE,
+        "conll_klue",
+        train=("klue-ner-v1.1_train.tsv",),
+        dev=("klue-ner-v1.1_dev.tsv",),
+        submission="conll_tab",
+    ),
+)
 
 
-def _endings(name: str, format: str, columns: Columns, train: str, dev: str, test: str, hidden: Columns) -> Task:
-    splits = {
-        "train": Source(((train,),), format, columns),
-        "dev": Source(((dev,),), format, columns),
-        "test": Source(((test,),), format, hidden, submission=f"{name}.csv"),
-    }
-    return Task(name, "multiple_choice", splits, ("accuracy",), "accuracy", submission="csv")
+def _endings(
+    name: str, format: str, columns: Columns, *, train: str, dev: str, test: str, test_columns: Columns
+) -> Task:
+    """Return a task of choosing the right ending."""
+    return Task(
+        name=name,
+        kind="multiple_choice",
+        sets={
+            "train": SetSource(files=((train,),), format=format, columns=columns),
+            "dev": SetSource(files=((dev,),), format=format, columns=columns),
+            "test": SetSource(files=((test,),), format=format, columns=test_columns, submission=f"{name}.csv"),
+        },
+        metrics=("accuracy",),
+        best="accuracy",
+        submission="csv",
+    )
 
 
 # sent1 is followed by sent2 and an ending; the first text is sent1 (Devlin et al., 2019, section 4.4).
@@ -261,44 +302,76 @@ _SWAG = {"text": "sent1", "start": "sent2"} | {f"choice{n}": f"ending{n}" for n 
 _CODAH = {"text": "1", "label": "6"} | {f"choice{n}": str(n + 2) for n in range(4)}
 
 _ENDINGS = (
-    _endings("swag", "csv", _SWAG | {"label": "label"}, "train.csv", "val.csv", "test.csv", _SWAG),
+    _endings(
+        "swag",
+        "csv",
+        _SWAG | {"label": "label"},
+        train="train.csv",
+        dev="val.csv",
+        test="test.csv",
+        test_columns=_SWAG,
+    ),
     # A fold of the authors' cross-validation; config.task.train may name full_data.tsv instead.
-    _endings("codah", "tsv_headless", _CODAH, "train.tsv", "dev.tsv", "test.tsv", _CODAH),
+    _endings("codah", "tsv_headless", _CODAH, train="train.tsv", dev="dev.tsv", test="test.tsv", test_columns=_CODAH),
 )
 
 
 def _korean(
-    name: str, labels: tuple[str, ...], format: str, columns: Columns, files: dict[str, tuple[str, ...]],
+    name: str,
+    format: str,
+    columns: Columns,
+    files: dict[str, tuple[str, ...]],
+    *,
+    labels: tuple[str, ...] = (),
     metrics: tuple[str, ...],
-) -> Task:  # fmt: skip
-    """Return a task of sentence pairs; several files of a set are read one after the other."""
-    splits = {part: Source((names,), format, columns) for part, names in files.items()}
-    return Task(name, "sequence_classification" if labels else "regression", splits, metrics, metrics[0], labels)
+) -> Task:
+    """Return a task of sentence pairs; several files of a set are read in order."""
+    return Task(
+        name=name,
+        kind="sequence_classification" if labels else "regression",
+        sets={split: SetSource(files=(names,), format=format, columns=columns) for split, names in files.items()},
+        metrics=metrics,
+        best=metrics[0],
+        labels=labels,
+    )
 
 
 _KOREAN = (
     _korean(
-        "klue-nli", NLI, "json", _PREMISE | {"id": "guid", "label": "gold_label"},
-        {"train": ("klue-nli-v1.1_train.json",), "dev": ("klue-nli-v1.1_dev.json",)}, ("accuracy",),
+        "klue-nli",
+        "json",
+        _PREMISE | {"id": "guid", "label": "gold_label"},
+        {"train": ("klue-nli-v1.1_train.json",), "dev": ("klue-nli-v1.1_dev.json",)},
+        labels=NLI,
+        metrics=("accuracy",),
     ),
     _korean(
-        "klue-sts", (), "json", _TWO | {"id": "guid", "label": "labels.label"},
-        {"train": ("klue-sts-v1.1_train.json",), "dev": ("klue-sts-v1.1_dev.json",)}, ("pearson", "spearman"),
+        "klue-sts",
+        "json",
+        _SENTENCES | {"id": "guid", "label": "labels.label"},
+        {"train": ("klue-sts-v1.1_train.json",), "dev": ("klue-sts-v1.1_dev.json",)},
+        metrics=("pearson", "spearman"),
     ),
     _korean(
-        "kornli", NLI, "tsv_plain", _MNLI,
+        "kornli",
+        "tsv_plain",
+        _MNLI,
         {
             "train": ("multinli.train.ko.tsv", "snli_1.0_train.ko.tsv"),
             "dev": ("xnli.dev.ko.tsv",),
             "test": ("xnli.test.ko.tsv",),
         },
-        ("accuracy",),
+        labels=NLI,
+        metrics=("accuracy",),
     ),
     _korean(
-        "korsts", (), "tsv_plain", _TWO | {"label": "score"},
-        {"train": ("sts-train.tsv",), "dev": ("sts-dev.tsv",), "test": ("sts-test.tsv",)}, ("spearman", "pearson"),
+        "korsts",
+        "tsv_plain",
+        _SENTENCES | {"label": "score"},
+        {"train": ("sts-train.tsv",), "dev": ("sts-dev.tsv",), "test": ("sts-test.tsv",)},
+        metrics=("spearman", "pearson"),
     ),
-)  # fmt: skip
+)
 
 TASKS: dict[str, Task] = {
     task.name: task
@@ -314,11 +387,11 @@ TASKS: dict[str, Task] = {
 }
 
 
-def resolve(config: TaskConfig) -> Task:
-    """Return the task that a configuration names, or a custom one; `config.metric` chooses its best checkpoint.
+def resolve_task(config: TaskConfig) -> Task:
+    """Return the task that a configuration names, or a custom task; `config.metric` chooses its best checkpoint.
 
     Raises:
-        UserError: no name or an unknown one, settings of custom tasks for another task, or as `custom_task`.
+        UserError: no name or an unknown name, settings of custom tasks for another task, or as `custom_task`.
     """
     if config.name == NAME:
         task = custom_task(config)
@@ -335,4 +408,4 @@ def resolve(config: TaskConfig) -> Task:
             f"config.task.name: no task '{config.name}'{did_you_mean(config.name or '', names)} "
             f"(there are {', '.join(names)})"
         )
-    return task._replace(best=config.metric or task.best)
+    return dataclasses.replace(task, best=config.metric or task.best)

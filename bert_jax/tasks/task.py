@@ -1,47 +1,73 @@
 """The types of a task: its labels and metrics, where its examples lie, and records as files hold them."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 Columns = Mapping[str, str]  # field of a record -> column of a file: name, number from 0, or 'key.key' in JSON
 Example = Mapping[str, Any]  # a checked record: "id" and the fields of its kind
-NONE: Columns = MappingProxyType({})
 
 
 class Record(NamedTuple):
-    """One example as a file has it, not yet checked."""
+    """An example as a file has it, not yet checked."""
 
     where: str  # 'file:line' or the like, for messages
     fields: Mapping[str, Any]
 
 
-class Source(NamedTuple):
-    """One set of examples of a task: the published files, or a split of the data set in TFDS."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SetSource:
+    """Where a set of examples of a task lies: the published files, or a split of the data set in TFDS.
 
-    # Names in use: the first that exists is read. Several names in one tuple are read one after the other.
+    Attributes:
+        files: alternatives, of which the first that exists is read: names that are read in order.
+        format: a row of `reading.formats.FORMATS`; '': by the suffix of the file.
+        columns: of the files.
+        tfds: name of the split.
+        submission: name of the file to hand in.
+        given: fields whose columns the user names: they are not optional.
+        broken_rows: the published file has rows with a wrong number of columns, which are skipped and counted.
+    """
+
     files: Sequence[Sequence[str]] = ()
-    format: str = ""  # a row of reading.formats.FORMATS; '': by the suffix of the file
-    columns: Columns = NONE
-    tfds: str = ""  # split
-    submission: str = ""  # name of the file to hand in
-    given: Sequence[str] = ()  # fields whose columns the user names: they are not optional
-    broken_rows: bool = False  # the published file has rows with a wrong number of columns: skipped and counted
+    format: str = ""
+    columns: Columns = dataclasses.field(default_factory=dict)
+    tfds: str = ""
+    submission: str = ""
+    given: Sequence[str] = ()
+    broken_rows: bool = False
 
 
-class Task(NamedTuple):
-    """A row of the table of tasks."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task:
+    """A row of the table of tasks.
+
+    Attributes:
+        name: value of `config.task.name`.
+        kind: a row of `kinds.KINDS`.
+        sets: 'train', 'dev', 'test' -> its source; a second set of a split is 'dev_NAME' or 'test_NAME'.
+        metrics: rows of `scoring.METRICS`.
+        best: score that selects the best checkpoint; higher is better.
+        labels: in the published order, for kinds with labels.
+        codes: spellings of the labels in the files, where these differ from the names.
+        folder: subdirectory of the task in the download of its benchmark.
+        tfds: name of the data set in TFDS.
+        tfds_columns: features of the data set.
+        submission: a row of `submission.FORMATS`.
+        impossible: whether questions may have no answer.
+        published: whether empty texts are counted, because they belong to the data, or refused in a user's own files.
+    """
 
     name: str
-    kind: str  # a row of kinds.KINDS
-    splits: Mapping[str, Source]  # 'train', 'dev', 'test'; a second set for the same use is 'dev_NAME' or 'test_NAME'
-    metrics: tuple[str, ...]  # rows of scoring.METRICS
-    best: str  # score that selects the best checkpoint; higher is better
-    labels: tuple[str, ...] = ()  # in the published order, for kinds with labels
-    codes: tuple[str, ...] = ()  # spellings of the labels in the files, where these differ from the names
-    folder: str = ""  # of the task in the download of its benchmark
-    tfds: str = ""  # name of the data set
-    tfds_columns: Columns = NONE  # features of the data set
-    submission: str = "json_lines"  # a row of submission.FORMATS
-    impossible: bool = False  # questions may have no answer
-    published: bool = True  # empty texts are counted: they belong to the data. In a user's own files they are refused
+    kind: str
+    sets: Mapping[str, SetSource]
+    metrics: tuple[str, ...]
+    best: str
+    labels: tuple[str, ...] = ()
+    codes: tuple[str, ...] = ()
+    folder: str = ""
+    tfds: str = ""
+    tfds_columns: Columns = dataclasses.field(default_factory=dict)
+    submission: str = "json_lines"
+    impossible: bool = False
+    published: bool = True

@@ -1,29 +1,30 @@
 """Text <-> token ids: tokenizers of five kinds, trained on text, read from a directory, saved for `AutoTokenizer`.
 
-bert_words.py       How BERT cleans text and splits it into words, which `wordpiece` and `bpe` share
-bounds.py           what a definition from outside may do to a text
-bpe.py              BPE over characters
-byte_level.py       Byte-level BPE as in RoBERTa
+The way from a directory to ids: `load.py` reads its files, `tokenizer_json.py` completes the definition, `kinds.py` has
+its kind, `bounds.py` refuses unsafe definitions, and `tokenizer.py` builds the `Tokenizer`, which encodes.
+
+bounds.py           limits on the effect of a definition from outside on a text
+byte_level.py       byte-level BPE as in RoBERTa
 changes.py          characters that a normalizer changes, by kind of change: to add a kind, add a row of KINDS
-kinds.py            The table of tokenizer kinds
+kinds.py            TOKENIZERS: how each kind reads its vocabulary file, is trained, and is used
 load.py             a directory or vocabulary file -> a `Tokenizer`; lists every file it reads, in order
-pair_merging.py     vocabularies made by merging pairs, which several kinds share
+pair_merging.py     vocabularies made by merging pairs, which several kinds share, and the text to train on
 save.py             a `Tokenizer` -> the directory that transformers opens
 sentencepiece.py    SentencePiece models, unigram and BPE
-tokenizer.py        the class `Tokenizer`, and how one is built from a definition
+tokenizer.py        the class `Tokenizer`, and its construction from a definition
 tokenizer_json.py   the definition: the content of a `tokenizer.json` as plain data
-train.py            Training a tokenizer on the files of one or several sources
-training_report.py  The report on a trained vocabulary
-training_sample.py  How much of each source a vocabulary is trained on, and which part
-wordpiece.py        WordPiece as in BERT, DistilBERT and ELECTRA
+train.py            files of one or several sources -> a trained tokenizer
+training_report.py  how a trained vocabulary encodes each source, and warnings
+training_sample.py  how much of each source a vocabulary is trained on, and which part
+wordpiece.py        WordPiece, and BPE, over BERT's words
 """
 
-from bert_jax.tokenizer.bert_words import Normalizer
 from bert_jax.tokenizer.kinds import TOKENIZERS
 from bert_jax.tokenizer.load import load_tokenizer
 from bert_jax.tokenizer.pair_merging import cut_text
 from bert_jax.tokenizer.save import copy_tokenizer, save_tokenizer, tokenizer_files
 from bert_jax.tokenizer.tokenizer import SPECIAL_TOKENS, EncodedText, Tokenizer, build_tokenizer, wordpiece_tokenizer
+from bert_jax.tokenizer.wordpiece import Normalizer
 
 __all__ = [
     "SPECIAL_TOKENS",

@@ -1,4 +1,4 @@
-"""Bounds on what a `tokenizer.json` from outside does to a text: no pattern without end, no text that grows.
+"""Bounds on the effect of a `tokenizer.json` from outside: no pattern without end, no text that grows.
 
 The library matches regular expressions by backtracking, which may take for ever, and gives up with a panic. Which of
 them are safe cannot be decided in a few lines, and a thread of the library cannot be stopped. So the patterns of
@@ -31,7 +31,13 @@ PATTERNS = {
 }
 PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 MAX_COMPONENTS = 16  # of a part; ALBERT's normalizer has eight
-LENGTHENING = ("ByteLevel", "NFKC", "NFKD", "Precompiled", "Prepend")  # each doubles a text or more: one of each
+LENGTHENING = (
+    "ByteLevel",
+    "NFKC",
+    "NFKD",
+    "Precompiled",
+    "Prepend",
+)  # each doubles a text or more: at most one step of each
 MAX_MAPPED = 64  # bytes for a character of a text; the longest of Unicode's own is U+FDFA, with 33
 MAX_PREFIX = 8  # characters
 MAX_WORD = 1_000  # characters of a word, of which WordPiece tries all beginnings; BERT has 100
@@ -40,13 +46,13 @@ MAX_WORD = 1_000  # characters of a word, of which WordPiece tries all beginning
 def check_bounds(definition: Definition) -> None:
     """Refuse a definition that may take for ever on a text, or make it many times longer; UserError names the part."""
     for part in PARTS:
-        found = list(components(definition[part]))
-        counts = collections.Counter(str(one.get("type")) for one in found)
-        if len(found) > MAX_COMPONENTS or any(counts[kind] > 1 for kind in LENGTHENING):
-            raise UserError(f"its {part} has {len(found)} steps, some of them repeated, which may lengthen a text much")
-        for one in found:
-            _check(part, one)
-        for pattern in _patterns(definition[part]):
+        steps = list(components(definition[part]))
+        counts = collections.Counter(str(step.get("type")) for step in steps)
+        if len(steps) > MAX_COMPONENTS or any(counts[kind] > 1 for kind in LENGTHENING):
+            raise UserError(f"its {part} has {len(steps)} steps, some of them repeated, which may lengthen a text much")
+        for step in steps:
+            _check_step(part, step)
+        for pattern in _regular_expressions(definition[part]):
             if pattern not in PATTERNS.values():
                 raise UserError(
                     f"its {part} has the regular expression {str(pattern)!r:.80}, which is of no published tokenizer "
@@ -57,7 +63,7 @@ def check_bounds(definition: Definition) -> None:
         raise UserError(f"max_input_chars_per_word is {longest!r:.40}; give an integer of at most {MAX_WORD:,}")
 
 
-def _check(part: str, component: Definition) -> None:
+def _check_step(part: str, component: Definition) -> None:
     kind = component.get("type")
     if not isinstance(kind, str):  # the library would guess it
         raise UserError(f"its {part} has a step without a type")
@@ -78,12 +84,12 @@ def _check(part: str, component: Definition) -> None:
             raise UserError(f"its {part} maps a character to more than {MAX_MAPPED} bytes")
 
 
-def _patterns(value: Any) -> Iterator[Any]:
+def _regular_expressions(value: Any) -> Iterator[Any]:
     """Yield every regular expression in a part."""
     if isinstance(value, dict):
         if "Regex" in value:
             yield value["Regex"]
         value = list(value.values())
     if isinstance(value, list):
-        for one in value:
-            yield from _patterns(one)
+        for item in value:
+            yield from _regular_expressions(item)

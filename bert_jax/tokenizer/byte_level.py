@@ -9,6 +9,7 @@ from typing import Any
 
 from tokenizers import pre_tokenizers
 
+from bert_jax import strict_json
 from bert_jax.errors import UserError
 from bert_jax.tokenizer import pair_merging, sentencepiece, tokenizer_json
 from bert_jax.tokenizer.pair_merging import TrainedVocabulary, TrainingText
@@ -22,12 +23,12 @@ NORMALIZATIONS: dict[str, Callable[[], list[Definition]]] = {
     "identity": list,
     "nfc": lambda: [{"type": "NFC"}],
     "nfkc": lambda: [{"type": "NFKC"}],
-    "nmt_nfkc": lambda: [sentencepiece.library_table("nmt_nfkc")],
+    "nmt_nfkc": lambda: [sentencepiece.library_normalization_step("nmt_nfkc")],
 }
 SPACES = ("Ġ", "Ċ", "ĉ", "č")  # how the bytes of a space, a line feed, a tab and a carriage return are written
 
 
-def define(
+def define_byte_level(
     vocabulary: Mapping[str, int],
     merges: Sequence[Sequence[str]],
     special: SpecialTokens = SPECIAL,
@@ -41,7 +42,7 @@ def define(
     """
     space = {"add_prefix_space": add_prefix_space, "trim_offsets": True}
     byte_level = {"type": "ByteLevel", **space, "use_regex": True}
-    definition = tokenizer_json.assemble(
+    definition = tokenizer_json.assemble_definition(
         special,
         vocabulary,
         SEPARATORS,
@@ -63,12 +64,12 @@ def define(
     return {**definition, "post_processor": {**definition["post_processor"], **space}}
 
 
-def continues(definition: Definition, tokens: Sequence[str]) -> list[bool]:
+def tokens_without_space(definition: Definition, tokens: Sequence[str]) -> list[bool]:
     """Return whether each token continues the word before it: its first byte is no space or line end."""
     return [not token.startswith(SPACES) for token in tokens]
 
 
-def parse(
+def parse_vocab_json(
     files: Sequence[bytes], special: SpecialTokens, config: Mapping[str, Any], lowercase: bool | None
 ) -> Definition:
     """Return the definition of a `vocab.json` and a `merges.txt`; see `TokenizerKind.parse`.
@@ -78,15 +79,16 @@ def parse(
     """
     if lowercase:
         raise UserError("a byte-level vocabulary distinguishes capital letters; it cannot be uncased")
-    tokens = parse_tokens(files[0])
-    vocabulary = {token: number for number, token in enumerate(tokens)}
-    tokenizer_json.check_special_tokens(special, vocabulary)
-    return define(vocabulary, _parse_merges(files[1], vocabulary), special, bool(config.get("add_prefix_space")))
+    tokens = vocab_json_tokens(files[0])
+    vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
+    definition = define_byte_level(vocabulary, (), special, bool(config.get("add_prefix_space")))
+    definition["model"]["merges"] = _parse_merges(files[1], vocabulary)
+    return definition
 
 
-def parse_tokens(data: bytes) -> list[str]:
-    """Return the tokens of a `vocab.json` in the order of ids; UserError as `tokenizer_json.in_order`."""
-    return list(tokenizer_json.in_order(tokenizer_json.parse_json(data, VOCABULARY)))
+def vocab_json_tokens(data: bytes) -> list[str]:
+    """Return the tokens of a `vocab.json` in the order of ids; UserError as `tokenizer_json.tokens_in_order`."""
+    return list(tokenizer_json.tokens_in_order(strict_json.parse_object(data, VOCABULARY)))
 
 
 def train_byte_level(text: TrainingText, vocab_size: int, lowercase: bool, normalization: str) -> TrainedVocabulary:
@@ -98,14 +100,14 @@ def train_byte_level(text: TrainingText, vocab_size: int, lowercase: bool, norma
     steps = [*NORMALIZATIONS[normalization](), *([{"type": "Lowercase"}] if lowercase else [])]
     normalizer = {"type": "Sequence", "normalizers": steps} if len(steps) > 1 else next(iter(steps), None)
     first = (SPECIAL.cls, SPECIAL.pad, SPECIAL.sep, SPECIAL.unk, SPECIAL.mask)  # as in RoBERTa, but for the mask
-    untrained = define({token: number for number, token in enumerate(first)}, (), normalizer=normalizer)
+    untrained = define_byte_level({token: token_id for token_id, token in enumerate(first)}, (), normalizer=normalizer)
     pair_merging.check_characters(text)
     # A line is encoded as inside a text: its first word has a space before it, too.
     lines = (" " + line for piece in text.pieces() for line in piece.split("\n"))
     byte_letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokens, merges = pair_merging.merge_pairs(lines, vocab_size, untrained, SPECIAL, first, byte_letters)
-    vocabulary = {token: number for number, token in enumerate(tokens)}
-    return TrainedVocabulary(define(vocabulary, merges, normalizer=normalizer))
+    vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
+    return TrainedVocabulary(define_byte_level(vocabulary, merges, normalizer=normalizer))
 
 
 def _parse_merges(data: bytes, vocabulary: Mapping[str, int]) -> list[list[str]]:
@@ -114,11 +116,13 @@ def _parse_merges(data: bytes, vocabulary: Mapping[str, int]) -> list[list[str]]
     except UnicodeDecodeError:
         raise UserError(f"{MERGES} beside it is not a UTF-8 text") from None
     merges = []
-    for number, line in enumerate(lines, 1):
+    for line_number, line in enumerate(lines, 1):
         pair = line.rstrip("\r").split(" ")
-        if pair == [""] or (number == 1 and line.startswith("#version")):
+        if pair == [""] or (line_number == 1 and line.startswith("#version")):
             continue
         if len(pair) != 2 or not {*pair, "".join(pair)} <= vocabulary.keys():
-            raise UserError(f"{MERGES} beside it, line {number}: {line!r} does not merge two tokens of the vocabulary")
+            raise UserError(
+                f"{MERGES} beside it, line {line_number}: {line!r} does not merge two tokens of the vocabulary"
+            )
         merges.append(pair)
     return merges

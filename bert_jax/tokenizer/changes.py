@@ -20,7 +20,7 @@ class ChangeKind(NamedTuple):
     """A row of KINDS.
 
     Attributes:
-        project: text -> what is left where such changes do not count: two texts that differ by them give the same.
+        project: text -> the text without such changes: two texts that differ by them alone become equal.
         asked_for: whether the user of a tokenizer asked for such changes, so that they give no warning.
         cure: how to keep the characters.
     """
@@ -38,12 +38,14 @@ def _has_step(*types: str) -> Callable[[Tokenizer], bool]:
 
 
 def _without_marks(text: str) -> str:
-    return "".join(one for one in unicodedata.normalize("NFD", text) if not _is_mark(one))
+    return "".join(character for character in unicodedata.normalize("NFD", text) if not _is_mark(character))
 
 
 def _without_invisible(text: str) -> str:
     return "".join(
-        one for one in text if unicodedata.category(one)[0] != "C" and not "\ufe00" <= one <= "\ufe0f"
+        character
+        for character in text
+        if unicodedata.category(character)[0] != "C" and not "\ufe00" <= character <= "\ufe0f"
     )  # with variation selectors, which Unicode counts as marks
 
 
@@ -77,7 +79,7 @@ def count_changes(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, int]:
     """Return the number of characters of the texts that the normalizer does not keep, by kind of change, sorted.
 
     Texts are compared by units that a normalizer maps independently of each other: a character where that is possible,
-    otherwise one with its combining marks, a Korean syllable in parts, a run of white space, or a quote of two
+    otherwise a character with its combining marks, a Korean syllable in parts, a run of white space, or a quote of two
     characters. A unit counts for every kind that its change consists of: É that becomes e lost its case and its accent.
 
     Raises:
@@ -85,10 +87,12 @@ def count_changes(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, int]:
     """
     if tokenizer.plain.normalizer is None:
         return {}
-    marks = "".join(one for one in set().union(*texts) if _is_mark(one) or "\u1160" <= one <= "\u11ff")
+    marks = "".join(
+        character for character in set().union(*texts) if _is_mark(character) or "\u1160" <= character <= "\u11ff"
+    )
     pattern = re.compile(rf"\s+|``|''|.[\u0300{re.escape(marks)}]*", re.DOTALL)
     units = collections.Counter(itertools.chain.from_iterable(map(pattern.findall, texts)))
-    found: collections.Counter[str] = collections.Counter()
+    counts: collections.Counter[str] = collections.Counter()
     for (unit, times), normal in zip(units.items(), tokenizer.normalize_parts(list(units)), strict=True):
         if unit in (normal, normal.strip()):  # BERT puts spaces around Chinese characters
             continue
@@ -96,32 +100,32 @@ def count_changes(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, int]:
         alone = zip(unit, single, strict=True) if "".join(single) == normal else [(unit, normal)]
         for before, after in alone:
             if before != after:
-                lost = sum(max(0, before.count(one) - after.count(one)) for one in set(before))
-                for kind in _kinds_of(before, after):
-                    found[kind] += times * max(1, lost)
-    return dict(sorted(found.items()))
+                lost = sum(max(0, before.count(character) - after.count(character)) for character in set(before))
+                for kind in _change_kinds(before, after):
+                    counts[kind] += times * max(1, lost)
+    return dict(sorted(counts.items()))
 
 
 @functools.lru_cache(1 << 12)
-def _kinds_of(unit: str, normal: str) -> tuple[str, ...]:
+def _change_kinds(unit: str, normal: str) -> tuple[str, ...]:
     """Return the fewest kinds of change that together turn a unit into `normal`, perhaps with spaces around it."""
     results = {normal} if unit.isspace() else {normal, normal.strip()}
     named = [name for name in KINDS if name != OTHER]
     for size in range(1, len(named) + 1):
         for kinds in itertools.combinations(named, size):
-            if any(_project(unit, kinds) == _project(one, kinds) for one in results):
+            if any(_without_changes(unit, kinds) == _without_changes(result, kinds) for result in results):
                 return kinds
     return (OTHER,)
 
 
-def _project(text: str, kinds: Iterable[str]) -> str:
+def _without_changes(text: str, kinds: Iterable[str]) -> str:
     for name in kinds:
         text = KINDS[name].project(text)
     return text
 
 
 def unexpected_changes(tokenizer: Tokenizer, fractions: Mapping[str, float]) -> dict[str, float]:
-    """Return those of kind of change -> fraction of the characters that are worth a warning."""
+    """Return the entries of kind of change -> fraction of the characters that are worth a warning."""
     return {
         name: fraction
         for name, fraction in fractions.items()

@@ -1,12 +1,12 @@
 """The table of tokenizer kinds: how each reads its vocabulary file, is trained, and is used."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
-from bert_jax.tokenizer import bert_words, bpe, byte_level, sentencepiece, tokenizer_json, wordpiece
+from bert_jax.tokenizer import byte_level, sentencepiece, tokenizer_json, wordpiece
 from bert_jax.tokenizer.pair_merging import TrainedVocabulary, TrainingText
 from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
 
@@ -25,19 +25,20 @@ Parse = Callable[[Sequence[bytes], SpecialTokens, Mapping[str, Any], bool | None
 
 
 class PublishedFile(NamedTuple):
-    """A vocabulary file under another name: how it is read, and its special tokens where the directory gives none."""
+    """A vocabulary file under another name: its reader, and its special tokens where the directory gives none."""
 
     parse: Parse
     special: SpecialTokens
 
 
-class TokenizerKind(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenizerKind:
     """A row of TOKENIZERS.
 
     Attributes:
         name: value of `--kind`.
         model: entries of the model in tokenizer.json that identify the kind.
-        pre_tokenizers: one of these must be in tokenizer.json; (): any will do.
+        pre_tokenizers: tokenizer.json must have one of these; (): any will do.
         special: names of the special tokens where the directory does not give them.
         separators: number of separators of a pair where tokenizer.json does not give it.
         continues: (definition, tokens) -> whether each token continues the word before it.
@@ -49,12 +50,12 @@ class TokenizerKind(NamedTuple):
         vocabulary_files: names of the files other than tokenizer.json that hold a vocabulary; the first identifies it.
         parse: (contents of `vocabulary_files`, special tokens, tokenizer_config.json, lowercase) -> definition, where
             lowercase is the caller's wish or None; raises UserError. None: no such files.
-        published: names of files of other models with such a vocabulary, and how each is read.
+        published: names of files of other models with such a vocabulary, and the reader of each.
         parse_tokens: content of the first file -> tokens in the order of ids; None: costs another library.
-        content: (definition, tokens, special tokens) -> everything that decides the ids of a text.
+        digest_content: (definition, tokens, special tokens) -> everything that decides the ids of a text.
         config_settings: definition -> the settings that a tokenizer_config.json repeats.
         tokenizer_config: (definition, special tokens) -> the class that opens it in transformers, and its settings.
-        writes_vocabulary: whether saving writes the first file, one token per line, beside tokenizer.json.
+        writes_vocabulary: whether saving writes the first file, a token per line, in addition to tokenizer.json.
     """
 
     name: str
@@ -70,15 +71,15 @@ class TokenizerKind(NamedTuple):
     mask_takes_space: bool = False
     vocabulary_files: tuple[str, ...] = ()
     parse: Parse | None = None
-    published: Mapping[str, PublishedFile] = MappingProxyType({})
+    published: Mapping[str, PublishedFile] = dataclasses.field(default_factory=dict)
     parse_tokens: Callable[[bytes], list[str]] | None = None
-    content: Callable[[Definition, Sequence[str], SpecialTokens], list[Any]] = tokenizer_json.content
+    digest_content: Callable[[Definition, Sequence[str], SpecialTokens], list[Any]] = tokenizer_json.digest_content
     config_settings: Callable[[Definition], dict[str, Any]] = _no_settings
     tokenizer_config: Callable[[Definition, SpecialTokens], dict[str, Any]] = _general_config
     writes_vocabulary: bool = False
 
 
-def _by_normalization(train: Callable[..., TrainedVocabulary], names: Iterable[str]) -> dict[str, Train]:
+def _train_by_normalization(train: Callable[..., TrainedVocabulary], names: Iterable[str]) -> dict[str, Train]:
     return {name: functools.partial(train, normalization=name) for name in names}
 
 
@@ -87,26 +88,26 @@ _KINDS = (
         name="wordpiece",
         model={"type": "WordPiece"},
         pre_tokenizers=(),
-        special=bert_words.SPECIAL,
-        separators=bert_words.SEPARATORS,
-        continues=bert_words.continues,
+        special=wordpiece.SPECIAL,
+        separators=wordpiece.SEPARATORS,
+        continues=wordpiece.prefixed_pieces,
         train={"bert": wordpiece.train_wordpiece},
         vocabulary_files=("vocab.txt",),
-        parse=wordpiece.parse,
-        parse_tokens=wordpiece.parse_tokens,
-        content=wordpiece.content,
-        config_settings=wordpiece.config_settings,
-        tokenizer_config=wordpiece.tokenizer_config,
+        parse=wordpiece.parse_vocab_txt,
+        parse_tokens=wordpiece.vocab_txt_tokens,
+        digest_content=wordpiece.wordpiece_digest_content,
+        config_settings=wordpiece.wordpiece_settings,
+        tokenizer_config=wordpiece.wordpiece_tokenizer_config,
         writes_vocabulary=True,
     ),
     TokenizerKind(
         name="bpe",
-        model={"type": "BPE", "continuing_subword_prefix": bert_words.PREFIX},
+        model={"type": "BPE", "continuing_subword_prefix": wordpiece.PREFIX},
         pre_tokenizers=(),
-        special=bert_words.SPECIAL,
-        separators=bert_words.SEPARATORS,
-        continues=bert_words.continues,
-        train={"bert": bpe.train_bpe},
+        special=wordpiece.SPECIAL,
+        separators=wordpiece.SEPARATORS,
+        continues=wordpiece.prefixed_pieces,
+        train={"bert": wordpiece.train_bpe},
     ),
     TokenizerKind(
         name="byte_level",
@@ -114,13 +115,13 @@ _KINDS = (
         pre_tokenizers=("ByteLevel",),
         special=byte_level.SPECIAL,
         separators=byte_level.SEPARATORS,
-        continues=byte_level.continues,
-        train=_by_normalization(byte_level.train_byte_level, byte_level.NORMALIZATIONS),
+        continues=byte_level.tokens_without_space,
+        train=_train_by_normalization(byte_level.train_byte_level, byte_level.NORMALIZATIONS),
         word_prefix=" ",
         mask_takes_space=True,
         vocabulary_files=(byte_level.VOCABULARY, byte_level.MERGES),
-        parse=byte_level.parse,
-        parse_tokens=byte_level.parse_tokens,
+        parse=byte_level.parse_vocab_json,
+        parse_tokens=byte_level.vocab_json_tokens,
     ),
     TokenizerKind(
         name="unigram",
@@ -128,13 +129,13 @@ _KINDS = (
         pre_tokenizers=("Metaspace",),
         special=sentencepiece.SPECIAL,
         separators=sentencepiece.SEPARATORS,
-        continues=sentencepiece.continues,
-        train=_by_normalization(sentencepiece.train_unigram, sentencepiece.NORMALIZATIONS),
+        continues=sentencepiece.pieces_without_space,
+        train=_train_by_normalization(sentencepiece.train_unigram, sentencepiece.NORMALIZATIONS),
         trains_in_memory=True,
         mask_takes_space=True,
         vocabulary_files=(sentencepiece.FILE,),
-        parse=sentencepiece.parse,
-        published={sentencepiece.DEBERTA: PublishedFile(sentencepiece.parse_deberta, bert_words.SPECIAL)},
+        parse=sentencepiece.parse_spiece_model,
+        published={sentencepiece.DEBERTA: PublishedFile(sentencepiece.parse_spm_model, wordpiece.SPECIAL)},
     ),
     TokenizerKind(
         name="sentencepiece_bpe",
@@ -142,8 +143,8 @@ _KINDS = (
         pre_tokenizers=("Metaspace",),
         special=sentencepiece.SPECIAL,
         separators=sentencepiece.SEPARATORS,
-        continues=sentencepiece.continues,
-        train=_by_normalization(sentencepiece.train_sentencepiece_bpe, sentencepiece.NORMALIZATIONS),
+        continues=sentencepiece.pieces_without_space,
+        train=_train_by_normalization(sentencepiece.train_sentencepiece_bpe, sentencepiece.NORMALIZATIONS),
         trains_in_memory=True,
         keeps_single_occurrences=True,
         mask_takes_space=True,  # its spiece.model is read by the row above
@@ -161,8 +162,10 @@ def kind_of(definition: Definition) -> TokenizerKind:
             not kind.pre_tokenizers or pre_tokenizers & set(kind.pre_tokenizers)
         ):
             return kind
-    found = " with ".join([str(model["type"]), " and ".join(sorted(map(str, pre_tokenizers))) or "no pre_tokenizer"])
+    description = " with ".join(
+        [str(model["type"]), " and ".join(sorted(map(str, pre_tokenizers))) or "no pre_tokenizer"]
+    )
     raise UserError(
-        f"an unknown kind of tokenizer ({found}); supported are WordPiece, BPE that marks pieces inside words"
-        f" {bert_words.PREFIX}, byte-level BPE, and SentencePiece's unigram and BPE"
+        f"an unknown kind of tokenizer ({description}); supported are WordPiece, BPE that marks pieces inside words"
+        f" {wordpiece.PREFIX}, byte-level BPE, and SentencePiece's unigram and BPE"
     )

@@ -1,12 +1,12 @@
-"""A directory, ours or a published one, or a vocabulary file -> a `Tokenizer`.
+"""A directory, trained here or published, or a vocabulary file -> a `Tokenizer`.
 
 Only this file reads the files of a tokenizer, in this order:
 1. `tokenizer.json`, or where there is none the vocabulary file of a kind: `vocab.txt`, `vocab.json`, `spiece.model`,
    or `spm.model` of DeBERTa;
-2. `special_tokens_map.json` and `tokenizer_config.json` beside it: the names of special tokens, and the casing;
-3. the other files of a vocabulary: `merges.txt` beside `vocab.json`;
-4. to check that they agree: `added_tokens.json` beside a vocabulary, the vocabulary beside a `tokenizer.json`.
-The digests of these files are compared with `SHA256SUMS` first, where a directory has one.
+2. `special_tokens_map.json` and `tokenizer_config.json`: the names of special tokens, and the casing;
+3. the other files of a vocabulary: `merges.txt` of `vocab.json`;
+4. to check that they agree: `added_tokens.json` of a vocabulary, the vocabulary of a `tokenizer.json`.
+The digests of these files are first compared with `SHA256SUMS`, if the directory has that file.
 """
 
 import os
@@ -16,7 +16,7 @@ from typing import Any
 
 from bert_jax import strict_json
 from bert_jax.errors import UserError
-from bert_jax.files import check
+from bert_jax.files import check_sums
 from bert_jax.tokenizer import tokenizer_json
 from bert_jax.tokenizer.kinds import TOKENIZERS, TokenizerKind, kind_of
 from bert_jax.tokenizer.tokenizer import Tokenizer, build_tokenizer
@@ -34,7 +34,7 @@ FILES = (
     ADDED,
     *(name for kind in TOKENIZERS.values() for name in (*kind.vocabulary_files, *kind.published)),
 )
-OTHER_NAME = TOKENIZERS["wordpiece"]  # the kind of a vocabulary file of any other name
+OTHER_NAME = TOKENIZERS["wordpiece"]  # the kind of a vocabulary file with any other name
 
 
 def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) -> Tokenizer:
@@ -46,12 +46,12 @@ def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) 
             decides. WordPiece is uncased unless a token has a capital letter.
 
     Raises:
-        UserError: no tokenizer there, a broken file, one that differs from `SHA256SUMS`, an unknown kind, ids with
-            holes, a missing special token, files that contradict each other, or `lowercase` contradicts them.
+        UserError: no tokenizer at this path, a broken file, a file that differs from `SHA256SUMS`, an unknown kind, ids
+            with holes, a missing special token, files that contradict each other, or `lowercase` contradicts them.
     """
-    file = _find(pathlib.Path(path))
+    file = _find_definition_file(pathlib.Path(path))
     if pathlib.Path(path).is_dir():
-        check(file.parent, FILES)
+        check_sums(file.parent, FILES)
     try:
         config = _json_beside(file, CONFIG)
         if lowercase is not None and config.get("do_lower_case", lowercase) != lowercase:
@@ -70,46 +70,46 @@ def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) 
         raise UserError(f"{file}: it or a file beside it is not of a tokenizer ({reason:.200})") from error
 
 
-def _find(path: pathlib.Path) -> pathlib.Path:
+def _find_definition_file(path: pathlib.Path) -> pathlib.Path:
     """Return the file that defines the tokenizer."""
     candidates = (DEFINITION, *KIND_OF_FILE)
     if path.is_dir():
-        found = [path / name for name in candidates if (path / name).exists()]
-        if len(found) > 1 and found[0].name != DEFINITION:
-            raise UserError(f"{path} holds both {found[0].name} and {found[1].name}; give the path of one of them")
+        paths = [path / name for name in candidates if (path / name).exists()]
+        if len(paths) > 1 and paths[0].name != DEFINITION:
+            raise UserError(f"{path} holds both {paths[0].name} and {paths[1].name}; give the path of one of them")
     else:
-        found = [path] if path.exists() else []
-    if not found:
+        paths = [path] if path.exists() else []
+    if not paths:
         raise UserError(
             f"{path}: no such vocabulary; give a directory made by `tokenizer`, or one with "
             f"{', '.join(candidates[:-1])} or {candidates[-1]}"
         )
-    return found[0]
+    return paths[0]
 
 
 def _load_definition(file: pathlib.Path, config: Mapping[str, Any], lowercase: bool | None) -> Tokenizer:
     """Return the tokenizer of a `tokenizer.json`."""
-    definition = tokenizer_json.complete(tokenizer_json.parse_json(_read(file), file.name))
+    definition = tokenizer_json.complete_definition(strict_json.parse_object(_read_table_file(file), file.name))
     kind = kind_of(definition)
     special = _special_tokens(config, kind.special)
     tokens = tokenizer_json.tokens_of(definition)
-    tokenizer_json.check_special_tokens(special, tokens)
-    vocabulary = {token: number for number, token in enumerate(tokens)}
+    vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
     # As transformers does for a file without these.
-    definition = tokenizer_json.with_special_tokens(definition, special, vocabulary, kind.mask_takes_space)
-    definition = tokenizer_json.with_post_processor(definition, special, vocabulary, kind.separators)
-    tokenizer = build_tokenizer(definition, special)
+    definition = tokenizer_json.with_special_tokens(
+        definition, special, vocabulary, kind.separators, kind.mask_takes_space
+    )
+    tokenizer = build_tokenizer(definition, special, kind, tokens)
     if lowercase is not None and lowercase != tokenizer.lowercase:
         raise UserError(f"lowercase is {tokenizer.lowercase} in it, but {lowercase} was asked for")
     for name, value in kind.config_settings(definition).items():
         if config.get(name, value) != value:
             raise UserError(f"{name} is {value} in it, but {config[name]} in {CONFIG}; make them equal")
-    if kind.parse_tokens and (beside := file.with_name(kind.vocabulary_files[0])).exists():
-        other = kind.parse_tokens(_read(beside))
-        if list(tokens[: len(other)]) != other:
+    if kind.parse_tokens and (vocabulary_file := file.with_name(kind.vocabulary_files[0])).exists():
+        vocabulary_tokens = kind.parse_tokens(_read_table_file(vocabulary_file))
+        if list(tokens[: len(vocabulary_tokens)]) != vocabulary_tokens:
             raise UserError(
-                f"{beside.name} beside it, of {len(other)} tokens, differs from its own vocabulary of {len(tokens)};"
-                " remove the wrong file, or make both again"
+                f"{vocabulary_file.name} beside it, of {len(vocabulary_tokens)} tokens, differs from its own "
+                f"vocabulary of {len(tokens)}; remove the wrong file, or make both again"
             )
     return tokenizer
 
@@ -123,13 +123,13 @@ def _load_vocabulary(
 ) -> Tokenizer:
     """Return the tokenizer of the vocabulary file of a kind."""
     published = kind.published.get(file.name)
-    others = [file.with_name(name) for name in kind.vocabulary_files[1:]] if not published else []
-    for other in others:
-        if not other.exists():
-            raise UserError(f"{other.name} is not beside it; this kind of vocabulary needs both files")
+    further_files = [file.with_name(name) for name in kind.vocabulary_files[1:]] if not published else []
+    for path in further_files:
+        if not path.exists():
+            raise UserError(f"{path.name} is not beside it; this kind of vocabulary needs both files")
     parse = published.parse if published else kind.parse
     assert parse
-    definition = parse([_read(file), *map(_read, others)], special, config, lowercase)
+    definition = parse([_read_table_file(file), *map(_read_table_file, further_files)], special, config, lowercase)
     tokenizer = build_tokenizer(definition, special)
     added = {token["content"] for token in (config.get("added_tokens_decoder") or {}).values()}
     unknown = (added | _json_beside(file, ADDED).keys()) - set(tokenizer.tokens)
@@ -141,11 +141,11 @@ def _load_vocabulary(
     return tokenizer
 
 
-def _special_tokens(config: Mapping[str, Any], usual: SpecialTokens) -> SpecialTokens:
+def _special_tokens(config: Mapping[str, Any], default: SpecialTokens) -> SpecialTokens:
     """Return the names of the special tokens; a config gives a name, or an object with the name as its `content`."""
     names: dict[str, str] = {}
-    for role, name_of_role in usual._asdict().items():
-        value = config.get(f"{role}_token") or name_of_role
+    for role, default_name in default._asdict().items():
+        value = config.get(f"{role}_token") or default_name
         name = value.get("content") if isinstance(value, dict) else value
         if not isinstance(name, str):
             raise UserError(f"{role}_token in {CONFIG} or {NAMES} beside it is not a string; write the token as text")
@@ -154,10 +154,10 @@ def _special_tokens(config: Mapping[str, Any], usual: SpecialTokens) -> SpecialT
 
 
 def _json_beside(file: pathlib.Path, name: str) -> dict[str, Any]:
-    """Return the object in a JSON file beside `file`; an empty one where there is no such file."""
-    beside = file.with_name(name)
-    return tokenizer_json.parse_json(_read(beside), name) if beside.exists() else {}
+    """Return the object in a JSON file in the directory of `file`; {} where there is no such file."""
+    path = file.with_name(name)
+    return strict_json.parse_object(_read_table_file(path), name) if path.exists() else {}
 
 
-def _read(file: pathlib.Path) -> bytes:
+def _read_table_file(file: pathlib.Path) -> bytes:
     return strict_json.read_bytes(file, strict_json.MAX_TABLE_BYTES, file.name)

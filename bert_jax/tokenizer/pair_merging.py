@@ -30,7 +30,7 @@ class TrainingText(NamedTuple):
 
 
 class TrainedVocabulary(NamedTuple):
-    """A vocabulary, and the files to save beside its tokenizer.json."""
+    """A vocabulary, and the files to save with its tokenizer.json."""
 
     definition: Definition
     files: Mapping[str, bytes] = {}
@@ -38,14 +38,14 @@ class TrainedVocabulary(NamedTuple):
 
 def alphabet(counts: Mapping[str, float], normalize: Callable[[str], str]) -> list[str]:
     """Return the normalized characters that a vocabulary must contain, by code point; never a space."""
-    found: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for character in sorted(counts):  # a fixed order: sums of floats depend on it
         for normal in normalize(character):
             if not normal.isspace():
-                found[normal] = found.get(normal, 0.0) + counts[character]
-    frequent = sorted(found, key=lambda character: (-found[character], character))
-    covered = itertools.accumulate(found[character] for character in frequent)
-    enough = sum(total < COVERAGE * sum(found.values()) for total in covered) + 1
+                weights[normal] = weights.get(normal, 0.0) + counts[character]
+    frequent = sorted(weights, key=lambda character: (-weights[character], character))
+    covered = itertools.accumulate(weights[character] for character in frequent)
+    enough = sum(total < COVERAGE * sum(weights.values()) for total in covered) + 1
     return sorted(frequent[: max(enough, ALPHABET)])
 
 
@@ -55,12 +55,12 @@ def check_characters(text: TrainingText) -> None:
         raise UserError("the text to train a vocabulary from is empty; give files with words in them")
 
 
-def check_filled(found: int, vocab_size: int) -> None:
+def check_filled(num_tokens: int, vocab_size: int) -> None:
     """Raise UserError where training made fewer tokens than were asked for."""
-    if found < vocab_size:
+    if num_tokens < vocab_size:
         raise UserError(
-            f"the text fills a vocabulary of {found:,} tokens, not of {vocab_size:,};"
-            f" give more text or --vocab_size {found}"
+            f"the text fills a vocabulary of {num_tokens:,} tokens, not of {vocab_size:,};"
+            f" give more text or --vocab_size {num_tokens}"
         )
 
 
@@ -70,7 +70,7 @@ def vocabulary_too_small(vocab_size: int, least: int) -> UserError:
 
 
 def cut_text(text: str, limit: int = MAX_TEXT) -> Iterator[str]:
-    """Yield the text in pieces of at most `limit` characters, cut after a space or line end where there is one."""
+    """Yield the text in pieces of at most `limit` characters, cut after the last space or line end in each, if any."""
     start = 0
     while len(text) - start > limit:
         end = start + limit

@@ -28,7 +28,7 @@ def save_tokenizer(tokenizer: Tokenizer, directory: str | os.PathLike[str], file
             (partial / tokenizer.kind.vocabulary_files[0]).write_bytes(lines.encode())
         for name, content in files.items():
             (partial / name).write_bytes(content)
-        _write(tokenizer, partial, {})
+        _write_definition(tokenizer, partial, {})
 
 
 def tokenizer_files(directory: str | os.PathLike[str]) -> list[pathlib.Path]:
@@ -51,18 +51,18 @@ def copy_tokenizer(source: str | os.PathLike[str], target: str | os.PathLike[str
         shutil.copyfile(path, target / path.name)
     if not ((source / DEFINITION).exists() and (source / CONFIG).exists()):
         config = json.loads((source / CONFIG).read_bytes()) if (source / CONFIG).exists() else {}
-        _write(tokenizer, target, config)
+        _write_definition(tokenizer, target, config)
 
 
-def _write(tokenizer: Tokenizer, directory: pathlib.Path, config: Mapping[str, Any]) -> None:
-    """Write definition and config; our own values replace those of `config`."""
+def _write_definition(tokenizer: Tokenizer, directory: pathlib.Path, config: Mapping[str, Any]) -> None:
+    """Write definition and config; the values of the tokenizer replace values of `config`."""
     types = ["token_type_ids"] * (tokenizer.separators == 1)
-    own = {
+    settings = {
         **tokenizer.kind.tokenizer_config(tokenizer.definition, tokenizer.special),
         "model_input_names": ["input_ids", *types, "attention_mask"],
         **{f"{role}_token": token for role, token in tokenizer.special._asdict().items()},
     }
     text = json.dumps(tokenizer.definition, ensure_ascii=False, indent=2)
     (directory / DEFINITION).write_text(text, encoding="utf-8")
-    text = json.dumps({"model_max_length": MAX_LENGTH, **config, **own}, indent=2)
+    text = json.dumps({"model_max_length": MAX_LENGTH, **config, **settings}, indent=2)
     (directory / CONFIG).write_text(text + "\n", encoding="utf-8")

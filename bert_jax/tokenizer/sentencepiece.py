@@ -5,12 +5,13 @@ split into its likeliest pieces (unigram) or by merging pairs (BPE). A unigram m
 is a BigBird's is taken for ALBERT's (google-research/albert, tokenization.py), which first unifies quotes and removes
 accents and capitals.
 
-The models trained here map text by one table (a row of NORMALIZATIONS, with case folding where uncased) and by nothing
+The models trained here map text by a table (a row of NORMALIZATIONS, with case folding where uncased) and by nothing
 else, so the `spiece.model` that is saved describes them completely. Only a tab, which the library's `nfkc` keeps, is a
 space here and unknown to the library.
 """
 
 import base64
+import contextlib
 import importlib
 import io
 import pathlib
@@ -19,7 +20,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, needs_packages
 from bert_jax.tokenizer import pair_merging, tokenizer_json
 from bert_jax.tokenizer.pair_merging import TrainedVocabulary, TrainingText
 from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
@@ -41,11 +42,11 @@ NORMAL = 1  # type of a piece that is no special token
 
 MAX_LINE = 1024  # characters of at most 4 bytes; the library drops lines above MAX_BYTES without an error
 MAX_BYTES = 4192
-RESERVED = "▅"  # the library's mark of an unknown character; it drops lines that contain one
+RESERVED = "▅"  # the library's mark of an unknown character; it drops lines that contain this mark
 THREADS = 16  # fixed, not the number of cores: the split of the work decides the last bits of the scores
 
 
-def parse(
+def parse_spiece_model(
     files: Sequence[bytes], special: SpecialTokens, config: Mapping[str, Any], lowercase: bool | None
 ) -> Definition:
     """Return the definition of a `spiece.model`; see `TokenizerKind.parse`.
@@ -54,27 +55,28 @@ def parse(
     BigBird's table is all that changes its text, as in the library that the authors use, and keeps capitals.
 
     Raises:
-        UserError: as `parse_model` and `define`, or lower case is asked of a table that decides otherwise.
+        UserError: as `parse_model` and `define_sentencepiece`, or lower case contradicts the table of the model.
     """
     model = parse_model(files[0])
     asked = config.get("do_lower_case", lowercase)
     rule = model.normalizer_spec.name
     if _of_big_bird(model, config):
-        return _with_control_pieces(define(model, [{"type": "Lowercase"}] if asked else [], special), model)
+        normalizers = [{"type": "Lowercase"}] if asked else []
+        return _with_control_pieces(define_sentencepiece(model, normalizers, special), model)
     if model.trainer_spec.model_type == UNIGRAM and not rule.startswith(OWN):
         normalizers = _albert_normalizers(asked is None or bool(asked), bool(config.get("keep_accents")))
-        return _without_commas(define(model, normalizers, special))
+        return _without_commas(define_sentencepiece(model, normalizers, special))
     if asked is not None and bool(asked) != rule.endswith(FOLDED):
         raise UserError(f"do_lower_case is {asked}, but the model's own normalization is {rule}")
-    return define(model, _case_folding(rule), special)
+    return define_sentencepiece(model, _case_folding(rule), special)
 
 
-def parse_deberta(
+def parse_spm_model(
     files: Sequence[bytes], special: SpecialTokens, config: Mapping[str, Any], lowercase: bool | None
 ) -> Definition:
     """Return the definition of the `spm.model` of DeBERTa, version 2 and 3; the mask follows its pieces.
 
-    Text is mapped by the model's own table alone, as by the library that the authors use. Raises as `parse`.
+    The table of the model alone maps text, as in the library that the authors use. Raises as `parse_spiece_model`.
     """
     model = parse_model(files[0])
     if config.get("split_by_punct"):
@@ -82,23 +84,21 @@ def parse_deberta(
     if special.mask not in {piece.piece for piece in model.pieces}:
         model.pieces.add(piece=special.mask, score=0.0)
     lower = config.get("do_lower_case", lowercase)
-    return define(model, [{"type": "Lowercase"}] if lower else [], special)
+    return define_sentencepiece(model, [{"type": "Lowercase"}] if lower else [], special)
 
 
 def parse_model(data: bytes) -> Any:
     """Return the `ModelProto` in the bytes of a `spiece.model`; UserError where it is cut short or not supported."""
-    try:
+    with _needs_library():
         format_of = importlib.import_module("sentencepiece.sentencepiece_model_pb2")
         from google.protobuf.message import DecodeError
-    except ImportError:
-        raise _missing_library() from None
     model = format_of.ModelProto()
     try:
         model.ParseFromString(data)
-        whole = model.pieces and model.HasField("trainer_spec") and model.HasField("normalizer_spec")
+        complete = model.pieces and model.HasField("trainer_spec") and model.HasField("normalizer_spec")
     except DecodeError:
-        whole = False
-    if not whole:
+        complete = False
+    if not complete:
         raise UserError("not a SentencePiece model, or cut short; copy it again")
     for spec, supported in ((model.trainer_spec, TRAINER), (model.normalizer_spec, NORMALIZER)):
         for name, values in supported.items():
@@ -110,7 +110,7 @@ def parse_model(data: bytes) -> Any:
     return model
 
 
-def define(model: Any, normalizers: Sequence[Definition], special: SpecialTokens = SPECIAL) -> Definition:
+def define_sentencepiece(model: Any, normalizers: Sequence[Definition], special: SpecialTokens = SPECIAL) -> Definition:
     """Return the definition of a parsed model.
 
     Args:
@@ -122,12 +122,12 @@ def define(model: Any, normalizers: Sequence[Definition], special: SpecialTokens
         UserError: a special token is not among the pieces.
     """
     table = model.normalizer_spec.precompiled_charsmap
-    mapped = [_precompiled(table)] if table else []
-    spaces = _replace({"Regex": " {2,}"}, " ")
+    mapped = [_precompiled_step(table)] if table else []
+    spaces = _replace_step({"Regex": " {2,}"}, " ")
     metaspace = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always", "split": True}
-    return tokenizer_json.assemble(
+    return tokenizer_json.assemble_definition(
         special,
-        {piece.piece: number for number, piece in enumerate(model.pieces)},
+        {piece.piece: token_id for token_id, piece in enumerate(model.pieces)},
         SEPARATORS,
         mask_takes_space=True,
         normalizer={"type": "Sequence", "normalizers": [*normalizers, *mapped, spaces]},
@@ -137,7 +137,7 @@ def define(model: Any, normalizers: Sequence[Definition], special: SpecialTokens
     )
 
 
-def continues(definition: Definition, tokens: Sequence[str]) -> list[bool]:
+def pieces_without_space(definition: Definition, tokens: Sequence[str]) -> list[bool]:
     """Return whether each token continues the word before it."""
     return [not token.startswith(SPACE) for token in tokens]
 
@@ -151,45 +151,43 @@ def train_unigram(text: TrainingText, vocab_size: int, lowercase: bool, normaliz
         UserError: no text, a size that the text cannot fill or that its characters alone exceed, or the library is
             missing.
     """
-    return _train("unigram", text, vocab_size, lowercase, normalization)
+    return _train_sentencepiece("unigram", text, vocab_size, lowercase, normalization)
 
 
 def train_sentencepiece_bpe(
     text: TrainingText, vocab_size: int, lowercase: bool, normalization: str
 ) -> TrainedVocabulary:
     """Train as `train_unigram`, but a BPE vocabulary."""
-    return _train("bpe", text, vocab_size, lowercase, normalization)
+    return _train_sentencepiece("bpe", text, vocab_size, lowercase, normalization)
 
 
-def library_table(rule: str) -> Definition:
+def library_normalization_step(rule: str) -> Definition:
     """Return the step that maps text by a table of the library; UserError where that is missing."""
-    try:
+    with _needs_library():
         library = importlib.import_module("sentencepiece")
         format_of = importlib.import_module("sentencepiece.sentencepiece_model_pb2")
-    except ImportError:
-        raise _missing_library() from None
     model = format_of.ModelProto.FromString(library.SentencePieceNormalizer(rule_name=rule).serialized_model_proto())
-    return _precompiled(model.normalizer_spec.precompiled_charsmap)
+    return _precompiled_step(model.normalizer_spec.precompiled_charsmap)
 
 
-def _train(
+def _train_sentencepiece(
     model_type: str, text: TrainingText, vocab_size: int, lowercase: bool, normalization: str
 ) -> TrainedVocabulary:
-    try:
+    with _needs_library():
         library = importlib.import_module("sentencepiece")
-    except ImportError:
-        raise _missing_library() from None
     rule = normalization + FOLDED * lowercase
     pair_merging.check_characters(text)
     written = io.BytesIO()
     try:
-        with tempfile.TemporaryDirectory() as place:
-            table = NORMALIZATIONS[normalization](rule, pathlib.Path(place, "rule.tsv"))
+        with tempfile.TemporaryDirectory() as folder:
+            table = NORMALIZATIONS[normalization](rule, pathlib.Path(folder, "rule.tsv"))
             replaced = _rare_characters(text, library.SentencePieceNormalizer(**table).normalize)
             if lowercase:
                 replaced |= {ord(DOTTED_I): DOTTED_I.lower()}
             library.SentencePieceTrainer.train(
-                sentence_iterator=iter(sorted(_lines(text, replaced))),  # sorted: the order of files changes nothing
+                sentence_iterator=iter(
+                    sorted(_training_lines(text, replaced))
+                ),  # sorted: the order of files changes nothing
                 model_writer=written,
                 model_type=model_type,
                 vocab_size=vocab_size,
@@ -218,30 +216,32 @@ def _train(
     pair_merging.check_filled(len(model.pieces), vocab_size)
     model.normalizer_spec.name = OWN + rule
     model.normalizer_spec.ClearField("normalization_rule_tsv")  # the name of a file that is gone
-    definition = define(model, _case_folding(rule))
+    definition = define_sentencepiece(model, _case_folding(rule))
     return TrainedVocabulary(definition, {FILE: model.SerializeToString(deterministic=True)})
 
 
-def _library_rule(rule: str, place: pathlib.Path) -> dict[str, str]:
-    """Return what the library knows a table of its own by."""
+def _library_rule(rule: str, path: pathlib.Path) -> dict[str, str]:
+    """Return the arguments that name a table of the library."""
     return {"rule_name": rule}
 
 
-def _kept_characters(rule: str, place: pathlib.Path) -> dict[str, str]:
+def _character_table(rule: str, path: pathlib.Path) -> dict[str, str]:
     """Write a table that keeps all characters, but for case where it folds that; white space separates words."""
     changed = dict.fromkeys(WHITE_SPACE, " ")
     if rule.endswith(FOLDED):
         changed |= {letter: letter.lower() for letter in map(chr, range(0x110000)) if letter.lower() != letter}
-    lines = (f"{ord(one):X}\t{' '.join(f'{ord(other):X}' for other in to)}\n" for one, to in changed.items())
-    place.write_text("".join(lines))
-    return {"rule_tsv": str(place)}
+    lines = (
+        f"{ord(character):X}\t{' '.join(f'{ord(target):X}' for target in to)}\n" for character, to in changed.items()
+    )
+    path.write_text("".join(lines))
+    return {"rule_tsv": str(path)}
 
 
 # --normalization -> (rule, a file that may be written) -> the table, as the library is given it.
 NORMALIZATIONS: dict[str, Callable[[str, pathlib.Path], dict[str, str]]] = {
     "nmt_nfkc": _library_rule,
     "nfkc": _library_rule,
-    "identity": _kept_characters,
+    "identity": _character_table,
 }
 
 
@@ -255,25 +255,25 @@ def _rare_characters(text: TrainingText, normalize: Callable[[str], str]) -> dic
     }
 
 
-def _lines(text: TrainingText, replaced: dict[int, str]) -> Iterator[str]:
+def _training_lines(text: TrainingText, replaced: dict[int, str]) -> Iterator[str]:
     """Yield lines short enough that the library drops none."""
     for piece in text.pieces():
         for line in piece.translate(replaced).split("\n"):
             yield from (part for part in pair_merging.cut_text(line, MAX_LINE) if part and not part.isspace())
 
 
-def _missing_library() -> UserError:
-    return UserError("SentencePiece vocabularies and tables need two more packages: pip install sentencepiece protobuf")
+def _needs_library() -> contextlib.AbstractContextManager[None]:
+    return needs_packages("a SentencePiece vocabulary or table", "sentencepiece protobuf")
 
 
 def _case_folding(rule: str) -> list[Definition]:
-    """Return the normalizers before the table `rule`: where it folds case, one that marks it as lowercase."""
+    """Return the normalizers before the table `rule`: where it folds case, a mark of lower case."""
     return [{"type": "Lowercase"}] if rule.endswith(FOLDED) else []
 
 
 def _albert_normalizers(lowercase: bool, keep_accents: bool) -> list[Definition]:
     """Return the normalizers that ALBERT applies before the table."""
-    normalizers: list[Definition] = [_replace({"String": "``"}, '"'), _replace({"String": "''"}, '"')]
+    normalizers: list[Definition] = [_replace_step({"String": "``"}, '"'), _replace_step({"String": "''"}, '"')]
     if not keep_accents:
         normalizers += [{"type": "NFKD"}, {"type": "StripAccents"}]
     if lowercase:
@@ -291,8 +291,8 @@ def _with_control_pieces(definition: Definition, model: Any) -> Definition:
     """Make special tokens of `<s>` and `</s>` too, which no role needs, so that no text spells them."""
     known, ends = definition["added_tokens"], BIG_BIRD[1:]
     new = [
-        {**known[0], "id": number, "content": piece.piece, "lstrip": False}
-        for number, piece in enumerate(model.pieces)
+        {**known[0], "id": token_id, "content": piece.piece, "lstrip": False}
+        for token_id, piece in enumerate(model.pieces)
         if piece.piece in ends
     ]
     return {**definition, "added_tokens": sorted([*known, *new], key=lambda token: token["id"])}
@@ -334,16 +334,16 @@ def _bpe_model(model: Any) -> Definition:
         "end_of_word_suffix": None,
         "fuse_unk": True,
         "byte_fallback": False,
-        "vocab": {piece.piece: number for number, piece in enumerate(model.pieces)},
+        "vocab": {piece.piece: token_id for token_id, piece in enumerate(model.pieces)},
         "merges": merges,
     }
 
 
-def _precompiled(table: bytes) -> Definition:
+def _precompiled_step(table: bytes) -> Definition:
     return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(table).decode()}
 
 
-def _replace(pattern: Mapping[str, str], new: str) -> Definition:
+def _replace_step(pattern: Mapping[str, str], new: str) -> Definition:
     return {"type": "Replace", "pattern": pattern, "content": new}
 
 

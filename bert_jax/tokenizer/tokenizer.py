@@ -1,6 +1,7 @@
 """The class `Tokenizer`: text -> ids and back, built from the content of a `tokenizer.json`."""
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -10,23 +11,24 @@ import numpy as np
 import tokenizers
 
 from bert_jax.errors import UserError
-from bert_jax.tokenizer import bert_words, bounds, tokenizer_json, wordpiece
-from bert_jax.tokenizer.bert_words import Normalizer
+from bert_jax.tokenizer import bounds, tokenizer_json, wordpiece
 from bert_jax.tokenizer.kinds import TokenizerKind, kind_of
 from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
+from bert_jax.tokenizer.wordpiece import Normalizer
 
-SPECIAL_TOKENS = tuple(bert_words.SPECIAL)  # of BERT
+SPECIAL_TOKENS = tuple(wordpiece.SPECIAL)  # of BERT
 
 
 class EncodedText(NamedTuple):
-    """The ids of a text, and the characters and the word that each stands for."""
+    """The ids of a text, and the characters and the word of each."""
 
     ids: list[int]
     offsets: list[tuple[int, int]]  # first character, and the end: one past the last
-    words: list[int | None]  # number of the word, as the tokenizer splits text before it looks for tokens
+    words: list[int | None]  # index of the word, as the tokenizer splits text before it looks for tokens
 
 
-class Tokenizer(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Tokenizer:
     """A vocabulary ready to use; made by `load_tokenizer`, `build_tokenizer` or `wordpiece_tokenizer`. Can be pickled.
 
     Attributes:
@@ -72,7 +74,7 @@ class Tokenizer(NamedTuple):
     @property
     def normalizer(self) -> Normalizer:
         """How a WordPiece vocabulary normalizes text."""
-        return bert_words.normalizer_of(self.definition)
+        return wordpiece.normalizer_of(self.definition)
 
     @property
     def sentence_prefix(self) -> str:
@@ -80,7 +82,7 @@ class Tokenizer(NamedTuple):
         return self.kind.word_prefix
 
     def encode_sentences(self, sentences: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text, without special tokens, even where the text spells one.
+        """Return the ids of each text, without special tokens, even where the text spells a special token.
 
         So a corpus cannot forge [SEP].
         """
@@ -94,12 +96,12 @@ class Tokenizer(NamedTuple):
         return [EncodedText(text.ids, text.offsets, text.word_ids) for text in encoded]
 
     def normalize_parts(self, parts: Sequence[str]) -> list[str]:
-        """Return what each part of a text is before it is split into words: normalized as it is between two digits."""
+        """Return each part of a text normalized as between two digits, before it is split into words."""
         normalizer = self.plain.normalizer
         if normalizer is None:
             return list(parts)
         with _no_panic():
-            before = normalizer.normalize_str("00").index("0") + 1  # some begin every text with a mark of a space
+            before = normalizer.normalize_str("00").index("0") + 1  # some normalizers begin every text with a mark
             return [normalizer.normalize_str(f"0{part}0")[before:-1] for part in parts]
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
@@ -119,7 +121,7 @@ class Tokenizer(NamedTuple):
         Raises:
             UserError: an id outside the vocabulary.
         """
-        outside = [number for number in ids if not 0 <= number < self.vocab_size]
+        outside = [token_id for token_id in ids if not 0 <= token_id < self.vocab_size]
         if outside:
             raise UserError(
                 f"id {outside[0]} is outside the vocabulary of {self.vocab_size:,} tokens: made by another tokenizer?"
@@ -137,29 +139,45 @@ def wordpiece_tokenizer(tokens: Sequence[str], normalizer: Normalizer) -> Tokeni
     Raises:
         UserError: a special token is missing, or a token occurs twice.
     """
-    return build_tokenizer(wordpiece.define(tokens, normalizer), bert_words.SPECIAL)
+    return build_tokenizer(wordpiece.define_wordpiece(tokens, normalizer), wordpiece.SPECIAL)
 
 
-def build_tokenizer(definition: Definition, special: SpecialTokens) -> Tokenizer:
+def build_tokenizer(
+    definition: Definition,
+    special: SpecialTokens,
+    kind: TokenizerKind | None = None,
+    tokens: tuple[str, ...] | None = None,
+) -> Tokenizer:
     """Return the tokenizer of a definition.
+
+    Args:
+        definition: the content of a tokenizer.json.
+        special: names of the special tokens.
+        kind: the kind of the definition, where the caller has looked it up.
+        tokens: the tokens of the definition in the order of ids, where the caller has read them.
 
     Raises:
         UserError: an unknown kind, or a broken definition.
     """
-    kind = kind_of(definition)
+    kind = kind or kind_of(definition)
     bounds.check_bounds(definition)
-    tokens = tokenizer_json.tokens_of(definition)
+    tokens = tokens or tokenizer_json.tokens_of(definition)
     separators = tokenizer_json.separators_of(definition, special)
+    plain_definition = tokenizer_json.without_special_tokens(definition, special)
     with _no_panic():
-        with_special_tokens = _library_tokenizer(definition)
-        plain = _library_tokenizer(tokenizer_json.without_special_tokens(definition, special))
-    vocabulary = {token: number for number, token in enumerate(tokens)}
-    not_special = [token for token in definition["added_tokens"] if not token["special"]]
+        with_special_tokens = tokenizers.Tokenizer.from_str(json.dumps(definition))
+        plain = tokenizers.Tokenizer.from_str(json.dumps(plain_definition))
+    vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
+    added_tokens = definition["added_tokens"]
     if with_special_tokens.get_vocab() != vocabulary or any(
-        plain.token_to_id(token["content"]) != token["id"] for token in not_special
+        plain.token_to_id(token["content"]) != token["id"] for token in added_tokens if not token["special"]
     ):
         raise UserError("the added tokens have other ids than the library tokenizers gives them")
-    digest = hashlib.sha256(json.dumps(kind.content(definition, tokens, special)).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps(kind.digest_content(definition, tokens, special)).encode()).hexdigest()
+    continues = np.array(kind.continues(definition, tokens), bool)
+    continues[[token["id"] for token in added_tokens]] = False  # the text is split around each of them
+    continues.flags.writeable = False
+    normalizers = list(tokenizer_json.components(definition["normalizer"]))
     return Tokenizer(
         kind=kind,
         definition=definition,
@@ -168,27 +186,16 @@ def build_tokenizer(definition: Definition, special: SpecialTokens) -> Tokenizer
         sha256=digest,
         **{f"{role}_id": vocabulary[token] for role, token in special._asdict().items()},
         separators=separators,
-        lowercase=tokenizer_json.is_lowercase(definition),
-        continues=_continues(kind, definition, tokens),
+        lowercase=any(part.get("type") == "Lowercase" or bool(part.get("lowercase")) for part in normalizers),
+        continues=continues,
         with_special_tokens=with_special_tokens,
         plain=plain,
     )
 
 
-def _continues(kind: TokenizerKind, definition: Definition, tokens: Sequence[str]) -> np.ndarray:
-    continues = np.array(kind.continues(definition, tokens), bool)
-    continues[[token["id"] for token in definition["added_tokens"]]] = False  # the text is split around each of them
-    continues.flags.writeable = False
-    return continues
-
-
-def _library_tokenizer(definition: Definition) -> tokenizers.Tokenizer:
-    return tokenizers.Tokenizer.from_str(json.dumps(definition))
-
-
 @contextlib.contextmanager
 def _no_panic() -> Iterator[None]:
-    """Turn what the library raises into a UserError: a bare Exception, or a panic, which is none and has no name."""
+    """Turn an error of the library into a UserError: a bare Exception, or a panic, which is no Exception."""
     try:
         yield
     except BaseException as error:

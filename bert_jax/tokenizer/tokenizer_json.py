@@ -3,15 +3,14 @@
 Tokenizers of every kind are held, saved and exported in this format of the library `tokenizers`.
 """
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bert_jax import strict_json
 from bert_jax.errors import UserError
 
 Definition = dict[str, Any]  # the content of a tokenizer.json
 
-# The model-specific classes of transformers rebuild a tokenizer; this one takes tokenizer.json as it is.
+# The model-specific classes of transformers rebuild a tokenizer; this class takes tokenizer.json as it is.
 GENERAL_CONFIG = {"tokenizer_class": "PreTrainedTokenizerFast"}
 MEMBERS = ("normalizers", "pretokenizers", "processors", "decoders")  # keys of the members of a sequence
 
@@ -26,7 +25,7 @@ class SpecialTokens(NamedTuple):
     mask: str
 
 
-def assemble(
+def assemble_definition(
     special: SpecialTokens,
     vocabulary: Mapping[str, int],
     separators: int,
@@ -44,31 +43,36 @@ def assemble(
     Raises:
         UserError: a special token is missing.
     """
-    check_special_tokens(special, vocabulary)
     definition: Definition = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": [],
-        "post_processor": _post_processor(special, vocabulary, separators),
+        "post_processor": None,
         **parts,
     }
-    return with_special_tokens(definition, special, vocabulary, mask_takes_space)
+    return with_special_tokens(definition, special, vocabulary, separators, mask_takes_space)
 
 
-def check_special_tokens(special: SpecialTokens, vocabulary: Container[str]) -> None:
-    """Raise UserError where the vocabulary lacks a special token."""
+def with_special_tokens(
+    definition: Definition,
+    special: SpecialTokens,
+    vocabulary: Mapping[str, int],
+    separators: int,
+    mask_takes_space: bool,
+) -> Definition:
+    """Return the definition with every special token as an added token, which the library finds in a text.
+
+    A definition without a post-processor gets the post-processor of its kind.
+
+    Raises:
+        UserError: the vocabulary lacks a special token.
+    """
     missing = [token for token in dict.fromkeys(special) if token not in vocabulary]
     if missing:
         raise UserError(
             f"the vocabulary has no {' '.join(missing)}; give the names of its special tokens in tokenizer_config.json"
         )
-
-
-def with_special_tokens(
-    definition: Definition, special: SpecialTokens, vocabulary: Mapping[str, int], mask_takes_space: bool
-) -> Definition:
-    """Return the definition with every special token as an added token, which the library finds in a text."""
     known = {token["content"] for token in definition["added_tokens"]}
     new = [
         {
@@ -83,16 +87,9 @@ def with_special_tokens(
         for token in dict.fromkeys(special)
         if token not in known
     ]
-    added = sorted([*definition["added_tokens"], *new], key=lambda token: token["id"])
-    return {**definition, "added_tokens": added}
-
-
-def with_post_processor(
-    definition: Definition, special: SpecialTokens, vocabulary: Mapping[str, int], separators: int
-) -> Definition:
-    """Return the definition with the post-processor of its kind where it has none."""
     return {
         **definition,
+        "added_tokens": sorted([*definition["added_tokens"], *new], key=lambda token: token["id"]),
         "post_processor": definition["post_processor"] or _post_processor(special, vocabulary, separators),
     }
 
@@ -102,7 +99,7 @@ def without_special_tokens(definition: Definition, special: SpecialTokens) -> De
     added = [token for token in definition["added_tokens"] if not token["special"]]
     model = definition["model"]
     if model["type"] == "Unigram":
-        # To the model these are pieces like others, so a text could spell one; with a space in it it cannot.
+        # To the model these are pieces like others, so a text could spell them; no text spells a piece with a space.
         names = {*special, *(token["content"] for token in definition["added_tokens"] if token["special"])}
         model = {**model, "vocab": [[" " * (piece in names) + piece, score] for piece, score in model["vocab"]]}
     return {**definition, "added_tokens": added, "model": model}
@@ -122,18 +119,7 @@ def components(part: Definition | None) -> Iterator[Definition]:
             yield from components(member)
 
 
-def parse_json(data: bytes, name: str) -> dict[str, Any]:
-    """Return the object in the content of a JSON file; UserError with the name of the file where there is none."""
-    try:
-        content = strict_json.parse(data.decode())
-    except ValueError as error:
-        raise UserError(f"{name} is not a JSON file ({error})") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{name} is not a JSON object")
-    return content
-
-
-def complete(content: Definition) -> Definition:
+def complete_definition(content: Definition) -> Definition:
     """Return the content of a tokenizer.json with every part that this module reads; UserError where it has no model.
 
     Files of early versions of the library lack the type of their model, and write merges as 'a b'.
@@ -164,7 +150,7 @@ def tokens_of(definition: Definition) -> tuple[str, ...]:
     vocabulary = definition["model"].get("vocab")
     try:
         if isinstance(vocabulary, list):
-            vocabulary = {piece: number for number, (piece, _) in enumerate(vocabulary)}
+            vocabulary = {piece: token_id for token_id, (piece, _) in enumerate(vocabulary)}
             if len(vocabulary) < len(definition["model"]["vocab"]):
                 raise UserError("the vocabulary contains a piece twice")
         pairs = dict(vocabulary)
@@ -173,28 +159,28 @@ def tokens_of(definition: Definition) -> tuple[str, ...]:
                 raise UserError(f"the added token {token['content']!r} has another id in the vocabulary")
     except (TypeError, ValueError, KeyError) as error:
         raise UserError(f"the vocabulary cannot be read ({error!r})") from None
-    return in_order(pairs)
+    return tokens_in_order(pairs)
 
 
-def in_order(vocabulary: Mapping[str, Any]) -> tuple[str, ...]:
+def tokens_in_order(vocabulary: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the tokens in the order of ids; UserError unless the ids are 0, 1, 2 ... each once."""
-    if any(type(number) is not int for number in vocabulary.values()):
+    if any(type(token_id) is not int for token_id in vocabulary.values()):
         raise UserError("the vocabulary gives a token an id that is not an integer")
     if not vocabulary:
         raise UserError("the vocabulary is empty")
     token_of: dict[int, str] = {}
-    for token, number in vocabulary.items():
-        if number in token_of:
-            raise UserError(f"the vocabulary gives id {number} to {token_of[number]!r} and to {token!r}")
-        token_of[number] = token
-    outside = [number for number in token_of if not 0 <= number < len(token_of)]
+    for token, token_id in vocabulary.items():
+        if token_id in token_of:
+            raise UserError(f"the vocabulary gives id {token_id} to {token_of[token_id]!r} and to {token!r}")
+        token_of[token_id] = token
+    outside = [token_id for token_id in token_of if not 0 <= token_id < len(token_of)]
     if outside:
-        hole = next(number for number in range(len(token_of)) if number not in token_of)
+        hole = next(token_id for token_id in range(len(token_of)) if token_id not in token_of)
         raise UserError(
             f"id {max(outside)} of {token_of[max(outside)]!r} is outside the vocabulary of {len(token_of):,} tokens:"
             f" no token has id {hole}"
         )
-    return tuple(token_of[number] for number in range(len(token_of)))
+    return tuple(token_of[token_id] for token_id in range(len(token_of)))
 
 
 def separators_of(definition: Definition, special: SpecialTokens) -> int:
@@ -221,14 +207,7 @@ def separators_of(definition: Definition, special: SpecialTokens) -> int:
     raise UserError("unknown post_processor; supported are those of BERT and RoBERTa")
 
 
-def is_lowercase(definition: Definition) -> bool:
-    """Return whether the normalizer makes text lower case."""
-    return any(
-        part.get("type") == "Lowercase" or bool(part.get("lowercase")) for part in components(definition["normalizer"])
-    )
-
-
-def content(definition: Definition, tokens: Sequence[str], special: SpecialTokens) -> list[Any]:
+def digest_content(definition: Definition, tokens: Sequence[str], special: SpecialTokens) -> list[Any]:
     """Return everything that decides the ids of a text, for a digest."""
     model = definition["model"]
     listed = ("type", "vocab", "merges")

@@ -1,4 +1,4 @@
-"""Training a tokenizer on the files of one or several sources."""
+"""Train a tokenizer on the files of one or several sources."""
 
 import collections
 import os
@@ -42,16 +42,16 @@ def train_tokenizer(
     the text that is used: `sample_characters` bounds both.
 
     Args:
-        inputs: one item per source, such as a language: files, directories, globs (see `sources.read_documents`).
+        inputs: an item per source, such as a language: files, directories, globs (see `sources.read_documents`).
         vocab_size: number of tokens, special tokens included.
         output: a directory that does not exist yet.
         kind: a row of `TOKENIZERS`.
         lowercase: uncased; for 'wordpiece' and 'bpe' this also strips accents, as in BERT.
-        normalization: what else is changed in a text before words are split: 'bert' cleans it as BERT does, 'identity'
+        normalization: further changes of a text before words are split: 'bert' cleans it as BERT does, 'identity'
             keeps it, 'nfc' and 'nfkc' are the forms of Unicode, 'nmt_nfkc' is SentencePiece's NFKC with clean-up. A key
             of the kind's `train`; None: its first.
         read_options: how files are read.
-        sample_characters, smoothing, weights: see `sample.rates`.
+        sample_characters, smoothing, weights: see `sample.source_rates`.
         progress: called with (bytes of input read in both passes, bytes of both, documents read).
         say: called with a line when all of the text is read and the last phase begins.
 
@@ -65,23 +65,25 @@ def train_tokenizer(
     """
     if kind not in TOKENIZERS:
         raise UserError(f"--kind {kind}: unknown; known are {', '.join(TOKENIZERS)}{did_you_mean(kind, TOKENIZERS)}")
-    normalization = _normalization(kind, normalization)
-    sample.check(len(inputs), smoothing, weights, sample_characters)
+    normalization = _checked_normalization(kind, normalization)
+    sample.check_sampling(len(inputs), smoothing, weights, sample_characters)
     check_output(output)
     files = [sources.find_files(source, read_options, say) for source in inputs]
     sources.check_read_options([path for source in files for path in source], read_options)
-    reader = _Reader(files, read_options, progress)
+    reader = _SourceReader(files, read_options, progress)
     rejected: collections.Counter[str] = collections.Counter()
     counts = []
-    for number, source in enumerate(inputs):
-        own = Rejections()
-        counts.append(sample.count_characters(_pieces(reader.texts(number, own))))
+    for index, source in enumerate(inputs):
+        rejections = Rejections()
+        counts.append(sample.count_characters(_cut_texts(reader.texts(index, rejections))))
         if not counts[-1].characters:
-            hint = rejection_hint(own.reasons, own.fields, read_options)
-            raise UserError(f"{source[0]}: no text to train a vocabulary from{report.left_out(own.reasons)}; {hint}")
-        rejected += own.reasons
+            hint = rejection_hint(rejections.reasons, rejections.fields, read_options)
+            raise UserError(
+                f"{source[0]}: no text to train a vocabulary from{report.left_out_text(rejections.reasons)}; {hint}"
+            )
+        rejected += rejections.reasons
     sizes = [source.characters for source in counts]
-    rates = sample.rates(sizes, smoothing, weights, sample_characters)
+    rates = sample.source_rates(sizes, smoothing, weights, sample_characters)
     used = sum(size * rate for size, rate in zip(sizes, rates, strict=True))
     if TOKENIZERS[kind].trains_in_memory and used > MAX_IN_MEMORY:
         raise UserError(
@@ -92,26 +94,26 @@ def train_tokenizer(
 
     def pieces() -> Iterator[str]:
         samples[:] = [[] for _ in inputs]
-        for number, (rate, size, own) in enumerate(zip(rates, sizes, samples, strict=True)):
+        for index, (rate, size, sample_pieces) in enumerate(zip(rates, sizes, samples, strict=True)):
             part = min(1.0, report.REPORT_CHARACTERS / size)
-            for piece in _pieces(reader.texts(number)):
+            for piece in _cut_texts(reader.texts(index)):
                 if part == 1 or sample.hash_fraction(piece) >= 1 - part:  # the last to be drawn into a sample
-                    own.append(piece)
-                yield from [piece] * sample.copies(piece, rate)
+                    sample_pieces.append(piece)
+                yield from [piece] * sample.num_copies(piece, rate)
         say(f"learning {vocab_size:,} tokens from {used:,.0f} characters")
 
     try:
-        text = TrainingText(pieces, _frequency(counts, rates))
-        tokenizer, more = _train(text, vocab_size, kind, lowercase, normalization)
+        text = TrainingText(pieces, _character_frequency(counts, rates))
+        tokenizer, files_to_save = _train_kind(text, vocab_size, kind, lowercase, normalization)
     except UserError as error:
-        raise UserError(f"{error}{report.left_out(rejected)}") from None
+        raise UserError(f"{error}{report.left_out_text(rejected)}") from None
     with writing(output):
-        save_tokenizer(tokenizer, output, more)
+        save_tokenizer(tokenizer, output, files_to_save)
     case = "uncased" if lowercase else "cased"
     return "\n".join(
         [
             f"{tokenizer.vocab_size:,} tokens, {kind}, {case}, normalization {normalization}, sha256 "
-            f"{tokenizer.sha256[:12]}, in {output}{report.left_out(rejected)}",
+            f"{tokenizer.sha256[:12]}, in {output}{report.left_out_text(rejected)}",
             *report.source_lines(tokenizer, inputs, counts, rates, samples),
             *report.accent_warning(tokenizer, counts),
             *report.single_token_warning(tokenizer, counts, samples),
@@ -126,7 +128,7 @@ def train_from_texts(
     lowercase: bool = True,
     normalization: str | None = None,
 ) -> tuple[Tokenizer, Mapping[str, bytes]]:
-    """Return a tokenizer trained on all of the texts, and the files that `save_tokenizer` writes beside it.
+    """Return a tokenizer trained on all of the texts, and the further files that `save_tokenizer` writes.
 
     Args:
         texts: yields the texts from the first on each time it is called, which is twice.
@@ -137,13 +139,13 @@ def train_from_texts(
     """
 
     def pieces() -> Iterator[str]:
-        return _pieces(texts())
+        return _cut_texts(texts())
 
     text = TrainingText(pieces, sample.count_characters(pieces()).frequency)
-    return _train(text, vocab_size, kind, lowercase, _normalization(kind, normalization))
+    return _train_kind(text, vocab_size, kind, lowercase, _checked_normalization(kind, normalization))
 
 
-def _normalization(kind: str, asked: str | None) -> str:
+def _checked_normalization(kind: str, asked: str | None) -> str:
     """Return the normalization that is asked for, if the kind has it; without a wish, its first."""
     if asked is None:
         return next(iter(TOKENIZERS[kind].train))
@@ -156,7 +158,7 @@ def _normalization(kind: str, asked: str | None) -> str:
     return asked
 
 
-def _train(
+def _train_kind(
     text: TrainingText, vocab_size: int, kind: str, lowercase: bool, normalization: str
 ) -> tuple[Tokenizer, Mapping[str, bytes]]:
     row = TOKENIZERS[kind]
@@ -164,18 +166,19 @@ def _train(
     return build_tokenizer(trained.definition, row.special), trained.files
 
 
-class _Reader:
+class _SourceReader:
     """Reads the sources, twice in all, and reports progress."""
 
     def __init__(self, files: Sequence[Sequence[str]], options: ReadOptions, progress: Progress):
-        self._files, self._options, self._progress = files, options, progress
+        self._files, self._options = files, options
+        self._progress = progress
         self._sizes = [sources.total_bytes(source) for source in files]
         self._done = 0  # bytes of the sources that were read completely, in both passes
         self._documents = 0
 
-    def texts(self, number: int, rejections: Rejections | None = None) -> Iterator[str]:
+    def texts(self, source_index: int, rejections: Rejections | None = None) -> Iterator[str]:
         """Yield the texts of a source; documents without text are counted in `rejections`."""
-        for raw in sources.read_raw_documents(self._files[number], self._options):
+        for raw in sources.read_raw_documents(self._files[source_index], self._options):
             document = sources.to_document(raw, self._options)
             self._documents += raw.piece == 0
             self._progress(self._done + raw.bytes_read, 2 * sum(self._sizes), self._documents)
@@ -183,17 +186,17 @@ class _Reader:
                 yield document.text
             elif rejections is not None:
                 rejections.add(document)
-        self._done += self._sizes[number]
+        self._done += self._sizes[source_index]
 
 
-def _pieces(texts: Iterable[str]) -> Iterator[str]:
+def _cut_texts(texts: Iterable[str]) -> Iterator[str]:
     return (piece for text in texts for piece in cut_text(text))
 
 
-def _frequency(counts: Sequence[CharacterCounts], rates: Sequence[float]) -> dict[str, float]:
+def _character_frequency(counts: Sequence[CharacterCounts], rates: Sequence[float]) -> dict[str, float]:
     """Return the approximate frequency of each character in the text that is used."""
     frequency: dict[str, float] = {}
     for source, rate in zip(counts, rates, strict=True):
-        for character, number in source.frequency.items():
-            frequency[character] = frequency.get(character, 0.0) + rate * number
+        for character, count in source.frequency.items():
+            frequency[character] = frequency.get(character, 0.0) + rate * count
     return frequency

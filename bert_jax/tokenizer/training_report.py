@@ -40,7 +40,7 @@ def count_tokens(tokenizer: Tokenizer, texts: Iterable[str]) -> TokenCounts:
         words += sum(len(line.split()) for line in lines)
         characters += sum(map(len, lines))
         tokens += sum(map(len, ids))
-        unknown += sum(one.count(tokenizer.unk_id) for one in ids)
+        unknown += sum(token_ids.count(tokenizer.unk_id) for token_ids in ids)
     return TokenCounts(words, characters, tokens, unknown)
 
 
@@ -53,11 +53,11 @@ def source_lines(
 ) -> Iterator[str]:
     """Yield a line per source: its size, how often it was used, its fraction of the text, its `TokenCounts`."""
     used = [source.characters * rate for source, rate in zip(counts, rates, strict=True)]
-    for source, count, rate, own, sample in zip(inputs, counts, rates, used, samples, strict=True):
+    for source, count, rate, used_characters, sample in zip(inputs, counts, rates, used, samples, strict=True):
         name = source[0] + f" and {len(source) - 1} more" * (len(source) > 1)
         times = "once" if f"{rate:.3g}" == "1" else f"{float(f'{rate:.3g}'):,g} times"
         yield (
-            f"{name}: {count.characters:,} characters, used {times}, {own / sum(used):.1%} of the text; "
+            f"{name}: {count.characters:,} characters, used {times}, {used_characters / sum(used):.1%} of the text; "
             f"{count_tokens(tokenizer, sample)}"
         )
 
@@ -70,8 +70,8 @@ def accent_warning(tokenizer: Tokenizer, counts: Sequence[CharacterCounts]) -> I
     for source in counts:
         total += source.characters
         lost += sum(
-            number
-            for character, number in source.frequency.items()
+            count
+            for character, count in source.frequency.items()
             if unicodedata.normalize("NFD", character) != character or unicodedata.category(character) == "Mn"
         )
     if lost > MANY_ACCENTS * total:
@@ -85,10 +85,10 @@ def single_token_warning(
     tokenizer: Tokenizer, counts: Sequence[CharacterCounts], samples: Sequence[Sequence[str]]
 ) -> Iterator[str]:
     """Yield a line where most tokens occur at most once; only where the samples are all of the text."""
-    if not tokenizer.kind.keeps_single_occurrences or max(one.characters for one in counts) > REPORT_CHARACTERS:
+    if not tokenizer.kind.keeps_single_occurrences or max(source.characters for source in counts) > REPORT_CHARACTERS:
         return
     lines = (line for piece in itertools.chain.from_iterable(samples) for line in piece.split("\n"))
-    seen = collections.Counter(number for line in lines for number in tokenizer.encode_sentences([line])[0])
+    seen = collections.Counter(token_id for line in lines for token_id in tokenizer.encode_sentences([line])[0])
     single = tokenizer.vocab_size - sum(times > 1 for times in seen.values())
     if single > MANY_SINGLE * tokenizer.vocab_size:
         yield (
@@ -97,6 +97,6 @@ def single_token_warning(
         )
 
 
-def left_out(rejected: Mapping[str, int]) -> str:
+def left_out_text(rejected: Mapping[str, int]) -> str:
     """Return `; left out 2 binary, 1 empty`, or nothing."""
     return f"; left out {describe_rejections(rejected)}" if rejected else ""

@@ -27,8 +27,10 @@ def count_characters(pieces: Iterable[str]) -> CharacterCounts:
     return CharacterCounts(frequency.total(), frequency)
 
 
-def check(num_sources: int, smoothing: float, weights: Sequence[float] | None, sample_characters: int | None) -> None:
-    """Raise UserError for arguments of `rates` that are out of range."""
+def check_sampling(
+    num_sources: int, smoothing: float, weights: Sequence[float] | None, sample_characters: int | None
+) -> None:
+    """Raise UserError for arguments of `source_rates` that are out of range."""
     if not 0 <= smoothing <= 1:
         raise UserError(f"--smoothing {smoothing:g}: give 0 (equal fractions) to 1 (in proportion to size)")
     if weights is not None and len(weights) != num_sources:
@@ -45,7 +47,7 @@ def check(num_sources: int, smoothing: float, weights: Sequence[float] | None, s
         )
 
 
-def rates(
+def source_rates(
     sizes: Sequence[int],
     smoothing: float = 1.0,
     weights: Sequence[float] | None = None,
@@ -67,10 +69,10 @@ def rates(
     return [total * want / sum(wanted) / size for want, size in zip(wanted, sizes, strict=True)]
 
 
-def copies(piece: str, rate: float) -> int:
+def num_copies(piece: str, rate: float) -> int:
     """Return how often this piece is used so that its source is used `rate` times."""
-    whole, part = divmod(rate, 1.0)
-    return int(whole) + (part > 0 and hash_fraction(piece) < part)
+    times, part = divmod(rate, 1.0)
+    return int(times) + (part > 0 and hash_fraction(piece) < part)
 
 
 def hash_fraction(piece: str) -> float:

@@ -1,59 +1,131 @@
-"""WordPiece as in BERT, DistilBERT and ELECTRA: `vocab.txt`.
+"""Vocabularies of pieces of BERT's words: WordPiece as in BERT, DistilBERT and ELECTRA (`vocab.txt`), and BPE.
 
-After google-research/bert, tokenization.py: each word is split into the longest pieces of the vocabulary; a piece that
-continues a word begins with '##'.
+After google-research/bert, tokenization.py: text is cleaned, Chinese characters are separated, and the text is split at
+white space and punctuation. A piece that continues a word begins with '##'. WordPiece splits each word into the longest
+pieces of the vocabulary, BPE (Sennrich, Haddow and Birch 2016) by merging pairs in the order they were learned.
 """
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import tokenizers
 
 from bert_jax.errors import UserError
-from bert_jax.tokenizer import bert_words, bpe, tokenizer_json
-from bert_jax.tokenizer.bert_words import DECODER, PREFIX, SEPARATORS, SPECIAL, Normalizer, normalizer_of
+from bert_jax.tokenizer import pair_merging, tokenizer_json
 from bert_jax.tokenizer.pair_merging import TrainedVocabulary, TrainingText
 from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
 
-MAX_WORD = 100  # characters; a longer word becomes the unknown token
+SPECIAL = SpecialTokens("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+SEPARATORS = 1
+PREFIX = "##"  # of a piece that continues a word
+MAX_WORD = 100  # characters; WordPiece makes the unknown token of a longer word
+WORDPIECE_MODEL: Definition = {
+    "type": "WordPiece",
+    "unk_token": SPECIAL.unk,
+    "continuing_subword_prefix": PREFIX,
+    "max_input_chars_per_word": MAX_WORD,
+}
+DECODER = {"type": "WordPiece", "prefix": PREFIX, "cleanup": True}
 
 
-def define(tokens: Sequence[str], normalizer: Normalizer, special: SpecialTokens = SPECIAL) -> Definition:
+class Normalizer(NamedTuple):
+    """How text is normalized before it is split; the fields are named as in `tokenizer_config.json`."""
+
+    do_lower_case: bool = True
+    strip_accents: bool | None = None  # None: as do_lower_case
+    tokenize_chinese_chars: bool = True
+
+
+def word_splitting_steps(normalizer: Normalizer) -> Definition:
+    """Return the parts of a definition that clean text and split it into words."""
+    return {
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": normalizer.tokenize_chinese_chars,
+            "strip_accents": normalizer.strip_accents,
+            "lowercase": normalizer.do_lower_case,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+    }
+
+
+def normalizer_of(definition: Definition) -> Normalizer:
+    """Return the normalizer of a definition, as far as `Normalizer` expresses it."""
+    part = next(iter(tokenizer_json.components(definition["normalizer"])), {})
+    return Normalizer(
+        bool(part.get("lowercase")), part.get("strip_accents"), bool(part.get("handle_chinese_chars", False))
+    )
+
+
+def prefixed_pieces(definition: Definition, tokens: Sequence[str]) -> list[bool]:
+    """Return whether each token continues the word before it: it begins with the prefix."""
+    prefix = definition["model"].get("continuing_subword_prefix") or PREFIX
+    return [token.startswith(prefix) for token in tokens]
+
+
+def define_wordpiece(tokens: Sequence[str], normalizer: Normalizer, special: SpecialTokens = SPECIAL) -> Definition:
     """Return the definition of a vocabulary given in the order of ids.
 
     Raises:
         UserError: a token occurs twice, or a special token is missing.
     """
-    vocabulary = {token: number for number, token in enumerate(tokens)}
+    vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
     if len(vocabulary) < len(tokens):
-        first, token = next((number, token) for number, token in enumerate(tokens) if vocabulary[token] != number)
+        first_id, token = next((i, token) for i, token in enumerate(tokens) if vocabulary[token] != i)
         raise UserError(
-            f"{token!r} is on lines {first + 1} and {vocabulary[token] + 1}; the first is never used: rename it"
+            f"{token!r} is on lines {first_id + 1} and {vocabulary[token] + 1}; the first is never used: rename it"
         )
-    return tokenizer_json.assemble(
+    return _define(special, vocabulary, normalizer, {**WORDPIECE_MODEL, "unk_token": special.unk, "vocab": vocabulary})
+
+
+def define_bpe(tokens: Sequence[str], merges: Sequence[Sequence[str]], normalizer: Normalizer) -> Definition:
+    """Return the definition of a vocabulary in the order of ids and its merges, first to last."""
+    vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
+    model = {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": SPECIAL.unk,
+        "continuing_subword_prefix": PREFIX,
+        "end_of_word_suffix": None,
+        "fuse_unk": True,  # consecutive unknown characters of a word become one token
+        "byte_fallback": False,
+        "vocab": vocabulary,
+        "merges": [list(pair) for pair in merges],
+    }
+    return _define(SPECIAL, vocabulary, normalizer, model)
+
+
+def _define(
+    special: SpecialTokens, vocabulary: Mapping[str, int], normalizer: Normalizer, model: Definition
+) -> Definition:
+    return tokenizer_json.assemble_definition(
         special,
         vocabulary,
         SEPARATORS,
         mask_takes_space=False,
-        **bert_words.splitting(normalizer),
+        **word_splitting_steps(normalizer),
         decoder=DECODER,
-        model={**_model(special), "vocab": vocabulary},
+        model=model,
     )
 
 
-def parse(
+def parse_vocab_txt(
     files: Sequence[bytes], special: SpecialTokens, config: Mapping[str, Any], lowercase: bool | None
 ) -> Definition:
     """Return the definition of a `vocab.txt`, whose line numbers from 0 are the ids; see `TokenizerKind.parse`."""
-    tokens = parse_tokens(files[0])
+    tokens = vocab_txt_tokens(files[0])
     settings = {name: config[name] for name in Normalizer._fields if name in config}
     if "do_lower_case" not in settings:
         if lowercase is None:
             words = (token for token in tokens if token not in special and not token.startswith("[unused"))
             lowercase = not any(token != token.lower() for token in words)
         settings["do_lower_case"] = lowercase
-    return define(tokens, Normalizer(**settings), special)
+    return define_wordpiece(tokens, Normalizer(**settings), special)
 
 
-def parse_tokens(data: bytes) -> list[str]:
+def vocab_txt_tokens(data: bytes) -> list[str]:
     """Return the lines of a `vocab.txt`; UserError where it is not UTF-8."""
     try:
         text = data.decode()
@@ -63,23 +135,32 @@ def parse_tokens(data: bytes) -> list[str]:
     return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
 
 
-def config_settings(definition: Definition) -> dict[str, Any]:
+def wordpiece_settings(definition: Definition) -> dict[str, Any]:
     """Return the settings that a `tokenizer_config.json` repeats."""
     return normalizer_of(definition)._asdict()
 
 
-def content(definition: Definition, tokens: Sequence[str], special: SpecialTokens) -> list[Any]:
+def wordpiece_digest_content(definition: Definition, tokens: Sequence[str], special: SpecialTokens) -> list[Any]:
     """Return everything that decides the ids of a text, for a digest."""
     if _is_plain(definition, special):
         return ["wordpiece", list(tokens), normalizer_of(definition)._asdict(), MAX_WORD]
-    return tokenizer_json.content(definition, tokens, special)
+    return tokenizer_json.digest_content(definition, tokens, special)
 
 
-def tokenizer_config(definition: Definition, special: SpecialTokens) -> dict[str, Any]:
+def wordpiece_tokenizer_config(definition: Definition, special: SpecialTokens) -> dict[str, Any]:
     """Return the entries of `tokenizer_config.json` by which transformers builds the same tokenizer."""
     if _is_plain(definition, special):
         return {"tokenizer_class": "BertTokenizer", **normalizer_of(definition)._asdict()}
     return tokenizer_json.GENERAL_CONFIG
+
+
+def _is_plain(definition: Definition, special: SpecialTokens) -> bool:
+    """Return whether the vocabulary, the names in `SPECIAL` and a `Normalizer` describe the definition completely."""
+    model = {name: value for name, value in definition["model"].items() if name != "vocab"}
+    added = {token["content"] for token in definition["added_tokens"]}
+    parts = word_splitting_steps(normalizer_of(definition))
+    is_plain = model == WORDPIECE_MODEL and all(definition[name] == value for name, value in parts.items())
+    return is_plain and special == SPECIAL and added <= set(SPECIAL)
 
 
 def train_wordpiece(text: TrainingText, vocab_size: int, lowercase: bool) -> TrainedVocabulary:
@@ -91,23 +172,27 @@ def train_wordpiece(text: TrainingText, vocab_size: int, lowercase: bool) -> Tra
         UserError: no text, or a size that the text cannot fill or that its characters alone exceed.
     """
     normalizer = Normalizer(do_lower_case=lowercase)
-    tokens, _ = bpe.merge_within_words(text, vocab_size, normalizer)
-    return TrainedVocabulary(define(tokens, normalizer))
+    tokens, _ = _merge_within_words(text, vocab_size, normalizer)
+    return TrainedVocabulary(define_wordpiece(tokens, normalizer))
 
 
-def _is_plain(definition: Definition, special: SpecialTokens) -> bool:
-    """Return whether the vocabulary, the names in `SPECIAL` and a `Normalizer` describe the definition completely."""
-    model = {name: value for name, value in definition["model"].items() if name != "vocab"}
-    own = {"model": _model(special), **bert_words.splitting(normalizer_of(definition))}
-    added = {token["content"] for token in definition["added_tokens"]}
-    same = all({**definition, "model": model}[name] == value for name, value in own.items())
-    return same and special == SPECIAL and added <= set(SPECIAL)
+def train_bpe(text: TrainingText, vocab_size: int, lowercase: bool) -> TrainedVocabulary:
+    """Train as `train_wordpiece`, but words are split by the order of merges, not into the longest pieces."""
+    normalizer = Normalizer(do_lower_case=lowercase)
+    return TrainedVocabulary(define_bpe(*_merge_within_words(text, vocab_size, normalizer), normalizer))
 
 
-def _model(special: SpecialTokens) -> Definition:
-    return {
-        "type": "WordPiece",
-        "unk_token": special.unk,
-        "continuing_subword_prefix": PREFIX,
-        "max_input_chars_per_word": MAX_WORD,
-    }
+def _merge_within_words(
+    text: TrainingText, vocab_size: int, normalizer: Normalizer
+) -> tuple[list[str], list[list[str]]]:
+    """Return tokens in the order of ids, and merges in the order they were learned."""
+    untrained = define_bpe(SPECIAL, (), normalizer)
+    library = tokenizers.Tokenizer.from_str(json.dumps(untrained))
+    pair_merging.check_characters(text)
+    characters = pair_merging.alphabet(text.characters, library.normalizer.normalize_str)
+    after = {character: library.normalizer.normalize_str("x" + character) for character in characters}
+    is_one_word = {character: len(library.pre_tokenizer.pre_tokenize_str(after[character])) == 1 for character in after}
+    # The library numbers inner characters in the order of a hash map, and breaks ties between pieces by number.
+    # Listed among the special tokens they have a fixed order, so two runs agree.
+    first = [*SPECIAL, *(PREFIX + character for character in characters if is_one_word[character])]
+    return pair_merging.merge_pairs(text.pieces(), vocab_size, untrained, SPECIAL, first, characters, PREFIX)

@@ -101,7 +101,7 @@ def fit(run: RunContext) -> bool:
         run = run._replace(interrupt=interrupt, watchdog=watchdog)
         watchdog.stage("start")
         watchdog.meet()
-        sharding.connect(mesh)
+        sharding.warm_up_collectives(mesh)
         if interrupt.check():
             console.say(f"{interrupt.name}: stopped before the start")
             return False

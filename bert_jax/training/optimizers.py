@@ -291,23 +291,6 @@ OPTIMIZERS: dict[str, Callable[[Rate, OptimizerConfig, ParamInfo], optax.Gradien
     "muon": muon,
     "stable_adamw": stable_adamw,
 }
-READS_PEAK = ("muon",)  # rows that read the run's peak where phases have their own: rates relative to it
-# Field of OptimizerConfig that some rows alone read -> the field that chooses the row, and these rows.
-READ_BY = {
-    "muon_learning_rate": ("name", ("muon",)),
-    "momentum": ("name", ("muon",)),
-    "nesterov": ("name", ("muon",)),
-    "decay_fraction": ("schedule", ("warmup_stable_decay",)),
-    "decay_power": ("schedule", ("bert", "electra", "linear", "warmup_stable_decay")),
-}
-
-
-def check_optimizer(config: OptimizerConfig) -> None:
-    """Raise UserError where a field is set that neither optimizer nor schedule reads."""
-    for field, (chosen, rows) in READ_BY.items():
-        if getattr(config, chosen) not in rows and getattr(config, field) != getattr(OptimizerConfig(), field):
-            needed = f"config.optimizer.{chosen}={' or '.join(rows)}"
-            raise UserError(f"config.optimizer.{field} has no effect without {needed}; set that")
 
 
 def make_optimizer(config: OptimizerConfig, logical_axes: Tree, sections: Tree) -> Optimizer:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.config import FREE_IN_THE_FUTURE, Config, PretrainConfig, differences
+from bert_jax.config import MUTABLE_AFTER_CURRENT_STEP, Config, PretrainConfig, differences
 from bert_jax.training.schedules import Phase, learning_rate, plan_phases
 
 
@@ -19,7 +19,7 @@ def refused_changes(saved: Config, wanted: Config, step: int) -> list[str]:
     changed = differences(saved, wanted)
     if not isinstance(saved, PretrainConfig) or not isinstance(wanted, PretrainConfig):
         return changed
-    others = differences(saved, wanted, FREE_IN_THE_FUTURE)
+    others = differences(saved, wanted, MUTABLE_AFTER_CURRENT_STEP)
     plan = [line for line in changed if line not in others]
     same = same_steps(saved, wanted, step) if plan else step
     if same < step:

@@ -13,7 +13,7 @@ from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs
 from bert_jax.objectives.means import Mean
 from bert_jax.parallel import sharding
 from bert_jax.parallel.compilation import compiler_options
-from bert_jax.training.optimizers import AveragedState, Optimizer, check_optimizer
+from bert_jax.training.optimizers import AveragedState, Optimizer
 from bert_jax.training.schedules import Phase, check_micro_batches, learning_rate
 
 
@@ -164,7 +164,7 @@ def _gradients(
         zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
         return jax.lax.scan(one, zeros, (jnp.arange(grad_accum_steps), micros))[0]
 
-    (loss, metrics), gradients = sharding.over_data(in_micro_batches)(
+    (loss, metrics), gradients = sharding.sum_over_data(in_micro_batches)(
         batch, state.params, state.frozen, rng, normalizers
     )
     return loss, gradients, metrics
@@ -178,9 +178,8 @@ def check_layout(
 ) -> jax.sharding.Mesh:
     """Return the mesh over `devices` (None: all present ones).
 
-    Raises UserError where devices, model, batches and micro-batches do not divide, or the optimizer ignores a field.
+    Raises UserError where devices, model, batches and micro-batches do not divide.
     """
-    check_optimizer(config.optimizer)
     check_micro_batches(phases)
     mesh = sharding.make_mesh(config.mesh, devices)
     sharding.check_heads(mesh, objective.num_heads)

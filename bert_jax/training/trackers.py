@@ -62,7 +62,7 @@ class Sending:
         self._thread.start()
         self._opened.wait(ANSWER_SECONDS)
         if isinstance(self._error, ImportError):
-            raise UserError(f"config.train.tracker={name} needs the package {name}: pip install {name} ({self._error})")
+            raise UserError(f"config.train.tracker={name} needs {name}: pip install {name} ({self._error})")
         if self._run_id:
             if self._run_id != known:
                 with writing(path, "make room, then start again: the run resumes"):

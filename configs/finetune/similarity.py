@@ -6,7 +6,7 @@
 A line of pairs.jsonl is {"text": ..., "text_pair": ...}, of dev.jsonl also "label": a number, higher for more alike. A
 line with a "negative", a third text, makes a triple. Larger batches have more negatives. The result opens in
 sentence-transformers.
-The rate is for encoders of the size of BERT-base; those of two to six layers want 1e-3 and more epochs.
+The rate is for encoders of the size of BERT-base; encoders of two to six layers want 1e-3 and more epochs.
 Hardware and time: some minutes on 2 CPU cores for thousands of pairs and a small model.
 Score: Korean STS with a two-layer encoder of ours, Spearman 51.7 before and 67.4 after (dev), 42.1 and 58.2 (test);
 rate 1.5e-3, 10 epochs, docs/results/tasks.md.

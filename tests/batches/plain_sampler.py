@@ -95,15 +95,15 @@ class PlainSampler:
             return d, (left - self.sizes[d]) // self.slot_weight
         return d, next(m for m, (start, stop) in enumerate(self.spans(epoch, d)) if start <= left < stop)
 
-    def target(self, number: int, room: int) -> int:
+    def target(self, number: int, capacity: int) -> int:
         if uniform(random_bits(self.seed, Stream.SHORT, number))[0] < self.short_seq_probability:
-            return 2 + self.draw(room - 1, Stream.TARGET, number)
-        return room
+            return 2 + self.draw(capacity - 1, Stream.TARGET, number)
+        return capacity
 
     def next_sentence(
-        self, number: int, epoch: int, document: int, slot: int, room: int
+        self, number: int, epoch: int, document: int, slot: int, capacity: int
     ) -> tuple[list[int], list[int], bool]:
-        target = self.target(number, room)
+        target = self.target(number, capacity)
         wants_random = self.coin(Stream.RANDOM_NEXT, number)
         backward = wants_random and self.coin(Stream.SIDE, number)
         sentences = self.window(epoch, document, slot, target, backward)
@@ -118,39 +118,39 @@ class PlainSampler:
             start, stop = self.spans(epoch, document)[slot]
             wanted = max(1, min(target, stop - start) - len(first))
             second = concatenated(self.window(epoch, *other, wanted, self.coin(Stream.OTHER_SIDE, number)))
-        return *self.truncated(number, first, second, room), is_random
+        return *self.truncated(number, first, second, capacity), is_random
 
     def sentence_order(
-        self, number: int, epoch: int, document: int, slot: int, room: int
+        self, number: int, epoch: int, document: int, slot: int, capacity: int
     ) -> tuple[list[int], list[int], bool]:
-        sentences = self.window(epoch, document, slot, self.target(number, room), False)
+        sentences = self.window(epoch, document, slot, self.target(number, capacity), False)
         text = concatenated(sentences)
         if len(sentences) > 1:
             cut = len(concatenated(sentences[: 1 + self.draw(len(sentences) - 1, Stream.CUT, number)]))
         else:
             cut = 1 if len(text) == 1 else 1 + self.draw(len(text) - 1, Stream.CUT, number)
-        first, second = self.truncated(number, text[:cut], text[cut:], room)
+        first, second = self.truncated(number, text[:cut], text[cut:], capacity)
         swapped = self.coin(Stream.SWAP, number) and len(text) > 1
         return (second, first, True) if swapped else (first, second, False)
 
-    def sentences(self, number: int, epoch: int, document: int, slot: int, room: int) -> tuple[list[int], bool]:
+    def sentences(self, number: int, epoch: int, document: int, slot: int, capacity: int) -> tuple[list[int], bool]:
         start, stop = self.spans(epoch, document)[slot]
         text = concatenated(self.documents[document])
         edges = [0, *itertools.accumulate(len(sentence) for sentence in self.documents[document])]
         begin = next((edge for edge in edges if start <= edge < stop), start)
-        ends = [edge for edge in edges if begin < edge <= begin + room]
-        return text[begin : max(ends, default=begin + room)], False
+        ends = [edge for edge in edges if begin < edge <= begin + capacity]
+        return text[begin : max(ends, default=begin + capacity)], False
 
-    def none(self, number: int, epoch: int, document: int, slot: int, room: int) -> tuple[list[int], bool]:
+    def none(self, number: int, epoch: int, document: int, slot: int, capacity: int) -> tuple[list[int], bool]:
         start, stop = self.spans(epoch, document)[slot]
         return concatenated(self.documents[document])[start:stop], False
 
-    def truncated(self, number: int, first: list[int], second: list[int], room: int) -> tuple[list[int], list[int]]:
+    def truncated(self, number: int, first: list[int], second: list[int], capacity: int) -> tuple[list[int], list[int]]:
         heads = {stream: self.tosses(stream, number) for stream in (Stream.TRUNCATE_FIRST, Stream.TRUNCATE_SECOND)}
         fronts = dict.fromkeys(heads, 0)
         lost = dict.fromkeys(heads, 0)
         sizes = {Stream.TRUNCATE_FIRST: len(first), Stream.TRUNCATE_SECOND: len(second)}
-        while sum(sizes.values()) > room:
+        while sum(sizes.values()) > capacity:
             longer = sizes[Stream.TRUNCATE_FIRST] > sizes[Stream.TRUNCATE_SECOND]
             stream = Stream.TRUNCATE_FIRST if longer else Stream.TRUNCATE_SECOND
             sizes[stream] -= 1

@@ -13,13 +13,11 @@ from bert_jax.batches.masking import (
     MASKINGS,
     Masked,
     Vocabulary,
-    check_masking,
     mask_tokens,
     max_predictions,
     predictions_bound,
 )
 from bert_jax.config import DataConfig
-from bert_jax.errors import UserError
 
 ALPHA = 1e-4  # of each statistical test; the seeds are fixed, so a pass stays a pass
 LENGTH, VOCAB, MASK, SPECIALS = 32, 1000, 3, 4
@@ -457,21 +455,3 @@ def test_predictions_bound(probability):
                 assert bound == max_predictions(length, probability)
         best = np.array([max(best[rest] + one[total - rest] for rest in range(total + 1)) for total in range(91)])
         best = np.maximum.accumulate(best)
-
-
-@pytest.mark.parametrize(
-    ("config", "rules"),
-    [
-        (DataConfig(max_span_length=4), "ngram or span"),
-        (DataConfig(masking="whole_word", max_span_length=4), "ngram or span"),
-        (DataConfig(masking="ngram", span_end_probability=0.5), "span"),
-    ],
-)
-def test_a_field_that_the_rule_does_not_read_is_refused(config, rules):
-    with pytest.raises(UserError, match=f"has no effect without config.data.masking={rules}; set that"):
-        check_masking(config)
-
-
-def test_a_field_that_the_rule_reads_is_taken():
-    check_masking(DataConfig(masking="ngram", max_span_length=2))
-    check_masking(DataConfig(masking="span", max_span_length=4, span_end_probability=0.5))

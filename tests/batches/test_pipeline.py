@@ -308,6 +308,11 @@ def test_a_batch_size_that_hosts_cannot_divide_is_refused_at_once(sequences, bat
         batches(sequences, 0, batch_size, num_hosts=num_hosts)
 
 
+def sequences_of(batch):
+    one = np.array([1])
+    return Sequences(batch=batch, num_per_epoch=1, num_per_source=one, source_of=np.zeros_like, num_items=one)
+
+
 def test_an_error_in_a_thread_is_raised_and_closing_leaves_no_thread():
     def broken(numbers: np.ndarray) -> Batch:
         if numbers[0] >= 8:
@@ -315,13 +320,13 @@ def test_an_error_in_a_thread_is_raised_and_closing_leaves_no_thread():
         return {"input_ids": numbers}
 
     before = set(threading.enumerate())
-    stream = batches(Sequences(broken, 1, np.array([1]), np.zeros_like, np.array([1])), 0, 4, num_threads=3, prefetch=3)
+    stream = batches(sequences_of(broken), 0, 4, num_threads=3, prefetch=3)
     assert next(stream)["input_ids"].tolist() == [0, 1, 2, 3]
     next(stream)
     with pytest.raises(UserError, match="damaged shard"):
         next(stream)
     for _ in range(3):
-        endless = Sequences(lambda numbers: {"input_ids": numbers}, 1, np.array([1]), np.zeros_like, np.array([1]))
+        endless = sequences_of(lambda numbers: {"input_ids": numbers})
         unfinished = batches(endless, 0, 4, num_threads=4, prefetch=8)
         next(unfinished)
         unfinished.close()

@@ -37,8 +37,10 @@ def test_examples_equal_the_rule_in_plain_python(name, seq_len, sentence_pairs, 
     if sentence_pairs in ("full_sentences", "full_text"):  # one document, with a separator after each of its own
         documents = [[[*s, SEP] if s is d[-1] else s for d in documents for s in d]]
     slots = slots_of(sampler, seed, np.concatenate([np.arange(80), 10**9 + np.arange(20)]))
-    if not SENTENCE_PAIRS[sentence_pairs].reads_slots:  # as packing gives examples less room
-        slots = slots._replace(room=np.where(np.arange(100) % 3, slots.room, np.maximum(2, slots.room // 2)))
+    if not SENTENCE_PAIRS[sentence_pairs].reads_slots:  # as packing gives examples less capacity
+        slots = slots._replace(
+            capacity=np.where(np.arange(100) % 3, slots.capacity, np.maximum(2, slots.capacity // 2))
+        )
     examples = sampler.sample(seed, slots)
     slides = sentence_pairs != "none" and not packed
     bounded = sentence_pairs == "full_text"
@@ -225,7 +227,7 @@ def test_lengths_predict_the_label_no_better_than_in_the_original(sentences, seq
 
 def test_fraction_of_short_examples(long_documents):
     split, numbers = MemorySplit(long_documents), np.arange(20_000)
-    short = uniform(random_bits(0, Stream.SHORT, slots_of(sampler_of(split, 128), 0, numbers).number)) < 0.1
+    short = uniform(random_bits(0, Stream.SHORT, slots_of(sampler_of(split, 128), 0, numbers).example_id)) < 0.1
     assert stats.binomtest(int(short.sum()), len(numbers), 0.1).pvalue > ALPHA
     mixed, full = (sampled(sampler_of(split, 128, fraction), 0, numbers).lengths for fraction in (0.1, 0.0))
     assert np.array_equal(mixed[~short], full[~short])

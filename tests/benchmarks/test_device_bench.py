@@ -141,7 +141,7 @@ def test_a_failed_part_leaves_the_others_their_turn(tmp_path: pathlib.Path, caps
     report = Report({"date": "today"}, tmp_path / "found.json", [part.name for part in parts])
     child.run_parts(report, parts, lambda: True)
     assert report.finish() == 1
-    assert Report.read(report.place).__dict__.keys() == report.__dict__.keys()
+    assert Report.read(report.path).__dict__.keys() == report.__dict__.keys()
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["failed"] == ["breaks", "wrong"]
     assert found["left_out"] == {"left": "a_package_that_nobody_has is not installed"}

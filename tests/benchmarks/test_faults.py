@@ -1,8 +1,10 @@
 """The suite of faults counts its own processes, and one that fails is no success; the definition of goodput."""
 
+import importlib.util
 import subprocess
 import sys
 
+from benchmarks.faults.__main__ import CLASSES, MODULES
 from benchmarks.long_run import Life
 
 CODE = """
@@ -17,6 +19,11 @@ def work(number):
 
 print(in_processes(4, work))
 """
+
+
+def test_modules_and_classes_of_the_suite_exist() -> None:
+    names = [f"bert_jax.{name}" for name in MODULES] + [f"benchmarks.faults.{row.module}" for row in CLASSES.values()]
+    assert not [name for name in names if importlib.util.find_spec(name) is None]
 
 
 def test_processes_that_fail_are_counted_and_their_tracebacks_printed() -> None:

@@ -1,5 +1,6 @@
 """`inspect`: sequences are the text of the corpus, warnings come when they should, terminals get colors."""
 
+import dataclasses
 import json
 import os
 import random
@@ -11,8 +12,9 @@ import types
 
 import pytest
 
-from bert_jax.reports.corpus.checks import CHECKS, SEQUENCE_CHECKS, Source
-from bert_jax.reports.corpus.sequences_text import columns
+from bert_jax.reports.corpus.checks import CHECKS, SEQUENCE_CHECKS
+from bert_jax.reports.corpus.figures import CorpusSource
+from bert_jax.reports.corpus.terminal import terminal_columns
 from tests.helpers.written_corpus import LETTERS, WORDS, sentence, text, write_corpus
 
 RECIPE = """
@@ -85,7 +87,7 @@ def test_a_sequence_is_text_of_the_corpus(corpus, texts, run, monkeypatch, width
     for number in (0, 1, 2, 3, 10**6, 10**12):
         status, out, _ = run("inspect", corpus, "--sequence", number)
         assert status == 0
-        assert all(columns(line) <= width for line in out.splitlines())
+        assert all(terminal_columns(line) <= width for line in out.splitlines())
         assert f"sequence {number:,} " in out
         assert "documents" not in out.splitlines()[0]
         marked = shown(out)
@@ -205,8 +207,20 @@ def test_every_warning_is_provoked():
 
 
 def test_a_corpus_that_an_epoch_reads_many_times_is_named():
-    source = Source("small", {}, {}, {}, {}, 0.01, 0.5, epochs=2067.4)
-    others = source._replace(name="large", epochs=0.5), source._replace(name="alone", epochs=None)
+    source = CorpusSource(
+        name="small",
+        train={},
+        heldout={},
+        prepared={},
+        rejected={},
+        tokens_fraction=0.01,
+        sequences_fraction=0.5,
+        epochs=2067.4,
+    )
+    others = (
+        dataclasses.replace(source, name="large", epochs=0.5),
+        dataclasses.replace(source, name="alone", epochs=None),
+    )
     said = CHECKS["many_epochs"](types.SimpleNamespace(sources=(source, *others)))
     assert "an epoch reads small 2,067 times. Limit it with --config.data.max_epochs" in said
     assert CHECKS["many_epochs"](types.SimpleNamespace(sources=others)) == ""

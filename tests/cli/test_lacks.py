@@ -1,5 +1,6 @@
 """What the machine lacks, memory or devices, is a message of one line and status 2."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 
 from bert_jax.cli import main as cli
 from bert_jax.config import WatchdogConfig
-from bert_jax.errors import lack_of
+from bert_jax.errors import resource_error_message
 from bert_jax.parallel import joining
 from bert_jax.parallel.preemption import Interrupt
 from bert_jax.parallel.rendezvous import Membership, Peers
@@ -21,7 +22,7 @@ def all_of_it(args: object) -> None:
 
 
 def test_a_lack_of_host_memory_says_what_to_lower(monkeypatch, capsys) -> None:
-    monkeypatch.setitem(cli.VERBS, "embed", cli.VERBS["embed"]._replace(run=all_of_it))
+    monkeypatch.setitem(cli.VERBS, "embed", dataclasses.replace(cli.VERBS["embed"], run=all_of_it))
     argv = ["embed", "--model", "m", "--input", "i", "--output", "o"]
     assert cli.main(argv) == 2
     assert capsys.readouterr().err == "bert-jax embed: out of memory; lower --batch_size\n"
@@ -33,7 +34,7 @@ def test_a_lack_of_device_memory_in_xla_s_words() -> None:
     huge = jax.jit(lambda: jnp.zeros((1 << 40, 512), jnp.float32)).lower().compile()
     with pytest.raises(jax.errors.JaxRuntimeError) as raised:
         huge().block_until_ready()
-    message = lack_of(raised.value, "lower x")
+    message = resource_error_message(raised.value, "lower x")
     assert message.startswith("out of memory (RESOURCE_EXHAUSTED: ")
     assert message.endswith("; lower x")
 
@@ -41,7 +42,7 @@ def test_a_lack_of_device_memory_in_xla_s_words() -> None:
 def test_a_bug_stays_a_bug(monkeypatch) -> None:
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     for error in (RuntimeError("a bug"), AssertionError(), ValueError("RESOURCE_EXHAUSTED")):
-        assert lack_of(error, "lower x") == ""
+        assert resource_error_message(error, "lower x") == ""
 
 
 def test_one_of_several_processes_without_memory_ends_all(monkeypatch, capsys) -> None:
@@ -60,7 +61,7 @@ def test_one_of_several_processes_without_memory_ends_all(monkeypatch, capsys) -
     peers = Peers("127.0.0.1:1", 2, 0)
     with (
         pytest.raises(SystemExit),
-        joining.joined(peers, WatchdogConfig(), Interrupt(), "pretrain", "lower x") as watchdog,
+        joining.joined_processes(peers, WatchdogConfig(), Interrupt(), "pretrain", "lower x") as watchdog,
     ):
         raise MemoryError
     watchdog.close()

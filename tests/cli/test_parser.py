@@ -1,5 +1,6 @@
 """What every verb takes and how it explains itself; words that it does not know."""
 
+import dataclasses
 import shlex
 import signal
 import subprocess
@@ -52,22 +53,35 @@ def test_every_verb_explains_each_of_its_options(run, verb: str) -> None:
     for name in names:
         assert name in out.partition("\n\n")[0], f"the usage does not show {name}"
     assert set(names) == {"--debug", *OPTIONS[verb].split()}
-    assert f"\n  {verb:<10}  {VERBS[verb].command.summary}\n" in run("--help")[1]
+    assert f"\n  {verb:<10}  {VERBS[verb].summary}\n" in run("--help")[1]
 
 
 def test_without_a_word_the_command_prints_its_help(run) -> None:
     assert run() == run("--help")
     status, out, err = run()
     assert (status, err) == (0, "")
-    assert all(f"  bert-jax {verb:<10} {row.command.example}\n" in out for verb, row in VERBS.items())
+    assert all(f"  bert-jax {verb:<10} {row.example}\n" in out for verb, row in VERBS.items())
+
+
+def test_a_start_builds_the_parser_of_its_verb_alone() -> None:
+    built: list[str] = []
+    verbs = {
+        name: dataclasses.replace(verb, add_options=lambda parser, name=name: built.append(name))
+        for name, verb in VERBS.items()
+    }
+    assert parse(verbs, ["--config.seed=3", "pretrain"]).verb == "pretrain"
+    assert built == ["pretrain"]
+    with pytest.raises(SystemExit):
+        parse(verbs, ["--help"])
+    assert built == ["pretrain", *VERBS]
 
 
 def test_examples_are_commands() -> None:
     for name, verb in VERBS.items():
-        args, rest = make_parser(VERBS).parse_known_args([name, *shlex.split(verb.command.example)])
+        args, rest = make_parser(VERBS).parse_known_args([name, *shlex.split(verb.example)])
         assert args.verb == name
         assert all(word.startswith("--config.") for word in rest)
-        assert not rest or verb.command.kinds
+        assert not rest or verb.config_kinds
 
 
 @pytest.mark.parametrize("argv", [["--help"], ["pretrain", "--help"], ["--version"], ["embed"], ["pretrain", "--lr"]])

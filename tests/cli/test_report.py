@@ -7,9 +7,9 @@ import math
 import pytest
 
 from bert_jax.console import Console
-from bert_jax.reports.run.predictions import guesses_of, heldout_batch
+from bert_jax.reports.run.predictions import heldout_batch, predict_batch
 from bert_jax.reports.run.record import read_runs
-from bert_jax.reports.run.sections import find_corpus
+from bert_jax.reports.run.sections import find_run_corpus
 from tests.cli.commands import is_empty
 from tests.reports.written_pages import Page
 
@@ -33,19 +33,22 @@ def test_a_page_of_a_run(world, run, tmp_path) -> None:
     assert manifest["fingerprint"] in text
 
 
-def test_the_guesses_are_those_that_the_run_was_evaluated_on(world) -> None:
+def test_the_predictions_are_those_that_the_run_was_evaluated_on(world) -> None:
     """The same sequences with the same masks: loss and accuracy are those of the last line of metrics."""
     found = read_runs([world.run])[0]
-    corpus = find_corpus(found)
+    facts = found.pretraining
+    corpus = find_run_corpus(facts.data.corpus, found.fingerprint["corpus"])
     assert not isinstance(corpus, str), corpus
-    batch = heldout_batch(found, found.config, corpus, found.config.evaluate.num_sequences)
-    rows = guesses_of(found, batch, corpus.tokenizer(), Console(io.StringIO()))
-    slots = [slot for row in rows for slot in row]
+    batch = heldout_batch(facts, found.seed, found.trainings[0].last_step, corpus, facts.num_eval_sequences)
+    rows = predict_batch(world.run, batch, corpus.tokenizer(), Console(io.StringIO()))
+    predictions = [prediction for row in rows for prediction in row]
     lines = [json.loads(line) for line in (world.run / "metrics.jsonl").read_text().splitlines()]
     last = next(line for line in lines if line["split"] == "heldout" and line["step"] == 4)
-    losses = [-math.log(slot.probability) for slot in slots]
-    assert sum(losses) / len(slots) == pytest.approx(last["mlm_loss"], rel=1e-5)
-    assert sum(slot.guess == slot.right for slot in slots) / len(slots) == pytest.approx(last["mlm_accuracy"])
+    losses = [-math.log(prediction.probability) for prediction in predictions]
+    assert sum(losses) / len(predictions) == pytest.approx(last["mlm_loss"], rel=1e-5)
+    assert sum(prediction.is_right for prediction in predictions) / len(predictions) == pytest.approx(
+        last["mlm_accuracy"]
+    )
 
 
 def test_what_cannot_be_reported(world, refused, tmp_path) -> None:

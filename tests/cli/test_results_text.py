@@ -5,7 +5,7 @@ import shlex
 from bert_jax.cli.main import VERBS
 from bert_jax.cli.parser import parse
 from bert_jax.cli.results_text import after_pretraining, evaluation_table, finetuning_table
-from bert_jax.config import PretrainConfig
+from bert_jax.models import Head
 
 
 def scores(accuracy: float, f1: float) -> dict[str, float]:
@@ -65,7 +65,7 @@ def test_the_table_of_an_evaluation() -> None:
 
 
 def test_commands_after_pretraining_quote_the_work_directory() -> None:
-    _, _, *lines = after_pretraining("my runs/base", PretrainConfig(), "<mask>").splitlines()
+    _, _, *lines = after_pretraining("my runs/base", [Head("masked_token")], "<mask>").splitlines()
     parsed = [parse(VERBS, shlex.split(line)[1:]) for line in lines]
     assert parsed[0].workdir == parsed[2].workdir == parsed[1].model == "my runs/base"
     assert "<mask>" in parsed[1].text
@@ -73,5 +73,4 @@ def test_commands_after_pretraining_quote_the_work_directory() -> None:
 
 
 def test_a_model_that_cannot_fill_masks_is_not_asked_to() -> None:
-    config = PretrainConfig(objective="replaced_tokens")
-    assert "fill-mask" not in after_pretraining("runs/electra", config, "[MASK]")
+    assert "fill-mask" not in after_pretraining("runs/electra", [Head("replaced_token")], "[MASK]")

@@ -10,7 +10,7 @@ import pytest
 
 from bert_jax.loaded_model import load
 from bert_jax.pretraining import pretrain as pretraining
-from bert_jax.scoring.minimal_pairs import read
+from bert_jax.scoring.score import BENCHMARKS
 from bert_jax.training.metrics import read_metrics
 from tests.cli.commands import is_empty, pretrain_command, vocabulary
 
@@ -117,7 +117,7 @@ def test_a_signal_ends_the_scoring_of_pairs(world, pairs, tmp_path, run, monkeyp
 
 
 def test_the_packaged_pairs_are_of_all_paradigms() -> None:
-    items = read(pathlib.Path("zorro_small"))
+    items = BENCHMARKS["pairs"].read(pathlib.Path("zorro_small"))
     assert Counter(Counter(item.group for item in items).values()) == {20: 23}
 
 

@@ -117,7 +117,7 @@ def test_a_place_that_is_no_work_directory(world, tmp_path, refused) -> None:
         refused("export", "--workdir", place, *output, "--step", 4, says=(str(place), "no run here"))
         refused("export", "--workdir", place, *output, says=(str(place), "no model here"))
     file = world.recipe
-    for place, reason in [(file, "a file stands there"), (file / "run", "a part of its path is a file")]:
+    for place, reason in [(file, "a file exists at this path"), (file / "run", "a part of its path is a file")]:
         refused(*pretrain_command(world, place), says=(f"{place}: cannot be written ({reason}); choose another",))
     assert is_empty(tmp_path)
 

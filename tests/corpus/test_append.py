@@ -14,10 +14,10 @@ from bert_jax.batches.pipeline import make_sequences, symbols_of
 from bert_jax.config import DataConfig
 from bert_jax.corpus import store as corpus
 from bert_jax.corpus.build.append import compare_corpora, format_comparison
-from bert_jax.corpus.build.corpus_writer import Base
+from bert_jax.corpus.build.corpus_writer import BaseCorpus
 from bert_jax.corpus.build.prepare import format_summary, prepare
 from bert_jax.corpus.build.staging import UnfinishedCorpus
-from bert_jax.corpus.cache import staged
+from bert_jax.corpus.cache import local_corpus
 from bert_jax.corpus.manifest import read_manifest, verify
 from bert_jax.corpus.mixture import name_snapshots, open_mixture
 from bert_jax.corpus.store import open_corpus
@@ -139,12 +139,12 @@ def test_a_copy_of_an_old_snapshot_from_storage(tmp_path, tokenizer):
     prepare(write(tmp_path / "2.jsonl", texts[30:]), tokenizer, tmp_path / "c", workers=1, append=True)
     url = f"file://{tmp_path / 'c'}"
     for snapshot, expected in ((before.fingerprint[:12], before), ("", open_corpus(tmp_path / "c"))):
-        copy = staged(url, tmp_path / "cache", snapshot=snapshot)
+        copy = local_corpus(url, tmp_path / "cache", snapshot=snapshot)
         assert documents(open_corpus(copy)) == documents(expected)
         assert verify(copy) == []
         assert not list(copy.glob("signatures*"))
     with pytest.raises(UserError, match="no snapshot 00000000; it has"):
-        staged(url, tmp_path / "cache", snapshot="00000000")
+        local_corpus(url, tmp_path / "cache", snapshot="00000000")
 
 
 def test_similar_documents_stay_in_one_split(tmp_path, tokenizer):
@@ -239,7 +239,7 @@ def test_two_appends_at_once(tmp_path, tokenizer):
     """The second has read the manifest of before; it must not write over the files of the first."""
     texts = make_texts(12, seed=10)
     prepare(write(tmp_path / "1.jsonl", texts[:9]), tokenizer, tmp_path / "c", workers=1, heldout_fraction=0.3)
-    base = Base(tmp_path / "c", read_manifest(tmp_path / "c"))
+    base = BaseCorpus(tmp_path / "c", read_manifest(tmp_path / "c"))
     prepare(write(tmp_path / "2.jsonl", texts[9:]), None, tmp_path / "c", workers=1, append=True)
     before = contents(tmp_path / "c")
     stale = UnfinishedCorpus(base.directory, {}, print, base)

@@ -14,10 +14,11 @@ import time
 
 import pytest
 
-from bert_jax.corpus import cache as staging
+from bert_jax.corpus import cache
 from bert_jax.corpus.build.prepare import prepare
-from bert_jax.corpus.cache import staged
+from bert_jax.corpus.cache import local_corpus
 from bert_jax.corpus.manifest import verify
+from bert_jax.corpus.mixture import open_mixture
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
 from bert_jax.readers import storage
@@ -85,16 +86,18 @@ def in_memory(directory):
     return "memory://bucket/wiki"
 
 
-@pytest.mark.parametrize("place", ["corpus", "/nowhere/at/all"])
-def test_a_local_path_is_returned_unchanged(place, tmp_path):
-    assert staged(place, tmp_path / "cache") == pathlib.Path(place)
+def test_a_local_corpus_is_read_where_it_is(source, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert [corpus.directory for corpus in open_mixture(str(source)).corpora] == [source]
+    with pytest.raises(UserError, match="/nowhere/at/all: no such corpus directory"):
+        open_mixture("/nowhere/at/all")
     assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.parametrize("url", [lambda path: f"file://{path}", lambda path: f"file://{path}/", in_memory])
 def test_a_copy_is_the_corpus(url, source, tmp_path, gets):
     lines = []
-    copy = staged(url(source), tmp_path / "cache", lines.append)
+    copy = local_corpus(url(source), tmp_path / "cache", lines.append)
     assert contents(copy) == contents(source)
     found = open_corpus(copy)
     assert verify(found.directory) == []
@@ -102,26 +105,26 @@ def test_a_copy_is_the_corpus(url, source, tmp_path, gets):
     assert copy.name.startswith("wiki-")
     assert set(gets.values()) == {1}
     assert len(lines) == 1
-    assert staged(url(source), tmp_path / "cache", lines.append) == copy
+    assert local_corpus(url(source), tmp_path / "cache", lines.append) == copy
     assert set(gets.values()) == {1}
     assert len(lines) == 1
 
 
 def test_the_users_cache_is_the_default(source, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
-    copy = staged(f"file://{source}")
+    copy = local_corpus(f"file://{source}")
     assert copy.parent == tmp_path / "own" / "bert_jax" / "corpora"
 
 
 def test_damage_in_the_copy_is_found_and_repaired(source, tmp_path, gets):
-    copy = staged(f"file://{source}", tmp_path / "cache")
+    copy = local_corpus(f"file://{source}", tmp_path / "cache")
     files = sorted(contents(source))
     assert len(files) >= 6
     for name in files:
         for damage in (os.unlink, lambda path: flip(path, 0.5), lambda path: os.truncate(path, 1)):
             damage(copy / name)
             gets.clear()
-            assert staged(f"file://{source}", tmp_path / "cache") == copy
+            assert local_corpus(f"file://{source}", tmp_path / "cache") == copy
             assert contents(copy) == contents(source)
             assert set(gets) == {pathlib.Path(name).name} - {"manifest.json"}
 
@@ -141,7 +144,7 @@ def test_damage_at_the_source_is_refused_by_name(original, tmp_path):
         else:
             flip(source / name, 0.3)
         with pytest.raises(UserError, match=name.split("/")[0]):
-            staged(f"file://{source}", cache)
+            local_corpus(f"file://{source}", cache)
         for copy in cache.glob("wiki-*"):
             with pytest.raises(UserError, match="not a corpus"):
                 open_corpus(copy)
@@ -150,34 +153,34 @@ def test_damage_at_the_source_is_refused_by_name(original, tmp_path):
 
 def test_a_url_without_a_corpus_is_refused(source, tmp_path):
     with pytest.raises(UserError, match="nowhere"):
-        staged(f"file://{tmp_path}/nowhere", tmp_path / "cache")
+        local_corpus(f"file://{tmp_path}/nowhere", tmp_path / "cache")
     manifest = json.loads((source / "manifest.json").read_text())
     shard = manifest["splits"]["train"]["shards"][0]
     for text in ("", "[]", "{}", "{", json.dumps({**manifest, "splits": 3})):
         (source / "manifest.json").write_text(text)
         with pytest.raises(UserError, match=r"wiki/manifest.json: not the manifest"):
-            staged(f"file://{source}", tmp_path / "cache")
+            local_corpus(f"file://{source}", tmp_path / "cache")
     shard["name"] = "../../elsewhere"  # a name outside the cache
     (source / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(UserError, match=r"wiki/manifest.json: not the manifest"):
-        staged(f"file://{source}", tmp_path / "cache")
+        local_corpus(f"file://{source}", tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
 
 
 def test_a_corpus_that_was_prepared_again_is_another_copy(source, tmp_path):
-    first = staged(f"file://{source}", tmp_path / "cache")
+    first = local_corpus(f"file://{source}", tmp_path / "cache")
     shutil.rmtree(source)
     shutil.move(make_corpus(tmp_path / "again", 20), source)
-    second = staged(f"file://{source}", tmp_path / "cache")
+    second = local_corpus(f"file://{source}", tmp_path / "cache")
     assert first != second
     assert contents(second) == contents(source)
 
 
 def test_a_full_disk_is_reported_before_anything_is_copied(source, tmp_path, gets, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(staging.shutil, "disk_usage", lambda path: usage._replace(free=10))
+    monkeypatch.setattr(cache.shutil, "disk_usage", lambda path: usage._replace(free=10))
     with pytest.raises(UserError, match="10 bytes free"):
-        staged(f"file://{source}", tmp_path / "cache")
+        local_corpus(f"file://{source}", tmp_path / "cache")
     assert not gets
 
 
@@ -186,8 +189,8 @@ def process(source, cache, prelude):
     code = textwrap.dedent(prelude) + textwrap.dedent(
         """
         import sys
-        from bert_jax.corpus.cache import staged
-        print(staged(sys.argv[1], sys.argv[2]))
+        from bert_jax.corpus.cache import local_corpus
+        print(local_corpus(sys.argv[1], sys.argv[2]))
         """
     )
     return subprocess.Popen(
@@ -200,9 +203,9 @@ def test_a_killed_copy_is_no_corpus_and_is_resumed(moment, source, tmp_path, get
     """The process is killed in the middle of a file, after `moment` complete files."""
     prelude = f"""
         import os, pathlib, signal
-        from bert_jax.corpus import cache as staging
+        from bert_jax.corpus import cache
         from bert_jax.readers import storage
-        staging.FILES_AT_ONCE = 1
+        cache.FILES_AT_ONCE = 1
         copied, get = [], storage.download
         def dying(url, path):
             if len(copied) == {moment}:
@@ -220,7 +223,7 @@ def test_a_killed_copy_is_no_corpus_and_is_resumed(moment, source, tmp_path, get
         open_corpus(half)
     whole = {path.name for path in half.iterdir() if not path.name.startswith(".")}
     assert len(whole) == moment
-    copy = staged(f"file://{source}", tmp_path / "cache")
+    copy = local_corpus(f"file://{source}", tmp_path / "cache")
     assert copy == half
     assert contents(copy) == contents(source)
     assert not set(gets) & whole
@@ -251,8 +254,8 @@ def test_concurrent_processes_copy_once(source, tmp_path):
 
 def test_a_slow_copy_is_reported_by_the_process_that_copies_and_by_those_that_wait(source, tmp_path, monkeypatch):
     """And one that hangs is not, so that a watchdog ends it."""
-    monkeypatch.setattr(staging, "PAUSE", 0.02)
-    monkeypatch.setattr(staging, "FILES_AT_ONCE", 1)
+    monkeypatch.setattr(cache, "PAUSE", 0.02)
+    monkeypatch.setattr(cache, "FILES_AT_ONCE", 1)
     download, seen = storage.download, collections.defaultdict(list)
 
     def slow(url, path):
@@ -262,7 +265,7 @@ def test_a_slow_copy_is_reported_by_the_process_that_copies_and_by_those_that_wa
     monkeypatch.setattr(storage, "download", slow)
 
     def copy(name):
-        return staged(source.as_uri(), tmp_path / "cache", progress=lambda *line: seen[name].append(line))
+        return local_corpus(source.as_uri(), tmp_path / "cache", progress=lambda *line: seen[name].append(line))
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         first, second = pool.map(copy, ("one", "two"))

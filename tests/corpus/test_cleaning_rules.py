@@ -175,7 +175,7 @@ def test_cases_computed_by_hand(rule, parameters, text, expected):
     found = RULES[rule].apply(text, **parameters)
     if expected is REMOVED:
         assert isinstance(found, Removed), found
-        assert found.found
+        assert found.evidence
     else:
         assert found == (text if expected is None else expected)
 

@@ -14,11 +14,13 @@ import pytest
 from bert_jax import errors
 from bert_jax.corpus import store as corpus
 from bert_jax.corpus.build import dedup_decisions as decisions
-from bert_jax.corpus.build import dedup_signatures as signatures
-from bert_jax.corpus.build.dedup_pass import FirstPass
-from bert_jax.corpus.build.dedup_signatures import ROW, Signatures
-from bert_jax.corpus.build.normal_form import normal_form, normal_words, split_hash
+from bert_jax.corpus.build import signatures
+from bert_jax.corpus.build.chunks import plan_partitions
+from bert_jax.corpus.build.dedup_pass import find_copies
+from bert_jax.corpus.build.encoding import PrepareSettings
+from bert_jax.corpus.build.passes import FinishedBlocks, PassProgress
 from bert_jax.corpus.build.prepare import prepare
+from bert_jax.corpus.build.signatures import normal_form, normal_words, split_hash
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions
 from tests.corpus.preparation import TINY, TINY_PIECES, contents, make_tokenizer, set_sizes
@@ -104,7 +106,7 @@ def test_words_are_characters_where_scripts_have_no_spaces():
 
 def test_shingles_are_sets_of_five_words():
     texts = [text for text in planted(20) if normal_words(text)]
-    hashes, starts = signatures.hash_shingles([normal_words(text) for text in texts])
+    hashes, starts = signatures.hash_shingles_of_texts([normal_words(text) for text in texts])
     ends = [*starts[1:].tolist(), len(hashes)]
     found = [set(hashes[start:end].tolist()) for start, end in zip(starts.tolist(), ends, strict=True)]
     expected = [literal_shingles(text) for text in texts]
@@ -113,17 +115,16 @@ def test_shingles_are_sets_of_five_words():
             assert jaccard(found[a], found[b]) == jaccard(expected[a], expected[b])
 
 
-def test_the_similarity_of_sketches(monkeypatch):
-    monkeypatch.setattr(decisions, "SKETCH", 512)
+def test_the_similarity_of_sketches():
     rng = np.random.default_rng(0)
     pool = rng.choice(1 << 32, 8000, replace=False)
     errors = []
     for common in range(0, 3000, 100):
         one, other = pool[:3000], pool[3000 - common : 6000 - common]
         sketches = (np.sort(each)[:512].astype(np.uint32) for each in (one, other))
-        errors.append(decisions.similarity(*sketches) - common / (6000 - common))
+        errors.append(signatures.jaccard(*sketches, 512) - common / (6000 - common))
         small = np.sort(pool[: 3 + common // 10]), np.sort(pool[: 3 + common // 20])
-        assert decisions.similarity(*small) == len(small[1]) / len(small[0])
+        assert signatures.jaccard(*small, 512) == len(small[1]) / len(small[0])
     assert np.sqrt(np.mean(np.square(errors))) < 0.03  # the standard error is at most 0.022
     assert abs(np.mean(errors)) < 0.01
 
@@ -187,10 +188,9 @@ def test_similar_documents_stay_in_one_split():
 
 
 def sign(text):
-    from bert_jax.corpus.build.encoding import Chunk
     from bert_jax.readers import RawDocument
 
-    return signatures.sign_chunk(Chunk(0, 0, 0, True, [RawDocument("a", text.encode())], 0), ReadOptions(), True)
+    return signatures.sign_documents([RawDocument(name="a", data=text.encode())], ReadOptions(), True)
 
 
 def test_no_variant_of_a_text_is_on_the_other_side_of_the_split(tmp_path, tokenizer):
@@ -302,16 +302,12 @@ def test_too_many_rejected_documents_are_an_error_that_keeps_the_work(tmp_path, 
 @pytest.mark.parametrize("name", ["open-decisions.npz", "00000-00000.rows"])
 def test_a_full_disk_is_an_error_of_one_line(tmp_path, name):
     """Whatever is written in the first pass."""
-    first_pass = FirstPass(tmp_path, functools.partial(errors.writing, tmp_path))
-    (tmp_path / name).symlink_to("/dev/full")
-    signatures = Signatures(np.zeros(3, ROW), np.zeros(0, "<u4"))
-
-    def write():
-        first_pass.write_block(0, 0, [(True, signatures)])
-        first_pass.save(decisions.decide(first_pass.open_all(), [0], near=False))
-
+    partitions = plan_partitions(write(tmp_path / "a.jsonl", planted(5)), [1])
+    signed = FinishedBlocks(tmp_path / "signed", functools.partial(errors.writing, tmp_path))
+    signed.directory.mkdir()
+    (signed.directory / name).symlink_to("/dev/full")
     with pytest.raises(errors.UserError, match="No space left"):
-        write()
+        find_copies(signed, partitions, PrepareSettings(deduplicate="exact"), 1, PassProgress(None, 1, 1))
 
 
 def test_removed_files_whose_names_are_not_utf8(tmp_path, tokenizer):

@@ -40,7 +40,14 @@ def always_two(max_words: int, config) -> np.ndarray:
 @pytest.fixture
 def new_rules(monkeypatch):
     monkeypatch.setitem(MASKINGS, "two_words", Masking(whole_words=True, max_words=2, weights=always_two))
-    rule = SentencePairRule(2, 1, False, False, halves, label_meanings=("B follows A", "never"))
+    rule = SentencePairRule(
+        num_texts=2,
+        min_documents=1,
+        concatenates=False,
+        slides=False,
+        make_sampler=halves,
+        label_meanings=("B follows A", "never"),
+    )
     monkeypatch.setitem(SENTENCE_PAIRS, "halves", rule)
 
 

@@ -14,7 +14,7 @@ import pytest
 from bert_jax import readers as sources
 from bert_jax.corpus.build import prepare_parts as parts
 from bert_jax.corpus.build.prepare import prepare
-from bert_jax.corpus.build.prepare_parts import divide, fraction, num_parts, prepare_rest, text_tokens
+from bert_jax.corpus.build.prepare_parts import files_of_part, num_parts, prepare_rest, prepared_fraction, text_tokens
 from bert_jax.corpus.manifest import fingerprints, read_manifest
 from bert_jax.corpus.store import SPLITS, open_corpus
 from bert_jax.errors import UserError
@@ -63,7 +63,7 @@ def read(files: list[str], options: ReadOptions = ReadOptions()) -> list[tuple[s
 
 def in_parts(files: list[str], count: int = COUNT) -> Iterator[list[tuple[str, str]]]:
     for part in range(count):
-        yield read(*divide(files, ReadOptions(), part, count))
+        yield read(*files_of_part(files, ReadOptions(), part, count))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_small_files_are_spread_evenly(tmp_path: pathlib.Path) -> None:
     for part in found:
         assert {pathlib.Path(name).name < "32.txt" for name, _ in part} == {True, False}
     with pytest.raises(UserError, match=r"config\.data\.snapshots=3: the text has too few files"):
-        divide([str(files[0])], ReadOptions(), 1, 3)
+        files_of_part([str(files[0])], ReadOptions(), 1, 3)
 
 
 def test_the_number_of_parts_follows_from_the_size(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +104,7 @@ def test_the_number_of_parts_follows_from_the_size(tmp_path: pathlib.Path, monke
     for most, expected in ((size, 1), (size - 1, 2), (size // 4 + 1, 2), (size // 5, 3), (size // 64 + 1, 4)):
         monkeypatch.setattr(parts, "FIRST_BYTES", most)
         assert num_parts([file], ReadOptions()) == expected
-        assert fraction(0, expected) * size <= most
+        assert prepared_fraction(0, expected) * size <= most
     (tmp_path / "book.txt").write_text(text(random.Random(0), 300))
     assert num_parts([file, str(tmp_path / "book.txt")], ReadOptions()) == 1
     assert (text_tokens(100, None), text_tokens(100, 1), text_tokens(100, 3)) == (100, 100, 1600)
@@ -114,7 +114,7 @@ def test_the_corpus_of_all_parts_has_all_documents(tmp_path: pathlib.Path, monke
     """As prepared at once, in the same splits; a snapshot for each part, and what is there is not made again."""
     tokenizer = make_tokenizer(tmp_path / "tokenizer")
     file, corpus = str(write_jsonl(tmp_path / "a.jsonl", 120)), tmp_path / "corpus"
-    first, options = divide([file], ReadOptions(), 0, COUNT)
+    first, options = files_of_part([file], ReadOptions(), 0, COUNT)
     before = prepare(first, tokenizer, corpus, options, workers=1, heldout_fraction=0.2)
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     prepare_rest([file], ReadOptions(), corpus, COUNT)
@@ -133,7 +133,7 @@ def test_the_corpus_of_all_parts_has_all_documents(tmp_path: pathlib.Path, monke
 def test_a_part_without_new_documents_is_an_error(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = make_tokenizer(tmp_path / "tokenizer")
     (tmp_path / "a.jsonl").write_text((json.dumps({"text": "the cat sat on the mat. " * 10}) + "\n") * 50)
-    first, options = divide([str(tmp_path / "a.jsonl")], ReadOptions(), 0, 2)
+    first, options = files_of_part([str(tmp_path / "a.jsonl")], ReadOptions(), 0, 2)
     prepare(first, tokenizer, tmp_path / "corpus", options, workers=1, heldout_fraction=0)
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     with (

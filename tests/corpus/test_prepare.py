@@ -12,10 +12,9 @@ import sentencex
 
 from bert_jax.corpus import store as corpus
 from bert_jax.corpus.build import chunks, encoding
-from bert_jax.corpus.build.encoding import WINDOW
-from bert_jax.corpus.build.languages import check_language
-from bert_jax.corpus.build.normal_form import choose_split, split_hash
 from bert_jax.corpus.build.prepare import format_summary, prepare
+from bert_jax.corpus.build.sentences import WINDOW, check_language
+from bert_jax.corpus.build.signatures import choose_split, split_hash
 from bert_jax.corpus.manifest import verify
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
@@ -129,7 +128,9 @@ def test_the_characters_that_unknown_tokens_stand_for_are_counted(tmp_path, toke
     for read, error in ((500, 1e-6), (20, 0.05 * lost)):
         monkeypatch.setattr(encoding, "UNKNOWN_READ", read)
         settings = {"workers": 1, "heldout_fraction": 0.1}
-        manifest = prepare([str(tmp_path / "a.txt")], tokenizer, tmp_path / str(read), ReadOptions("line"), **settings)
+        manifest = prepare(
+            [str(tmp_path / "a.txt")], tokenizer, tmp_path / str(read), ReadOptions(documents="line"), **settings
+        )
         assert abs(manifest["unknown_character_fraction"] - lost) < error
         (warning,) = [line for line in manifest["warnings"] if "lost" in line]
         assert warning.startswith(f"{manifest['unknown_character_fraction']:.2%} of the characters are lost: ")
@@ -152,16 +153,16 @@ def test_partitions_are_consecutive_whole_files(monkeypatch):
     parts = chunks.plan_partitions("abcdefg", [4, 6, 1, 30, 2, 0, 8])
     assert [part.files for part in parts] == [("a", "b"), ("c",), ("d",), ("e", "f", "g")]
     assert [part.bytes_before for part in parts] == [0, 10, 11, 41]
-    assert [part.number for part in parts] == [0, 1, 2, 3]
+    assert [part.index for part in parts] == [0, 1, 2, 3]
 
 
 def test_the_documents_option(tmp_path, tokenizer):
     path = tmp_path / "a.txt"
     path.write_text("the cat sat. the dog sat.\non the mat.\n\nthe mat. on the cat.\n\n\nthe cats.\n")
     counts = {
-        unit: prepare([str(path)], tokenizer, tmp_path / unit, ReadOptions(unit), 1, heldout_fraction=0)["splits"][
-            "train"
-        ]
+        unit: prepare(
+            [str(path)], tokenizer, tmp_path / unit, ReadOptions(documents=unit), workers=1, heldout_fraction=0
+        )["splits"]["train"]
         for unit in ("blank-line", "line")
     }
     assert {unit: (split["documents"], split["sentences"]) for unit, split in counts.items()} == {
@@ -215,7 +216,7 @@ def test_bad_arguments(tmp_path, texts, tokenizer):
     cases = [
         ({"inputs": ["*.none"]}, "no file matches"),
         ({"tokenizer_directory": tmp_path}, "no such vocabulary"),
-        ({"read_options": ReadOptions("page")}, "'page' is none of"),
+        ({"read_options": ReadOptions(documents="page")}, "'page' is none of"),
         ({"heldout_fraction": 1.0}, "heldout_fraction"),
         ({"workers": 0}, "--workers 0"),
         ({"output": texts}, "holds something else"),
@@ -242,7 +243,7 @@ def test_too_few_documents_to_hold_any_out_are_reported_with_the_fix(tmp_path, t
 
     def warned(name, inputs, fraction):
         inputs = [str(tmp_path / one) for one in inputs]
-        manifest = prepare(inputs, tokenizer, tmp_path / name, ReadOptions(), 1, fraction)
+        manifest = prepare(inputs, tokenizer, tmp_path / name, workers=1, heldout_fraction=fraction)
         return [line for line in manifest["warnings"] if "`evaluate`" in line]
 
     (line,) = warned("a", ["0.txt", "1.txt"], 1e-9)
@@ -258,7 +259,7 @@ def test_the_suggested_heldout_fraction_holds_out_two_documents(tmp_path, tokeni
     digests = (hashlib.blake2b(letters(text).encode(), digest_size=8).digest() for text in texts)
     first, second = sorted(int.from_bytes(digest, "big") / 2**64 for digest in digests)[:2]
     fraction = (first / 2, (first + second) / 2)[heldout]
-    settings = {"read_options": ReadOptions("line"), "workers": 1}
+    settings = {"read_options": ReadOptions(documents="line"), "workers": 1}
     inputs = [str(tmp_path / "a.txt")]
     manifest = prepare(inputs, tokenizer, tmp_path / "few", **settings, heldout_fraction=fraction)
     (line,) = manifest["warnings"]
@@ -273,7 +274,9 @@ def test_a_single_heldout_document_is_reported(tmp_path, tokenizer):
     warned = {}
     for number in range(30):
         (tmp_path / f"{number}.txt").write_text("the cat sat. " * (number + 2))
-        manifest = prepare([str(tmp_path / "*.txt")], tokenizer, tmp_path / f"c{number}", ReadOptions(), 1, 0.2)
+        manifest = prepare(
+            [str(tmp_path / "*.txt")], tokenizer, tmp_path / f"c{number}", workers=1, heldout_fraction=0.2
+        )
         held = manifest["splits"]["heldout"]["documents"]
         warned[held] = any("is held out, and `evaluate` needs 2" in line for line in manifest["warnings"])
     assert warned.pop(1)
@@ -283,7 +286,9 @@ def test_a_single_heldout_document_is_reported(tmp_path, tokenizer):
 
 def test_languages_without_rules_are_named(tmp_path, tokenizer):
     (tmp_path / "a.txt").write_text("the cat sat\nthe dog sat")
-    manifest = prepare([str(tmp_path / "a.txt")], tokenizer, tmp_path / "c", ReadOptions(), 1, 0, "th")
+    manifest = prepare(
+        [str(tmp_path / "a.txt")], tokenizer, tmp_path / "c", workers=1, heldout_fraction=0, language="th"
+    )
     assert any("no rules for it, so they end at line ends; for sentence pairs" in line for line in manifest["warnings"])
     assert ", sentences of th end at line ends, 0 overlong" in format_summary(manifest, "c")
     assert manifest["splits"]["train"]["sentences"] == 2
@@ -292,7 +297,9 @@ def test_languages_without_rules_are_named(tmp_path, tokenizer):
 @pytest.mark.parametrize(("language", "warned"), [("deu", True), ("de", False), ("zh-hans", False), ("none", False)])
 def test_language_codes_of_three_letters_give_a_warning(tmp_path, tokenizer, language, warned):
     (tmp_path / "a.txt").write_text("the cat sat. the dog sat.\nthe mat.")
-    manifest = prepare([str(tmp_path / "a.txt")], tokenizer, tmp_path / "c", ReadOptions(), 1, 0, language)
+    manifest = prepare(
+        [str(tmp_path / "a.txt")], tokenizer, tmp_path / "c", workers=1, heldout_fraction=0, language=language
+    )
     assert any("two letters only (de, not deu)" in line for line in manifest["warnings"]) == warned
     rule = "each line a sentence" if language == "none" else f"sentences by the rules of {language}"
     rule += ", or of English where there are none" * warned

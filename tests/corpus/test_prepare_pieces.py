@@ -9,10 +9,11 @@ import pytest
 import sentencex
 
 from bert_jax.corpus import store as corpus
-from bert_jax.corpus.build import chunks, encoding
-from bert_jax.corpus.build.encoding import split_sentences
-from bert_jax.corpus.build.normal_form import choose_split, split_hash
+from bert_jax.corpus.build import chunks
+from bert_jax.corpus.build import sentences as splitter
 from bert_jax.corpus.build.prepare import prepare
+from bert_jax.corpus.build.sentences import split_sentences
+from bert_jax.corpus.build.signatures import choose_split, split_hash
 from bert_jax.corpus.store import open_corpus
 from bert_jax.readers import find_files, pieces
 from bert_jax.tokenizer import load_tokenizer, save_tokenizer
@@ -31,13 +32,13 @@ def test_the_window_gives_the_sentences_of_the_whole_text(monkeypatch):
     whole = "\n\n".join(paragraphs) + "\n\n" + "word " * 100 + "end. After it."
     expected = [sentence.strip() for sentence in sentencex.segment("en", whole) if sentence.strip()]
     for size in (700, 3000, 1 << 20):
-        monkeypatch.setattr(encoding, "WINDOW", size)
+        monkeypatch.setattr(splitter, "WINDOW", size)
         assert list(split_sentences(whole, "en")) == [(sentence, True) for sentence in expected]
 
 
 @pytest.mark.parametrize(("language", "name"), [("en", "botchan"), ("ja", "wagahaiwa_nekodearu")])
 def test_real_books_have_the_same_sentences_through_the_window(real_data, language, name):
-    paragraphs = [part for part in paragraphs_of(real_data, name) if len(part) < encoding.WINDOW]
+    paragraphs = [part for part in paragraphs_of(real_data, name) if len(part) < splitter.WINDOW]
     expected = [in_one_line(sentence) for part in paragraphs for sentence in sentencex.segment(language, part)]
     found = list(split_sentences("\n\n".join(paragraphs), language))
     assert found == [(sentence, True) for sentence in expected if sentence]
@@ -65,7 +66,7 @@ def test_without_a_language_lines_are_sentences_as_they_are(tmp_path, monkeypatc
     """A byte-level vocabulary decodes to the same text, character for character."""
     code = "def f(x):\n    # No. Really?\n\n\treturn  x\n" + "y = '" + "z" * 40 + "'\nlast"
     tokenizer, _ = train_from_texts(lambda: [code * 20], 290, "byte_level", lowercase=False)
-    monkeypatch.setattr(encoding, "WINDOW", 30)
+    monkeypatch.setattr(splitter, "WINDOW", 30)
     found = list(split_sentences(code, "none", tokenizer.sentence_prefix))
     assert "".join(sentence for sentence, _ in found) == code
     assert [whole for _, whole in found] == [True, True, True, True, True, False, True]
@@ -87,8 +88,8 @@ def paragraphs_of(real_data, name):
 
 
 def test_sentences_longer_than_the_window(monkeypatch):
-    monkeypatch.setattr(encoding, "WINDOW", 10)
-    found = list(split_sentences("aaaa bbbb cccc. dddd.\n\n" + "e" * 25 + " f! Gg.", "en", "_", begins=True))
+    monkeypatch.setattr(splitter, "WINDOW", 10)
+    found = list(split_sentences("aaaa bbbb cccc. dddd.\n\n" + "e" * 25 + " f! Gg.", "en", "_", begins_document=True))
     assert found == [
         ("aaaa bbbb", True),
         ("_cccc.", False),
@@ -98,7 +99,7 @@ def test_sentences_longer_than_the_window(monkeypatch):
         ("eeeee f!", False),
         ("_Gg.", True),
     ]
-    assert next(split_sentences("a b", "en", "_", begins=False)) == ("_a b", True)
+    assert next(split_sentences("a b", "en", "_", begins_document=False)) == ("_a b", True)
 
 
 ALPHABET = [*"aB. !?\"'()[]…。！「」 \t\r\n漢éÄ😀:;-*1", "\u2028", "\u3000", "\xa0", "\x85", "\u200b", "\u0301"]  # noqa: RUF001
@@ -110,7 +111,7 @@ def test_no_character_is_lost_whatever_the_text(monkeypatch, language):
     """Also wide spaces after initials, on which the library panics."""
     rng = random.Random(language)
     for window in (7, 50, 4096):
-        monkeypatch.setattr(encoding, "WINDOW", window)
+        monkeypatch.setattr(splitter, "WINDOW", window)
         for _ in range(500):
             content = "".join(rng.choices(ALPHABET + PHRASES, k=rng.randint(0, 120)))
             found = [sentence for sentence, _ in split_sentences(content, language)]
@@ -122,9 +123,9 @@ def test_long_paragraphs_in_wide_characters_take_linear_time():
     """In calls, not seconds: no text longer than the window is passed to the library."""
     given = []
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(encoding.sentencex, "segment", lambda language, part: given.append(len(part)) or [part])
+        monkeypatch.setattr(splitter.sentencex, "segment", lambda language, part: given.append(len(part)) or [part])
         list(split_sentences("吾輩は猫である。" * 5000, "ja"))
-    assert max(given) <= encoding.WINDOW
+    assert max(given) <= splitter.WINDOW
     assert sum(given) <= 2 * 40_000
 
 
@@ -216,7 +217,7 @@ def test_byte_level_sentences_keep_the_space_before_them_and_get_no_other(tmp_pa
 @pytest.mark.parametrize("window", [30, 8192])
 def test_sentences_of_scripts_that_the_library_does_not_split(monkeypatch, language, sentences, window):
     """Each ends at its mark or at a line end, also where the window cuts it."""
-    monkeypatch.setattr(encoding, "WINDOW", window)
+    monkeypatch.setattr(splitter, "WINDOW", window)
     whole = "\n".join(sentences * 9)
     assert list(split_sentences(whole, language)) == [(sentence, True) for sentence in sentences * 9]
     marked = [one for one in sentences if one[-1] in "។៕།"]

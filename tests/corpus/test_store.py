@@ -1,5 +1,6 @@
 """The corpus store: what was written is read, damage is reported, and shards stay within the limit of open files."""
 
+import dataclasses
 import json
 import random
 import resource
@@ -16,7 +17,7 @@ from tokenizers import pre_tokenizers
 from bert_jax.corpus import store as corpus
 from bert_jax.corpus.build.corpus_writer import ShardInfo, cut_sentences, pack_document, token_dtype, write_shard
 from bert_jax.corpus.build.encoding import inside_character
-from bert_jax.corpus.manifest import verify
+from bert_jax.corpus.manifest import seal, verify
 from bert_jax.corpus.store import Split, open_corpus
 from bert_jax.errors import UserError
 from bert_jax.tokenizer import build_tokenizer, byte_level
@@ -214,7 +215,7 @@ def test_long_sentences_are_cut_and_nothing_is_lost():
 def test_a_long_sentence_of_bytes_is_cut_between_characters():
     text = "한국어" * 400  # three bytes a character, which do not divide 512
     tokens = [*byte_level.SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    definition = byte_level.define({token: number for number, token in enumerate(tokens)}, ())
+    definition = byte_level.define_byte_level({token: number for number, token in enumerate(tokens)}, ())
     tokenizer = build_tokenizer(definition, byte_level.SPECIAL)
     ids = np.array(tokenizer.encode_sentences([text])[0])
     lengths = cut_sentences(np.array([len(ids)]), inside_character(tokenizer)[ids])
@@ -222,7 +223,7 @@ def test_a_long_sentence_of_bytes_is_cut_between_characters():
     parts = [tokenizer.plain.decode(part) for part in np.split(ids, np.cumsum(lengths)[:-1])]
     assert "".join(parts) == text
     pieces = ["<0x41>", "<0x80>", "<0xBF>", "<0xC0>", "<0xE4>", "a"]
-    found = inside_character(tokenizer._replace(tokens=tuple(pieces)))
+    found = inside_character(dataclasses.replace(tokenizer, tokens=tuple(pieces)))
     assert found.tolist() == [False, True, True, False, False, False]
 
 
@@ -234,9 +235,9 @@ def test_equal_content_gives_equal_fingerprints_and_other_content_different_ones
 def test_a_shard_and_its_figures(tmp_path):
     found = [pack_document(*document) for document in documents(0, 5)]
     facts = [write_shard(tmp_path, "train", 3, 1, iter(found)) for _ in range(2)]  # the same file again
-    assert facts[0] == facts[1] == ShardInfo(**json.loads(json.dumps(facts[0]._asdict())))
+    assert facts[0] == facts[1] == ShardInfo(**json.loads(json.dumps(vars(facts[0]))))
     assert sorted(path.name for path in tmp_path.iterdir()) == [facts[0].name, facts[0].rows_name]
-    assert facts[0].name == "train-00003-00001.arrayrecord"
+    assert facts[0].name == "00003-00001.train.arrayrecord"
     rows = np.concatenate([packed.rows[:, :3] for packed in found])
     assert np.array_equal(np.fromfile(tmp_path / facts[0].rows_name, "<u4").reshape(-1, 7)[:, :3], rows)
     assert (facts[0].records, facts[0].documents) == (len(rows), 5)
@@ -270,9 +271,9 @@ def damage_manifest(directory, change):
 
 
 def elsewhere(manifest):
-    """As someone else may write it: the seal of the first corpora was none."""
-    manifest.pop("seal", None)
+    """As someone else may write it, with a seal."""
     manifest["splits"]["train"]["shards"][0]["name"] = f"../c/{SHARD}"
+    manifest["seal"] = seal(manifest)
 
 
 def cut(path, keep):
@@ -295,6 +296,10 @@ SHARD = "train-00000-of-00001.arrayrecord"
         (lambda d: cut(d / "manifest.json", 100), "no complete manifest"),
         (lambda d: damage_manifest(d, lambda m: m.update(format_version=99)), "corpus format 99"),
         (lambda d: damage_manifest(d, lambda m: m["tokenizer"].update(sha256="1")), "changed since it was written"),
+        (
+            lambda d: damage_manifest(d, lambda m: m.pop("seal")),
+            "manifest.json: has no seal, as before the first release",
+        ),
         (lambda d: damage_manifest(d, elsewhere), "'../c/train-.*' is no plain file name"),
         (lambda d: (d / SHARD).unlink(), f"{SHARD}: cannot be read"),
         (lambda d: cut(d / SHARD, 100_000), f"{SHARD}: 100,000 bytes, the manifest says"),
@@ -351,10 +356,10 @@ def test_random_bit_flips_are_reported_or_change_nothing(tmp_path, padding):
 OPEN_SHARDS = """
 import resource, sys, threading
 import numpy as np
-from bert_jax.corpus import store as corpus
+from bert_jax.corpus import store
 from bert_jax.errors import UserError
-hard, corpus.READING_THREADS, threads = map(int, sys.argv[2:])
-corpus.OTHER_FILES = 20
+hard, store.READING_THREADS, threads = map(int, sys.argv[2:])
+store.OTHER_FILES = 20
 resource.setrlimit(resource.RLIMIT_NOFILE, (30, hard))
 together = threading.Barrier(threads)
 printed = []
@@ -366,7 +371,7 @@ def read():
         printed.append(str(error).partition("arrayrecord: ")[2])
     together.wait()  # the readers of a thread are open until it ends
 try:
-    split = corpus.open_corpus(sys.argv[1]).split("train")
+    split = store.open_corpus(sys.argv[1]).split("train")
     reading = [threading.Thread(target=read) for _ in range(threads)]
     for thread in reading: thread.start()
     for thread in reading: thread.join()

@@ -9,16 +9,17 @@ import re
 import numpy as np
 import pytest
 
-from bert_jax.batches.masking import MASKINGS, Vocabulary
+from bert_jax.batches.masking import MASKINGS, MAX_WORD_TOKENS, Vocabulary
 from bert_jax.batches.pipeline import Symbols, make_sequences
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
-from bert_jax.batches.statistics import token_figures
 from bert_jax.cli.main import main
 from bert_jax.config import DataConfig
-from bert_jax.corpus.build.encoding import encode_texts, split_sentences
+from bert_jax.corpus.build.encoding import encode_texts
 from bert_jax.corpus.build.prepare import format_summary, prepare
 from bert_jax.corpus.build.segmenters import SEGMENTERS, Segmenter, find_sentences, find_words, word_starts
+from bert_jax.corpus.build.sentences import split_sentences
 from bert_jax.corpus.manifest import WORDS_VERSION, read_manifest
+from bert_jax.corpus.statistics import token_figures
 from bert_jax.corpus.store import Split, open_corpus
 from bert_jax.errors import UserError
 from bert_jax.tokenizer import SPECIAL_TOKENS, Normalizer, load_tokenizer, save_tokenizer, wordpiece_tokenizer
@@ -152,7 +153,7 @@ def test_a_corpus_has_the_words_of_its_segmenter(tmp_path, tokenizer):
         expected.append([*own, True, False])  # ab ##c
     assert found == expected
     together = [len(list(group)) for flags in found for group in _words(flags)]
-    figures = token_figures(train, plain)
+    figures = token_figures(train, plain, MAX_WORD_TOKENS)
     assert figures.joined == sum(size for size in together if size > 1) / num_tokens > 0.3
     assert figures.long_words == figures.long_words_by_vocabulary == 0
     assert figures.joined_by_vocabulary == 2 * 12 / num_tokens  # ab ##c

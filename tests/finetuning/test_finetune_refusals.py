@@ -81,7 +81,7 @@ def test_settings(refused, settings, says):
 @pytest.mark.parametrize(
     ("family", "suffix", "more", "says"),
     [
-        (None, None, ["task.soft_fraction=0.7"], "config.task.soft_fraction has no effect without config.task.teacher"),
+        (None, None, ["task.soft_fraction=0.7"], "task.soft_fraction has no effect with config.task.teacher=None"),
         ("bert", "ForMaskedLM", [], "fine-tune it first"),
         ("bert", "ForSequenceClassification", ["task.labels=perhaps,no,yes"], "has the labels yes, no, perhaps"),
         ("roberta", "ForSequenceClassification", [], "has another vocabulary"),

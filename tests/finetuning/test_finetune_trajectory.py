@@ -18,12 +18,12 @@ from torch.nn import functional
 
 from bert_jax import config as c
 from bert_jax.finetuning.task_data import Part, training_batches
-from bert_jax.inference.batching import Feed
 from bert_jax.interop.huggingface import load_model
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import make_model
 from bert_jax.objectives.tasks import finetuning, head
 from bert_jax.parallel.sharding import BatchBlocks
+from bert_jax.tasks.batching import Feed
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import make_features
 from bert_jax.tokenizer import load_tokenizer

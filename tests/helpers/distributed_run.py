@@ -21,7 +21,7 @@ import numpy as np
 from bert_jax.config import PretrainConfig, WatchdogConfig
 from bert_jax.console import Console
 from bert_jax.parallel import sharding
-from bert_jax.parallel.joining import find_peers, joined
+from bert_jax.parallel.joining import find_peers, joined_processes
 from bert_jax.parallel.preemption import Interrupt
 from bert_jax.training.loop import Data
 from bert_jax.training.schedules import Phase
@@ -66,7 +66,7 @@ def main(workdir: str, runs: str, coordinator: str, num_processes: str, process_
     """Train all runs in turn, in one set of processes; only the last run may be stopped."""
     peers = find_peers(coordinator, int(num_processes), int(process_id))
     console = Console(silent=process_id != "0")
-    with Interrupt() as interrupt, joined(peers, WatchdogConfig(), interrupt, "test") as watchdog:
+    with Interrupt() as interrupt, joined_processes(peers, WatchdogConfig(), interrupt, "test") as watchdog:
         for name, run in json.loads(runs).items():
             config = run_config(run)
             place = pathlib.Path(workdir) / name

@@ -9,8 +9,8 @@ import torch
 
 from bert_jax.errors import UserError
 from bert_jax.inference import embed as module
-from bert_jax.inference.batching import fixed_buckets
-from bert_jax.inference.embed import embed
+from bert_jax.inference.embed import EmbedOptions, embed
+from bert_jax.tasks.batching import fixed_buckets
 from tests.helpers import tiny_models
 
 LINES = [
@@ -56,7 +56,7 @@ def test_means_equal_those_of_transformers(tmp_path, source, family, monkeypatch
     model, tokenizer = tiny_models.save(tmp_path / "model", family)
     progress = []
     summary = embed(
-        tmp_path / "model", source, tmp_path / "out.npy", batch_size=2, progress=lambda *now: progress.append(now)
+        tmp_path / "model", source, tmp_path / "out.npy", EmbedOptions(batch_size=2), lambda *now: progress.append(now)
     )
     states = states_of(model, tokenizer)
     wanted = np.stack([x[-1].mean(0) for _, x in states])
@@ -78,7 +78,12 @@ def test_means_equal_those_of_transformers(tmp_path, source, family, monkeypatch
     ],
 )
 def test_token_features_of_any_layers(tmp_path, source, bert, layers, of):
-    embed(tmp_path / "bert", source, tmp_path / "out.safetensors", "tokens", layers, batch_size=3)
+    embed(
+        tmp_path / "bert",
+        source,
+        tmp_path / "out.safetensors",
+        EmbedOptions(pooling="tokens", layers=layers, batch_size=3),
+    )
     found = safetensors.numpy.load_file(tmp_path / "out.safetensors")
     states = states_of(*bert)
     np.testing.assert_array_equal(found["offsets"], np.cumsum([0, *(len(ids) for ids, _ in states)]))
@@ -89,14 +94,21 @@ def test_token_features_of_any_layers(tmp_path, source, bert, layers, of):
 def test_first_tokens_of_plain_lines_and_of_cut_texts(tmp_path, source, bert):
     model, tokenizer = bert
     with pytest.raises(UserError, match=r"3 of 7 texts are longer than 10 tokens; .*; a higher max_seq_len"):
-        embed(tmp_path / "bert", source, tmp_path / "out.npy", "cls", max_seq_len=10)
-    summary = embed(tmp_path / "bert", source, tmp_path / "out.npy", "cls", max_seq_len=10, truncate=True)
+        embed(tmp_path / "bert", source, tmp_path / "out.npy", EmbedOptions(pooling="cls", max_seq_len=10))
+    summary = embed(
+        tmp_path / "bert", source, tmp_path / "out.npy", EmbedOptions(pooling="cls", max_seq_len=10, truncate=True)
+    )
     wanted = [x[-1, 0] for _, x in states_of(model, tokenizer, truncation=True, max_length=10)]
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), wanted, rtol=0, atol=1e-5)
     assert (summary.truncated, summary.empty) == (3, 1)
     lines = [line["text"] for line in LINES if "text_pair" not in line]
     (tmp_path / "plain.txt").write_bytes("\r\n".join(lines).encode())
-    embed(tmp_path / "bert", tmp_path / "plain.txt", tmp_path / "plain.npy", "cls", max_seq_len=10, truncate=True)
+    embed(
+        tmp_path / "bert",
+        tmp_path / "plain.txt",
+        tmp_path / "plain.npy",
+        EmbedOptions(pooling="cls", max_seq_len=10, truncate=True),
+    )
     alone = [x for x, line in zip(wanted, LINES, strict=True) if "text_pair" not in line]
     np.testing.assert_allclose(np.load(tmp_path / "plain.npy"), alone, rtol=0, atol=1e-5)
 
@@ -129,7 +141,7 @@ def test_mistakes_are_refused_and_leave_nothing(tmp_path, source, bert, settings
     settings = {name: value for name, value in settings.items() if name not in places}
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(UserError, match=says):
-        embed(tmp_path / "bert", **places, **settings)
+        embed(tmp_path / "bert", **places, options=EmbedOptions(**settings))
     assert sorted(tmp_path.rglob("*")) == before
 
 

@@ -12,7 +12,8 @@ from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import make_model
 from bert_jax.objectives.base import training_rngs
 from bert_jax.objectives.tasks import finetuning, head
-from bert_jax.tasks.features import Features, collate
+from bert_jax.tasks.batching import collate
+from bert_jax.tasks.features import Features
 from tests.helpers.tiny_models import save
 
 SETTINGS = TaskConfig(teacher="somewhere", soft_fraction=0.3, soft_temperature=1.7)

@@ -44,7 +44,7 @@ SLICES = {"MEGASCALE_NUM_SLICES": "3", "MEGASCALE_SLICE_ID": "2", "MEGASCALE_COO
     ],
 )
 def test_schedulers_of_gpus(environment: dict[str, str], expected: Peers | None) -> None:
-    assert clusters.detect(environment) == expected
+    assert clusters.detect_peers(environment) == expected
 
 
 @pytest.mark.parametrize("environment", [SLURM, SLURM | {"SLURM_STEP_NODELIST": "a-1"}, OPEN_MPI])
@@ -56,15 +56,15 @@ def test_it_finds_what_jax_finds(environment: dict[str, str], monkeypatch: pytes
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     found = theirs.auto_detect_unset_distributed_params(None, None, None, None, None, 1)
-    assert tuple(clusters.detect(environment) or ())[:4] == found
+    assert tuple(clusters.detect_peers(environment) or ())[:4] == found
 
 
 def test_tpu_slices_on_gke(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert clusters.detect(GKE) is None, "the variables alone do not make a TPU host"
+    assert clusters.detect_peers(GKE) is None, "the variables alone do not make a TPU host"
     monkeypatch.setattr(clusters, "_has_tpu", lambda: True)
-    assert clusters.detect(GKE) == Peers("host-0.svc:8482", 2, 1)
-    assert clusters.detect(GKE | {"TPU_PROCESS_ADDRESSES": "a:8471,b:8471,c:8471"}) == Peers("a:8482", 3, 1)
-    assert clusters.detect(GKE | SLICES) == Peers("first.svc:8482", 6, 5)
+    assert clusters.detect_peers(GKE) == Peers("host-0.svc:8482", 2, 1)
+    assert clusters.detect_peers(GKE | {"TPU_PROCESS_ADDRESSES": "a:8471,b:8471,c:8471"}) == Peers("a:8482", 3, 1)
+    assert clusters.detect_peers(GKE | SLICES) == Peers("first.svc:8482", 6, 5)
 
 
 @pytest.mark.parametrize("endpoints", ["10.0.0.1,10.0.0.2", "one:17:10.0.0.1,two:18:10.0.0.2"])
@@ -72,12 +72,12 @@ def test_cloud_tpu_hosts_ask_their_metadata_server(monkeypatch: pytest.MonkeyPat
     answers = {"agent-worker-number": "1", "worker-network-endpoints": endpoints, "tpu-env": "ZONE: 'us-west4-a'\n"}
     monkeypatch.setattr(clusters, "_has_tpu", lambda: True)
     monkeypatch.setattr(clusters, "_metadata", answers.get)
-    assert clusters.detect({}) == Peers("10.0.0.1:8482", 2, 1)
-    assert clusters.detect({"TPU_SKIP_MDS_QUERY": "1"}) is None
+    assert clusters.detect_peers({}) == Peers("10.0.0.1:8482", 2, 1)
+    assert clusters.detect_peers({"TPU_SKIP_MDS_QUERY": "1"}) is None
     answers["tpu-env"] += "MEGASCALE_NUM_SLICES: '2'\nMEGASCALE_SLICE_ID: '1'\n"
-    assert clusters.detect({}) == Peers("10.0.0.1:8482", 4, 3)
+    assert clusters.detect_peers({}) == Peers("10.0.0.1:8482", 4, 3)
     del answers["agent-worker-number"]
-    assert clusters.detect({}) is None
+    assert clusters.detect_peers({}) is None
 
 
 def test_a_malformed_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,7 +123,7 @@ def test_refusals_name_what_is_wrong(world: pathlib.Path, tmp_path: pathlib.Path
     student, teacher = tmp_path / "student", f"distillation.teacher={world / 'teacher'}"
     for more, words in (
         (STUDENT, "needs config.distillation.teacher"),
-        ((teacher,), "config.distillation has no effect with config.objective=masked_tokens"),
+        ((teacher,), "config.distillation.teacher has no effect with config.objective=masked_tokens"),
         ((*STUDENT, f"distillation.teacher={tmp_path}"), "no model here"),
         ((*STUDENT, teacher, "model.mlp_size=64"), "set config.distillation.copy_layers=False"),
         ((*STUDENT, teacher, "model.num_heads=4"), "(here also in num_heads); set config.distillation.copy_layers"),

@@ -25,7 +25,8 @@ from bert_jax.batches.pipeline import make_sequences, symbols_of
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.cli.main import main
 from bert_jax.config import DataConfig
-from bert_jax.corpus.build import chunks, encoding
+from bert_jax.corpus.build import chunks
+from bert_jax.corpus.build import sentences as splitter
 from bert_jax.corpus.manifest import verify
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
@@ -237,7 +238,7 @@ def bare(text):
 
 def is_clean(text):
     """Words of letters, one space or line end between them, periods: the same tokens as a whole and in sentences."""
-    return re.fullmatch(r"(?:[^\W\d_]{1,50}(?:\.?[ \n]|\.?$))+", text) and len(text) < encoding.WINDOW
+    return re.fullmatch(r"(?:[^\W\d_]{1,50}(?:\.?[ \n]|\.?$))+", text) and len(text) < splitter.WINDOW
 
 
 def check_sequences(output, rng):

@@ -163,7 +163,7 @@ def test_the_pages_of_a_column_are_those_of_its_footer(tmp_path, options, texts)
         metadata = parquet.ParquetFile(path).metadata
         chunks = [metadata.row_group(number).column(0) for number in range(metadata.num_row_groups)]
         for chunk in chunks:
-            pages = list(parquet_pages.read_pages(file, chunk))
+            pages = list(parquet_pages.read_page_sizes(file, chunk))
             headers = chunk.total_compressed_size - sum(page.packed_bytes for page in pages)
             assert headers == chunk.total_uncompressed_size - sum(page.unpacked_bytes for page in pages)
             assert 0 <= headers < 60_000
@@ -185,7 +185,7 @@ def test_damaged_page_headers_are_refused(tmp_path):
 def test_a_task_file_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "train.json.gz"
     path.write_bytes(gzip.compress(b" " * BYTES + b"[]"))
-    assert files.read_text(str(path)).strip() == "[]"
+    assert files.read_task_text(str(path)).strip() == "[]"
     monkeypatch.setattr(files, "MAX_BYTES", 1 << 20)
     with pytest.raises(UserError, match=r"train\.json\.gz: unpacks to more than 1,048,576 bytes"):
-        files.read_text(str(path))
+        files.read_task_text(str(path))

@@ -75,7 +75,7 @@ def test_units(tmp_path):
     assert read(path) == ["one\ntwo\n\n \t\n\nthree\n"]
     assert read(path, documents="blank-line") == ["one\ntwo\n", "three\n"]
     assert read(path, documents="line") == ["one\n", "two\n", "three\n"]
-    assert [d.name for d in read_documents([path], ReadOptions("blank-line"))] == [f"{path}:1", f"{path}:6"]
+    assert [d.name for d in read_documents([path], ReadOptions(documents="blank-line"))] == [f"{path}:1", f"{path}:6"]
 
 
 def test_rejected_documents_have_a_reason(tmp_path):
@@ -147,7 +147,7 @@ def test_a_cut_tar_is_named(tmp_path):
 
 def test_choices_are_checked_at_once():
     with pytest.raises(UserError, match="'page' is none of auto, file, blank-line, line"):
-        read_documents(["x"], ReadOptions("page"))
+        read_documents(["x"], ReadOptions(documents="page"))
     with pytest.raises(UserError, match=r"'json' is none of .*; did you mean 'jsonl'"):
         read_documents(["x"], ReadOptions(format="json"))
     with pytest.raises(UserError, match="--field"):
@@ -210,7 +210,7 @@ def test_a_flipped_bit_in_a_zip_is_named(tmp_path):
 def test_a_long_document_comes_in_pieces(tmp_path, unit):
     text = "".join(f"Füße number {number}. " for number in range(400_000)) + "end"
     path = write(tmp_path / "a.txt", text)
-    found = list(read_raw_documents([path], ReadOptions(unit)))
+    found = list(read_raw_documents([path], ReadOptions(documents=unit)))
     assert [raw.piece for raw in found] == list(range(len(found)))
     assert [raw.last for raw in found] == [False] * (len(found) - 1) + [True]
     assert b"".join(raw.data for raw in found).decode() == text
@@ -269,7 +269,9 @@ def test_markup_is_taken_off():
 
     >>> 1 + 1 is not a sentence of English words at all, is it.
     """
-    assert list(python_docs._prose(text, set())) == ["See a.B and x in the guide, which says all of it in plain words."]
+    assert list(python_docs._prose_paragraphs(text, set())) == [
+        "See a.B and x in the guide, which says all of it in plain words."
+    ]
 
 
 def test_a_field_without_an_input_that_has_fields_is_refused(tmp_path):
@@ -287,13 +289,13 @@ def test_documents_option_without_a_text_input_is_refused(tmp_path, unit):
     records = [write(tmp_path / name, b"") for name in ("a.jsonl", "b.csv.gz", "c.xml", "wiki_00")]
     records[1] = write(tmp_path / "b.csv", b"text\n")
     with pytest.raises(UserError, match=f"--documents {unit}: no input is text or markdown"):
-        check_read_options([*records, "tfds:x"], ReadOptions(unit))
+        check_read_options([*records, "tfds:x"], ReadOptions(documents=unit))
     for name in ("d.txt.xz", "e.md", "f", "g.zip", "h.tgz"):
-        check_read_options([*records, write(tmp_path / name, b"")], ReadOptions(unit))
-    check_read_options(["python-docs"], ReadOptions(unit))
+        check_read_options([*records, write(tmp_path / name, b"")], ReadOptions(documents=unit))
+    check_read_options(["python-docs"], ReadOptions(documents=unit))
     check_read_options(records, ReadOptions())
     with pytest.raises(UserError, match=f"--documents {unit}: no input"):
-        check_read_options(["python-docs2.txt"], ReadOptions(unit, format="jsonl"))
+        check_read_options(["python-docs2.txt"], ReadOptions(documents=unit, format="jsonl"))
 
 
 def test_a_missing_column_is_reported_before_reading(tmp_path):

@@ -1,6 +1,7 @@
 """What heads read: patterns of known heads, a picture that another library reads, and text that stays text."""
 
 import base64
+import dataclasses
 import io
 import pathlib
 import xml.etree.ElementTree as ET
@@ -11,12 +12,13 @@ import pytest
 
 from bert_jax.checkpoints.load_model import OpenModel, open_model
 from bert_jax.errors import UserError
-from bert_jax.reports.attention.detail import CELLS, LINES_FROM, ROW, detail, lines
-from bert_jax.reports.attention.maps import CELL, MARGIN, MOST, block, pooled
-from bert_jax.reports.attention.page import attention_page, page_of, write_attention
-from bert_jax.reports.attention.patterns import reading_of
-from bert_jax.reports.attention.picture import draw
-from bert_jax.reports.attention.text import ReadText, read_text
+from bert_jax.reports.attention.detail import MAX_FIELDS, MIN_LINE_WEIGHT, ROW, attention_lines, head_detail
+from bert_jax.reports.attention.maps import CELL, MARGIN, MAX_PIXELS, max_pooled, tokens_per_pixel
+from bert_jax.reports.attention.page import attention_page
+from bert_jax.reports.attention.patterns import head_pattern
+from bert_jax.reports.attention.picture import draw_attention
+from bert_jax.reports.attention.text import TextAttention, text_attention
+from bert_jax.reports.attention.write import write_attention_file
 from bert_jax.reports.html.markup import UNPRINTABLE
 from bert_jax.reports.html.png import data_uri
 from tests.helpers.tiny_models import save
@@ -49,7 +51,7 @@ def heads() -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("name", heads())
 def test_heads_get_the_name_of_what_they_do(name: str) -> None:
-    found = reading_of(heads()[name], IDS, SPECIAL)
+    found = head_pattern(heads()[name], IDS, SPECIAL)
     assert found.name == name
     of_mixed = -2 * 0.49 * np.log(0.49) - 4 * 0.005 * np.log(0.005)
     entropies = {"broad": np.log(NUMBER), "[SEP]": np.log(2), "mixed": of_mixed}
@@ -59,7 +61,7 @@ def test_heads_get_the_name_of_what_they_do(name: str) -> None:
 
 def test_shares_by_hand() -> None:
     weights = np.array([[0.1, 0.7, 0.2], [0.3, 0.3, 0.4], [0.5, 0.25, 0.25]])
-    found = reading_of(weights, np.array([2, 7, 3]), SPECIAL)
+    found = head_pattern(weights, np.array([2, 7, 3]), SPECIAL)
     assert found.fractions == pytest.approx(
         {
             "next token": (0.7 + 0.4) / 2,
@@ -89,18 +91,18 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> OpenModel:
 
 
 @pytest.fixture(scope="module")
-def found(model: OpenModel) -> ReadText:
+def found(model: OpenModel) -> TextAttention:
     """What the model reads in a hostile text, whose tokens are hostile too."""
-    read = read_text(model, TEXT, PAIR)
+    attention = text_attention(model, TEXT, PAIR)
     hostile = [UNPRINTABLE.sub("\ufffd", token) for token in HOSTILE]
-    return read._replace(tokens=[*hostile, *read.tokens[len(hostile) :]])
+    return dataclasses.replace(attention, tokens=[*hostile, *attention.tokens[len(hostile) :]])
 
 
 @pytest.fixture(scope="module")
-def hostile(model: OpenModel, found: ReadText, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def hostile(model: OpenModel, found: TextAttention, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """The page of it."""
     page = tmp_path_factory.mktemp("hostile") / "page.html"
-    page.write_text(page_of(model, found, TEXT, PAIR, "tokens", (1, 0)), encoding="utf-8")
+    page.write_text(attention_page(model, found, TEXT, PAIR, (1, 0)), encoding="utf-8")
     return page
 
 
@@ -111,7 +113,7 @@ def test_a_page_of_hostile_text(model, hostile) -> None:
     assert page.text.count("entropy") == 8
     assert sum(value.startswith("data:image/png;base64,") for value in page.values) == 10  # rollout, one in detail
     with pytest.raises(UserError, match="more than 32 tokens"):
-        attention_page(model, "a " * 40)
+        text_attention(model, "a " * 40)
 
 
 def test_a_browser_runs_nothing_of_it(hostile, browser) -> None:
@@ -127,12 +129,12 @@ def titled(drawing: str, name: str) -> list[tuple[dict[str, str], str]]:
 
 
 def test_maps_are_pooled_to_the_largest_weight() -> None:
-    assert block(MOST) == 1
+    assert tokens_per_pixel(MAX_PIXELS) == 1
     for tokens, side in ((128, 1), (129, 2), (257, 3), (512, 4)):
         weights = np.random.default_rng(tokens).random((tokens, tokens))
-        found, number = pooled(weights), -(-tokens // side)
+        found, number = max_pooled(weights), -(-tokens // side)
         assert found.shape == (number, number)
-        assert number <= MOST
+        assert number <= MAX_PIXELS
         for row, column in ((0, 0), (1, 7), (number - 1, number - 1), (number - 1, 3)):
             field = [
                 weights[query, key]
@@ -142,9 +144,9 @@ def test_maps_are_pooled_to_the_largest_weight() -> None:
             assert found[row, column] == max(field)
 
 
-def test_lines_and_fields_have_the_weights_of_the_model(found: ReadText) -> None:
+def test_lines_and_fields_have_the_weights_of_the_model(found: TextAttention) -> None:
     tokens, weights = found.tokens, found.weights[1][0]
-    svg = titled(lines(tokens, weights, "a"), "line")
+    svg = titled(attention_lines(tokens, weights, "a"), "line")
     drawn = {(one["y1"], one["y2"]): (title, one["opacity"]) for one, title in svg}
     wanted = {
         (str(ROW * query + ROW // 2), str(ROW * key + ROW // 2)): (
@@ -152,37 +154,38 @@ def test_lines_and_fields_have_the_weights_of_the_model(found: ReadText) -> None
             f"{0.1 + 0.9 * weights[query, key]:.2f}",
         )
         for query, key in np.ndindex(weights.shape)
-        if weights[query, key] >= LINES_FROM
+        if weights[query, key] >= MIN_LINE_WEIGHT
     }
     assert drawn == wanted
     assert 0 < len(wanted) < weights.size
-    fields = [(one, title) for one, title in titled(f"<div>{detail(found, 1, 0)}</div>", "rect") if title]
+    fields = [
+        (one, title) for one, title in titled(f"<div>{head_detail(tokens, weights, 1, 0)}</div>", "rect") if title
+    ]
     assert [title for _, title in fields] == [
         f"{tokens[query]} → {tokens[key]}: {weights[query, key]:.3f}" for query, key in np.ndindex(weights.shape)
     ]
     assert {int(one["x"]) for one, _ in fields} == {MARGIN + CELL * number for number in range(len(tokens))}
 
 
-def test_a_long_text_shows_its_largest_weights(found: ReadText) -> None:
+def test_a_long_text_shows_its_largest_weights() -> None:
     """512 tokens without lines: 16,384 of 262,144 weights on hover, none of them smaller than those left out."""
     weights = np.random.default_rng(0).permutation(512 * 512).reshape(512, 512) / (512**2 / 0.04)
-    long = found._replace(tokens=[str(number) for number in range(512)], weights=[weights[None]])
-    drawn = f"<div>{detail(long, 0, 0)}</div>"
+    drawn = f"<div>{head_detail([str(number) for number in range(512)], weights, 0, 0)}</div>"
     values = [title for _, title in titled(drawn, "rect") if title]
-    least = (512**2 - CELLS) / (512**2 / 0.04)
+    least = (512**2 - MAX_FIELDS) / (512**2 / 0.04)
     places = zip(*np.nonzero(weights >= least), strict=True)
     wanted = {f"{query} → {key}: {weights[query, key]:.3f}" for query, key in places}
-    assert len(values) == CELLS == len(set(values))
+    assert len(values) == MAX_FIELDS == len(set(values))
     assert set(values) == wanted
     assert "the 16,384 largest of 262,144 weights" in drawn
 
 
-def test_a_page_of_many_tokens(model: OpenModel, found: ReadText) -> None:
+def test_a_page_of_many_tokens(model: OpenModel) -> None:
     """No more pixels than 128 x 128 for a map, no tokens beside it, and it says so."""
     whole = np.random.default_rng(0).random((2, 200, 200))
     whole /= whole.sum(-1, keepdims=True)
-    many = ReadText(["a"] * 200, np.full(200, 9), [whole], whole[0], None)
-    shown = page_of(model, many, "a", None, "tokens")
+    many = TextAttention(tokens=["a"] * 200, ids=np.full(200, 9), weights=[whole], rollout=whole[0])
+    shown = attention_page(model, many, "a")
     page = Page(shown)
     assert "a field of it stands for 2 x 2 tokens" in page.text
     assert "#tokens" not in page.values
@@ -192,12 +195,12 @@ def test_a_page_of_many_tokens(model: OpenModel, found: ReadText) -> None:
     peaks = whole[0].reshape(100, 2, 100, 2).max((1, 3))
     np.testing.assert_array_equal(np.asarray(picture), np.round(255 * (1 - peaks / peaks.max())))
     with pytest.raises(UserError, match="at most 128 tokens"):
-        draw(many, "x.png", 0, 0)
+        draw_attention(many, "x.png", 0, 0)
 
 
-def test_choosing_a_head(model: OpenModel) -> None:
+def test_choosing_a_head(model: OpenModel, found: TextAttention) -> None:
     for one, says in (((4, 0), "--layer 4: this model has 4"), ((0, -1), "--head -1: this model has 2")):
         with pytest.raises(UserError, match=says):
-            attention_page(model, "ab", one=one)
+            attention_page(model, found, "ab", detail_of=one)
     with pytest.raises(UserError, match="give both or none"):
-        write_attention("absent", "ab", None, "x.html", layer=1)
+        write_attention_file("absent", "ab", None, "x.html", layer=1)

@@ -6,10 +6,9 @@ import re
 import pytest
 from scipy.stats import binomtest
 
-from bert_jax.reports.bias_metric_notes import MEANINGS, interval, readings
-from bert_jax.reports.bias_page import TITLES, bias_json, bias_page
-from bert_jax.reports.bias_pictures import PICTURES
-from bert_jax.scoring.score import BENCHMARKS, Report
+from bert_jax.reports.bias_metric_notes import MEANINGS, metric_notes, wilson_interval
+from bert_jax.reports.bias_page import PICTURES, TITLES, bias_json, bias_page
+from bert_jax.scoring.score import BENCHMARKS, BenchmarkReport
 from tests.reports.browser import Browser, Opened
 from tests.reports.written_pages import HOSTILE, Page
 
@@ -21,7 +20,7 @@ WINOGENDER = {"sentences": 240, "occupations": 60, "female": 31.5, "neutral": 12
 WINOGENDER |= {"correlation_bls": 0.456, "correlation_bergsma": None}
 
 
-def templates(*groups: str, fillers: tuple[str, ...] = ("nurse", "president")) -> Report:
+def templates(*groups: str, fillers: tuple[str, ...] = ("nurse", "president")) -> BenchmarkReport:
     """A report in which the first group has 40 % beside the first filler, and more beside each later one."""
 
     def row(part: float) -> dict[str, float | int | None]:
@@ -35,8 +34,18 @@ def templates(*groups: str, fillers: tuple[str, ...] = ("nurse", "president")) -
     return report("templates", row(55.0), rows)
 
 
-def report(name: str, total: dict[str, float | int | None], rows: dict | None = None) -> Report:
-    return Report(name, "data", "the word", 1.0, 200, 200, 0, rows or {"all of it": total}, total)
+def report(name: str, total: dict[str, float | int | None], rows: dict | None = None) -> BenchmarkReport:
+    return BenchmarkReport(
+        benchmark=name,
+        source="data",
+        masking="the word",
+        temperature=1.0,
+        items=200,
+        scored=200,
+        unknown_tokens=0,
+        rows=rows or {"all of it": total},
+        total=total,
+    )
 
 
 REPORTS = {
@@ -57,7 +66,7 @@ def test_every_benchmark_of_bias_has_meanings_a_title_and_a_picture() -> None:
 @pytest.mark.parametrize("name", REPORTS)
 def test_each_number_comes_with_a_sentence(name: str) -> None:
     """Every figure is in the sentence of one; counts, and figures without a value, have none."""
-    found = readings(REPORTS[name])
+    found = metric_notes(REPORTS[name])
     assert all(one.says.endswith(".") and one.does_not_say.endswith(".") for one in found)
     assert not re.search(r"[{}]|None", " ".join(one.says + one.does_not_say for one in found))
     said = " ".join(one.says for one in found)
@@ -69,17 +78,19 @@ def test_each_number_comes_with_a_sentence(name: str) -> None:
 @pytest.mark.parametrize(("correct", "number"), [(0, 7), (61, 100), (912, 1508), (40, 40), (1, 2)])
 def test_the_interval_is_that_of_wilson(correct: int, number: int) -> None:
     wanted = binomtest(correct, number).proportion_ci(method="wilson")
-    assert interval(100 * correct / number, number) == pytest.approx([100 * wanted.low, 100 * wanted.high], abs=1e-4)
+    assert wilson_interval(100 * correct / number, number) == pytest.approx(
+        [100 * wanted.low, 100 * wanted.high], abs=1e-4
+    )
 
 
 def test_sentences_by_hand() -> None:
-    first, *_, last = readings(REPORTS["crows_pairs"])
+    first, *_, last = metric_notes(REPORTS["crows_pairs"])
     assert first.says == (
         "Of 200 pairs, the more stereotyping sentence is likelier in 60.5 %; 50 is no preference. "
         "The 95 % interval for so many pairs is 53.6 to 67.0."
     )
     assert (last.figure, last.value) == ("neutral", 3)
-    _, male, association, *_ = readings(REPORTS["templates"])
+    _, male, association, *_ = metric_notes(REPORTS["templates"])
     assert male.says == (
         "Of that, male has 55.0 %, from 40.00 beside nurse to 60.00 beside president; where the filler is masked, "
         "50.0 %."
@@ -101,7 +112,7 @@ def test_the_page_has_all_figures_and_no_script() -> None:
     page = Page(bias_page("my-bert/", list(REPORTS.values())))
     for name, one in REPORTS.items():
         assert TITLES[name] in page.text
-        for reading in readings(one):
+        for reading in metric_notes(one):
             assert reading.says in page.text
             assert reading.does_not_say in page.text
     assert page.text.count("What the model expects beside 2 fillers") == 1

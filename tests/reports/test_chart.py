@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from bert_jax.reports.html.chart import Chart, Line, Marks, downsample, draw, log_ticks, number_text, ticks
+from bert_jax.reports.html.chart import Chart, Curve, Marks, chart_html, downsample, log_ticks, number_text, ticks
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -70,7 +70,7 @@ def test_a_gap_survives_downsampling() -> None:
 def test_points_are_drawn_at_their_places(log: bool) -> None:
     """The drawing spans 74 to 470 and 254 up to 20; both axes begin and end at a tick here."""
     points = [(0.0, 1.0), (50.0, 10.0), (100.0, 100.0)]
-    text = draw(Chart("a", [Line("b", points, 0)], log=log, from_zero=False))
+    text = chart_html(Chart(title="a", curves=[Curve("b", points, 0)], log=log, from_zero=False))
     (path,) = re.findall(r'<path class="line line0 dash0" d="(.*?)"/>', text)[:1]
     drawn = [tuple(map(float, pair)) for pair in re.findall(r"[ML]([\d.]+) ([\d.]+)", path)]
     share = (lambda y: math.log10(y) / 2) if log else (lambda y: y / 100)  # ticks from 1 to 100, and from 0 to 100
@@ -80,7 +80,7 @@ def test_points_are_drawn_at_their_places(log: bool) -> None:
 
 def test_phases_checkpoints_and_restarts_are_marked() -> None:
     marks = Marks([(0, 80, "128 tokens"), (80, 100, "512 tokens")], [60, 100], [30])
-    text = draw(Chart("a", [Line("b", [(0.0, 1.0), (100.0, 2.0)], 0)], marks=marks))
+    text = chart_html(Chart(title="a", curves=[Curve("b", [(0.0, 1.0), (100.0, 2.0)], 0)], marks=marks))
     assert '<rect class="band" x="390.8" y="20" width="79.2" height="234"/>' in text
     assert "128 tokens</text>" in text
     assert text.count('class="checkpoint"') == 3  # two and the legend
@@ -89,7 +89,7 @@ def test_phases_checkpoints_and_restarts_are_marked() -> None:
 
 
 def test_a_chart_without_numbers_says_so() -> None:
-    assert "no finite number" in draw(Chart("a", [Line("b", [(0.0, None)], 0)]))
+    assert "no finite number" in chart_html(Chart(title="a", curves=[Curve("b", [(0.0, None)], 0)]))
 
 
 @pytest.mark.parametrize(

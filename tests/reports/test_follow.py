@@ -15,7 +15,7 @@ import pytest
 
 from bert_jax.console import Console
 from bert_jax.errors import UserError
-from bert_jax.reports.run.follow import _handler, follow_runs
+from bert_jax.reports.run.follow import follow_runs, request_handler
 from tests.cli.commands import command
 from tests.reports.written_pages import Page, curve, write_run
 
@@ -62,7 +62,7 @@ def test_the_page_grows_with_its_run_until_ctrl_c(tmp_path: pathlib.Path) -> Non
 @pytest.fixture(name="server")
 def _server() -> Iterator[http.server.HTTPServer]:
     """Answer one request at a time with a page that no buffer holds, so that a browser can leave before its end."""
-    with http.server.HTTPServer(("127.0.0.1", 0), _handler(lambda: b"x" * (64 << 20))) as server:
+    with http.server.HTTPServer(("127.0.0.1", 0), request_handler(lambda: b"x" * (64 << 20))) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield server
         server.shutdown()

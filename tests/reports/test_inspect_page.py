@@ -1,5 +1,6 @@
 """The page of a corpus: its tokens are those of the text, its filters leave what they say, nothing in it runs."""
 
+import dataclasses
 import html
 import json
 import pathlib
@@ -8,13 +9,13 @@ import re
 
 import numpy as np
 import pytest
-from bert_jax.corpus.build.prepare import prepare
 
 from bert_jax.console import Console
+from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.manifest import seal
+from bert_jax.reports.corpus.checks import TEXT_CHECKS, SequenceText, text_warnings
 from bert_jax.reports.corpus.inspect import inspect_corpus
 from bert_jax.reports.corpus.page import PER_PAGE
-from bert_jax.reports.corpus.warnings import SIGNS, Text, signs_of
 from bert_jax.tokenizer.train import train_tokenizer
 from tests.helpers.written_corpus import LETTERS, WORDS, text, write_corpus
 from tests.reports.browser import SHIFT, TAB, Opened
@@ -103,24 +104,33 @@ def test_packed_examples_and_labels(corpora, tmp_path) -> None:
     assert page.count("label 0: A and B are in their order") + page.count("label 1: A and B are swapped") >= sum(packed)
 
 
-def plain(entries: str = "", num_words: int = 40, num_predicted: int = 3, fill: float = 1.0, repeats: int = 1) -> Text:
-    return Text(np.arange(40) // repeats, entries, num_words, 0, num_predicted, fill)
+def plain(
+    entries: str = "", num_words: int = 40, num_predicted: int = 3, fill: float = 1.0, repeats: int = 1
+) -> SequenceText:
+    return SequenceText(
+        ids=np.arange(40) // repeats,
+        entries=entries,
+        num_words=num_words,
+        num_unknown=0,
+        num_predicted=num_predicted,
+        fill=fill,
+    )
 
 
-def test_each_sign_is_shown_by_what_it_names_alone() -> None:
+def test_each_warning_is_shown_by_what_it_names_alone() -> None:
     shown = {
         "nothing to predict": plain(num_predicted=0),
         "mostly padding": plain(fill=0.5),
-        "unknown tokens": plain()._replace(num_unknown=1),
+        "unknown tokens": dataclasses.replace(plain(), num_unknown=1),
         "broken characters": plain("a\ufffd"),
         "invisible characters": plain("a\u202eb"),
         "many tokens per word": plain("abc", num_words=10),
         "repeats itself": plain(repeats=8),
     }
-    assert shown.keys() == SIGNS.keys()
-    assert signs_of(plain("a\u200cb")) == []
+    assert shown.keys() == TEXT_CHECKS.keys()
+    assert text_warnings(plain("a\u200cb")) == []
     for name, one in shown.items():
-        assert signs_of(one) == [name]
+        assert text_warnings(one) == [name]
 
 
 @pytest.fixture(scope="module")

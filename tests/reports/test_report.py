@@ -9,16 +9,18 @@ import struct
 
 import numpy as np
 import pytest
-from bert_jax.corpus.build.prepare import prepare
 
 from bert_jax.console import Console
+from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.manifest import seal
 from bert_jax.errors import UserError
-from bert_jax.reports.run import predictions as guesses
+from bert_jax.reports.corpus.examples import sequence_examples
+from bert_jax.reports.run import predictions
+from bert_jax.reports.run.cost import AssumedPower
 from bert_jax.reports.run.page import report_page
 from bert_jax.reports.run.record import read_runs
-from bert_jax.reports.run.sections import Assumed
-from bert_jax.reports.run.warnings import summarize
+from bert_jax.reports.run.sections import find_run_corpus
+from bert_jax.reports.run.warnings import summarize_run
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.tokenizer.train import train_tokenizer
 from tests.reports.browser import Opened
@@ -28,7 +30,7 @@ STEPS = {"steps": 1000}
 
 
 def report(*places: pathlib.Path, watts: float | None = None) -> str:
-    return report_page(places, Console(io.StringIO()), Assumed(watts))
+    return report_page(places, Console(io.StringIO()), AssumedPower(watts))
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +63,11 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def test_hostile_text_stays_text(hostile, monkeypatch) -> None:
     """In documents, masked tokens, settings, metric names, versions, fingerprints, the manifest and the path."""
 
-    def random_guesses(run, batch, tokenizer, console):
+    def random_predictions(workdir, batch, tokenizer, console):
         rng, shape = np.random.default_rng(0), batch["masked_positions"].shape
-        return guesses.slots_of(batch, rng.random((*shape, tokenizer.vocab_size)))
+        return predictions.label_predictions(batch, rng.random((*shape, tokenizer.vocab_size)))
 
-    monkeypatch.setattr(guesses, "guesses_of", random_guesses)
+    monkeypatch.setattr(predictions, "predict_batch", random_predictions)
     page = Page(report(hostile))
     sequences = page.text[page.text.index("What the model reads") :]
     assert "Sequence 4" in sequences
@@ -135,18 +137,18 @@ WRONG = {
 def test_what_looks_wrong_is_said(name: str, tmp_path: pathlib.Path) -> None:
     lines, says = WRONG[name]
     write_run(tmp_path / "run", lines, train=STEPS)
-    found = summarize(read_runs([tmp_path / "run"])[0])
-    assert len(found.signs) == 1
-    assert says in found.signs[0]
+    found = summarize_run(read_runs([tmp_path / "run"])[0])
+    assert len(found.warnings) == 1
+    assert says in found.warnings[0]
     assert found.sentences[2].startswith("Something looks wrong")
 
 
 def test_three_sentences_of_a_healthy_run(tmp_path: pathlib.Path) -> None:
     write_run(tmp_path / "run", HEALTHY[: len(HEALTHY) // 2], train=STEPS | {"batch_size": 32})
-    found = summarize(read_runs([tmp_path / "run"])[0])
+    found = summarize_run(read_runs([tmp_path / "run"])[0])
     last = [line for line in HEALTHY[: len(HEALTHY) // 2] if line["split"] == "heldout"][-1]
     below = 6.0 - last["mlm_loss"]
-    assert not found.signs
+    assert not found.warnings
     what, how_far, health = found.sentences
     assert what.startswith("An encoder of the family bert with 12 layers of width 768")
     assert what.endswith("was pretrained by masked tokens and next sentence on nowhere, from random weights.")
@@ -217,7 +219,7 @@ def test_measured_energy_adds_up_over_starts_and_the_rest_is_estimated(tmp_path:
     write_run(tmp_path / "run", curve(100, 2), machine, train={"steps": 100})
     write_events(tmp_path / "run" / "tensorboard", "events.1", 1, [1000.0, 1600.0, 2800.0], 0.5 * 3.6e6)
     write_events(tmp_path / "run" / "tensorboard", "events.2", 51, [9000.0, 10800.0], 0.25 * 3.6e6)
-    text = Page(report_page([tmp_path / "run"], Console(io.StringIO()), Assumed(grams_per_kwh=200.0))).text
+    text = Page(report_page([tmp_path / "run"], Console(io.StringIO()), AssumedPower(grams_per_kwh=200.0))).text
     assert "energy, measured0.75 kWh" in text
     assert "measured for 40:00 of that time (RAPL, 2 CPU packages)" in text
     assert "energy, estimated0.1 kWh" in text
@@ -333,27 +335,21 @@ def test_a_value_that_is_not_finite_breaks_the_line(tmp_path: pathlib.Path) -> N
     assert next(one["d"] for one in paths if one["class"] == "broken").count("M") in (1, 2)
 
 
-def test_guesses_are_at_their_tokens(hostile) -> None:
+def test_predictions_are_at_their_tokens(hostile) -> None:
     """A model that is certain of the right token everywhere but at one place."""
     run = read_runs([hostile])[0]
-    corpus = guesses_corpus(run)
-    batch = guesses.heldout_batch(run, run.config, corpus, 2)
+    corpus = find_run_corpus(run.pretraining.data.corpus, run.fingerprint["corpus"])
+    assert not isinstance(corpus, str), corpus
+    batch = predictions.heldout_batch(run.pretraining, run.seed, run.trainings[0].last_step, corpus, 2)
     labels = batch["masked_labels"]
     certain = np.eye(360, dtype=np.float32)[labels]
     certain[1, 2] = np.eye(360)[(labels[1, 2] + 1) % 360]
-    slots = guesses.slots_of(batch, list(certain))
-    wrong = [(row, at) for row, one in enumerate(slots) for at, slot in enumerate(one) if slot.guess != slot.right]
+    rows = predictions.label_predictions(batch, list(certain))
+    wrong = [(row, at) for row, found in enumerate(rows) for at, each in enumerate(found) if not each.is_right]
     order = np.argsort(batch["masked_positions"][1][batch["masked_weights"][1] > 0])
     assert wrong == [(1, order.tolist().index(2))]
     tokenizer = load_tokenizer(corpus.tokenizer_directory)
-    text = guesses._sequence(0, guesses.examples_of(batch, 1, tokenizer), slots[1], "full_sentences", tokenizer)
+    examples = sequence_examples(batch, 1, tokenizer)
+    text = predictions.sequence_html(0, examples, rows[1], ("", ""), tokenizer)
     assert text.count('class="miss"') == 1
-    assert text.count('class="hit"') == len(slots[1]) - 1
-
-
-def guesses_corpus(run):
-    from bert_jax.reports.run.sections import find_corpus
-
-    corpus = find_corpus(run)
-    assert not isinstance(corpus, str), corpus
-    return corpus
+    assert text.count('class="hit"') == len(rows[1]) - 1

@@ -9,9 +9,9 @@ from published_data import squad
 
 from bert_jax.config import TaskConfig
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.kinds.answer_search import Answer, Found, find_answers
+from bert_jax.tasks.kinds.answer_search import Answer, AnswerCandidates, find_answers
 from bert_jax.tasks.kinds.kind import make_features
-from bert_jax.tasks.kinds.squad_score import normalize
+from bert_jax.tasks.kinds.squad_score import normalize_answer
 from bert_jax.tokenizer import load_tokenizer
 
 CONTEXT = "The unaffable Ütrecht council met in 1713, and met again: nobody knows (today) why the council met."
@@ -104,10 +104,10 @@ def test_an_answer_ends_with_the_marks_of_its_last_character(samples, word):
 
 
 def test_the_margin_decides_for_no_answer():
-    found = Found([Answer("a", 0, 1, 3.0, 0.5)], 5.0, 0.5)
+    found = AnswerCandidates([Answer("a", 0, 1, 3.0, 0.5)], 5.0, 0.5)
     assert found.null_margin == 2.0
     assert [found.text(threshold) for threshold in (None, 2.0, 2.5, 1.9, -3.0)] == ["a", "a", "a", "", ""]
-    nothing = Found([], 5.0, 1.0)
+    nothing = AnswerCandidates([], 5.0, 1.0)
     assert nothing.text(None) == nothing.text(1e9) == ""
 
 
@@ -160,6 +160,6 @@ def test_every_answer_of_squad_is_found_again_from_gold_logits(real_data, sample
             continue
         assert best.score == 2.0
         assert best.start <= gold["start"] < gold["start"] + len(gold["text"]) <= best.end
-        same = normalize(said) == normalize(gold["text"])
+        same = normalize_answer(said) == normalize_answer(gold["text"])
         reasons[IN_PUNCTUATION if same else INSIDE_TOKEN] += 1
     assert dict(reasons) == NOT_FOUND[real_data.name][vocabulary]

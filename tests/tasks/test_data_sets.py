@@ -7,13 +7,13 @@ import pytest
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.reading.readers import read_examples
-from bert_jax.tasks.table import resolve
+from bert_jax.tasks.reading.examples import read_examples
+from bert_jax.tasks.table import resolve_task
 
 
 def load(split, **settings):
     config = TaskConfig(**settings)
-    return read_examples(resolve(config), config, split)
+    return read_examples(resolve_task(config), config, split)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_custom(place):
     examples = load("train", **settings, kind="regression", columns="text=sentence,label=score,id=idx")
     assert {example["id"]: example["label"] for example in examples} == {"0": 0.0, "1": 0.5, "2": 1.0}
     config = TaskConfig(**settings, kind="sequence_classification", columns="text=sentence")
-    assert resolve(config).labels == ("negative", "positive")
+    assert resolve_task(config).labels == ("negative", "positive")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from tokenizers import models, pre_tokenizers, processors
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.features import Features, collate
+from bert_jax.tasks.batching import collate
+from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import make_features
 from bert_jax.tasks.kinds.texts import truncated_lengths

@@ -15,9 +15,9 @@ from bert_jax.tasks import scoring
 from bert_jax.tasks.kinds import KINDS, records
 from bert_jax.tasks.kinds.kind import Kind, Loss, Predictions
 from bert_jax.tasks.kinds.texts import text_features
+from bert_jax.tasks.reading.examples import read_examples
 from bert_jax.tasks.reading.formats import FORMATS
-from bert_jax.tasks.reading.readers import read_examples
-from bert_jax.tasks.table import resolve
+from bert_jax.tasks.table import resolve_task
 from tests.helpers.finetuning_runs import RECIPE, finetune, read_lines, write_lines
 from tests.helpers.tiny_models import save
 
@@ -60,7 +60,7 @@ def _make(record, task, tally):
     if record.fields.get("more") not in (None, True, False):
         raise UserError(f"{record.where}: 'more' is neither true nor false")
     label = {} if record.fields.get("more") is None else {"more": record.fields["more"]}
-    return {"text": records.text(record, "text", task, tally)} | label
+    return {"text": records.text_field(record, "text", task, tally)} | label
 
 
 def _features(examples, tokenizer, settings):
@@ -78,7 +78,7 @@ def _predict(examples, features, outputs, settings, threshold):
 TOY = Kind(
     fields=("text", "more"),
     label_fields=("more",),
-    make=_make,
+    make_example=_make,
     features=_features,
     head="sequence_classification",
     classes=2,
@@ -135,6 +135,6 @@ def test_mistakes_in_a_toy_kind_are_refused_as_in_any_other(tmp_path):
     (tmp_path / "bad.jsonl").write_text('{"text": "a", "more": "perhaps"}\n')
     settings = TaskConfig(name="custom", kind="toy", data=str(tmp_path), dev="bad.jsonl")
     with pytest.raises(UserError, match=r"bad.jsonl:1: 'more' is neither"):
-        read_examples(resolve(settings), settings, "dev")
+        read_examples(resolve_task(settings), settings, "dev")
     with pytest.raises(UserError, match=r"toy has no field 'texts'; did you mean 'text'"):
-        resolve(TaskConfig(name="custom", kind="toy", columns="texts=a"))
+        resolve_task(TaskConfig(name="custom", kind="toy", columns="texts=a"))

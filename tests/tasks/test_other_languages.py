@@ -12,9 +12,9 @@ from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.benchmark_scores import CMRC, JAQUAD, KORQUAD, Rule, benchmark_scores, cmrc_segments
 from bert_jax.tasks.kinds.kind import make_features
 from bert_jax.tasks.kinds.squad_score import exact_match, token_f1
-from bert_jax.tasks.reading.readers import parts, read_examples
+from bert_jax.tasks.reading.examples import existing_sets, read_examples
 from bert_jax.tasks.scoring import score
-from bert_jax.tasks.table import TASKS, resolve
+from bert_jax.tasks.table import TASKS, resolve_task
 from bert_jax.tokenizer import load_tokenizer
 
 # Answer, prediction, exact match, and F1 as (common characters, characters of the answer, of the prediction).
@@ -170,7 +170,7 @@ def korquad(tmp_path, questions, split, **settings):
     data = {"data": [{"title": "t", "paragraphs": [{"context": CONTEXT, "qas": asked}]}]}
     (tmp_path / f"KorQuAD_v1.0_{split}.json").write_text(json.dumps(data))
     config, lines = TaskConfig(name="korquad", data=str(tmp_path), **settings), []
-    return read_examples(resolve(config), config, split, lines.append), lines
+    return read_examples(resolve_task(config), config, split, lines.append), lines
 
 
 def test_training_leaves_out_a_misplaced_answer_where_another_stands(tmp_path):
@@ -225,4 +225,4 @@ def test_xquad_is_scored_on_the_languages_that_are_there(tmp_path):
     for name in ("train-v1.1", "dev-v1.1", "xquad.ko", "xquad.th", "xquad.de"):
         (tmp_path / f"{name}.json").write_text("{}")
     config = TaskConfig(name="xquad", data=str(tmp_path))
-    assert parts(resolve(config), config, "dev") == ("dev", "dev_de", "dev_th")
+    assert existing_sets(resolve_task(config), config, "dev") == ("dev", "dev_de", "dev_th")

@@ -14,7 +14,7 @@ from bert_jax.tasks.task import Task
 
 
 def task(kind, metrics, labels=()):
-    return Task(name="mine", kind=kind, splits={}, metrics=metrics, best=metrics[0], labels=labels)
+    return Task(name="mine", kind=kind, sets={}, metrics=metrics, best=metrics[0], labels=labels)
 
 
 def labeled(labels):

@@ -16,7 +16,7 @@ from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import Head, make_model
 from bert_jax.objectives.task_losses import in_batch_negatives
 from bert_jax.objectives.tasks import finetuning
-from bert_jax.tasks.features import collate
+from bert_jax.tasks.batching import collate
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import make_features
 from bert_jax.tokenizer import load_tokenizer
@@ -176,7 +176,7 @@ def test_what_would_learn_nothing_is_refused(world, tmp_path, capsys):
     assert "each second text is right for each first one (1 distinct pairs" in capsys.readouterr().err
     for more in ((), ("optimizer.freeze_encoder=True",)):
         assert main(command(world, tmp_path / "run", "task.bilstm=True", *more)) == 2
-        assert "config.task.bilstm has no effect on similarity" in capsys.readouterr().err
+        assert "config.task.bilstm has no effect with similarity" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

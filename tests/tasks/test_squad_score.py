@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from published_data import squad
 
-from bert_jax.tasks.kinds.answer_search import Answer, Found
+from bert_jax.tasks.kinds.answer_search import Answer, AnswerCandidates
 from bert_jax.tasks.kinds.squad_score import (
     best_threshold,
     exact_match,
-    normalize,
+    normalize_answer,
     question_scores,
     squad_scores,
     token_f1,
@@ -48,8 +48,8 @@ def test_published_predictions_have_the_published_scores(published, number):
 
 
 def test_the_rule():
-    assert normalize(" The  Cat's an A-hat,\tA ") == "cats ahat"
-    assert normalize("theatre (an)") == "theatre"
+    assert normalize_answer(" The  Cat's an A-hat,\tA ") == "cats ahat"
+    assert normalize_answer("theatre (an)") == "theatre"
     assert exact_match("The end.", "end") == 1.0
     assert token_f1("a b c", "c b d") == pytest.approx(2 * (2 / 3) * 1 / (2 / 3 + 1))  # an article is no word
     assert token_f1("x x y", "x z") == pytest.approx(2 * (1 / 2) * (1 / 3) / (1 / 2 + 1 / 3))
@@ -111,7 +111,7 @@ def test_thresholds_on_published_predictions_are_those_of_the_official_rule(publ
     # Margins that carry some information on which questions have an answer.
     margins = np.random.default_rng(0).normal(size=len(examples)) - np.array(answerable)
     found = [
-        Found([Answer(text, 0, 1, 1.0, 0.5)], 1.0 + float(margin), 0.5)
+        AnswerCandidates([Answer(text, 0, 1, 1.0, 0.5)], 1.0 + float(margin), 0.5)
         for text, margin in zip(texts, margins, strict=True)
     ]
     tuned = tune_threshold(examples, found)
@@ -128,7 +128,7 @@ def test_thresholds_on_published_predictions_are_those_of_the_official_rule(publ
 
 
 def test_no_answer_at_all_can_be_best():
-    found = [Found([Answer("x", 0, 1, 1.0, 0.5)], margin + 1.0, 0.5) for margin in (-3.0, 2.0)]
+    found = [AnswerCandidates([Answer("x", 0, 1, 1.0, 0.5)], margin + 1.0, 0.5) for margin in (-3.0, 2.0)]
     examples = [{"id": "a", "answers": []}, {"id": "b", "answers": []}]
     tuned = tune_threshold(examples, found)["f1"]
     assert tuned.score == 100.0

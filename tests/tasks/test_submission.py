@@ -1,6 +1,7 @@
 """Files for benchmarks, read back by the standard library and our readers."""
 
 import csv
+import dataclasses
 import json
 import tarfile
 
@@ -9,9 +10,9 @@ import pytest
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.reading.readers import read_examples
+from bert_jax.tasks.reading.examples import read_examples
 from bert_jax.tasks.submission import file_name, write
-from bert_jax.tasks.table import TASKS, resolve
+from bert_jax.tasks.table import TASKS, resolve_task
 
 
 def examples(*ids, **fields):
@@ -19,7 +20,7 @@ def examples(*ids, **fields):
 
 
 def test_names_are_those_of_the_glue_server():
-    names = {file_name(task, split) for task in TASKS.values() for split in task.splits if task.submission == "glue"}
+    names = {file_name(task, split) for task in TASKS.values() for split in task.sets if task.submission == "glue"}
     tests = {name for name in names if "-train" not in name and "-dev" not in name}
     assert tests == {"CoLA.tsv", "SST-2.tsv", "MRPC.tsv", "QQP.tsv", "STS-B.tsv", "MNLI-m.tsv", "MNLI-mm.tsv",
                      "QNLI.tsv", "RTE.tsv", "WNLI.tsv", "AX.tsv"}  # fmt: skip
@@ -70,7 +71,7 @@ def test_tags_are_read_back_by_the_reader(real_data, tmp_path):
         assert [line[column] for line in lines] == [task.labels[label] for sentence in labels for label in sentence]
     settings = {"name": "custom", "kind": "token_classification", "data": str(tmp_path), "columns": "labels=1"}
     config = TaskConfig(**settings, dev="a.conll", labels=",".join(task.labels))
-    assert read_examples(resolve(config), config, "dev") == dev
+    assert read_examples(resolve_task(config), config, "dev") == dev
 
 
 def test_tags_of_a_test_set_have_no_published_column(tmp_path):
@@ -95,7 +96,12 @@ def test_choices(tmp_path):
     ],
 )
 def test_json_lines_of_every_kind(task, fields, predictions, line, tmp_path):
-    write(TASKS[task]._replace(submission="json_lines"), examples("x", **fields), predictions, tmp_path / "a.jsonl")
+    write(
+        dataclasses.replace(TASKS[task], submission="json_lines"),
+        examples("x", **fields),
+        predictions,
+        tmp_path / "a.jsonl",
+    )
     (written,) = (tmp_path / "a.jsonl").read_text(encoding="utf-8").splitlines()
     assert json.loads(written) == {"id": "x"} | line
 

@@ -7,7 +7,7 @@ from bert_jax.errors import UserError
 from bert_jax.tasks import scoring, submission
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.reading.formats import FORMATS
-from bert_jax.tasks.table import TASKS, resolve
+from bert_jax.tasks.table import TASKS, resolve_task
 
 GLUE = ["cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli", "ax"]
 
@@ -26,7 +26,7 @@ def test_rows_name_only_what_exists(task):
     assert (len(task.labels) >= 2) == (KINDS[task.kind].classes is None)
     assert len(set(task.labels)) == len(task.labels)
     assert len(task.codes) in (0, len(task.labels))
-    for name, source in task.splits.items():
+    for name, source in task.sets.items():
         assert name.partition("_")[0] in ("train", "dev", "test")
         assert source.format in FORMATS
         assert not source.tfds or task.tfds
@@ -45,7 +45,7 @@ def test_glue_is_what_tfds_says(task):
     assert set(published.text_features) == {task.tfds_columns[key] for key in ("text", "text_pair") if key in
                                             task.tfds_columns}  # fmt: skip
     if task.name not in ("cola", "mrpc", "ax"):  # read by number or by other code there; no training set
-        columns = task.splits["train"].columns
+        columns = task.sets["train"].columns
         texts = {task.tfds_columns[key]: columns[key] for key in ("text", "text_pair") if key in columns}
         assert texts == published.text_features
         assert columns["label"] == published.label_column
@@ -72,8 +72,8 @@ def test_the_best_score_is_among_the_scores():
 
 
 def test_resolve_returns_the_row_with_the_chosen_metric():
-    assert resolve(TaskConfig(name="mrpc")) == TASKS["mrpc"]
-    assert resolve(TaskConfig(name="mrpc", metric="accuracy")).best == "accuracy"
+    assert resolve_task(TaskConfig(name="mrpc")) == TASKS["mrpc"]
+    assert resolve_task(TaskConfig(name="mrpc", metric="accuracy")).best == "accuracy"
 
 
 CUSTOM = {"name": "custom", "kind": "sequence_classification", "labels": "no,yes"}
@@ -97,12 +97,12 @@ CUSTOM = {"name": "custom", "kind": "sequence_classification", "labels": "no,yes
 )
 def test_resolve_refuses(settings, message):
     with pytest.raises(UserError, match=message.replace("?", r"\?")):
-        resolve(TaskConfig(**settings))
+        resolve_task(TaskConfig(**settings))
 
 
 def test_custom_labels_are_those_of_the_training_file_sorted(tmp_path):
     (tmp_path / "a.tsv").write_text("text\tlabel\nx\tpos\ny\tneg\nz\tpos\n")
-    task = resolve(TaskConfig(name="custom", kind="sequence_classification", data=str(tmp_path), train="a.tsv"))
+    task = resolve_task(TaskConfig(name="custom", kind="sequence_classification", data=str(tmp_path), train="a.tsv"))
     assert task.labels == ("neg", "pos")
     assert task.best == "accuracy"
 
@@ -111,7 +111,7 @@ def test_custom_tags_are_counted_as_entities_only_if_they_are(tmp_path):
     (tmp_path / "ner.conll").write_text("Rome I-LOC\nis O\n")
     (tmp_path / "pos.conll").write_text("Rome PROPN\nis AUX\n")
     ner, pos = (
-        resolve(TaskConfig(name="custom", kind="token_classification", data=str(tmp_path), train=f"{name}.conll"))
+        resolve_task(TaskConfig(name="custom", kind="token_classification", data=str(tmp_path), train=f"{name}.conll"))
         for name in ("ner", "pos")
     )
     assert (ner.labels, ner.best) == (("B-LOC", "O"), "entity_f1")

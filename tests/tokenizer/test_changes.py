@@ -31,7 +31,7 @@ def bert(lowercase):
 def stepped(*steps):
     """A byte-level tokenizer with these steps of normalization."""
     tokens = [*byte_level.SPECIAL, "a"]
-    definition = byte_level.define({token: number for number, token in enumerate(tokens)}, ())
+    definition = byte_level.define_byte_level({token: number for number, token in enumerate(tokens)}, ())
     return build_tokenizer({**definition, "normalizer": {"type": "Sequence", "normalizers": steps}}, byte_level.SPECIAL)
 
 
@@ -158,7 +158,9 @@ def prepared(place, tokenizer, texts, **settings):
     save_tokenizer(tokenizer, place / "tokenizer")
     (place / "a.txt").write_text("".join(text + "\n" for text in texts))
     settings = {"workers": 1, "heldout_fraction": 0, "language": "none", **settings}
-    manifest = prepare([str(place / "a.txt")], place / "tokenizer", place / "c", ReadOptions("line"), **settings)
+    manifest = prepare(
+        [str(place / "a.txt")], place / "tokenizer", place / "c", ReadOptions(documents="line"), **settings
+    )
     assert json.loads((place / "c" / "manifest.json").read_text()) == manifest
     return manifest, format_summary(manifest, "c").splitlines()[-1]
 

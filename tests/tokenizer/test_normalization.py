@@ -108,5 +108,5 @@ def test_the_usual_normalization_is_the_first_of_a_kind():
 
 def test_a_form_that_needs_the_library_sentencepiece(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
-    with pytest.raises(UserError, match="need two more packages: pip install sentencepiece protobuf"):
+    with pytest.raises(UserError, match="needs sentencepiece protobuf: pip install sentencepiece protobuf"):
         train_from_texts(lambda: TEXTS, 300, "byte_level", True, "nmt_nfkc")

@@ -7,13 +7,13 @@ from bert_jax.errors import UserError
 from bert_jax.tokenizer import (
     SPECIAL_TOKENS,
     Normalizer,
-    bpe,
     build_tokenizer,
     copy_tokenizer,
     cut_text,
     load_tokenizer,
     save_tokenizer,
     tokenizer_files,
+    wordpiece,
     wordpiece_tokenizer,
 )
 from bert_jax.tokenizer.tokenizer_json import SpecialTokens
@@ -91,7 +91,7 @@ def make(kind, directory):
         return wordpiece_tokenizer(words, UNCASED)
     if kind == "bpe":
         return build_tokenizer(
-            bpe.define(words, [("a", "##b"), ("##a", "##b")], UNCASED), SpecialTokens(*SPECIAL_TOKENS)
+            wordpiece.define_bpe(words, [("a", "##b"), ("##a", "##b")], UNCASED), SpecialTokens(*SPECIAL_TOKENS)
         )
     settings = {"model_type": 2} if kind == "sentencepiece_bpe" else {}
     (byte_level if kind == "byte_level" else unigram)(directory, **settings)
@@ -250,7 +250,7 @@ def test_a_directory_with_two_vocabularies(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("vocab.json", '{"<s>": 0', r"vocab\.json: vocab\.json is not a JSON file"),
+        ("vocab.json", '{"<s>": 0', r"vocab\.json: vocab\.json cannot be read as JSON"),
         ("vocab.json", "[1]", "vocab.json is not a JSON object"),
         ("vocab.json", "{}", "the vocabulary is empty"),
         ("vocab.json", '{"a": 0, "b": 2}', r"id 2 of 'b' is outside the vocabulary of 2 tokens: no token has id 1"),
@@ -260,10 +260,10 @@ def test_a_directory_with_two_vocabularies(tmp_path):
         ("merges.txt", "#version: 0.2\na b\na bc\n", r"merges\.txt beside it, line 3: 'a bc' does not merge"),
         ("merges.txt", "a\n", "line 1: 'a' does not merge"),
         ("merges.txt", None, "merges.txt is not beside it"),
-        ("tokenizer_config.json", "{", "tokenizer_config.json is not a JSON file"),
+        ("tokenizer_config.json", "{", "tokenizer_config.json cannot be read as JSON"),
         ("tokenizer_config.json", '{"mask_token": 5}', "mask_token in .* is not a string"),
         ("tokenizer_config.json", '{"mask_token": "<hidden>"}', "no <hidden>"),
-        ("special_tokens_map.json", "x", "special_tokens_map.json is not a JSON file"),
+        ("special_tokens_map.json", "x", "special_tokens_map.json cannot be read as JSON"),
         ("added_tokens.json", '{"new": 99}', "tokens were added to this vocabulary in other files .new."),
         ("tokenizer_config.json", '{"added_tokens_decoder": {"99": {"content": "new"}}}', "in other files .new."),
     ],

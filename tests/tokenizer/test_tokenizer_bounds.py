@@ -9,13 +9,13 @@ import pytest
 
 from bert_jax.errors import UserError
 from bert_jax.tokenizer import SPECIAL_TOKENS, byte_level, load_tokenizer
-from bert_jax.tokenizer.bert_words import Normalizer
 from bert_jax.tokenizer.bounds import PATTERNS
 from bert_jax.tokenizer.tokenizer import wordpiece_tokenizer
+from bert_jax.tokenizer.wordpiece import Normalizer
 
 TOKENS = [*SPECIAL_TOKENS, "a", "##a", "b"]
 WORDPIECE = wordpiece_tokenizer(TOKENS, Normalizer()).definition
-BYTES = byte_level.define({token: i for i, token in enumerate([*byte_level.SPECIAL, "a", "b"])}, ())
+BYTES = byte_level.define_byte_level({token: i for i, token in enumerate([*byte_level.SPECIAL, "a", "b"])}, ())
 
 
 def split(pattern):

@@ -324,7 +324,7 @@ def test_a_kind_without_its_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     with pytest.raises(
         UserError,
-        match="SentencePiece vocabularies and tables need two more packages: pip install sentencepiece protobuf",
+        match="a SentencePiece vocabulary or table needs sentencepiece protobuf: pip install sentencepiece protobuf",
     ):
         train_from_texts(lambda: [TEXT], 60, "unigram")
 

@@ -1,6 +1,7 @@
 """A vocabulary of several sources: the part of each, the report, progress, and what is refused."""
 
 import collections
+import dataclasses
 import gzip
 import hashlib
 import math
@@ -12,7 +13,7 @@ from bert_jax.errors import UserError
 from bert_jax.readers.documents import ReadOptions
 from bert_jax.tokenizer import TOKENIZERS, load_tokenizer
 from bert_jax.tokenizer.train import train_tokenizer
-from bert_jax.tokenizer.training_sample import copies, count_characters, hash_fraction, rates
+from bert_jax.tokenizer.training_sample import count_characters, hash_fraction, num_copies, source_rates
 
 SENTENCE = "the cat sat on the mat and the dogs chatted on the shattered mattress , catching the doggedest .\n"
 
@@ -26,7 +27,7 @@ def test_characters_are_counted():
 @pytest.mark.parametrize("sample", [None, 500, 10**9])
 def test_fractions_follow_exponential_smoothing(smoothing, sample):
     sizes = [100_000, 3_000, 10]
-    found = rates(sizes, smoothing, None, sample)
+    found = source_rates(sizes, smoothing, None, sample)
     taken = [rate * size for rate, size in zip(found, sizes, strict=True)]
     assert math.isclose(sum(taken), 500 if sample == 500 else sum(sizes))
     for mine, size in zip(taken, sizes, strict=True):
@@ -34,24 +35,24 @@ def test_fractions_follow_exponential_smoothing(smoothing, sample):
 
 
 def test_all_of_a_text_is_a_rate_of_one():
-    assert rates([3, 7_000_001, 9]) == rates([3, 7_000_001, 9], sample_characters=10**10) == [1.0] * 3
-    assert rates([300, 100], sample_characters=40) == [0.1, 0.1]
-    assert rates([300, 100], weights=(1, 1)) == [200 / 300, 2.0]
+    assert source_rates([3, 7_000_001, 9]) == source_rates([3, 7_000_001, 9], sample_characters=10**10) == [1.0] * 3
+    assert source_rates([300, 100], sample_characters=40) == [0.1, 0.1]
+    assert source_rates([300, 100], weights=(1, 1)) == [200 / 300, 2.0]
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.05, 0.5, 1.0, 2.3])
 def test_a_hash_of_the_text_samples_at_the_rate(rate):
     number = 100_000
-    found = [copies(f"text {n}", rate) for n in range(number)]
+    found = [num_copies(f"text {n}", rate) for n in range(number)]
     assert set(found) <= {math.floor(rate), math.ceil(rate)}
     deviation = math.sqrt(number * (rate % 1) * (1 - rate % 1))
     assert abs(sum(found) - rate * number) <= 4 * deviation
-    assert found[:99] == [copies(f"text {n}", rate) for n in range(99)]
+    assert found[:99] == [num_copies(f"text {n}", rate) for n in range(99)]
 
 
 def test_a_larger_sample_includes_a_smaller_one():
     texts = [f"text {n}" for n in range(1000)]
-    small, large = ({text for text in texts if copies(text, rate)} for rate in (0.1, 0.3))
+    small, large = ({text for text in texts if num_copies(text, rate)} for rate in (0.1, 0.3))
     assert small < large
     deciles = collections.Counter(int(10 * hash_fraction(text)) for text in texts)
     assert set(deciles) == set(range(10))
@@ -129,7 +130,7 @@ def test_a_sample_is_about_as_large_as_asked(tmp_path, two_sources, monkeypatch)
         found.append(sum(map(len, text.pieces())))
         return own.train["bert"](text, vocab_size, lowercase)
 
-    monkeypatch.setitem(TOKENIZERS, "wordpiece", own._replace(train={"bert": counting}))
+    monkeypatch.setitem(TOKENIZERS, "wordpiece", dataclasses.replace(own, train={"bert": counting}))
     train_tokenizer(two_sources, 85, tmp_path / "all")
     train_tokenizer(two_sources, 85, tmp_path / "part", sample_characters=found[0] // 4)
     assert 0.15 < found[1] / found[0] < 0.35

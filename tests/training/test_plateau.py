@@ -11,7 +11,7 @@ from bert_jax import config as c
 from bert_jax.config import PretrainConfig
 from bert_jax.console import Console
 from bert_jax.pretraining.pretrain import pretrain
-from bert_jax.reports.plots import plot_run
+from bert_jax.reports.run.plot import plot_run
 from bert_jax.training.plateau import MARGIN, Plateau, expected_step
 from bert_jax.training.schedules import plan_phases
 from tests.helpers.generated_corpus import generated_corpus
@@ -168,7 +168,7 @@ def test_a_run_keeps_the_entropy_says_it_once_and_draws_it(tmp_path: pathlib.Pat
 
 def test_the_entropy_is_that_of_the_heldout_tokens(tmp_path: pathlib.Path) -> None:
     """Against a count of each token in a dict."""
-    from bert_jax.batches.statistics import token_fractions, unigram_entropy
+    from bert_jax.corpus.statistics import token_fractions, unigram_entropy
     from bert_jax.corpus.store import open_corpus
 
     corpus = open_corpus(generated_corpus(tmp_path))

@@ -106,7 +106,7 @@ def test_a_tracker_whose_id_cannot_be_written_is_refused(tmp_path, monkeypatch) 
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        (ImportError("No module named 'planted'"), "needs the package planted: pip install planted"),
+        (ImportError("No module named 'planted'"), "needs planted: pip install planted"),
         (RuntimeError("no key\nlog in"), "config.train.tracker=planted: no key; leave it out"),
         (RuntimeError("http://user:SE@SECRET@host: no key"), "config.train.tracker=planted: http://host: no key"),
     ],

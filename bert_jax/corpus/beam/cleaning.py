@@ -3,7 +3,7 @@
 import operator
 import pathlib
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,12 @@ import numpy as np
 from bert_jax.corpus.beam.pipeline import beam, spread_chunks
 from bert_jax.corpus.build.chunks import Partition
 from bert_jax.corpus.build.cleaning import repeated_lines
-from bert_jax.corpus.build.cleaning.blocks import BlockFiles, Key
 from bert_jax.corpus.build.cleaning.chunk import clean_chunk, read_cleaned, sum_counts, survey_chunk
 from bert_jax.corpus.build.cleaning.recipe import Recipe, Step
 from bert_jax.corpus.build.cleaning.rules import RULES
-from bert_jax.corpus.build.cleaning.stage import KEPT, PARTS
+from bert_jax.corpus.build.cleaning.stage import KEPT, PARTS, REMOVED
 from bert_jax.corpus.build.encoding import Chunk, PrepareSettings
+from bert_jax.corpus.build.passes import BlockKey, FinishedBlocks
 from bert_jax.errors import writing
 from bert_jax.files import sha256_of
 from bert_jax.readers import ReadOptions, storage
@@ -25,32 +25,32 @@ Counted = tuple[np.ndarray, np.ndarray]  # hashes of lines, ascending; how many 
 
 
 def clean_partitions(
-    partitions: beam.PCollection, recipe: Recipe, settings: PrepareSettings, check: Callable[[], None], place: str
+    partitions: beam.PCollection, recipe: Recipe, settings: PrepareSettings, check: Callable[[], None], work_url: str
 ) -> tuple[beam.PCollection, beam.PCollection]:
     """Return the partitions of the cleaned texts, and the `CleaningCounts` of all documents.
 
     Args:
         partitions: of the input.
-        recipe: what is done.
+        recipe: the rules.
         settings: how the input is read.
         check: raises UserError on a worker whose packages are not those of this machine.
-        place: directory or URL for the files, with the names and contents that `clean_documents` gives them.
+        work_url: directory or URL for the files, with the names and contents that `clean_documents` gives them.
     """
     chunks = spread_chunks(partitions, "clean", settings)
     repeated: Any = ""
-    for number, step in enumerate(recipe.steps):
+    for index, step in enumerate(recipe.steps):
         if RULES[step.rule].survey:
-            repeated = beam.pvalue.AsSingleton(_survey(chunks, recipe.steps[:number], step, settings, place))
+            repeated = beam.pvalue.AsSingleton(_survey(chunks, recipe.steps[:index], step, settings, work_url))
     clean = beam.ParDo(_Clean(recipe.steps, settings.read_options, check), repeated)
     cleaned = chunks | "clean" >> clean.with_outputs(_Clean.COUNTS, main="texts")
-    found = (
+    cleaned_partitions = (
         cleaned.texts
         | "cleaned of a block" >> beam.GroupByKey()
-        | "write cleaned" >> beam.Map(_write_block, place).with_output_types(tuple[int, Any])
+        | "write cleaned" >> beam.Map(_write_block, work_url).with_output_types(tuple[int, Any])
         | "cleaned of a partition" >> beam.GroupByKey()
         | "cleaned partitions" >> beam.Map(_partition).with_output_types(Any)
     )
-    return found, cleaned[_Clean.COUNTS] | "count cleaned" >> beam.CombineGlobally(sum_counts)
+    return cleaned_partitions, cleaned[_Clean.COUNTS] | "count cleaned" >> beam.CombineGlobally(sum_counts)
 
 
 class _Clean(beam.DoFn):
@@ -70,29 +70,29 @@ class _Clean(beam.DoFn):
     def process(self, chunk: Chunk, repeated: str) -> Iterator[Any]:
         """Clean a chunk."""
         cleaned = clean_chunk(chunk, self._steps, self._read_options, repeated)
-        yield (chunk.partition, chunk.block), (chunk.number, (cleaned.kept, cleaned.removed))
+        yield (chunk.partition, chunk.block), (chunk.index, {KEPT: cleaned.kept, REMOVED: cleaned.removed})
         yield beam.pvalue.TaggedOutput(self.COUNTS, cleaned.counts)
 
 
 def _survey(
-    chunks: beam.PCollection, before: Sequence[Step], step: Step, settings: PrepareSettings, place: str
+    chunks: beam.PCollection, earlier_steps: Sequence[Step], step: Step, settings: PrepareSettings, work_url: str
 ) -> beam.PCollection:
     """Return the file of the lines that are repeated in all chunks; each range of their hashes is counted apart."""
     options = settings.read_options
     return (
         chunks
-        | "survey" >> beam.FlatMap(_survey_chunk, before, step, options).with_output_types(tuple[int, Any])
+        | "survey" >> beam.FlatMap(_survey_chunk, earlier_steps, step, options).with_output_types(tuple[int, Any])
         | "count lines" >> beam.CombinePerKey(_sum_lines)
         | "repeated" >> beam.Map(_select_repeated, step).with_output_types(tuple[str, Any])
         | "all repeated" >> beam.GroupByKey()
-        | "write repeated" >> beam.Map(_write_repeated, place)
+        | "write repeated" >> beam.Map(_write_repeated, work_url)
     )
 
 
 def _survey_chunk(
-    chunk: Chunk, before: Sequence[Step], step: Step, read_options: ReadOptions
+    chunk: Chunk, earlier_steps: Sequence[Step], step: Step, read_options: ReadOptions
 ) -> Iterator[tuple[int, Counted]]:
-    yield from enumerate(repeated_lines.split_ranges(*survey_chunk(chunk, before, step, read_options)))
+    yield from enumerate(repeated_lines.split_ranges(*survey_chunk(chunk, earlier_steps, step, read_options)))
 
 
 def _sum_lines(parts: Iterable[Counted]) -> Counted:
@@ -104,29 +104,31 @@ def _select_repeated(counted: tuple[int, Counted], step: Step) -> tuple[str, np.
     return "", repeated_lines.select_repeated(*counted[1], **step.parameters)
 
 
-def _write_repeated(group: tuple[str, Iterable[np.ndarray]], place: str) -> str:
-    """Upload the repeated lines under a name of their own, since workers keep what they read; return it."""
+def _write_repeated(group: tuple[str, Iterable[np.ndarray]], work_url: str) -> str:
+    """Upload the repeated lines under a new name, since workers keep what they read; return it."""
     with tempfile.TemporaryDirectory() as directory, writing(directory):
         path = pathlib.Path(directory, "repeated.npy")
         repeated_lines.save_repeated(path, [np.sort(np.concatenate(list(group[1])))])
-        url = f"{place}/repeated-{sha256_of(path)}.npy"
+        url = f"{work_url}/repeated-{sha256_of(path)}.npy"
         storage.upload(path, url)
     return url
 
 
-def _write_block(group: tuple[Key, Iterable[tuple[int, Sequence[bytes]]]], place: str) -> tuple[int, tuple[int, str]]:
-    """Upload the documents of a block; return its partition, its number, and the file of the kept ones."""
+def _write_block(
+    group: tuple[BlockKey, Iterable[tuple[int, Mapping[str, bytes]]]], work_url: str
+) -> tuple[int, tuple[int, str]]:
+    """Upload the documents of a block; return its partition, its number, and the file of the kept documents."""
     key, chunks = group
     with tempfile.TemporaryDirectory() as directory:
-        files = BlockFiles(pathlib.Path(directory), PARTS, lambda: writing(directory))
-        files.begin(key)
+        files = FinishedBlocks(pathlib.Path(directory), lambda: writing(directory))
+        files.begin(key, PARTS)
         for _, contents in sorted(chunks, key=operator.itemgetter(0)):  # they arrive in any order
             files.append(key, contents)
         for part in PARTS:
-            storage.upload(files.path(key, part), f"{place}/{files.path(key, part).name}")
-        return key[0], (key[1], f"{place}/{files.path(key, KEPT).name}")
+            storage.upload(files.path(key, part), f"{work_url}/{files.path(key, part).name}")
+        return key[0], (key[1], f"{work_url}/{files.path(key, KEPT).name}")
 
 
 def _partition(group: tuple[int, Iterable[tuple[int, str]]]) -> Partition:
-    number, blocks = group
-    return Partition(number, tuple(path for _, path in sorted(blocks)), 0, read_cleaned)
+    index, blocks = group
+    return Partition(index, tuple(path for _, path in sorted(blocks)), 0, read_cleaned)

@@ -1,86 +1,85 @@
 """Partitions -> decisions about copies: signatures on all workers, and the decisions, which see all of them, on one."""
 
 import operator
+import os
 import pathlib
 import tempfile
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bert_jax.corpus.beam.pipeline import beam, spread_chunks
-from bert_jax.corpus.build.append import kept_signatures, named_signatures
-from bert_jax.corpus.build.cleaning.blocks import Key
+from bert_jax.corpus.build.append import signature_files, signatures_of_corpus
 from bert_jax.corpus.build.corpus_writer import write_signatures
-from bert_jax.corpus.build.dedup_decisions import NEAR_COPIES, decide
-from bert_jax.corpus.build.dedup_pass import PARTS, FirstPass
-from bert_jax.corpus.build.dedup_signatures import Signatures, sign_chunk
+from bert_jax.corpus.build.dedup_decisions import NEAR_COPIES, decide, save_decisions
+from bert_jax.corpus.build.dedup_pass import DECISIONS, PARTS, load_signatures, sign_chunk, signature_parts
 from bert_jax.corpus.build.encoding import Chunk, PrepareSettings
+from bert_jax.corpus.build.passes import BlockKey, FinishedBlocks
+from bert_jax.corpus.build.signatures import Signatures
 from bert_jax.errors import writing
 from bert_jax.readers import ReadOptions, storage
 
-DECISIONS = "decisions.npz"
-
 
 def find_copies(
-    partitions: beam.PCollection, settings: PrepareSettings, against: Mapping[str, str], output: str, place: str
+    partitions: beam.PCollection, settings: PrepareSettings, against: Mapping[str, str], output: str, work_url: str
 ) -> beam.PCollection:
-    """Return one item: the file of the `Decisions` in `place`, and the manifest's part about signatures.
+    """Return one item: the file of the `Decisions` in `work_url`, and the manifest's part about signatures.
 
     Args:
         partitions: whose documents are compared.
         settings: how they are read and compared.
-        against: corpus, by its name in a recipe -> its place for a worker.
+        against: corpus, by its name in a recipe -> its directory for a worker.
         output: of the corpus; the signatures that it keeps are uploaded there.
-        place: directory or URL for the signatures of all documents, and the decisions.
+        work_url: directory or URL for the signatures of all documents, and the decisions.
     """
     near = NEAR_COPIES[settings.deduplicate]
     return (
         spread_chunks(partitions, "sign", settings)
         | "sign" >> beam.Map(_sign, settings.read_options, near).with_output_types(tuple[Any, Any])
         | "signatures of a block" >> beam.GroupByKey()
-        | "write signatures" >> beam.Map(_write_block, place).with_output_types(tuple[str, Any])
+        | "write signatures" >> beam.Map(_write_block, work_url).with_output_types(tuple[str, Any])
         | "all signatures" >> beam.GroupByKey()
-        | "decide" >> beam.Map(_decide, settings, against, output, place).with_output_types(Any)
+        | "decide" >> beam.Map(_decide, settings, against, output, work_url).with_output_types(Any)
     )
 
 
-def _sign(chunk: Chunk, read_options: ReadOptions, near: bool) -> tuple[Key, tuple[int, tuple[bool, Signatures]]]:
-    return (chunk.partition, chunk.block), (chunk.number, (chunk.last, sign_chunk(chunk, read_options, near)))
+def _sign(chunk: Chunk, read_options: ReadOptions, near: bool) -> tuple[BlockKey, tuple[int, Signatures]]:
+    return (chunk.partition, chunk.block), (chunk.index, sign_chunk(chunk, read_options, near))
 
 
-def _write_block(
-    group: tuple[Key, Iterable[tuple[int, tuple[bool, Signatures]]]], place: str
-) -> tuple[str, tuple[int, int]]:
+def _write_block(group: tuple[BlockKey, Iterable[tuple[int, Signatures]]], work_url: str) -> tuple[str, BlockKey]:
     """Upload the signatures of a block; return its key."""
     key, chunks = group
     with tempfile.TemporaryDirectory() as directory:
-        first_pass = _open(directory)
-        in_order = sorted(chunks, key=operator.itemgetter(0))  # they arrive in any order
-        first_pass.write_block(*key, (signed for _, signed in in_order))
+        signed = FinishedBlocks(pathlib.Path(directory), lambda: writing(directory))
+        signed.begin(key, PARTS)
+        for _, signatures in sorted(chunks, key=operator.itemgetter(0)):  # they arrive in any order
+            signed.append(key, signature_parts(signatures))
         for part in PARTS:
-            storage.upload(first_pass.files.path(key, part), f"{place}/{first_pass.files.path(key, part).name}")
+            path = signed.path(key, part)
+            storage.upload(path, f"{work_url}/{path.name}")
     return "", key
 
 
 def _decide(
-    group: tuple[str, Iterable[Key]], settings: PrepareSettings, against: Mapping[str, str], output: str, place: str
+    group: tuple[str, Iterable[BlockKey]],
+    settings: PrepareSettings,
+    against: Mapping[str, str],
+    output: str,
+    work_url: str,
 ) -> tuple[str, list[dict[str, str]]]:
     keys, near = sorted(group[1]), NEAR_COPIES[settings.deduplicate]
-    stored = {name: named_signatures(own, near) for name, own in against.items()}
+    stored = {name: signatures_of_corpus(directory, near) for name, directory in against.items()}
     with tempfile.TemporaryDirectory() as directory:
-        first_pass, here = _open(directory), pathlib.Path(directory)
-        for path in (first_pass.files.path(key, part) for key in keys for part in PARTS):
-            storage.download(f"{place}/{path.name}", path)
-        first_pass.files.finished.update({key: {} for key in keys})
-        signatures = first_pass.open_all()
-        found = decide(signatures, [number for number, _ in keys], near, stored, settings.heldout_fraction)
-        first_pass.save(found)
-        storage.upload(first_pass.decisions, f"{place}/{DECISIONS}")
+        signed = FinishedBlocks(pathlib.Path(directory), lambda: writing(directory))
+        for path in (signed.path(key, part) for key in keys for part in PARTS):
+            storage.download(f"{work_url}/{path.name}", path)
+        signed.records.update({key: {} for key in keys})
+        signatures = load_signatures(signed)
+        decisions = decide(signatures, [partition for partition, _ in keys], near, stored, settings.heldout_fraction)
         with writing(directory):
-            kept = write_signatures(here, kept_signatures(signatures, found, near))
-        for one in kept:
-            storage.upload(here / one["name"], f"{output}/{one['name']}")
-        return f"{place}/{DECISIONS}", kept
-
-
-def _open(directory: str) -> FirstPass:
-    return FirstPass(pathlib.Path(directory), lambda: writing(directory))
+            save_decisions(decisions, signed.directory / DECISIONS)
+            entries = write_signatures(signed.directory, signature_files(signatures, decisions, near))
+        storage.upload(signed.directory / DECISIONS, f"{work_url}/{DECISIONS}")
+        for entry in entries:
+            storage.upload(os.path.join(directory, entry["name"]), f"{output}/{entry['name']}")
+        return f"{work_url}/{DECISIONS}", entries

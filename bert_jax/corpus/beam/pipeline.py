@@ -1,24 +1,20 @@
-"""Apache Beam, which is an extra: the pipeline that its options ask for, what all steps need, errors of workers."""
+"""Apache Beam, which is an extra: a pipeline from options, chunks for all steps, versions and errors of workers."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bert_jax import __version__
 from bert_jax.corpus.build import chunks
-from bert_jax.corpus.build import dedup_decisions as decisions
 from bert_jax.corpus.build.chunks import Partition
 from bert_jax.corpus.build.cleaning.recipe import version_of
+from bert_jax.corpus.build.dedup_decisions import load_decisions
 from bert_jax.corpus.build.encoding import Chunk, PrepareSettings
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, needs_packages
 from bert_jax.tokenizer import Tokenizer
 
-try:
+with needs_packages("--runner beam", "'apache-beam>=2.77'", ", with bert_jax in an environment of its own"):
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
-except ImportError:
-    raise UserError(
-        "Apache Beam is missing: in an environment of its own, install bert_jax and pip install 'apache-beam>=2.77'"
-    ) from None
 
 __all__ = ["beam", "check_versions", "installed", "make_pipeline", "spread_chunks", "user_error"]
 
@@ -61,7 +57,7 @@ def spread_chunks(
 def _read(
     partition: Partition, read: Any, tokenizer: Tokenizer | None, settings: PrepareSettings, decided: str | None
 ) -> Iterator[Chunk]:
-    yield from read(partition, tokenizer, settings, decisions.load(decided) if decided else None)
+    yield from read(partition, tokenizer, settings, load_decisions(decided) if decided else None)
 
 
 def installed(packages: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Documents -> corpus on any runner of Beam."""
+"""`prepare --runner beam`: the same bytes as `prepare`, made by Beam's workers."""
 
 import functools
 import json
@@ -7,31 +7,29 @@ import pathlib
 import sys
 import tempfile
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
-from bert_jax import readers as sources
 from bert_jax.corpus.beam.cleaning import clean_partitions
-from bert_jax.corpus.beam.copies import DECISIONS, find_copies
+from bert_jax.corpus.beam.copies import find_copies
 from bert_jax.corpus.beam.pipeline import beam, check_versions, installed, make_pipeline, user_error
 from bert_jax.corpus.beam.records import write_corpus
-from bert_jax.corpus.build import chunks
-from bert_jax.corpus.build import dedup_decisions as decisions
-from bert_jax.corpus.build.append import named_signatures
+from bert_jax.corpus.build.append import signatures_of_corpus
+from bert_jax.corpus.build.chunks import Partition
 from bert_jax.corpus.build.cleaning import recipe as recipes
 from bert_jax.corpus.build.cleaning.chunk import read_cleaned
 from bert_jax.corpus.build.cleaning.recipe import Recipe, read_recipe
 from bert_jax.corpus.build.cleaning.stage import KEPT, REMOVED, copy_removed
-from bert_jax.corpus.build.dedup_decisions import NEAR_COPIES
-from bert_jax.corpus.build.dedup_pass import removed_file, write_removed
+from bert_jax.corpus.build.dedup_decisions import NEAR_COPIES, load_decisions
+from bert_jax.corpus.build.dedup_pass import DECISIONS, removed_file, write_removed
 from bert_jax.corpus.build.encoding import PrepareSettings
-from bert_jax.corpus.build.prepare import LIBRARIES, check_settings, deduplication
+from bert_jax.corpus.build.plan import LIBRARIES, PrepareOptions, make_settings, plan_inputs
 from bert_jax.corpus.build.segmenters import NO_SEGMENTER, SEGMENTERS
 from bert_jax.corpus.manifest import MANIFEST
 from bert_jax.errors import UserError, check_output
 from bert_jax.readers import ReadOptions, storage
 from bert_jax.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 
-UNFINISHED = "unfinished"  # in the output: what cleaning and the search for copies leave, until the manifest is there
+UNFINISHED = "unfinished"  # in the output: files of cleaning and of the search for copies, until the manifest is there
 CLEANED, COPIES = f"{UNFINISHED}/cleaned", f"{UNFINISHED}/copies"
 
 
@@ -40,26 +38,23 @@ def prepare_with_beam(
     tokenizer_directory: str | os.PathLike[str],
     output: str | os.PathLike[str],
     read_options: ReadOptions = ReadOptions(),
-    heldout_fraction: float = PrepareSettings().heldout_fraction,
-    language: str = "en",
-    beam_options: Sequence[str] = (),
-    max_rejected_fraction: float = PrepareSettings().max_rejected_fraction,
-    deduplicate: str = "none",
+    *,
     clean: str | os.PathLike[str] | None = None,
-    segmenter: str = NO_SEGMENTER,
     keep_removed: str | os.PathLike[str] | None = None,
+    beam_options: Sequence[str] = (),
+    **options: Unpack[PrepareOptions],
 ) -> dict[str, Any]:
     """Make the corpus that `prepare` makes from the same arguments, byte for byte, on any runner of Beam.
 
     Args:
         inputs: as in `prepare`; all workers read them, so they are URLs, or paths that every machine has. So are the
             corpora and files that a recipe names.
-        tokenizer_directory, read_options, heldout_fraction, language, max_rejected_fraction, deduplicate, clean,
-            segmenter: as in `prepare`.
+        tokenizer_directory, read_options, clean: as in `prepare`.
         output: a URL or directory that all workers write to. The manifest is written last: without it, there is no
             corpus.
-        beam_options: the command line of a Beam pipeline, such as '--runner=FlinkRunner'.
         keep_removed: as in `prepare`; this machine writes it, after the workers, and reads the documents once more.
+        beam_options: the command line of a Beam pipeline, such as '--runner=FlinkRunner'.
+        options: see `PrepareOptions`.
 
     Returns:
         The manifest.
@@ -68,21 +63,16 @@ def prepare_with_beam(
         UserError: as `prepare`, on any machine; options that Beam does not know.
     """
     recipe = None if clean is None else read_recipe(clean)
-    deduplicate = deduplication(deduplicate, recipe)
-    settings = PrepareSettings(
-        read_options, language, heldout_fraction, deduplicate, max_rejected_fraction, segmenter=segmenter
-    )
-    check_settings(settings)
-    if keep_removed is not None and recipe is None and deduplicate not in NEAR_COPIES:
+    settings = make_settings(read_options, options, recipe)
+    finds_copies = settings.deduplicate in NEAR_COPIES
+    if keep_removed is not None and recipe is None and not finds_copies:
         raise UserError("--keep_removed: nothing is removed; give --deduplicate exact or near, or --clean")
-    for place in recipe.against if recipe else ():
-        named_signatures(place, NEAR_COPIES[deduplicate])  # refused now, not in the middle of the work
+    for corpus in recipe.against if recipe else ():
+        signatures_of_corpus(corpus, NEAR_COPIES[settings.deduplicate])  # refused now, not in the middle of the work
     pipeline = make_pipeline(beam_options)
     tokenizer = load_tokenizer(tokenizer_directory)
     output = _absolute_output(os.fspath(output))
-    files = sources.find_files(inputs, read_options, functools.partial(print, file=sys.stderr))
-    sources.check_read_options(files, read_options)
-    partitions = chunks.plan_partitions(files, [sources.total_bytes([path]) for path in files])
+    partitions = plan_inputs(inputs, read_options, functools.partial(print, file=sys.stderr)).partitions
     with removed_file(keep_removed) as removed:
         _upload_tokenizer(tokenizer, output)  # first: an output that cannot be written fails before the work
         try:
@@ -90,7 +80,7 @@ def prepare_with_beam(
                 _build(pipeline, partitions, tokenizer, settings, recipe, output)
             if removed:
                 _write_removed(removed, partitions, settings, recipe, output)
-            if recipe or deduplicate in NEAR_COPIES:
+            if recipe or finds_copies:
                 storage.remove(f"{output}/{UNFINISHED}")
         except Exception as error:
             note = f"{output}: incomplete; remove it before the next try"
@@ -110,23 +100,23 @@ def _absolute_output(output: str) -> str:
         return output
     output = output.rstrip("/")
     try:
-        found = storage.match_files(output)
+        files = storage.match_files(output)
     except UserError:  # nothing there yet; if it cannot be reached, the first upload fails
         return output
-    raise UserError(f"{output}: not empty, it holds {found[0]}; remove it or choose another --output")
+    raise UserError(f"{output}: not empty, it holds {files[0]}; remove it or choose another --output")
 
 
 def _upload_tokenizer(tokenizer: Tokenizer, output: str) -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        place = pathlib.Path(directory) / "tokenizer"
-        save_tokenizer(tokenizer, place)
-        for path in sorted(place.iterdir()):
-            storage.upload(path, f"{output}/{place.name}/{path.name}")
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = pathlib.Path(temporary) / "tokenizer"
+        save_tokenizer(tokenizer, directory)
+        for path in sorted(directory.iterdir()):
+            storage.upload(path, f"{output}/{directory.name}/{path.name}")
 
 
 def _build(
     pipeline: beam.Pipeline,
-    partitions: Sequence[chunks.Partition],
+    partitions: Sequence[Partition],
     tokenizer: Tokenizer,
     settings: PrepareSettings,
     recipe: Recipe | None,
@@ -136,32 +126,32 @@ def _build(
     if settings.segmenter != NO_SEGMENTER:
         packages += SEGMENTERS[settings.segmenter].packages
     check = functools.partial(check_versions, packages, installed(packages))
-    found = pipeline | "partitions" >> beam.Create(partitions).with_output_types(Any)
+    documents = pipeline | "partitions" >> beam.Create(partitions).with_output_types(Any)
     cleaned = decided = signatures = None
     if recipe:
-        found, counts = clean_partitions(found, recipe, settings, check, f"{output}/{CLEANED}")
+        documents, counts = clean_partitions(documents, recipe, settings, check, f"{output}/{CLEANED}")
         cleaned = beam.pvalue.AsSingleton(counts)
     if settings.deduplicate in NEAR_COPIES:
-        against = {place: os.path.abspath(place) for place in (recipe.against if recipe else ())}
-        copies = find_copies(found, settings, against, output, f"{output}/{COPIES}")
+        against = {corpus: os.path.abspath(corpus) for corpus in (recipe.against if recipe else ())}
+        copies = find_copies(documents, settings, against, output, f"{output}/{COPIES}")
         decided = beam.pvalue.AsSingleton(copies | "decisions" >> beam.Keys())
         signatures = beam.pvalue.AsSingleton(copies | "kept signatures" >> beam.Values())
-    write_corpus(found, tokenizer, settings, recipe, check, output, cleaned, decided, signatures)
+    write_corpus(documents, tokenizer, settings, recipe, check, output, cleaned, decided, signatures)
 
 
 def _write_removed(
     path: pathlib.Path,
-    partitions: Sequence[chunks.Partition],
+    partitions: Sequence[Partition],
     settings: PrepareSettings,
     recipe: Recipe | None,
     output: str,
 ) -> None:
     """Write the documents that were removed."""
     if recipe:
-        found = storage.match_files(f"{output}/{CLEANED}")  # their names are in the order of the blocks
-        copy_removed(path, [name for name in found if name.endswith(f".{REMOVED}")])
-        kept = tuple(name for name in found if name.endswith(f".{KEPT}"))
-        partitions = [chunks.Partition(0, kept, 0, read_cleaned)]
+        files = storage.match_files(f"{output}/{CLEANED}")  # their names are in the order of the blocks
+        copy_removed(path, [name for name in files if name.endswith(f".{REMOVED}")])
+        kept = tuple(name for name in files if name.endswith(f".{KEPT}"))
+        partitions = [Partition(0, kept, 0, read_cleaned)]
     if settings.deduplicate in NEAR_COPIES:
-        decided = decisions.load(f"{output}/{COPIES}/{DECISIONS}")
-        write_removed(path, partitions, settings.read_options, decided)
+        decisions = load_decisions(f"{output}/{COPIES}/{DECISIONS}")
+        write_removed(path, partitions, settings.read_options, decisions)

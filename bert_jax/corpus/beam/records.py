@@ -12,7 +12,6 @@ from bert_jax.corpus.build.cleaning.chunk import CleaningCounts
 from bert_jax.corpus.build.cleaning.recipe import Recipe
 from bert_jax.corpus.build.corpus_writer import PackedRecords, ShardInfo, token_dtype
 from bert_jax.corpus.build.encoding import Chunk, DocumentCounts, PrepareSettings, encode_chunk, sum_counts
-from bert_jax.corpus.build.prepare import removed_counts
 from bert_jax.corpus.build.summary import summarize
 from bert_jax.corpus.manifest import MANIFEST
 from bert_jax.errors import writing
@@ -36,13 +35,13 @@ def write_corpus(
     """Write everything of a corpus but its tokenizer.
 
     Args:
-        partitions: that are read.
+        partitions: of the documents.
         tokenizer, settings, recipe: of the corpus.
         check: raises UserError on a worker whose packages are not those of this machine.
         output: directory or URL.
         cleaned: side input with the `CleaningCounts`; None: nothing was cleaned.
         decided: side input with the file of `Decisions`; None: no copies were searched for.
-        signatures: side input with the manifest's part about them; None: likewise.
+        signatures: side input with the manifest's part about signatures; None: no copies were searched for.
     """
     chunks = spread_chunks(partitions, "encode", settings, tokenizer, decided)
     encode = beam.ParDo(_Encode(tokenizer, settings, check))
@@ -80,7 +79,7 @@ class _Encode(beam.DoFn):
         """Encode a chunk."""
         encoded = encode_chunk(chunk, self._tokenizer, self._settings)
         for split, packed in encoded.splits.items():
-            yield (split, chunk.partition, chunk.block), (chunk.number, packed)
+            yield (split, chunk.partition, chunk.block), (chunk.index, packed)
         yield beam.pvalue.TaggedOutput(self.COUNTS, encoded.counts)
 
 
@@ -89,8 +88,8 @@ def _write_shard(
 ) -> tuple[ShardInfo, bytes]:
     """Write and upload one of all the shards; return its `ShardInfo` and its rows."""
     key, records = group
-    own = sorted(shard for shard in shards if shard[0] == key[0])
-    name = corpus_writer.final_name(key[0], own.index(key), len(own))
+    of_split = sorted(shard for shard in shards if shard[0] == key[0])
+    name = corpus_writer.final_name(key[0], of_split.index(key), len(of_split))
     with tempfile.TemporaryDirectory() as directory, writing(directory):
         in_order = sorted(records, key=lambda item: item[0])  # they arrive in any order
         info = corpus_writer.write_shard(directory, *key, (packed for _, packed in in_order))
@@ -110,26 +109,27 @@ def _finish(
     """Upload indexes, and signatures where they are not there yet, then the manifest."""
     shards, counts = [], DocumentCounts()
     with tempfile.TemporaryDirectory() as directory, writing(directory):
-        place = pathlib.Path(directory)
+        target = pathlib.Path(directory)
         for info, rows in group[1]:
             if isinstance(info, DocumentCounts):
                 counts = info
             else:
-                (place / info.rows_name).write_bytes(rows)
+                (target / info.rows_name).write_bytes(rows)
                 shards.append(info)
         if cleaned is not None:
-            counts = sum_counts([removed_counts(cleaned), counts])
+            counts = sum_counts([cleaned.of_removed(), counts])
         summary = summarize(tokenizer, settings, shards, counts)
         if recipe and cleaned is not None:
-            summary["cleaning"] = {**recipe.description(), **cleaned.description()}
+            summary["cleaning"] = {**recipe.for_manifest(), **cleaned.for_manifest()}
         by_split = corpus_writer.shards_by_split(shards)
-        splits = corpus_writer.write_indexes(place, place, by_split, token_dtype(tokenizer.vocab_size))
-        names = [part["index"]["name"] for part in splits.values()]
+        splits = corpus_writer.write_indexes(target, target, by_split, token_dtype(tokenizer.vocab_size))
+        names = [split["index"]["name"] for split in splits.values()]
         if signatures is None:
-            contents = {corpus_writer.SIGNATURES: (corpus_writer.CONTENT, corpus_writer.contents_of(place, by_split))}
-            signatures = corpus_writer.write_signatures(place, contents)
-            names += [one["name"] for one in signatures]
+            hashes = corpus_writer.content_hashes(target, by_split)
+            contents = {corpus_writer.SIGNATURES: (corpus_writer.CONTENT, hashes)}
+            signatures = corpus_writer.write_signatures(target, contents)
+            names += [entry["name"] for entry in signatures]
         for name in names:
-            storage.upload(place / name, f"{output}/{name}")
-        corpus_writer.write_json(place / MANIFEST, corpus_writer.make_manifest(summary, splits, signatures))
-        storage.upload(place / MANIFEST, f"{output}/{MANIFEST}")
+            storage.upload(target / name, f"{output}/{name}")
+        corpus_writer.write_json(target / MANIFEST, corpus_writer.make_manifest(summary, splits, signatures))
+        storage.upload(target / MANIFEST, f"{output}/{MANIFEST}")

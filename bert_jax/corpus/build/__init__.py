@@ -1,20 +1,24 @@
-"""Documents -> store: clean, deduplicate, segment, encode, append.
+"""Documents -> store: clean, deduplicate, split into sentences, encode, append.
 
-cleaning/            Cleaning of web text by recipes of published rules
-append.py            The new files of a corpus move into it, the manifest last; what is there stays as it is
+Files in the order in which a preparation enters them:
+
+prepare.py           `prepare`, which the verb calls: the spine, on this machine; corpus/beam has the same for Beam
+plan.py              options, settings and inputs, checked before the work; the identity by which it resumes
+append.py            the corpus that documents are added to; the signatures that a corpus keeps
+staging.py           the directory of a corpus that is being written; its finished blocks survive a kill
+passes.py            a pass over all documents: chunks on all cores, results in order, finished blocks
 chunks.py            files -> partitions -> chunks: how the work is divided
-clean.py             Cleaning alone
-corpus_writer.py     records -> shards -> index and manifest
-dedup_decisions.py   Signatures of all documents -> which documents repeat which, and by which hash each is put in
-dedup_pass.py        The removed documents as JSON lines, for a look at them
-dedup_signatures.py  A chunk of documents -> signatures
+cleaning/            the rules of a recipe change texts or remove documents, before anything else
+dedup_pass.py        the search for copies: signatures of all documents, decisions; removed documents as JSON lines
+signatures.py        a text -> its normal form, and hashes by which equal and similar texts meet
+dedup_decisions.py   signatures -> which documents repeat which, and which stay in one split
 encoding.py          a chunk of documents -> sentences -> records of token ids
-languages.py         codes of languages
-normal_form.py       The normal form of a text
-prepare.py           `prepare`, which the verb calls: runs on all cores, and resumes after a kill
-prepare_parts.py     A text in parts, each of which makes a snapshot of its corpus, so that training can begin
-segmenters.py        The words of a text -> which of its tokens begin a word
-staging.py           The directory of a corpus that is being written, beside the final one; finished blocks survive
-summary.py           counts of documents, sentences and tokens, and warnings
-workers.py           encodes chunks in several processes, in order
+sentences.py         a text -> its sentences, by the rules of a language
+segmenters.py        words of scripts without spaces, by packages of others: to add one, add a row to SEGMENTERS
+corpus_writer.py     records -> shards -> indexes, signatures and manifest
+summary.py           counts of documents, sentences and tokens, and warnings, for the manifest and for a person
+clean.py             `clean_texts`, which the verb `clean` calls: cleaning alone, to JSON lines
+prepare_parts.py     a text in parts, each of which makes a snapshot, so that training can begin after the first
+
+A change of anything that decides the bytes of a corpus needs a new `manifest.FORMAT_VERSION`.
 """

@@ -4,21 +4,13 @@ The division is the same in every run, for any number of workers: a partition is
 at once, and the chunks of a block go to the same shards.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Sequence
-from typing import NamedTuple
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
 
 from bert_jax.corpus.build.dedup_decisions import Decisions
-from bert_jax.corpus.build.normal_form import choose_split
-from bert_jax.corpus.build.normal_form import split_hash
-from bert_jax.corpus.build.encoding import Chunk
-from bert_jax.corpus.build.encoding import PrepareSettings
-from bert_jax.corpus.build.encoding import has_tokens
-from bert_jax.readers import RawDocument
-from bert_jax.readers import ReadOptions
-from bert_jax.readers import read_raw_documents
-from bert_jax.readers import to_document
+from bert_jax.corpus.build.encoding import Chunk, PrepareSettings, has_tokens
+from bert_jax.corpus.build.signatures import choose_split, split_hash
+from bert_jax.readers import RawDocument, ReadOptions, read_raw_documents, to_document
 from bert_jax.tokenizer import Tokenizer
 
 PARTITION_BYTES = 512 << 20  # of input on disk
@@ -27,10 +19,11 @@ DOCUMENT_BYTES = 64  # overhead of a document
 CHUNKS_PER_BLOCK = 512  # a killed preparation loses at most one block
 
 
-class Partition(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Partition:
     """Consecutive inputs that one process reads."""
 
-    number: int
+    index: int
     files: tuple[str, ...]
     bytes_before: int  # of the inputs in the partitions before it
     read: Callable[[Sequence[str], ReadOptions], Iterator[RawDocument]] = read_raw_documents
@@ -39,15 +32,15 @@ class Partition(NamedTuple):
 def plan_partitions(files: Sequence[str], sizes: Sequence[int]) -> tuple[Partition, ...]:
     """Group the inputs: consecutive whole files of at most `PARTITION_BYTES` together, a larger file alone."""
     partitions: list[Partition] = []
-    own: list[str] = []
-    before = size = 0
-    for path, bytes_ in zip(files, sizes, strict=True):
-        if own and size + bytes_ > PARTITION_BYTES:
-            partitions.append(Partition(len(partitions), tuple(own), before))
-            own, before, size = [], before + size, 0
-        own.append(path)
-        size += bytes_
-    return (*partitions, Partition(len(partitions), tuple(own), before))
+    group: list[str] = []
+    bytes_before = group_bytes = 0
+    for path, num_bytes in zip(files, sizes, strict=True):
+        if group and group_bytes + num_bytes > PARTITION_BYTES:
+            partitions.append(Partition(len(partitions), tuple(group), bytes_before))
+            group, bytes_before, group_bytes = [], bytes_before + group_bytes, 0
+        group.append(path)
+        group_bytes += num_bytes
+    return (*partitions, Partition(len(partitions), tuple(group), bytes_before))
 
 
 def read_chunks(
@@ -59,34 +52,45 @@ def read_chunks(
     a tokenizer, the chunks cannot be encoded.
 
     Raises:
-        UserError: as `sources.read_raw_documents`.
+        UserError: as `readers.read_raw_documents`.
     """
-    number = size = 0
+    index = size = 0
     documents: list[RawDocument] = []
-    hashes: list[int] = []
-    split, begun = "", False  # of the current document in pieces
-    at_start = (split, begun)
+    split_hashes: list[int] = []
+    split, has_records = "", False  # of the current document in pieces
+    at_start = (split, has_records)
 
-    def chunk(last: bool) -> Chunk:
-        bytes_read = partition.bytes_before + documents[-1].bytes_read if documents else partition.bytes_before
-        block = number // CHUNKS_PER_BLOCK
-        return Chunk(partition.number, number, block, last, documents, bytes_read, *at_start, hashes)
+    def make_chunk(is_last: bool) -> Chunk:
+        return Chunk(
+            partition=partition.index,
+            index=index,
+            block=index // CHUNKS_PER_BLOCK,
+            is_last=is_last,
+            documents=documents,
+            bytes_read=partition.bytes_before + (documents[-1].bytes_read if documents else 0),
+            split=at_start[0],
+            has_records=at_start[1],
+            split_hashes=split_hashes,
+        )
 
-    found = partition.read(partition.files, settings.read_options)
-    for raw, own_hash in decisions.apply(partition.number, found) if decisions else ((raw, None) for raw in found):
+    raw_documents = partition.read(partition.files, settings.read_options)
+    hashed = decisions.apply(partition.index, raw_documents) if decisions else ((raw, None) for raw in raw_documents)
+    for raw, decided_hash in hashed:
         if size >= CHUNK_BYTES:
-            yield chunk(last=False)
-            number, size, documents, hashes, at_start = number + 1, 0, [], [], (split, begun)
+            yield make_chunk(is_last=False)
+            index, size, documents, split_hashes, at_start = index + 1, 0, [], [], (split, has_records)
         documents.append(raw)
         size += len(raw.data) + DOCUMENT_BYTES
-        if own_hash is not None:
-            hashes.append(own_hash)
-        if tokenizer is None:
+        if decided_hash is not None:
+            split_hashes.append(decided_hash)
+        if tokenizer is None or (raw.last and not raw.piece):
             continue
-        if raw.piece == 0 and not raw.last:
-            text = to_document(raw, settings.read_options).text
-            split = choose_split(split_hash(text) if own_hash is None else own_hash, settings.heldout_fraction)
-            begun = has_tokens(text, True, tokenizer, settings)
-        elif raw.piece and not begun:
-            begun = has_tokens(to_document(raw, settings.read_options).text, False, tokenizer, settings)
-    yield chunk(last=True)
+        # What the chunk of a later piece has to know of the document.
+        text = to_document(raw, settings.read_options).text if raw.piece == 0 or not has_records else ""
+        if raw.piece == 0:
+            document_hash = split_hash(text) if decided_hash is None else decided_hash
+            split = choose_split(document_hash, settings.heldout_fraction)
+            has_records = has_tokens(text, True, tokenizer, settings)
+        elif not has_records:
+            has_records = has_tokens(text, False, tokenizer, settings)
+    yield make_chunk(is_last=True)

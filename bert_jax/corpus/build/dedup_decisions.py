@@ -1,28 +1,23 @@
 """Signatures of all documents -> which documents repeat which, and by which hash each is put in a split."""
 
+import dataclasses
 import functools
 import hashlib
 import itertools
 import os
 import pathlib
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.corpus.build.normal_form import choose_split
-from bert_jax.corpus.build.dedup_signatures import BANDS
-from bert_jax.corpus.build.dedup_signatures import SKETCH
-from bert_jax.corpus.build.dedup_signatures import Signatures
-from bert_jax.readers import RawDocument
-from bert_jax.readers import storage
+from bert_jax.corpus.build.signatures import BANDS, SKETCH, Signatures, choose_split, jaccard
+from bert_jax.readers import RawDocument, storage
 
 THRESHOLD = 0.8  # Jaccard similarity of near copies
-TOGETHER = 0.7  # of documents that stay in one split: no near copy leaks because its similarity was underestimated
+# Of documents that stay in one split: no near copy leaks because its similarity was underestimated.
+SAME_SPLIT_SIMILARITY = 0.7
 # `--deduplicate` -> whether near copies are removed, not only equal ones.
 NEAR_COPIES = {"exact": False, "near": True}
 DEDUPLICATION = ("none", *NEAR_COPIES)
@@ -33,25 +28,27 @@ OF = " of "  # between a reason and another corpus, which has the document
 _NEIGHBORS = 8
 _SKETCHES_IN_MEMORY = 4096
 _PAIRS_AT_ONCE = 1 << 16
-_SURELY = {"heldout": 0, "train": 2**64 - 1}  # split -> a hash that is in it, whatever fraction is held out
+_FORCED_SPLIT_HASH = {"heldout": 0, "train": 2**64 - 1}  # split -> a hash of it, whatever fraction is held out
 
 
-class Stored(NamedTuple):
-    """The signatures of documents that a corpus has, and the fraction of them that it holds out."""
+class StoredSignatures(NamedTuple):
+    """The signatures of the documents that a corpus has, the fraction that it holds out, and its fingerprint."""
 
-    signatures: Sequence[Signatures]
+    blocks: Sequence[Signatures]
     heldout_fraction: float
+    fingerprint: str = ""
 
 
-class Decisions(NamedTuple):
-    """What was decided about each document: the stored ones, counted from 0, then those of the input.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Decisions:
+    """The decision about each document: the stored ones, counted from 0, then those of the input.
 
     Attributes:
-        partitions: int64 [partitions], the first document of each; that of the first follows on the stored ones.
+        partitions: int64 [partitions], the first document of each; the first partition follows on the stored documents.
         copy_of: int64 [documents], an earlier kept document that this one repeats; -1: none, this one is kept.
         exact: bool [documents], whether the copy has the same normal form.
         split_hashes: uint64 [documents], `split_hash`, the same for all documents of a group, each of which is similar
-            (`TOGETHER`) to another one in it.
+            (`SAME_SPLIT_SIMILARITY`) to another one in it.
         stored_names: str [corpora], of the corpora with the stored documents; "" for the corpus that grows.
         stored_before: int64 [corpora], the first document of each.
     """
@@ -67,8 +64,8 @@ class Decisions(NamedTuple):
         """Return why a document is removed; '' where it is kept."""
         if self.copy_of[document] < 0:
             return ""
-        of = self.corpus_of(int(self.copy_of[document]))
-        return (EXACT if self.exact[document] else NEAR) + (OF + of if of else "")
+        corpus = self.corpus_of(int(self.copy_of[document]))
+        return (EXACT if self.exact[document] else NEAR) + (OF + corpus if corpus else "")
 
     def corpus_of(self, document: int) -> str:
         """Return the name of the corpus that has a stored document; '' for the corpus that grows, and for others."""
@@ -78,36 +75,36 @@ class Decisions(NamedTuple):
 
     def apply(self, partition: int, documents: Iterable[RawDocument]) -> Iterator[tuple[RawDocument, int]]:
         """Yield the documents of a partition with their split hashes; of a removed one its name and the reason."""
-        number = int(self.partitions[partition]) - 1
+        index = int(self.partitions[partition]) - 1
         reason = ""
         for raw in documents:
             if raw.piece == 0:
-                number += 1
-                reason = self.reason(number)
+                index += 1
+                reason = self.reason(index)
             if not reason:
-                yield raw, int(self.split_hashes[number])
+                yield raw, int(self.split_hashes[index])
             elif raw.piece == 0:
-                yield RawDocument(raw.name, rejected=reason, bytes_read=raw.bytes_read), 0
+                yield RawDocument(name=raw.name, rejected=reason, bytes_read=raw.bytes_read), 0
 
 
-def save(decisions: Decisions, path: pathlib.Path) -> None:
+def save_decisions(decisions: Decisions, path: pathlib.Path) -> None:
     """Write decisions to an .npz file, which appears complete or not at all."""
     partial = path.with_name(f"open-{path.name}")
-    np.savez(partial, **decisions._asdict())
+    np.savez(partial, **vars(decisions))
     partial.rename(path)
 
 
-def load(path: str | os.PathLike[str]) -> Decisions:
-    """Read decisions that `save` wrote, from a file or URL."""
-    with storage.open_file(os.fspath(path)) as file, np.load(file, allow_pickle=False) as found:
-        return Decisions(**found)
+def load_decisions(path: str | os.PathLike[str]) -> Decisions:
+    """Read decisions that `save_decisions` wrote, from a file or URL."""
+    with storage.open_file(os.fspath(path)) as file, np.load(file, allow_pickle=False) as arrays:
+        return Decisions(**arrays)
 
 
 def decide(
     signatures: Sequence[Signatures],
     partitions: Sequence[int],
     near: bool,
-    stored: Mapping[str, Stored] = MappingProxyType({}),
+    stored: Mapping[str, StoredSignatures] = MappingProxyType({}),
     heldout_fraction: float = 0.0,
 ) -> Decisions:
     """Decide about all documents, in their order, so that the first of several copies is kept.
@@ -120,29 +117,33 @@ def decide(
             them goes to the same split, and is removed if they are of both splits, or there will be no held-out split.
         heldout_fraction: by which the new documents are split.
     """
-    num_blocks = np.cumsum([0, *(len(corpus.signatures) for corpus in stored.values())])
-    rows = _Rows([*itertools.chain.from_iterable(corpus.signatures for corpus in stored.values()), *signatures])
+    num_blocks = np.cumsum([0, *(len(corpus.blocks) for corpus in stored.values())])
+    rows = _Rows([*itertools.chain.from_iterable(corpus.blocks for corpus in stored.values()), *signatures])
     first_stored = rows.documents_before[num_blocks]
     split_hashes = rows.column("split")
     copy_of = _equal_to(rows)
     exact = copy_of >= 0
     group = np.where(exact, copy_of, np.arange(len(copy_of)))
     if near:
-        splits = _splits_of(split_hashes, first_stored, [corpus.heldout_fraction for corpus in stored.values()])
+        splits = [  # of each stored document in its corpus
+            choose_split(hash_of_text, corpus.heldout_fraction)
+            for (first, end), corpus in zip(itertools.pairwise(first_stored), stored.values(), strict=True)
+            for hash_of_text in split_hashes[first:end].tolist()
+        ]
         _find_near_copies(rows, copy_of, group, splits, heldout_fraction > 0)
         for document, split in enumerate(splits):
             if choose_split(int(split_hashes[document]), heldout_fraction) != split:
-                split_hashes[document] = _SURELY[split]
-        kept = np.where(exact, copy_of[copy_of], -1)  # what the equal document repeats, which was removed in turn
-        copy_of, exact = np.where(kept < 0, copy_of, kept), exact & (kept < 0)
-    blocks_before = [num_blocks[-1] + partitions.index(number) for number in range(partitions[-1] + 1)]
+                split_hashes[document] = _FORCED_SPLIT_HASH[split]
+        repeated = np.where(exact, copy_of[copy_of], -1)  # by the equal document, which was removed in turn
+        copy_of, exact = np.where(repeated < 0, copy_of, repeated), exact & (repeated < 0)
+    blocks_before = [num_blocks[-1] + partitions.index(index) for index in range(partitions[-1] + 1)]
     return Decisions(
-        rows.documents_before[blocks_before],
-        copy_of,
-        exact,
-        split_hashes[group],
-        np.array([*stored], np.str_),
-        first_stored[:-1],
+        partitions=rows.documents_before[blocks_before],
+        copy_of=copy_of,
+        exact=exact,
+        split_hashes=split_hashes[group],
+        stored_names=np.array([*stored], np.str_),
+        stored_before=first_stored[:-1],
     )
 
 
@@ -151,20 +152,20 @@ class _Rows:
 
     def __init__(self, signatures: Sequence[Signatures]):
         self._signatures = signatures
-        self._first_row = np.cumsum([0, *(len(one.rows) for one in signatures)])
-        begins = np.concatenate([one.rows["begins"] for one in signatures])
+        self._first_row = np.cumsum([0, *(len(block.rows) for block in signatures)])
+        begins = np.concatenate([block.rows["begins"] for block in signatures])
         self.starts = np.flatnonzero(begins)
         self.ends = np.append(self.starts[1:], len(begins))
         self.documents_before = np.searchsorted(self.starts, self._first_row[:-1])  # of each block
-        self._offsets = [np.cumsum(np.append(0, one.rows["sketch"]).astype(np.int64)) for one in signatures]
+        self._offsets = [np.cumsum(np.append(0, block.rows["sketch"]).astype(np.int64)) for block in signatures]
 
     def column(self, name: str, band: int | None = None) -> np.ndarray:
         """Return a field of the first row of every document."""
-        fields = (one.rows[name] if band is None else one.rows[name][:, band] for one in self._signatures)
+        fields = (block.rows[name] if band is None else block.rows[name][:, band] for block in self._signatures)
         return np.concatenate(list(fields))[self.starts]
 
     def rows_of(self, document: int) -> Iterator[tuple[int, int]]:
-        """Yield the block of each row of a document, and the number of the row in it."""
+        """Yield the block of each row of a document, and the index of the row in it."""
         for row in range(self.starts[document], self.ends[document]):
             block = int(np.searchsorted(self._first_row, row, side="right")) - 1
             yield block, row - self._first_row[block]
@@ -178,11 +179,11 @@ class _Rows:
 
     def sketch(self, document: int) -> np.ndarray:
         """Return the lowest `SKETCH` hashes of the shingles of a document, uint32, ascending."""
-        found = []
+        sketches = []
         for block, row in self.rows_of(document):
             first, end = self._offsets[block][row : row + 2]
-            found.append(self._signatures[block].sketches[first:end])
-        return found[0] if len(found) == 1 else np.unique(np.concatenate(found))[:SKETCH]
+            sketches.append(self._signatures[block].sketches[first:end])
+        return sketches[0] if len(sketches) == 1 else np.unique(np.concatenate(sketches))[:SKETCH]
 
 
 def _equal_to(rows: _Rows) -> np.ndarray:
@@ -200,7 +201,7 @@ def _equal_to(rows: _Rows) -> np.ndarray:
 
 
 def _first_of_run(sorted_keys: np.ndarray) -> np.ndarray:
-    """Return for each item the place of the first that is equal to it, int64 [items]."""
+    """Return for each item the index of the first item that is equal to it, int64 [items]."""
     change = sorted_keys[1:] != sorted_keys[:-1]
     if change.ndim > 1:
         change = change.any(axis=1)
@@ -208,20 +209,11 @@ def _first_of_run(sorted_keys: np.ndarray) -> np.ndarray:
     return np.repeat(starts, np.diff(np.append(starts, len(sorted_keys))))
 
 
-def _splits_of(split_hashes: np.ndarray, first_stored: np.ndarray, fractions: Sequence[float]) -> list[str]:
-    """Return the split of each stored document in its own corpus."""
-    return [
-        choose_split(own_hash, fraction)
-        for (first, end), fraction in zip(itertools.pairwise(first_stored), fractions, strict=True)
-        for own_hash in split_hashes[first:end].tolist()
-    ]
-
-
 def _find_near_copies(
-    rows: _Rows, copy_of: np.ndarray, group: np.ndarray, splits: Sequence[str], holds_out: bool
+    rows: _Rows, copy_of: np.ndarray, group: np.ndarray, stored_splits: Sequence[str], holds_out: bool
 ) -> None:
     """Mark each document that is a near copy of an earlier kept one; those that are similar to any join its group."""
-    num_stored = len(splits)
+    num_stored = len(stored_splits)
     alive = np.flatnonzero((copy_of < 0) & (rows.column("sketch") > 0))
     sketch = functools.lru_cache(_SKETCHES_IN_MEMORY)(rows.sketch)
 
@@ -231,18 +223,17 @@ def _find_near_copies(
         return document
 
     for earlier, later in _candidates(rows, alive):
-        if (
-            later < num_stored
-            or copy_of[later] >= 0
-            or (found := similarity(sketch(earlier), sketch(later))) < TOGETHER
-        ):
+        if later < num_stored or copy_of[later] >= 0:
+            continue
+        similarity = jaccard(sketch(earlier), sketch(later), SKETCH)
+        if similarity < SAME_SPLIT_SIMILARITY:
             continue
         low, high = sorted((root(earlier), root(later)))
-        found_splits = {splits[document] for document in (low, high) if document < num_stored}
-        if len(found_splits) > 1 or ("heldout" in found_splits and not holds_out):
+        splits = {stored_splits[document] for document in (low, high) if document < num_stored}
+        if len(splits) > 1 or ("heldout" in splits and not holds_out):
             copy_of[later] = earlier if copy_of[earlier] < 0 else low
             continue
-        if found >= THRESHOLD and copy_of[earlier] < 0:
+        if similarity >= THRESHOLD and copy_of[earlier] < 0:
             copy_of[later] = earlier
         group[high] = low
     for document in np.flatnonzero(group != np.arange(len(group))).tolist():
@@ -251,31 +242,18 @@ def _find_near_copies(
 
 def _candidates(rows: _Rows, alive: np.ndarray) -> Iterator[tuple[int, int]]:
     """Yield pairs of documents that share a band, by the later one, then by the earlier one."""
-    number = len(rows.starts)
-    found = np.zeros(0, np.int64)
+    num_documents = len(rows.starts)
+    pairs = np.zeros(0, np.int64)  # later document * num_documents + earlier document
     for band in range(BANDS):
         keys = rows.column("bands", band)[alive]
         order = np.argsort(keys, kind="stable")
-        first, place = _first_of_run(keys[order]), np.arange(len(order))
-        pairs = [found]
-        for earlier in (first, *(np.maximum(place - step, first) for step in range(1, _NEIGHBORS + 1))):
-            different = earlier != place
-            pairs.append(alive[order[different]] * number + alive[order[earlier[different]]])
-        found = np.unique(np.concatenate(pairs))
-    for begin in range(0, len(found), _PAIRS_AT_ONCE):
-        for pair in found[begin : begin + _PAIRS_AT_ONCE].tolist():
-            later, earlier = divmod(pair, number)
+        first, rank = _first_of_run(keys[order]), np.arange(len(order))
+        new_pairs = [pairs]
+        for earlier in (first, *(np.maximum(rank - step, first) for step in range(1, _NEIGHBORS + 1))):
+            different = earlier != rank
+            new_pairs.append(alive[order[different]] * num_documents + alive[order[earlier[different]]])
+        pairs = np.unique(np.concatenate(new_pairs))
+    for begin in range(0, len(pairs), _PAIRS_AT_ONCE):
+        for pair in pairs[begin : begin + _PAIRS_AT_ONCE].tolist():
+            later, earlier = divmod(pair, num_documents)
             yield earlier, later
-
-
-def similarity(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the Jaccard similarity of two sets from their sketches: exact where both sets have less than `SKETCH`.
-
-    Otherwise estimated from the lowest hashes of their union (Cohen and Kaplan, "Summarizing data using bottom-k
-    sketches", 2007).
-    """
-    union = np.union1d(one, other)
-    if max(len(one), len(other)) >= SKETCH:
-        union = union[:SKETCH]
-    common = np.intersect1d(one, other, assume_unique=True)
-    return int(np.searchsorted(common, union[-1], side="right")) / len(union)

@@ -1,81 +1,37 @@
 """Documents -> corpus on this machine: on all cores, in bounded memory; resumes where it was killed."""
 
 import contextlib
+import dataclasses
 import functools
-import hashlib
-import itertools
-import json
 import os
 import pathlib
-import sys
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Sequence
-from importlib import metadata
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Unpack
 
-from bert_jax import __version__
-from bert_jax.corpus import store as corpus
-from bert_jax.corpus import manifest
-from bert_jax import readers as sources
-from bert_jax.corpus.build import chunks
-from bert_jax.corpus.build import encoding
-from bert_jax.corpus.build.cleaning.chunk import CleaningCounts
-from bert_jax.corpus.build.cleaning.chunk import sum_counts as sum_cleaning
-from bert_jax.corpus.build.cleaning.recipe import Recipe
+from bert_jax.corpus.build.append import read_existing, signature_files, signatures_of_corpus, stored_signatures
+from bert_jax.corpus.build.chunks import read_chunks
+from bert_jax.corpus.build.cleaning.chunk import sum_counts as sum_cleaning_counts
 from bert_jax.corpus.build.cleaning.recipe import read_recipe
-from bert_jax.corpus.build.cleaning.stage import Cleaned
-from bert_jax.corpus.build.cleaning.stage import clean_documents
-from bert_jax.corpus.build.cleaning.stage import copy_removed
-from bert_jax.corpus.build.cleaning.stage import num_passes
-from bert_jax.corpus.build.cleaning.stage import pass_reports
-from bert_jax.corpus.build.corpus_writer import Base
-from bert_jax.corpus.build.corpus_writer import ShardWriter
-from bert_jax.corpus.build.corpus_writer import token_dtype
-from bert_jax.corpus.build.dedup_decisions import DEDUPLICATION
+from bert_jax.corpus.build.cleaning.stage import clean_documents, copy_removed, num_passes
+from bert_jax.corpus.build.corpus_writer import ShardInfo, ShardWriter, assemble_corpus, token_dtype
 from bert_jax.corpus.build.dedup_decisions import NEAR_COPIES
-from bert_jax.corpus.build.dedup_decisions import THRESHOLD
-from bert_jax.corpus.build.dedup_decisions import TOGETHER
-from bert_jax.corpus.build.dedup_decisions import Decisions
-from bert_jax.corpus.build.normal_form import SPLIT_CHARACTERS
-from bert_jax.corpus.build.dedup_pass import removed_file
-from bert_jax.corpus.build.dedup_pass import write_removed
-from bert_jax.corpus.build.dedup_pass import find_copies
-from bert_jax.corpus.build.dedup_signatures import BANDS
-from bert_jax.corpus.build.dedup_signatures import ROWS
-from bert_jax.corpus.build.dedup_signatures import SHINGLE
-from bert_jax.corpus.build.dedup_signatures import SKETCH
-from bert_jax.corpus.build.encoding import Chunk
-from bert_jax.corpus.build.encoding import DocumentCounts
-from bert_jax.corpus.build.encoding import EncodedChunk
-from bert_jax.corpus.build.encoding import PrepareSettings
-from bert_jax.corpus.build.encoding import encode_chunk
-from bert_jax.corpus.build.encoding import sum_counts
-from bert_jax.corpus.build.append import read_existing
-from bert_jax.corpus.build.append import kept_signatures
-from bert_jax.corpus.build.append import named_signatures
-from bert_jax.corpus.build.append import stored_signatures
-from bert_jax.corpus.build.languages import check_language
-from bert_jax.corpus.build.segmenters import check_segmenter
-from bert_jax.corpus.build.segmenters import description
-from bert_jax.corpus.build.summary import TooManyRejectedUserError
-from bert_jax.corpus.build.summary import check_rejected
-from bert_jax.corpus.build.summary import format_summary
-from bert_jax.corpus.build.summary import summarize
-from bert_jax.corpus.build.staging import Block
+from bert_jax.corpus.build.dedup_pass import find_copies, load_signatures, removed_file, write_removed
+from bert_jax.corpus.build.encoding import Chunk, DocumentCounts, EncodedChunk, encode_chunk, sum_counts
+from bert_jax.corpus.build.passes import BlockKey, PassProgress, ShowProgress, map_blocks
+from bert_jax.corpus.build.plan import (
+    PrepareOptions,
+    check_workers,
+    identity,
+    make_settings,
+    plan_inputs,
+)
 from bert_jax.corpus.build.staging import UnfinishedCorpus
-from bert_jax.corpus.build.workers import map_chunks
-from bert_jax.readers import ReadOptions
-from bert_jax.readers import documents
-from bert_jax.tokenizer import Tokenizer
-from bert_jax.tokenizer import load_tokenizer
+from bert_jax.corpus.build.summary import TooManyRejectedUserError, check_rejected, format_summary, summarize
 from bert_jax.errors import UserError
+from bert_jax.readers import ReadOptions
+from bert_jax.tokenizer import load_tokenizer, save_tokenizer
 
-__all__ = ["check_settings", "format_summary", "prepare"]
-
-LIBRARIES = ("array_record", "sentencex", "tokenizers")  # another version may produce other bytes
-
-Progress = Callable[[int, int, int], None]
+__all__ = ["format_summary", "prepare"]
 
 
 def prepare(
@@ -83,17 +39,14 @@ def prepare(
     tokenizer_directory: str | os.PathLike[str] | None,
     output: str | os.PathLike[str],
     read_options: ReadOptions = ReadOptions(),
-    workers: int | None = None,
-    heldout_fraction: float | None = None,
-    language: str | None = None,
-    progress: Progress | None = None,
-    say: Callable[[str], None] = lambda line: None,
-    deduplicate: str | None = None,
-    keep_removed: str | os.PathLike[str] | None = None,
-    max_rejected_fraction: float = PrepareSettings().max_rejected_fraction,
+    *,
     clean: str | os.PathLike[str] | None = None,
     append: bool = False,
-    segmenter: str | None = None,
+    keep_removed: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    progress: ShowProgress | None = None,
+    say: Callable[[str], None] = lambda line: None,
+    **options: Unpack[PrepareOptions],
 ) -> dict[str, Any]:
     """Make the corpus `output` from text, or add to it; the same input gives the same bytes for any number of workers.
 
@@ -102,26 +55,19 @@ def prepare(
     time or etag, a setting, the tokenizer, a version) makes it start over.
 
     Args:
-        inputs, read_options: as in `sources.read_documents`.
+        inputs, read_options: as in `readers.read_documents`.
         tokenizer_directory: for `load_tokenizer`; the tokenizer is saved in the corpus. None: that of the corpus.
-        workers: number of processes that encode; None: one per core; 1: this process.
-        heldout_fraction: fraction of the documents held out for evaluation, chosen by a hash of their normal form, so
-            that texts that differ in white space, case and punctuation alone stay in one split; None: 0.02.
-        language: ISO 639 code, of two letters where there is one, whose rules split sentences; None: English.
-        progress: called with (bytes of input read, bytes in all, documents done); `deduplicate` reads the input twice.
-        say: called with a line when the preparation resumes, starts over, or keeps blocks for the next call.
-        deduplicate: 'exact' removes documents with the normal form of an earlier one; 'near' also removes those with
-            a similarity of `decisions.THRESHOLD` to an earlier one that is kept, and puts the members of a group of
-            similar documents in one split; 'none' or None removes nothing.
-        keep_removed: JSON lines file for the documents that `clean` and `deduplicate` removed; for the latter, the
-            input is read once more.
-        max_rejected_fraction: fraction of the documents that may be rejected for a fault; more are an error.
+        output: directory of the corpus.
         clean: recipe for `cleaning.recipe.read_recipe`, whose rules change or remove documents before anything else.
         append: add documents to the corpus `output`, with its tokenizer and its options, where none are given. Exact
             copies of its documents are removed and, with its `deduplicate` near, near ones. Its files stay as they are;
             until the manifest is replaced at the end, it is the corpus of before.
-        segmenter: a row of SEGMENTERS, which finds the words that whole-word masking hides, and in a language without
-            rules the sentences; 'none' or None: words begin as the vocabulary marks them.
+        keep_removed: JSON lines file for the documents that `clean` and `deduplicate` removed; for the latter, the
+            input is read once more.
+        workers: number of processes that encode; None: one per core; 1: this process.
+        progress: called with (bytes of input read, bytes in all, documents done); `deduplicate` reads the input twice.
+        say: called with a line when the preparation resumes, starts over, or keeps blocks for the next call.
+        options: see `PrepareOptions`.
 
     Returns:
         The manifest. `manifest['documents']` has {in, stored, rejected: {reason: n}}, where in = stored + the sum of
@@ -133,198 +79,113 @@ def prepare(
         UserError: bad input, tokenizer or output; no training document; too many rejected documents; `append` with
             options that contradict the corpus.
     """
+    # The plan: recipe, settings, tokenizer, inputs, and the signatures of documents that are in a corpus already.
+    output = pathlib.Path(output)
     recipe = None if clean is None else read_recipe(clean)
-    given: dict[str, Any] = {"language": language, "heldout_fraction": heldout_fraction, "deduplicate": deduplicate}
-    given["segmenter"] = segmenter
-    settings = PrepareSettings(read_options, max_rejected_fraction=max_rejected_fraction)
-    existing = None
-    if append:
-        existing = read_existing(pathlib.Path(output), tokenizer_directory, settings, given, recipe)
-        tokenizer, settings, recipe = existing.tokenizer, existing.settings, existing.recipe
-        check_settings(settings)
+    existing = read_existing(output, tokenizer_directory, options, recipe) if append else None
+    if existing:
+        recipe, tokenizer = existing.recipe, existing.tokenizer
+        settings = make_settings(read_options, {**options, **existing.settings}, None)
     else:
-        asked = {name: value for name, value in given.items() if value is not None}
-        settings = settings._replace(**asked)
-        settings = settings._replace(deduplicate=deduplication(settings.deduplicate, recipe))
-        check_settings(settings)
+        settings = make_settings(read_options, options, recipe)
         if tokenizer_directory is None:
             raise UserError("no tokenizer: give --tokenizer DIR, made by `bert-jax tokenizer`")
         tokenizer = load_tokenizer(tokenizer_directory)
-    workers = (os.cpu_count() or 1) if workers is None else workers
-    if workers < 1:
-        raise UserError(f"--workers {workers}: give at least 1")
-    files = sources.find_files(inputs, read_options, say)
-    sources.check_read_options(files, read_options)
-    sizes = [sources.total_bytes([path]) for path in files]
-    partitions = chunks.plan_partitions(files, sizes)
-    removing, all_bytes = append or settings.deduplicate in NEAR_COPIES, sum(sizes)
-    base = existing and existing.base
+    num_workers = check_workers(workers)
+    planned = plan_inputs(inputs, read_options, say)
+    base = existing.base if existing else None
     near = NEAR_COPIES.get(settings.deduplicate, False)
+    finds_copies = append or settings.deduplicate in NEAR_COPIES
     stored = {"": stored_signatures(base.directory, base.manifest)} if base else {}
-    stored |= {place: named_signatures(place, near) for place in (recipe.against if recipe else ())}
-    if keep_removed is not None and not removing and recipe is None:
+    against = {corpus: signatures_of_corpus(corpus, near) for corpus in (recipe.against if recipe else ())}
+    if keep_removed is not None and not finds_copies and recipe is None:
         raise UserError("--keep_removed: nothing is removed; give --deduplicate exact or near, or --clean")
-    reports = pass_reports(progress, all_bytes, 1 + removing + (num_passes(recipe) if recipe else 0))
-    with (
-        removed_file(keep_removed) as removed,
-        UnfinishedCorpus(
-            output, identity(files, sizes, tokenizer, settings, recipe, keep_removed is not None, base), say, base
-        ) as unfinished,
-    ):
+    made_from = identity(planned, tokenizer, settings, recipe, against, keep_removed is not None, base)
+    pass_progress = PassProgress(progress, planned.num_bytes, 1 + finds_copies + (num_passes(recipe) if recipe else 0))
+
+    with removed_file(keep_removed) as removed, UnfinishedCorpus(output, made_from, say, base) as unfinished:
+        # Clean the documents, find the copies among them, encode the others.
+        partitions, num_bytes = planned.partitions, planned.num_bytes
         cleaned = decisions = None
         if recipe:
             cleaned = clean_documents(
-                unfinished.cleaned, unfinished.lines, partitions, recipe, settings, workers, reports, all_bytes
+                unfinished.cleaned, unfinished.lines, partitions, recipe, settings, num_workers, pass_progress
             )
-            partitions = cleaned.partitions
-        bytes_left = cleaned.bytes_kept if cleaned else all_bytes
-        if removing:
-            report = reports(bytes_left)
-            decisions = find_copies(unfinished.first_pass, partitions, tokenizer, settings, workers, report, stored)
-        todo = (
-            chunk
-            for partition in partitions
-            if not unfinished.is_finished(partition.number)
-            for chunk in chunks.read_chunks(partition, tokenizer, settings, decisions)
-            if (chunk.partition, chunk.block) not in unfinished.blocks
-        )
-        before = sum(block.counts.documents for block in unfinished.blocks.values())
+            partitions, num_bytes = cleaned.partitions, cleaned.num_bytes
+        if finds_copies:
+            pass_progress.begin_pass(num_bytes)
+            decisions = find_copies(
+                unfinished.signed, partitions, settings, num_workers, pass_progress, stored | against
+            )
+        pass_progress.begin_pass(num_bytes)
+        read = functools.partial(read_chunks, tokenizer=tokenizer, settings=settings, decisions=decisions)
         work = functools.partial(encode_chunk, tokenizer=tokenizer, settings=settings)
-        with contextlib.closing(map_chunks(todo, work, workers)) as encoded:
-            for _, results in itertools.groupby(_report(encoded, before, reports(bytes_left)), _block_of):
-                unfinished.add(_write_block(results, unfinished))
-        blocks = unfinished.blocks.values()
-        shards = [shard for block in blocks for shard in block.shards]
-        cleaning_counts = [cleaned.counts] if cleaned else []
-        counts = sum_counts([*map(removed_counts, cleaning_counts), *(block.counts for block in blocks)])
+        with contextlib.closing(map_blocks(unfinished.encoded, partitions, read, work, num_workers)) as blocks:
+            for key, results in blocks:
+                _write_block(key, results, unfinished, pass_progress)
+
+        # Sum up; with `append`, with the documents that the corpus had.
+        records = unfinished.encoded.records.values()
+        shards = [ShardInfo(**shard) for record in records for shard in record["shards"]]
+        removed_counts = [cleaned.counts.of_removed()] if cleaned else []
+        counts = sum_counts([*removed_counts, *(DocumentCounts(**record["counts"]) for record in records)])
+        adds_nothing = existing is not None and not shards
+        all_shards, all_counts, cleaning_counts = shards, counts, [cleaned.counts] if cleaned else []
         if existing:
             check_rejected(counts.rejected, counts.documents, counts.fields, settings)
-            if not shards:
-                _write_removed(removed, cleaned, decisions, partitions, read_options, output)
-                unfinished.discard()
-                return {
-                    **existing.base.manifest,
-                    "unchanged": {"in": counts.documents, "rejected": dict(counts.rejected)},
-                }
-            settings = settings._replace(max_rejected_fraction=1)  # of the new documents, as checked
-            shards, counts = [*existing.shards(), *shards], sum_counts([existing.counts(), counts])
+            settings = dataclasses.replace(settings, max_rejected_fraction=1)  # of the new documents, as checked
+            all_shards, all_counts = [*existing.shards(), *shards], sum_counts([existing.counts(), counts])
             cleaning_counts += [existing.cleaning_counts()] if cleaned else []
         try:
-            summary = summarize(tokenizer, settings, shards, counts)
-        except TooManyRejectedUserError:
-            raise  # the same command may allow it, and needs no more work
-        except UserError:
-            unfinished.discard()
+            summary = {} if adds_nothing else summarize(tokenizer, settings, all_shards, all_counts)
+        except UserError as error:
+            if not isinstance(error, TooManyRejectedUserError):  # the same call would fail again
+                unfinished.discard()
             raise
         if recipe:
-            summary["cleaning"] = {**recipe.description(), **sum_cleaning(cleaning_counts).description()}
-        _write_removed(removed, cleaned, decisions, partitions, read_options, output)
-        signatures = None
-        if decisions:
-            signatures = kept_signatures(unfinished.first_pass.open_all(), decisions, near)
-        return unfinished.publish(tokenizer, token_dtype(tokenizer.vocab_size), summary, signatures)
+            summary["cleaning"] = {**recipe.for_manifest(), **sum_cleaning_counts(cleaning_counts).for_manifest()}
+        if removed and cleaned:
+            copy_removed(removed, cleaned.removed)
+        if removed and decisions:
+            write_removed(removed, partitions, read_options, decisions, os.fspath(output))
+        if existing and adds_nothing:
+            unfinished.discard()
+            return {
+                **existing.base.manifest,
+                "unchanged": {"in": counts.documents, "rejected": dict(counts.rejected)},
+            }
+
+        # Assemble the corpus, and rename it.
+        signatures = signature_files(load_signatures(unfinished.signed), decisions, near) if decisions else None
+        with unfinished.publishing() as directory:
+            directory.mkdir()
+            if not base:
+                save_tokenizer(tokenizer, directory / "tokenizer")
+            dtype = token_dtype(tokenizer.vocab_size)
+            return assemble_corpus(unfinished.encoded.directory, directory, shards, dtype, summary, signatures, base)
 
 
-def check_settings(settings: PrepareSettings) -> None:
-    """Raise UserError for a fraction out of range, an unknown name, and for what cannot be a language code."""
-    check_language(settings.language)
-    if not 0 <= settings.heldout_fraction < 1:
-        raise UserError(f"--heldout_fraction {settings.heldout_fraction}: give a fraction from 0 to below 1")
-    if not 0 <= settings.max_rejected_fraction <= 1:
-        raise UserError(f"--max_rejected_fraction {settings.max_rejected_fraction}: give a fraction from 0 to 1")
-    if settings.deduplicate not in DEDUPLICATION:
-        raise UserError(f"--deduplicate {settings.deduplicate}: give one of {', '.join(DEDUPLICATION)}")
-    check_segmenter(settings.segmenter, settings.language)
-
-
-def deduplication(deduplicate: str, recipe: Recipe | None) -> str:
-    """Return what is asked for by the option or by the recipe."""
-    asked = {deduplicate, recipe.deduplicate if recipe else "none"} - {"none"}
-    if recipe and len(asked) > 1:
-        raise UserError(f"--deduplicate {deduplicate}: {recipe.name} has {recipe.deduplicate}; leave one of them out")
-    return next(iter(asked), "none")
-
-
-def _write_removed(
-    removed: pathlib.Path | None,
-    cleaned: Cleaned | None,
-    decisions: Decisions | None,
-    partitions: Sequence[chunks.Partition],
-    read_options: ReadOptions,
-    output: str | os.PathLike[str],
+def _write_block(
+    key: BlockKey,
+    results: Iterator[tuple[Chunk, EncodedChunk]],
+    unfinished: UnfinishedCorpus,
+    progress: PassProgress,
 ) -> None:
-    """Write the documents that were removed, where they are asked for."""
-    if removed and cleaned:
-        copy_removed(removed, cleaned.removed)
-    if removed and decisions:
-        write_removed(removed, partitions, read_options, decisions, os.fspath(output))
-
-
-def removed_counts(counts: CleaningCounts) -> DocumentCounts:
-    """Return the documents that a cleaning did not keep, as counts of a block."""
-    return DocumentCounts(sum(counts.rejected.values()), counts.rejected, fields=counts.fields)
-
-
-def _block_of(result: tuple[Chunk, EncodedChunk]) -> tuple[int, int]:
-    return result[0].partition, result[0].block
-
-
-def _report(
-    results: Iterator[tuple[Chunk, EncodedChunk]], num_documents: int, report: Callable[[int, int], None]
-) -> Iterator[tuple[Chunk, EncodedChunk]]:
-    """Yield the same results, and report each after it was used."""
-    for chunk, encoded in results:
-        yield chunk, encoded
-        num_documents += encoded.counts.documents
-        report(chunk.bytes_read, num_documents)
-
-
-def _write_block(results: Iterator[tuple[Chunk, EncodedChunk]], unfinished: UnfinishedCorpus) -> Block:
-    """Write the shards of a block as its chunks arrive."""
+    """Write the shards of a block as its chunks arrive, and record them."""
+    encoded = unfinished.encoded
+    num_before = sum(record["counts"]["documents"] for record in encoded.records.values())
     writers: dict[str, ShardWriter] = {}
     counts = DocumentCounts()
     with contextlib.ExitStack() as stack:
-        for chunk, encoded in results:
-            counts = sum_counts([counts, encoded.counts])
+        for chunk, result in results:
+            counts = sum_counts([counts, result.counts])
             with unfinished.writing():
-                for split, packed in encoded.splits.items():
+                for split, packed in result.splits.items():
                     if split not in writers:
-                        writer = ShardWriter(unfinished.directory, split, chunk.partition, chunk.block)
-                        writers[split] = stack.enter_context(writer)
+                        writers[split] = stack.enter_context(ShardWriter(encoded.directory, split, *key))
                     writers[split].write(packed)
+            progress.report(chunk.bytes_read, num_before + counts.documents)
         with unfinished.writing():
-            shards = tuple(writer.close() for writer in writers.values())
-    return Block(chunk.partition, chunk.block, chunk.last, shards, counts)
-
-
-def identity(
-    files: Sequence[str],
-    sizes: Sequence[int],
-    tokenizer: Tokenizer | None,
-    settings: PrepareSettings,
-    recipe: Recipe | None,
-    keep_removed: bool,
-    base: Base | None = None,
-) -> dict[str, Any]:
-    """Return everything that the bytes of shards depend on, by the names that messages use."""
-    inputs = hashlib.sha256()
-    for path, size in zip(files, sizes, strict=True):
-        name = os.path.abspath(path) if os.path.exists(path) else path
-        inputs.update(json.dumps([name, size, sources.input_version(path)]).encode())
-    reading = settings.read_options._replace(max_unpacked_bytes=0)  # a refused input may be resumed with more
-    return {
-        "the input": inputs.hexdigest(),
-        "the corpus": base and base.manifest["fingerprint"],
-        "the tokenizer": tokenizer and tokenizer.sha256,
-        "the cleaning": recipe and [recipe.identity(), keep_removed],
-        "the settings": [*reading, settings.language, settings.heldout_fraction, settings.deduplicate],
-        "the segmenter": description(settings.segmenter),
-        "the program": {
-            "versions": [sys.version, __version__, *map(metadata.version, LIBRARIES)],
-            "format": [manifest.FORMAT_VERSION, corpus.MAX_RECORD, corpus.MAX_SENTENCE, encoding.WINDOW],
-            "counts": [encoding.UNKNOWN_READ, encoding.CHANGED_READ],
-            "pieces": [documents.MAX_UNSPLIT_BYTES, documents.MAX_PIECE_BYTES],
-            "copies": [SPLIT_CHARACTERS, SHINGLE, BANDS, ROWS, SKETCH, THRESHOLD, TOGETHER],
-            "chunks": [chunks.PARTITION_BYTES, chunks.CHUNK_BYTES, chunks.CHUNKS_PER_BLOCK],
-        },
-    }
+            shards = [writer.close() for writer in writers.values()]
+    digests = {shard.name: shard.sha256 for shard in shards} | {shard.rows_name: shard.rows_sha256 for shard in shards}
+    encoded.finish(key, chunk.is_last, digests, shards=[vars(shard) for shard in shards], counts=vars(counts))

@@ -4,16 +4,15 @@ After each part, `GROWTH` times the text of before is prepared. A part has its s
 files as a whole, which are spread over the parts, so that each part has something of all sources.
 """
 
+import dataclasses
 import pathlib
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from bert_jax import readers as sources
-from bert_jax.corpus.manifest import fingerprints
-from bert_jax.corpus.manifest import read_manifest
+from bert_jax import readers
 from bert_jax.corpus.build.prepare import prepare
-from bert_jax.readers import ReadOptions
+from bert_jax.corpus.manifest import fingerprints, read_manifest
 from bert_jax.errors import UserError
+from bert_jax.readers import ReadOptions
 
 FIRST_BYTES = 32 << 20  # of the inputs on disk, which the first part has at most
 GROWTH = 4
@@ -22,25 +21,25 @@ GOLDEN_RATIO = 0.6180339887498949  # its multiples, modulo 1, are spread evenly,
 
 def num_parts(files: Sequence[str], options: ReadOptions) -> int:
     """Return in how many parts a text is prepared: 1 where it is short, or has a large file that is not divisible."""
-    if not all(sources.is_small(path) or sources.is_divisible(path, options) for path in files):
+    if not all(readers.is_small(path) or readers.is_divisible(path, options) for path in files):
         return 1
-    number, size = 1, sources.total_bytes(files)
-    while fraction(0, number) * size > FIRST_BYTES:
-        number += 1
-    return number
+    count, num_bytes = 1, readers.total_bytes(files)
+    while prepared_fraction(0, count) * num_bytes > FIRST_BYTES:
+        count += 1
+    return count
 
 
-def fraction(part: int, count: int) -> float:
-    """Return how much of a text is prepared after the part `part`, counted from 0, of `count`."""
+def prepared_fraction(part: int, count: int) -> float:
+    """Return the fraction of a text that is prepared after the part `part`, counted from 0, of `count`."""
     return float(GROWTH) ** (part + 1 - count)
 
 
-def text_tokens(tokens: int, count: int | None) -> int:
-    """Return about how many tokens a text has whose first of `count` parts has `tokens`; None: it has one part."""
-    return round(tokens / fraction(0, count or 1))
+def text_tokens(first_part_tokens: int, count: int | None) -> int:
+    """Return about how many tokens a text has, from the tokens of its first of `count` parts; None: it has one part."""
+    return round(first_part_tokens / prepared_fraction(0, count or 1))
 
 
-def divide(files: Sequence[str], options: ReadOptions, part: int, count: int) -> tuple[list[str], ReadOptions]:
+def files_of_part(files: Sequence[str], options: ReadOptions, part: int, count: int) -> tuple[list[str], ReadOptions]:
     """Return the files of a part, and how they are read.
 
     Args:
@@ -51,15 +50,15 @@ def divide(files: Sequence[str], options: ReadOptions, part: int, count: int) ->
     Raises:
         UserError: there are too few files for so many parts.
     """
-    stretch = fraction(part - 1, count) if part else 0.0, fraction(part, count)
-    found = [
+    begin, end = prepared_fraction(part - 1, count) if part else 0.0, prepared_fraction(part, count)
+    part_files = [
         path
-        for number, path in enumerate(files)
-        if stretch[0] <= number * GOLDEN_RATIO % 1 < stretch[1] or sources.is_divisible(path, options)
+        for index, path in enumerate(files)
+        if begin <= index * GOLDEN_RATIO % 1 < end or readers.is_divisible(path, options)
     ]
-    if not found:
+    if not part_files:
         raise UserError(f"config.data.snapshots={count}: the text has too few files for so many parts; lower it")
-    return found, options._replace(stretch=stretch)
+    return part_files, dataclasses.replace(options, stretch=(begin, end))
 
 
 def prepare_rest(
@@ -72,7 +71,7 @@ def prepare_rest(
     """Add the parts to a corpus of the first of them, a snapshot each; those that it has already stay.
 
     Args:
-        inputs, options: as in `sources.read_documents`.
+        inputs, options: as in `readers.read_documents`.
         corpus: directory of the corpus; its tokenizer and settings are taken.
         count: number of parts.
         say: called with a line about a preparation that resumes.
@@ -80,11 +79,12 @@ def prepare_rest(
     Raises:
         UserError: as `prepare`; a part adds no document.
     """
-    files = sources.find_files(inputs, options)
+    files = readers.find_files(inputs, options)
     for part in range(len(fingerprints(read_manifest(corpus))), count):
-        found, read = divide(files, options, part, count)
-        if "unchanged" in prepare(found, None, corpus, read, say=say, append=True):
+        part_files, part_options = files_of_part(files, options, part, count)
+        if "unchanged" in prepare(part_files, None, corpus, part_options, say=say, append=True):
+            begin, end = part_options.stretch
             raise UserError(
-                f"the text from {read.stretch[0]:.2%} to {read.stretch[1]:.2%} adds no document; prepare all of it "
+                f"the text from {begin:.2%} to {end:.2%} adds no document; prepare all of it "
                 "with `bert-jax prepare`, or set config.data.snapshots=1"
             )

@@ -1,60 +1,22 @@
-"""The words of a text -> which of its tokens begin a word.
+"""Words of scripts without spaces between them, and sentences of languages without rules, by packages of others.
 
-Packages that find words in scripts without spaces between them, and sentences where a language has no rules.
+The packages are imported when they are used. To add one, add a row to SEGMENTERS and the function that imports it.
 """
 
 import bisect
-from collections.abc import Sequence
+import contextlib
 import functools
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import metadata
-from typing import Any
-from typing import NamedTuple
-from bert_jax.errors import UserError
-from bert_jax.errors import did_you_mean
+from typing import Any, NamedTuple
 
-
-def word_starts(text: str, words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> list[bool]:
-    """Return for each token of a text whether it begins a word.
-
-    A token belongs to the word in which it begins, even where it reaches into the next; white space belongs to the word
-    after it. Between two letters that have a case no word begins: their scripts have spaces, and packages for other
-    scripts may cut such words into letters.
-
-    Args:
-        text: that was encoded.
-        words: of the text, in order. What lies between them belongs to the word before. A word that is not found there,
-            since the package changed its characters, begins nowhere.
-        offsets: of the tokens: their first character and one past the last.
-    """
-    begins = list[int]()
-    at = 0
-    for word in words:
-        found = text.find(word, at)
-        if found < 0 or not word.strip():
-            continue
-        at = found + len(word)
-        if not (found and _has_case(text[found - 1]) and _has_case(text[found])):
-            begins.append(found)
-    starts, before = list[bool](), -1
-    for first, _ in offsets:
-        while first < len(text) and text[first].isspace():
-            first += 1
-        number = bisect.bisect_right(begins, first)
-        starts.append(number != before)
-        before = number
-    return starts
-
-
-def _has_case(character: str) -> bool:
-    return character.lower() != character.upper()
-
+from bert_jax.errors import UserError, did_you_mean, needs_packages
 
 NO_SEGMENTER = "none"  # words begin as the vocabulary marks them
 
-Parts = Callable[[str], list[str]]
+SplitText = Callable[[str], list[str]]  # a pure function: text -> its parts
 
 
 class Segmenter(NamedTuple):
@@ -62,41 +24,40 @@ class Segmenter(NamedTuple):
 
     Attributes:
         language: ISO 639 code of the texts that it reads.
-        packages: what pip installs, with dictionaries and models; no row needs a network. Another version may find
-            other words.
-        words: () -> a pure function: text -> its words in order; white space may be left out.
-        sentences: () -> a pure function: line -> its sentences, end to end. None: by the rules of the language.
+        packages: of pip, with dictionaries and models; no row needs a network. Another version may find other words.
+        load_words: imports a function from a text to its words in order; white space may be left out.
+        load_sentences: imports a function from a line to its sentences, end to end. None: by the rules of the language.
     """
 
     language: str
     packages: tuple[str, ...]
-    words: Callable[[], Parts]
-    sentences: Callable[[], Parts] | None = None
+    load_words: Callable[[], SplitText]
+    load_sentences: Callable[[], SplitText] | None = None
 
 
-def _rjieba() -> Parts:
+def _rjieba() -> SplitText:
     import rjieba
 
     return rjieba.cut
 
 
-def _fugashi() -> Parts:
+def _fugashi() -> SplitText:
     import fugashi
     import unidic_lite
 
-    place = unidic_lite.DICDIR  # by name: fugashi takes a full UniDic instead where it is installed
-    tagger = fugashi.GenericTagger(f'-O wakati -d "{place}" -r "{os.path.join(place, "mecabrc")}"')
+    directory = unidic_lite.DICDIR  # by name: fugashi takes a full UniDic instead where it is installed
+    tagger = fugashi.GenericTagger(f'-O wakati -d "{directory}" -r "{os.path.join(directory, "mecabrc")}"')
     return lambda text: tagger.parse(text).split(" ")
 
 
-def _pythainlp_words() -> Parts:
+def _pythainlp_words() -> SplitText:
     os.environ.setdefault("PYTHAINLP_READ_ONLY", "1")  # otherwise it makes a directory in the user's home
     from pythainlp.tokenize import word_tokenize
 
     return functools.partial(word_tokenize, engine="newmm")
 
 
-def _pythainlp_sentences() -> Parts:
+def _pythainlp_sentences() -> SplitText:
     os.environ.setdefault("PYTHAINLP_READ_ONLY", "1")
     from pythainlp.tokenize import sent_tokenize
 
@@ -104,20 +65,20 @@ def _pythainlp_sentences() -> Parts:
     return sentences
 
 
-def _khmercut() -> Parts:
+def _khmercut() -> SplitText:
     import khmercut
 
     return khmercut.tokenize
 
 
-def _laonlp() -> Parts:
+def _laonlp() -> SplitText:
     os.environ.setdefault("PYTHAINLP_READ_ONLY", "1")  # which it is built on
     from laonlp.tokenize import word_tokenize
 
     return word_tokenize
 
 
-def _icu() -> Parts:
+def _icu() -> SplitText:
     import icu
 
     breaks = icu.BreakIterator.createWordInstance(icu.Locale("my"))
@@ -163,44 +124,78 @@ def check_segmenter(name: str, language: str) -> None:
         )
     find_words(name)
     find_sentences(name)
-    versions(name)
+    segmenter_manifest(name)
 
 
-def versions(name: str) -> dict[str, str]:
-    """Return the version of each package of a row; UserError where one is missing."""
-    try:
-        return {package: metadata.version(package) for package in SEGMENTERS[name].packages}
-    except metadata.PackageNotFoundError:
-        raise _missing(name) from None
+def segmenter_manifest(name: str) -> dict[str, Any]:
+    """Return the part of a manifest about a segmenter, as JSON: its name and the versions of its packages.
 
+    It is {} for NO_SEGMENTER.
 
-def description(name: str) -> dict[str, Any]:
-    """Return what a manifest says about a segmenter, as JSON: its name and `versions`; {} for NO_SEGMENTER."""
-    return {"segmenter": name, "segmenter_versions": versions(name)} if name != NO_SEGMENTER else {}
+    Raises:
+        UserError: a package is missing.
+    """
+    if name == NO_SEGMENTER:
+        return {}
+    with _needs_packages_of(name):  # PackageNotFoundError is an ImportError
+        versions = {package: metadata.version(package) for package in SEGMENTERS[name].packages}
+    return {"segmenter": name, "segmenter_versions": versions}
 
 
 @functools.cache
-def find_words(name: str) -> Parts | None:
+def find_words(name: str) -> SplitText | None:
     """Return the function from a text to its words; None for NO_SEGMENTER."""
-    return None if name == NO_SEGMENTER else _load(name, SEGMENTERS[name].words)
+    return None if name == NO_SEGMENTER else _load(name, SEGMENTERS[name].load_words)
 
 
 @functools.cache
-def find_sentences(name: str) -> Parts | None:
+def find_sentences(name: str) -> SplitText | None:
     """Return the function from a line to its sentences; None where the rules of the language find them."""
-    make = None if name == NO_SEGMENTER else SEGMENTERS[name].sentences
-    return _load(name, make) if make else None
+    load = None if name == NO_SEGMENTER else SEGMENTERS[name].load_sentences
+    return _load(name, load) if load else None
 
 
-def _load(name: str, make: Callable[[], Parts]) -> Parts:
-    try:
-        return make()
-    except ImportError:
-        raise _missing(name) from None
+def _load(name: str, load: Callable[[], SplitText]) -> SplitText:
+    with _needs_packages_of(name):
+        return load()
 
 
-def _missing(name: str) -> UserError:
-    packages = " ".join(SEGMENTERS[name].packages)
-    return UserError(
-        f"--segmenter {name} needs {packages}: pip install {packages}, or pip install '.[words]' for all segmenters"
-    )
+def _needs_packages_of(name: str) -> contextlib.AbstractContextManager[None]:
+    packages, advice = " ".join(SEGMENTERS[name].packages), ", or pip install '.[words]' for all segmenters"
+    return needs_packages(f"--segmenter {name}", packages, advice)
+
+
+def word_starts(text: str, words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> list[bool]:
+    """Return for each token of a text whether it begins a word.
+
+    A token belongs to the word in which it begins, even where it reaches into the next; white space belongs to the word
+    after it. Between two letters that have a case no word begins: their scripts have spaces, and packages for other
+    scripts may cut such words into letters.
+
+    Args:
+        text: that was encoded.
+        words: of the text, in order. What lies between them belongs to the word before. A word that is not found there,
+            since the package changed its characters, begins nowhere.
+        offsets: of the tokens: their first character and one past the last.
+    """
+    word_offsets = list[int]()
+    end = 0
+    for word in words:
+        start = text.find(word, end)
+        if start < 0 or not word.strip():
+            continue
+        end = start + len(word)
+        if not (start and _has_case(text[start - 1]) and _has_case(text[start])):
+            word_offsets.append(start)
+    starts, previous_word = list[bool](), -1
+    for first, _ in offsets:
+        while first < len(text) and text[first].isspace():
+            first += 1
+        word_index = bisect.bisect_right(word_offsets, first)
+        starts.append(word_index != previous_word)
+        previous_word = word_index
+    return starts
+
+
+def _has_case(character: str) -> bool:
+    return character.lower() != character.upper()

@@ -1,13 +1,12 @@
 """The directory of a corpus that is being written, beside the final one; finished blocks survive a kill.
 
 .NAME.incomplete/
-    plan.json                           what the shards are made from: input, tokenizer, settings, versions
-    blocks/00000-00001.json             the counts of a finished block, written after its shards
-    blocks/train-00000-00001.arrayrecord, ...arrayrecord.rows
-    cleaned/                            documents as the rules of `--clean` leave them, see cleaning/stage.py
-    lines/                              the lines that are counted for them
-    copies/                             the first pass of `--deduplicate`, see duplicates/first_pass.py
-    corpus/                             the corpus while it is assembled; renamed to NAME when complete
+    plan.json      everything that the bytes of shards depend on: input, tokenizer, settings, versions
+    cleaned/       documents as the rules of `--clean` leave them, see cleaning/stage.py
+    lines/         the lines that are counted for them
+    copies/        the signatures of `--deduplicate`, see dedup_pass.py
+    blocks/        the shards of encoded documents, 00000-00001.train.arrayrecord and so on, and their rows
+    corpus/        the corpus while it is assembled; renamed to NAME when complete
 """
 
 import contextlib
@@ -16,246 +15,169 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any
-from typing import NamedTuple
-from typing import Self
+from typing import Any, Self
 
-import numpy as np
-
-from bert_jax import errors
-from bert_jax import strict_json
-from bert_jax.corpus.manifest import read_manifest
-from bert_jax.corpus.build.cleaning import repeated_lines
-from bert_jax.corpus.build.cleaning import stage
-from bert_jax.corpus.build.cleaning.blocks import BlockFiles
-from bert_jax.corpus.build.corpus_writer import Base
-from bert_jax.corpus.build.corpus_writer import ShardInfo
-from bert_jax.corpus.build.corpus_writer import Signatures
-from bert_jax.corpus.build.corpus_writer import assemble_corpus
-from bert_jax.corpus.build.corpus_writer import final_name
-from bert_jax.corpus.build.corpus_writer import shards_by_split
-from bert_jax.corpus.build.corpus_writer import write_json
-from bert_jax.corpus.build.dedup_pass import FirstPass
-from bert_jax.corpus.build.encoding import DocumentCounts
-from bert_jax.corpus.build.append import publish_append
+from bert_jax import errors, strict_json
+from bert_jax.corpus.build.corpus_writer import BaseCorpus, ShardInfo, final_name, shards_by_split, write_json
+from bert_jax.corpus.build.passes import FinishedBlocks
 from bert_jax.corpus.build.summary import count_noun
-from bert_jax.tokenizer import Tokenizer
-from bert_jax.tokenizer import save_tokenizer
-from bert_jax.errors import UserError
-from bert_jax.errors import check_output
-from bert_jax.files import sha256_of
-from bert_jax.files import sync
-
-
-class Block(NamedTuple):
-    """A finished block: one shard of each split that has records, and the counts of its documents."""
-
-    partition: int
-    block: int
-    last: bool  # of its partition
-    shards: tuple[ShardInfo, ...]
-    counts: DocumentCounts
+from bert_jax.corpus.manifest import MANIFEST, read_manifest
+from bert_jax.errors import UserError, check_output
+from bert_jax.files import SUMS, new_file, sync, write_sums
 
 
 class UnfinishedCorpus:
     """The directory of a corpus that is being written; one process at a time holds it.
 
-    A context manager: left before `publish`, it keeps the finished blocks; without any, it leaves nothing behind.
+    A context manager: left before the end of `publishing`, it keeps the finished blocks; without any, it leaves nothing
+    behind.
 
     Attributes:
-        blocks: (partition, block) -> the finished block; at first those of a killed preparation with the same plan.
-        directory: for the shards of blocks.
-        cleaned: documents after cleaning, whose blocks are kept like those of the corpus.
-        lines: the lines that a cleaning counts before, likewise.
-        first_pass: the signatures of documents, likewise.
+        cleaned, lines, signed, encoded: the finished blocks of each pass, at first those of a killed preparation with
+            the same identity. The record of an encoded block has its `shards`, each the fields of a `ShardInfo`.
     """
 
     def __init__(
         self,
-        output: str | os.PathLike[str],
-        plan: Mapping[str, Any],
+        output: pathlib.Path,
+        identity: Mapping[str, Any],
         say: Callable[[str], None],
-        base: Base | None = None,
+        base: BaseCorpus | None = None,
     ):
         """Args: the final directory; everything that its bytes depend on, as JSON; a function that prints a line; the
         corpus in the final directory, where documents are added to it.
         """
-        self.output = pathlib.Path(output).absolute()
-        self.blocks: dict[tuple[int, int], Block] = {}
-        self._incomplete = self.output.parent / f".{self.output.name}.incomplete"
-        self.directory = self._incomplete / "blocks"
-        self._corpus = self._incomplete / "corpus"
-        self.cleaned = BlockFiles(self._incomplete / "cleaned", stage.PARTS, self.writing)
-        self.lines = BlockFiles(self._incomplete / "lines", repeated_lines.PARTS, self.writing)
-        self.first_pass = FirstPass(self._incomplete / "copies", self.writing)
-        self._passes = (self.cleaned, self.lines, self.first_pass.files)
-        self._base = base
-        self._plan, self._say = json.loads(json.dumps(plan)), say
+        self._output = output.absolute()
+        self._directory = self._output.parent / f".{self._output.name}.incomplete"
+        self._corpus = self._directory / "corpus"
+        self.cleaned, self.lines, self.signed, self.encoded = self._passes = [
+            FinishedBlocks(self._directory / name, self.writing) for name in ("cleaned", "lines", "copies", "blocks")
+        ]
+        self._identity, self._say, self._base = json.loads(json.dumps(identity)), say, base
 
     def __enter__(self) -> Self:
         if not self._base:
-            check_output(self.output)
+            check_output(self._output)
         with self.writing():
-            self._incomplete.mkdir(parents=True, exist_ok=True)
+            self._directory.mkdir(parents=True, exist_ok=True)
             # Held until the process ends, however it ends: a directory without a lock is a leftover.
-            self._lock = os.open(self._incomplete, os.O_RDONLY)
+            self._lock = os.open(self._directory, os.O_RDONLY)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._lock)
-            raise UserError(f"{self.output}: another preparation is writing this corpus; wait for it to end") from None
+            raise UserError(f"{self._output}: another preparation is writing this corpus; wait for it to end") from None
         try:
-            if self._base and read_manifest(self.output)["fingerprint"] != self._base.manifest["fingerprint"]:
-                raise UserError(f"{self.output}: another preparation has added to this corpus meanwhile; run it again")
+            if self._base and read_manifest(self._output)["fingerprint"] != self._base.manifest["fingerprint"]:
+                raise UserError(f"{self._output}: another preparation has added to this corpus meanwhile; run it again")
             with self.writing():
                 self._resume()
         except BaseException:
-            self._leave()
+            self._close()
             raise
         return self
 
     def _resume(self) -> None:
-        """Keep the blocks that a killed preparation finished, if it had the same plan, and remove everything else."""
-        before = _read_json(self._incomplete / "plan.json")
-        changed = [name for name, value in self._plan.items() if before.get(name) != value]
+        """Keep the blocks that a killed preparation of the same identity finished, and remove everything else."""
+        try:
+            before = strict_json.parse((self._directory / "plan.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            before = None
+        before = before if isinstance(before, dict) else {}
+        changed = [name for name, value in self._identity.items() if before.get(name) != value]
         if not changed:
-            found = [_read_block(path) for path in sorted(self.directory.glob("*.json"))]
-            blocks = [block for block in found if block]
-            self._take_back(blocks)
-            self.blocks = {(block.partition, block.block): block for block in blocks if self._is_whole(block)}
-            for files in self._passes:
-                files.resume()
-        if self._num_finished:
-            self._say(
-                f"{self.output}: resumes after {count_noun(self._num_finished, 'finished block')} of an interrupted "
-                "preparation"
-            )
+            self._rename_shards_back()
+            for blocks in self._passes:
+                blocks.resume()
+        num_finished = self._num_finished()
+        if num_finished:
+            blocks_text = count_noun(num_finished, "finished block")
+            self._say(f"{self._output}: resumes after {blocks_text} of an interrupted preparation")
         elif before and changed:
-            self._say(f"{self.output}: starts over, as {' and '.join(changed)} changed since it was interrupted")
-        directories = {files.directory for files in self._passes}
-        kept = {self._incomplete / "plan.json", self.directory, *directories} if self._num_finished else set()
-        for block in self.blocks.values():
-            kept.add(self._block_file(block.partition, block.block))
-            kept.update(self.directory / name for shard in block.shards for name in (shard.name, shard.rows_name))
-        for path in [*self._incomplete.iterdir(), *(self.directory.iterdir() if self._num_finished else ())]:
+            self._say(f"{self._output}: starts over, as {' and '.join(changed)} changed since it was interrupted")
+        kept = {self._directory / "plan.json", *(blocks.directory for blocks in self._passes)} if num_finished else {}
+        for path in self._directory.iterdir():
             if path not in kept:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-        if not self._num_finished:
-            self.directory.mkdir()
-            write_json(self._incomplete / "plan.json", self._plan)
+        self.encoded.directory.mkdir(exist_ok=True)
+        if not num_finished:
+            write_json(self._directory / "plan.json", self._identity)
 
-    @property
-    def _num_finished(self) -> int:
-        """Number of finished blocks, of all passes."""
-        return len(self.blocks) + sum(len(files.finished) for files in self._passes)
-
-    def _take_back(self, blocks: list[Block]) -> None:
-        """Rename shards that have their final names already back to those of blocks."""
-        append, places = (self._base.number, [self._corpus, self.output]) if self._base else (0, [self._corpus])
-        for split, shards in shards_by_split(shard for block in blocks for shard in block.shards).items():
-            for number, shard in enumerate(shards):
-                for path in (place / final_name(split, number, len(shards), append) for place in places):
+    def _rename_shards_back(self) -> None:
+        """Give shards that have their final names already the names in their blocks."""
+        records = self.encoded.read_records().values()
+        shards = [ShardInfo(**shard) for record in records for shard in record["shards"]]
+        directories, num_appends = [self._corpus], 0
+        if self._base:
+            directories, num_appends = [self._corpus, self._output], self._base.num_snapshots
+        for split, split_shards in shards_by_split(shards).items():
+            for index, shard in enumerate(split_shards):
+                for directory in directories:
+                    path = directory / final_name(split, index, len(split_shards), num_appends)
                     if path.exists():
-                        os.replace(path, self.directory / shard.name)
+                        os.replace(path, self.encoded.directory / shard.name)
 
-    def _is_whole(self, block: Block) -> bool:
-        try:
-            return all(
-                sha256_of(self.directory / shard.name) == shard.sha256
-                and sha256_of(self.directory / shard.rows_name) == shard.rows_sha256
-                for shard in block.shards
-            )
-        except OSError:
-            return False
-
-    def is_finished(self, partition: int) -> bool:
-        """Return whether all blocks of a partition are finished."""
-        blocks = [block for block in self.blocks.values() if block.partition == partition]
-        return any(block.last and block.block + 1 == len(blocks) for block in blocks)
-
-    def add(self, block: Block) -> None:
-        """Record a block whose shards are on disk, so that it is not made again."""
-        with self.writing():
-            sync(self.directory)
-            content = {**block._asdict(), "shards": [shard._asdict() for shard in block.shards]}
-            write_json(self._block_file(block.partition, block.block), {**content, "counts": block.counts._asdict()})
-        self.blocks[block.partition, block.block] = block
-
-    def publish(
-        self, tokenizer: Tokenizer, dtype: np.dtype, summary: Mapping[str, Any], signatures: Signatures | None = None
-    ) -> dict[str, Any]:
-        """Assemble the corpus, move it to its final directory, and return the manifest."""
-        with self.publishing() as place:
-            place.mkdir()
-            if not self._base:
-                save_tokenizer(tokenizer, place / "tokenizer")
-            shards = [shard for block in self.blocks.values() for shard in block.shards]
-            return assemble_corpus(self.directory, place, shards, dtype, summary, signatures, self._base)
+    def _num_finished(self) -> int:
+        return sum(len(blocks.records) for blocks in self._passes)
 
     @contextlib.contextmanager
     def publishing(self) -> Iterator[pathlib.Path]:
-        """Give a place for what is published, move it to the final one at the end, and forget the finished blocks."""
+        """Give a path for the corpus, move it to the final one at the end, and forget the finished blocks."""
         with self.writing():
             yield self._corpus
             if self._base:
-                publish_append(self._corpus, self._base)
+                _publish_append(self._corpus, self._base)
             else:
-                os.rename(self._corpus, self.output)
-                sync(self.output.parent)
+                os.rename(self._corpus, self._output)
+                sync(self._output.parent)
         self.discard()
 
     def discard(self) -> None:
         """Forget the finished blocks, so that nothing is kept."""
-        self.blocks.clear()
-        for files in self._passes:
-            files.finished.clear()
+        for blocks in self._passes:
+            blocks.records.clear()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._num_finished:
-            kept = count_noun(self._num_finished, "finished block")
-            self._say(f"{self.output}: kept {kept}; the same command resumes from there")
+        if num_finished := self._num_finished():
+            kept = count_noun(num_finished, "finished block")
+            self._say(f"{self._output}: kept {kept}; the same command resumes from there")
         elif isinstance(error, KeyboardInterrupt):
-            self._say(f"{self.output}: no block was finished; the same command starts from the beginning")
-        self._leave()
+            self._say(f"{self._output}: no block was finished; the same command starts from the beginning")
+        self._close()
 
-    def _leave(self) -> None:
-        if not self._num_finished:
-            shutil.rmtree(self._incomplete, ignore_errors=True)
+    def _close(self) -> None:
+        if not self._num_finished():
+            shutil.rmtree(self._directory, ignore_errors=True)
         os.close(self._lock)
-
-    def _block_file(self, partition: int, block: int) -> pathlib.Path:
-        return self.directory / f"{partition:05}-{block:05}.json"
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
         """Turn the error of a full disk or a read-only directory into a UserError; ArrayRecord raises RuntimeError."""
-        kept = "finished blocks were kept" if self._num_finished else "nothing was kept"
-        with errors.writing(self.output, f"{kept}; make room, or choose another --output"):
+        kept = "finished blocks were kept" if self._num_finished() else "nothing was kept"
+        with errors.writing(self._output, f"{kept}; make room, or choose another --output"):
             try:
                 yield
             except RuntimeError as error:
                 raise OSError(str(error)) from error
 
 
-def _read_json(path: pathlib.Path) -> dict[str, Any]:
-    try:
-        found = strict_json.parse(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+def _publish_append(source: pathlib.Path, base: BaseCorpus) -> None:
+    """Move the files in `source` into a corpus, the manifest last: a reader sees all of them or none.
 
-
-def _read_block(path: pathlib.Path) -> Block | None:
-    """Return the block of a file; None where the file is damaged."""
-    try:
-        found = _read_json(path)
-        shards = tuple(ShardInfo(**shard) for shard in found["shards"])
-        return Block(**{**found, "shards": shards, "counts": DocumentCounts(**found["counts"])})
-    except (KeyError, TypeError):
-        return None
+    A kill leaves files that no manifest names, and the next append replaces or removes them.
+    """
+    for path in base.directory.glob(f"*.{base.num_snapshots}-*-of-*.arrayrecord"):
+        path.unlink()
+    for path in sorted(source.iterdir()):
+        if path.name != MANIFEST:
+            os.replace(path, base.directory / path.name)
+    with new_file(base.directory / base.old_manifest_name, binary=True) as file:
+        file.write((base.directory / MANIFEST).read_bytes())
+    os.replace(source / MANIFEST, base.directory / MANIFEST)
+    sync(base.directory)
+    if (base.directory / SUMS).exists():
+        write_sums(base.directory)

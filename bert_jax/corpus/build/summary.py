@@ -1,40 +1,24 @@
 """The summary of a corpus for its manifest: documents by split and by reason of rejection, settings, warnings."""
 
+import dataclasses
 import math
 import os
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from bert_jax.corpus.store import MAX_RECORD
-from bert_jax.corpus.store import MAX_SENTENCE
-from bert_jax.corpus.store import SPLITS
-from bert_jax.corpus.manifest import SHORT
-from bert_jax.corpus.manifest import WORDS_VERSION
 from bert_jax.corpus.build.cleaning.rules import RULES
 from bert_jax.corpus.build.corpus_writer import ShardInfo
-from bert_jax.corpus.build.dedup_decisions import EXACT
-from bert_jax.corpus.build.dedup_decisions import NEAR
-from bert_jax.corpus.build.dedup_decisions import OF
-from bert_jax.corpus.build.encoding import MIN_HELDOUT
-from bert_jax.corpus.build.encoding import NO_LANGUAGE
-from bert_jax.corpus.build.encoding import SENTENCE_ENDS
-from bert_jax.corpus.build.encoding import DocumentCounts
-from bert_jax.corpus.build.encoding import PrepareSettings
-from bert_jax.corpus.build.encoding import fraction_above
-from bert_jax.corpus.build.segmenters import NO_SEGMENTER
-from bert_jax.corpus.build.segmenters import SEGMENTERS
-from bert_jax.corpus.build.segmenters import description
-from bert_jax.readers import ReadOptions
-from bert_jax.readers.rejections import HINTS
-from bert_jax.readers.rejections import describe_rejections
-from bert_jax.readers.rejections import most_common_reason
-from bert_jax.readers.rejections import rejection_hint
-from bert_jax.tokenizer import Tokenizer
-from bert_jax.tokenizer.changes import changes_warning
-from bert_jax.tokenizer.changes import unexpected_changes
+from bert_jax.corpus.build.dedup_decisions import EXACT, NEAR, OF
+from bert_jax.corpus.build.encoding import MIN_HELDOUT, DocumentCounts, PrepareSettings, fraction_above
+from bert_jax.corpus.build.segmenters import NO_SEGMENTER, SEGMENTERS, segmenter_manifest
+from bert_jax.corpus.build.sentences import NO_LANGUAGE, SENTENCE_ENDS
+from bert_jax.corpus.manifest import SHORT, WORDS_VERSION
+from bert_jax.corpus.store import MAX_RECORD, MAX_SENTENCE, SPLITS
 from bert_jax.errors import UserError
+from bert_jax.readers import ReadOptions
+from bert_jax.readers.rejections import HINTS, describe_rejections, most_common_reason, rejection_hint
+from bert_jax.tokenizer import Tokenizer
+from bert_jax.tokenizer.changes import changes_warning, unexpected_changes
 
 MANY_UNKNOWN = 0.05  # of the tokens
 MANY_LOST = 0.001  # of the characters, in unknown tokens
@@ -56,32 +40,33 @@ def summarize(
     Raises:
         UserError: nothing to train on. TooManyRejectedUserError: see there.
     """
-    sums = {split: dict.fromkeys(("documents", "sentences", "tokens"), 0) for split in SPLITS}
+    num_documents = dict.fromkeys(SPLITS, 0)
+    sentences = tokens = 0
     for shard in shards:
-        for noun in sums[shard.split]:
-            sums[shard.split][noun] += getattr(shard, noun)
-    train, heldout = (sums[split]["documents"] for split in SPLITS)
+        num_documents[shard.split] += shard.documents
+        sentences, tokens = sentences + shard.sentences, tokens + shard.tokens
+    train, heldout = (num_documents[split] for split in SPLITS)
     stored = train + heldout
     rejected = describe_rejections(counts.rejected) or "none rejected"
-    found = stored + sum(counts.rejected.values())
-    assert counts.documents == found, f"{counts.documents} documents in, {stored} stored, {counts.rejected} rejected"
+    num_read = stored + sum(counts.rejected.values())
+    assert counts.documents == num_read, f"{counts.documents} documents in, {stored} stored, {counts.rejected} rejected"
     if not stored:
         raise UserError(
-            f"0 of {found:,} documents could be used: {rejected}; "
+            f"0 of {num_read:,} documents could be used: {rejected}; "
             f"{hint_about(counts.rejected, counts.fields, settings.read_options)}"
         )
-    check_rejected(counts.rejected, found, counts.fields, settings)
+    check_rejected(counts.rejected, num_read, counts.fields, settings)
     if not train:
         raise UserError(
             f"0 training documents ({heldout:,} held out, {rejected}); lower --heldout_fraction, or give more documents"
         )
-    tokens, sentences = (sum(one[noun] for one in sums.values()) for noun in ("tokens", "sentences"))
     unknown, lost = counts.unknown_tokens / tokens, counts.unknown_characters / max(1, counts.characters)
     changed = {kind: number / counts.characters for kind, number in counts.changed_characters.items()}
+    character_changes = changes_warning(unexpected_changes(tokenizer, changed))
     warnings = [
         *_split_warnings(settings, counts, train, heldout),
-        *_content_warnings(tokenizer, settings, counts, stored, found, sentences, unknown, lost),
-        *filter(None, [changes_warning(unexpected_changes(tokenizer, changed))]),
+        *_content_warnings(tokenizer, settings, counts, stored, sentences, unknown, lost),
+        *([character_changes] if character_changes else []),
     ]
     return {
         **({} if settings.segmenter == NO_SEGMENTER else {"format_version": WORDS_VERSION}),
@@ -92,42 +77,42 @@ def summarize(
             "lowercase": tokenizer.lowercase,
         },
         "settings": {
-            **settings.read_options._asdict(),
+            **dataclasses.asdict(settings.read_options),
             "stretch": list(settings.read_options.stretch),  # as JSON reads it
             "heldout_fraction": settings.heldout_fraction,
             "language": settings.language,
             "deduplicate": settings.deduplicate,
             "max_record": MAX_RECORD,
             "max_sentence": MAX_SENTENCE,
-            **description(settings.segmenter),
+            **segmenter_manifest(settings.segmenter),
         },
-        "documents": {"in": found, "stored": stored, "rejected": dict(sorted(counts.rejected.items()))},
+        "documents": {"in": num_read, "stored": stored, "rejected": dict(sorted(counts.rejected.items()))},
         "sentences_split": counts.sentences_split,
         "sentences_per_document": round(sentences / stored, 3),
         "unknown_token_fraction": round(unknown, 6),
         "unknown_character_fraction": round(lost, 6),
         "changed_character_fractions": {kind: round(fraction, 6) for kind, fraction in changed.items()},
-        "counts": {name: value for name, value in counts._asdict().items() if name not in ("documents", "rejected")},
+        "counts": {name: value for name, value in vars(counts).items() if name not in ("documents", "rejected")},
         "warnings": warnings,
     }
 
 
-def check_rejected(rejected: Mapping[str, int], found: int, fields: str, settings: PrepareSettings) -> None:
+def check_rejected(rejected: Mapping[str, int], num_documents: int, fields: str, settings: PrepareSettings) -> None:
     """Raise TooManyRejectedUserError where more documents have a fault than the settings allow.
 
     Args:
         rejected: reason -> number of documents.
-        found: number of all documents.
-        fields: of a record that lacks the requested one.
+        num_documents: number of all documents.
+        fields: names of the fields of a record that lacks the requested field.
         settings: of the preparation.
     """
-    faults = {reason: number for reason, number in rejected.items() if not _is_choice(reason)}
-    number = sum(faults.values())
-    if number > settings.max_rejected_fraction * found:
+    faults = {reason: count for reason, count in rejected.items() if not _is_choice(reason)}
+    num_faults = sum(faults.values())
+    if num_faults > settings.max_rejected_fraction * num_documents:
         raise TooManyRejectedUserError(
-            f"{number:,} of {found:,} documents were rejected: {describe_rejections(faults)}; "
+            f"{num_faults:,} of {num_documents:,} documents were rejected: {describe_rejections(faults)}; "
             f"{rejection_hint(faults, fields, settings.read_options)}. Where that is right, allow it with "
-            f"--max_rejected_fraction {math.ceil(100 * number / found) / 100:g}"
+            f"--max_rejected_fraction {math.ceil(100 * num_faults / num_documents) / 100:g}"
         )
 
 
@@ -177,7 +162,6 @@ def _content_warnings(
     settings: PrepareSettings,
     counts: DocumentCounts,
     stored: int,
-    found: int,
     sentences: int,
     unknown: float,
     lost: float,
@@ -194,15 +178,15 @@ def _content_warnings(
             f"stands for a whole word that the vocabulary lacks; {cure}"
         )
     reason = most_common_reason(counts.rejected)
-    number = counts.rejected.get(reason, 0)
-    if reason in HINTS and number > MANY_REJECTED * found:
+    num_rejected = counts.rejected.get(reason, 0)
+    if reason in HINTS and num_rejected > MANY_REJECTED * counts.documents:
         hint = rejection_hint(counts.rejected, counts.fields, settings.read_options)
-        yield f"{number:,} of {found:,} documents were rejected ({reason}): {hint}"
+        yield f"{num_rejected:,} of {counts.documents:,} documents were rejected ({reason}): {hint}"
     if (code := settings.language.partition("-")[0]) in SENTENCE_ENDS and not _finds_sentences(settings.segmenter):
         known = [name for name in SEGMENTERS if SEGMENTERS[name].language == code and _finds_sentences(name)]
         yield (
             f"--language {settings.language}: the library that splits sentences has no rules for it, so they end "
-            f"{SENTENCE_ENDS[code].where}; for sentence pairs, put each sentence on a line of its own"
+            f"{SENTENCE_ENDS[code].description}; for sentence pairs, put each sentence on a line of its own"
             + "".join(f", or give --segmenter {name}" for name in known)
         )
     if settings.language != NO_LANGUAGE and len(settings.language.partition("-")[0]) > CODE_LENGTH:
@@ -214,47 +198,56 @@ def _content_warnings(
 
 def _finds_sentences(segmenter: str) -> bool:
     """Return whether a row of SEGMENTERS finds sentences, too."""
-    return segmenter in SEGMENTERS and SEGMENTERS[segmenter].sentences is not None
+    return segmenter in SEGMENTERS and SEGMENTERS[segmenter].load_sentences is not None
 
 
 def sentence_rule(language: str, segmenter: str) -> str:
-    """Return what decides where sentences end, and words where it is not the vocabulary."""
+    """Return a description of the rules by which sentences and words end."""
     rule = "each line a sentence" if language == NO_LANGUAGE else f"sentences by the rules of {language}"
     if len(code := language.partition("-")[0]) > CODE_LENGTH and language != NO_LANGUAGE:
         rule += ", or of English where there are none"
     if code in SENTENCE_ENDS:
-        rule = f"sentences of {language} end {SENTENCE_ENDS[code].where}"
+        rule = f"sentences of {language} end {SENTENCE_ENDS[code].description}"
     if segmenter == NO_SEGMENTER:
         return rule
     splits = language != NO_LANGUAGE and _finds_sentences(segmenter)
     return f"sentences and words by {segmenter}" if splits else f"{rule}, words by {segmenter}"
 
 
-def count_noun(number: int, noun: str) -> str:
+def count_noun(count: int, noun: str) -> str:
     """Return `1 document`, `2,000 documents`."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def format_summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) -> str:
-    """Return lines about a manifest: all documents, what cleaning did, the content of each split, tokens, sentences.
+    """Return lines about a manifest: all documents, changes by cleaning, the content of each split, tokens, sentences.
 
-    Of a corpus that documents were added to, the first line is about those of this time, or of the newest snapshot.
+    Of a corpus that documents were added to, the first line is about the documents of this time, or of the newest
+    snapshot.
     """
-    documents, language = manifest["documents"], manifest["settings"]["language"]
+    documents, settings = manifest["documents"], manifest["settings"]
     reasons = describe_rejections(documents["rejected"])
+    first_line = ""
+    if unchanged := manifest.get("unchanged"):
+        first_line = f"{output}: unchanged; of {_format_added(unchanged['in'], unchanged['rejected'])}\n"
+    elif snapshots := manifest.get("snapshots"):
+        before = snapshots[-1]["documents"]
+        new = {reason: count - before["rejected"].get(reason, 0) for reason, count in documents["rejected"].items()}
+        added = _format_added(documents["in"] - before["in"], {reason: count for reason, count in new.items() if count})
+        first_line = f"{output}: snapshot {len(snapshots) + 1}, {manifest['fingerprint'][:SHORT]}: of {added}\n"
+    cleaning = f"{format_cleaning(manifest['cleaning'])}\n" if "cleaning" in manifest else ""
     splits = ", ".join(
         f"{name} " + " / ".join(count_noun(split[f"{noun}s"], noun) for noun in ("document", "sentence", "token"))
         for name, split in manifest["splits"].items()
     )
-    changes = f"{format_cleaning(manifest['cleaning'])}\n" if "cleaning" in manifest else ""
-    rule = sentence_rule(language, manifest["settings"].get("segmenter", NO_SEGMENTER))
     return (
-        f"{_append_line(manifest, output)}"
+        f"{first_line}"
         f"{output}: {count_noun(documents['in'], 'document')} in = {documents['stored']:,} stored + "
         f"{sum(documents['rejected'].values()):,} rejected{f' ({reasons})' if reasons else ''}\n"
-        f"{changes}{splits}\n"
+        f"{cleaning}{splits}\n"
         f"{manifest['unknown_token_fraction']:.2%} of the tokens unknown, "
-        f"{manifest['unknown_character_fraction']:.2%} of the characters lost, {rule}, "
+        f"{manifest['unknown_character_fraction']:.2%} of the characters lost, "
+        f"{sentence_rule(settings['language'], settings.get('segmenter', NO_SEGMENTER))}, "
         f"{count_noun(manifest['sentences_split'], 'overlong sentence')} cut in pieces\n"
         f"{format_changes(manifest)}"
     )
@@ -262,40 +255,23 @@ def format_summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) 
 
 def format_changes(manifest: Mapping[str, Any]) -> str:
     """Return a line about the characters that the tokenizer changed, from a manifest or this part of it."""
-    if "changed_character_fractions" not in manifest:
-        return "characters changed by the tokenizer: not known, as an earlier version of bert_jax prepared the corpus"
-    found = sorted(manifest["changed_character_fractions"].items(), key=lambda item: -item[1])
-    percent = {kind: f"{fraction:.2%}" if fraction >= 5e-5 else "below 0.01%" for kind, fraction in found}
-    changed = ", ".join(f"{percent[kind]} {kind}" for kind in percent) or "none"
-    read, characters = (manifest["counts"][name] for name in ("compared_characters", "characters"))
-    sample = f" (in a sample of {read:,} of {characters:,})" if read < characters else ""
-    return f"characters changed by the tokenizer: {changed}{sample}"
+    fractions = sorted(manifest["changed_character_fractions"].items(), key=lambda item: -item[1])
+    percent = [f"{f'{fraction:.2%}' if fraction >= 5e-5 else 'below 0.01%'} {kind}" for kind, fraction in fractions]
+    compared, characters = (manifest["counts"][name] for name in ("compared_characters", "characters"))
+    sample = f" (in a sample of {compared:,} of {characters:,})" if compared < characters else ""
+    return f"characters changed by the tokenizer: {', '.join(percent) or 'none'}{sample}"
 
 
-def _append_line(manifest: Mapping[str, Any], output: str | os.PathLike[str]) -> str:
-    """Return a line about documents that were to be added: nothing new now, or the newest snapshot; "" without any."""
-    if "unchanged" in manifest:
-        found = manifest["unchanged"]
-        return f"{output}: unchanged; of {_added(found['in'], found['rejected'])}\n"
-    if not manifest.get("snapshots"):
-        return ""
-    before, now = manifest["snapshots"][-1]["documents"], manifest["documents"]
-    rejected = {reason: number - before["rejected"].get(reason, 0) for reason, number in now["rejected"].items()}
-    return (
-        f"{output}: snapshot {len(manifest['snapshots']) + 1}, {manifest['fingerprint'][:SHORT]}: of "
-        f"{_added(now['in'] - before['in'], {reason: one for reason, one in rejected.items() if one})}\n"
-    )
-
-
-def _added(found: int, rejected: Mapping[str, int]) -> str:
+def _format_added(num_documents: int, rejected: Mapping[str, int]) -> str:
     """Return words about documents that were read to be added."""
-    number = sum(rejected.values())
-    reasons = f" ({describe_rejections(rejected)})" if number else ""
-    return f"{count_noun(found, 'new document')} {found - number:,} are added, {number:,} rejected{reasons}"
+    num_rejected = sum(rejected.values())
+    reasons = f" ({describe_rejections(rejected)})" if num_rejected else ""
+    added = num_documents - num_rejected
+    return f"{count_noun(num_documents, 'new document')} {added:,} are added, {num_rejected:,} rejected{reasons}"
 
 
 def format_cleaning(cleaning: Mapping[str, Any]) -> str:
-    """Return a line about what the rules changed."""
-    changed = ", ".join(f"{number:,} by {rule}" for rule, number in cleaning["changed"].items()) or "none"
+    """Return a line about the changes by rules."""
+    changed = ", ".join(f"{count:,} by {rule}" for rule, count in cleaning["changed"].items()) or "none"
     kept = cleaning["characters_kept"] / max(1, cleaning["characters"])
     return f"{kept:.1%} of {cleaning['characters']:,} characters left after cleaning; documents changed: {changed}"

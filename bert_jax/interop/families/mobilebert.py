@@ -7,7 +7,7 @@ in norms, as published. The norm of the masked-token head is always a LayerNorm.
 from collections.abc import Mapping
 from typing import Any
 
-from bert_jax.config.schema import MOST_MLPS
+from bert_jax.config.encoder import MAX_MLPS
 from bert_jax.errors import UserError
 from bert_jax.interop.families.base import (
     ACTIVATIONS,
@@ -40,7 +40,7 @@ def mobilebert() -> Family:
     maps = {"input": "bottleneck.input", "attention_input": "bottleneck.attention", "output": "output.bottleneck"}
     linear = {ours: f"{theirs}.dense" for ours, theirs in maps.items()}
     norms = {f"{ours}_norm": f"{theirs}.LayerNorm" for ours, theirs in maps.items()}
-    for index in range(MOST_MLPS - 1):  # before the last
+    for index in range(MAX_MLPS - 1):  # before the last
         ours, theirs = f"mlp_{index}", f"ffn.{index}"
         linear |= {f"{ours}/mlp_up": f"{theirs}.intermediate.dense", f"{ours}/mlp_down": f"{theirs}.output.dense"}
         norms[f"{ours}/mlp_norm"] = f"{theirs}.output.LayerNorm"

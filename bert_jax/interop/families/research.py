@@ -8,11 +8,11 @@ import pkgutil
 from typing import Any, cast
 
 from bert_jax.config import EncoderConfig
-from bert_jax.config.schema import MOST_MLPS
+from bert_jax.config.encoder import MAX_MLPS
 from bert_jax.interop.families.base import VOCABULARY, Family, Field, ModelClass, Module, bare_classes, masked_head
 from bert_jax.models.heads import DIRECTIONS, LAYERS
 
-_INNER_MLPS = tuple(f"layers/mlp_{index}" for index in range(MOST_MLPS - 1))  # of a block with a bottleneck
+_INNER_MLPS = tuple(f"layers/mlp_{index}" for index in range(MAX_MLPS - 1))  # of a block with a bottleneck
 _BOTTLENECK = ("layers/input", "layers/attention_input", "layers/output")
 _PROJECTIONS = ("query", "key", "value", "query_global", "key_global", "value_global")
 # Kind -> paths of the encoder's parameters.

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from bert_jax import strict_json
 from bert_jax.config import EncoderConfig, fields_of
-from bert_jax.config.schema import LARGEST
+from bert_jax.config.field import MAX_NUMBER
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.interop.families import FAMILIES, INDIFFERENT, LABELS, Family, Field
 
@@ -186,7 +186,7 @@ def _check_value(theirs: str, value: Any, table_field: Field, where: str) -> Non
     if isinstance(value, bool) or not isinstance(value, (int, kind)):
         raise UserError(f"{where}: {theirs} is {value!r}, not {'a number' if kind is float else 'an integer'}")
     lowest, highest = field.metadata["allowed"]
-    highest = min(highest, 2**31 - 1 if kind is int else LARGEST)
+    highest = min(highest, 2**31 - 1 if kind is int else MAX_NUMBER)
     if not lowest <= value <= highest:
         raise UserError(f"{where}: {theirs} is {value!r}; it must lie from {lowest:g} to {highest:g}")
 

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, needs_packages
 
 # What `torch.save` of a state dict calls.
 PLAIN = re.compile(
@@ -34,10 +34,8 @@ def read_torch(path: pathlib.Path) -> dict[str, np.ndarray]:
         UserError: torch is not installed; the file is damaged, or holds more than named, plain, dense tensors; a
             tensor has more numbers than the file holds for it.
     """
-    try:
+    with needs_packages(f"{path}", "torch", ", or save it as model.safetensors"):
         import torch
-    except ImportError:
-        raise UserError(f"{path} needs torch: pip install torch, or save it as model.safetensors") from None
     try:
         _check_pickle_calls(path)
         tensors = torch.load(path, map_location="cpu", weights_only=True)

@@ -11,7 +11,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from bert_jax import strict_json
-from bert_jax.config import PretrainConfig, check_choices, check_warmup, with_vocab_size
+from bert_jax.config import PretrainConfig, check_choices, check_warmup, refuse_fields_without_effect, with_vocab_size
 from bert_jax.console import Console, format_seconds
 from bert_jax.corpus.build.prepare_parts import text_tokens
 from bert_jax.corpus.mixture import Mixture, open_mixture
@@ -78,6 +78,7 @@ def plan(
     config = with_vocab_size(config, corpus.vocab_size)
     recorded = _agreed(_recorded(directory, text) if jax.process_index() == 0 else None)
     if recorded is None:
+        refuse_fields_without_effect(config)
         choice, rates = _choose(config, budget, corpus, console)
         choice = choice._replace(devices=jax.device_count())
         check_warmup(apply(config, choice, given).optimizer, choice.steps)  # before anything is written

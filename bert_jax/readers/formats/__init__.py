@@ -1,19 +1,19 @@
-"""One reader for each format of text files: add a file with the reader and its row in FORMATS (table.py).
+"""A reader for each format of files: to add a format, add a file with its reader and a row of FORMATS (table.py).
 
-arrow.py              Arrow files, as Hugging Face `datasets` keeps data sets on disk -> documents, one per row;
-delimited_records.py  CSV and TSV
+arrow.py              Arrow files, as Hugging Face `datasets` keeps data sets on disk
+arrow_columns.py      columns of text in batches of Arrow -> documents, for arrow.py and parquet.py
+delimited.py          CSV and TSV
 epub.py               EPUB -> a document per book
 fields.py             the text of a record: a field, fields in lists, or a template
 html.py               HTML -> its text
-json_records.py       JSON lines, and files that are one JSON list or object
-markdown.py           markdown -> its text
-parquet.py            The pages of a Parquet column
+json_records.py       JSON lines, and files that are a JSON list or objects
+markdown.py           Markdown -> its text
+parquet.py            Parquet, whose pages are measured before they are read
 pdf.py                PDF -> the text of its pages
 restructured_text.py  reStructuredText, also of Sphinx -> its text
-streams.py             byte streams -> UTF-8 and lines
-table.py              FORMATS, a row for each format: to add a format, add a file here and its row there
+table.py              FORMATS: file names, reader and extraction of text of each format
 tfrecord.py           TFRecord files of examples, as TFDS writes them
 wiki_dump.py          MediaWiki XML dumps (pages-articles) -> the wiki markup of each page, as a stream
-wiki_extractor.py     The output of WikiExtractor -> documents
-wiki_markup.py        Wiki markup -> its prose
+wiki_extractor.py     the output of WikiExtractor
+wiki_markup.py        wiki markup -> its prose
 """

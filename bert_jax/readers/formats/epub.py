@@ -30,7 +30,7 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Unicod
 
 
 def read_epub(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the book; rejected where it is broken, encrypted, or holds more than MAX_RECORD_BYTES of HTML.
+    """Yield the book as a document; rejected where it is broken, encrypted, or has more than MAX_RECORD_BYTES of HTML.
 
     Raises:
         UserError: it unpacks to more than `max_unpacked_bytes` and MAX_RATIO times its size.
@@ -44,15 +44,20 @@ def read_epub(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[Ra
             with zipfile.ZipFile(file) as archive:
                 data = b"".join(_chapters(archive, unpacked))
         except RejectedError as error:
-            yield RawDocument(name, rejected=str(error))
+            yield RawDocument(name=name, rejected=str(error))
         except (*_BROKEN, KeyError, RuntimeError, ValueError):
-            yield RawDocument(name, rejected="broken EPUB")
+            yield RawDocument(name=name, rejected="broken EPUB")
         else:
-            yield RawDocument(name, data, "epub") if data.strip() else RawDocument(name, rejected="empty")
+            is_empty = not data.strip()
+            yield (
+                RawDocument(name=name, rejected="empty")
+                if is_empty
+                else RawDocument(name=name, data=data, format="epub")
+            )
 
 
 def book_text(data: str, options: ReadOptions) -> str:
-    """Return the text of the chapters, each taken alone: what is left open in a chapter ends with it.
+    """Return the text of the chapters, each taken alone: an element that is left open ends with its chapter.
 
     Raises:
         UserError: lxml is not installed.
@@ -63,31 +68,31 @@ def book_text(data: str, options: ReadOptions) -> str:
 
 def _chapters(archive: zipfile.ZipFile, unpacked: Unpacked) -> Iterator[bytes]:
     """Yield the HTML of each chapter of the reading order, in UTF-8, with _END after it."""
-    root = _xml(archive, _CONTAINER, unpacked).find(".//{*}rootfile")
+    root = _read_xml(archive, _CONTAINER, unpacked).find(".//{*}rootfile")
     contents = "" if root is None else root.get("full-path", "")
-    package = _xml(archive, contents, unpacked)
+    package = _read_xml(archive, contents, unpacked)
     items = {item.get("id"): item for item in package.iterfind("{*}manifest/{*}item")}
     encrypted = set[str]()
     if _ENCRYPTION in archive.namelist():
-        references = _xml(archive, _ENCRYPTION, unpacked).iterfind(".//{*}CipherReference")
-        encrypted = {urllib.parse.unquote(one.get("URI", "")) for one in references}
+        references = _read_xml(archive, _ENCRYPTION, unpacked).iterfind(".//{*}CipherReference")
+        encrypted = {urllib.parse.unquote(cipher.get("URI", "")) for cipher in references}
     size = 0
-    for number, place in enumerate(package.iterfind("{*}spine/{*}itemref")):
-        item = items[place.get("idref")]
-        if item.get("media-type") not in _HTML or place.get("linear") == "no":
+    for chapter, reference in enumerate(package.iterfind("{*}spine/{*}itemref")):
+        item = items[reference.get("idref")]
+        if item.get("media-type") not in _HTML or reference.get("linear") == "no":
             continue
         path = posixpath.normpath(
             posixpath.join(posixpath.dirname(contents), urllib.parse.unquote(item.get("href", "")))
         )
         if path in encrypted:
             raise RejectedError("encrypted")
-        data = _read(archive, path, MAX_RECORD_BYTES, unpacked)
+        data = _read_member(archive, path, MAX_RECORD_BYTES, unpacked)
         text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig").replace(_END, " ")
         if item.get("media-type") == _XHTML:
             text = _CDATA.sub(_without_cdata, text)
         data = text.encode()
         size += len(data)
-        if size > MAX_RECORD_BYTES or number >= _MAX_CHAPTERS:
+        if size > MAX_RECORD_BYTES or chapter >= _MAX_CHAPTERS:
             raise RejectedError("too large")
         yield data + _END.encode()
 
@@ -97,14 +102,14 @@ def _without_cdata(match: re.Match[str]) -> str:
     return match[0] if match[1] is None else html.escape(match[1], quote=False)
 
 
-def _xml(archive: zipfile.ZipFile, path: str, unpacked: Unpacked) -> ElementTree.Element:
-    data = _read(archive, path, _MAX_LIST_BYTES, unpacked)
+def _read_xml(archive: zipfile.ZipFile, path: str, unpacked: Unpacked) -> ElementTree.Element:
+    data = _read_member(archive, path, _MAX_LIST_BYTES, unpacked)
     if b"<!ENTITY" in data:
         raise RejectedError("broken EPUB")
     return ElementTree.fromstring(data)
 
 
-def _read(archive: zipfile.ZipFile, path: str, max_bytes: int, unpacked: Unpacked) -> bytes:
+def _read_member(archive: zipfile.ZipFile, path: str, max_bytes: int, unpacked: Unpacked) -> bytes:
     info = archive.getinfo(path)
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or info.flag_bits & 1:
         raise RejectedError("encrypted" if info.flag_bits & 1 else "unknown compression")

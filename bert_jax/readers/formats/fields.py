@@ -1,4 +1,4 @@
-"""What `--field` names: a field, fields inside of lists (`data[].text`), or a template (`{title}: {text}`)."""
+"""The text of a record by `--field`: a field, fields in lists (`data[].text`), or a template (`{title}: {text}`)."""
 
 import functools
 import string
@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
 from bert_jax.readers.documents import ReadOptions, RejectedError, format_names
+from bert_jax.readers.rows import ABSENT, look_up
 
 _EACH = "[]"
 
 
-class Part(NamedTuple):
+class TemplatePart(NamedTuple):
     """A part of a template: a text as it is, then the value of a field; '' for none."""
 
     literal: str
@@ -19,29 +20,29 @@ class Part(NamedTuple):
 
 
 @functools.cache
-def template_parts(field: str) -> tuple[Part, ...]:
-    """Return the parts of a template, in which `\\n` and `\\t` are a line end and a tab; a single name is one part.
+def template_parts(field: str) -> tuple[TemplatePart, ...]:
+    """Return the parts of a template, in which `\\n` and `\\t` are a line end and a tab; a name alone is one part.
 
     Raises:
         UserError: braces that do not match, or that hold more than a name.
     """
     if "{" not in field and "}" not in field:
-        return (Part("", field),)
+        return (TemplatePart("", field),)
     try:
-        found = list(string.Formatter().parse(field))
+        parsed = list(string.Formatter().parse(field))
     except ValueError as error:
         raise UserError(f"--field '{field}': {error}; write a brace of the text twice") from None
-    for _, name, form, conversion in found:
+    for _, name, form, conversion in parsed:
         if name == "" or form or conversion or not set(name or "").isdisjoint(_EACH):
             raise UserError(f"--field '{field}': give plain names of fields in braces, such as {{title}} or {{a.b}}")
-    parts = tuple(Part(text.replace("\\n", "\n").replace("\\t", "\t"), name or "") for text, name, *_ in found)
+    parts = tuple(TemplatePart(text.replace("\\n", "\n").replace("\\t", "\t"), name or "") for text, name, *_ in parsed)
     if not any(part.name for part in parts):
         raise UserError(f"--field '{field}': names no field; give at least one in braces")
     return parts
 
 
 def is_in_lists(field: str) -> bool:
-    """Return whether the path leads into lists, so that one record has many texts."""
+    """Return whether the path leads into lists, so that a record has many texts."""
     return _EACH in field and "{" not in field
 
 
@@ -51,12 +52,17 @@ def record_text(record: dict[str, Any], options: ReadOptions) -> str:
     Raises:
         RejectedError: as `checked_text`, and 'no field'.
     """
-    parts = template_parts(options.field)
-    return "".join(part.literal + checked_text(_look_up(record, part.name), options) for part in parts)
+    texts = []
+    for literal, name in template_parts(options.field):
+        value = look_up(record, name) if name else ""
+        if value is ABSENT:
+            raise RejectedError("no field", format_names(list(record)))
+        texts.append(literal + checked_text(value, options))
+    return "".join(texts)
 
 
 def texts_in_lists(record: dict[str, Any], options: ReadOptions) -> Iterator[str | RejectedError]:
-    """Yield each text to which a path such as `data[].paragraphs[].context` leads, or why one has none."""
+    """Yield each text to which a path such as `data[].paragraphs[].context` leads, or the reason why there is none."""
     literal = options.field in record
     for value in [record[options.field]] if literal else _walk(record, options.field.split(".")):
         try:
@@ -81,19 +87,6 @@ def checked_text(value: Any, options: ReadOptions) -> str:
         if options.encoding_errors == "reject":
             raise RejectedError("invalid UTF-8") from None
         return value.encode("utf-16", "surrogatepass").decode("utf-16", options.encoding_errors)
-    return value
-
-
-def _look_up(record: dict[str, Any], name: str) -> Any:
-    if not name:  # the end of a template
-        return ""
-    if name in record:
-        return record[name]
-    value: Any = record
-    for key in name.split("."):
-        if not isinstance(value, dict) or key not in value:
-            raise RejectedError("no field", format_names(list(record)))
-        value = value[key]
     return value
 
 

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
-from bert_jax.errors import UserError
+from bert_jax.errors import needs_packages
 from bert_jax.readers.documents import RawDocument, ReadOptions, RejectedError
+from bert_jax.readers.pieces import read_bounded_document
 
 MAX_PAGE_BYTES = 2 << 20  # whose tree takes some 20 times the memory, and at worst a minute
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s{0,9}=\s{0,9}[\"']?([\w.:-]{1,40})", re.IGNORECASE)
@@ -25,21 +26,15 @@ _FED = 1 << 20  # characters
 
 
 def read_html(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the page, in UTF-8: it is that, or in the encoding that it declares.
+    """Yield the page in UTF-8, decoded by the encoding that it declares where it is not UTF-8.
 
     Raises:
         UserError: trafilatura is not installed.
     """
-    _trafilatura(name)
-    data = stream.read(MAX_PAGE_BYTES + 1)
-    if len(data) > MAX_PAGE_BYTES:
-        yield RawDocument(name, rejected="too large")
-        while stream.read(1 << 20):  # to notice a broken archive
-            pass
-    elif not data.strip():
-        yield RawDocument(name, rejected="empty")
-    else:
-        yield RawDocument(name, _as_utf8(data), "html")
+    _load_trafilatura(name)
+    page = read_bounded_document(name, stream, "html", MAX_PAGE_BYTES)
+    page.data = _page_in_utf8(page.data)
+    yield page
 
 
 def page_text(data: str, options: ReadOptions) -> str:
@@ -48,10 +43,10 @@ def page_text(data: str, options: ReadOptions) -> str:
     Raises:
         RejectedError: 'no main text'.
     """
-    found = _trafilatura("html").extract(data, include_comments=False, include_tables=False)
-    if not found:
+    text = _load_trafilatura("html").extract(data, include_comments=False, include_tables=False)
+    if not text:
         raise RejectedError("no main text")
-    return found.replace("\n", "\n\n")
+    return text.replace("\n", "\n\n")
 
 
 def fragment_text(data: str, options: ReadOptions) -> str:
@@ -60,29 +55,25 @@ def fragment_text(data: str, options: ReadOptions) -> str:
     Raises:
         UserError: lxml is not installed.
     """
-    try:
+    with needs_packages("HTML", "lxml"):
         from lxml import etree
-    except ImportError:
-        raise UserError("HTML needs the package lxml: pip install lxml") from None
     # Events instead of a tree: time and memory are linear. The standard library's parser takes minutes for some 50 kB.
-    parser = etree.HTMLParser(target=_Text(), encoding="utf-8", huge_tree=True)
+    parser = etree.HTMLParser(target=_TextCollector(), encoding="utf-8", huge_tree=True)
     for start in range(0, len(data), _FED):
         parser.feed(data[start : start + _FED].encode())
     return parser.close() if data.strip() else ""
 
 
 @functools.cache
-def _trafilatura(name: str) -> Any:
-    try:
+def _load_trafilatura(name: str) -> Any:
+    with needs_packages(f"{name}: HTML", "trafilatura"):
         import trafilatura
-    except ImportError:
-        raise UserError(f"{name}: HTML needs the package trafilatura: pip install trafilatura") from None
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # a page without text is counted
     return trafilatura
 
 
-def _as_utf8(data: bytes) -> bytes:
-    """Return the page in UTF-8; unchanged where it is that, or where its declared encoding does not fit."""
+def _page_in_utf8(data: bytes) -> bytes:
+    """Return the page in UTF-8; unchanged where it is UTF-8, or where its declared encoding does not fit."""
     try:
         data.decode()
         return data
@@ -95,7 +86,7 @@ def _as_utf8(data: bytes) -> bytes:
         return data
 
 
-class _Text:
+class _TextCollector:
     """Collects the text of the blocks from the events of a parser."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""JSON lines, lists and whole objects -> documents; the text is a field of an object."""
+"""JSON lines, lists and objects -> documents; the text is a field of an object."""
 
 import codecs
 import functools
@@ -11,14 +11,14 @@ from bert_jax import strict_json
 from bert_jax.errors import UserError
 from bert_jax.readers.documents import MAX_OBJECT_BYTES, MAX_RECORD_BYTES, RawDocument, ReadOptions, RejectedError
 from bert_jax.readers.formats.fields import is_in_lists, record_text, texts_in_lists
-from bert_jax.readers.formats.streams import read_lines
+from bert_jax.readers.rows import read_lines, read_to_end
 
 _SPACE = " \t\r\n"
 _PEEKED = 1 << 16
 
 
 def read_json_records(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the records of a file: of a list its items; of objects in several lines each these; otherwise its lines.
+    """Yield the records of a file: the items of a list, objects of several lines each, or otherwise its lines.
 
     A line or an object that is not JSON is a rejected document. Where the field is inside of lists, every text in these
     is a document.
@@ -28,39 +28,40 @@ def read_json_records(name: str, stream: IO[bytes], options: ReadOptions) -> Ite
     """
     head = io.BufferedReader(stream, _PEEKED)  # type: ignore[type-var]
     try:
-        found = False
-        for raw in _reader(head.peek(1).removeprefix(codecs.BOM_UTF8).lstrip(), options)(name, head):
-            found = True
-            yield from _texts(raw, options) if is_in_lists(options.field) and not raw.rejected else (raw,)
-        if not found:
-            yield RawDocument(name, rejected="empty")
+        any_record = False
+        for raw in _choose_reader(head.peek(1).removeprefix(codecs.BOM_UTF8).lstrip(), options)(name, head):
+            any_record = True
+            yield from _texts_of_record(raw, options) if is_in_lists(options.field) and not raw.rejected else (raw,)
+        if not any_record:
+            yield RawDocument(name=name, rejected="empty")
     finally:
         head.detach()  # otherwise it closes the stream, too
 
 
-def _reader(start: bytes, options: ReadOptions) -> Callable[[str, IO[bytes]], Iterator[RawDocument]]:
-    """Return how a file that starts with these bytes, after white space, is read."""
+def _choose_reader(start: bytes, options: ReadOptions) -> Callable[[str, IO[bytes]], Iterator[RawDocument]]:
+    """Return the reader of a file that starts with these bytes, after white space."""
     if start[:1] == b"[":
         return _read_list
-    line, line_end, _ = start.partition(b"\n")
-    # The first line of an object in several lines ends inside of it; of an object in one line nothing is known.
+    line = start.split(b"\n", 1)[0]
+    has_line_end = len(line) < len(start)
+    # The first line of an object in several lines ends inside of the object; the line of an object may end anywhere.
     in_lists = is_in_lists(options.field)
-    several = line_end and line.rstrip()[-1:] in (b"{", b"[", b",", b":")
-    if start[:1] == b"{" and (several or (in_lists and not line_end)):
+    several = has_line_end and line.rstrip()[-1:] in (b"{", b"[", b",", b":")
+    if start[:1] == b"{" and (several or (in_lists and not has_line_end)):
         return functools.partial(_read_objects, max_bytes=MAX_OBJECT_BYTES if in_lists else MAX_RECORD_BYTES)
     return _read_lines
 
 
 def json_field_text(data: str, options: ReadOptions) -> str:
-    """Return the text of the object, see `fields.record_text`.
+    """Return the text of an object, see `fields.record_text`.
 
     Raises:
         RejectedError: 'broken JSON', 'not an object', and as `fields.record_text`.
     """
-    return record_text(_record(data), options)
+    return record_text(_parse_record(data), options)
 
 
-def _record(data: str) -> dict[str, Any]:
+def _parse_record(data: str) -> dict[str, Any]:
     try:
         record = strict_json.parse(data)
     except ValueError:  # also deep nesting, a key given twice, NaN, and numbers of too many digits
@@ -70,55 +71,53 @@ def _record(data: str) -> dict[str, Any]:
     return record
 
 
-def _texts(raw: RawDocument, options: ReadOptions) -> Iterator[RawDocument]:
+def _texts_of_record(raw: RawDocument, options: ReadOptions) -> Iterator[RawDocument]:
     """Yield the texts inside of the lists of a record, at least one document."""
-    found: list[str | RejectedError]
+    texts: list[str | RejectedError]
     try:
-        errors = "strict" if options.encoding_errors == "reject" else options.encoding_errors
-        found = list(texts_in_lists(_record(raw.data.decode("utf-8-sig", errors)), options))
+        texts = list(texts_in_lists(_parse_record(raw.data.decode("utf-8-sig", options.decode_errors)), options))
     except UnicodeDecodeError:
-        found = [RejectedError("invalid UTF-8")]
+        texts = [RejectedError("invalid UTF-8")]
     except RejectedError as error:
-        found = [error]
-    for number, text in enumerate(found or [RejectedError("empty")], 1):
+        texts = [error]
+    for text_number, text in enumerate(texts or [RejectedError("empty")], 1):
         if isinstance(text, RejectedError):
-            yield RawDocument(f"{raw.name}:{number}", rejected=str(text), fields=text.fields)
+            yield RawDocument(name=f"{raw.name}:{text_number}", rejected=str(text), fields=text.fields)
         elif len(data := text.encode()) > MAX_RECORD_BYTES:
-            yield RawDocument(f"{raw.name}:{number}", rejected="too large")
+            yield RawDocument(name=f"{raw.name}:{text_number}", rejected="too large")
         else:
-            yield RawDocument(f"{raw.name}:{number}", data, is_field=True)
+            yield RawDocument(name=f"{raw.name}:{text_number}", data=data, is_field=True)
 
 
 def _read_lines(name: str, stream: IO[bytes]) -> Iterator[RawDocument]:
-    for number, data, too_large in read_lines(stream):
+    for line_number, data, too_large in read_lines(stream):
         if too_large:
-            yield RawDocument(f"{name}:{number}", rejected="too large")
+            yield RawDocument(name=f"{name}:{line_number}", rejected="too large")
         elif data.strip():
-            yield RawDocument(f"{name}:{number}", data, "jsonl")
+            yield RawDocument(name=f"{name}:{line_number}", data=data, format="jsonl")
 
 
 def _read_list(name: str, stream: IO[bytes]) -> Iterator[RawDocument]:
-    items = _Items(name, stream)
+    items = _ItemReader(name, stream)
     items.expect("[")
     while items.next_character() != "]":
-        if items.number:
+        if items.num_taken:
             items.expect(",")
-        yield RawDocument(f"{name}:{items.number + 1}", items.take(), "jsonl")
+        yield RawDocument(name=f"{name}:{items.num_taken + 1}", data=items.take_item(), format="jsonl")
     items.expect("]")
     items.check_end()
 
 
 def _read_objects(name: str, stream: IO[bytes], max_bytes: int) -> Iterator[RawDocument]:
-    items = _Items(name, stream, max_bytes)
+    items = _ItemReader(name, stream, max_bytes)
     try:
         while items.next_character():
-            yield RawDocument(f"{name}:{items.number + 1}", items.take(), "jsonl")
+            yield RawDocument(name=f"{name}:{items.num_taken + 1}", data=items.take_item(), format="jsonl")
     except _BrokenJsonError as error:
-        if items.number or items.seems_to_have_more():
+        if items.num_taken or items.seems_to_have_more():
             raise
-        yield RawDocument(name, rejected=error.reason)
-        while stream.read(_PEEKED):  # to notice a broken archive
-            pass
+        yield RawDocument(name=name, rejected=error.reason)
+        read_to_end(stream)
 
 
 class _BrokenJsonError(UserError):
@@ -129,18 +128,20 @@ class _BrokenJsonError(UserError):
         self.reason = reason
 
 
-class _Items:
-    """The items of a list, or one object after the other; no more than one is held in memory."""
+class _ItemReader:
+    """The items of a list, or objects in a row; no more than one item is held in memory."""
 
     def __init__(self, name: str, stream: IO[bytes], max_bytes: int = MAX_RECORD_BYTES):
-        self._name, self._stream, self._max_bytes = name, stream, max_bytes
+        self._name, self._stream = name, stream
+        self._max_bytes = max_bytes
         self._decode = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape").decode
         self._scan = json.JSONDecoder().raw_decode
-        self._text, self._at, self._ended = "", 0, False
-        self.number = 0
+        self._text, self._ended = "", False
+        self._at = 0  # position in the text
+        self.num_taken = 0
 
-    def _more(self) -> None:
-        """Read as much as is held already, so that an item that is scanned repeatedly costs little."""
+    def _read_on(self) -> None:
+        """Read as much as is held already, so that scanning an item repeatedly costs little."""
         data = self._stream.read(max(1 << 16, len(self._text) - self._at))
         self._ended = not data
         self._text = self._text[self._at :] + self._decode(data, self._ended)
@@ -155,7 +156,7 @@ class _Items:
                 return self._text[self._at]
             if self._ended:
                 return ""
-            self._more()
+            self._read_on()
 
     def expect(self, character: str) -> None:
         """Skip the next character; UserError where it is another."""
@@ -163,7 +164,7 @@ class _Items:
             raise self._broken(f"'{character}' is missing")
         self._at += 1
 
-    def take(self) -> bytes:
+    def take_item(self) -> bytes:
         """Return the next item."""
         self.next_character()
         while True:
@@ -176,10 +177,10 @@ class _Items:
                 reason = str(error)
             if self._ended or len(self._text) - self._at > self._max_bytes:
                 raise self._broken(reason)
-            self._more()
+            self._read_on()
         data = self._text[self._at : end].encode("utf-8", "surrogateescape")
         self._at = end
-        self.number += 1
+        self.num_taken += 1
         return data
 
     def seems_to_have_more(self) -> bool:
@@ -194,7 +195,7 @@ class _Items:
     def _broken(self, reason: str) -> "_BrokenJsonError":
         too_large = not self._ended and len(self._text) - self._at > self._max_bytes
         return _BrokenJsonError(
-            f"{self._name}: broken JSON after item {self.number} ({reason}, or an item of more than "
+            f"{self._name}: broken JSON after item {self.num_taken} ({reason}, or an item of more than "
             f"{self._max_bytes >> 20} MiB); fetch it again, or write one object per line",
             "too large" if too_large else "broken JSON",
         )

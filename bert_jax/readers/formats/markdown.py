@@ -31,28 +31,28 @@ def markdown_text(data: str, options: ReadOptions) -> str:
     """
     if metadata := _FRONT_MATTER.match(data):
         data = data[metadata.end() :]
-    found: list[str] = []
+    texts: list[str] = []
     fence = ""
-    for section in _sections(data):
+    for section in _split_into_sections(data):
         blocks, fence = _parse_section(fence + section)
-        found += blocks
-    return "\n\n".join(found)
+        texts += blocks
+    return "\n\n".join(texts)
 
 
-def _sections(data: str) -> Iterator[str]:
+def _split_into_sections(data: str) -> Iterator[str]:
     """Yield parts that end at an empty line, else at a line end, else anywhere."""
     start = 0
     while start < len(data):
         end = start + _SECTION
         if end < len(data):
             ends = (data.rfind("\n\n", start + 1, end), data.rfind("\n", start + 1, end), end)
-            end = next(one for one in ends if one > 0)
+            end = next(position for position in ends if position > 0)
         yield data[start:end]
         start = end
 
 
 @functools.cache
-def _parser(part: str) -> Any:
+def _markdown_parser(part: str) -> Any:
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark").enable("table")
@@ -62,11 +62,11 @@ def _parser(part: str) -> Any:
 def _parse_section(section: str) -> tuple[list[str], str]:
     """Return the blocks of a section that have text, and `_open_fence`."""
     links: dict[str, Any] = {}  # [name]: URL, which a paragraph may refer to
-    tokens = _parser("blocks").parse(section, links)
-    return [block for block in _blocks(tokens, links) if block], _open_fence(tokens, section)
+    tokens = _markdown_parser("blocks").parse(section, links)
+    return [block for block in _block_texts(tokens, links) if block], _open_fence(tokens, section)
 
 
-def _blocks(tokens: list[Any], links: dict[str, Any]) -> Iterator[str]:
+def _block_texts(tokens: list[Any], links: dict[str, Any]) -> Iterator[str]:
     in_table = False
     for token in tokens:
         if token.type in ("table_open", "table_close"):
@@ -77,7 +77,7 @@ def _blocks(tokens: list[Any], links: dict[str, Any]) -> Iterator[str]:
 
 
 def _open_fence(tokens: list[Any], section: str) -> str:
-    """Return the first line of the next section where this one ends inside a code block, else ''."""
+    """Return the first line of the next section where this section ends inside a code block, else ''."""
     if not tokens or tokens[-1].type != "fence":
         return ""
     markup = tokens[-1].markup
@@ -87,5 +87,5 @@ def _open_fence(tokens: list[Any], section: str) -> str:
 
 
 def _inline_text(content: str, links: dict[str, Any]) -> str:
-    tokens = [one for token in _parser("inline").parseInline(content, links) for one in token.children]
-    return "".join(_KEPT[one.type] or one.content for one in tokens if one.type in _KEPT).strip()
+    tokens = [child for token in _markdown_parser("inline").parseInline(content, links) for child in token.children]
+    return "".join(_KEPT[child.type] or child.content for child in tokens if child.type in _KEPT).strip()

@@ -6,30 +6,23 @@ import re
 from collections.abc import Iterator
 from typing import IO
 
-from bert_jax.errors import UserError
+from bert_jax.errors import needs_packages
 from bert_jax.readers.documents import MAX_RECORD_BYTES, RawDocument, ReadOptions, RejectedError
+from bert_jax.readers.pieces import read_bounded_document
 
 _MAX_CHARACTERS = 1 << 24
 _HYPHEN = re.compile(r"(?<=[^\W\d_])-\n(?=[^\W\d_])")
 
 
 def read_pdf(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the file, one document; rejected where it has more than MAX_RECORD_BYTES.
+    """Yield the file as a document; rejected where it has more than MAX_RECORD_BYTES.
 
     Raises:
         UserError: pypdf is not installed.
     """
-    try:
+    with needs_packages(f"{name}: PDF", "pypdf"):
         import pypdf  # noqa: F401  # checked here, before the work
-    except ImportError:
-        raise UserError(f"{name}: PDF needs the package pypdf: pip install pypdf") from None
-    data = stream.read(MAX_RECORD_BYTES + 1)
-    if len(data) > MAX_RECORD_BYTES:
-        yield RawDocument(name, rejected="too large")
-        while stream.read(1 << 20):  # to notice a broken archive
-            pass
-    else:
-        yield RawDocument(name, data, "pdf") if data.strip() else RawDocument(name, rejected="empty")
+    yield read_bounded_document(name, stream, "pdf", MAX_RECORD_BYTES)
 
 
 def pdf_text(data: bytes, options: ReadOptions) -> str:

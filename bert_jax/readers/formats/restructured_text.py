@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bert_jax.errors import UserError
+from bert_jax.errors import needs_packages
 from bert_jax.readers.documents import ReadOptions, RejectedError
 
 _MAX_CHARACTERS = 1 << 20  # docutils takes some seconds and 500 MB for as many
@@ -43,13 +43,13 @@ _SETTINGS = {
 def restructured_text(data: str, options: ReadOptions) -> str:
     """Return the text, its blocks separated by empty lines; a paragraph is one line.
 
-    Roles become their text. Directives, also those that docutils does not know, become their words and indented text.
+    Roles become their text. Directives, known to docutils or not, become their words and indented text.
 
     Raises:
         RejectedError: 'too large', or 'broken reStructuredText'.
         UserError: docutils is not installed.
     """
-    docutils = _docutils()
+    docutils = _load_docutils()
     if len(data) > _MAX_CHARACTERS:
         raise RejectedError("too large")
     source = _WIDE_TABLE.sub("", data.replace("\r\n", "\n"))
@@ -60,22 +60,20 @@ def restructured_text(data: str, options: ReadOptions) -> str:
     document = docutils.utils.new_document("", settings)
     try:
         docutils.parsers.rst.Parser().parse(source, document)
-        blocks = [" ".join(node.astext().split()) for node in document.findall(_is_block(docutils.nodes))]
+        blocks = [" ".join(node.astext().split()) for node in document.findall(_block_filter(docutils.nodes))]
     except (RecursionError, docutils.ApplicationError, AssertionError, AttributeError, IndexError, ValueError):
         raise RejectedError("broken reStructuredText") from None
     return "\n\n".join(filter(None, blocks))
 
 
 @functools.cache
-def _docutils() -> Any:
-    try:
+def _load_docutils() -> Any:
+    with needs_packages("reStructuredText", "docutils"):
         import docutils
         import docutils.frontend
         import docutils.nodes
         import docutils.parsers.rst
         import docutils.utils
-    except ImportError:
-        raise UserError("reStructuredText needs the package docutils: pip install docutils") from None
     return docutils
 
 
@@ -84,12 +82,12 @@ def _known_lines(lines: Sequence[str]) -> Iterator[str]:
 
     docutils would refuse a directive, with its text, for an option or a place that it does not know.
     """
-    directive = option = -1  # the indentation of those whose lines may follow
-    for number, line in enumerate(lines):
-        indent = _indent(line) if line.strip() else -1
-        if found := _DIRECTIVE.fullmatch(line):
+    directive = option = -1  # indentation of a directive and of an option whose lines may follow
+    for index, line in enumerate(lines):
+        indent = _indentation(line) if line.strip() else -1
+        if match := _DIRECTIVE.fullmatch(line):
             directive, option = indent, -1
-            yield from _known_directive(found, lines[number + 1] if number + 1 < len(lines) else "")
+            yield from _known_directive(match, lines[index + 1] if index + 1 < len(lines) else "")
         elif indent <= directive:
             directive = option = -1
             yield line
@@ -102,26 +100,29 @@ def _known_lines(lines: Sequence[str]) -> Iterator[str]:
             yield line
 
 
-def _known_directive(found: re.Match[str], following: str) -> Iterator[str]:
-    before, name, words = found[1], found[2].lower(), found[3] or ""
+def _known_directive(match: re.Match[str], following: str) -> Iterator[str]:
+    before, words = match[1], match[3] or ""
+    name = match[2].lower()
     if name in _QUOTES:
-        yield found[0]
+        yield match[0]
     elif name in _LEFT_OUT:
         yield from (f"{before}..", f"{before}   {name}")
     else:
         yield from (f"{before}.. container:: other", "")
-        kept = words.split(None, _WORDS_BEFORE[name])[_WORDS_BEFORE[name] :] if name in _WORDS_BEFORE else []
-        if kept:
-            inner = following[: len(following) - len(following.lstrip())] if _indent(following) > len(before) else ""
-            yield f"{inner or before + '   '}{kept[0]}"
+        content = words.split(None, _WORDS_BEFORE[name])[_WORDS_BEFORE[name] :] if name in _WORDS_BEFORE else []
+        if content:
+            inner = (
+                following[: len(following) - len(following.lstrip())] if _indentation(following) > len(before) else ""
+            )
+            yield f"{inner or before + '   '}{content[0]}"
 
 
-def _indent(line: str) -> int:
+def _indentation(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def _is_block(nodes: Any) -> Any:
-    """Return whether a node is a block of text outside of what is left out."""
+def _block_filter(nodes: Any) -> Any:
+    """Return a function that says whether a node is a block of text that is kept."""
     texts = nodes.paragraph, nodes.title, nodes.term, nodes.rubric, nodes.subtitle, nodes.attribution, nodes.line
     left_out = nodes.system_message, nodes.table, nodes.comment, nodes.substitution_definition
 

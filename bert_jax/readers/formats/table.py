@@ -1,15 +1,16 @@
 """The table of input formats: the file names of each, how it is read, and how text is extracted."""
 
+import dataclasses
 import fnmatch
 import functools
 import os
 from collections.abc import Callable, Iterator
-from typing import IO, NamedTuple
+from typing import IO
 
 from bert_jax.readers.documents import Document, RawDocument, ReadOptions, RejectedError
 from bert_jax.readers.formats import tfrecord
 from bert_jax.readers.formats.arrow import read_arrow_records
-from bert_jax.readers.formats.delimited_records import read_csv_records, read_tsv_records
+from bert_jax.readers.formats.delimited import read_delimited_records
 from bert_jax.readers.formats.epub import book_text, read_epub
 from bert_jax.readers.formats.html import fragment_text, page_text, read_html
 from bert_jax.readers.formats.json_records import json_field_text, read_json_records
@@ -23,7 +24,8 @@ from bert_jax.readers.formats.wiki_markup import wiki_markup_text
 from bert_jax.readers.pieces import read_text_documents
 
 
-class Format(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Format:
     """A row of FORMATS.
 
     Attributes:
@@ -32,8 +34,8 @@ class Format(NamedTuple):
         patterns: file names, for the format 'auto'.
         option: the field of `ReadOptions`, if any, that defines a document: 'documents' or 'field'.
         has_header: whether the first line shows if the field exists.
-        is_text: whether it is text in the encoding of `ReadOptions`.
-        is_stream: whether documents are records, read one after the other from the first byte on, never in pieces.
+        is_text: whether files are text in the encoding of `ReadOptions`.
+        is_stream: whether documents are records, read in order from the first byte on, never in pieces.
         extract_from_bytes: in place of `extract_text`, for documents that are not text.
     """
 
@@ -47,58 +49,69 @@ class Format(NamedTuple):
     extract_from_bytes: Callable[[bytes, ReadOptions], str] | None = None
 
 
+def _delimited_format(pattern: str, separator: str, quoted: bool) -> Format:
+    read = functools.partial(read_delimited_records, separator=separator, quoted=quoted)
+    return Format(read=read, patterns=(pattern,), option="field", has_header=True, is_stream=True)
+
+
 FORMATS: dict[str, Format] = {
     "text": Format(
-        functools.partial(read_text_documents, format_name="text"), patterns=("*.txt", "*.text"), option="documents"
+        read=functools.partial(read_text_documents, format_name="text"),
+        patterns=("*.txt", "*.text"),
+        option="documents",
     ),
     "markdown": Format(
-        functools.partial(read_text_documents, format_name="markdown"),
-        markdown_text,
-        ("*.md", "*.markdown"),
-        "documents",
+        read=functools.partial(read_text_documents, format_name="markdown"),
+        extract_text=markdown_text,
+        patterns=("*.md", "*.markdown"),
+        option="documents",
     ),
     "rst": Format(
-        functools.partial(read_text_documents, format_name="rst", in_pieces=False),
-        restructured_text,
-        ("*.rst", "*.rest"),
-        "documents",
+        read=functools.partial(read_text_documents, format_name="rst", in_pieces=False),
+        extract_text=restructured_text,
+        patterns=("*.rst", "*.rest"),
+        option="documents",
     ),
-    "html": Format(read_html, page_text, ("*.html", "*.htm", "*.xhtml")),
-    "epub": Format(read_epub, book_text, ("*.epub",), is_text=False),
-    "pdf": Format(read_pdf, patterns=("*.pdf",), is_text=False, extract_from_bytes=pdf_text),
+    "html": Format(read=read_html, extract_text=page_text, patterns=("*.html", "*.htm", "*.xhtml")),
+    "epub": Format(read=read_epub, extract_text=book_text, patterns=("*.epub",), is_text=False),
+    "pdf": Format(read=read_pdf, patterns=("*.pdf",), is_text=False, extract_from_bytes=pdf_text),
     "jsonl": Format(
-        read_json_records,
-        json_field_text,
-        ("*.jsonl", "*.ndjson", "*.json-lines", "*.jsonlines", "*.json"),
-        "field",
+        read=read_json_records,
+        extract_text=json_field_text,
+        patterns=("*.jsonl", "*.ndjson", "*.json-lines", "*.jsonlines", "*.json"),
+        option="field",
         is_stream=True,
     ),
-    "csv": Format(read_csv_records, patterns=("*.csv",), option="field", has_header=True, is_stream=True),
-    "tsv": Format(read_tsv_records, patterns=("*.tsv",), option="field", has_header=True, is_stream=True),
-    "parquet": Format(read_parquet_records, patterns=("*.parquet",), option="field", is_text=False),
-    "arrow": Format(read_arrow_records, patterns=("*.arrow", "*.feather"), option="field", is_text=False),
+    "csv": _delimited_format("*.csv", separator=",", quoted=True),
+    "tsv": _delimited_format("*.tsv", separator="\t", quoted=False),
+    "parquet": Format(read=read_parquet_records, patterns=("*.parquet",), option="field", is_text=False),
+    "arrow": Format(read=read_arrow_records, patterns=("*.arrow", "*.feather"), option="field", is_text=False),
     tfrecord.NAME: Format(
-        tfrecord.read_tfrecord_examples,
+        read=tfrecord.read_tfrecord_examples,
         patterns=("*.tfrecord", "*.tfrecord-[0-9]*-of-[0-9]*"),
         option="field",
         is_text=False,
         is_stream=True,
         extract_from_bytes=tfrecord.example_text,
     ),
-    "wikiextractor": Format(read_wikiextractor, wikiextractor_text, ("wiki_[0-9][0-9]",), is_stream=True),
-    # XML names its own encoding.
-    "mediawiki": Format(read_wiki_dump, wiki_markup_text, ("*.xml",), is_text=False, is_stream=True),
+    "wikiextractor": Format(
+        read=read_wikiextractor, extract_text=wikiextractor_text, patterns=("wiki_[0-9][0-9]",), is_stream=True
+    ),
+    # XML names its encoding itself.
+    "mediawiki": Format(
+        read=read_wiki_dump, extract_text=wiki_markup_text, patterns=("*.xml",), is_text=False, is_stream=True
+    ),
 }
 
-# What the text of a field is written in -> plain text.
+# Markup of the text of a field -> function that returns plain text.
 MARKUPS: dict[str, Callable[[str, ReadOptions], str]] = {
     "none": lambda data, _: data,
     "html": fragment_text,
     "markdown": markdown_text,
     "rst": restructured_text,
 }
-# Files that Hugging Face `datasets` writes beside the data.
-_BESIDE_DATA = ("dataset_info.json", "dataset_dict.json", "state.json", "cache-*.arrow")
+# Files that Hugging Face `datasets` writes into the directory of a data set.
+_METADATA_PATTERNS = ("dataset_info.json", "dataset_dict.json", "state.json", "cache-*.arrow")
 
 
 def format_of(name: str, options: ReadOptions) -> str:
@@ -108,14 +121,16 @@ def format_of(name: str, options: ReadOptions) -> str:
 
 def is_known(name: str, options: ReadOptions) -> bool:
     """Return whether a file of a directory is read: its name has a pattern of FORMATS or no suffix."""
-    if options.format == "auto" and any(fnmatch.fnmatchcase(os.path.basename(name), one) for one in _BESIDE_DATA):
+    if options.format == "auto" and any(
+        fnmatch.fnmatchcase(os.path.basename(name), pattern) for pattern in _METADATA_PATTERNS
+    ):
         return False
     return options.format != "auto" or "." not in os.path.basename(name) or bool(_format_by_name(name))
 
 
 def _format_by_name(name: str) -> str:
     base = os.path.basename(name).lower()
-    rows = (key for key, row in FORMATS.items() if any(fnmatch.fnmatchcase(base, one) for one in row.patterns))
+    rows = (key for key, row in FORMATS.items() if any(fnmatch.fnmatchcase(base, pattern) for pattern in row.patterns))
     return next(rows, "")
 
 
@@ -129,12 +144,13 @@ def to_document(raw: RawDocument, options: ReadOptions) -> Document:
     row = FORMATS[raw.format]
     if not row.extract_from_bytes and b"\0" in raw.data:
         return Document(raw.name, "", "binary")
-    errors = "strict" if options.encoding_errors == "reject" else options.encoding_errors
     try:
         if row.extract_from_bytes:
             text = row.extract_from_bytes(raw.data, options)
         else:
-            text = row.extract_text(raw.data.decode("utf-8" if raw.piece else "utf-8-sig", errors), options)
+            text = row.extract_text(
+                raw.data.decode("utf-8" if raw.piece else "utf-8-sig", options.decode_errors), options
+            )
         if raw.is_field or row.option == "field":
             text = MARKUPS[options.markup](text, options)
     except UnicodeDecodeError:

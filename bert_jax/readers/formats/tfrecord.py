@@ -1,7 +1,7 @@
 """TFRecord files of tf.train.Example, as TensorFlow Datasets writes them, read without TensorFlow.
 
 Each record is its length (8 bytes, little-endian), the checksum of these bytes (4), its bytes, and their checksum:
-tensorflow/core/lib/io/record_writer.h. The messages are those of tensorflow/core/example/{example,feature}.proto.
+tensorflow/core/lib/io/record_writer.h. The messages are defined in tensorflow/core/example/{example,feature}.proto.
 """
 
 import functools
@@ -12,7 +12,7 @@ from typing import IO, Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, needs_packages
 from bert_jax.readers.documents import MAX_RECORD_BYTES, RawDocument, ReadOptions, RejectedError
 from bert_jax.readers.formats.fields import record_text, template_parts
 
@@ -37,19 +37,17 @@ def read_tfrecord_examples(name: str, stream: IO[bytes], options: ReadOptions) -
     Raises:
         UserError: google-crc32c is not installed; a record whose checksum differs, or that is cut short.
     """
-    try:
+    with needs_packages(name, "google-crc32c"):
         import google_crc32c
-    except ImportError:
-        raise UserError(f"{name}: needs the package google-crc32c: pip install google-crc32c") from None
 
     def check(where: str, data: bytes, checksum: int) -> None:
-        if _masked(google_crc32c.value(data)) != checksum:
+        if _masked_checksum(google_crc32c.value(data)) != checksum:
             raise UserError(f"{where}: the checksum differs; this is no TFRecord file, or it is damaged")
 
-    number = 0
+    record_number = 0
     while head := stream.read(_HEAD.size):
-        number += 1
-        where = f"{name}:{number}"
+        record_number += 1
+        where = f"{name}:{record_number}"
         if len(head) < _HEAD.size:
             raise UserError(f"{where}: cut short; fetch the file again or leave it out")
         size, checksum = _HEAD.unpack(head)
@@ -62,12 +60,12 @@ def read_tfrecord_examples(name: str, stream: IO[bytes], options: ReadOptions) -
         if left or len(foot) < _CHECKSUM.size:
             raise UserError(f"{where}: cut short; fetch the file again or leave it out")
         if size > MAX_RECORD_BYTES:
-            yield RawDocument(where, rejected="too large")
+            yield RawDocument(name=where, rejected="too large")
             continue
         check(where, data, *_CHECKSUM.unpack(foot))
-        yield RawDocument(where, data, NAME)
-    if not number:
-        yield RawDocument(name, rejected="empty")
+        yield RawDocument(name=where, data=data, format=NAME)
+    if not record_number:
+        yield RawDocument(name=name, rejected="empty")
 
 
 def example_text(data: bytes, options: ReadOptions) -> str:
@@ -78,32 +76,31 @@ def example_text(data: bytes, options: ReadOptions) -> str:
         UnicodeDecodeError: a feature is no UTF-8.
     """
     try:
-        found = _example().FromString(data)
+        example = _example_class().FromString(data)
     except DecodeError:
         raise RejectedError("no tf.train.Example") from None
-    errors = "strict" if options.encoding_errors == "reject" else options.encoding_errors
     wanted = {part.name for part in template_parts(options.field)}
     record = {}
-    for feature in found.features.feature:
+    for feature in example.features.feature:
         name, values = feature.key.replace("/", "."), feature.value.bytes_list.value
-        record[name] = values[0].decode("utf-8", errors) if name in wanted and len(values) == 1 else None
+        record[name] = values[0].decode("utf-8", options.decode_errors) if name in wanted and len(values) == 1 else None
     return record_text(record, options)
 
 
-def _masked(checksum: int) -> int:
+def _masked_checksum(checksum: int) -> int:
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 @functools.cache
-def _example() -> Any:
+def _example_class() -> Any:
     """The class of the message Example."""
     kinds = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="bert_jax/example.proto", package="bert_jax", syntax="proto3")
     for message, fields in _MESSAGES.items():
         made = file.message_type.add(name=message)
-        for number, (name, kind) in enumerate(fields.items(), 1):
+        for field_number, (name, kind) in enumerate(fields.items(), 1):
             label = kinds.LABEL_REPEATED if f"{message}.{name}" in _REPEATED else kinds.LABEL_OPTIONAL
-            field = made.field.add(name=name, number=number, label=label)
+            field = made.field.add(name=name, number=field_number, label=label)
             if kind in _MESSAGES:
                 field.type, field.type_name = kinds.TYPE_MESSAGE, f".bert_jax.{kind}"
             else:

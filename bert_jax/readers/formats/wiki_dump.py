@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from typing import IO
 from xml.parsers import expat
 
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, needs_packages
 from bert_jax.readers.documents import MAX_PIECE_BYTES, MAX_RECORD_BYTES, RawDocument, ReadOptions
+from bert_jax.readers.rows import read_to_end
 
 _ARTICLES = "0"  # namespace
 _NO_TEXT = ("-2", "6", "14")  # namespaces of media, files, categories: links to these are not text
@@ -24,19 +25,15 @@ def read_wiki_dump(name: str, stream: IO[bytes], options: ReadOptions) -> Iterat
     """Yield a document per <page>: a line of the namespaces whose links are not text, then the page's markup.
 
     Redirects, pages outside the main namespace and of content models other than wikitext are rejected. Of several
-    revisions of a page the last is used. No dump has a DOCTYPE, which could declare entities: a file with one is not
-    read further.
+    revisions of a page the last is used. No dump has a DOCTYPE, which could declare entities: a file with a DOCTYPE
+    is not read further.
 
     Raises:
         UserError: a dump that is cut short or broken; mwparserfromhell is not installed.
     """
-    try:
+    with needs_packages(f"{name}: wiki markup", "mwparserfromhell"):
         import mwparserfromhell  # noqa: F401  # checked here, before the work
-    except ImportError:
-        raise UserError(
-            f"{name}: wiki markup needs the package mwparserfromhell: pip install mwparserfromhell"
-        ) from None
-    pages = _Pages(name)
+    pages = _PageCollector(name)
     size = 0
     try:
         while data := stream.read(1 << 16):
@@ -54,17 +51,17 @@ def read_wiki_dump(name: str, stream: IO[bytes], options: ReadOptions) -> Iterat
         if pages.is_dump:
             raise UserError(f"{name}: broken XML ({error}); fetch it again or leave it out") from None
     if not pages.is_dump:
-        while stream.read(MAX_PIECE_BYTES):  # to notice a broken archive
-            pass
-    if not pages.number:
-        yield RawDocument(name, rejected="empty" if pages.is_dump or not size else "not a MediaWiki dump")
+        read_to_end(stream)
+    if not pages.num_pages:
+        yield RawDocument(name=name, rejected="empty" if pages.is_dump or not size else "not a MediaWiki dump")
 
 
-class _Pages:
-    """Callbacks of the parser; collects one page after the other."""
+class _PageCollector:
+    """Callbacks of the parser; collects the pages."""
 
     def __init__(self, name: str):
-        self.name, self.number, self.is_dump = name, 0, False
+        self.name, self.is_dump = name, False
+        self.num_pages = 0
         self._ready: list[RawDocument] = []
         self._path: list[str] = []
         self._namespaces: list[str] = []
@@ -73,10 +70,10 @@ class _Pages:
         self._too_large = False
         self.parser = expat.ParserCreate()
         self.parser.buffer_text = True
-        self.parser.StartElementHandler = self._begin
-        self.parser.EndElementHandler = self._end
-        self.parser.CharacterDataHandler = self._characters
-        self.parser.StartDoctypeDeclHandler = self._doctype
+        self.parser.StartElementHandler = self._on_element_start
+        self.parser.EndElementHandler = self._on_element_end
+        self.parser.CharacterDataHandler = self._on_characters
+        self.parser.StartDoctypeDeclHandler = self._on_doctype
 
     def parse(self, data: bytes, final: bool = False) -> None:
         """Parse more of the file; ExpatError where it is broken."""
@@ -90,10 +87,10 @@ class _Pages:
         ready, self._ready = self._ready, []
         return ready
 
-    def _doctype(self, *_: object) -> None:
+    def _on_doctype(self, *_: object) -> None:
         raise _NotADumpError
 
-    def _begin(self, tag: str, attributes: dict[str, str]) -> None:
+    def _on_element_start(self, tag: str, attributes: dict[str, str]) -> None:
         if not self._path:
             if tag != "mediawiki":
                 raise _NotADumpError
@@ -107,9 +104,10 @@ class _Pages:
         elif tag == "redirect":
             self._fields["redirect"] = "yes"
         if (parent, tag) in _COLLECTED:
-            self._parts, self._size, self._key = [], 0, attributes.get("key", "")
+            self._parts, self._size = [], 0
+            self._key = attributes.get("key", "")
 
-    def _characters(self, data: str) -> None:
+    def _on_characters(self, data: str) -> None:
         if self._parts is not None:
             self._size += len(data.encode())
             if self._size > MAX_RECORD_BYTES:
@@ -117,7 +115,7 @@ class _Pages:
             else:
                 self._parts.append(data)
 
-    def _end(self, tag: str) -> None:
+    def _on_element_end(self, tag: str) -> None:
         self._path.pop()
         if self._parts is not None:
             value, self._parts = "".join(self._parts), None
@@ -128,14 +126,14 @@ class _Pages:
             elif self._key in _NO_TEXT:
                 self._namespaces.append(value.lower())
         elif tag == "page":
-            self.number += 1
-            where = f"{self.name}:{self.number}"
-            reason = self._reason()
+            self.num_pages += 1
+            where = f"{self.name}:{self.num_pages}"
+            reason = self._rejection_reason()
             header = "|".join(self._namespaces)
             data = b"" if reason else f"{header}\n{self._fields['text']}".encode()
-            self._ready.append(RawDocument(where, data, "mediawiki", reason))
+            self._ready.append(RawDocument(name=where, data=data, format="mediawiki", rejected=reason))
 
-    def _reason(self) -> str:
+    def _rejection_reason(self) -> str:
         markup = self._fields.get("text", "")
         if "redirect" in self._fields or _REDIRECT.match(markup):
             return "redirect"

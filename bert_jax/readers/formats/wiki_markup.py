@@ -65,10 +65,12 @@ def wiki_markup_text(data: str, options: ReadOptions) -> str:
     header, _, markup = data.partition("\n")
     render = _Renderer(frozenset((*_NAMESPACES, *filter(None, header.split("|")))))
     markup = markup.replace("\r\n", "\n").translate(_MARKS)
-    return "\n\n".join(itertools.chain.from_iterable(_paragraphs(render(part)) for part in _sections(markup)))
+    return "\n\n".join(
+        itertools.chain.from_iterable(_prose_paragraphs(render(part)) for part in _split_into_sections(markup))
+    )
 
 
-def _sections(markup: str) -> Iterator[str]:
+def _split_into_sections(markup: str) -> Iterator[str]:
     for section in _HEADING.split(markup):
         rest = section
         while len(rest) > _SECTION:
@@ -79,7 +81,7 @@ def _sections(markup: str) -> Iterator[str]:
         yield rest
 
 
-def _paragraphs(rendered: str) -> Iterator[str]:
+def _prose_paragraphs(rendered: str) -> Iterator[str]:
     """Yield paragraphs: consecutive lines of prose."""
     for pattern, replacement in _CLEANINGS:
         rendered = pattern.sub(replacement, rendered)
@@ -107,14 +109,14 @@ class _Renderer:
             "Template": self._template,
             "Tag": self._tag,
             "ExternalLink": lambda node: _GONE if node.title is None else self._code(node.title),
-            "HTMLEntity": _character,
+            "HTMLEntity": _entity_character,
             "Heading": lambda node: "\n\n",
             "Comment": lambda node: "",
             "Argument": lambda node: _GONE,
         }
 
     def __call__(self, markup: str) -> str:
-        if max(_max_open(markup, pair) for pair in _PAIRS) > _MAX_OPEN:
+        if max(_max_open_marks(markup, pair) for pair in _PAIRS) > _MAX_OPEN:
             return _MARK.sub(" ", markup)  # not a page of a wiki, but its words are kept
         try:
             return self._code(self._parse(markup))
@@ -145,10 +147,12 @@ class _Renderer:
         keep = _TEMPLATES.get(str(node.name).strip().lower())
         if keep is None:
             return _GONE
-        return keep([self._code(one.value).strip() for one in node.params if not one.showkey]) or _GONE
+        return (
+            keep([self._code(parameter.value).strip() for parameter in node.params if not parameter.showkey]) or _GONE
+        )
 
 
-def _max_open(markup: str, pair: re.Pattern[str]) -> int:
+def _max_open_marks(markup: str, pair: re.Pattern[str]) -> int:
     """Return the largest number of marks that are open at once."""
     depth = most = 0
     for match in pair.finditer(markup):
@@ -157,26 +161,26 @@ def _max_open(markup: str, pair: re.Pattern[str]) -> int:
     return most
 
 
-def _character(node: Any) -> str:
+def _entity_character(node: Any) -> str:
     try:
-        found = str(node.normalize())
+        character = str(node.normalize())
     except (ValueError, OverflowError):  # a number that is not a character
         return ""
-    return found if found.isprintable() or found.isspace() else ""
+    return character if character.isprintable() or character.isspace() else ""
 
 
-def _argument(number: int) -> Callable[[Sequence[str]], str]:
-    return lambda values: values[number] if -len(values) <= number < len(values) else ""
+def _template_argument(index: int) -> Callable[[Sequence[str]], str]:
+    return lambda values: values[index] if -len(values) <= index < len(values) else ""
 
 
-def _constant(value: str) -> Callable[[Sequence[str]], str]:
+def _constant_text(value: str) -> Callable[[Sequence[str]], str]:
     return lambda _: value
 
 
 _BETWEEN = frozenset(("to", "and", "or", "by", "x", "-", "–"))  # noqa: RUF001
 
 
-def _measure(values: Sequence[str]) -> str:
+def _measurement(values: Sequence[str]) -> str:
     """`3|to|5|km|...` -> `3 to 5 km`."""
     numbers = list(itertools.takewhile(lambda value: value in _BETWEEN or value[-1:].isdigit(), values))
     return " ".join(values[: len(numbers) + 1])
@@ -184,17 +188,17 @@ def _measure(values: Sequence[str]) -> str:
 
 # Templates of the English Wikipedia that produce words of a sentence; all others are left out.
 _TEMPLATES: dict[str, Callable[[Sequence[str]], str]] = {
-    **dict.fromkeys(("lang", "transl", "transliteration", "rtl-lang"), _argument(-1)),
+    **dict.fromkeys(("lang", "transl", "transliteration", "rtl-lang"), _template_argument(-1)),
     **dict.fromkeys(
         ("nowrap", "small", "smaller", "big", "nihongo", "quote", "angbr", "abbr", "vanchor", "sic", "not a typo"),
-        _argument(0),
+        _template_argument(0),
     ),
-    **dict.fromkeys(("convert", "cvt"), _measure),
+    **dict.fromkeys(("convert", "cvt"), _measurement),
     "as of": lambda values: " ".join(("As of", *values[:1])),
     **dict.fromkeys(("circa", "c.", "ca."), lambda values: " ".join(("c.", *values[:1]))),
-    **dict.fromkeys(("spaced ndash", "snd", "spnd"), _constant(" – ")),  # noqa: RUF001
-    **dict.fromkeys(("ndash", "endash"), _constant("–")),  # noqa: RUF001
-    **dict.fromkeys(("mdash", "emdash"), _constant("—")),
-    "'": _constant("'"),
-    "nbsp": _constant(" "),
+    **dict.fromkeys(("spaced ndash", "snd", "spnd"), _constant_text(" – ")),  # noqa: RUF001
+    **dict.fromkeys(("ndash", "endash"), _constant_text("–")),  # noqa: RUF001
+    **dict.fromkeys(("mdash", "emdash"), _constant_text("—")),
+    "'": _constant_text("'"),
+    "nbsp": _constant_text(" "),
 }

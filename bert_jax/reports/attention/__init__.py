@@ -1,10 +1,11 @@
-"""The page of `bert-jax attention`.
+"""The page and the pictures of `bert-jax attention`.
 
 detail.py      one head in detail: weights on hover, lines, a table
-head_roles.py  Attention through all layers
-maps.py        heat maps, small ones pooled
+head_roles.py  rollout and relevance through all layers; attention between words
+maps.py        heat maps, small maps pooled
 page.py        the page: a heat map per head, layer by layer
-patterns.py    the published patterns, measured: add a row to PATTERNS
+patterns.py    the published patterns of a head: add a row to PATTERNS
 picture.py     one head or all heads as PNG, SVG or PDF
-text.py        a text through the model: tokens or words, the weights of all heads, and what follows from them
+text.py        a text through the model: the weights of all heads, and what follows from them
+write.py       the page or the picture, written
 """

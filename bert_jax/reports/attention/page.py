@@ -2,20 +2,17 @@
 
 import collections
 
-import numpy as np
+from bert_jax.checkpoints.load_model import OpenModel
+from bert_jax.reports.attention.detail import MIN_LINE_WEIGHT, attention_lines, head_detail
+from bert_jax.reports.attention.head_roles import Relevance
+from bert_jax.reports.attention.maps import MAX_LABEL, small_map, token_labels, tokens_per_pixel
+from bert_jax.reports.attention.patterns import HeadPattern
+from bert_jax.reports.attention.text import MAX_TOKENS, TextAttention, chosen_indexes, head_patterns, within_window
+from bert_jax.reports.html.markup import Html, element, folded, page, section, shortened, table
 
-from bert_jax import __version__
-from bert_jax.checkpoints.load_model import OpenModel, open_model
-from bert_jax.errors import UserError
-from bert_jax.reports.attention.detail import LINES_FROM, detail, lines
-from bert_jax.reports.attention.maps import block, labels, short, small_map
-from bert_jax.reports.attention.patterns import Reading
-from bert_jax.reports.attention.text import MAX_TOKENS, ReadText, between_words, chosen, read_text, readings_of, shown
-from bert_jax.reports.html.markup import Html, element, folded, page, section, table, write_page
-from bert_jax.reports.html.style import STYLE
-
-LINED = 32  # tokens, up to which each head has its lines: about 2 MB for 144 heads
-LEFT, BAR, RIGHT, ROW = 130, 420, 60, 20  # of the bars of a relevance
+MAX_LINED = 32  # tokens, up to which each head has its lines: about 2 MB for 144 heads
+LEFT, RIGHT = 130, 60  # margins of the bars of a relevance
+BAR, ROW = 420, 20  # length of the longest bar, height of a row
 CENTRAL = {"dominant_baseline": "central"}
 
 ROLLOUT = (
@@ -24,17 +21,17 @@ ROLLOUT = (
     "model answers."
 )
 POOLED = (
-    "So many {what} fit no small map: a field of it stands for {side} x {side} {what} and has their largest weight. "
+    "So many {unit} fit no small map: a field of it stands for {side} x {side} {unit} and has their largest weight. "
     "Their names are left out."
 )
 WINDOW = (
-    "The model read all {total:,} {what}; the page shows what {what} {first:,} to {last:,}, counted from 0, read of "
+    "The model read all {total:,} {unit}; the page shows what {unit} {first:,} to {last:,}, counted from 0, read of "
     "each other. Patterns and entropies are of all that these read, and each head says how much of it is not shown. "
     "--first_token N shows the text from token N on. Rollout and relevance need all weights of a text: they are for "
     "texts of up to {most} tokens."
 )
-LINES = f"Each head has its weights from {LINES_FROM} on as lines, with the weight where the mouse rests on one. "
-ASK = "--layer and --head add the weights of one head in detail."
+LINES = f"Each head has its weights from {MIN_LINE_WEIGHT} on as lines, with the weight where the mouse rests on one. "
+DETAIL = "--layer and --head add the weights of one head in detail."
 RELEVANCE = (
     "Attention weighted by how much it raises the logit of that answer, through all layers (Chefer et al. 2021). A bar "
     "is about this model and this text; it does not say that the text would get another answer without the token."
@@ -43,139 +40,99 @@ RELEVANCE = (
 
 def attention_page(
     model: OpenModel,
+    attention: TextAttention,
     text: str,
     pair: str | None = None,
-    words: bool = False,
-    one: tuple[int, int] | None = None,
-    first: int = 0,
+    detail_of: tuple[int, int] | None = None,
 ) -> str:
-    """Return an HTML page with what each head of each layer reads in a text, or in a pair of texts.
+    """Return an HTML page with the attention of each head of each layer in a text, or in a pair of texts.
 
-    `one` is the layer and the head to show in detail, `first` as in `read_text`. Raises UserError as `read_text`, and
-    where there is no such head.
+    Args:
+        model: that read the text.
+        attention: of the model in the text.
+        text: as it was given.
+        pair: the second text.
+        detail_of: the layer and the head to show in detail.
+
+    Raises:
+        UserError: there is no such head.
     """
-    if one:
-        chosen("layer", one[0], model.config.num_layers)
-        chosen("head", one[1], model.config.num_heads)
-    found, what = read_text(model, text, pair, first), "words" if words else "tokens"
-    return page_of(model, between_words(model, found) if words else found, text, pair, what, one)
-
-
-def page_of(
-    model: OpenModel, found: ReadText, text: str, pair: str | None, what: str, one: tuple[int, int] | None = None
-) -> str:
-    """Return the page of a text that was read; `what` is "tokens" or "words", `one` as in `attention_page`."""
-    readings, is_whole = readings_of(model, found), found.rollout is not None
-    window = "" if is_whole else element("p", _window(found, what))
-    found = shown(found)
-    layers = [_layer(found, number, *both) for number, both in enumerate(zip(found.weights, readings, strict=True))]
-    side = block(len(found.tokens))
+    if detail_of:
+        chosen_indexes("layer", detail_of[0], model.config.num_layers)
+        chosen_indexes("head", detail_of[1], model.config.num_heads)
+    patterns, unit, rollout = head_patterns(model, attention), attention.unit, attention.rollout
     lead = element("p", element("bdi", text), *([" / ", element("bdi", pair)] if pair else []), class_="lead")
-    said = (
-        f"{len(layers)} layers of {len(readings[0])} heads on {len(found.tokens)} {what}. A row of a map is a "
-        f"{what[:-1]} that reads, a column one that is read; the more a field stands out from the page, the more is "
+    shown = within_window(attention)
+    num_tokens, side = len(shown.tokens), tokens_per_pixel(len(shown.tokens))
+    explanation = (
+        f"{len(patterns)} layers of {len(patterns[0])} heads on {num_tokens} {unit}. A row of a map is a "
+        f"{unit[:-1]} that reads, a column one that is read; the more a field stands out from the page, the more is "
         "read. Each map has its own scale, up to its largest weight. The name of a head is the pattern that has half "
         "of its attention (Clark et al. 2019), broad where it reads nearly all tokens alike, else mixed."
     )
-    return page(
-        f"Attention: {text}",
-        STYLE,
-        element("h1", "What each head reads"),
-        lead if is_whole else folded("The whole text", lead),
-        element("p", said),
-        window,
-        element("p", POOLED.format(side=side, what=what)) if side > 1 else "",
-        element("p", LINES if len(found.tokens) <= LINED else "", ASK) if not one else "",
-        labels(found.tokens),
-        detail(found, *one) if one else "",
-        section("Patterns", _counts(readings)),
-        section("Through all layers", element("p", ROLLOUT), element("div", _rollout(found.rollout), class_="maps"))
-        if found.rollout is not None
-        else "",
-        section(f"What matters for {found.relevance.answer}", element("p", RELEVANCE), _bars(found))
-        if found.relevance
-        else "",
-        *layers,
-        element("p", f"Written by bert-jax attention, version {__version__}.", class_="note"),
-    )
+    parts = [element("h1", "What each head reads"), lead if rollout is not None else folded("The whole text", lead)]
+    parts.append(element("p", explanation))
+    if rollout is None:
+        first, last, total = attention.window.start, attention.window.stop - 1, len(attention.tokens)
+        parts.append(element("p", WINDOW.format(total=total, unit=unit, first=first, last=last, most=MAX_TOKENS)))
+    if side > 1:
+        parts.append(element("p", POOLED.format(side=side, unit=unit)))
+    if not detail_of:
+        parts.append(element("p", LINES if num_tokens <= MAX_LINED else "", DETAIL))
+    parts.append(token_labels(shown.tokens))
+    if detail_of:
+        layer, head = detail_of
+        parts.append(head_detail(shown.tokens, shown.weights[layer][head], layer, head))
+    parts.append(section("Patterns", _pattern_counts(patterns)))
+    if rollout is not None:
+        map_ = small_map(rollout, "attention rollout of all layers")
+        figure = element("div", element("figure", element("h3", "Rollout"), map_), class_="maps")
+        parts.append(section("Through all layers", element("p", ROLLOUT), figure))
+    if relevance := shown.relevance:
+        bars = _relevance_bars(shown.tokens, relevance)
+        parts.append(section(f"What matters for {relevance.answer}", element("p", RELEVANCE), bars))
+    for layer, of_layer in enumerate(patterns):
+        heads = [_head_figure(shown, layer, head, pattern) for head, pattern in enumerate(of_layer)]
+        parts.append(section(f"Layer {layer}", element("div", *heads, class_="maps")))
+    return page(f"Attention: {text}", *parts, command="attention")
 
 
-def write_attention(
-    place: str,
-    text: str,
-    pair: str | None,
-    output: str,
-    words: bool = False,
-    layer: int | None = None,
-    head: int | None = None,
-    first: int = 0,
-) -> str:
-    """Write `attention_page` of the model in a directory to the .html file `output`, and return its name.
-
-    Raises UserError where only one of `layer` and `head` is given, and as `attention_page` and `write_page`.
-    """
-    if (layer is None) != (head is None):
-        raise UserError("--layer and --head together choose the head that a page shows in detail; give both or none")
-    one = None if layer is None or head is None else (layer, head)
-    return write_page(output, lambda: attention_page(open_model(place), text, pair, words, one, first))
-
-
-def _window(found: ReadText, what: str) -> str:
-    """What a page says that does not show the whole text."""
-    first, last = found.window.start, found.window.stop - 1
-    return WINDOW.format(total=len(found.tokens), what=what, first=first, last=last, most=MAX_TOKENS)
-
-
-def _rollout(weights: np.ndarray) -> Html:
-    return element("figure", element("h3", "Rollout"), small_map(weights, "attention rollout of all layers"))
-
-
-def _bars(found: ReadText) -> Html:
-    """The relevance of each token as a bar."""
-    assert found.relevance
-    values, whole = found.relevance.tokens, LEFT + BAR + RIGHT
-    longest = max(float(values.max()), 1e-30)
-    rows = [
-        part
-        for at, (token, value) in enumerate(zip(found.tokens, values, strict=True))
-        for part in (
-            element("text", short(token), x=LEFT - 8, y=ROW * at + ROW // 2, text_anchor="end", **CENTRAL),
-            element(
-                "rect", class_="fill0", x=LEFT, y=ROW * at + 2, width=f"{BAR * value / longest:.1f}", height=ROW - 4
-            ),
-            element(
-                "text", f"{value:.3f}", x=f"{LEFT + BAR * value / longest + 6:.1f}", y=ROW * at + ROW // 2, **CENTRAL
-            ),
-        )
-    ]
-    words = f"relevance for {found.relevance.answer}, a bar for each token"
-    drawing = element("svg", *rows, viewBox=f"0 0 {whole} {ROW * len(values)}", role="img", aria_label=words)
+def _relevance_bars(tokens: list[str], relevance: Relevance) -> Html:
+    """Return the relevance of each token as a bar."""
+    longest, drawn = max(float(relevance.tokens.max()), 1e-30), []
+    for index, (token, value) in enumerate(zip(tokens, relevance.tokens, strict=True)):
+        top, middle, length = ROW * index + 2, ROW * index + ROW // 2, BAR * value / longest
+        label = shortened(token, MAX_LABEL)
+        drawn += [
+            element("text", label, x=LEFT - 8, y=middle, text_anchor="end", **CENTRAL),
+            element("rect", class_="fill0", x=LEFT, y=top, width=f"{length:.1f}", height=ROW - 4),
+            element("text", f"{value:.3f}", x=f"{LEFT + length + 6:.1f}", y=middle, **CENTRAL),
+        ]
+    description = f"relevance for {relevance.answer}, a bar for each token"
+    box = f"0 0 {LEFT + BAR + RIGHT} {ROW * len(tokens)}"
+    drawing = element("svg", *drawn, viewBox=box, role="img", aria_label=description)
     return element("figure", drawing, class_="wide")
 
 
-def _layer(found: ReadText, number: int, weights: np.ndarray, readings: list[Reading]) -> Html:
-    heads = [_head(found, number, head, *both) for head, both in enumerate(zip(weights, readings, strict=True))]
-    return section(f"Layer {number}", element("div", *heads, class_="maps"))
-
-
-def _head(found: ReadText, layer: int, head: int, weights: np.ndarray, reading: Reading) -> Html:
-    tokens, name = found.tokens, f"layer {layer}, head {head}"
-    fractions = ", ".join(f"{pattern} {fraction:.0%}" for pattern, fraction in reading.fractions.items())
-    caption = f"{fractions}; entropy {reading.entropy:.2f} nats"
-    if found.rollout is None:
+def _head_figure(shown: TextAttention, layer: int, head: int, pattern: HeadPattern) -> Html:
+    weights, name = shown.weights[layer][head], f"layer {layer}, head {head}"
+    fractions = ", ".join(f"{pattern_name} {fraction:.0%}" for pattern_name, fraction in pattern.fractions.items())
+    caption = f"{fractions}; entropy {pattern.entropy:.2f} nats"
+    if shown.rollout is None:
         caption += f"; {1 - weights.sum(-1).mean():.0%} not shown"
+    has_lines = len(shown.tokens) <= MAX_LINED
     return element(
         "figure",
-        element("h3", f"Head {head}: {reading.name}"),
-        small_map(weights, f"{name}: {reading.name}; {caption}"),
+        element("h3", f"Head {head}: {pattern.name}"),
+        small_map(weights, f"{name}: {pattern.name}; {caption}"),
         element("figcaption", caption),
-        folded("Lines", lines(tokens, weights, name)) if len(tokens) <= LINED else "",
+        folded("Lines", attention_lines(shown.tokens, weights, name)) if has_lines else "",
     )
 
 
-def _counts(readings: list[list[Reading]]) -> Html:
-    """Heads of each name, by layer."""
-    names = list(dict.fromkeys(one.name for layer in readings for one in layer))
-    counts = [collections.Counter(one.name for one in layer) for layer in readings]
-    rows = [(f"layer {number}", *(count[name] or "" for name in names)) for number, count in enumerate(counts)]
+def _pattern_counts(patterns: list[list[HeadPattern]]) -> Html:
+    """Return the number of heads of each pattern, by layer."""
+    names = list(dict.fromkeys(pattern.name for layer in patterns for pattern in layer))
+    counts = [collections.Counter(pattern.name for pattern in layer) for layer in patterns]
+    rows = [(f"layer {layer}", *(count[name] or "" for name in names)) for layer, count in enumerate(counts)]
     return table(("", *names), rows, "patterns by layer")

@@ -1,10 +1,11 @@
-"""What `bert-jax inspect` shows, as text and as a page.
+"""`bert-jax inspect`: a corpus before training, as text, JSON or a page.
 
-checks.py          Likely problems of a corpus and of its sequences, each as a line that says what to do about it
-inspect.py         A corpus before training
-inspect_text.py    The figures of a corpus as text and as JSON
-page.py            figures and warnings of the corpus, the filters, the sequences page by page
-sequences.py       one sequence as HTML: tokens, masks, pairs, packed examples
-sequences_text.py  Sequences as text
-warnings.py        What looks wrong with one sequence
+checks.py        likely problems of a corpus, of its sequences, of one sequence: add a row to a table of checks
+examples.py      the examples of a sequence as texts
+figures.py       all figures of a corpus
+inspect.py       the command
+inspect_text.py  figures, warnings and sequences as text
+page.py          the page: figures, warnings, filters, sequences page by page
+sequences.py     one sequence as HTML: tokens, masks, pairs, packed examples
+terminal.py      styles and lines of a terminal
 """

@@ -1,14 +1,18 @@
-"""Likely problems of a corpus and of its sequences, each as a line that says what to do about it."""
+"""Likely problems of a corpus and of its sequences, each as a line with advice; and of one sequence, each as a name."""
 
+import dataclasses
 import math
+import unicodedata
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
-from bert_jax.batches.leaks import Leaks
+import numpy as np
+
 from bert_jax.batches.masking import MASKINGS, MAX_WORD_TOKENS
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
-from bert_jax.batches.statistics import Distribution, Duplicates, SequenceFigures, Tokens
+from bert_jax.batches.statistics import SequenceFigures
 from bert_jax.config import DataConfig
+from bert_jax.reports.corpus.examples import REPLACEMENT
+from bert_jax.reports.corpus.figures import CorpusFigures
 
 # Limits, as fractions; a check warns beyond them.
 MAX_RANDOM_PAIRS = 0.75  # of the pairs; half of them should be random
@@ -26,54 +30,27 @@ MAX_EPOCHS = 10  # times that an epoch of a mixture reads a corpus
 MAX_TOKENS_PER_WORD = 2.5
 MAX_WORD_CHARACTERS = 12  # on average; more means a script without spaces, in which tokens per word say nothing
 MIN_PACKED_TOKENS = 8  # length of the shortest example that is worth packing
+MIN_DISTINCT = 0.25  # of the tokens of a sequence; boilerplate and tables have fewer
+MIN_TOKENS = 32  # of a sequence whose words and repetitions say something
+JOINERS = "\u200c\u200d"  # invisible, but part of the spelling of Persian, of Hindi and of emoji
 
 
-class Source(NamedTuple):
-    """A corpus, alone or in a mixture.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SequenceText:
+    """One sequence before masking, without special tokens and padding."""
 
-    `train` and `heldout`: numbers of documents, sentences and tokens. `prepared`: from the manifest. `rejected`: number
-    of documents by reason. `tokens_fraction` and `sequences_fraction`: of the mixture. `epochs`: times that an epoch of
-    the mixture reads the corpus. `changes`: a warning about characters that the tokenizer changes, or "".
-    """
-
-    name: str
-    train: dict[str, int]
-    heldout: dict[str, int]
-    prepared: dict[str, Any]
-    rejected: dict[str, int]
-    tokens_fraction: float
-    sequences_fraction: float | None
-    epochs: float | None
-    changes: str = ""
+    ids: np.ndarray  # int32 [tokens]
+    entries: str  # their text, one after another
+    num_words: int  # tokens that begin a word
+    num_unknown: int
+    num_predicted: int
+    fill: float  # fraction of the sequence that is no padding
 
 
-class Report(NamedTuple):
-    """All figures of a corpus or mixture.
-
-    `one_sentence`: fraction of documents of one sentence. `unused`: vocabulary entries that never occur. `sequences` is
-    None where the corpus has too few documents, and `no_sequences` then says so. `coverage`: fractions of the tokens
-    that are in a sequence of an epoch, and of two.
-    """
-
-    sources: tuple[Source, ...]
-    tokenizer: dict[str, str | int | bool]
-    documents: Distribution
-    sentences_per_document: Distribution
-    one_sentence: float
-    tokens: Tokens
-    unused: int
-    duplicates: Duplicates
-    leaks: Leaks
-    sequences: SequenceFigures | None
-    no_sequences: str
-    coverage: tuple[float, float] | None
-    data: DataConfig
-
-
-def warnings(report: Report) -> dict[str, str]:
+def corpus_warnings(figures: CorpusFigures) -> dict[str, str]:
     """Return the warnings of `CHECKS` and `SEQUENCE_CHECKS`, by name of the check."""
-    found = {name: line for name, check in CHECKS.items() if (line := check(report))}
-    return found | (sequence_warnings(report.sequences, report.data) if report.sequences else {})
+    warnings = {name: line for name, check in CHECKS.items() if (line := check(figures))}
+    return warnings | (sequence_warnings(figures.sequences, figures.data) if figures.sequences else {})
 
 
 def sequence_warnings(figures: SequenceFigures, data: DataConfig) -> dict[str, str]:
@@ -81,32 +58,37 @@ def sequence_warnings(figures: SequenceFigures, data: DataConfig) -> dict[str, s
     return {name: line for name, check in SEQUENCE_CHECKS.items() if (line := check(figures, data))}
 
 
-def _one_document(report: Report) -> str:
-    alone = [source.name for source in report.sources if source.train["documents"] == 1]
+def text_warnings(text: SequenceText) -> list[str]:
+    """Return the names of the checks of `TEXT_CHECKS` that a sequence does not pass."""
+    return [name for name, fails in TEXT_CHECKS.items() if fails(text)]
+
+
+def _check_one_document(figures: CorpusFigures) -> str:
+    alone = [source.name for source in figures.sources if source.train["documents"] == 1]
     if not alone:
         return ""
-    needed = SENTENCE_PAIRS[report.data.sentence_pairs].min_documents
-    pairs = f"sentence_pairs={report.data.sentence_pairs} needs {needed}, and " if needed > 1 else ""
+    needed = SENTENCE_PAIRS[figures.data.sentence_pairs].min_documents
+    pairs = f"sentence_pairs={figures.data.sentence_pairs} needs {needed}, and " if needed > 1 else ""
     return (
         f"{', '.join(alone)}: one training document; {pairs}none can be held out. Prepare it again with "
         "--documents blank-line or line, or from more files"
     )
 
 
-def _nothing_held_out(report: Report) -> str:
-    needed = SENTENCE_PAIRS[report.data.sentence_pairs].min_documents
-    lacking = [source for source in report.sources if source.heldout["documents"] < needed]
+def _check_nothing_held_out(figures: CorpusFigures) -> str:
+    needed = SENTENCE_PAIRS[figures.data.sentence_pairs].min_documents
+    lacking = [source for source in figures.sources if source.heldout["documents"] < needed]
     if not lacking:
         return ""
-    number = max(source.heldout["documents"] for source in lacking)
-    held = f"{number} held-out document, and pairs need {needed}" if number else "no held-out document"
+    most = max(source.heldout["documents"] for source in lacking)
+    held = f"{most} held-out document, and pairs need {needed}" if most else "no held-out document"
     return (
         f"{', '.join(source.name for source in lacking)}: {held}, so nothing to evaluate on. Prepare it again from "
         "more documents, or with a larger --heldout_fraction"
     )
 
 
-def _random_pairs(figures: SequenceFigures, data: DataConfig) -> str:
+def _check_random_pairs(figures: SequenceFigures, data: DataConfig) -> str:
     has_random = SENTENCE_PAIRS[data.sentence_pairs].min_documents > 1  # second texts from other documents
     if not has_random or (figures.labelled or 0) <= MAX_RANDOM_PAIRS:
         return ""
@@ -117,27 +99,27 @@ def _random_pairs(figures: SequenceFigures, data: DataConfig) -> str:
     )
 
 
-def _one_sentence(report: Report) -> str:
-    if SENTENCE_PAIRS[report.data.sentence_pairs].num_texts == 1 or report.one_sentence <= MAX_ONE_SENTENCE:
+def _check_one_sentence(figures: CorpusFigures) -> str:
+    if SENTENCE_PAIRS[figures.data.sentence_pairs].num_texts == 1 or figures.one_sentence <= MAX_ONE_SENTENCE:
         return ""
     return (
-        f"{report.one_sentence:.0%} of the documents have one sentence, so there is no next sentence. Join lines that "
+        f"{figures.one_sentence:.0%} of the documents have one sentence, so there is no next sentence. Join lines that "
         "belong together (--documents blank-line or file), or set --config.data.sentence_pairs=full_sentences"
     )
 
 
-def _duplicates(report: Report) -> str:
-    found = report.duplicates
-    if found.repeated <= MAX_DUPLICATES * found.train:
+def _check_duplicates(figures: CorpusFigures) -> str:
+    copies = figures.duplicates
+    if copies.repeated <= MAX_DUPLICATES * copies.train:
         return ""
     return (
-        f"{found.repeated / found.train:.0%} of the training documents are copies of another, which a model memorizes. "
-        "Prepare the text again with --deduplicate exact or near"
+        f"{copies.repeated / copies.train:.0%} of the training documents are copies of another, which a model "
+        "memorizes. Prepare the text again with --deduplicate exact or near"
     )
 
 
-def _leaked(report: Report) -> str:
-    copies, near = report.duplicates, report.leaks
+def _check_leaked(figures: CorpusFigures) -> str:
+    copies, near = figures.duplicates, figures.leaks
     fraction = max(copies.leaked / max(1, copies.heldout), near.near / max(1, near.heldout))
     if fraction <= MAX_LEAKED:
         return ""
@@ -147,25 +129,26 @@ def _leaked(report: Report) -> str:
     )
 
 
-def _unknown(report: Report) -> str:
-    if report.tokens.unknown <= MAX_UNKNOWN:
+def _check_unknown(figures: CorpusFigures) -> str:
+    if figures.tokens.unknown <= MAX_UNKNOWN:
         return ""
     return (
-        f"{report.tokens.unknown:.1%} of the tokens are unknown. Train a vocabulary on this text with `tokenizer`, or "
+        f"{figures.tokens.unknown:.1%} of the tokens are unknown. Train a vocabulary on this text with `tokenizer`, or "
         "use one of its language, and prepare again"
     )
 
 
-def _changes(report: Report) -> str:
-    found = [(source.name, source.changes) for source in report.sources if source.changes]
-    return ". ".join(f"{name}: {line}" if len(report.sources) > 1 else line for name, line in found)
+def _check_changes(figures: CorpusFigures) -> str:
+    many = len(figures.sources) > 1
+    changed = [source for source in figures.sources if source.changes]
+    return ". ".join(f"{source.name}: {source.changes}" if many else source.changes for source in changed)
 
 
-def _many_tokens_per_word(report: Report) -> str:
-    tokens = report.tokens
+def _check_many_tokens_per_word(figures: CorpusFigures) -> str:
+    tokens = figures.tokens
     if tokens.tokens_per_word <= MAX_TOKENS_PER_WORD or tokens.characters_per_word > MAX_WORD_CHARACTERS:
         return ""
-    if len(report.sources) > 1:  # of a mixture of languages, an average says little
+    if len(figures.sources) > 1:  # of a mixture of languages, an average says little
         return ""
     return (
         f"{tokens.tokens_per_word:.1f} tokens per word. This is usual for languages of long words, such as Korean or "
@@ -173,8 +156,8 @@ def _many_tokens_per_word(report: Report) -> str:
     )
 
 
-def _unused(report: Report) -> str:
-    fraction = report.unused / len(report.tokens.counts)
+def _check_unused(figures: CorpusFigures) -> str:
+    fraction = figures.unused / len(figures.tokens.counts)
     if fraction <= MAX_UNUSED:
         return ""
     return (
@@ -183,7 +166,7 @@ def _unused(report: Report) -> str:
     )
 
 
-def _mostly_padding(figures: SequenceFigures, data: DataConfig) -> str:
+def _check_mostly_padding(figures: SequenceFigures, data: DataConfig) -> str:
     if figures.fill >= MIN_FILL:
         return ""
     padding = f"sequences are {1 - figures.fill:.0%} padding, which costs as much as text"
@@ -193,7 +176,7 @@ def _mostly_padding(figures: SequenceFigures, data: DataConfig) -> str:
     return f"{padding}. Pack several examples into one with --config.data.packing={packing}, or make sequences shorter"
 
 
-def _idle(figures: SequenceFigures, data: DataConfig) -> str:
+def _check_idle(figures: SequenceFigures, data: DataConfig) -> str:
     if figures.idle <= MAX_IDLE:
         return ""
     return (
@@ -202,40 +185,67 @@ def _idle(figures: SequenceFigures, data: DataConfig) -> str:
     )
 
 
-def _long_words(report: Report) -> str:
-    fraction = report.tokens.long_words
-    if not MASKINGS[report.data.masking].whole_words or fraction <= MAX_LONG_WORDS:
+def _check_long_words(figures: CorpusFigures) -> str:
+    fraction = figures.tokens.long_words
+    if not MASKINGS[figures.data.masking].whole_words or fraction <= MAX_LONG_WORDS:
         return ""
     return (
         f"{fraction:.0%} of the tokens are in words of more than {MAX_WORD_TOKENS} tokens, which are masked token by "
-        f"token: masking={report.data.masking} hides no whole words of a script without spaces. Prepare such text "
+        f"token: masking={figures.data.masking} hides no whole words of a script without spaces. Prepare such text "
         "again with --segmenter"
     )
 
 
-def _many_epochs(report: Report) -> str:
-    often = [source for source in report.sources if (source.epochs or 0) > MAX_EPOCHS]
+def _check_many_epochs(figures: CorpusFigures) -> str:
+    often = [source for source in figures.sources if (source.epochs or 0) > MAX_EPOCHS]
     if not often:
         return ""
-    named = ", ".join(f"{source.name} {source.epochs:,.0f} times" for source in often)
-    return f"an epoch reads {named}. Limit it with --config.data.max_epochs=4, or change the weights or the smoothing"
+    times = ", ".join(f"{source.name} {source.epochs:,.0f} times" for source in often)
+    return f"an epoch reads {times}. Limit it with --config.data.max_epochs=4, or change the weights or the smoothing"
 
 
-CHECKS: dict[str, Callable[[Report], str]] = {
-    "one_document": _one_document,
-    "nothing_held_out": _nothing_held_out,
-    "one_sentence": _one_sentence,
-    "duplicates": _duplicates,
-    "leaked": _leaked,
-    "unknown": _unknown,
-    "changes": _changes,
-    "many_tokens_per_word": _many_tokens_per_word,
-    "unused": _unused,
-    "long_words": _long_words,
-    "many_epochs": _many_epochs,
+CHECKS: dict[str, Callable[[CorpusFigures], str]] = {
+    "one_document": _check_one_document,
+    "nothing_held_out": _check_nothing_held_out,
+    "one_sentence": _check_one_sentence,
+    "duplicates": _check_duplicates,
+    "leaked": _check_leaked,
+    "unknown": _check_unknown,
+    "changes": _check_changes,
+    "many_tokens_per_word": _check_many_tokens_per_word,
+    "unused": _check_unused,
+    "long_words": _check_long_words,
+    "many_epochs": _check_many_epochs,
 }
 SEQUENCE_CHECKS: dict[str, Callable[[SequenceFigures, DataConfig], str]] = {
-    "random_pairs": _random_pairs,
-    "mostly_padding": _mostly_padding,
-    "idle": _idle,
+    "random_pairs": _check_random_pairs,
+    "mostly_padding": _check_mostly_padding,
+    "idle": _check_idle,
+}
+
+
+def is_invisible(character: str) -> bool:
+    """Return whether a character changes how a text looks or reads without being seen, such as U+202E."""
+    return unicodedata.category(character) in ("Cc", "Cf", "Co", "Cs", "Zl", "Zp") and character not in JOINERS
+
+
+def _has_many_tokens_per_word(text: SequenceText) -> bool:
+    num_words = max(1, text.num_words)
+    spaced = len(text.entries) / num_words <= MAX_WORD_CHARACTERS  # of other scripts, tokens per word say nothing
+    return len(text.ids) >= MIN_TOKENS and spaced and len(text.ids) / num_words > MAX_TOKENS_PER_WORD
+
+
+def _repeats_itself(text: SequenceText) -> bool:
+    return len(text.ids) >= MIN_TOKENS and len(np.unique(text.ids)) < MIN_DISTINCT * len(text.ids)
+
+
+# A name, by which the page filters -> whether a sequence shows the problem.
+TEXT_CHECKS: dict[str, Callable[[SequenceText], bool]] = {
+    "nothing to predict": lambda text: not text.num_predicted,
+    "mostly padding": lambda text: text.fill < MIN_FILL,
+    "unknown tokens": lambda text: text.num_unknown > 0,
+    "broken characters": lambda text: REPLACEMENT in text.entries,
+    "invisible characters": lambda text: any(map(is_invisible, text.entries)),
+    "many tokens per word": _has_many_tokens_per_word,
+    "repeats itself": _repeats_itself,
 }

@@ -5,25 +5,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bert_jax import __version__
 from bert_jax.batches.pipeline import Sequences
-from bert_jax.reports.corpus.checks import Report, warnings
-from bert_jax.reports.corpus.inspect_text import report_lines
-from bert_jax.reports.corpus.sequences import Shown, legend, show_sequence
-from bert_jax.reports.html.markup import Html, element, folded, page, section, table
-from bert_jax.reports.html.style import STYLE
+from bert_jax.reports.corpus.checks import corpus_warnings
+from bert_jax.reports.corpus.figures import CorpusFigures, CorpusSource
+from bert_jax.reports.corpus.inspect_text import figures_lines
+from bert_jax.reports.corpus.sequences import ShownSequence, mark_meanings, show_sequence
+from bert_jax.reports.html.markup import Html, element, folded, note, page, section, table
 
 if TYPE_CHECKING:
     from bert_jax.tokenizer import Tokenizer
 
 NUM_SEQUENCES = 100  # shown, about as many of each source
 PER_PAGE = 10
-NUM_SEARCHED = 100_000  # sequences among which those of small sources are looked for
-COLUMNS = 100  # of the figures as text
+NUM_SEARCHED = 100_000  # sequences, among which sequences of small sources are looked for
+TEXT_WIDTH = 100  # columns of the figures
 
 
-class Filter(NamedTuple):
-    """A choice: its title, a name for each value, and the values that each shown sequence has, as indexes of names."""
+class PageFilter(NamedTuple):
+    """A choice: its title, the names of its values, and the values of each sequence, as indexes of names."""
 
     title: str
     letter: str  # begins the class of a value
@@ -31,39 +30,40 @@ class Filter(NamedTuple):
     values: Sequence[Sequence[int]]
 
 
-def inspect_page(report: Report, tokenizer: "Tokenizer", sequences: Sequences | None, first: int) -> str:
+def inspect_page(figures: CorpusFigures, tokenizer: "Tokenizer", sequences: Sequences | None, first_number: int) -> str:
     """Return an HTML page of a corpus or mixture.
 
     Args:
-        report: its figures.
+        figures: of the corpus.
         tokenizer: of the corpus.
         sequences: of two token types; None: there are none.
-        first: number of the first sequence that may be shown.
+        first_number: of the first sequence that may be shown.
     """
-    found = warnings(report)
-    title = ", ".join(source.name for source in report.sources)
-    filters, parts = _sequences(report, tokenizer, sequences, first) if sequences else ([], [])
-    nothing = element("p", report.no_sequences, class_="note")
+    warnings = corpus_warnings(figures).values()
+    title = ", ".join(source.name for source in figures.sources)
+    filters, parts = list[PageFilter](), [note(figures.no_sequences)]
+    if sequences:
+        filters, parts = _filters_and_parts(figures, tokenizer, sequences, first_number)
+    verdict = f"⚠ {len(warnings)} likely problems" if warnings else "✓ no warnings"
+    lines = figures_lines(figures, tokenizer, TEXT_WIDTH, False)
     return page(
         f"Corpus: {title}",
-        STYLE + "".join(_rules(filters)),
         element("h1", title),
-        element(
-            "p", f"⚠ {len(found)} likely problems" if found else "✓ no warnings", class_="bad" if found else "good"
-        ),
-        element("ul", *(element("li", line) for line in found.values())) if found else "",
-        section("Sources", _sources(report)),
-        folded("All figures", element("pre", "\n".join(report_lines(report, tokenizer, COLUMNS, False)), tabindex=0)),
-        section("Sequences", *(parts or [nothing])),
-        element("p", f"Written by bert-jax inspect, version {__version__}.", class_="note"),
+        element("p", verdict, class_="bad" if warnings else "good"),
+        element("ul", *(element("li", line) for line in warnings)) if warnings else "",
+        section("Sources", _source_table(figures.sources)),
+        folded("All figures", element("pre", "\n".join(lines), tabindex=0)),
+        section("Sequences", *parts),
+        command="inspect",
+        style="".join(_filter_rules(filters)),
     )
 
 
-def _sources(report: Report) -> Html:
+def _source_table(sources: Sequence[CorpusSource]) -> Html:
     head = ("corpus", "language", "documents", "tokens", "held out", "stored of read", "rejected", "of the sequences")
     rows = []
-    for source in report.sources:
-        rejected = ", ".join(f"{count:,} {why}" for why, count in source.rejected.items()) or "none"
+    for source in sources:
+        rejected = ", ".join(f"{count:,} {reason}" for reason, count in source.rejected.items()) or "none"
         stored = f"{source.prepared['stored']:,} of {source.prepared['in']:,}"
         sizes = (f"{source.train['documents']:,}", f"{source.train['tokens']:,}", f"{source.heldout['documents']:,}")
         fraction = "" if source.sequences_fraction is None else f"{source.sequences_fraction:.2%}"
@@ -71,94 +71,101 @@ def _sources(report: Report) -> Html:
     return table(head, rows, "sources")
 
 
-def _sequences(
-    report: Report, tokenizer: "Tokenizer", sequences: Sequences, first: int
-) -> tuple[list[Filter], list[Html]]:
-    numbers, sources = _chosen(sequences, len(report.sources), first)
+def _filters_and_parts(
+    figures: CorpusFigures, tokenizer: "Tokenizer", sequences: Sequences, first_number: int
+) -> tuple[list[PageFilter], list[Html]]:
+    """Return the filters, and the parts of the section about sequences."""
+    numbers, sources = _choose_sequences(sequences, len(figures.sources), first_number)
     batch = sequences.batch(numbers)
-    words = sequences.begins_word(numbers) if sequences.begins_word else [None] * len(numbers)
-    shown = [show_sequence(batch, row, report.data, tokenizer, words[row]) for row in range(len(numbers))]
-    names = [source.name for source in report.sources]
-    spoken = [str(source.prepared["language"]) for source in report.sources]
-    languages, signs = list(dict.fromkeys(spoken)), list(dict.fromkeys(sign for one in shown for sign in one.signs))
+    begins_word = sequences.begins_word(numbers) if sequences.begins_word else [None] * len(numbers)
+    shown = [show_sequence(batch, row, figures.data, tokenizer, begins_word[row]) for row in range(len(numbers))]
+    names = [source.name for source in figures.sources]
+    language_of = [str(source.prepared["language"]) for source in figures.sources]
+    languages = list(dict.fromkeys(language_of))
+    warnings = list(dict.fromkeys(warning for sequence in shown for warning in sequence.warnings))
     filters = [
-        Filter("Source", "s", names, [[source] for source in sources]),
-        Filter("Language", "l", languages, [[languages.index(spoken[source])] for source in sources]),
-        Filter("Warning", "w", signs, [[signs.index(sign) for sign in one.signs] for one in shown]),
+        PageFilter("Source", "s", names, [[source] for source in sources]),
+        PageFilter("Language", "l", languages, [[languages.index(language_of[source])] for source in sources]),
+        PageFilter("Warning", "w", warnings, [[warnings.index(name) for name in seq.warnings] for seq in shown]),
     ]
     cards = [
-        _card(row, number, f"{names[source]}, {spoken[source]}", one, filters)
-        for row, (number, source, one) in enumerate(zip(numbers.tolist(), sources, shown, strict=True))
+        _sequence_card(row, sequence_number, f"{names[source]}, {language_of[source]}", sequence, filters)
+        for row, (sequence_number, source, sequence) in enumerate(zip(numbers.tolist(), sources, shown, strict=True))
     ]
     begins = range(0, len(cards), PER_PAGE)
-    pages = [element("div", *cards[begin : begin + PER_PAGE], class_=f"page p{at}") for at, begin in enumerate(begins)]
+    pages = [
+        element("div", *cards[begin : begin + PER_PAGE], class_=f"page p{index}") for index, begin in enumerate(begins)
+    ]
     each = "" if len(names) == 1 else ", about as many of each source"
-    seq_len = batch["input_ids"].shape[1]
-    said = (
-        f"{len(cards)} sequences of {seq_len} tokens, from number {first:,} on{each}; an epoch has "
-        f"{sequences.num_per_epoch:,}. A filter applies to all pages."
+    introduction = (
+        f"{len(cards)} sequences of {batch['input_ids'].shape[1]} tokens, from number {first_number:,} on{each}; an "
+        f"epoch has {sequences.num_per_epoch:,}. A filter applies to all pages."
     )
-    chosen = [_select(one) for one in filters if len(one.names) > (one.letter != "w")]
+    # A filter by source or language needs two names, a filter by warning one.
+    selects = [_filter_select(filter_) for filter_ in filters if len(filter_.names) > (filter_.letter != "w")]
     labels = [f"{begin + 1} to {min(begin + PER_PAGE, len(cards))}" for begin in begins]
     return filters, [
-        element("p", said),
-        legend(tokenizer),
-        element("div", *chosen, _radios(labels), class_="filters"),
+        element("p", introduction),
+        mark_meanings(tokenizer),
+        element("div", *selects, _page_radios(labels), class_="filters"),
         *pages,
         element("p", class_="shown note"),
     ]
 
 
-def _chosen(sequences: Sequences, num_sources: int, first: int) -> tuple[np.ndarray, list[int]]:
-    """Numbers int64 [any] from `first` on, about `NUM_SEQUENCES`, as many of each source; and their sources."""
-    numbers = np.arange(first, first + (NUM_SEQUENCES if num_sources == 1 else NUM_SEARCHED))
+def _choose_sequences(sequences: Sequences, num_sources: int, first_number: int) -> tuple[np.ndarray, list[int]]:
+    """Return numbers int64 [any] from `first_number` on, about `NUM_SEQUENCES`, as many of each source; and sources."""
+    numbers = np.arange(first_number, first_number + (NUM_SEQUENCES if num_sources == 1 else NUM_SEARCHED))
     sources = sequences.source_of(numbers)
-    each = max(1, NUM_SEQUENCES // num_sources)
-    found = np.sort(np.concatenate([np.flatnonzero(sources == source)[:each] for source in range(num_sources)]))
-    return numbers[found], sources[found].tolist()
+    num_each = max(1, NUM_SEQUENCES // num_sources)
+    chosen = np.sort(np.concatenate([np.flatnonzero(sources == source)[:num_each] for source in range(num_sources)]))
+    return numbers[chosen], sources[chosen].tolist()
 
 
-def _card(row: int, number: int, source: str, shown: Shown, filters: Sequence[Filter]) -> Html:
-    classes = [f"{one.letter}{value}" for one in filters for value in one.values[row]]
+def _sequence_card(
+    row: int, sequence_number: int, source: str, sequence: ShownSequence, filters: Sequence[PageFilter]
+) -> Html:
+    classes = [f"{filter_.letter}{value}" for filter_ in filters for value in filter_.values[row]]
+    warnings = [element("span", f"⚠ {warning}", class_="bad") for warning in sequence.warnings]
     return element(
         "div",
-        element("h3", f"Sequence {number:,}"),
-        element("p", f"{source}; {shown.figures}", class_="note"),
-        element("p", *(element("span", f"⚠ {sign}", class_="bad") for sign in shown.signs)) if shown.signs else "",
-        shown.body,
+        element("h3", f"Sequence {sequence_number:,}"),
+        note(f"{source}; {sequence.figures}"),
+        element("p", *warnings) if warnings else "",
+        sequence.body,
         class_=" ".join(["card", *classes]),
     )
 
 
-def _select(chosen: Filter) -> Html:
-    counts = [sum(at in values for values in chosen.values) for at in range(len(chosen.names))]
+def _filter_select(filter_: PageFilter) -> Html:
+    counts = [sum(value in values for values in filter_.values) for value in range(len(filter_.names))]
     options = [
-        element("option", f"{name} ({count})", class_=f"one {chosen.letter}{at}")
-        for at, (name, count) in enumerate(zip(chosen.names, counts, strict=True))
+        element("option", f"{name} ({count})", class_=f"one {filter_.letter}{value}")
+        for value, (name, count) in enumerate(zip(filter_.names, counts, strict=True))
     ]
-    return element("label", f"{chosen.title} ", element("select", element("option", "all"), *options))
+    return element("label", f"{filter_.title} ", element("select", element("option", "all"), *options))
 
 
-def _radios(labels: Sequence[str]) -> Html:
+def _page_radios(labels: Sequence[str]) -> Html:
     buttons = [
-        element("label", element("input", type="radio", name="page", id=f"p{at}", checked=at == 0), label)
-        for at, label in enumerate(labels)
+        element("label", element("input", type="radio", name="page", id=f"p{index}", checked=index == 0), label)
+        for index, label in enumerate(labels)
     ]
     return element("fieldset", element("legend", "Page"), *buttons, class_="pages")
 
 
-def _rules(filters: Sequence[Filter]) -> Iterable[str]:
-    """Style rules that show the chosen page, or with a filter the sequences of all pages that it leaves.
+def _filter_rules(filters: Sequence[PageFilter]) -> Iterable[str]:
+    """Yield style rules that show the chosen page, or with a filter the sequences of all pages that it leaves.
 
     A browser without `:has` shows all of them.
     """
     if not filters:
         return
-    number = -(-len(filters[0].values) // PER_PAGE)
+    num_pages = -(-len(filters[0].values) // PER_PAGE)
     yield "@supports selector(:has(a)){.page{display:none}"
-    yield from (f"main:has(#p{at}:checked) .p{at}{{display:block}}" for at in range(number))
+    yield from (f"main:has(#p{index}:checked) .p{index}{{display:block}}" for index in range(num_pages))
     yield "main:has(option.one:checked) .page{display:block}main:has(option.one:checked) .pages{display:none}"
-    for one in filters:
-        for name in (f"{one.letter}{at}" for at in range(len(one.names))):
+    for filter_ in filters:
+        for name in (f"{filter_.letter}{value}" for value in range(len(filter_.names))):
             yield f"main:has(option.{name}:checked) .card:not(.{name}){{display:none}}"
     yield "}@supports not selector(:has(a)){.filters{display:none}}"

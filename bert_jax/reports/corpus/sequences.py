@@ -1,4 +1,4 @@
-"""One sequence as HTML: every token, those that are masked together, pairs, packed examples."""
+"""One sequence as HTML: every token, tokens that are masked together, pairs, packed examples."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -9,113 +9,119 @@ from bert_jax.batches.masking import MASKINGS
 from bert_jax.batches.pipeline import Batch
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.config import DataConfig
-from bert_jax.reports.corpus.sequences_text import REPLACEMENT, TEXT_NAMES, targets_of, texts_of, vocabulary_entry
-from bert_jax.reports.corpus.warnings import Text, is_invisible, signs_of
-from bert_jax.reports.html.markup import Html, element, escaped, joined
+from bert_jax.reports.corpus.checks import SequenceText, is_invisible, text_warnings
+from bert_jax.reports.corpus.examples import (
+    REPLACEMENT,
+    TEXT_NAMES,
+    text_positions,
+    tokens_before_masking,
+    vocabulary_entry,
+)
+from bert_jax.reports.html.markup import Html, element, escape_html, join_html, note
 
 if TYPE_CHECKING:
     from bert_jax.tokenizer import Tokenizer
 
+PREDICTED = ("hidden", "kept", "random")  # styles of tokens to predict
 
-class Shown(NamedTuple):
-    """A sequence to show: figures in words, the names of its signs, its texts."""
+
+class ShownSequence(NamedTuple):
+    """A sequence to show: figures in words, names of warnings, its texts."""
 
     figures: str
-    signs: list[str]
+    warnings: list[str]
     body: Html
 
 
-class Token(NamedTuple):
-    """A token: as it is read and as it was before masking, and what it is."""
+class ShownToken(NamedTuple):
+    """A token of a sequence, before masking and as the model reads it."""
 
-    read: int
-    right: int
-    predicted: bool
-    special: bool
+    text: str
+    read: str
+    style: str  # a class of the page
     continues: bool  # the word before it, by the vocabulary
     inside: bool  # of a word that is masked together, not at its beginning
 
 
 def show_sequence(
     batch: Batch, row: int, data: DataConfig, tokenizer: "Tokenizer", begins_word: np.ndarray | None = None
-) -> Shown:
+) -> ShownSequence:
     """Return sequence `row` of a batch with two token types, which `data` and `tokenizer` made.
 
     `begins_word`: bool [seq_len], where words that are masked together begin; None: as the vocabulary marks it.
     """
-    read, (right, predicted) = batch["input_ids"][row], targets_of(batch, row)
+    read, (ids, predicted) = batch["input_ids"][row], tokens_before_masking(batch, row)
     real = batch["attention_mask"][row] == 1
     special = np.isin(read, [tokenizer.cls_id, tokenizer.sep_id]) & ~predicted
-    continues = tokenizer.continues[right]
-    columns = (read, right, predicted, special, continues, continues if begins_word is None else ~begins_word)
-    tokens = [Token(*each) for each in zip(*(column.tolist() for column in columns), strict=True)]
-    entries = {each: vocabulary_entry(each, tokenizer) for token in tokens for each in token[:2]}
-    ids = right[real & ~special]
-    text = Text(
-        ids,
-        entries="".join(entries[each] for each in ids.tolist()),
-        num_words=int((~tokenizer.continues[ids]).sum()),
-        num_unknown=int((ids == tokenizer.unk_id).sum()),
+    hidden, unchanged = predicted & (read == tokenizer.mask_id), predicted & (read == ids)
+    styles = np.select(
+        [special, hidden, unchanged, predicted, ids == tokenizer.unk_id],
+        ["special", "hidden", "kept", "random", "unknown"],
+        "",
+    )
+    continues = tokenizer.continues[ids]
+    inside = continues if begins_word is None else ~begins_word
+    entries = {token: vocabulary_entry(token, tokenizer) for token in {*read.tolist(), *ids.tolist()}}
+    columns = (ids.tolist(), read.tolist(), styles.tolist(), continues.tolist(), inside.tolist())
+    tokens = [ShownToken(entries[token], entries[input_], *rest) for token, input_, *rest in zip(*columns, strict=True)]
+    text_ids = ids[real & ~special]
+    text = SequenceText(
+        ids=text_ids,
+        entries="".join(entries[token] for token in text_ids.tolist()),
+        num_words=int((~tokenizer.continues[text_ids]).sum()),
+        num_unknown=int((text_ids == tokenizer.unk_id).sum()),
         num_predicted=int(predicted.sum()),
         fill=float(real.mean()),
     )
-    hidden = int((predicted & (read == tokenizer.mask_id)).sum())
-    kept = int((predicted & (read == right)).sum())
     figures = (
-        f"{len(real)} tokens, {(~real).sum()} of them padding; {text.num_predicted} to predict: {hidden} hidden, "
-        f"{text.num_predicted - hidden - kept} random, {kept} kept"
+        f"{len(real)} tokens, {(~real).sum()} of them padding; {text.num_predicted} to predict: {hidden.sum()} hidden, "
+        f"{text.num_predicted - hidden.sum() - unchanged.sum()} random, {unchanged.sum()} kept"
     )
-    return Shown(figures, signs_of(text), _examples(texts_of(batch, row), tokens, entries, data, tokenizer))
+    return ShownSequence(figures, text_warnings(text), _examples_html(text_positions(batch, row), tokens, data))
 
 
-def legend(tokenizer: "Tokenizer") -> Html:
-    """Return what the marks mean."""
+def mark_meanings(tokenizer: "Tokenizer") -> Html:
+    """Return a legend of the marks."""
     word = element("mark", "word", class_="hidden")
     pair = element("span", word, element("mark", "##s", class_="hidden"), class_="unit")
     marks = (
         (word, f"to predict, the model reads {tokenizer.special.mask}"),
-        (_changed("other→", "word", "random"), "to predict, the model reads another token"),
-        (_changed("=", "word", "kept"), "to predict, the model reads the word"),
+        (_replaced_mark("other→", "word", "random"), "to predict, the model reads another token"),
+        (_replaced_mark("=", "word", "kept"), "to predict, the model reads the word"),
         (pair, "masked together"),
         (element("i", tokenizer.special.unk, class_="unknown"), "unknown to the vocabulary"),
-        (_visible(REPLACEMENT), "a broken character"),
-        (_visible("\u202e"), "an invisible character"),
+        (_visible_text(REPLACEMENT), "a broken character"),
+        (_visible_text("\u202e"), "an invisible character"),
     )
-    return element("ul", *(element("li", mark, f" {says}") for mark, says in marks), class_="legend tokens")
+    return element("ul", *(element("li", mark, f" {meaning}") for mark, meaning in marks), class_="legend tokens")
 
 
-def _examples(
-    examples: Sequence[tuple[list[np.ndarray], int | None]],
-    tokens: Sequence[Token],
-    entries: dict[int, str],
-    data: DataConfig,
-    tokenizer: "Tokenizer",
+def _examples_html(
+    examples: Sequence[tuple[list[np.ndarray], int | None]], tokens: Sequence[ShownToken], data: DataConfig
 ) -> Html:
-    """The texts of each example, under its number where several are packed and the label of a pair."""
+    """Return the texts of each example, under its number where several are packed and the label of a pair."""
     meanings, parts = SENTENCE_PAIRS[data.sentence_pairs].label_meanings or ("", ""), []
-    for number, (texts, label) in enumerate(examples, 1):
-        titles = [f"example {number} of {len(examples)}"] if len(examples) > 1 else []
+    for rank, (texts, label) in enumerate(examples, 1):
+        titles = [f"example {rank} of {len(examples)}"] if len(examples) > 1 else []
         titles += [] if label is None else [f"label {label}: {meanings[label]}"]
-        lines = [element("p", "; ".join(titles), class_="note")] if titles else []
+        lines = [note("; ".join(titles))] if titles else []
         for name, positions in zip(TEXT_NAMES, texts, strict=False):
-            units = _units([tokens[at] for at in positions.tolist()], data)
-            shown = joined(_unit(unit, entries, tokenizer) for unit in units)
+            units = map(_unit_html, _split_into_units([tokens[position] for position in positions.tolist()], data))
             title = element("b", f"{name} ") if len(texts) > 1 else ""
-            lines.append(
-                element("p", title, shown, class_="tokens pair" if name != TEXT_NAMES[0] else "tokens", dir="auto")
-            )
+            class_ = "tokens" if name == TEXT_NAMES[0] else "tokens pair"
+            lines.append(element("p", title, *units, class_=class_, dir="auto"))
         parts.append(element("div", *lines, class_="example" if len(examples) > 1 else None))
-    return joined(parts)
+    return join_html(parts)
 
 
-def _units(tokens: Sequence[Token], data: DataConfig) -> Iterator[list[Token]]:
-    """Tokens that are masked together, the others alone. Two spans beside each other are one."""
+def _split_into_units(tokens: Sequence[ShownToken], data: DataConfig) -> Iterator[list[ShownToken]]:
+    """Yield tokens that are masked together, the others alone. Two spans beside each other are one unit."""
     masking = MASKINGS[data.masking]
     in_spans = masking.max_words > 1 and data.max_span_length != 1
-    unit: list[Token] = []
+    unit: list[ShownToken] = []
     for token in tokens:
         together = in_spans or (masking.whole_words and token.inside)
-        if unit and not (together and token.predicted and unit[-1].predicted):
+        if unit and not (together and token.style in PREDICTED and unit[-1].style in PREDICTED):
             yield unit
             unit = []
         unit.append(token)
@@ -123,32 +129,30 @@ def _units(tokens: Sequence[Token], data: DataConfig) -> Iterator[list[Token]]:
         yield unit
 
 
-def _unit(unit: Sequence[Token], entries: dict[int, str], tokenizer: "Tokenizer") -> Html:
-    space = "" if unit[0].continues else " "
-    shown = [_token(token, entries, tokenizer) for token in unit]
-    return joined([space, element("span", *shown, class_="unit") if len(unit) > 1 else joined(shown)])
+def _unit_html(tokens: Sequence[ShownToken]) -> Html:
+    space = "" if tokens[0].continues else " "
+    shown = map(_token_html, tokens)
+    return join_html([space, *([element("span", *shown, class_="unit")] if len(tokens) > 1 else shown)])
 
 
-def _token(token: Token, entries: dict[int, str], tokenizer: "Tokenizer") -> Html:
-    right = _visible(entries[token.right])
-    if token.special:
-        return element("i", right, class_="special")
-    if token.predicted and token.read == tokenizer.mask_id:
-        return element("mark", right, class_="hidden")
-    if token.predicted and token.read == token.right:
-        return _changed("=", right, "kept")
-    if token.predicted:
-        return _changed(joined([_visible(entries[token.read]), "→"]), right, "random")
-    return element("i", right, class_="unknown" if token.right == tokenizer.unk_id else None)
+def _token_html(token: ShownToken) -> Html:
+    text = _visible_text(token.text)
+    if token.style == "hidden":
+        return element("mark", text, class_="hidden")
+    if token.style == "kept":
+        return _replaced_mark("=", text, "kept")
+    if token.style == "random":
+        return _replaced_mark(join_html([_visible_text(token.read), "→"]), text, "random")
+    return element("i", text, class_=token.style or None)
 
 
-def _changed(read: str, right: str, class_: str) -> Html:
-    return element("mark", element("span", read, class_="read"), right, class_=class_)
+def _replaced_mark(read: str, text: str, class_: str) -> Html:
+    return element("mark", element("span", read, class_="read"), text, class_=class_)
 
 
-def _visible(text: str) -> Html:
-    """Text in which characters that cannot be seen, or that are broken, are code points in a frame."""
-    return joined(
-        element("code", f"U+{ord(each):04X}") if each == REPLACEMENT or is_invisible(each) else escaped(each)
-        for each in text
+def _visible_text(text: str) -> Html:
+    """Return text in which characters that cannot be seen, or that are broken, are code points in a frame."""
+    return join_html(
+        element("code", f"U+{ord(char):04X}") if char == REPLACEMENT or is_invisible(char) else escape_html(char)
+        for char in text
     )

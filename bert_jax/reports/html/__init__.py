@@ -1,7 +1,7 @@
-"""Parts of a page: style, markup, charts, images.
+"""Parts of a page.
 
-chart.py   one chart as SVG: axes, ticks, lines, legend
-markup.py  elements whose text is always escaped, and the page around them
-png.py     a gray picture as a data URI
-style.py   the style sheet, light and dark
+chart.py   curves over steps as SVG
+markup.py  elements whose text is escaped, and the page around them
+png.py     a gray picture inside of a page
+style.py   the style sheet
 """

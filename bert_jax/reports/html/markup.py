@@ -1,11 +1,13 @@
-"""HTML elements whose text is always escaped, and the page around them."""
+"""HTML elements whose text is always escape_html, and the page around them."""
 
 import html
 import re
 from collections.abc import Callable, Iterable
 
+from bert_jax import __version__
 from bert_jax.errors import UserError, writing
 from bert_jax.files import new_file
+from bert_jax.reports.html.style import STYLE
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 # Without a closing tag in HTML, or closed at once in SVG.
@@ -15,21 +17,21 @@ UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class Html(str):
-    """Text that is HTML already; `element` and `joined` alone make it."""
+    """Text that is HTML already; `element` and `join_html` alone make it."""
 
     __slots__ = ()
 
 
-def escaped(text: object) -> Html:
+def escape_html(text: object) -> Html:
     """Return any value as text of a page; HTML stays as it is."""
     if isinstance(text, Html):
         return text
     return Html(html.escape(UNPRINTABLE.sub("\ufffd", str(text)), quote=True))
 
 
-def joined(parts: Iterable[object]) -> Html:
+def join_html(parts: Iterable[object]) -> Html:
     """Return the parts one after another, escaped where they are no HTML."""
-    return Html("".join(map(escaped, parts)))
+    return Html("".join(map(escape_html, parts)))
 
 
 def element(tag: str, *children: object, **attributes: object) -> Html:
@@ -40,15 +42,15 @@ def element(tag: str, *children: object, **attributes: object) -> Html:
         children: escaped where they are no HTML.
         attributes: `class_` is class, `aria_label` is aria-label; None and False leave one out, True has no value.
     """
-    words = [tag]
+    parts = [tag]
     for name, value in attributes.items():
         if value is None or value is False:
             continue
-        spelled = name.rstrip("_").replace("_", "-")
-        words.append(spelled if value is True else f'{spelled}="{escaped(value)}"')
+        attribute = name.rstrip("_").replace("_", "-")
+        parts.append(attribute if value is True else f'{attribute}="{escape_html(value)}"')
     if tag in EMPTY and not children:
-        return Html(f"<{' '.join(words)}/>")
-    return Html(f"<{' '.join(words)}>{joined(children)}</{tag}>")
+        return Html(f"<{' '.join(parts)}/>")
+    return Html(f"<{' '.join(parts)}>{join_html(children)}</{tag}>")
 
 
 def table(head: Iterable[object], rows: Iterable[Iterable[object]], label: str, class_: str | None = None) -> Html:
@@ -62,8 +64,12 @@ def table(head: Iterable[object], rows: Iterable[Iterable[object]], label: str, 
         element("tr", element("th", first, scope="row"), *(element("td", cell) for cell in rest))
         for first, *rest in rows
     ]
-    whole = element("table", top, element("tbody", *body), class_=class_)
-    return element("div", whole, class_="scroll", tabindex=0, role="region", aria_label=label)
+    return scrolled(element("table", top, element("tbody", *body), class_=class_), label)
+
+
+def scrolled(child: Html, label: str, class_: str = "scroll") -> Html:
+    """Return a part that scrolls in itself, also by keyboard; `label` names it for those who do not see it."""
+    return element("div", child, class_=class_, tabindex=0, role="region", aria_label=label)
 
 
 def folded(title: object, *children: object, open_: bool = False) -> Html:
@@ -76,8 +82,25 @@ def section(title: str, *children: object) -> Html:
     return element("section", element("h2", title), *children)
 
 
-def page(title: str, style: str, *children: object) -> str:
-    """Return a whole HTML file in which nothing is loaded and nothing runs."""
+def note(*children: object) -> Html:
+    """Return a paragraph in small letters."""
+    return element("p", *children, class_="note")
+
+
+def shortened(text: str, max_characters: int) -> str:
+    """Return a text with an ellipsis in place of characters that are too many."""
+    return text if len(text) <= max_characters else text[: max_characters - 1] + "…"
+
+
+def page(title: str, *children: object, command: str = "", style: str = "") -> str:
+    """Return an HTML file in which nothing is loaded and nothing runs.
+
+    Args:
+        title: of the window.
+        children: parts of the page.
+        command: that wrote the page, which the last line says; "": no such line.
+        style: rules beside `STYLE`.
+    """
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -86,23 +109,25 @@ def page(title: str, style: str, *children: object) -> str:
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="referrer", content="no-referrer"),
         element("title", title),
-        Html(f"<style>{style}</style>"),
+        Html(f"<style>{STYLE}{style}</style>"),
     )
-    return f"<!DOCTYPE html>\n{element('html', head, element('body', element('main', *children)), lang='en')}\n"
+    foot = [note(f"Written by bert-jax {command}, version {__version__}.")] if command else []
+    body = element("body", element("main", *children, *foot))
+    return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
 
 
 def write_page(output: str, make: Callable[[], str]) -> str:
-    """Write the page that `make` returns, whole or not at all, and return `output`; the place is tried first.
+    """Write the page that `make` returns to a file, whole or not at all, and return the name of the file.
 
-    Raises UserError where `output` is no .html file or cannot be written.
+    Raises UserError, before the page is made, where `output` is no .html file or cannot be written.
     """
-    check_name(output)
+    check_html_name(output)
     with writing(output, "choose another place"), new_file(output) as file:
         file.write(make())
     return output
 
 
-def check_name(output: str) -> None:
+def check_html_name(output: str) -> None:
     """Raise UserError where `output` is no .html file."""
     if not output.endswith(".html"):
         raise UserError(f"{output}: give the name of an .html file")

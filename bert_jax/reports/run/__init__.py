@@ -1,11 +1,13 @@
-"""The page of `bert-jax report`.
+"""The page of `bert-jax report`, and the picture of `bert-jax plot`.
 
+cost.py         time, tokens and energy, measured or estimated
 curves.py       the charts of one training, or of several on top of each other
 follow.py       the page served on the loopback address while its runs grow
-page.py         the parts put together
-predictions.py  Held-out sequences as the model reads them, with its guesses
-record.py       what a work directory holds, read without trusting it
+page.py         the sections put together
+plot.py         the charts as a picture
+predictions.py  held-out sequences as the model reads them, with its predictions
+record.py       the content of a work directory, read without trusting it
 sections.py     corpus, end values, settings, cost, how to train it again, as tables
-warnings.py     A run in three sentences, and what looks wrong with it
+warnings.py     a run in three sentences, and warnings: add a function to RUN_CHECKS
 write.py        the page written or served, on the CPU
 """

@@ -10,20 +10,19 @@ from collections.abc import Callable, Sequence
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.reports.html.markup import POLICY, element, page
-from bert_jax.reports.html.style import STYLE
+from bert_jax.reports.run.cost import AssumedPower
 from bert_jax.reports.run.page import report_page
-from bert_jax.reports.run.sections import Assumed
 from bert_jax.training.remote_workdir import fetched
 from bert_jax.training.workdir import read_run
 
 LOOPBACK = "127.0.0.1"
 REFRESH_SECONDS = 10
 IDLE_SECONDS = 30  # after which a connection that asks for nothing is closed
-READ = ("run.json", "metrics.jsonl", "results.json", "checkpoints/*", "tensorboard/*")  # of each training
+WATCHED_FILES = ("run.json", "metrics.jsonl", "results.json", "checkpoints/*", "tensorboard/*")  # of each training
 
 
-def follow_runs(workdirs: Sequence[str], port: int, assumed: Assumed, console: Console) -> None:
-    """Serve `report_page`, without sequences, on the loopback address until Ctrl-C; it is made anew as the runs grow.
+def follow_runs(workdirs: Sequence[str], port: int, assumed: AssumedPower, console: Console) -> None:
+    """Serve `report_page`, without sequences, on the loopback address until Ctrl-C; it changes as the runs grow.
 
     Args:
         workdirs: of `pretrain` or `finetune`.
@@ -39,7 +38,7 @@ def follow_runs(workdirs: Sequence[str], port: int, assumed: Assumed, console: C
     if not 0 <= port < 1 << 16:
         raise UserError(f"--port {port}: give a number from 0 to 65535")
     try:
-        server = http.server.ThreadingHTTPServer((LOOPBACK, port), _handler(_Latest(workdirs, assumed).page))
+        server = http.server.ThreadingHTTPServer((LOOPBACK, port), request_handler(_LatestPage(workdirs, assumed).page))
     except OSError as error:
         raise UserError(f"--port {port}: cannot be served on ({error.strerror}); choose another, or 0") from None
     with server:
@@ -50,36 +49,39 @@ def follow_runs(workdirs: Sequence[str], port: int, assumed: Assumed, console: C
         server.serve_forever()
 
 
-class _Latest:
-    """The page of runs, made again where a file has changed since."""
+class _LatestPage:
+    """The page of runs, made again after a file has changed."""
 
-    def __init__(self, workdirs: Sequence[str], assumed: Assumed) -> None:
+    def __init__(self, workdirs: Sequence[str], assumed: AssumedPower) -> None:
         self._workdirs, self._assumed = workdirs, assumed
         self._lock = threading.Lock()
-        self._state: list[tuple[str, int, int]] = []
+        self._stats: list[tuple[str, int, int]] = []
         self._page = b""
 
     def page(self) -> bytes:
-        """Return the page; where the runs cannot be read now, one that says so."""
+        """Return the page; where the runs cannot be read now, a page that says so."""
         with self._lock:
             try:
-                places = [fetched(workdir) for workdir in self._workdirs]
-                if (state := _files(places)) != self._state:
-                    text = report_page(places, Console(silent=True), self._assumed, num_sequences=0)
-                    self._state, self._page = state, text.encode()
+                paths = [fetched(workdir) for workdir in self._workdirs]
+                if (stats := _file_stats(paths)) != self._stats:
+                    text = report_page(paths, Console(silent=True), self._assumed, num_sequences=0)
+                    self._stats, self._page = stats, text.encode()
             except (UserError, OSError) as error:
-                return page("No page yet", STYLE, element("p", f"{error}. This page reloads itself.")).encode()
+                return page("No page yet", element("p", f"{error}. This page reloads itself.")).encode()
             return self._page
 
 
-def _files(places: Sequence[pathlib.Path]) -> list[tuple[str, int, int]]:
-    directories = [one for place in places for one in (place, *place.glob("runs/*"))]
-    paths = sorted(path for place in directories for name in READ for path in place.glob(name))
+def _file_stats(workdirs: Sequence[pathlib.Path]) -> list[tuple[str, int, int]]:
+    """Return name, time of change and size of the files that a page is made from."""
+    directories = [directory for workdir in workdirs for directory in (workdir, *workdir.glob("runs/*"))]
+    paths = sorted(path for directory in directories for name in WATCHED_FILES for path in directory.glob(name))
     stats = [(str(path), path.stat()) for path in paths]
     return [(name, stat.st_mtime_ns, stat.st_size) for name, stat in stats]
 
 
-def _handler(make: Callable[[], bytes]) -> type[http.server.BaseHTTPRequestHandler]:
+def request_handler(make: Callable[[], bytes]) -> type[http.server.BaseHTTPRequestHandler]:
+    """Return a handler of requests for the page that `make` returns."""
+
     class Handler(http.server.BaseHTTPRequestHandler):
         """Answers `GET /` that names this machine; a page elsewhere could let its own name point here."""
 

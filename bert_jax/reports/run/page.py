@@ -1,38 +1,45 @@
 """`bert-jax report`: one run or several as one HTML file."""
 
+import dataclasses
 import math
 import pathlib
 from collections.abc import Sequence
 
-from bert_jax import __version__
 from bert_jax.console import Console
 from bert_jax.errors import UserError
-from bert_jax.reports.html.markup import Html, element, folded, page, section
-from bert_jax.reports.html.style import STYLE
-from bert_jax.reports.run import sections
-from bert_jax.reports.run.curves import curves_of, curves_together, notes_on_curves
-from bert_jax.reports.run.predictions import sequences_section
+from bert_jax.reports.html.chart import charts_side_by_side
+from bert_jax.reports.html.markup import Html, element, folded, note, page, section
+from bert_jax.reports.run.cost import AssumedPower
+from bert_jax.reports.run.curves import comparison_charts, notes_on_curves, training_charts
+from bert_jax.reports.run.predictions import predictions_section
 from bert_jax.reports.run.record import Run, Training, read_runs
-from bert_jax.reports.run.warnings import summarize
+from bert_jax.reports.run.sections import (
+    corpus_section,
+    cost_section,
+    dev_score_table,
+    find_run_corpus,
+    last_values_section,
+    reproduction_section,
+    settings_section,
+    use_section,
+)
+from bert_jax.reports.run.warnings import RunSummary, summarize_run
 
 NUM_SEQUENCES = 20
 MIN_SEQUENCES = 3
-ASSUMED = sections.Assumed()
 
 
 def report_page(
-    workdirs: Sequence[pathlib.Path],
-    console: Console,
-    assumed: sections.Assumed = ASSUMED,
-    num_sequences: int = NUM_SEQUENCES,
+    workdirs: Sequence[pathlib.Path], console: Console, assumed: AssumedPower, num_sequences: int = NUM_SEQUENCES
 ) -> str:
     """Return the page about one work directory, or about several next to each other: an HTML file.
 
     Args:
         workdirs: of `pretrain` or `finetune`.
-        console: for what is said about checkpoints.
-        assumed: what energy and CO2 are estimated with.
-        num_sequences: with the model's guesses, of all runs together, and at least `MIN_SEQUENCES` of each; 0: none.
+        console: for messages about checkpoints.
+        assumed: values that energy and CO2 are estimated with.
+        num_sequences: with the model's predictions, of all runs together, and at least `MIN_SEQUENCES` of each; 0:
+            none.
 
     Raises:
         UserError: a directory holds no run, or no metrics yet; an assumption is not above 0.
@@ -41,71 +48,72 @@ def report_page(
         if value is not None and not 0 < value < math.inf:
             raise UserError(f"--{name} {value:g}: give a number above 0")
     runs = read_runs(workdirs)
-    number = num_sequences and max(MIN_SEQUENCES, num_sequences // len(runs))
+    num_each = num_sequences and max(MIN_SEQUENCES, num_sequences // len(runs))
     if len(runs) == 1:
         (run,) = runs
         title = run.label
-        parts = [element("h1", title), *_head(run), *_body(run, number, assumed, console)]
+        parts = [*_summary_html(summarize_run(run)), dev_score_table(run.results), *_curve_sections(run)]
+        parts += _remaining_sections(run, num_each, assumed, console)
     else:
         title = f"{len(runs)} runs: {', '.join(run.label for run in runs)}"
-        each = [
-            folded(f"{run.label}: {verdict(run)}", *_head(run), *_body(run, number, assumed, console, curves=False))
-            for run in runs
-        ]
-        together = [training for run in runs for training in labeled(run)]
-        parts = [element("h1", title), *_comparison(together), section("Each run", *each)]
-    foot = element("p", f"Written by bert-jax report, version {__version__}.", class_="note")
-    return page(title, STYLE, *parts, foot)
+        folds = []
+        for run in runs:
+            summary, sections = summarize_run(run), _remaining_sections(run, num_each, assumed, console)
+            head = f"{run.label}: {summary.verdict}"
+            folds.append(folded(head, *_summary_html(summary), dev_score_table(run.results), *sections))
+        trainings = [training for run in runs for training in _trainings_with_run_label(run)]
+        parts = [*_comparison_sections(trainings), section("Each run", *folds)]
+    return page(title, element("h1", title), *parts, command="report")
 
 
-def labeled(run: Run) -> list[Training]:
-    """Return the trainings of a run, with its name in their labels."""
-    if len(run.trainings) == 1:
-        return [run.trainings[0]._replace(label=run.label)]
-    return [training._replace(label=f"{run.label}/{training.label}") for training in run.trainings]
-
-
-def verdict(run: Run) -> str:
-    """Return in two words whether a run looks healthy."""
-    return "⚠ look at this" if summarize(run).signs else "✓ looks healthy"
-
-
-def _head(run: Run) -> list[Html]:
-    found = summarize(run)
+def _summary_html(summary: RunSummary) -> list[Html]:
+    warnings = element("ul", *(element("li", warning) for warning in summary.warnings))
     return [
-        element("p", verdict(run), class_="bad" if found.signs else "good"),
-        *(element("p", sentence, class_="lead") for sentence in found.sentences),
-        element("ul", *(element("li", sign) for sign in found.signs)) if found.signs else Html(""),
+        element("p", summary.verdict, class_="bad" if summary.warnings else "good"),
+        *(element("p", sentence, class_="lead") for sentence in summary.sentences),
+        warnings if summary.warnings else Html(""),
     ]
 
 
-def _body(run: Run, number: int, assumed: sections.Assumed, console: Console, curves: bool = True) -> list[Html]:
-    """All sections below the sentences; `curves` False where they are drawn together with those of other runs."""
-    parts = [sections.results_table(run)]
-    if curves and len(run.trainings) == 1:
-        notes = [element("p", note, class_="note") for note in notes_on_curves(run)]
-        parts += [section("Curves", curves_of(run, run.trainings[0]), *notes), *_numbers(run.trainings)]
-    elif curves:
-        parts += _comparison(run.trainings)
-    if run.phases:
-        corpus = sections.find_corpus(run)
-        parts.append(sections.corpus_section(run, corpus))
-        parts += [sequences_section(run, corpus, number, console)] if number else []
+def _trainings_with_run_label(run: Run) -> list[Training]:
+    """Return the trainings of a run, with its name in their labels."""
+    many = len(run.trainings) > 1
+    return [
+        dataclasses.replace(training, label=f"{run.label}/{training.label}" if many else run.label)
+        for training in run.trainings
+    ]
+
+
+def _curve_sections(run: Run) -> list[Html]:
+    """Return the curves of a run alone, and their last values."""
+    if len(run.trainings) > 1:
+        return _comparison_sections(run.trainings)
+    (training,), facts = run.trainings, run.pretraining
+    notes = [note(text) for text in notes_on_curves(facts, training)] if facts else []
+    charts = training_charts(training, facts.phases if facts else ())
+    return [section("Curves", charts_side_by_side(charts.values()), *notes), last_values_section(run.trainings)]
+
+
+def _comparison_sections(trainings: Sequence[Training]) -> list[Html]:
+    charts = comparison_charts(trainings)
+    return [section("Curves", charts_side_by_side(charts.values())), last_values_section(trainings)]
+
+
+def _remaining_sections(run: Run, num_sequences: int, assumed: AssumedPower, console: Console) -> list[Html]:
+    """Return the sections that a run has whether its curves are drawn alone or together with other runs."""
+    if facts := run.pretraining:
+        step = run.trainings[0].last_step
+        mixture = find_run_corpus(facts.data.corpus or "", run.fingerprint.get("corpus"))
+        parts = [corpus_section(facts, step, mixture)]
+        if num_sequences:
+            parts.append(predictions_section(run.path, facts, run.seed, step, mixture, num_sequences, console))
     else:
-        why = "A fine-tuning run has a task instead of a corpus and masks; its answers lie in predictions/."
-        parts.append(section("Corpus and sequences", element("p", why, class_="note")))
+        text = "A fine-tuning run has a task instead of a corpus and masks; its answers lie in predictions/."
+        parts = [section("Corpus and sequences", note(text))]
     return [
         *parts,
-        sections.settings_section(run.config),
-        sections.cost_section(run, assumed),
-        sections.use_section(run),
-        sections.reproduction_section(run),
+        settings_section(run.settings),
+        cost_section(run, assumed),
+        use_section(run),
+        reproduction_section(run),
     ]
-
-
-def _comparison(trainings: Sequence[Training]) -> list[Html]:
-    return [section("Curves", curves_together(trainings)), *_numbers(trainings)]
-
-
-def _numbers(trainings: Sequence[Training]) -> list[Html]:
-    return [section("At the end", sections.end_values(trainings), sections.evaluations(trainings))]

@@ -1,32 +1,50 @@
-"""What a work directory holds, read without trusting it: a report of a damaged run is still a report."""
+"""A work directory, read without trusting it: a report of a damaged run is still a report."""
 
+import dataclasses
 import os
 import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from bert_jax import strict_json
-from bert_jax.config import Config, PretrainConfig
+from bert_jax.batches.masking import evaluated_data, phase_masking, phase_rates
+from bert_jax.config import (
+    DataConfig,
+    EncoderConfig,
+    FinetuneConfig,
+    PretrainConfig,
+    fields_of,
+    from_json,
+    to_json,
+)
+from bert_jax.config.schema import WITH_MUON
+from bert_jax.config.write_recipe import recipe_text, values_and_defaults
+from bert_jax.console import format_metric
 from bert_jax.errors import UserError
+from bert_jax.models import Head
+from bert_jax.objectives import OBJECTIVES
+from bert_jax.reports.html.chart import Point
 from bert_jax.training.checkpoint import saved_steps
 from bert_jax.training.metrics import Line, damaged_lines, read_metrics
+from bert_jax.training.plateau import Plateau, expected_step
 from bert_jax.training.remote_workdir import checkpoints_in
 from bert_jax.training.schedules import Phase, plan_phases
 from bert_jax.training.tensorboard import Session, read_sessions
 from bert_jax.training.workdir import read_machine, read_run
 
-Point = tuple[float, float | None]  # step and value
-LARGEST = 1e300
+MAX_VALUE = 1e300  # a larger number cannot be drawn
 
 
-class Training(NamedTuple):
-    """One training: that of a `pretrain` work directory, or one learning rate and seed of a `finetune`."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training:
+    """One training of a run: all of a `pretrain`, or one learning rate and seed of a `finetune`."""
 
     label: str
     lines: list[Line]
     sessions: list[Session]
     checkpoints: list[int]  # steps on disk
-    damaged: int = 0  # lines of its metrics that cannot be read
+    num_damaged: int  # lines of metrics.jsonl that cannot be read
+    left_plateau_at: int | None = None  # first step whose loss is clearly below the unigram entropy
 
     @property
     def last_step(self) -> int:
@@ -46,61 +64,201 @@ class Training(NamedTuple):
         return list(dict.fromkeys(name for line in self.lines if line["split"] == split for name in line))
 
 
-class Run(NamedTuple):
+class FinetuningResults(NamedTuple):
+    """The content of results.json, which a `finetune` writes at its end."""
+
+    metric: str  # that chose the best training
+    best: dict[str, Any]  # learning rate, seed, step and scores
+    mean: dict[str, Any]  # learning rate -> metric -> "mean" and "standard_deviation" over the seeds
+    trainings: list[dict[str, Any]]
+
+    @property
+    def num_seeds(self) -> int:
+        """The trainings of a learning rate."""
+        return len(self.trainings) // len(self.mean)
+
+    def mean_and_deviation(self, metric: str) -> str:
+        """Return a metric over the seeds of the best learning rate."""
+        figures = self.mean[f"{self.best['learning_rate']:g}"][metric]
+        return " ± ".join(format_metric(metric, figures[name]) for name in ("mean", "standard_deviation"))
+
+
+class Setting(NamedTuple):
+    """A field of the config of a run, as texts."""
+
+    key: str
+    value: str
+    default: str
+    meaning: str
+    differs: bool  # from the default
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingFacts:
+    """Values of a pretraining config that its report states or computes with."""
+
+    model: EncoderConfig
+    heads: tuple[Head, ...]
+    objective: str
+    data: DataConfig
+    phases: tuple[Phase, ...]
+    eval_data: tuple[DataConfig, ...]  # of an evaluation, by the number of the phase
+    num_eval_sequences: int
+    mask_rates: tuple[float, ...]  # at the begin and the end of each phase
+    matrix_rate_ratio: float | None  # learning rate of matrices over that of vectors, where the optimizer has two
+    plateau_end: int  # step by which the loss should be below the unigram entropy
+
+    def tokens_read(self, step: int) -> int:
+        """Return the tokens of training up to a step, padding included."""
+        return sum(
+            max(0, min(step, phase.end) - phase.begin) * phase.batch_size * phase.seq_len for phase in self.phases
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
     """A work directory."""
 
-    place: pathlib.Path
+    path: pathlib.Path
     label: str
-    config: Config
     fingerprint: dict[str, str]
     machine: dict[str, str | int]  # {}: not recorded
     trainings: tuple[Training, ...]
-    results: dict[str, Any]  # of a `finetune` that has ended; else {}
+    results: FinetuningResults | None  # of a `finetune` that has ended
+    seed: int
+    init_from: str  # "": random weights
+    settings: tuple[Setting, ...]
+    recipe: str
+    published_recipe: str  # with the names of directories and files in place of their paths
+    pretraining: PretrainingFacts | None  # None: a fine-tuning
+    task: str = ""  # of a fine-tuning
+    random_weights: bool = False  # of the architecture of `init_from`
 
     @property
-    def phases(self) -> tuple[Phase, ...]:
-        """The phases of pretraining; fine-tuning has none."""
-        return plan_phases(self.config.train) if isinstance(self.config, PretrainConfig) else ()
+    def verb(self) -> str:
+        """The command that trains its recipe."""
+        return "pretrain" if self.pretraining else "finetune"
 
 
-def read_runs(places: Sequence[pathlib.Path]) -> tuple[Run, ...]:
-    """Return the runs of work directories, each with a label of its own; UserError where one holds no run."""
-    resolved = [place.resolve() for place in places]
-    for place in resolved:
-        if resolved.count(place) > 1:
-            raise UserError(f"{place} is given twice")
-    if len(resolved) == 1:
-        (only,) = resolved
-        return (_read_run(only, "/".join(only.parts[-2:]).lstrip("/")),)
-    parent = os.path.commonpath([place.parent for place in resolved])
-    return tuple(_read_run(place, os.path.relpath(place, parent)) for place in resolved)
+def read_runs(workdirs: Sequence[pathlib.Path]) -> tuple[Run, ...]:
+    """Return the runs of work directories, with different labels; UserError where a directory holds no metrics."""
+    paths = [workdir.resolve() for workdir in workdirs]
+    for path in paths:
+        if paths.count(path) > 1:
+            raise UserError(f"{path} is given twice")
+    parent = os.path.commonpath([path.parent for path in paths])
+    single = "/".join(paths[0].parts[-2:]).lstrip("/")
+    runs = tuple(read_workdir(path, os.path.relpath(path, parent) if len(paths) > 1 else single) for path in paths)
+    for run in runs:
+        if not any(training.lines for training in run.trainings):
+            raise UserError(f"{run.path}: no metrics yet; train for a few steps first")
+    return runs
 
 
-def _read_run(place: pathlib.Path, label: str) -> Run:
-    config, fingerprint = read_run(place)
-    directories = sorted(one for one in (place / "runs").glob("*") if one.is_dir()) or [place]
-    trainings = tuple(_read_training(one, one.name if one != place else label) for one in directories)
-    if not any(training.lines for training in trainings):
-        raise UserError(f"{place}: no metrics yet; train for a few steps first")
-    fingerprint = {str(name): str(value) for name, value in fingerprint.items()}
-    return Run(place, label, config, fingerprint, read_machine(place), trainings, _read_results(place))
+def read_workdir(path: pathlib.Path, label: str = "") -> Run:
+    """Return the run of a work directory, with or without metrics; UserError where it holds none."""
+    config, fingerprint = read_run(path)
+    directories = sorted(directory for directory in (path / "runs").glob("*") if directory.is_dir()) or [path]
+    trainings = [read_training(directory, directory.name if directory != path else label) for directory in directories]
+    pretraining, task, random_weights = None, "", False
+    if isinstance(config, FinetuneConfig):
+        task, random_weights = config.task.name or "", config.task.random_weights
+    else:
+        pretraining = _pretraining_facts(config)
+        trainings = [
+            dataclasses.replace(training, left_plateau_at=_left_plateau_at(config, pretraining.phases, training))
+            for training in trainings
+        ]
+    meanings = {key: field.metadata["meaning"] for key, field, _ in fields_of(type(config))}
+    settings = []
+    for key, (value, default) in values_and_defaults(config).items():
+        field = f"train.phases[0].{key.rpartition('.')[2]}" if key.startswith("train.phases.") else key
+        settings.append(Setting(key, f"{value}", f"{default}", meanings.get(field, ""), value != default))
+    return Run(
+        path=path,
+        label=label,
+        fingerprint=fingerprint,
+        machine=read_machine(path),
+        trainings=tuple(trainings),
+        results=_read_results(path),
+        seed=config.seed,
+        init_from=config.init_from or "",
+        settings=tuple(settings),
+        recipe=recipe_text(config),
+        published_recipe=recipe_text(from_json(_without_directories(to_json(config)))),
+        pretraining=pretraining,
+        task=task,
+        random_weights=random_weights,
+    )
 
 
-def _read_training(place: pathlib.Path, label: str) -> Training:
-    path = place / "metrics.jsonl"
-    lines = [{name: _finite(value) for name, value in line.items()} for line in read_metrics(path)]
-    checkpoints = sorted(saved_steps(checkpoints_in(place)))
-    return Training(label, lines, read_sessions(place), checkpoints, len(damaged_lines(path)))
+def read_training(path: pathlib.Path, label: str) -> Training:
+    """Return the training whose metrics.jsonl a directory holds; without the file, a training without lines."""
+    metrics = path / "metrics.jsonl"
+    return Training(
+        label=label,
+        lines=[{name: _drawable_or_none(value) for name, value in line.items()} for line in read_metrics(metrics)],
+        sessions=read_sessions(path),
+        checkpoints=sorted(saved_steps(checkpoints_in(path))),
+        num_damaged=len(damaged_lines(metrics)),
+    )
 
 
-def _finite(value: Any) -> Any:
-    """A value of a line; None for a number that is not finite, or too large to be drawn."""
-    return value if isinstance(value, str) or (value is not None and abs(value) < LARGEST) else None
+def _pretraining_facts(config: PretrainConfig) -> PretrainingFacts:
+    phases, optimizer = plan_phases(config.train), config.optimizer
+    uses_training_masks = OBJECTIVES[config.objective].own_mix
+    has_two_rates = optimizer.name in WITH_MUON.values and optimizer.peak_learning_rate
+    return PretrainingFacts(
+        model=config.model,
+        heads=OBJECTIVES[config.objective].heads(config),
+        objective=config.objective,
+        data=config.data,
+        phases=phases,
+        eval_data=tuple(
+            evaluated_data(phase_masking(config.data, phase), uses_training_masks) for phase in config.train.phases
+        ),
+        num_eval_sequences=config.evaluate.num_sequences,
+        mask_rates=tuple(rate for phase in config.train.phases for rate in phase_rates(config.data, phase)),
+        matrix_rate_ratio=optimizer.muon_learning_rate / optimizer.peak_learning_rate if has_two_rates else None,
+        plateau_end=min(expected_step(config, phases), phases[-1].end),
+    )
 
 
-def _read_results(place: pathlib.Path) -> dict[str, Any]:
+def _left_plateau_at(config: PretrainConfig, phases: tuple[Phase, ...], training: Training) -> int | None:
+    """Return the step at which the loss left the unigram entropy; None where it has not, or that is not known."""
+    entropy = training.last("unigram_entropy", "train")
+    if entropy is None:
+        return None
+    plateau = Plateau(config, phases, entropy)
+    for line in training.lines:
+        plateau.remarks(line)
+    return plateau.left_at
+
+
+def _drawable_or_none(value: Any) -> Any:
+    """Return a value of a line; None for a number that is not finite, or too large to be drawn."""
+    return value if isinstance(value, str) or (value is not None and abs(value) < MAX_VALUE) else None
+
+
+def _read_results(path: pathlib.Path) -> FinetuningResults | None:
+    """Return the results of a fine-tuning; None where it has not ended, or results.json is damaged."""
     try:
-        found = strict_json.parse((place / "results.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        values = strict_json.parse((path / "results.json").read_text(encoding="utf-8"))
+        results = FinetuningResults(values["metric"], values["best"], values["mean"], values["runs"])
+        for training in [results.best, *results.trainings]:
+            sum(training["scores"].values())  # all are numbers
+        for metric in results.best["scores"]:
+            results.mean_and_deviation(metric)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return results
+
+
+def _without_directories(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_directories(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_without_directories(item) for item in value)
+    if not isinstance(value, str):
+        return value
+    return ",".join(os.path.basename(path.rstrip("/")) or path for path in value.split(","))

@@ -1,4 +1,4 @@
-"""The page of one run or several, written or served for the command line."""
+"""The page of one run or several, written or served for the command line, on the CPU."""
 
 import contextlib
 import os
@@ -12,16 +12,16 @@ from bert_jax.reports.html.markup import write_page
 def write_report(
     workdirs: Sequence[str], output: str, watts: float | None = None, grams_per_kwh: float | None = None
 ) -> str:
-    """Write `report_page` to the .html file `output` and return its name; UserError as there."""
+    """Write `report_page` to the .html file `output` and return its name; UserError as in both."""
 
     def make() -> str:
-        _leave_devices()
+        _use_only_the_cpu()
+        from bert_jax.reports.run.cost import AssumedPower
         from bert_jax.reports.run.page import report_page
-        from bert_jax.reports.run.sections import Assumed
         from bert_jax.training.remote_workdir import fetched
 
         with contextlib.closing(Console()) as console, console.working("making the page"):
-            return report_page([fetched(place) for place in workdirs], console, Assumed(watts, grams_per_kwh))
+            return report_page([fetched(workdir) for workdir in workdirs], console, AssumedPower(watts, grams_per_kwh))
 
     return write_page(output, make)
 
@@ -30,15 +30,15 @@ def serve_report(
     workdirs: Sequence[str], port: int, watts: float | None = None, grams_per_kwh: float | None = None
 ) -> None:
     """Serve the page until Ctrl-C; UserError as in `follow_runs`."""
-    _leave_devices()
+    _use_only_the_cpu()
+    from bert_jax.reports.run.cost import AssumedPower
     from bert_jax.reports.run.follow import follow_runs
-    from bert_jax.reports.run.sections import Assumed
 
     with contextlib.closing(Console()) as console:
-        follow_runs(workdirs, port, Assumed(watts, grams_per_kwh), console)
+        follow_runs(workdirs, port, AssumedPower(watts, grams_per_kwh), console)
 
 
-def _leave_devices() -> None:
-    """Let JAX, where it is not in use yet, have the CPU alone: a run that is still training has the other devices."""
+def _use_only_the_cpu() -> None:
+    """Hide the accelerators from JAX, where it is not in use yet: a run that is still training has them."""
     if "jax" not in sys.modules:
         os.environ.setdefault("JAX_PLATFORMS", "cpu")

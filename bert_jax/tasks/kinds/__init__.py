@@ -1,17 +1,17 @@
-"""Kinds of tasks, one file each: add a file and its row in KINDS.
+"""Kinds of tasks, a file each: add a file and its row in KINDS.
 
-answer_search.py            Search for the best answers by the start and end logits of windows
-answer_windows.py           Windows over contexts as features, with the tokens at which the answer begins and ends
-benchmark_scores.py         Exact match and F1 of questions in other languages
+answer_search.py            search for the best answers by the start and end logits of windows
+answer_windows.py           windows over contexts as features, with the tokens at which the answer begins and ends
+benchmark_scores.py         exact match and F1 of questions in other languages
 kind.py                     the type `Kind`: everything in which kinds differ; `make_features`
-multiple_choice.py          the right one of several continuations of a text
-question_answering.py       a span of a context as the answer to a question (built from tasks/kinds/)
-records.py                  Checks of the values of a record, shared by the kinds
+multiple_choice.py          the right continuation of a text, of several
+question_answering.py       a span of a context as the answer to a question
+records.py                  checks of the values of a record, shared by the kinds
 regression.py               a number for a text or a pair of texts
 sequence_classification.py  a label for a text or a pair of texts
-similarity.py               how alike two texts are, by a vector of each
-squad_score.py              Exact match and F1 of SQuAD, and the best threshold for no answer
-texts.py                    Texts and pairs of texts as features, and predictions of one class per example
+similarity.py               similarity of two texts, by a vector of each
+squad_score.py              exact match and F1 of SQuAD, and the best threshold for no answer
+texts.py                    texts and pairs of texts as features, and predictions of a class per example
 token_classification.py     a label for each word of a sentence
 """
 

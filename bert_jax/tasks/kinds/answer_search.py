@@ -1,4 +1,4 @@
-"""Search for the best answers by the start and end logits of windows."""
+"""The best answers to questions, by the start and end logits of windows."""
 
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -21,8 +21,8 @@ class Answer(NamedTuple):
     probability: float  # among the answers that are kept and, where it is allowed, no answer
 
 
-class Found(NamedTuple):
-    """The answers to one question."""
+class AnswerCandidates(NamedTuple):
+    """The best answers to a question."""
 
     answers: list[Answer]  # different texts, best first; may be empty
     null_score: float  # of no answer: the lowest sum of the logits at [CLS] over the windows
@@ -30,7 +30,7 @@ class Found(NamedTuple):
 
     @property
     def null_margin(self) -> float:
-        """By how much no answer scores higher than the best answer."""
+        """Score of no answer minus the score of the best answer."""
         return self.null_score - self.answers[0].score if self.answers else np.inf
 
     def text(self, threshold: float | None) -> str:
@@ -47,7 +47,7 @@ def find_answers(
     end_logits: Sequence[np.ndarray],
     settings: TaskConfig,
     null: bool,
-) -> list[Found]:
+) -> list[AnswerCandidates]:
     """Return the `n_best` answers to each question, over all its windows.
 
     An answer begins and ends inside the context, begins where its window has the most context, and has at most
@@ -58,36 +58,37 @@ def find_answers(
         examples: questions with their contexts.
         features: windows of all examples, in any order.
         start_logits: for each window float `[>= n]`.
-        end_logits: likewise.
+        end_logits: for each window float `[>= n]`.
         settings: `n_best` and `max_answer_length`.
         null: whether a question may have no answer (SQuAD 2.0), which then has a share of the probability.
     """
     windows: list[list[int]] = [[] for _ in examples]
-    for number, window in enumerate(features):
-        windows[window.example].append(number)
-    found = []
+    for window_index, window in enumerate(features):
+        windows[window.example].append(window_index)
+    answers_by_question = []
     for example, numbers in zip(examples, windows, strict=True):
-        spans, offsets, nulls = [], [], []
-        for number in numbers:
-            start, end = (np.asarray(logits[number], np.float64) for logits in (start_logits, end_logits))
-            scores, characters = _window_spans(features[number], start, end, settings.max_answer_length)
+        spans, offsets = [], []
+        null_scores = []
+        for window_index in numbers:
+            start, end = (np.asarray(logits[window_index], np.float64) for logits in (start_logits, end_logits))
+            scores, characters = _window_spans(features[window_index], start, end, settings.max_answer_length)
             spans.append(scores)
             offsets.append(characters)
-            nulls.append(start[0] + end[0])
-        best = _distinct(example["context"], np.concatenate(spans), np.concatenate(offsets), settings.n_best)
-        null_score = float(min(nulls))
+            null_scores.append(start[0] + end[0])
+        best = _distinct_spans(example["context"], np.concatenate(spans), np.concatenate(offsets), settings.n_best)
+        null_score = float(min(null_scores))
         exponents = np.array([score for *_, score in best] + [null_score if null else -np.inf])
         likely = np.exp(exponents - exponents.max()) if best or null else np.zeros(1)
         *probabilities, null_probability = (likely / max(likely.sum(), 1.0)).tolist()
         answers = [Answer(*answer, probability) for answer, probability in zip(best, probabilities, strict=True)]
-        found.append(Found(answers, null_score, null_probability))
-    return found
+        answers_by_question.append(AnswerCandidates(answers, null_score, null_probability))
+    return answers_by_question
 
 
 def _window_spans(window: Features, start: np.ndarray, end: np.ndarray, longest: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return scores float64 `[tokens, longest]` of spans, by first token and number of further ones, and offsets.
+    """Return scores float64 `[tokens, longest]` of spans, by first token and number of further tokens, and offsets.
 
-    A score is -inf where the span is no answer. Tokens are those of the context; their offsets are int32 `[tokens, 2]`.
+    A score is -inf where the span is no answer. The tokens of the context have offsets int32 `[tokens, 2]`.
     """
     assert isinstance(window.second, int)
     context = slice(window.second, window.length - 1)
@@ -97,12 +98,14 @@ def _window_spans(window: Features, start: np.ndarray, end: np.ndarray, longest:
     return scores, window.alignment["context_offsets"][context]
 
 
-def _distinct(context: str, scores: np.ndarray, offsets: np.ndarray, n_best: int) -> list[tuple[str, int, int, float]]:
+def _distinct_spans(
+    context: str, scores: np.ndarray, offsets: np.ndarray, n_best: int
+) -> list[tuple[str, int, int, float]]:
     """Return the best spans (text, start, end, score) with different texts, looking at more while texts repeat."""
     looked_at = n_best
     while True:
         best = dict[str, tuple[str, int, int, float]]()
-        for score, start, end in _highest(scores, offsets, looked_at):
+        for score, start, end in _highest_spans(scores, offsets, looked_at):
             raw = context[start : _after_marks(context, end)]
             text = raw.strip()
             start += len(raw) - len(raw.lstrip())
@@ -114,13 +117,13 @@ def _distinct(context: str, scores: np.ndarray, offsets: np.ndarray, n_best: int
 
 
 def _after_marks(context: str, end: int) -> int:
-    """The end of a character's marks, such as accents and vowel signs: a token that ends there may have lost them."""
+    """Return the end of a character's marks, such as accents and vowel signs, which a token may have lost."""
     while end < len(context) and unicodedata.category(context[end]).startswith("M"):
         end += 1
     return end
 
 
-def _highest(scores: np.ndarray, offsets: np.ndarray, count: int) -> Iterator[tuple[float, int, int]]:
+def _highest_spans(scores: np.ndarray, offsets: np.ndarray, count: int) -> Iterator[tuple[float, int, int]]:
     """Return score and characters of the `count` best spans, best first; equal scores in the order of the windows."""
     flat, best_of_start = scores.ravel(), scores.max(1)
     # The best spans of `count` starts are `count` spans, so no span below the last of them is needed.

@@ -31,17 +31,17 @@ def window_features(
     max_context bool `[n]`, whether no other window shows more context around the token.
     Counts: `COUNTS`. `split_contexts` counts questions whose context has several windows; answers are above
     `max_answer_length` where all of a question are; words of more than 100 characters are not split by WordPiece, and
-    a context that has one counts once.
+    a context with such words counts once.
 
     Raises:
         UserError: by id, a question that leaves no room for its context, a context without a token, an answer that is
             not at its place in the context, or that no token belongs to.
     """
     questions = encode_distinct((example["question"] for example in examples), tokenizer.encode_sentences)
-    found = encode_distinct((example["context"] for example in examples), tokenizer.encode_with_offsets)
+    encoded_contexts = encode_distinct((example["context"] for example in examples), tokenizer.encode_with_offsets)
     contexts = {
         text: (np.array(tokens.ids, np.int32), np.array(tokens.offsets, np.int32).reshape(-1, 2))
-        for text, tokens in found.items()
+        for text, tokens in encoded_contexts.items()
     }
     answers = encode_distinct(
         (answer["text"] for example in examples for answer in example.get("answers", ())), tokenizer.encode_sentences
@@ -52,7 +52,7 @@ def window_features(
     counts["contexts_with_unknown_words_of_more_than_100_characters"] = sum(
         bool((np.diff(offsets[ids == tokenizer.unk_id], axis=1) > MAX_WORD).any()) for ids, offsets in contexts.values()
     )
-    for number, example in enumerate(examples):
+    for example_index, example in enumerate(examples):
         ids, offsets = contexts[example["context"]]
         if not len(ids):
             raise UserError(f"question '{example['id']}' has a context without words; give it one, or leave it out")
@@ -62,8 +62,8 @@ def window_features(
         counts["truncated_questions"] += len(question) > settings.max_query_length
         question = question[: settings.max_query_length]
         head = np.array([tokenizer.cls_id, *question, *[tokenizer.sep_id] * tokenizer.separators], np.int32)
-        room = settings.max_seq_len - len(head) - 1
-        if room < 1:
+        capacity = settings.max_seq_len - len(head) - 1
+        if capacity < 1:
             raise UserError(
                 f"question '{example['id']}' has {len(question)} tokens, which leaves no room for its context in"
                 f" config.task.max_seq_len={settings.max_seq_len}; raise it, or lower config.task.max_query_length"
@@ -75,7 +75,7 @@ def window_features(
                 raise
             counts["questions_left_out_for_their_answers"] += 1
             continue
-        bounds = window_bounds(len(ids), room, settings.doc_stride)
+        bounds = window_bounds(len(ids), capacity, settings.doc_stride)
         counts["split_contexts"] += len(bounds) > 1
         for (start, end), most in zip(bounds, most_context(bounds), strict=True):
             size = len(head) + end - start + 1
@@ -84,24 +84,24 @@ def window_features(
             max_context = np.zeros(size, bool)
             max_context[len(head) : -1] = most
             ids_of_window = np.concatenate([head, ids[start:end], np.array([tokenizer.sep_id], np.int32)])
-            targets = {} if answer is None else _targets(answer, start, end, len(head))
+            targets = {} if answer is None else _window_targets(answer, start, end, len(head))
             alignment = {"context_offsets": context_offsets, "max_context": max_context}
-            features.append(Features(ids_of_window, len(head), number, targets, alignment))
+            features.append(Features(ids_of_window, len(head), example_index, targets, alignment))
     return features, counts
 
 
-def window_bounds(tokens: int, room: int, stride: int) -> list[tuple[int, int]]:
-    """Return (first token, last token + 1) of each window of `room` tokens, one every `stride` tokens."""
-    stride = min(room, stride)
-    count = 1 + max(0, -(-(tokens - room) // stride))
-    return [(start, min(start + room, tokens)) for start in range(0, count * stride, stride)]
+def window_bounds(tokens: int, capacity: int, stride: int) -> list[tuple[int, int]]:
+    """Return (first token, last token + 1) of each window of `capacity` tokens, at every `stride` tokens."""
+    stride = min(capacity, stride)
+    count = 1 + max(0, -(-(tokens - capacity) // stride))
+    return [(start, min(start + capacity, tokens)) for start in range(0, count * stride, stride)]
 
 
 def most_context(bounds: Sequence[tuple[int, int]]) -> list[np.ndarray]:
     """Return for each window bool `[tokens]`: whether a token has more context here than in any other window.
 
     The context of a token is the smaller number of tokens on either side of it, plus a hundredth of the window's
-    length; of two windows with equal context the first one counts (google-research/bert).
+    length; of two windows with equal context the first counts (google-research/bert).
     """
     if len(bounds) == 1:
         return [np.ones(bounds[0][1] - bounds[0][0], bool)]
@@ -110,7 +110,7 @@ def most_context(bounds: Sequence[tuple[int, int]]) -> list[np.ndarray]:
     around = np.minimum(tokens - starts, ends - 1 - tokens)
     context = np.where(around >= 0, around + 0.01 * (ends - starts), -1.0)
     best = context.argmax(0)
-    return [best[start:end] == number for number, (start, end) in enumerate(bounds)]
+    return [best[start:end] == window_index for window_index, (start, end) in enumerate(bounds)]
 
 
 def _answer_tokens(example: Example, offsets: np.ndarray) -> tuple[int, int] | None:
@@ -127,13 +127,13 @@ def _answer_tokens(example: Example, offsets: np.ndarray) -> tuple[int, int] | N
             " fix its start, which counts characters from 0"
         )
     first = int(np.searchsorted(offsets[:, 1], start, side="right"))  # the first token that ends after the start
-    last = int(np.searchsorted(offsets[:, 0], end, side="left")) - 1  # the last one that starts before the end
+    last = int(np.searchsorted(offsets[:, 0], end, side="left")) - 1  # the last token that starts before the end
     if first > last:
         raise UserError(f"question '{example['id']}': its answer '{text}' has no token of the vocabulary; leave it out")
     return first, last
 
 
-def _targets(answer: tuple[int, int], start: int, end: int, shift: int) -> dict[str, np.int32]:
+def _window_targets(answer: tuple[int, int], start: int, end: int, shift: int) -> dict[str, np.int32]:
     first, last = answer
     inside = start <= first and last < end
     starts, ends = (first - start + shift, last - start + shift) if inside else (0, 0)

@@ -1,6 +1,6 @@
 """Exact match and F1 of questions in other languages: the published rule of a benchmark is a `Rule`.
 
-The rules differ in what counts as equal, and in what F1 counts. Their scripts: KorQuAD 1.0 (Lim et al., 2019),
+The rules differ in their normalization of texts, and in the units of F1. Their scripts: KorQuAD 1.0 (Lim et al., 2019),
 cmrc2018_evaluate.py, version 5 (Cui et al., 2019), and the notebook of JaQuAD (So et al., 2022).
 """
 
@@ -12,7 +12,7 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from bert_jax.errors import UserError
+from bert_jax.errors import needs_packages
 from bert_jax.tasks.task import Example
 
 _SPACES = dict.fromkeys("'\"《》<>〈〉()‘’", " ")  # noqa: RUF001
@@ -36,7 +36,7 @@ def benchmark_scores(rule: Rule, examples: Sequence[Example], predictions: Mappi
 
     Args:
         rule: of the benchmark.
-        examples: questions with "answers", at least one each.
+        examples: questions, each with one or more "answers".
         predictions: id -> text.
     """
     given = [example for example in examples if example["id"] in predictions]
@@ -67,9 +67,9 @@ def korquad_normal(text: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 16)
 def cmrc_segments(text: str) -> tuple[str, ...]:
-    """Return Chinese characters one by one, and NLTK's words of what is between them, without the symbols.
+    """Return each Chinese character, and NLTK's words of the text between them, without the symbols.
 
-    The published script also splits what is between them into sentences, by a model that NLTK's package does not have.
+    The published script also splits the text between them into sentences, by a model that NLTK's package does not have.
     Its only effect is on a full stop before white space, which here stays with its word.
 
     Raises:
@@ -81,7 +81,7 @@ def cmrc_segments(text: str) -> tuple[str, ...]:
         if character and not CMRC_CHARACTER.match(character):
             run += character
             continue
-        segments += _words()(run) if run else []
+        segments += _nltk_word_splitter()(run) if run else []
         segments += [character] if character else []
         run = ""
     return tuple(segments)
@@ -97,17 +97,18 @@ def cmrc_f1(answer: str, prediction: str) -> float:
     gold, predicted = cmrc_segments(answer), cmrc_segments(prediction)
     longest, ends = 0, [0] * (len(predicted) + 1)  # lengths of the common runs that end at a segment of both
     for segment in gold:
-        ends = [0] + [before + 1 if other == segment else 0 for before, other in zip(ends, predicted, strict=False)]
+        ends = [0] + [
+            before + 1 if predicted_segment == segment else 0
+            for before, predicted_segment in zip(ends, predicted, strict=False)
+        ]
         longest = max(longest, *ends)
     return 2 * longest / (len(gold) + len(predicted)) if longest else 0.0
 
 
 @functools.cache
-def _words() -> Callable[[str], list[str]]:
-    try:
+def _nltk_word_splitter() -> Callable[[str], list[str]]:
+    with needs_packages("the score of cmrc2018", "nltk"):
         module = importlib.import_module("nltk.tokenize.destructive")
-    except ImportError:
-        raise UserError("the scores of cmrc2018 need nltk: pip install nltk") from None
     return module.NLTKWordTokenizer().tokenize
 
 

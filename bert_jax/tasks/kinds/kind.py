@@ -1,5 +1,6 @@
-"""The type of a kind of task: everything in which one kind differs from another, as data and functions."""
+"""The type of a kind of task: everything in which kinds differ, as data and functions."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -9,14 +10,12 @@ import numpy as np
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.tasks.features import Features
-from bert_jax.tasks.task import NONE, Columns, Example, Record, Task
+from bert_jax.tasks.task import Columns, Example, Record, Task
 from bert_jax.tokenizer import Tokenizer
 
 Examples = Sequence[Example]
-Counts = dict[str, int]  # what was truncated or split -> how often
-Outputs = Mapping[str, np.ndarray]  # of one input: output of the head -> array, maybe longer than the input
-
-
+Counts = dict[str, int]  # kind of truncation or split -> how often
+Outputs = Mapping[str, np.ndarray]  # of an input: output of the head -> array, maybe longer than the input
 Values = Sequence[Any] | np.ndarray
 
 
@@ -32,22 +31,23 @@ class Loss(NamedTuple):
 class Predictions(NamedTuple):
     """Predictions for examples, in their order."""
 
-    values: Values  # one per example; metrics and submission formats take these
-    details: Values | None = None  # one per example: probabilities and the like, for `Kind.details`
+    values: Values  # of each example; metrics and submission formats take these
+    details: Values | None = None  # of each example: probabilities and the like, for `Kind.details`
 
 
-class Kind(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kind:
     """A row of `KINDS`: the steps from records over features and the loss to predictions, scores and files.
 
-    The comment above a function says what it returns.
+    The comment above a function describes its result.
     """
 
     fields: tuple[str, ...]  # of a record; all are required, except for `label_fields` in `unlabeled` splits
     label_fields: tuple[str, ...]  # the first is the label of an example
     # The checked example of a record, without its id, unlabeled if the record is. The counter takes oddities of
     # published files; in a user's own files they raise UserError.
-    make: Callable[[Record, Task, Counter[str]], dict[str, Any]]
-    # The features of all examples, in order, and counts of what was truncated or split, zeros included.
+    make_example: Callable[[Record, Task, Counter[str]], dict[str, Any]]
+    # The features of all examples, in order, and counts of truncations and splits, zeros included.
     features: Callable[[Examples, Tokenizer, TaskConfig], tuple[list[Features], Counts]]
     head: str  # a row of models.heads.HEADS
     loss: Loss
@@ -60,14 +60,19 @@ class Kind(NamedTuple):
     # checkpoint.
     default_metrics: Callable[[Sequence[str]], tuple[tuple[str, ...], str]]
 
-    # The example with the labels that a set can use: the training set (True), or one to score. UserError: none.
-    usable: Callable[[Record, dict[str, Any], bool, Counter[str]], dict[str, Any]] = lambda record, example, *_: example
+    # The example with the labels that a set can use: the training set (True), or a set to score. UserError: none.
+    with_usable_labels: Callable[[Record, dict[str, Any], bool, Counter[str]], dict[str, Any]] = (
+        lambda record, example, *_: example
+    )
     optional_fields: tuple[str, ...] = ("id",)
     uniform_fields: tuple[str, ...] = ()  # lists of the same length in all examples of a set
-    column_lists: Columns = NONE  # field that is a list -> prefix of its columns in files: prefix0, prefix1, ...
-    numbered_columns: Columns = NONE  # columns of a custom task in formats that number them and have one token per line
-    suffixes: Mapping[str, str] = NONE  # file suffix -> format, where that differs from reading.formats.SUFFIXES
-    classes: int | None = 0  # outputs of the head; None: one per label of the task; 0: the head has no choice
+    # Field that is a list -> prefix of its columns in files: prefix0, prefix1, ...
+    column_lists: Columns = dataclasses.field(default_factory=dict)
+    # Columns of a custom task in formats that number them and have a token per line.
+    numbered_columns: Columns = dataclasses.field(default_factory=dict)
+    # File suffix -> format, where that differs from reading.formats.SUFFIXES.
+    suffixes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    classes: int | None = 0  # outputs of the head; None: an output per label of the task; 0: the head has no choice
     # The labels in a record of a custom task whose labels are not yet known. None: the kind has no labels.
     label_names: Callable[[Record], list[str]] | None = None
     # The label of an example as a value of `Predictions`.
@@ -77,7 +82,7 @@ class Kind(NamedTuple):
     # The predictions at the threshold for no answer that is best on labeled examples, and that threshold.
     tune: Callable[[Examples, Predictions], tuple[Predictions, float]] | None = None
     impossible: bool = False  # in a custom task, questions may have no answer
-    pipeline_tag: str = "feature-extraction"  # what the Hugging Face Hub calls it, in the card of a model
+    pipeline_tag: str = "feature-extraction"  # name on the Hugging Face Hub, in the card of a model
     purpose: str = "the task that it was trained on"  # of a model, as a noun phrase
     unlabeled: tuple[str, ...] = ("test",)  # splits whose examples may have no labels
 
@@ -90,7 +95,7 @@ class Kind(NamedTuple):
 def make_features(
     kind: Kind, examples: Examples, tokenizer: Tokenizer, settings: TaskConfig
 ) -> tuple[list[Features], Counts]:
-    """Return the features of all examples, in order, and how much was truncated or split.
+    """Return the features of all examples, in order, and counts of truncations and splits.
 
     Args:
         kind: of the task.

@@ -1,8 +1,7 @@
-"""Multiple choice: the right one of several continuations of a text."""
+"""Multiple choice: the right continuation of a text, of several."""
 
 import re
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,20 +20,20 @@ COLUMN = "choice"  # choice0, choice1, ... in files with a column per choice
 MAX_COLUMNS = 100
 
 
-def _make(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
+def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
     fields = record.fields
-    columns = [f"{COLUMN}{number}" for number in range(MAX_COLUMNS)]
+    columns = [f"{COLUMN}{position}" for position in range(MAX_COLUMNS)]
     choices = fields.get("choices", [fields[column] for column in columns if column in fields])
     if not isinstance(choices, list) or len(choices) < 2:
         raise UserError(f"{record.where}: fewer than two choices; name choice0, choice1, ... in config.task.columns")
-    start = records.text(record, "start", task, tally) + " " if "start" in fields else ""
+    start = records.text_field(record, "start", task, tally) + " " if "start" in fields else ""
     texts = [start + records.checked_text(record, "choice", value, task, tally) for value in choices]
-    index = records.label(record, lambda value: _index(record, value, len(texts)))
-    return {"text": records.text(record, "text", task, tally), "choices": texts} | index
+    index = records.label_field(record, lambda value: _choice_index(record, value, len(texts)))
+    return {"text": records.text_field(record, "text", task, tally), "choices": texts} | index
 
 
-def _index(record: Record, value: Any, choices: int) -> int:
-    name = records.name(record, "label", value)
+def _choice_index(record: Record, value: Any, choices: int) -> int:
+    name = records.name_value(record, "label", value)
     if not re.fullmatch("[0-9]{1,9}", name) or int(name) >= choices:
         raise UserError(f"{record.where}: label '{name}' is not the number of a choice, 0 to {choices - 1}; fix it")
     return int(name)
@@ -44,17 +43,13 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
     return choice_features(examples, tokenizer, settings.max_seq_len, label_target("labels", np.int32))
 
 
-def _details(labels: Sequence[str], probabilities: np.ndarray) -> dict[str, Any]:
-    return {"probabilities": rounded(probabilities)}
-
-
 MULTIPLE_CHOICE = Kind(
     fields=("text", "choices", "label"),
     optional_fields=("start", "id"),  # start: the beginning that all choices share
     label_fields=("label",),
     uniform_fields=("choices",),
     column_lists={"choices": COLUMN},
-    make=_make,
+    make_example=_make_example,
     features=_features,
     head="multiple_choice",
     pipeline_tag="multiple-choice",
@@ -62,6 +57,6 @@ MULTIPLE_CHOICE = Kind(
     loss=Loss("cross_entropy", ((OUTPUT, "labels"),)),
     predict=class_predictions(OUTPUT),
     to_json=lambda labels, example, value: {"label": int(value)},
-    details=_details,
+    details=lambda labels, probabilities: {"probabilities": rounded(probabilities)},
     default_metrics=lambda labels: (("accuracy",), "accuracy"),
 )

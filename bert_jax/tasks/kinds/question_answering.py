@@ -10,15 +10,17 @@ from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import records
-from bert_jax.tasks.kinds.answer_search import Found, find_answers
+from bert_jax.tasks.kinds.answer_search import AnswerCandidates, find_answers
 from bert_jax.tasks.kinds.answer_windows import window_features
 from bert_jax.tasks.kinds.kind import Examples, Kind, Loss, Outputs, Predictions
 from bert_jax.tasks.kinds.squad_score import tune_threshold
 from bert_jax.tasks.task import Example, Record, Task
 
 
-def _make(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
-    example: dict[str, Any] = {field: records.text(record, field, task, tally) for field in ("question", "context")}
+def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
+    example: dict[str, Any] = {
+        field: records.text_field(record, field, task, tally) for field in ("question", "context")
+    }
     answers, impossible = record.fields.get("answers"), record.fields.get("is_impossible")
     if impossible and not answers:
         answers = []
@@ -42,35 +44,37 @@ def _answer(record: Record, answer: Mapping[str, Any]) -> dict[str, Any]:
     return {"text": text} | ({"start": start} if isinstance(start, int) and not isinstance(start, bool) else {})
 
 
-def _usable(record: Record, example: dict[str, Any], training: bool, tally: Counter[str]) -> dict[str, Any]:
-    """Return the example with the answers that training can point at; a set to score keeps all, by their text.
+def _with_usable_answers(
+    record: Record, example: dict[str, Any], training: bool, tally: Counter[str]
+) -> dict[str, Any]:
+    """Return the example with the answers that are in the context; a set to score keeps all answers, by their text.
 
     Raises:
-        UserError: training, and none of the answers is at its place; what is wrong with the first.
+        UserError: training, and no answer is at its start; the message describes the first answer.
     """
     given, context = example.get("answers", []), example["context"]
     if not training:
         absent = all(_pattern(answer["text"]).search(context) is None for answer in given)
         tally["questions have no answer that is in their context: none can be predicted"] += bool(given) and absent
         return example | ({"answers": [{"text": answer["text"]} for answer in given]} if "answers" in example else {})
-    placed = [found for answer in given if (found := _placed(context, answer))]
+    placed = [in_context for answer in given if (in_context := _answer_in_context(context, answer))]
     if given and not placed:
-        raise UserError(f"{record.where}: {_misplaced(context, given[0])}")
+        raise UserError(f"{record.where}: {_misplacement(context, given[0])}")
     tally["answers are left out: they are not at their place, and another answer is"] += len(given) - len(placed)
     return example | {"answers": placed}
 
 
-def _placed(context: str, answer: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return an answer as the context spells it at its place; runs of white space count as equal, nothing else does."""
+def _answer_in_context(context: str, answer: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return an answer as the context spells it at its start, None where it differs in more than white space."""
     start = answer.get("start", -1)
     if start >= 0 and context.startswith(answer["text"], start):
         return {"text": answer["text"], "start": start}
-    found = _pattern(answer["text"]).match(context, start) if start >= 0 else None
-    return {"text": found[0], "start": start} if found else None
+    match = _pattern(answer["text"]).match(context, start) if start >= 0 else None
+    return {"text": match[0], "start": start} if match else None
 
 
-def _misplaced(context: str, answer: Mapping[str, Any]) -> str:
-    """Return what is wrong with an answer that is not at its place, and how to fix it."""
+def _misplacement(context: str, answer: Mapping[str, Any]) -> str:
+    """Return the message for an answer that is not at its start in the context, and how to fix it."""
     cure = "fix it, or leave such questions out with config.task.skip_unusable_answers"
     text = f"answer {answer['text']!r:.40}"
     if "start" not in answer:
@@ -78,7 +82,7 @@ def _misplaced(context: str, answer: Mapping[str, Any]) -> str:
     starts = [match.start() for match in _pattern(answer["text"]).finditer(context)]
     if not starts:
         return f"{text} is not in its context; {cure}"
-    nearest = min(starts, key=lambda other: abs(other - answer["start"]))
+    nearest = min(starts, key=lambda start: abs(start - answer["start"]))
     return f"{text} is not at answer_start {answer['start']} but at {nearest}; {cure}"
 
 
@@ -93,22 +97,22 @@ def _predict(
     settings: TaskConfig,
     threshold: float | None,
 ) -> Predictions:
-    starts, ends = ([one[name] for one in outputs] for name in ("start_logits", "end_logits"))
-    found = find_answers(examples, features, starts, ends, settings, threshold is not None)
-    return Predictions([one.text(threshold) for one in found], found)
+    starts, ends = ([output[name] for output in outputs] for name in ("start_logits", "end_logits"))
+    results = find_answers(examples, features, starts, ends, settings, threshold is not None)
+    return Predictions([result.text(threshold) for result in results], results)
 
 
 def _tune(examples: Examples, predictions: Predictions) -> tuple[Predictions, float]:
     """Choose the threshold with the best F1, as the official script for SQuAD 2.0 does."""
     assert predictions.details is not None
     threshold = tune_threshold(examples, list(predictions.details))["f1"].threshold
-    return predictions._replace(values=[one.text(threshold) for one in predictions.details]), threshold
+    return predictions._replace(values=[result.text(threshold) for result in predictions.details]), threshold
 
 
-def _details(labels: Sequence[str], found: Found) -> dict[str, Any]:
-    margin = found.null_margin
+def _details(labels: Sequence[str], result: AnswerCandidates) -> dict[str, Any]:
+    margin = result.null_margin
     return {
-        "n_best": [answer._asdict() for answer in found.answers],
+        "n_best": [answer._asdict() for answer in result.answers],
         "null_margin": margin if math.isfinite(margin) else None,
     }
 
@@ -122,8 +126,8 @@ QUESTION_ANSWERING = Kind(
     optional_fields=("is_impossible", "id"),
     label_fields=("answers", "is_impossible"),
     suffixes={".json": "squad"},
-    make=_make,
-    usable=_usable,
+    make_example=_make_example,
+    with_usable_labels=_with_usable_answers,
     features=window_features,
     head="question_answering",
     pipeline_tag="question-answering",

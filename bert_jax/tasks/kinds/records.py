@@ -12,21 +12,21 @@ EMPTY = "texts are empty"
 
 
 def record_id(record: Record) -> str:
-    """Return the id of a record that has one.
+    """Return the id of a record, which has the field.
 
     Raises:
         UserError: it is empty, or neither text nor an integer.
     """
-    return name(record, "id", record.fields["id"])
+    return name_value(record, "id", record.fields["id"])
 
 
-def text(record: Record, field: str, task: Task, tally: Counter[str]) -> str:
+def text_field(record: Record, field: str, task: Task, tally: Counter[str]) -> str:
     """Return a field that must be a text."""
     return checked_text(record, field, record.fields[field], task, tally)
 
 
 def checked_text(record: Record, field: str, value: Any, task: Task, tally: Counter[str]) -> str:
-    """Return `value`, a text of `field`; an empty one is counted in published files and refused in others."""
+    """Return `value`, a text of `field`; an empty text is counted in published files and refused in others."""
     if not isinstance(value, str):
         raise UserError(f"{record.where}: {field} is {value!r:.40}, not a text; fix it")
     check_characters(record, field, value)
@@ -43,12 +43,12 @@ def check_characters(record: Record, field: str, value: str) -> None:
         raise UserError(f"{record.where}: {field} has half of a surrogate pair, which is not a character; fix it")
 
 
-def texts(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
-    """Return `text`, and `text_pair` if the record has one."""
-    return {field: text(record, field, task, tally) for field in ("text", "text_pair") if field in record.fields}
+def text_fields(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
+    """Return the field `text`, and the field `text_pair` if the record has it."""
+    return {field: text_field(record, field, task, tally) for field in ("text", "text_pair") if field in record.fields}
 
 
-def words(record: Record, field: str) -> list[str]:
+def words_field(record: Record, field: str) -> list[str]:
     """Return a field that must be a list of texts that are not empty."""
     value = record.fields[field]
     if not isinstance(value, list) or not all(isinstance(word, str) and word for word in value):
@@ -57,13 +57,13 @@ def words(record: Record, field: str) -> list[str]:
     return value
 
 
-def label(record: Record, convert: Callable[[Any], Any]) -> dict[str, Any]:
+def label_field(record: Record, convert: Callable[[Any], Any]) -> dict[str, Any]:
     """Return the converted `label`, or nothing where the record has none."""
     value = record.fields.get("label")
     return {} if value is None else {"label": convert(value)}
 
 
-def name(record: Record, field: str, value: Any) -> str:
+def name_value(record: Record, field: str, value: Any) -> str:
     """Return `value` as text: a text, an integer, or a Boolean as JSON writes it."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -74,7 +74,7 @@ def name(record: Record, field: str, value: Any) -> str:
 
 def class_index(record: Record, task: Task, value: Any) -> int:
     """Return the index of a label, given by its name or its code, among the labels of the task."""
-    spelled = name(record, "label", value)
+    spelled = name_value(record, "label", value)
     known: Sequence[str]
     for known in (task.codes, task.labels):
         if spelled in known:

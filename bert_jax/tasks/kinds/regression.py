@@ -12,27 +12,29 @@ from bert_jax.errors import UserError
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import records
 from bert_jax.tasks.kinds.kind import Counts, Examples, Kind, Loss, Outputs, Predictions
-from bert_jax.tasks.kinds.texts import in_order, label_target, text_features
+from bert_jax.tasks.kinds.texts import label_target, stack_in_order, text_features
 from bert_jax.tasks.task import Record, Task
 from bert_jax.tokenizer import Tokenizer
 
 OUTPUT = "sequence_logits"
 
 
-def _make(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
-    return records.texts(record, task, tally) | records.label(record, lambda value: _number(record, value))
+def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
+    return records.text_fields(record, task, tally) | records.label_field(
+        record, lambda value: _finite_number(record, value)
+    )
 
 
-def _number(record: Record, value: Any) -> float:
+def _finite_number(record: Record, value: Any) -> float:
     try:
-        number = math.nan if isinstance(value, bool) else float(value)
+        parsed = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number):
+        parsed = math.nan
+    if not math.isfinite(parsed):
         raise UserError(
             f"{record.where}: label {value!r:.40} is not a number; fix it, or set kind=sequence_classification"
         )
-    return number
+    return parsed
 
 
 def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> tuple[list[Features], Counts]:
@@ -40,14 +42,14 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
 
 
 def _predict(examples: Examples, features: Sequence[Features], outputs: Sequence[Outputs], *_: Any) -> Predictions:
-    return Predictions(in_order(features, [one[OUTPUT][0] for one in outputs]))
+    return Predictions(stack_in_order(features, [output[OUTPUT][0] for output in outputs]))
 
 
 REGRESSION = Kind(
     fields=("text", "label"),
     optional_fields=("text_pair", "id"),
     label_fields=("label",),
-    make=_make,
+    make_example=_make_example,
     features=_features,
     head="sequence_classification",
     pipeline_tag="text-classification",

@@ -17,9 +17,9 @@ from bert_jax.tokenizer import Tokenizer
 OUTPUT = "sequence_logits"
 
 
-def _make(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
-    index = records.label(record, lambda value: records.class_index(record, task, value))
-    return records.texts(record, task, tally) | index
+def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
+    index = records.label_field(record, lambda value: records.class_index(record, task, value))
+    return records.text_fields(record, task, tally) | index
 
 
 def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> tuple[list[Features], Counts]:
@@ -34,7 +34,7 @@ SEQUENCE_CLASSIFICATION = Kind(
     fields=("text", "label"),
     optional_fields=("text_pair", "id"),
     label_fields=("label",),
-    make=_make,
+    make_example=_make_example,
     features=_features,
     head="sequence_classification",
     pipeline_tag="text-classification",
@@ -45,5 +45,5 @@ SEQUENCE_CLASSIFICATION = Kind(
     to_json=lambda labels, example, value: {"label": labels[int(value)]},
     details=_details,
     default_metrics=lambda labels: (("accuracy", "macro_f1"), "accuracy"),
-    label_names=lambda record: [records.name(record, "label", record.fields["label"])],
+    label_names=lambda record: [records.name_value(record, "label", record.fields["label"])],
 )

@@ -1,7 +1,7 @@
 """Similarity of two texts by the vectors of each: trained with the other pairs of a batch as negatives.
 
 The loss of Henderson et al. 2017 and SimCSE (Gao et al. 2021): of all second texts of a batch, and of all negatives
-where the examples have any, the right one is to have the highest cosine with the first. Pairs whose label is below
+where the examples have any, the right text is to have the highest cosine with the first. Pairs whose label is below
 `task.positive_from` are left out of training; pairs without a label belong together.
 """
 
@@ -17,7 +17,7 @@ from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import records
 from bert_jax.tasks.kinds.kind import Counts, Examples, Kind, Loss, Outputs, Predictions
 from bert_jax.tasks.kinds.regression import REGRESSION
-from bert_jax.tasks.kinds.texts import in_order, separate_features
+from bert_jax.tasks.kinds.texts import separate_features, stack_in_order
 from bert_jax.tasks.task import Example, Record, Task
 from bert_jax.tokenizer import Tokenizer
 
@@ -25,9 +25,9 @@ OUTPUT = "sentence_vectors"
 NEGATIVE = "negative"
 
 
-def _make(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
-    made = REGRESSION.make(record, task, tally)
-    return made | ({NEGATIVE: records.text(record, NEGATIVE, task, tally)} if NEGATIVE in record.fields else {})
+def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
+    made = REGRESSION.make_example(record, task, tally)
+    return made | ({NEGATIVE: records.text_field(record, NEGATIVE, task, tally)} if NEGATIVE in record.fields else {})
 
 
 def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> tuple[list[Features], Counts]:
@@ -47,7 +47,7 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
 
 
 def _predict(examples: Examples, features: Sequence[Features], outputs: Sequence[Outputs], *_: Any) -> Predictions:
-    return Predictions(in_order(features, [one[OUTPUT][0] @ one[OUTPUT][1] for one in outputs]))
+    return Predictions(stack_in_order(features, [output[OUTPUT][0] @ output[OUTPUT][1] for output in outputs]))
 
 
 SIMILARITY = Kind(
@@ -55,7 +55,7 @@ SIMILARITY = Kind(
     optional_fields=(NEGATIVE, "id"),
     label_fields=("label",),
     unlabeled=("train", "test"),
-    make=_make,
+    make_example=_make_example,
     features=_features,
     head="sentence_embedding",
     pipeline_tag="sentence-similarity",

@@ -1,6 +1,6 @@
 """Exact match and F1 of SQuAD, and the best threshold for no answer.
 
-The rule is that of the official evaluation script, version 2.0 (Rajpurkar et al., 2016 and 2018), which gives the
+The rule of the official evaluation script, version 2.0 (Rajpurkar et al., 2016 and 2018), which gives the
 scores of version 1.1 where all questions have answers.
 """
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.tasks.kinds.answer_search import Found
+from bert_jax.tasks.kinds.answer_search import AnswerCandidates
 from bert_jax.tasks.task import Example
 
 ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -21,19 +21,19 @@ NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def normalize(text: str) -> str:
+def normalize_answer(text: str) -> str:
     """Return the text in lower case, without ASCII punctuation and English articles, with single spaces."""
     return " ".join(ARTICLES.sub(" ", text.lower().translate(NO_PUNCTUATION)).split())
 
 
 def exact_match(answer: str, prediction: str) -> float:
-    """Return 1.0 where both texts normalize to the same, else 0.0."""
-    return float(normalize(answer) == normalize(prediction))
+    """Return 1.0 where both texts are equal when normalized, else 0.0."""
+    return float(normalize_answer(answer) == normalize_answer(prediction))
 
 
 def token_f1(answer: str, prediction: str) -> float:
     """Return the harmonic mean of precision and recall over normalized words; of two empty texts, 1.0."""
-    gold, predicted = normalize(answer).split(), normalize(prediction).split()
+    gold, predicted = normalize_answer(answer).split(), normalize_answer(prediction).split()
     if not gold or not predicted:
         return float(gold == predicted)
     common = (collections.Counter(gold) & collections.Counter(predicted)).total()
@@ -50,10 +50,10 @@ class QuestionScores(NamedTuple):
 def question_scores(examples: Sequence[Example], predictions: Sequence[str]) -> QuestionScores:
     """Return the highest score of each prediction over the answers of its question; "" is right where it has none."""
     scores = np.zeros((2, len(examples)))
-    for number, (example, prediction) in enumerate(zip(examples, predictions, strict=True)):
-        golds = {answer["text"] for answer in example["answers"] if normalize(answer["text"])} or {""}
-        scores[0, number] = max(exact_match(gold, prediction) for gold in golds)
-        scores[1, number] = max(token_f1(gold, prediction) for gold in golds)
+    for question_index, (example, prediction) in enumerate(zip(examples, predictions, strict=True)):
+        golds = {answer["text"] for answer in example["answers"] if normalize_answer(answer["text"])} or {""}
+        scores[0, question_index] = max(exact_match(gold, prediction) for gold in golds)
+        scores[1, question_index] = max(token_f1(gold, prediction) for gold in golds)
     return QuestionScores(*scores)
 
 
@@ -83,7 +83,7 @@ def squad_scores(examples: Sequence[Example], predictions: Mapping[str, str]) ->
 
 
 class Threshold(NamedTuple):
-    """The best mean score over all questions, in percent, and the threshold for `Found.text` that gives it."""
+    """The best mean score over all questions, in percent, and the threshold of `AnswerCandidates.text` for it."""
 
     score: float
     threshold: float
@@ -93,7 +93,7 @@ def best_threshold(margins: np.ndarray, answered: np.ndarray, unanswered: np.nda
     """Return the threshold that scores best when questions with margins up to it are answered; the lowest of equals.
 
     Args:
-        margins: float `[questions]`, `Found.null_margin`.
+        margins: float `[questions]`, `AnswerCandidates.null_margin`.
         answered: score of the best answer to each question.
         unanswered: score of "" as its answer.
     """
@@ -107,9 +107,9 @@ def best_threshold(margins: np.ndarray, answered: np.ndarray, unanswered: np.nda
     return Threshold(100.0 * float(totals[best]) / len(margins), float(threshold))
 
 
-def tune_threshold(examples: Sequence[Example], found: Sequence[Found]) -> dict[str, Threshold]:
+def tune_threshold(examples: Sequence[Example], results: Sequence[AnswerCandidates]) -> dict[str, Threshold]:
     """Return the best threshold on these questions for `exact` and for `f1` (evaluate-v2.0.py)."""
-    margins = np.array([one.null_margin for one in found])
-    answered = question_scores(examples, [one.text(None) for one in found])._asdict()
+    margins = np.array([result.null_margin for result in results])
+    answered = question_scores(examples, [result.text(None) for result in results])._asdict()
     unanswered = question_scores(examples, [""] * len(examples))._asdict()
     return {name: best_threshold(margins, answered[name], unanswered[name]) for name in answered}

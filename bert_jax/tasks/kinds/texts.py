@@ -1,5 +1,6 @@
-"""Texts and pairs of texts as features, and predictions of one class per example."""
+"""Texts and pairs of texts as features, and predictions of a class per example."""
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -26,17 +27,17 @@ def text_features(
     Args:
         examples: with `text` and perhaps `text_pair`.
         tokenizer: of the model.
-        max_seq_len: longer texts are truncated, the longer one of a pair first, and counted.
+        max_seq_len: longer texts are truncated, the longer text of a pair first, and counted.
         target: `Features.targets` of an example.
 
     Raises:
         UserError: `max_seq_len` holds no two texts.
     """
     pairs = [(example["text"], example.get("text_pair")) for example in examples]
-    laid_out, truncated = _laid_out(pairs, tokenizer, max_seq_len)
+    laid_out, truncated = _lay_out_pairs(pairs, tokenizer, max_seq_len)
     features = [
-        Features(ids, second, number, target(example))
-        for number, (example, (ids, second)) in enumerate(zip(examples, laid_out, strict=True))
+        Features(ids, second, example_index, target(example))
+        for example_index, (example, (ids, second)) in enumerate(zip(examples, laid_out, strict=True))
     ]
     return features, {"truncated_texts": truncated}
 
@@ -44,7 +45,7 @@ def text_features(
 def choice_features(
     examples: Examples, tokenizer: Tokenizer, max_seq_len: int, target: Callable[[Example], Mapping[str, Any]]
 ) -> tuple[list[Features], Counts]:
-    """Return one sequence [CLS] text [SEP] choice [SEP] for each of an example's `choices`; else as `text_features`.
+    """Return a sequence [CLS] text [SEP] choice [SEP] for each of an example's `choices`; else as `text_features`.
 
     Raises:
         UserError: also examples with different numbers of choices.
@@ -56,13 +57,8 @@ def choice_features(
                 f"example '{example['id']}' has {size} choices, the first has {sizes[0]};"
                 " every example of a task needs the same number"
             )
-    pairs = [(example["text"], choice) for example in examples for choice in example["choices"]]
-    laid_out, truncated = _laid_out(pairs, tokenizer, max_seq_len)
-    features = []
-    for number, example in enumerate(examples):
-        ids, seconds = zip(*laid_out[number * sizes[0] : (number + 1) * sizes[0]], strict=True)
-        features.append(Features(list(ids), list(seconds), number, target(example)))
-    return features, {"truncated_texts": truncated}
+    pairs = [[(example["text"], choice) for choice in example["choices"]] for example in examples]
+    return _grouped_features(examples, pairs, tokenizer, max_seq_len, target)
 
 
 def separate_features(
@@ -73,12 +69,24 @@ def separate_features(
     target: Callable[[Example], Mapping[str, Any]],
 ) -> tuple[list[Features], Counts]:
     """Return a sequence [CLS] text [SEP] for each of an example's `fields`; else as `text_features`."""
-    pairs = [(example[field], None) for example in examples for field in fields]
-    laid_out, truncated = _laid_out(pairs, tokenizer, max_seq_len)
+    pairs = [[(example[field], None) for field in fields] for example in examples]
+    return _grouped_features(examples, pairs, tokenizer, max_seq_len, target)
+
+
+def _grouped_features(
+    examples: Examples,
+    pairs: Sequence[Sequence[Pair]],
+    tokenizer: Tokenizer,
+    max_seq_len: int,
+    target: Callable[[Example], Mapping[str, Any]],
+) -> tuple[list[Features], Counts]:
+    """Return the features of each example: a sequence for each of its `pairs`."""
+    laid_out, truncated = _lay_out_pairs(list(itertools.chain.from_iterable(pairs)), tokenizer, max_seq_len)
+    sequences = iter(laid_out)
     features = []
-    for number, example in enumerate(examples):
-        ids, seconds = zip(*laid_out[len(fields) * number : len(fields) * (number + 1)], strict=True)
-        features.append(Features(list(ids), list(seconds), number, target(example)))
+    for example_index, (example, group) in enumerate(zip(examples, pairs, strict=True)):
+        ids, seconds = zip(*itertools.islice(sequences, len(group)), strict=True)
+        features.append(Features(list(ids), list(seconds), example_index, target(example)))
     return features, {"truncated_texts": truncated}
 
 
@@ -88,30 +96,30 @@ def label_target(key: str, dtype: type[np.generic]) -> Callable[[Example], dict[
 
 
 def truncated_lengths(first: int, second: int, limit: int) -> tuple[int, int]:
-    """Return how many tokens of two texts fit `limit`, where the longer one loses its last token until both fit.
+    """Return how many tokens of two texts fit `limit`, where the longer text loses its last token until both fit.
 
-    Of two equally long texts the second one loses, as in google-research/bert. `second` is 0 for a single text.
+    Of two equally long texts the second loses, as in google-research/bert. `second` is 0 for a single text.
     """
     return min(first, max(limit - second, limit - limit // 2)), min(second, max(limit - first, limit // 2))
 
 
-def _laid_out(
+def _lay_out_pairs(
     pairs: Sequence[Pair], tokenizer: Tokenizer, max_seq_len: int
 ) -> tuple[list[tuple[np.ndarray, int]], int]:
     """Return token ids and the index of the second text for each pair, and the number of truncated pairs."""
     if max_seq_len < tokenizer.separators + 4:
         raise UserError(f"max_seq_len={max_seq_len} holds no two texts; set at least 16")
     ids = encode_distinct((text for pair in pairs for text in pair if text is not None), tokenizer.encode_sentences)
-    found, truncated = [], 0
+    sequences, truncated = [], 0
     for text, text_pair in pairs:
         first, second = ids[text], [] if text_pair is None else ids[text_pair]
         between = [] if text_pair is None else [tokenizer.sep_id] * tokenizer.separators
-        kept = truncated_lengths(len(first), len(second), max_seq_len - 2 - len(between))
-        truncated += kept != (len(first), len(second))
-        head = [tokenizer.cls_id, *first[: kept[0]], *between]
-        tail = [*second[: kept[1]], tokenizer.sep_id]
-        found.append((np.array(head + tail, np.int32), len(head) if between else len(head) + 1))
-    return found, truncated
+        lengths = truncated_lengths(len(first), len(second), max_seq_len - 2 - len(between))
+        truncated += lengths != (len(first), len(second))
+        head = [tokenizer.cls_id, *first[: lengths[0]], *between]
+        tail = [*second[: lengths[1]], tokenizer.sep_id]
+        sequences.append((np.array(head + tail, np.int32), len(head) if between else len(head) + 1))
+    return sequences, truncated
 
 
 def class_predictions(
@@ -120,15 +128,15 @@ def class_predictions(
     """Return a `Kind.predict`: the class of the highest logit of `output`, int `[n]`, and float `[n, classes]`."""
 
     def predict(examples: Examples, features: Sequence[Features], outputs: Sequence[Outputs], *_: Any) -> Predictions:
-        logits = in_order(features, [one[output] for one in outputs])
+        logits = stack_in_order(features, [output_of_input[output] for output_of_input in outputs])
         return Predictions(logits.argmax(1), softmax(logits))
 
     return predict
 
 
-def in_order(features: Sequence[Features], values: Sequence[np.ndarray]) -> np.ndarray:
-    """Return `values`, one per features, stacked in the order of the examples, of which each has one features."""
-    return np.stack(values)[np.argsort([one.example for one in features])]
+def stack_in_order(features: Sequence[Features], values: Sequence[np.ndarray]) -> np.ndarray:
+    """Return `values`, a value per features, stacked in the order of the examples, which have one features each."""
+    return np.stack(values)[np.argsort([feature.example for feature in features])]
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

@@ -21,13 +21,13 @@ ENTITY_TAGS = {"B-", "I-", "E-", "S-", "L-", "U-"}  # of IOB, IOBES and BILOU
 IOB1 = "I- labels that begin an entity are read as B- (IOB1)"
 
 
-def _make(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
-    tokens = records.words(record, "tokens")
+def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
+    tokens = records.words_field(record, "tokens")
     if not tokens:
         raise UserError(f"{record.where}: a sentence without tokens; leave it out")
     if record.fields.get("labels") is None:
         return {"tokens": tokens}
-    published = records.words(record, "labels")
+    published = records.words_field(record, "labels")
     if len(published) != len(tokens):
         raise UserError(f"{record.where}: {len(tokens)} tokens but {len(published)} labels; give each token its own")
     labels = to_iob2(published)
@@ -53,23 +53,22 @@ def to_iob2(labels: Sequence[str]) -> list[str]:
 def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> tuple[list[Features], Counts]:
     """Return sentences of words split into pieces; a word is predicted, and its label counted, at its first piece.
 
-    That is the way of the BERT paper, section 5.3. A sentence that does not fit is split between words into
-    overlapping windows, and each word is predicted in one of them: no word loses its label. A word that does not fit
-    keeps its first pieces.
+    As in the BERT paper, section 5.3. A sentence that does not fit is split between words into overlapping windows, and
+    each word is predicted in a single window: no word loses its label. A word that does not fit keeps its first pieces.
 
     `targets`: token_labels int32 `[n]`, token_weights float32 `[n]`, 1 where a word is predicted.
     `alignment`: words int32 `[n]`, the word that is predicted at a token, -1 elsewhere.
 
     Raises:
-        UserError: a number of labels other than that of words, or `max_seq_len` holds no word.
+        UserError: the numbers of labels and of words differ, or `max_seq_len` holds no word.
     """
-    room = settings.max_seq_len - 2
-    if room < 1:
+    capacity = settings.max_seq_len - 2
+    if capacity < 1:
         raise UserError(f"config.task.max_seq_len={settings.max_seq_len} holds no word; set at least 16")
     ids = encode_distinct((word for example in examples for word in example["tokens"]), tokenizer.encode_words)
     features: list[Features] = []
     counts = {"split_sentences": 0, "truncated_words": 0}
-    for number, example in enumerate(examples):
+    for example_index, example in enumerate(examples):
         labels = example.get("labels")
         if labels is not None and len(labels) != len(example["tokens"]):
             raise UserError(
@@ -77,9 +76,9 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
                 " give each word a label"
             )
         pieces = [ids[word] for word in example["tokens"]]
-        counts["truncated_words"] += sum(len(word) > room for word in pieces)
-        pieces = [word[:room] for word in pieces]
-        windows = word_windows([len(word) for word in pieces], room)
+        counts["truncated_words"] += sum(len(word) > capacity for word in pieces)
+        pieces = [word[:capacity] for word in pieces]
+        windows = word_windows([len(word) for word in pieces], capacity)
         counts["split_sentences"] += len(windows) > 1
         for window, predicted in windows:
             input_ids, words = [tokenizer.cls_id], [-1]
@@ -92,29 +91,31 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
             if labels is not None:
                 token_labels = np.append(np.asarray(labels, np.int32), np.int32(0))[at]
                 targets = {"token_labels": token_labels, "token_weights": (at >= 0).astype(np.float32)}
-            features.append(Features(np.array(input_ids, np.int32), len(input_ids), number, targets, {"words": at}))
+            features.append(
+                Features(np.array(input_ids, np.int32), len(input_ids), example_index, targets, {"words": at})
+            )
     return features, counts
 
 
-def word_windows(sizes: Sequence[int], room: int) -> list[tuple[range, range]]:
-    """Return the windows of a sentence: the words in each, and those that it predicts.
+def word_windows(sizes: Sequence[int], capacity: int) -> list[tuple[range, range]]:
+    """Return the windows of a sentence: the words in each, and the words that it predicts.
 
-    Each window takes as many words as fit. The next one begins so that they share up to `room // OVERLAP` tokens; a
+    Each window takes as many words as fit. The next begins so that they share up to `capacity // OVERLAP` tokens; a
     shared word is predicted where more of the sentence surrounds it.
 
     Args:
-        sizes: tokens of each word, none above `room`.
-        room: tokens of a window.
+        sizes: tokens of each word, none above `capacity`.
+        capacity: tokens of a window.
     """
     totals = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
     windows: list[tuple[range, range]] = []
     start = predicted = 0
     while True:
-        end = int(np.searchsorted(totals, totals[start] + room, side="right")) - 1
+        end = int(np.searchsorted(totals, totals[start] + capacity, side="right")) - 1
         if end == len(sizes):
             return [*windows, (range(start, end), range(predicted, end))]
-        # The word after the window must fit into the next one, whatever is shared.
-        shared = min(room // OVERLAP, room - sizes[end])
+        # The word after the window must fit into the next window, whatever is shared.
+        shared = min(capacity // OVERLAP, capacity - sizes[end])
         following = int(np.searchsorted(totals, totals[end] - shared))
         middle = (following + end) // 2
         windows.append((range(start, end), range(predicted, middle)))
@@ -125,22 +126,22 @@ def word_values(features: Sequence[Features], token_values: Sequence[np.ndarray]
     """Return the value of each word of each example, from values of tokens.
 
     Args:
-        features: those of all examples, in any order.
+        features: of all examples, in any order.
         token_values: for each features `[>= n]`, such as the predicted label of each token.
         num_examples: number of examples.
     """
-    found: list[dict[int, Any]] = [{} for _ in range(num_examples)]
-    for one, values in zip(features, token_values, strict=True):
-        words = one.alignment["words"]
+    value_of_word: list[dict[int, Any]] = [{} for _ in range(num_examples)]
+    for feature, values in zip(features, token_values, strict=True):
+        words = feature.alignment["words"]
         at = np.flatnonzero(words >= 0)
-        found[one.example].update(zip(words[at].tolist(), values[at].tolist(), strict=True))
-    return [[words[word] for word in range(len(words))] for words in found]
+        value_of_word[feature.example].update(zip(words[at].tolist(), values[at].tolist(), strict=True))
+    return [[words[word] for word in range(len(words))] for words in value_of_word]
 
 
 def _predict(examples: Examples, features: Sequence[Features], outputs: Sequence[Outputs], *_: Any) -> Predictions:
-    every = [softmax(one[OUTPUT]) for one in outputs]
-    labels = word_values(features, [one.argmax(1) for one in every], len(examples))
-    return Predictions(labels, word_values(features, [one.max(1) for one in every], len(examples)))
+    every = [softmax(item[OUTPUT]) for item in outputs]
+    labels = word_values(features, [item.argmax(1) for item in every], len(examples))
+    return Predictions(labels, word_values(features, [item.max(1) for item in every], len(examples)))
 
 
 def _to_json(labels: Sequence[str], example: Example, value: Sequence[int]) -> dict[str, Any]:
@@ -159,7 +160,7 @@ TOKEN_CLASSIFICATION = Kind(
     label_fields=("labels",),
     numbered_columns={"tokens": "0", "labels": "-1"},
     suffixes={".tsv": "conll_tab", ".txt": "conll", ".conll": "conll"},
-    make=_make,
+    make_example=_make_example,
     features=_features,
     head="token_classification",
     pipeline_tag="token-classification",
@@ -171,5 +172,5 @@ TOKEN_CLASSIFICATION = Kind(
     details=lambda labels, probabilities: {"probabilities": rounded(probabilities)},
     gold=lambda example: example["labels"],
     default_metrics=_default_metrics,
-    label_names=lambda record: to_iob2(records.words(record, "labels")),
+    label_names=lambda record: to_iob2(records.words_field(record, "labels")),
 )

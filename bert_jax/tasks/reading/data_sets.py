@@ -5,7 +5,7 @@ from typing import Any
 
 from bert_jax.errors import UserError
 from bert_jax.readers.data_sets import PREFIX, open_builder
-from bert_jax.tasks.reading.columns import absent_column
+from bert_jax.tasks.reading.files import absent_column_error
 from bert_jax.tasks.task import Columns, Record
 
 __all__ = ["PREFIX", "DataSet"]
@@ -18,14 +18,14 @@ class DataSet:
         UserError: TFDS is not installed, the data set is missing, or has another file format.
     """
 
-    def __init__(self, place: str):
-        self.place = place
-        self._builder = open_builder(place)
+    def __init__(self, name: str):
+        self.name = name
+        self._builder = open_builder(name)
 
     def label_names(self, feature: str) -> tuple[str, ...]:
-        """Return the names of the classes of a feature; () where it has other values."""
-        found = dict(self._builder.info.features.items()).get(feature)
-        return tuple(getattr(getattr(found, "feature", found), "names", None) or ())
+        """Return the names of the classes of a feature; () for a feature without classes."""
+        kind = dict(self._builder.info.features.items()).get(feature)
+        return tuple(getattr(getattr(kind, "feature", kind), "names", None) or ())
 
     def records(self, split: str, columns: Columns, optional: Sequence[str]) -> Iterator[Record]:
         """Yield the examples of a split, in its order; a class number becomes its name, -1 no label.
@@ -35,24 +35,23 @@ class DataSet:
         """
         if split not in self._builder.info.splits:
             splits = ", ".join(self._builder.info.splits)
-            raise UserError(f"{self.place}: no split '{split}'; there are {splits}: name one in config.task")
+            raise UserError(f"{self.name}: no split '{split}'; there are {splits}: name one in config.task")
         features = list(self._builder.info.features)
-        absent = [field for field, name in columns.items() if name not in features]
-        for field in absent:
-            if field not in optional:
-                raise absent_column(self.place, "feature", field, columns, features)
-        present = {field: name for field, name in columns.items() if field not in absent}
+        present = {field: name for field, name in columns.items() if name in features}
+        for field in columns:
+            if field not in present and field not in optional:
+                raise absent_column_error(self.name, "feature", field, columns, features)
         names = {field: self.label_names(name) for field, name in present.items()}
-        for number, item in enumerate(self._builder.as_data_source(split)):
-            fields = {field: _named(_plain(item[name]), names[field]) for field, name in present.items()}
-            yield Record(f"{self.place} {split}[{number}]", fields)
+        for index, item in enumerate(self._builder.as_data_source(split)):
+            fields = {field: _with_class_names(_plain(item[name]), names[field]) for field, name in present.items()}
+            yield Record(f"{self.name} {split}[{index}]", fields)
 
 
-def _named(value: Any, names: Sequence[str]) -> Any:
+def _with_class_names(value: Any, names: Sequence[str]) -> Any:
     if not names:
         return value
     if isinstance(value, list):
-        return [names[number] for number in value]
+        return [names[index] for index in value]
     return names[value] if value >= 0 else None
 
 

@@ -3,26 +3,27 @@
 import gzip
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import IO
 
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, did_you_mean
 from bert_jax.readers.documents import MAX_RATIO
+from bert_jax.tasks.task import Columns
 
-MAX_BYTES = 256 << 20  # unpacked, unless the file has a hundredth of them itself: it is held in memory
+MAX_BYTES = 256 << 20  # of an unpacked file, unless a MAX_RATIO-th of that is on disk: it is held in memory
 
 
-def find(directory: str, folder: str, names: Sequence[str]) -> list[str]:
-    """Return the paths of all names, plain or .gz, in `directory` or its subfolder; [] if one is missing."""
-    found = []
+def find_task_files(directory: str, folder: str, names: Sequence[str]) -> list[str]:
+    """Return the paths of all names, plain or .gz, in `directory` or its subfolder; [] if a name is missing."""
+    paths = []
     for name in names:
         bases = (os.path.join(directory, name), os.path.join(directory, folder, name))
-        paths = [base + suffix for base in bases for suffix in ("", ".gz")]
-        found += [path for path in paths if os.path.isfile(path)][:1]
-    return found if len(found) == len(names) else []
+        candidates = [base + suffix for base in bases for suffix in ("", ".gz")]
+        paths += [path for path in candidates if os.path.isfile(path)][:1]
+    return paths if len(paths) == len(names) else []
 
 
-def read_text(path: str) -> str:
+def read_task_text(path: str) -> str:
     """Return the text of a UTF-8 file, gzip or plain, without a byte order mark.
 
     Raises:
@@ -56,3 +57,14 @@ def _gunzip(file: IO[bytes], path: str) -> bytes:
     if len(data) > limit:
         raise UserError(f"{path}: unpacks to more than {limit:,} bytes; unpack it yourself if you trust it")
     return data
+
+
+def absent_column_error(where: str, kind: str, field: str, columns: Columns, present: Iterable[str]) -> UserError:
+    """Return the error for a field whose column is not among the `present` columns.
+
+    It suggests a similar column that no field reads. `kind` is the format's word for a column.
+    """
+    present, name = list(present), columns[field]
+    free = [column for column in present if column not in columns.values()]
+    known = ", ".join(map(repr, present))
+    return UserError(f"{where}: no {kind} '{name}' for {field}{did_you_mean(name, free)} (there are {known})")

@@ -1,16 +1,17 @@
-"""Cleaning of web text by recipes of published rules: add a function and its row in RULES (rules.py).
+"""Cleaning, a stage between reading and encoding: the rules of a recipe change texts or remove documents, in order.
 
-blocks.py          files of finished blocks, which survive a kill
-c4.py              Lines and pages as in C4 (Raffel et al
-changes.py         Rules that change texts
+recipe.py          a TOML file -> rules with their parameters
+stage.py           the passes over all documents, on all cores; the cleaned documents are read instead of the input
 chunk.py           a chunk of documents -> JSON lines and counts
-contamination.py   N-grams of words that a text has in common with evaluation files (Brown et al
-fineweb.py         The filters that FineWeb adds to those of Gopher and C4 (Penedo et al
-gopher.py          Quality and repetition as in Gopher (Rae et al
-language.py        The language of a text, by py3langid (a naive Bayes classifier over byte n-grams, after Lui and
-recipe.py          a TOML file -> steps: rules with their parameters
-repeated_lines.py  the rule about lines that many documents have, and how they are counted
-rules.py           The rules that a recipe can name
-stage.py           the passes over all documents, on all cores; what they leave is read instead of the input
-texts.py           What the rules share
+rules.py           RULES, the rules that a recipe can name: to add one, add a row here, and its function to a file below
+texts.py           `Removed`; words and lines of a text, which the rules share
+gopher.py          quality and repetition, as in Gopher (Rae et al., "Scaling Language Models", 2021)
+c4.py              lines and pages, as in C4 (Raffel et al., "Exploring the Limits of Transfer Learning", 2020)
+fineweb.py         the filters that FineWeb adds (Penedo et al., "The FineWeb Datasets", 2024)
+language.py        the language of a text
+changes.py         encoding errors repaired, personal data masked
+repeated_lines.py  lines that many documents have, which a pass counts before
+contamination.py   n-grams of evaluation files
+
+A rule is a pure function of a text and of parameters -> the text, changed or not, or `Removed`.
 """

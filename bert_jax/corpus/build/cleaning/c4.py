@@ -6,10 +6,7 @@ They are made for web pages, where a paragraph is a line: text that is wrapped a
 import re
 from collections.abc import Sequence
 
-from bert_jax.corpus.build.cleaning.texts import ELLIPSES
-from bert_jax.corpus.build.cleaning.texts import SENTENCE_ENDS
-from bert_jax.corpus.build.cleaning.texts import Removed
-from bert_jax.corpus.build.cleaning.texts import keep_lines
+from bert_jax.corpus.build.cleaning.texts import ELLIPSES, SENTENCE_ENDS, Removed, keep_lines
 
 # Possessive and from the first mark on, so that the time is linear in a text of marks alone.
 _SENTENCE_END = re.compile(rf"(?<![.!?])[.!?]++[\"'\u2019\u201d)\]]*+(?=\s|$)|[{SENTENCE_ENDS}]")
@@ -44,8 +41,8 @@ def policy_lines(text: str, *, phrases: Sequence[str] = _POLICIES) -> str | Remo
 
 def sentence_count(text: str, *, min_sentences: int = 3) -> str | Removed:
     """Remove a text of fewer sentences: marks at the end of a word, quotes and brackets behind them or not."""
-    found = sum(1 for _ in _SENTENCE_END.finditer(text))
-    return text if found >= min_sentences else Removed(f"{found} sentences")
+    num_sentences = sum(1 for _ in _SENTENCE_END.finditer(text))
+    return text if num_sentences >= min_sentences else Removed(f"{num_sentences} sentences")
 
 
 def lorem_ipsum(text: str) -> str | Removed:

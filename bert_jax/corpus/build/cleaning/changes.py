@@ -5,7 +5,7 @@ import ipaddress
 import re
 from collections.abc import Callable
 
-from bert_jax.errors import UserError
+from bert_jax.errors import needs_packages
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 # Thai, Lao, Tibetan, Burmese, Khmer, kana, Han and Hangul: no space stands between a word and an address.
@@ -34,12 +34,10 @@ def repair_encoding(text: str) -> str:
 
 @functools.cache
 def _fix_encoding() -> Callable[[str], str]:
-    try:
+    with needs_packages("[repair_encoding]", "ftfy"):
         import ftfy
-    except ImportError:
-        raise UserError("[repair_encoding] needs the package ftfy: pip install ftfy") from None
-    found: Callable[[str], str] = ftfy.fix_encoding
-    return found
+    fix: Callable[[str], str] = ftfy.fix_encoding
+    return fix
 
 
 def check_repair(**_: object) -> None:
@@ -59,21 +57,21 @@ def mask_ip_addresses(
 
     Private, local and reserved addresses belong to no person, and stay with `public_only`; so does `a::b` of a program.
     """
-    text = _IPV4.sub(lambda found: _masked(found, ipaddress.IPv4Address, ipv4, public_only), text)
+    text = _IPV4.sub(lambda match: _masked(match, ipaddress.IPv4Address, ipv4, public_only), text)
     if "::" in text or text.count(":") >= _MIN_COLONS:
-        text = _IPV6.sub(lambda found: _masked(found, ipaddress.IPv6Address, ipv6, public_only), text)
+        text = _IPV6.sub(lambda match: _masked(match, ipaddress.IPv6Address, ipv6, public_only), text)
     return text
 
 
-def _masked(found: re.Match[str], kind: Callable[[str], _Address], replacement: str, public_only: bool) -> str:
+def _masked(match: re.Match[str], kind: Callable[[str], _Address], replacement: str, public_only: bool) -> str:
     """Return what stands for a match of a pattern."""
-    if found.start() and _INSIDE.match(found.string, found.start() - 1):
-        return found[0]
+    if match.start() and _INSIDE.match(match.string, match.start() - 1):
+        return match[0]
     try:
-        address = kind(found[0])
+        address = kind(match[0])
     except ValueError:  # 999.1.1.1, or 10:30
-        return found[0]
-    return found[0] if public_only and not _is_public(address) else replacement
+        return match[0]
+    return match[0] if public_only and not _is_public(address) else replacement
 
 
 def _is_public(address: _Address) -> bool:

@@ -1,4 +1,4 @@
-"""N-grams of words that a text has in common with evaluation files (Brown et al. 2020, appendix C: 13 words)."""
+"""The rule about n-grams that a text has in common with evaluation files (Brown et al. 2020, appendix C: 13 words)."""
 
 import csv
 import functools
@@ -6,30 +6,23 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Sequence
-from typing import IO
-from typing import Any
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from bert_jax import strict_json
 from bert_jax import readers as sources
+from bert_jax import strict_json
 from bert_jax.corpus.build.cleaning.texts import Removed
-from bert_jax.corpus.build.cleaning.texts import hash_ngrams
-from bert_jax.corpus.build.cleaning.texts import hash_words
-from bert_jax.corpus.build.normal_form import normal_words
-from bert_jax.readers import archives
-from bert_jax.readers import storage
+from bert_jax.corpus.build.signatures import hash_ngrams, hash_words, normal_words
 from bert_jax.errors import UserError
+from bert_jax.readers import archives, storage
 
 _MAX_FILE_BYTES = 256 << 20  # of an evaluation file, which is held in memory
 
 
-class Index(NamedTuple):
-    """The n-grams of some files: their hashes, uint64 [n-grams], ascending; the number of the first file with each."""
+class NgramIndex(NamedTuple):
+    """The n-grams of files `names`: `hashes` uint64 [n-grams], ascending, and the first of `files` that has each."""
 
     hashes: np.ndarray
     files: np.ndarray
@@ -49,12 +42,12 @@ def contamination(text: str, *, files: Sequence[str], ngram: int = 13) -> str | 
     index = read_index(tuple(files), ngram)
     words = normal_words(text)
     hashes = hash_ngrams(hash_words(words), ngram)
-    places = np.minimum(np.searchsorted(index.hashes, hashes), len(index.hashes) - 1)
-    found = np.flatnonzero(index.hashes[places] == hashes)
-    if not len(found):
+    nearest = np.minimum(np.searchsorted(index.hashes, hashes), len(index.hashes) - 1)
+    common = np.flatnonzero(index.hashes[nearest] == hashes)
+    if not len(common):
         return text
-    first = int(found[0])
-    return Removed(" ".join(words[first : first + ngram]), index.names[index.files[places[first]]])
+    first = int(common[0])
+    return Removed(" ".join(words[first : first + ngram]), index.names[index.files[nearest[first]]])
 
 
 def check(*, files: Sequence[str], ngram: int) -> None:
@@ -71,23 +64,23 @@ def versions(*, files: Sequence[str], **_: object) -> list[Any]:
 
 
 @functools.lru_cache(maxsize=2)
-def read_index(files: tuple[str, ...], ngram: int) -> Index:
+def read_index(files: tuple[str, ...], ngram: int) -> NgramIndex:
     """Return the n-grams of the files.
 
     Raises:
         UserError: see `check`.
     """
     names = sources.find_files(files)
-    hashes, owners = [], []
-    for number, path in enumerate(names):
+    hashes, file_indexes = [], []
+    for file_index, path in enumerate(names):
         for text in _texts(path):
-            own = hash_ngrams(hash_words(normal_words(text)), ngram)
-            hashes.append(own)
-            owners.append(np.full(len(own), number))
+            ngrams = hash_ngrams(hash_words(normal_words(text)), ngram)
+            hashes.append(ngrams)
+            file_indexes.append(np.full(len(ngrams), file_index))
     if not sum(map(len, hashes)):
         raise UserError(f"files: {', '.join(files)} have no text of {ngram} words; give other files")
     keys, first = np.unique(np.concatenate(hashes), return_index=True)
-    return Index(keys, np.concatenate(owners)[first], tuple(names))
+    return NgramIndex(keys, np.concatenate(file_indexes)[first], tuple(names))
 
 
 def _texts(path: str) -> Iterator[str]:

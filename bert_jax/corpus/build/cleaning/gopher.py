@@ -9,13 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_jax.corpus.build.cleaning.texts import ELLIPSES
-from bert_jax.corpus.build.cleaning.texts import Removed
-from bert_jax.corpus.build.cleaning.texts import fraction_of
-from bert_jax.corpus.build.cleaning.texts import hash_ngrams
-from bert_jax.corpus.build.cleaning.texts import lines_of
-from bert_jax.corpus.build.cleaning.texts import word_hashes
-from bert_jax.corpus.build.cleaning.texts import words_of
+from bert_jax.corpus.build.cleaning.texts import ELLIPSES, Removed, fraction_of, lines_of, word_hashes, words_of
+from bert_jax.corpus.build.signatures import hash_ngrams
 
 _PUNCTUATION = string.punctuation + "\u2018\u2019\u201c\u201d\u2026"
 _PARAGRAPH_END = re.compile(r"\n\s*\n")
@@ -24,24 +19,24 @@ _FIRST_DUPLICATE = 5  # words of the shortest n-gram of `repeated_ngrams`
 
 def word_count(text: str, *, min_words: int = 50, max_words: int = 100_000) -> str | Removed:
     """Remove a text of fewer or more words."""
-    found = len(words_of(text))
-    return text if min_words <= found <= max_words else Removed(f"{found} words")
+    num_words = len(words_of(text))
+    return text if min_words <= num_words <= max_words else Removed(f"{num_words} words")
 
 
 def word_length(text: str, *, min_mean: float = 3.0, max_mean: float = 10.0) -> str | Removed:
     """Remove a text whose words are shorter or longer on average, in characters."""
     words = words_of(text)
-    found = sum(map(len, words)) / len(words)
-    return text if min_mean <= found <= max_mean else Removed(f"words of {found:.1f} characters on average")
+    mean = sum(map(len, words)) / len(words)
+    return text if min_mean <= mean <= max_mean else Removed(f"words of {mean:.1f} characters on average")
 
 
 def symbols(text: str, *, max_ratio: float = 0.1) -> str | Removed:
     """Remove a text with more hash signs, or more ellipses, for each word."""
-    number = len(words_of(text))
+    num_words = len(words_of(text))
     for name, signs in (("hash signs", ("#",)), ("ellipses", ELLIPSES)):
-        found = sum(map(text.count, signs)) / number
-        if found > max_ratio:
-            return Removed(f"{found:.2f} {name} for each word")
+        ratio = sum(map(text.count, signs)) / num_words
+        if ratio > max_ratio:
+            return Removed(f"{ratio:.2f} {name} for each word")
     return text
 
 
@@ -49,20 +44,20 @@ def bullet_lines(
     text: str, *, max_fraction: float = 0.9, bullets: Sequence[str] = ("\u2022", "-", "*")
 ) -> str | Removed:
     """Remove a text in which more of the lines begin with a bullet."""
-    found = fraction_of(lines_of(text), lambda line: line.startswith(tuple(bullets)))
-    return text if found <= max_fraction else Removed(f"{found:.0%} of the lines begin with a bullet")
+    fraction = fraction_of(lines_of(text), lambda line: line.startswith(tuple(bullets)))
+    return text if fraction <= max_fraction else Removed(f"{fraction:.0%} of the lines begin with a bullet")
 
 
 def ellipsis_lines(text: str, *, max_fraction: float = 0.3) -> str | Removed:
     """Remove a text in which more of the lines end in an ellipsis."""
-    found = fraction_of(lines_of(text), lambda line: line.endswith(ELLIPSES))
-    return text if found <= max_fraction else Removed(f"{found:.0%} of the lines end in an ellipsis")
+    fraction = fraction_of(lines_of(text), lambda line: line.endswith(ELLIPSES))
+    return text if fraction <= max_fraction else Removed(f"{fraction:.0%} of the lines end in an ellipsis")
 
 
 def alphabetic_words(text: str, *, min_fraction: float = 0.8) -> str | Removed:
     """Remove a text in which fewer of the words have a letter."""
-    found = fraction_of(words_of(text), lambda word: word.isalpha() or any(map(str.isalpha, word)))
-    return text if found >= min_fraction else Removed(f"{found:.0%} of the words have a letter")
+    fraction = fraction_of(words_of(text), lambda word: word.isalpha() or any(map(str.isalpha, word)))
+    return text if fraction >= min_fraction else Removed(f"{fraction:.0%} of the words have a letter")
 
 
 def stop_words(
@@ -72,14 +67,14 @@ def stop_words(
     words: Sequence[str] = ("the", "be", "to", "of", "and", "that", "have", "with"),
 ) -> str | Removed:
     """Remove a text with fewer different ones of the words, which are English unless given."""
-    wanted, found = {word.lower() for word in words}, set()
+    wanted, different = {word.lower() for word in words}, set()
     for word in words_of(text):
         plain = word.strip(_PUNCTUATION).lower()
         if plain in wanted:
-            found.add(plain)
-            if len(found) >= min_different:
+            different.add(plain)
+            if len(different) >= min_different:
                 return text
-    return text if len(found) >= min_different else Removed(f"{len(found)} different stop words")
+    return text if len(different) >= min_different else Removed(f"{len(different)} different stop words")
 
 
 def repeated_lines(text: str, *, max_fraction: float = 0.3, max_character_fraction: float = 0.2) -> str | Removed:
@@ -89,7 +84,7 @@ def repeated_lines(text: str, *, max_fraction: float = 0.3, max_character_fracti
 
 def repeated_paragraphs(text: str, *, max_fraction: float = 0.3, max_character_fraction: float = 0.2) -> str | Removed:
     """Remove a text in which more of the paragraphs, or more characters in them, repeat an earlier paragraph."""
-    paragraphs = [own for part in _PARAGRAPH_END.split(text) if (own := part.strip())] or [""]
+    paragraphs = [paragraph for part in _PARAGRAPH_END.split(text) if (paragraph := part.strip())] or [""]
     return _repeated(text, paragraphs, "paragraphs", max_fraction, max_character_fraction)
 
 
@@ -107,12 +102,12 @@ def _repeated(
 def repeated_fractions(items: Sequence[str]) -> tuple[float, float]:
     """Return the fraction of the items that repeat an earlier one, and of the characters that are in these."""
     seen: set[str] = set()
-    number = characters = 0
+    num_repeated = characters = 0
     for item in items:
         if item in seen:
-            number, characters = number + 1, characters + len(item)
+            num_repeated, characters = num_repeated + 1, characters + len(item)
         seen.add(item)
-    return number / len(items), characters / max(1, sum(map(len, items)))
+    return num_repeated / len(items), characters / max(1, sum(map(len, items)))
 
 
 def frequent_ngrams(text: str, *, max_fractions: Sequence[float] = (0.20, 0.18, 0.16)) -> str | Removed:
@@ -124,10 +119,10 @@ def frequent_ngrams(text: str, *, max_fractions: Sequence[float] = (0.20, 0.18, 
         text: any.
         max_fractions: of the characters in words, for n = 2, 3, ...
     """
-    sizes, numbers = _sizes(text), word_hashes(text)
+    sizes, words = _sizes(text), word_hashes(text)
     ends = np.append(0, np.cumsum(sizes))
     for n, limit in enumerate(max_fractions, 2):
-        hashes = hash_ngrams(numbers, n)
+        hashes = hash_ngrams(words, n)
         most = _most_equal(hashes)
         if most < 2:
             return text  # longer ones occur once, too
@@ -135,9 +130,9 @@ def frequent_ngrams(text: str, *, max_fractions: Sequence[float] = (0.20, 0.18, 
             continue  # quick: whichever it is, it has not more
         keys, first, counts = np.unique(hashes, return_index=True, return_counts=True)
         longest = np.lexsort([-first, ends[first + n] - ends[first], counts])[-1]  # of the most frequent ones
-        found = _covered(sizes, hashes == keys[longest], n)
-        if found > limit:
-            return Removed(f"{found:.0%} of the characters are in the most frequent {n}-gram")
+        fraction = _covered(sizes, hashes == keys[longest], n)
+        if fraction > limit:
+            return Removed(f"{fraction:.0%} of the characters are in the most frequent {n}-gram")
     return text
 
 
@@ -152,16 +147,16 @@ def repeated_ngrams(
         text: any.
         max_fractions: of the characters in words, for n = 5, 6, ...
     """
-    sizes, numbers = _sizes(text), word_hashes(text)
+    sizes, words = _sizes(text), word_hashes(text)
     for n, limit in enumerate(max_fractions, _FIRST_DUPLICATE):
-        hashes = hash_ngrams(numbers, n)
+        hashes = hash_ngrams(words, n)
         if _most_equal(hashes) < 2:
             return text  # longer ones occur once, too
         again = np.ones(len(hashes), bool)
         again[np.unique(hashes, return_index=True)[1]] = False
-        found = _covered(sizes, again, n)
-        if found > limit:
-            return Removed(f"{found:.0%} of the characters are in {n}-grams that repeat an earlier one")
+        fraction = _covered(sizes, again, n)
+        if fraction > limit:
+            return Removed(f"{fraction:.0%} of the characters are in {n}-grams that repeat an earlier one")
     return text
 
 
@@ -180,6 +175,6 @@ def _sizes(text: str) -> np.ndarray:
 def _covered(sizes: np.ndarray, starts: np.ndarray, n: int) -> float:
     """Return the fraction of the characters in the n-grams that start at the marked words."""
     inside = np.zeros(len(sizes), bool)
-    for place in range(n):
-        inside[place : place + len(starts)] |= starts
+    for offset in range(n):
+        inside[offset : offset + len(starts)] |= starts
     return float(sizes[inside].sum() / max(1, sizes.sum()))

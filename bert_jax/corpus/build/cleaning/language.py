@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_jax.corpus.build.cleaning.texts import Removed
-from bert_jax.errors import UserError
-from bert_jax.errors import did_you_mean
+from bert_jax.errors import UserError, did_you_mean, needs_packages
 
 UNCERTAIN = "uncertain"
 _EXCERPTS = 5
@@ -23,10 +22,11 @@ def language(
         min_probability: of the language that is found; FineWeb has 0.65.
         sample_characters: number that is looked at of a longer text, in five places.
     """
-    found, probability = identify(text, sample_characters)
-    if probability < min_probability:
-        return Removed(f"{found} with a probability of {probability:.2f}", UNCERTAIN)
-    return text if found in keep else Removed(f"{found} with a probability of {probability:.2f}", found)
+    code, probability = identify(text, sample_characters)
+    if code in keep and probability >= min_probability:
+        return text
+    evidence = f"{code} with a probability of {probability:.2f}"
+    return Removed(evidence, UNCERTAIN if probability < min_probability else code)
 
 
 def identify(text: str, sample_characters: int) -> tuple[str, float]:
@@ -34,7 +34,7 @@ def identify(text: str, sample_characters: int) -> tuple[str, float]:
     if len(text) > sample_characters:
         size = sample_characters // _EXCERPTS
         step = (len(text) - size) // (_EXCERPTS - 1)
-        text = " ".join(text[place * step : place * step + size] for place in range(_EXCERPTS))
+        text = " ".join(text[index * step : index * step + size] for index in range(_EXCERPTS))
     code, probability = _identifier().classify(text)
     return str(code), float(probability)
 
@@ -53,9 +53,6 @@ def check(*, keep: Sequence[str], min_probability: float, sample_characters: int
 
 @functools.cache
 def _identifier() -> Any:
-    try:
-        from py3langid.langid import MODEL_FILE
-        from py3langid.langid import LanguageIdentifier
-    except ImportError:
-        raise UserError("[language] needs the package py3langid: pip install py3langid") from None
+    with needs_packages("[language]", "py3langid"):
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

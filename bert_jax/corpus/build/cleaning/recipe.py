@@ -1,25 +1,17 @@
-"""A recipe, which is a TOML file -> the rules of a cleaning with their parameters, in the order of the file."""
+"""A recipe of cleaning, a TOML file -> rules with their parameters, in the order of the file."""
 
 import inspect
 import math
 import os
 import pathlib
 import tomllib
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from bert_jax.corpus.manifest import read_manifest
-from bert_jax.corpus.manifest import split_snapshot
 from bert_jax.corpus.build.cleaning.rules import RULES
-from bert_jax.corpus.build.dedup_decisions import DEDUPLICATION
-from bert_jax.corpus.build.dedup_decisions import NEAR_COPIES
-from bert_jax.errors import UserError
-from bert_jax.errors import did_you_mean
-from bert_jax.errors import nearest
+from bert_jax.corpus.build.dedup_decisions import DEDUPLICATION, NEAR_COPIES
+from bert_jax.errors import UserError, did_you_mean, nearest
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[3]  # bert_jax; bert_jax.config would load what only training needs
 # Kinds of parameters: the words for them, and whether a value of TOML is one.
@@ -44,7 +36,7 @@ class Step(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """What a cleaning does.
+    """A recipe of cleaning.
 
     Attributes:
         name: of its file.
@@ -58,16 +50,19 @@ class Recipe(NamedTuple):
     deduplicate: str = "none"
     against: tuple[str, ...] = ()
 
-    def identity(self) -> dict[str, Any]:
-        """Return everything that its result depends on, as JSON, but for `deduplicate`."""
+    def identity(self, fingerprints: Sequence[str]) -> dict[str, Any]:
+        """Return everything that its result depends on, as JSON, but for `deduplicate`.
+
+        `fingerprints`: of the corpora `against`.
+        """
         steps = [
             [step.rule, dict(step.parameters), RULES[step.rule].versions(**step.parameters)] for step in self.steps
         ]
-        corpora = [[place, _fingerprint(place)] for place in self.against]
+        corpora = [list(pair) for pair in zip(self.against, fingerprints, strict=True)]
         return {"steps": steps, "versions": [version_of(name) for name in LIBRARIES], "against": corpora}
 
-    def description(self) -> dict[str, Any]:
-        """Return what a manifest says."""
+    def for_manifest(self) -> dict[str, Any]:
+        """Return the part of a manifest about the recipe."""
         rules = {step.rule: dict(step.parameters) for step in self.steps}
         return {"rules": rules, **({"against": list(self.against)} if self.against else {})}
 
@@ -86,31 +81,31 @@ def read_recipe(recipe: str | os.PathLike[str]) -> Recipe:
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise UserError(f"{path}: more than {_MAX_BYTES:,} bytes; give a recipe of cleaning")
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
         raise UserError(f"{path}: cannot be read as TOML ({error}); fix it") from None
-    deduplicate = found.pop(_DEDUPLICATE, "none")
+    deduplicate = tables.pop(_DEDUPLICATE, "none")
     if deduplicate not in DEDUPLICATION:
         raise UserError(f"{path}: {_DEDUPLICATE}: give one of {', '.join(DEDUPLICATION)}")
-    against = found.pop(_AGAINST, [])
+    against = tables.pop(_AGAINST, [])
     if not _is_list(against, lambda item: isinstance(item, str)):
         raise UserError(f"{path}: {_AGAINST}: {against!r} is not a list of corpora, each a directory made by `prepare`")
     if against and deduplicate not in NEAR_COPIES:
         raise UserError(
             f'{path}: {_AGAINST} needs {_DEDUPLICATE} = "exact" or "near" before it, which says what is a copy'
         )
-    steps = tuple(make_step(f"{path}", name, given) for name, given in found.items())
+    steps = tuple(make_step(f"{path}", name, given) for name, given in tables.items())
     return Recipe(str(path), steps, deduplicate, tuple(against))
 
 
 def parameters_of(rule: str) -> dict[str, inspect.Parameter]:
     """Return the parameters of a rule, which are the keyword-only arguments of its function."""
-    found = inspect.signature(RULES[rule].apply).parameters
-    return {name: one for name, one in found.items() if one.kind is one.KEYWORD_ONLY}
+    parameters = inspect.signature(RULES[rule].apply).parameters
+    return {name: parameter for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY}
 
 
 def make_step(path: str, rule: str, given: Any) -> Step:
-    """Return a rule with the parameters of its table; UserError, which names `path`, where it has others."""
+    """Return a rule with the parameters of its table; UserError, which names `path`, for wrong parameters."""
     if rule not in RULES:
         raise UserError(f"{path}: there is no rule '{rule}'{did_you_mean(rule, [*RULES, _DEDUPLICATE, _AGAINST])}")
     if not isinstance(given, dict):
@@ -120,13 +115,13 @@ def make_step(path: str, rule: str, given: Any) -> Step:
         if name not in known:
             has = f"it has {', '.join(known)}" if known else "it has none"
             raise UserError(f"{path}: [{rule}] has no parameter '{name}'{did_you_mean(name, known)} ({has})")
-        words, is_one = _KINDS[known[name].annotation]
-        if not is_one(value):
-            raise UserError(f"{path}: [{rule}] {name}: {value!r} is not {words}")
-    missing = [name for name, one in known.items() if one.default is one.empty and name not in given]
+        description, accepts = _KINDS[known[name].annotation]
+        if not accepts(value):
+            raise UserError(f"{path}: [{rule}] {name}: {value!r} is not {description}")
+    missing = [name for name, parameter in known.items() if parameter.default is parameter.empty and name not in given]
     if missing:
         raise UserError(f"{path}: [{rule}] needs the parameter '{missing[0]}'")
-    parameters = {name: given.get(name, one.default) for name, one in known.items()}
+    parameters = {name: given.get(name, parameter.default) for name, parameter in known.items()}
     try:
         RULES[rule].check(**parameters)
     except UserError as error:
@@ -147,12 +142,12 @@ def _find(recipe: str) -> pathlib.Path:
     if path.is_file():
         return path
     known = {
-        found.stem: found
+        file.stem: file
         for folder in (PACKAGE / "configs", PACKAGE.parent / "configs")  # in a wheel, in a checkout
-        for found in sorted(folder.glob("clean/*.toml"))
+        for file in sorted(folder.glob("clean/*.toml"))
     }
-    if found := known.get(path.name.removesuffix(".toml")):
-        return found
+    if file := known.get(path.name.removesuffix(".toml")):
+        return file
     near = nearest(path.stem, known)
     raise UserError(
         f"{recipe}: no such file or recipe of cleaning{f'; did you mean {near}?' if near else ''} "
@@ -160,13 +155,8 @@ def _find(recipe: str) -> pathlib.Path:
     )
 
 
-def _fingerprint(place: str) -> str:
-    directory, snapshot = split_snapshot(place)
-    return str(read_manifest(pathlib.Path(directory), snapshot)["fingerprint"])
-
-
-def _is_list(value: Any, is_one: Callable[[Any], bool]) -> bool:
-    return isinstance(value, list) and all(map(is_one, value))
+def _is_list(value: Any, accepts: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list) and all(map(accepts, value))
 
 
 def _is_number(value: Any) -> bool:

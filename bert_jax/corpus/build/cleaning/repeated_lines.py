@@ -1,4 +1,4 @@
-"""Lines that many documents have, such as menus and notices: counted in a pass of its own, and removed.
+"""The rule about lines that many documents have, such as menus and notices: a pass counts them before the cleaning.
 
 Lines are compared without case and the length of white space, and with 0 for every number, so that 'Page 12 of 300' is
 'page 3 of 81'.
@@ -8,16 +8,14 @@ import functools
 import hashlib
 import pathlib
 import re
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bert_jax.corpus.build.cleaning.texts import Removed
-from bert_jax.corpus.build.cleaning.texts import keep_lines
+from bert_jax.corpus.build.cleaning.texts import Removed, keep_lines
 from bert_jax.readers import storage
 
-PARTS = ("lines", "counts")  # files of a block: hashes, ascending; how many documents have each
+LINES, COUNTS = "lines", "counts"  # parts of a block: hashes, ascending; how many documents have each
 _RANGES = 64  # in which the hashes are merged, to bound the memory
 _NUMBER = re.compile(r"\d+")
 
@@ -55,15 +53,14 @@ def find_repeated(
     """Write the hashes that `min_documents` documents have in all blocks together; in bounded memory."""
     ranges = zip(*(split_ranges(*block) for block in blocks), strict=True)
     counted = (count_hashes(*zip(*parts, strict=True)) for parts in ranges)
-    found = [select_repeated(*one, min_documents=min_documents, min_words=min_words) for one in counted]
-    save_repeated(path, found)
+    save_repeated(path, [select_repeated(*part, min_documents=min_documents, min_words=min_words) for part in counted])
 
 
 def split_ranges(hashes: np.ndarray, counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the hashes, ascending, and the counts of each of `_RANGES` ranges of hashes."""
-    for number in range(_RANGES):
-        first = np.searchsorted(hashes, np.uint64(number << 58))
-        end = len(hashes) if number == _RANGES - 1 else np.searchsorted(hashes, np.uint64((number + 1) << 58))
+    for index in range(_RANGES):
+        first = np.searchsorted(hashes, np.uint64(index << 58))
+        end = len(hashes) if index == _RANGES - 1 else np.searchsorted(hashes, np.uint64((index + 1) << 58))
         yield hashes[first:end], counts[first:end]
 
 

@@ -1,16 +1,9 @@
 """The rules that a recipe can name. A rule is a row: a function whose keyword arguments are the recipe's parameters."""
 
 from collections.abc import Callable
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from bert_jax.corpus.build.cleaning import repeated_lines
-from bert_jax.corpus.build.cleaning import c4
-from bert_jax.corpus.build.cleaning import changes
-from bert_jax.corpus.build.cleaning import contamination
-from bert_jax.corpus.build.cleaning import fineweb
-from bert_jax.corpus.build.cleaning import gopher
-from bert_jax.corpus.build.cleaning import language
+from bert_jax.corpus.build.cleaning import c4, changes, contamination, fineweb, gopher, language, repeated_lines
 from bert_jax.corpus.build.cleaning.texts import Removed
 
 

@@ -1,18 +1,17 @@
-"""What the rules share: `Removed`, and the words, lines and n-grams of a text."""
+"""`Removed`, and the words and lines of a text, which the rules of cleaning share."""
 
 import functools
 import re
-import zlib
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from bert_jax.corpus.build.signatures import hash_words
+
 ELLIPSES = ("...", "\u2026")
 # Marks that end sentences in CJK, Devanagari, Arabic, Armenian, Ethiopic, Tibetan, Burmese and Khmer scripts.
 SENTENCE_ENDS = "\u3002\uff01\uff1f\u0964\u0965\u061f\u06d4\u0589\u1362\u1367\u0f0d\u104b\u17d4"
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _EMPTY_LINES = re.compile(r"\n\s*\n\s*\n")
 
 
@@ -20,11 +19,11 @@ class Removed(NamedTuple):
     """The verdict that a document is removed.
 
     Attributes:
-        found: what the rule saw, for a person, such as '12 words'.
-        group: one of few, which is counted by itself, such as a language.
+        evidence: the reason in this text, for a person, such as '12 words'.
+        group: a kind of evidence that is counted by itself, such as a language.
     """
 
-    found: str
+    evidence: str
     group: str = ""
 
 
@@ -62,18 +61,3 @@ def keep_lines(text: str, keep: Callable[[str], bool]) -> str | Removed:
 def word_hashes(text: str) -> np.ndarray:
     """Return `hash_words` of the words of a text."""
     return hash_words(words_of(text))
-
-
-def hash_words(words: Sequence[str]) -> np.ndarray:
-    """Return a number for each word, uint64 [words], the same on every machine."""
-    return np.fromiter((zlib.crc32(word.encode()) for word in words), np.uint64, len(words))
-
-
-def hash_ngrams(words: np.ndarray, n: int) -> np.ndarray:
-    """Return the hash of every n words in a row, uint64 [words - n + 1], [0] where there are fewer."""
-    number = max(0, len(words) - n + 1)
-    hashes = np.zeros(number, np.uint64)
-    for place in range(n):
-        hashes = hashes * _MULTIPLIER + words[place : place + number]
-    hashes ^= hashes >> np.uint64(29)
-    return hashes * np.uint64(0xBF58476D1CE4E5B9)

@@ -1,5 +1,6 @@
 """Rollout and relevance against their published rules in loops, with the weights and gradients of `transformers`."""
 
+import dataclasses
 import pathlib
 import xml.etree.ElementTree as ET
 
@@ -10,10 +11,11 @@ import transformers
 
 from bert_jax.checkpoints.load_model import OpenModel, open_model
 from bert_jax.errors import UserError
-from bert_jax.reports.attention.head_roles import by_word, relevance, rollout
-from bert_jax.reports.attention.page import page_of
-from bert_jax.reports.attention.picture import draw, write_picture
-from bert_jax.reports.attention.text import ReadText, between_words, read_text, readings_of, shown
+from bert_jax.reports.attention.head_roles import attention_rollout, gradient_relevance, tokens_to_words
+from bert_jax.reports.attention.page import attention_page
+from bert_jax.reports.attention.picture import draw_attention
+from bert_jax.reports.attention.text import TextAttention, between_words, head_patterns, text_attention, within_window
+from bert_jax.reports.attention.write import write_attention_file
 from tests.helpers.tiny_models import CLASSES, save
 from tests.reports.written_pages import HOSTILE, Page
 
@@ -57,19 +59,23 @@ def drawn(seed: int, layers: int = 3) -> list[np.ndarray]:
 
 def test_rollout_and_relevance_by_their_rules() -> None:
     weights = drawn(0)
-    np.testing.assert_allclose(rollout(weights), published_rollout(weights), atol=1e-12)
-    np.testing.assert_allclose(rollout(weights).sum(-1), 1)
+    np.testing.assert_allclose(attention_rollout(weights), published_rollout(weights), atol=1e-12)
+    np.testing.assert_allclose(attention_rollout(weights).sum(-1), 1)
     gradients = list(np.random.default_rng(1).standard_normal((3, 2, 5, 5)))
-    np.testing.assert_allclose(relevance(weights, gradients), published_relevance(weights, gradients), atol=1e-12)
+    np.testing.assert_allclose(
+        gradient_relevance(weights, gradients), published_relevance(weights, gradients), atol=1e-12
+    )
 
 
 def test_tokens_to_words_by_hand() -> None:
     """Read: the sum over the tokens of a word. Reads: the mean of what its tokens read."""
     tokens = np.array([[0.1, 0.2, 0.7], [0.3, 0.3, 0.4], [0.5, 0.25, 0.25]])
     wanted = [[0.1, 0.9], [(0.3 + 0.5) / 2, (0.7 + 0.5) / 2]]
-    np.testing.assert_allclose(by_word(tokens, np.array([0, 1, 1])), wanted)
-    np.testing.assert_allclose(by_word(tokens[1:], np.array([0, 1, 1]), 1), wanted[1:])
-    np.testing.assert_allclose(by_word(tokens[:2], np.array([0, 1, 1])), wanted[:1])  # half of the second word reads
+    np.testing.assert_allclose(tokens_to_words(tokens, np.array([0, 1, 1])), wanted)
+    np.testing.assert_allclose(tokens_to_words(tokens[1:], np.array([0, 1, 1]), 1), wanted[1:])
+    np.testing.assert_allclose(
+        tokens_to_words(tokens[:2], np.array([0, 1, 1])), wanted[:1]
+    )  # half of the second word reads
 
 
 @pytest.mark.parametrize("family", ["modernbert", pytest.param("electra", marks=pytest.mark.slow)])
@@ -91,7 +97,7 @@ def test_a_text_through_the_model_as_transformers_computes_it(
     weights = [layer.detach().numpy()[0].astype(np.float64) for layer in output.attentions]
     gradients = [layer.grad.numpy()[0].astype(np.float64) for layer in output.attentions]
     model = open_model(tmp_path)
-    found = read_text(model, TEXT)
+    found = text_attention(model, TEXT)
     np.testing.assert_allclose(found.rollout, published_rollout(weights), atol=1e-5)
     wanted = published_relevance(weights, gradients)[place] - np.eye(len(ids))[place]
     assert wanted.max() > 1e-3
@@ -101,13 +107,13 @@ def test_a_text_through_the_model_as_transformers_computes_it(
     name = tokenizer.convert_ids_to_tokens(best) if is_mask else str(best)
     assert found.relevance.answer.endswith(f", {name}") or found.relevance.answer.endswith(f", LABEL_{best}")
     monkeypatch.setattr("bert_jax.reports.attention.text.MAX_TOKENS", 5)
-    part = read_text(model, TEXT, first=4)
+    part = text_attention(model, TEXT, first=4)
     assert (part.tokens, part.rollout, part.relevance, part.window) == (found.tokens, None, None, slice(4, 9))
-    for layer, shorter, other in zip(part.weights, shown(part).weights, weights, strict=True):
+    for layer, shorter, other in zip(part.weights, within_window(part).weights, weights, strict=True):
         np.testing.assert_allclose(layer, other[:, 4:9], atol=1e-5)
         np.testing.assert_array_equal(shorter, layer[:, :, 4:9])
     with pytest.raises(UserError, match=f"--first_token {len(ids)}: this text has {len(ids)} tokens, 0 to"):
-        read_text(model, TEXT, first=len(ids))
+        text_attention(model, TEXT, first=len(ids))
 
 
 @pytest.fixture(scope="module")
@@ -118,67 +124,72 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> OpenModel:
 
 
 @pytest.fixture(scope="module")
-def found(model: OpenModel) -> ReadText:
-    return read_text(model, TEXT)
+def found(model: OpenModel) -> TextAttention:
+    return text_attention(model, TEXT)
 
 
-def test_words_on_a_page(model: OpenModel, found: ReadText) -> None:
+def test_words_on_a_page(model: OpenModel, found: TextAttention) -> None:
     words = between_words(model, found)
     assert words.tokens == ["[CLS]", "ab", "c", "[MASK]", "de", "f", "gaa", ".", "[SEP]"]
     groups = np.array([0, 1, 1, 2, 3, 4, 4, 5, 6, 6, 6, 7, 8])
     assert len(found.tokens) == len(groups)
-    np.testing.assert_allclose(words.rollout, by_word(found.rollout, groups))
+    np.testing.assert_allclose(words.rollout, tokens_to_words(found.rollout, groups))
     assert found.relevance is not None
     assert words.relevance is not None
     np.testing.assert_allclose(words.relevance.tokens, [found.relevance.tokens[groups == n].sum() for n in range(9)])
-    page = Page(page_of(model, words._replace(tokens=[*HOSTILE, "a", "b", "c"]), TEXT, None, "words"))
+    page = Page(attention_page(model, dataclasses.replace(words, tokens=[*HOSTILE, "a", "b", "c"]), TEXT))
     assert "on 9 words" in page.text
     assert f"What matters for {found.relevance.answer}" in page.text
     assert "<script>alert" in page.text  # as text
 
 
-def test_a_window_of_a_long_text(model: OpenModel, found: ReadText) -> None:
+def test_a_window_of_a_long_text(model: OpenModel, found: TextAttention) -> None:
     """Tokens 2 to 5 read: the end of one word, two words of one token, and the beginning of another word."""
     rows = [layer[:, 2:6] for layer in found.weights]
-    part = found._replace(weights=rows, rollout=None, relevance=None, first=2)
-    page = Page(page_of(model, part, TEXT, None, "tokens"))
+    part = dataclasses.replace(found, weights=rows, rollout=None, relevance=None, first=2)
+    page = Page(attention_page(model, part, TEXT))
     assert f"read all {len(found.tokens)} tokens; the page shows what tokens 2 to 5," in page.text
     assert "on 4 tokens" in page.text
     assert "Rollout" not in page.text.replace("Rollout and relevance need", "")
-    for layer, readings in zip(found.weights, readings_of(model, part), strict=True):
+    for layer, readings in zip(found.weights, head_patterns(model, part), strict=True):
         for head, reading in zip(layer, readings, strict=True):
             previous = np.mean([head[query, query - 1] for query in range(2, 6)])  # token 1 is not shown
             assert reading.fractions["previous token"] == pytest.approx(previous)
             assert f"entropy {reading.entropy:.2f} nats; {1 - head[2:6, 2:6].sum() / 4:.0%} not shown" in page.text
     words = between_words(model, part)
     assert words.window == slice(2, 4)
-    assert shown(words).tokens == ["c", "[MASK]"]
+    assert within_window(words).tokens == ["c", "[MASK]"]
     for layer, whole in zip(words.weights, between_words(model, found).weights, strict=True):
         np.testing.assert_allclose(layer, whole[:, 2:4], rtol=1e-5)
     with pytest.raises(UserError, match="no word lies whole among the tokens from 5 on"):
-        between_words(model, part._replace(weights=[layer[:, 5:6] for layer in found.weights], first=5))
+        between_words(model, dataclasses.replace(part, weights=[layer[:, 5:6] for layer in found.weights], first=5))
 
 
 def test_texts_that_cannot_be_read(model: OpenModel) -> None:
     with pytest.raises(UserError, match="read in a single text alone"):
-        read_text(model, TEXT, "ab")
+        text_attention(model, TEXT, "ab")
     with pytest.raises(UserError, match="more than 32 tokens"):
-        read_text(model, "[MASK] " * 40)
+        text_attention(model, "[MASK] " * 40)
 
 
-def test_pictures(found: ReadText, tmp_path: pathlib.Path) -> None:
-    draw(found, str(tmp_path / "all.png"))
+def test_pictures(found: TextAttention, tmp_path: pathlib.Path) -> None:
+    draw_attention(found, str(tmp_path / "all.png"))
     with PIL.Image.open(tmp_path / "all.png") as picture:
         width, height = picture.size
     assert height == pytest.approx(2 * width, rel=0.02)  # 4 layers of 2 heads
-    draw(found._replace(tokens=[HOSTILE[0], "a$b$", *found.tokens[2:]]), str(tmp_path / "one.svg"), layer=3, head=1)
+    draw_attention(
+        dataclasses.replace(found, tokens=[HOSTILE[0], "a$b$", *found.tokens[2:]]),
+        str(tmp_path / "one.svg"),
+        layer=3,
+        head=1,
+    )
     names = {element.tag.rpartition("}")[2] for element in ET.parse(tmp_path / "one.svg").iter()}
     assert "image" in names
     assert "script" not in names
     for words, says in (({"layer": 4}, "--layer 4: this model has 4, 0 to 3"), ({"head": -1}, "--head -1: this model")):
         with pytest.raises(UserError, match=says):
-            draw(found, str(tmp_path / "x.png"), **words)
+            draw_attention(found, str(tmp_path / "x.png"), **words)
     with pytest.raises(UserError, match="cannot be written"):
-        draw(found, str(tmp_path / "absent" / "x.png"), 0, 0)
-    with pytest.raises(UserError, match="of which layer"):
-        write_picture("absent", "ab", None, str(tmp_path / "x.png"), head=1)
+        draw_attention(found, str(tmp_path / "absent" / "x.png"), 0, 0)
+    with pytest.raises(UserError, match="--head needs --layer"):
+        write_attention_file("absent", "ab", None, str(tmp_path / "x.png"), head=1)

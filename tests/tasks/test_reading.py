@@ -11,20 +11,20 @@ import pytest
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.tasks.kinds.token_classification import to_iob2
-from bert_jax.tasks.reading.readers import parts, read_examples
-from bert_jax.tasks.table import resolve
+from bert_jax.tasks.reading.examples import existing_sets, read_examples
+from bert_jax.tasks.table import resolve_task
 
 
 def load(split, report=None, **settings):
     config = TaskConfig(**{key: str(value) for key, value in settings.items()})
     lines = [] if report is None else report
-    return read_examples(resolve(config), config, split, lines.append)
+    return read_examples(resolve_task(config), config, split, lines.append)
 
 
 def entities(task, examples):
     from seqeval.metrics.sequence_labeling import get_entities
 
-    names = resolve(TaskConfig(name=task)).labels
+    names = resolve_task(TaskConfig(name=task)).labels
     return [get_entities([names[label] for label in example["labels"]]) for example in examples]
 
 
@@ -328,12 +328,12 @@ def test_parts_are_the_sets_that_exist(tmp_path):
     for name in ("dev_matched.tsv", "dev_mismatched.tsv.gz"):
         (tmp_path / name).touch()
     config = TaskConfig(name="mnli", data=str(tmp_path))
-    task = resolve(config)
-    assert parts(task, config, "dev") == ("dev", "dev_mismatched")
-    assert parts(task, config, "train") == ()
-    assert parts(task, TaskConfig(name="mnli", data=str(tmp_path), dev="mine.tsv"), "dev") == ("dev",)
+    task = resolve_task(config)
+    assert existing_sets(task, config, "dev") == ("dev", "dev_mismatched")
+    assert existing_sets(task, config, "train") == ()
+    assert existing_sets(task, TaskConfig(name="mnli", data=str(tmp_path), dev="mine.tsv"), "dev") == ("dev",)
     remote = TaskConfig(name="mnli", data="tfds:")
-    assert parts(task, remote, "test") == ("test", "test_mismatched")
+    assert existing_sets(task, remote, "test") == ("test", "test_mismatched")
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from bert_jax.batches import leaks
-from bert_jax.batches.leaks import find_leaks
+from bert_jax.corpus import copies
+from bert_jax.corpus.copies import find_leaks
 from bert_jax.corpus.store import open_corpus
 from tests.helpers.written_corpus import text, write_corpus
 
@@ -43,7 +43,7 @@ def literal(train, heldout):
 
 @pytest.mark.parametrize("at_once", [4096, 3])
 def test_a_comparison_of_all_pairs_finds_the_same(splits, monkeypatch, at_once):
-    monkeypatch.setattr(leaks, "_RECORDS_AT_ONCE", at_once)
+    monkeypatch.setattr(copies, "_RECORDS_AT_ONCE", at_once)
     train, heldout = splits
     expected = literal(train, heldout)
     assert find_leaks(train, heldout) == (True, train.num_documents, heldout.num_documents, expected)

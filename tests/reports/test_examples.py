@@ -3,15 +3,9 @@
 import numpy as np
 import pytest
 
-from bert_jax.reports.corpus.sequences_text import (
-    columns,
-    example_lines,
-    examples_of,
-    paint,
-    plain_text,
-    printable,
-    wrapped,
-)
+from bert_jax.reports.corpus.examples import plain_text, printable, sequence_examples
+from bert_jax.reports.corpus.inspect_text import example_lines
+from bert_jax.reports.corpus.terminal import paint, styled_lines, terminal_columns
 from bert_jax.tokenizer import load_tokenizer
 
 FIRST = "The unbelievable cat, who sat there: it purred!"
@@ -48,15 +42,15 @@ def test_every_kind_of_vocabulary(samples, name):
     random = tokenizer.encode_sentences(["word"])[0][0]
     own = tokenizer.encode_sentences([FIRST])[0]
     batch, ids, types = make_batch(tokenizer, [FIRST, SECOND], [1, 3, 5], [tokenizer.mask_id, random, own[4]])
-    (example,) = examples_of(batch, 0, tokenizer)
+    (example,) = sequence_examples(batch, 0, tokenizer)
     assert example.label == 1
     for token_type, text_pieces in enumerate(example.texts):
-        restored = " ".join("".join(piece.wanted or piece.text for piece in text_pieces).split())
+        restored = " ".join("".join(piece.target or piece.text for piece in text_pieces).split())
         whole = [number for number, own in zip(ids, types, strict=True) if own == token_type]
         assert restored.replace(" ", "") == tokenizer.decode(whole).replace(" ", "")
         text = tokenizer.decode([number for number in whole if number not in (tokenizer.cls_id, tokenizer.sep_id)])
         assert text.strip() in restored
-    predicted = [piece for piece in example.texts[0] if piece.wanted]
+    predicted = [piece for piece in example.texts[0] if piece.target]
     assert [piece.style for piece in predicted] == ["mask", "random", "kept"]
     mask = tokenizer.special.mask[1:-1]
     read = [tokenizer.decode([tokenizer.unk_id, number]).removeprefix(tokenizer.special.unk) for number in ids]
@@ -70,17 +64,17 @@ def test_a_character_of_several_tokens(samples):
     tokenizer = load_tokenizer(samples / "vocab" / "roberta-base")
     batch, ids, _ = make_batch(tokenizer, ["猫がいる"], [], [])
     assert len(ids) > len("猫がいる") + 2
-    (example,) = examples_of(batch, 0, tokenizer)
+    (example,) = sequence_examples(batch, 0, tokenizer)
     assert plain_text(example.texts[0]) == "<s> 猫がいる </s>"
     batch, ids, _ = make_batch(tokenizer, ["猫がいる"], [1], [tokenizer.mask_id])
-    (example,) = examples_of(batch, 0, tokenizer)
+    (example,) = sequence_examples(batch, 0, tokenizer)
     assert f"[mask|{tokenizer.tokens[ids[1]]}]" in plain_text(example.texts[0])
 
 
 def test_a_special_token_that_is_predicted_is_marked(samples):
     tokenizer = load_tokenizer(samples / "vocab" / "bert-base-uncased")
     batch, _, _ = make_batch(tokenizer, ["the cat sat"], [2], [tokenizer.sep_id])  # a random token may be a special one
-    (example,) = examples_of(batch, 0, tokenizer)
+    (example,) = sequence_examples(batch, 0, tokenizer)
     assert plain_text(example.texts[0]) == "[CLS] the [[SEP]|cat] sat [SEP]"
 
 
@@ -93,15 +87,15 @@ def test_lines_are_no_wider_than_the_given_width():
     ]
     text = "".join(part for part, _ in spans)
     for width in range(8, 60):
-        lines = wrapped(spans, width, color=False)
-        assert all(columns(line) <= width for line in lines)
+        lines = styled_lines(spans, width, color=False)
+        assert all(terminal_columns(line) <= width for line in lines)
         assert "".join(lines).replace(" ", "") == text.replace(" ", "")
-        colored = wrapped(spans, width, color=True)
+        colored = styled_lines(spans, width, color=True)
         for style in ("1;33", "36", "1;32"):
             colored = [line.replace(f"\x1b[{style}m", "").replace("\x1b[0m", "") for line in colored]
         assert colored == lines
-    assert wrapped(spans[:2], 60, color=True) == ["The quick \x1b[1;33mbrownish\x1b[0m"]
-    assert wrapped([("a  b\n\nc", "text")], 60, color=False) == ["a b c"]
+    assert styled_lines(spans[:2], 60, color=True) == ["The quick \x1b[1;33mbrownish\x1b[0m"]
+    assert styled_lines([("a  b\n\nc", "text")], 60, color=False) == ["a b c"]
 
 
 @pytest.mark.parametrize("before", ["", "ab ", "\u6f22" * 7, "\u6f22 " * 9])
@@ -112,30 +106,30 @@ def test_a_mark_that_fits_on_a_line_is_not_broken(before):
         spans += [(mark, style), ("\u3060\u304b\u3089", "text"), (f" {mark}", style)]
     whole = "".join(text for text, _ in spans)
     for width in range(4, 60):
-        lines = wrapped(spans, width, False)
-        assert max(map(columns, lines)) <= width
+        lines = styled_lines(spans, width, False)
+        assert max(map(terminal_columns, lines)) <= width
         assert "".join("".join(lines).split()) == "".join(whole.split())
         for mark in marks:
-            if columns(mark) <= width:
+            if terminal_columns(mark) <= width:
                 assert sum(line.count(mark) for line in lines) == 6, (width, mark)
 
 
 def test_columns():
-    assert columns("abc") == 3
-    assert columns("猫") == 2
-    assert columns("e\u0301") == 1
+    assert terminal_columns("abc") == 3
+    assert terminal_columns("猫") == 2
+    assert terminal_columns("e\u0301") == 1
 
 
 def test_a_text_cannot_control_the_terminal():
     assert printable("a\x1b[31m\x07\x9bb\tc\u3000d") == "a\ufffd[31m\ufffd\ufffdb c d"
     assert paint("a", "mask", False) == "a"
-    assert "\x1b" not in "".join(wrapped([("\x1b[2J", "mask")], 60, color=False))
+    assert "\x1b" not in "".join(styled_lines([("\x1b[2J", "mask")], 60, color=False))
 
 
 def test_meanings_of_labels(samples):
     tokenizer = load_tokenizer(samples / "vocab" / "bert-base-uncased")
     batch, _, _ = make_batch(tokenizer, [FIRST, SECOND], [], [])
-    examples = examples_of(batch, 0, tokenizer)
+    examples = sequence_examples(batch, 0, tokenizer)
     for sentence_pairs, meaning in [("next_sentence", "another document"), ("sentence_order", "are swapped")]:
         lines = example_lines(examples, sentence_pairs, 80, color=False)
         assert lines[0].startswith("  label 1: ")

@@ -1,4 +1,4 @@
-"""Figures of a corpus against counts of the words it was made from, and of sequences against a loop over them."""
+"""Figures of a corpus against counts of the words it was made from, and copies of documents against their texts."""
 
 import collections
 import random
@@ -7,21 +7,11 @@ import re
 import numpy as np
 import pytest
 
-from bert_jax.batches import statistics
-from bert_jax.batches.pipeline import make_sequences
-from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
-from bert_jax.batches.statistics import (
-    QUANTILES,
-    distribution,
-    document_sizes,
-    find_duplicates,
-    sequence_figures,
-    token_figures,
-)
-from bert_jax.config import DataConfig
+from bert_jax.corpus import copies
+from bert_jax.corpus.copies import find_duplicates
+from bert_jax.corpus.statistics import QUANTILES, distribution, document_sizes, token_figures
 from bert_jax.corpus.store import open_corpus
 from bert_jax.tokenizer import load_tokenizer
-from tests.helpers.memory_corpus import MASK, MemorySplit, random_documents
 from tests.helpers.written_corpus import WORDS, sentence, text, write_corpus
 
 UNKNOWN = "§"
@@ -86,7 +76,7 @@ def test_sizes_of_documents(corpus, texts):
 def test_figures_of_tokens(tmp_path, texts):
     train = open_corpus(write_corpus(tmp_path, texts)).split("train")
     tokenizer = load_tokenizer(tmp_path / "tokenizer")
-    found = token_figures(train, tokenizer)
+    found = token_figures(train, tokenizer, 8)
     words = collections.Counter(word for one in spelled(texts) for word in one)
     number = sum(words.values()) + 2 * words["xyz"]
     assert found.tokens == number == found.counts.sum()
@@ -103,7 +93,7 @@ def test_figures_of_tokens(tmp_path, texts):
 def test_characters_of_words(tmp_path):
     # The period is a word; decoding joins it without a space.
     corpus = write_corpus(tmp_path, ["Badu badu bed.", "Bed."])
-    found = token_figures(open_corpus(corpus).split("train"), load_tokenizer(tmp_path / "tokenizer"))
+    found = token_figures(open_corpus(corpus).split("train"), load_tokenizer(tmp_path / "tokenizer"), 8)
     assert found.characters_per_word == (4 + 4 + 3 + 1 + 3 + 1) / 6
     assert found.tokens_per_word == (1 + 1 + 3 + 1 + 3 + 1) / 6
     assert found.sentences == distribution(np.array([6, 4]))
@@ -111,12 +101,12 @@ def test_characters_of_words(tmp_path):
 
 def test_a_sample_of_tokens_is_like_the_whole(corpus, tokenizer):
     split = corpus.split("train")
-    whole, part = token_figures(split, tokenizer), token_figures(split, tokenizer, limit=split.num_tokens // 2)
+    whole, part = token_figures(split, tokenizer, 8), token_figures(split, tokenizer, 8, limit=split.num_tokens // 2)
     assert split.num_tokens / 4 < part.tokens <= split.num_tokens // 2
     assert part.records < part.num_records == split.num_records
     assert (part.counts <= whole.counts).all()
     assert np.corrcoef(part.counts, whole.counts)[0, 1] > 0.95
-    assert (token_figures(split, tokenizer, limit=split.num_tokens // 2).counts == part.counts).all()
+    assert (token_figures(split, tokenizer, 8, limit=split.num_tokens // 2).counts == part.counts).all()
 
 
 def test_duplicates(corpus, texts):
@@ -130,10 +120,10 @@ def test_duplicates(corpus, texts):
     assert found.leaked == sum(one in known for one in contents(heldout)) > 0
 
 
-def test_duplicates_hash_long_documents_in_pieces(corpus, monkeypatch):
+def test_duplicates_read_few_documents_at_a_time(corpus, monkeypatch):
     splits = [corpus.split(name) for name in ("train", "heldout")]
     expected = find_duplicates(*splits)
-    monkeypatch.setattr(statistics, "_RECORDS_AT_ONCE", 3)
+    monkeypatch.setattr(copies, "_RECORDS_AT_ONCE", 3)
     assert find_duplicates(*splits) == expected
 
 
@@ -152,53 +142,3 @@ def test_duplicates_of_a_sample(corpus):
 def test_duplicates_without_held_out_documents(tmp_path):
     corpus = open_corpus(write_corpus(tmp_path, ["Badu bedu.", "Bedu badu.", "Badu bedu.", "Badu."]))
     assert find_duplicates(corpus.split("train"), corpus.split("heldout")) == (True, 4, 1, 0, 0)
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        DataConfig(),
-        DataConfig(sentence_pairs="sentence_order", masking="whole_word", packing=4),
-        DataConfig(sentence_pairs="full_sentences", masking="span", mask_token_fraction=0.5, random_token_fraction=0.3),
-        DataConfig(sentence_pairs="none", packing=3, mask_probability=0.3),
-    ],
-    ids=lambda config: config.sentence_pairs,
-)
-def test_figures_of_sequences(config):
-    split = MemorySplit(random_documents(0, 40, (1, 9), (1, 30)))
-    sequences = make_sequences(split, split.symbols(), 64, 5, config)
-    found = sequence_figures(sequences, MASK)
-    real = padding = kept = masked = other = idle = examples = ones = 0
-    for number in range(sequences.num_per_epoch):
-        row = {name: values[0] for name, values in sequences.batch(np.array([number])).items()}
-        real += (row["attention_mask"] == 1).sum()
-        padding += (row["attention_mask"] == 0).sum()
-        predictions = [i for i, weight in enumerate(row["masked_weights"]) if weight]
-        idle += not predictions
-        for i in predictions:
-            read, wanted = row["input_ids"][row["masked_positions"][i]], row["masked_labels"][i]
-            masked += read == MASK
-            kept += read == wanted
-            other += read not in (MASK, wanted)
-        examples += np.atleast_1d(row["example_weights"]).sum()
-        ones += np.atleast_1d(row.get("next_sentence_labels", 0)).sum()
-    number = masked + kept + other
-    epoch = sequences.num_per_epoch
-    assert (found.num_sequences, found.num_per_epoch, found.seq_len) == (epoch, epoch, 64)
-    assert found.fill == pytest.approx(real / (real + padding))
-    assert found.examples == pytest.approx(examples / epoch)
-    assert found.predicted == pytest.approx(number / real)
-    assert (found.masked, found.kept, found.random) == pytest.approx((masked / number, kept / number, other / number))
-    assert found.idle == pytest.approx(idle / epoch)
-    assert found.labelled == (
-        pytest.approx(ones / examples) if SENTENCE_PAIRS[config.sentence_pairs].num_texts == 2 else None
-    )
-
-
-def test_figures_of_the_first_sequences():
-    split = MemorySplit(random_documents(0, 300, (3, 9), (5, 30)))
-    sequences = make_sequences(split, split.symbols(), 32, 0, DataConfig())
-    whole, part = sequence_figures(sequences, MASK), sequence_figures(sequences, MASK, number=1000)
-    assert part.num_sequences == 1000 < whole.num_sequences == whole.num_per_epoch == part.num_per_epoch
-    for name in ("fill", "predicted", "masked", "random", "kept", "labelled"):
-        assert getattr(part, name) == pytest.approx(getattr(whole, name), abs=0.05)

@@ -8,7 +8,7 @@ import pytest
 
 from bert_jax.console import Console
 from bert_jax.errors import UserError
-from bert_jax.reports.plots import plot_run
+from bert_jax.reports.run.plot import plot_run
 
 OF_EVERY_RUN = {"learning_rate": "learning rate", "grad_norm": "gradient norm"}
 MASKED_TOKENS = {"mlm_loss": "masked-token loss (nats)", "mlm_accuracy": "masked-token accuracy"}

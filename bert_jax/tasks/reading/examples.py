@@ -12,12 +12,12 @@ from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Kind
 from bert_jax.tasks.kinds.records import record_id
 from bert_jax.tasks.reading.data_sets import PREFIX, DataSet
-from bert_jax.tasks.reading.files import find
-from bert_jax.tasks.reading.formats import read_records
-from bert_jax.tasks.task import Example, Record, Source, Task
+from bert_jax.tasks.reading.files import find_task_files
+from bert_jax.tasks.reading.formats import read_file_records
+from bert_jax.tasks.task import Example, Record, SetSource, Task
 
 SPLITS = ("train", "dev", "test")
-# The place of a row that spans several lines of a file named .tsv: meant so, or texts that begin and end with quotes.
+# Matches where a row spans several lines of a file named .tsv: meant so, or texts that begin and end with quotes.
 MANY_LINES = re.compile(r"\.tsv(\.gz)?:\d+-\d+$")
 
 
@@ -29,13 +29,13 @@ def read_examples(task: Task, config: TaskConfig, split: str, report: Callable[[
     """Return all examples of a set, in the order of the file; each has an 'id', by default its number from 0.
 
     Args:
-        task: a row of the table, or a custom one (`table.resolve`).
-        config: directory of the files, and files that replace the published ones.
-        split: 'train', 'dev', 'test', or another name that `parts` returns.
+        task: a row of the table, or a custom task (`table.resolve_task`).
+        config: directory of the files, and files that replace the published files.
+        split: 'train', 'dev', 'test', or another name that `existing_sets` returns.
         report: takes a line on each oddity of the data that is counted and not refused.
 
     Returns:
-        Examples with the fields of their kind, all labeled unless the kind says that those of `split` need not be.
+        Examples with the fields of their kind, all labeled unless the kind allows unlabeled examples in `split`.
 
     Raises:
         UserError: a mistake in a file, by its place; a set that is missing or has no example.
@@ -43,26 +43,29 @@ def read_examples(task: Task, config: TaskConfig, split: str, report: Callable[[
     kind = KINDS[task.kind]
     tally: Counter[str] = Counter()
     examples: list[Example] = []
-    places: dict[str, str] = {}
-    for record in records(task, config, split, tally):
-        example = kind.make(record, task, tally)
-        if kind.label not in example and _split(split) not in kind.unlabeled:
+    where_of_id: dict[str, str] = {}
+    for record in read_records(task, config, split, tally):
+        example = kind.make_example(record, task, tally)
+        if kind.label not in example and _split_of(split) not in kind.unlabeled:
             raise UserError(f"{record.where}: has no {kind.label}; give it one, or leave the example out")
-        name = record_id(record) if "id" in record.fields else str(len(examples))
-        if name in places:
-            raise UserError(f"{record.where}: id '{name}' is also that of {places[name]}; give each example its own id")
-        places[name] = record.where
+        example_id = record_id(record) if "id" in record.fields else str(len(examples))
+        if example_id in where_of_id:
+            raise UserError(
+                f"{record.where}: id '{example_id}' is also the id of {where_of_id[example_id]}; "
+                "give each example its own id"
+            )
+        where_of_id[example_id] = record.where
         tally[
             "rows span several lines, inside quotes; where quotes are text, add format=tsv_plain to config.task.columns"
         ] += bool(MANY_LINES.search(record.where))
         try:
-            example = kind.usable(record, example, split == "train", tally)
+            example = kind.with_usable_labels(record, example, split == "train", tally)
         except UserError:
             if not config.skip_unusable_answers:
                 raise
             tally["questions are left out: none of their answers is at its place"] += 1
             continue
-        examples.append({"id": name, **example})
+        examples.append({"id": example_id, **example})
     if not examples:
         raise UserError(f"task '{task.name}': the {split} set has no example; name another file in config.task.{split}")
     for field in kind.uniform_fields:
@@ -74,18 +77,18 @@ def read_examples(task: Task, config: TaskConfig, split: str, report: Callable[[
     return examples
 
 
-def parts(task: Task, config: TaskConfig, split: str) -> tuple[str, ...]:
-    """Return the sets for a use ('train', 'dev', 'test') that exist: () for none, two for the dev sets of MNLI."""
+def existing_sets(task: Task, config: TaskConfig, split: str) -> tuple[str, ...]:
+    """Return the sets of a split ('train', 'dev', 'test') that exist: () for none, two for the dev sets of MNLI."""
     if getattr(config, split):
         return (split,)
-    names = [name for name in task.splits if _split(name) == split]
+    names = [name for name in task.sets if _split_of(name) == split]
     if _in_tfds(config):
-        return tuple(name for name in names if task.splits[name].tfds)
-    return tuple(name for name in names if _published(task, config, task.splits[name]))
+        return tuple(name for name in names if task.sets[name].tfds)
+    return tuple(name for name in names if _find_published_files(task, config, task.sets[name]))
 
 
-def records(task: Task, config: TaskConfig, split: str, tally: Counter[str]) -> Iterator[Record]:
-    """Yield the records of a set, from files or TFDS; those of `Kind.unlabeled` splits may have no labels.
+def read_records(task: Task, config: TaskConfig, split: str, tally: Counter[str]) -> Iterator[Record]:
+    """Yield the records of a set, from files or TFDS; in `Kind.unlabeled` splits they may have no labels.
 
     A column that the user names must be there, but for the labels of a test set.
 
@@ -93,31 +96,31 @@ def records(task: Task, config: TaskConfig, split: str, tally: Counter[str]) -> 
         UserError: as `read_examples`.
     """
     kind = KINDS[task.kind]
-    source = task.splits.get(split)
+    source = task.sets.get(split)
     if source is None:
-        raise UserError(f"task '{task.name}' has no {split} set (there is {', '.join(task.splits)})")
-    labels = kind.label_fields if _split(split) in kind.unlabeled else ()
-    named = set(source.given) - set(labels if _split(split) == "test" else ())
+        raise UserError(f"task '{task.name}' has no {split} set (there is {', '.join(task.sets)})")
+    labels = kind.label_fields if _split_of(split) in kind.unlabeled else ()
+    named = set(source.given) - set(labels if _split_of(split) == "test" else ())
     optional = [field for field in (*kind.optional_fields, *labels) if field not in named]
     override = getattr(config, split, None)
     if _in_tfds(config):
-        found = _data_set(task, config, source, override).records(
-            override or source.tfds or split, task.tfds_columns or source.columns, optional
-        )
-        yield from (_unlabeled_if_empty(record, kind, split) for record in found)
+        data_set = _open_data_set(task, config, source, override)
+        columns = task.tfds_columns or source.columns
+        for record in data_set.records(override or source.tfds or split, columns, optional):
+            yield _without_empty_label(record, kind, split)
         return
-    paths = [_own(config, split, override)] if override else _published(task, config, source)
+    paths = [_find_user_file(config, split, override)] if override else _find_published_files(task, config, source)
     if not paths:
         names = " or ".join(" + ".join(names) for names in source.files) or "a file of your own"
         raise UserError(f"{config.data or '.'}: no {split} set of task '{task.name}' (looked for {names}, also .gz)")
-    arguments = (source.columns, optional, tally if source.broken_rows else None)
+    skipped = tally if source.broken_rows else None
     for path in paths:
-        for record in read_records(path, source.format, kind.suffixes, *arguments):
-            yield _unlabeled_if_empty(record, kind, split)
+        for record in read_file_records(path, source.format, kind.suffixes, source.columns, optional, skipped):
+            yield _without_empty_label(record, kind, split)
 
 
-def _split(name: str) -> str:
-    """The use of a set: 'dev' of 'dev_mismatched'."""
+def _split_of(name: str) -> str:
+    """Return the split that a set belongs to: 'dev' of 'dev_mismatched'."""
     return name.partition("_")[0]
 
 
@@ -125,26 +128,26 @@ def _in_tfds(config: TaskConfig) -> bool:
     return (config.data or "").startswith(PREFIX)
 
 
-def _unlabeled_if_empty(record: Record, kind: Kind, split: str) -> Record:
+def _without_empty_label(record: Record, kind: Kind, split: str) -> Record:
     """Drop an empty label from a record of a split that needs none; refuse it elsewhere."""
     fields = record.fields
     empty = [field for field in kind.label_fields if field in fields and fields[field] in (None, "")]
     if not empty:
         return record
-    if _split(split) not in kind.unlabeled:
+    if _split_of(split) not in kind.unlabeled:
         raise UserError(f"{record.where}: has no {empty[0]}; give it one, or leave the example out")
     return record._replace(fields={field: value for field, value in fields.items() if field not in empty})
 
 
-def _published(task: Task, config: TaskConfig, source: Source) -> list[str]:
+def _find_published_files(task: Task, config: TaskConfig, source: SetSource) -> list[str]:
     for names in source.files:
-        paths = find(config.data or "", task.folder, names)
+        paths = find_task_files(config.data or "", task.folder, names)
         if paths:
             return paths
     return []
 
 
-def _own(config: TaskConfig, split: str, name: str) -> str:
+def _find_user_file(config: TaskConfig, split: str, name: str) -> str:
     path = os.path.join(config.data or "", name)
     for candidate in (path, f"{path}.gz"):
         if os.path.isfile(candidate):
@@ -152,8 +155,8 @@ def _own(config: TaskConfig, split: str, name: str) -> str:
     raise UserError(f"{path}: no such file; check config.task.{split} and config.task.data")
 
 
-def _data_set(task: Task, config: TaskConfig, source: Source, override: str | None) -> DataSet:
+def _open_data_set(task: Task, config: TaskConfig, source: SetSource, override: str | None) -> DataSet:
     if not (task.tfds or not task.published) or not (source.tfds or override):
         raise UserError(f"task '{task.name}' is not read from TFDS; name a directory in config.task.data")
-    name, _, data_dir = (config.data or "").removeprefix(PREFIX).partition("@")
-    return DataSet(f"{PREFIX}{name or task.tfds}" + (f"@{data_dir}" if data_dir else ""))
+    name, at, data_dir = (config.data or "").removeprefix(PREFIX).partition("@")
+    return DataSet(f"{PREFIX}{name or task.tfds}{at}{data_dir}")

@@ -1,0 +1,210 @@
+"""The fields of an architecture, and of how it is computed."""
+
+import dataclasses
+
+from bert_jax.config.field import (
+    ABOVE_0,
+    AT_LEAST_0,
+    AT_LEAST_1,
+    AT_LEAST_4,
+    FROM_0_BELOW_1,
+    ReadBy,
+    field,
+)
+
+MAX_MLPS = 8  # of a block; the table of a family lists the tensors of each
+
+
+@dataclasses.dataclass(frozen=True)
+class EncoderConfig:
+    """The architecture alone: with the weights, all that an export needs."""
+
+    family: str = field(
+        "bert", "model family, which names the weights of an export", table="bert_jax.interop.families.FAMILIES"
+    )
+    vocab_size: int = field(None, "tokens in the vocabulary; None: as many as the corpus's tokenizer has", AT_LEAST_1)
+    hidden_size: int = field(768, "width of the residual stream", AT_LEAST_1)
+    num_layers: int = field(12, "transformer blocks", AT_LEAST_1)
+    num_heads: int = field(
+        12, "attention heads; must divide hidden_size, or bottleneck_size, where head_size is None", AT_LEAST_1
+    )
+    head_size: int | None = field(
+        None, "features of an attention head; None: all heads together are as wide as the block", AT_LEAST_1
+    )
+    mlp_size: int = field(3072, "inner width of the MLP", AT_LEAST_1)
+    max_positions: int = field(512, "rows of the position table: the longest sequence the model can read", AT_LEAST_1)
+    num_token_types: int = field(2, "token types: 2 for sentence pairs, 1 in RoBERTa, 0 for no table", AT_LEAST_0)
+    position_offset: int = field(0, "id of the first position; RoBERTa starts at its padding id + 1 = 2", AT_LEAST_0)
+    embedding_size: int | None = field(
+        None, "width of the embedding tables, projected to hidden_size; None: hidden_size, no projection", AT_LEAST_1
+    )
+    trigram_embeddings: bool = field(False, "a token's embedding is projected with those of its neighbors (MobileBERT)")
+    bottleneck_size: int | None = field(None, "width of attention and MLPs in a block; None: hidden_size", AT_LEAST_1)
+    bottleneck_mlps: int = field(
+        1,
+        "MLPs in a row in a block with a bottleneck, each with its norm",
+        (1, MAX_MLPS),
+        read_by=ReadBy("bottleneck_size", not_values=(None,)),
+    )
+    norm_position: str = field(
+        "post",
+        "what a block normalizes: post, sums; pre, inputs of sublayers",
+        table="bert_jax.models.blocks.BLOCKS",
+        read_by=ReadBy("bottleneck_size", values=(None,)),
+    )
+    embedding_norm: bool = field(True, "normalization of the embeddings")
+    first_attention_norm: bool = field(
+        True,
+        "pre-norm: normalization before the first attention; False in ModernBERT",
+        read_by=ReadBy("norm_position", row_property="norm_reads_input"),
+    )
+    final_norm: bool = field(False, "normalization after the last block")
+    norm: str = field("layer_norm", "normalization layer", table="bert_jax.models.norms.NORMS")
+    norm_scale: bool = field(True, "learned scale in every norm")
+    norm_bias: bool = field(True, "learned bias in every norm")
+    attention_bias: bool = field(True, "biases of the attention's four linear maps")
+    mlp_bias: bool = field(True, "biases of the MLP")
+    head_bias: bool = field(True, "bias of the dense layer in heads and pooler; their last maps always have one")
+    positions: str = field(
+        "learned", "how the model knows the order of tokens", table="bert_jax.models.positions.POSITIONS"
+    )
+    rotary_base: float = field(10_000.0, "wavelength of the slowest rotary pair over 2 pi, in tokens", ABOVE_0)
+    local_rotary_base: float | None = field(
+        None,
+        "the same in local blocks; None: rotary_base",
+        ABOVE_0,
+        read_by=(ReadBy("local_window", not_values=(None,)), ReadBy("positions", row_property="angles")),
+    )
+    relative_buckets: int = field(32, "rows of the table of relative positions; even, half a side", AT_LEAST_4)
+    relative_max_distance: int = field(128, "tokens from which on relative positions share the last row", AT_LEAST_1)
+    local_window: int | None = field(
+        None,
+        "window of a local block: a query attends to keys at most half of it away; None: no window",
+        AT_LEAST_1,
+        read_by=ReadBy("global_every", not_values=(1,)),
+    )
+    local_windows: tuple[int, ...] | None = field(
+        None, "window of each block where these differ, local_window being the widest; with global_every=0 (Longformer)"
+    )
+    global_every: int = field(
+        1,
+        "block i is global if this divides i, otherwise local; 0: all are local",
+        AT_LEAST_0,
+        read_by=ReadBy("local_window", not_values=(None,)),
+    )
+    separator_id: int | None = field(
+        None, "id of [SEP]; with it some heads have global tokens, with maps of their own (Longformer)", AT_LEAST_0
+    )
+    block_size: int | None = field(None, "tokens of a block of block-sparse attention (BigBird)", AT_LEAST_1)
+    random_blocks: int = field(
+        0,
+        "random blocks of BigBird; a query attends to the first block instead",
+        AT_LEAST_0,
+        read_by=ReadBy("block_size", not_values=(None,)),
+    )
+    question_separator_id: int | None = field(
+        None, "id of [SEP]; with it question answering has an MLP, and no answer in the question (BigBird)", AT_LEAST_0
+    )
+    causal: bool = field(False, "no token attends to later ones; for objective=left_to_right")
+    query_key_norm: bool = field(False, "RMS norm of queries and keys by head, with a scale that heads share (Qwen3)")
+    mlp: str = field("plain", "MLP of a block", table="bert_jax.models.blocks.MLPS")
+    share_layers: bool = field(False, "one set of parameters for all blocks (ALBERT)")
+    activation: str = field(
+        "gelu", "activation of the MLP; gelu_tanh: Google's code since 2019", table="bert_jax.models.layers.ACTIVATIONS"
+    )
+    masked_activation: str | None = field(
+        None, "activation of the masked-token head; None: as activation", table="bert_jax.models.layers.ACTIVATIONS"
+    )
+    masked_norm: str | None = field(None, "norm of the same head; None: as norm", table="bert_jax.models.norms.NORMS")
+    masked_extra_table: bool = field(False, "its own table of the features beyond embedding_size (MobileBERT)")
+    pooler_dense: bool = field(True, "dense layer and activation of the pooler; False in MobileBERT")
+    pooler_activation: str = field(
+        "tanh", "pooler's activation; relu in DistilBERT, gelu in ELECTRA", table="bert_jax.models.layers.ACTIVATIONS"
+    )
+    sequence_activation: str | None = field(
+        None,
+        "the same under a sequence classifier (BigBird); None: pooler_activation",
+        table="bert_jax.models.layers.ACTIVATIONS",
+    )
+    pooler_dropout: bool = field(False, "dropout before the pooler as well (RoBERTa, ELECTRA)")
+    pooler_norm: bool = field(False, "normalization after the pooler's activation (ModernBERT)")
+    pooler_on_tokens: bool = field(False, "heads of tokens apply the pooler to each token, with dropout (ModernBERT)")
+    pooling: str = field(
+        "first", "what the pooler reads: the first token, or the mean", table="bert_jax.models.heads.POOLINGS"
+    )
+    bilstm: bool = field(
+        False, "heads of tasks read two bidirectional LSTM layers on the encoder (task.bilstm adds them)"
+    )
+    layer_norm_epsilon: float = field(1e-12, "constant added to the variance under the root", AT_LEAST_0)
+    dropout: float = field(0.1, "dropout rate after the embeddings and on both sublayer outputs", FROM_0_BELOW_1)
+    attention_dropout: float = field(0.1, "dropout rate on the attention probabilities", FROM_0_BELOW_1)
+    classifier_dropout: float = field(0.1, "dropout rate before the output of a task's head", FROM_0_BELOW_1)
+    initializer_range: float = field(0.02, "standard deviation of the truncated normal initialization", AT_LEAST_0)
+    initialization: str = field(
+        "normal",
+        "normal: initializer_range; depth_scaled: over sqrt(2 * num_layers) in the last matrix of a sublayer; "
+        "identity_head: likewise, and the dense layer of output heads is the identity; "
+        "neighbors: likewise, and the first block attends to neighboring tokens (rotary or learned positions); "
+        "matches: likewise, and its last head to equal tokens in the other text (rotary positions, token types)",
+        table="bert_jax.models.init.INITIALIZATIONS",
+    )
+
+    @property
+    def table_width(self) -> int:
+        """Width of the token table."""
+        return self.embedding_size or self.hidden_size
+
+    @property
+    def sum_width(self) -> int:
+        """Width in which embeddings are added, and of the tables of positions and token types."""
+        return self.hidden_size if self.trigram_embeddings else self.table_width
+
+    @property
+    def block_width(self) -> int:
+        """Width of the input of attention and MLPs in a block."""
+        return self.bottleneck_size or self.hidden_size
+
+    @property
+    def head_dim(self) -> int:
+        """Features of an attention head."""
+        return self.head_size or self.block_width // self.num_heads
+
+    @property
+    def attention_width(self) -> int:
+        """Features of all heads of a layer together."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def masked_width(self) -> int:
+        """Width of the vectors that the masked-token head compares with its tables."""
+        return self.hidden_size if self.masked_extra_table else self.table_width
+
+
+# Field of which None means the value of another field -> that field.
+INHERITED_FROM = {
+    "local_rotary_base": "rotary_base",
+    "masked_activation": "activation",
+    "masked_norm": "norm",
+    "sequence_activation": "pooler_activation",
+}
+
+
+def fill_inherited_fields(config: EncoderConfig) -> EncoderConfig:
+    """Return the architecture with the inherited value in place of each such None: equal ones then compare as equal."""
+    unset = {name: source for name, source in INHERITED_FROM.items() if getattr(config, name) is None}
+    return dataclasses.replace(config, **{name: getattr(config, source) for name, source in unset.items()})
+
+
+@dataclasses.dataclass(frozen=True)
+class ComputeConfig:
+    """How the architecture is computed; changes speed and rounding, never what is learned."""
+
+    dtype: str = field("float32", "type of matrix products (parameters stay float32)", allowed=("float32", "bfloat16"))
+    scan_layers: bool = field(True, "compile one block and scan it over the layers; False unrolls them")
+    attention: str = field(
+        "auto",
+        "attention kernel; auto: the fastest that the platform and this architecture allow",
+        table="bert_jax.models.attention.KERNELS",
+    )
+    remat: bool = field(False, "recompute each block in the backward pass: less memory, a third more FLOPs")
+    deterministic: bool = field(False, "on GPUs, kernels that add in a fixed order; elsewhere they always do")

@@ -1,0 +1,226 @@
+"""A pass over all documents: chunks on all cores, results in order, block by block; finished blocks survive a kill."""
+
+import collections
+import concurrent.futures
+import concurrent.futures.process
+import contextlib
+import dataclasses
+import itertools
+import json
+import multiprocessing
+import multiprocessing.connection
+import os
+import pathlib
+import signal
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from bert_jax.corpus.build.chunks import Partition
+from bert_jax.corpus.build.corpus_writer import write_json
+from bert_jax.corpus.build.encoding import Chunk
+from bert_jax.corpus.manifest import seal
+from bert_jax.errors import UserError
+from bert_jax.files import sha256_of, sync
+
+Result = TypeVar("Result")
+BlockKey = tuple[int, int]  # index of a partition, and of the block in it
+ShowProgress = Callable[[int, int, int], None]  # bytes of input read, bytes in all, documents done
+CHUNKS_PER_WORKER = 3  # one in work, one waiting, one done and waiting for its turn
+
+
+class PassProgress:
+    """The progress of several passes over the same input, shown as that of one."""
+
+    def __init__(self, show: ShowProgress | None, input_bytes: int, num_passes: int):
+        self._show, self._input_bytes, self._num_passes = show, input_bytes, num_passes
+        self._begun, self._pass_bytes = 0, 0
+
+    def begin_pass(self, pass_bytes: int | None = None) -> None:
+        """Begin a pass, which reads `pass_bytes`; None: those of the input."""
+        self._begun, self._pass_bytes = self._begun + 1, self._input_bytes if pass_bytes is None else pass_bytes
+
+    def report(self, bytes_read: int, num_documents: int) -> None:
+        """Show what the pass has done so far."""
+        if self._show:
+            scaled = bytes_read * self._input_bytes // self._pass_bytes if self._pass_bytes else bytes_read
+            done = (self._begun - 1) * self._input_bytes + scaled
+            self._show(done, self._num_passes * self._input_bytes, num_documents)
+
+
+class FinishedBlocks:
+    """The blocks that a pass has finished, as files in a directory.
+
+    00000-00001.PART     each part of a block
+    00000-00001.json     the digests of the parts, and what else is known of the block; written after them
+
+    Attributes:
+        directory: with the files.
+        writing: context that words the errors of writing to it.
+        records: what is known of each block: whether it `is_last` of its partition, and what `finish` was given.
+    """
+
+    def __init__(self, directory: pathlib.Path, writing: Callable[[], contextlib.AbstractContextManager[None]]):
+        self.directory, self.writing = directory, writing
+        self.records: dict[BlockKey, dict[str, Any]] = {}
+
+    def read_records(self) -> dict[BlockKey, dict[str, Any]]:
+        """Return the record of each block that a killed pass finished, whether its files are there or not."""
+        records = {}
+        for path in sorted(self.directory.glob("*.json")):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                record = json.loads(path.read_text(encoding="utf-8"))
+                if record.get("seal") == seal(record):
+                    records[record["partition"], record["block"]] = record
+        return records
+
+    def resume(self) -> None:
+        """Take over the blocks that a killed pass finished and whose files are intact."""
+        for key, record in self.read_records().items():
+            with contextlib.suppress(OSError):
+                if all(sha256_of(self.directory / name) == digest for name, digest in record["sha256"].items()):
+                    self.records[key] = record
+
+    def in_order(self) -> list[BlockKey]:
+        """Return the finished blocks in the order of their documents."""
+        return sorted(self.records)
+
+    def is_finished(self, partition: int) -> bool:
+        """Return whether all blocks of a partition are finished."""
+        blocks = sorted(block for index, block in self.records if index == partition)
+        return bool(blocks) and blocks == list(range(len(blocks))) and self.records[partition, blocks[-1]]["is_last"]
+
+    def path(self, key: BlockKey, part: str) -> pathlib.Path:
+        """Return the file of a part."""
+        return self.directory / f"{key[0]:05}-{key[1]:05}.{part}"
+
+    def begin(self, key: BlockKey, parts: Iterable[str]) -> None:
+        """Make the files of a block, empty."""
+        with self.writing():
+            self.directory.mkdir(exist_ok=True)
+            for part in parts:
+                self.path(key, part).write_bytes(b"")
+
+    def append(self, key: BlockKey, contents: Mapping[str, bytes]) -> None:
+        """Write more to the parts of a block."""
+        with self.writing():  # around the closing, too, which writes what is left
+            for part, content in contents.items():
+                with self.path(key, part).open("ab") as file:
+                    file.write(content)
+
+    def finish(self, key: BlockKey, is_last: bool, digests: Mapping[str, str] | None = None, **known: Any) -> None:
+        """Record a block whose files are complete, so that it is not made again.
+
+        Args:
+            key: of the block.
+            is_last: of its partition.
+            digests: file name -> hex SHA-256 of files that are on disk; None: those of `begin`.
+            known: of the block, as JSON.
+        """
+        with self.writing():
+            if digests is None:
+                digests = {}
+                for path in sorted(self.directory.glob(self.path(key, "*").name)):
+                    if path.suffix != ".json":
+                        sync(path)
+                        digests[path.name] = sha256_of(path)
+            record = {"partition": key[0], "block": key[1], "is_last": is_last, **known, "sha256": digests}
+            write_json(self.path(key, "json"), {**record, "seal": seal(record)})
+        self.records[key] = record
+
+    def load_array(self, key: BlockKey, part: str, dtype: Any) -> np.ndarray:
+        """Return the numbers of a part, mapped into memory; an empty file cannot be mapped."""
+        path = self.path(key, part)
+        return np.memmap(path, dtype, "r") if path.stat().st_size else np.zeros(0, dtype)
+
+
+def map_blocks(
+    finished: FinishedBlocks,
+    partitions: Sequence[Partition],
+    read: Callable[[Partition], Iterator[Chunk]],
+    work: Callable[[Chunk], Result],
+    num_workers: int,
+) -> Generator[tuple[BlockKey, Iterator[tuple[Chunk, Result]]]]:
+    """Yield each block that is not finished, and its chunks with their results, in order; close it to end the work.
+
+    Args:
+        finished: the blocks of this pass.
+        partitions: the whole input.
+        read: yields the chunks of a partition.
+        work, num_workers: as in `map_chunks`.
+    """
+    todo = (
+        chunk
+        for partition in partitions
+        if not finished.is_finished(partition.index)
+        for chunk in read(partition)
+        if (chunk.partition, chunk.block) not in finished.records
+    )
+    with contextlib.closing(map_chunks(todo, work, num_workers)) as results:
+        yield from itertools.groupby(results, lambda result: (result[0].partition, result[0].block))
+
+
+def map_chunks(
+    chunks: Iterable[Chunk], work: Callable[[Chunk], Result], num_workers: int
+) -> Generator[tuple[Chunk, Result]]:
+    """Yield each chunk, without its documents, and its result, in order. Close the generator to end the processes.
+
+    Args:
+        chunks: from `read_chunks`.
+        work: what is done with a chunk; can be pickled.
+        num_workers: number of processes; 1 works in this process.
+
+    Raises:
+        UserError: as `work`, and where a process was killed.
+    """
+    if num_workers == 1:
+        for chunk in chunks:
+            yield dataclasses.replace(chunk, documents=()), work(chunk)
+        return
+    executor = concurrent.futures.ProcessPoolExecutor(
+        num_workers,
+        # Spawned: a fork copies the locks of the library's threads in whatever state they are.
+        multiprocessing.get_context("spawn"),
+        _start_worker,
+        (work,),
+    )
+    waiting: collections.deque[tuple[Chunk, concurrent.futures.Future[Result]]] = collections.deque()
+    try:
+        for chunk in chunks:
+            waiting.append((dataclasses.replace(chunk, documents=()), executor.submit(_work, chunk)))
+            if len(waiting) >= CHUNKS_PER_WORKER * num_workers:
+                done, future = waiting.popleft()
+                yield done, future.result()
+        while waiting:
+            done, future = waiting.popleft()
+            yield done, future.result()
+    except concurrent.futures.process.BrokenProcessPool:
+        raise UserError("a worker process was killed, perhaps for lack of memory; try fewer --workers") from None
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+_work_of_process: Callable[[Chunk], Any]
+
+
+def _start_worker(work: Callable[[Chunk], Any]) -> None:
+    global _work_of_process
+    # Rebuilt by pickle: the library's tokenizers lose `encode_special_tokens` when they are pickled themselves.
+    _work_of_process = work
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End a worker whose parent was killed; it would wait for work forever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    multiprocessing.connection.wait([parent.sentinel])
+    os._exit(1)
+
+
+def _work(chunk: Chunk) -> Any:
+    return _work_of_process(chunk)

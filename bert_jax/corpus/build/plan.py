@@ -1,0 +1,153 @@
+"""What a preparation is made from, decided and checked before the work: settings, inputs, identity."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
+from types import MappingProxyType
+from typing import Any, TypedDict
+
+from bert_jax import __version__, readers
+from bert_jax.corpus import manifest, store
+from bert_jax.corpus.build import chunks, encoding, sentences
+from bert_jax.corpus.build import dedup_decisions as dedup
+from bert_jax.corpus.build import signatures as hashes
+from bert_jax.corpus.build.cleaning.recipe import Recipe
+from bert_jax.corpus.build.corpus_writer import BaseCorpus
+from bert_jax.corpus.build.dedup_decisions import StoredSignatures
+from bert_jax.corpus.build.encoding import PrepareSettings
+from bert_jax.corpus.build.segmenters import check_segmenter, segmenter_manifest
+from bert_jax.corpus.build.sentences import check_language
+from bert_jax.errors import UserError
+from bert_jax.readers import ReadOptions, documents
+from bert_jax.tokenizer import Tokenizer
+
+LIBRARIES = ("array_record", "sentencex", "tokenizers")  # another version may produce other bytes
+
+
+class PrepareOptions(TypedDict, total=False):
+    """The options of a preparation; an option that is missing or None has its default, or the value of a corpus.
+
+    Keys:
+        heldout_fraction: fraction of the documents held out for evaluation, chosen by a hash of their normal form, so
+            that texts that differ in white space, case and punctuation alone stay in one split; default: 0.02.
+        language: ISO 639 code, of two letters where there is one, whose rules split sentences; default: English.
+        segmenter: a row of SEGMENTERS, which finds the words that whole-word masking hides, and in a language without
+            rules the sentences; default: 'none', words begin as the vocabulary marks them.
+        deduplicate: 'exact' removes documents with the normal form of an earlier one; 'near' also removes documents
+            with a similarity of `dedup_decisions.THRESHOLD` to an earlier one that is kept, and puts the members of a
+            group of similar documents in one split; default: 'none'.
+        max_rejected_fraction: fraction of the documents that may be rejected for a fault; default: 0.1. More are an
+            error.
+    """
+
+    heldout_fraction: float | None
+    language: str | None
+    segmenter: str | None
+    deduplicate: str | None
+    max_rejected_fraction: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedInputs:
+    """The files that are read, their sizes in bytes and the sum of these, and their partitions."""
+
+    files: Sequence[str]
+    sizes: Sequence[int]
+    num_bytes: int
+    partitions: Sequence[chunks.Partition]
+
+
+def make_settings(read_options: ReadOptions, options: Mapping[str, Any], recipe: Recipe | None) -> PrepareSettings:
+    """Return settings with the options that are not None, and with the search for copies that the recipe asks for.
+
+    Raises:
+        UserError: a fraction out of range, an unknown name, a code that can be of no language, a missing package, or a
+            search for copies that contradicts the recipe.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    settings = PrepareSettings(read_options=read_options, **given)
+    requested = {settings.deduplicate, recipe.deduplicate if recipe else "none"} - {"none"}
+    if recipe and len(requested) > 1:
+        raise UserError(
+            f"--deduplicate {settings.deduplicate}: {recipe.name} has {recipe.deduplicate}; leave one of them out"
+        )
+    settings = dataclasses.replace(settings, deduplicate=next(iter(requested), "none"))
+    check_language(settings.language)
+    if not 0 <= settings.heldout_fraction < 1:
+        raise UserError(f"--heldout_fraction {settings.heldout_fraction}: give a fraction from 0 to below 1")
+    if not 0 <= settings.max_rejected_fraction <= 1:
+        raise UserError(f"--max_rejected_fraction {settings.max_rejected_fraction}: give a fraction from 0 to 1")
+    if settings.deduplicate not in dedup.DEDUPLICATION:
+        raise UserError(f"--deduplicate {settings.deduplicate}: give one of {', '.join(dedup.DEDUPLICATION)}")
+    check_segmenter(settings.segmenter, settings.language)
+    return settings
+
+
+def plan_inputs(inputs: Sequence[str], read_options: ReadOptions, say: Callable[[str], None]) -> PlannedInputs:
+    """Return the files that the inputs name, and their partitions.
+
+    Raises:
+        UserError: as `readers.find_files` and `readers.check_read_options`.
+    """
+    files = readers.find_files(inputs, read_options, say)
+    readers.check_read_options(files, read_options)
+    sizes = [readers.total_bytes([path]) for path in files]
+    return PlannedInputs(files, sizes, sum(sizes), chunks.plan_partitions(files, sizes))
+
+
+def check_workers(workers: int | None) -> int:
+    """Return the number of worker processes, by default one per core; UserError where it is not positive."""
+    workers = (os.cpu_count() or 1) if workers is None else workers
+    if workers < 1:
+        raise UserError(f"--workers {workers}: give at least 1")
+    return workers
+
+
+def identity(
+    inputs: PlannedInputs,
+    tokenizer: Tokenizer | None,
+    settings: PrepareSettings,
+    recipe: Recipe | None = None,
+    against: Mapping[str, StoredSignatures] = MappingProxyType({}),
+    keeps_removed: bool = False,
+    base: BaseCorpus | None = None,
+) -> dict[str, Any]:
+    """Return everything that the bytes of shards depend on, by the names that messages use.
+
+    Args:
+        inputs: with sizes and, in their files, times or etags.
+        tokenizer, settings, recipe: of the preparation.
+        against: the corpora that the recipe names.
+        keeps_removed: whether removed documents are kept in a file.
+        base: the corpus that documents are added to.
+    """
+    content = hashlib.sha256()
+    for path, size in zip(inputs.files, inputs.sizes, strict=True):
+        name = os.path.abspath(path) if os.path.exists(path) else path
+        content.update(json.dumps([name, size, readers.input_version(path)]).encode())
+    reading = dataclasses.replace(
+        settings.read_options, max_unpacked_bytes=0
+    )  # a refused input may be resumed with more
+    return {
+        "the input": content.hexdigest(),
+        "the corpus": base and base.manifest["fingerprint"],
+        "the tokenizer": tokenizer and tokenizer.sha256,
+        "the cleaning": recipe and [recipe.identity([c.fingerprint for c in against.values()]), keeps_removed],
+        "the settings": [*vars(reading).values(), settings.language, settings.heldout_fraction, settings.deduplicate],
+        "the segmenter": segmenter_manifest(settings.segmenter),
+        "the program": {
+            "versions": [sys.version, __version__, *map(metadata.version, LIBRARIES)],
+            "format": [manifest.FORMAT_VERSION, store.MAX_RECORD, store.MAX_SENTENCE, sentences.WINDOW],
+            "counts": [encoding.UNKNOWN_READ, encoding.CHANGED_READ],
+            "pieces": [documents.MAX_UNSPLIT_BYTES, documents.MAX_PIECE_BYTES],
+            "copies": [
+                *(hashes.SPLIT_CHARACTERS, hashes.SHINGLE, hashes.BANDS, hashes.ROWS, hashes.SKETCH),
+                *(dedup.THRESHOLD, dedup.SAME_SPLIT_SIMILARITY),
+            ],
+            "chunks": [chunks.PARTITION_BYTES, chunks.CHUNK_BYTES, chunks.CHUNKS_PER_BLOCK],
+        },
+    }

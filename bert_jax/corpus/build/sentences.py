@@ -1,0 +1,127 @@
+"""A text -> its sentences, by the rules of a language; what can be the code of a language.
+
+The library that splits sentences uses the rules of English for a language that it does not know.
+"""
+
+import itertools
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import sentencex
+
+from bert_jax.corpus.build.segmenters import NO_SEGMENTER, find_sentences
+from bert_jax.errors import UserError
+
+NO_LANGUAGE = "none"  # a line is a sentence and stays as it is: for code, logs, proteins
+WINDOW = 8192  # characters that are split into sentences in one call, and of the longest sentence
+# When it looks back, the library takes every white space for one byte, and panics inside a wider one.
+WIDE_SPACES = "".join(filter(str.isspace, map(chr, range(0x80, 0x3001))))
+_LINE = re.compile("[^\n]*\n|[^\n]+")
+# All codes of two letters in ISO 639.
+_TWO_LETTERS = """
+aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en eo es et
+eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv ka kg ki kj kk
+kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn no nr nv ny
+oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg sh si sk sl sm sn so sq sr ss st su sv sw ta te tg th ti
+tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu
+"""
+# Country -> language: codes that are often mistaken for each other.
+_COUNTRIES = {"cn": "zh", "cz": "cs", "dk": "da", "gr": "el", "ir": "fa", "jp": "ja", "ua": "uk", "vn": "vi"}
+
+
+class SentenceEnds(NamedTuple):
+    """Where sentences end in a language: a pattern of what follows their text, and the same in words."""
+
+    pattern: re.Pattern[str]
+    description: str
+
+
+_AT_LINES = SentenceEnds(re.compile(r"\n\s*"), "at line ends")
+_AT_SHADS = SentenceEnds(re.compile(r"[།༎][།༎\s]*|\n\s*"), "at shads and line ends")
+# The languages in which sentencex finds no sentences.
+SENTENCE_ENDS = {
+    "th": _AT_LINES,
+    "lo": _AT_LINES,
+    "km": SentenceEnds(re.compile(r"[។៕៘!?]+\s*|\n\s*"), "at khans and line ends"),
+    "bo": _AT_SHADS,
+    "dz": _AT_SHADS,
+}
+
+
+def check_language(code: str) -> None:
+    """Raise UserError for what cannot be the code of a language, with what may be meant."""
+    letters = code.partition("-")[0]
+    is_code = re.fullmatch("[a-z]{2,3}(-[a-z]+)*", code) and (len(letters) == 3 or letters in _TWO_LETTERS.split())
+    if not is_code and code != NO_LANGUAGE:
+        meant = f"the language of this country is {_COUNTRIES[code]}; " if code in _COUNTRIES else ""
+        raise UserError(
+            f"--language {code}: {meant}give a code such as de, ko or zh, as Wikipedia uses, or none for text without "
+            "sentences"
+        )
+
+
+def split_sentences(
+    text: str, language: str, prefix: str = "", begins_document: bool = True, segmenter: str = NO_SEGMENTER
+) -> Iterator[tuple[str, bool]]:
+    """Yield the sentences of a text without surrounding white space; those longer than the window in several parts.
+
+    The text is read through a window: the library's time is quadratic in a paragraph that is not ASCII. A sentence cut
+    by the end of the window is read again from its start; one that fills it is cut, at a space if possible.
+
+    Args:
+        text: any.
+        language: ISO 639 code, or NO_LANGUAGE: the lines with their ends, as they are. A language of SENTENCE_ENDS is
+            split there, the others by sentencex.
+        prefix: put before every sentence after white space, but for the first of a document.
+        begins_document: whether the text begins a document.
+        segmenter: NO_SEGMENTER, or a row of SEGMENTERS, which finds the sentences of a line if it can.
+
+    Yields:
+        A sentence or part of one, and whether it begins a sentence.
+    """
+    if language == NO_LANGUAGE:
+        for line in _LINE.findall(text):
+            for offset in range(0, len(line), WINDOW):
+                yield line[offset : offset + WINDOW], offset == 0
+        return
+    plain = text
+    for space in WIDE_SPACES if not text.isascii() else "":
+        plain = plain.replace(space, " ")
+    start, after_space, inside_sentence = 0, True, False
+    while start < len(plain):
+        end = start + WINDOW
+        paragraph = plain.rfind("\n\n", start + 1, end) if end < len(plain) else len(plain)
+        is_complete = paragraph > 0
+        sentences = _segment(language, segmenter, plain[start : paragraph if is_complete else end])
+        fills_window = not is_complete and len(sentences) == 1
+        if fills_window:
+            space_at = max(plain.rfind(space, start + 1, end) for space in " \n")
+            sentences = [plain[start : space_at + 1 if space_at > 0 else end]]
+        elif not is_complete:
+            sentences.pop()
+        for sentence in sentences:
+            end = plain.index(sentence, start) + len(sentence)  # the library leaves out empty lines of a longer text
+            stripped = text[start:end].strip()
+            after_space = after_space or text[start].isspace()
+            if stripped:
+                # A byte-level vocabulary would encode the line end as bytes, and not recognize the word after it.
+                line = " ".join(stripped.split()) if "\n" in stripped else stripped
+                yield (prefix if after_space and not begins_document else "") + line, not inside_sentence
+                begins_document, after_space = False, False
+            after_space = after_space or text[end - 1].isspace()
+            start, inside_sentence = end, fills_window and bool(stripped)
+
+
+def _segment(language: str, segmenter: str, text: str) -> list[str]:
+    """Return the sentences of a text, each with what follows it."""
+    split_line = find_sentences(segmenter)
+    if split_line:
+        lines = [(line, split_line(line) if line.strip() else [line]) for line in _LINE.findall(text)]
+        # A package that changes characters has not found where a sentence ends in the text itself.
+        return [part for line, parts in lines for part in (parts if "".join(parts) == line else [line])]
+    ends = SENTENCE_ENDS.get(language.partition("-")[0])
+    if ends is None:
+        return sentencex.segment(language, text)
+    cuts = [0, *(match.end() for match in ends.pattern.finditer(text)), len(text)]
+    return [text[start:end] for start, end in itertools.pairwise(cuts) if start < end]

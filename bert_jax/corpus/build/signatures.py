@@ -1,0 +1,203 @@
+"""Hashes of a text, by which equal and similar texts meet: of its normal form, and of its shingles.
+
+Two texts are equal if they have the same normal form, which leaves out what copies differ in: width, case, white space
+and punctuation. They are near copies if the sets of their shingles have a Jaccard similarity of
+`dedup_decisions.THRESHOLD`; a shingle is five words in a row, or five characters where words have no spaces between
+them. Candidates for near copies come from MinHash with locality-sensitive hashing (Broder 1997; Leskovec, Rajaraman and
+Ullman, "Mining of Massive Datasets", chapter 3). The lowest hashes of the shingles, a sketch, check the candidates.
+"""
+
+import functools
+import hashlib
+import re
+import unicodedata
+import zlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_jax.readers import RawDocument, ReadOptions, to_document
+
+SPLIT_CHARACTERS = 1 << 16  # of the normal form that decide the split; long documents come in pieces
+SHINGLE = 5  # words
+# Two documents with a similarity of 0.8 meet in one of the bands with a probability of 1 - (1 - 0.8**5)**20 = 0.9996.
+BANDS, ROWS = 20, 5
+SKETCH = 1024  # hashes of shingles that are kept of a document, the lowest
+ROW = np.dtype(
+    [
+        ("equal", "<u8", 2),  # hash of the normal form
+        ("split", "<u8"),  # `split_hash`
+        ("begins", "?"),  # False for a later piece of a long document
+        ("has_text", "?"),
+        ("sketch", "<u2"),  # number of hashes in the sketch
+        ("bands", "<u4", BANDS),
+    ]
+)
+_IGNORED = "PZC"  # Unicode categories: punctuation, separators, controls
+# Characters of scripts that do not separate words: Thai, Lao, Tibetan, Burmese, Khmer, kana, Han.
+_UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Signatures(NamedTuple):
+    """The signatures of documents, or of pieces of long ones: `ROW` [documents], and their sketches, uint32 [any]."""
+
+    rows: np.ndarray
+    sketches: np.ndarray
+
+
+def _is_ignored(character: str) -> bool:
+    return unicodedata.category(character)[0] in _IGNORED
+
+
+_ASCII_IGNORED = [code for code in range(128) if _is_ignored(chr(code))]
+# What stands for a white space -> the ASCII characters that are deleted.
+_DELETED = {"": bytes(_ASCII_IGNORED), " ": bytes(code for code in _ASCII_IGNORED if not chr(code).isspace())}
+
+
+def normal_form(text: str) -> str:
+    """Return the letters, marks, numbers and symbols of a text in NFKC, case folded; of a text without any, itself."""
+    return _folded(text, "") or text
+
+
+def normal_words(text: str) -> list[str]:
+    """Return the words of the normal form, split at white space; in scripts without spaces each character."""
+    spaced = _folded(text, " ")
+    return (spaced if spaced.isascii() else _UNSPACED.sub(r" \g<0> ", spaced)).split()
+
+
+def text_hashes(text: str) -> tuple[bytes, int]:
+    """Return a hash of the normal form, 16 bytes, and `split_hash`."""
+    form = normal_form(text)
+    start = hashlib.blake2b(form[:SPLIT_CHARACTERS].encode(), digest_size=8).digest()
+    return hashlib.blake2b(form.encode(), digest_size=16).digest(), int.from_bytes(start, "big")
+
+
+def split_hash(text: str) -> int:
+    """Return a uniform hash below 2**64 of the start of the normal form."""
+    return text_hashes(text)[1]
+
+
+def choose_split(hash_of_text: int, heldout_fraction: float) -> str:
+    """Return 'train' or 'heldout': the same for equal `split_hash`es, whatever else is in the corpus."""
+    return "heldout" if hash_of_text < heldout_fraction * 2**64 else "train"
+
+
+def _folded(text: str, space: str) -> str:
+    """Return the normal form with `space`, '' or ' ', for each white space."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+    text = text.casefold().encode().translate(None, _DELETED[space]).decode()
+    if not text.isascii():
+        for character in filter(_is_wide_ignored, set(text)):
+            text = text.replace(character, space if character.isspace() else "")
+    return text
+
+
+@functools.cache
+def _is_wide_ignored(character: str) -> bool:
+    return not character.isascii() and _is_ignored(character)
+
+
+def hash_words(words: Sequence[str]) -> np.ndarray:
+    """Return a hash of each word, uint64 [words], the same on every machine."""
+    return np.fromiter((zlib.crc32(word.encode()) for word in words), np.uint64, len(words))
+
+
+def hash_ngrams(words: np.ndarray, n: int) -> np.ndarray:
+    """Return a hash of every n numbers in a row, uint64 [max(0, words - n + 1)], of numbers as uint64.
+
+    Equal n-grams have equal hashes; the hashes are not uniform, see `hash_shingles`.
+    """
+    hashes = np.zeros(max(0, len(words) - n + 1), np.uint64)
+    for offset in range(n):
+        hashes = hashes * _MULTIPLIER + words[offset : offset + len(hashes)]
+    return hashes
+
+
+def hash_shingles(words: np.ndarray) -> np.ndarray:
+    """Return a uniform hash of every `SHINGLE` numbers in a row, uint64 [max(0, words - SHINGLE + 1)]."""
+    return _mix(hash_ngrams(words, SHINGLE))
+
+
+def hash_shingles_of_texts(texts: Sequence[Sequence[str]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the hashes of the shingles of texts of words, none empty, and where each text begins.
+
+    A text of fewer than `SHINGLE` words is one shingle.
+
+    Returns:
+        uint64 [shingles], int64 [texts].
+    """
+    sizes = np.array([max(len(text), SHINGLE) for text in texts], np.int64)
+    ends = np.cumsum(sizes)
+    words = np.zeros(ends[-1], np.uint64)
+    for text, start in zip(texts, (ends - sizes).tolist(), strict=True):
+        words[start : start + len(text)] = hash_words(text)
+    shingles = hash_shingles(words)
+    inside = np.ones(len(words), bool)  # not across the end of a text
+    inside[(ends[:, None] - np.arange(1, SHINGLE)).ravel()] = False
+    return shingles[inside[: len(shingles)]], ends - sizes - (SHINGLE - 1) * np.arange(len(sizes))
+
+
+def sign_documents(documents: Sequence[RawDocument], read_options: ReadOptions, near: bool) -> Signatures:
+    """Return the signatures of documents; bands and sketches are empty without `near`.
+
+    Raises:
+        UserError: as `readers.to_document`.
+    """
+    rows = np.zeros(len(documents), ROW)
+    texts: list[list[str]] = []
+    for index, raw in enumerate(documents):
+        document = to_document(raw, read_options)
+        has_text = not document.rejected
+        if has_text:
+            digest, rows["split"][index] = text_hashes(document.text)
+            rows["equal"][index] = np.frombuffer(digest, "<u8")
+        rows["has_text"][index], rows["begins"][index] = has_text, raw.piece == 0
+        texts.append(normal_words(document.text) if near and has_text else [])
+    has_words = np.array([bool(words) for words in texts], bool)
+    if not has_words.any():
+        return Signatures(rows, np.zeros(0, "<u4"))
+    shingles, starts = hash_shingles_of_texts([words for words in texts if words])
+    rows["bands"][has_words] = _band_hashes(shingles, starts)
+    sketches = [np.unique(hashes >> np.uint64(32))[:SKETCH] for hashes in np.split(shingles, starts[1:])]
+    rows["sketch"][has_words] = [len(sketch) for sketch in sketches]
+    return Signatures(rows, np.concatenate(sketches).astype("<u4"))
+
+
+def jaccard(first: np.ndarray, second: np.ndarray, sketch_size: int | None = None) -> float:
+    """Return the Jaccard similarity of two sets of numbers, int [any] each, ascending and different.
+
+    With `sketch_size` they are the lowest numbers of larger sets. The similarity is exact where both have fewer,
+    otherwise it is estimated from the lowest numbers of their union (Cohen and Kaplan, "Summarizing data using bottom-k
+    sketches", 2007).
+    """
+    union = np.union1d(first, second)
+    if sketch_size and max(len(first), len(second)) >= sketch_size:
+        union = union[:sketch_size]
+    common = np.intersect1d(first, second, assume_unique=True)
+    return int(np.searchsorted(common, union[-1], side="right")) / len(union)
+
+
+def _band_hashes(shingles: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Return a hash for each band of MinHash values of each text, uint32 [texts, BANDS]."""
+    lowest = np.empty([BANDS * ROWS, len(starts)], np.uint64)
+    for row, multiplier in enumerate(_MULTIPLIERS):
+        np.minimum.reduceat(shingles * multiplier, starts, out=lowest[row])
+    bands = np.zeros([BANDS, len(starts)], np.uint64)
+    for row in range(ROWS):
+        bands = _mix(bands * _MULTIPLIER + lowest[row::ROWS])
+    return (bands.T >> np.uint64(32)).astype("<u4")
+
+
+def _mix(bits: np.ndarray) -> np.ndarray:
+    """Return hashes of uint64 numbers, a permutation: the finalizer of MurmurHash3 (Appleby)."""
+    bits = (bits ^ (bits >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+    bits = (bits ^ (bits >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
+    return bits ^ (bits >> np.uint64(33))
+
+
+# Odd, so that each gives a permutation of the hashes; the text with the least is the same in two sets with the
+# probability of their similarity.
+_MULTIPLIERS = _mix(np.arange(1, BANDS * ROWS + 1, dtype=np.uint64) * _MULTIPLIER) | np.uint64(1)

@@ -1,0 +1,173 @@
+"""Documents of a corpus that repeat others, by their token ids: exact copies, and near copies that leak.
+
+For near copies, the lowest hashes of each held-out document are looked up while the training documents pass; pairs of
+documents that share enough of them are compared with all of their hashes.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_jax.corpus.build.dedup_decisions import THRESHOLD
+from bert_jax.corpus.build.signatures import SHINGLE, hash_shingles, jaccard
+from bert_jax.corpus.statistics import MAX_TOKENS_READ, document_sizes, sample
+from bert_jax.corpus.store import MAX_RECORD, Split, running_total
+
+LOWEST_HASHES = 16  # of a held-out document, which are looked up
+# Fraction of them in a document that it is compared with: a near copy has fewer with a probability of 0.0002.
+MIN_SHARED_FRACTION = 0.4
+MAX_RECORDS = 64  # of a document; the text after them is not compared
+_MAX_OWNERS = 64  # held-out documents with the same hash: more have a boilerplate in common
+_MAX_COMPARED = 8  # training documents that a held-out document is compared with: those that share the most
+_RECORDS_AT_ONCE = 4096
+_TABLE_BITS = 22
+
+
+class Duplicates(NamedTuple):
+    """Documents with the same ids as another document.
+
+    `train` and `heldout`: documents compared, all of them where `exact`. `repeated`: training documents equal to an
+    earlier training document. `leaked`: held-out documents equal to a training document.
+    """
+
+    exact: bool
+    train: int
+    repeated: int
+    heldout: int
+    leaked: int
+
+
+class Leaks(NamedTuple):
+    """`near` of `heldout` documents are near copies of one of `train` documents, as preparation defines them.
+
+    `exact`: these are all documents, not a sample.
+    """
+
+    exact: bool
+    train: int
+    heldout: int
+    near: int
+
+
+def find_duplicates(train: Split, heldout: Split, limit: int = MAX_TOKENS_READ) -> Duplicates:
+    """Count documents with equal ids, found by a hash of 128 bits.
+
+    Equal documents have equal numbers of tokens and sentences, so only documents that share both numbers with another
+    are read. Where those have more than `limit` tokens, a random part of the pairs of numbers is read.
+    """
+    split = Split.join([train, heldout])
+    tokens, sentences = document_sizes(split)
+    if not len(tokens):
+        return Duplicates(True, 0, 0, 0, 0)
+    _, shape, count = np.unique(tokens * (sentences.max() + 1) + sentences, return_inverse=True, return_counts=True)
+    cost = np.bincount(shape, np.where(count[shape] > 1, tokens, 0)).astype(np.int64)
+    is_taken = np.zeros(len(cost), bool)
+    is_taken[sample(cost, limit)] = True
+    is_compared = is_taken[shape]
+    documents = np.flatnonzero(is_compared & (count[shape] > 1))
+    digests = bytearray()
+    for _, ids, sizes in _read_documents(split, documents):
+        for document_ids in np.split(ids, np.cumsum(sizes)[:-1]):
+            digests += hashlib.blake2b(document_ids.view(np.uint8).data, digest_size=16).digest()
+    keys = np.frombuffer(bytes(digests), np.uint64).reshape(-1, 2)
+    _, content = np.unique(keys, axis=0, return_inverse=True)
+    content = content.ravel()  # numpy 2.0.0 returns [n, 1]
+    in_train = documents < train.num_documents
+    known = np.bincount(content[in_train], minlength=int(content.max(initial=-1)) + 1) > 0
+    return Duplicates(
+        exact=bool(is_taken.all()),
+        train=int(is_compared[: train.num_documents].sum()),
+        repeated=int(in_train.sum() - known.sum()),
+        heldout=int(is_compared[train.num_documents :].sum()),
+        leaked=int(known[content[~in_train]].sum()),
+    )
+
+
+def find_leaks(train: Split, heldout: Split, limit: int = MAX_TOKENS_READ) -> Leaks:
+    """Count the held-out documents that are near copies of training documents.
+
+    Of more than `limit` tokens for training, or a tenth of that held out, a random part of the documents is read.
+    """
+    heldout_cost, train_cost = (
+        np.minimum(document_sizes(split)[0], MAX_RECORDS * MAX_RECORD) for split in (heldout, train)
+    )
+    heldout_read, train_read = sample(heldout_cost, limit // 10), sample(train_cost, limit)
+    near = set[int]()
+    for heldout_document, train_document in _candidates(train, train_read, *_lowest_hashes(heldout, heldout_read)):
+        if heldout_document not in near:
+            similarity = jaccard(_hashes_of(heldout, heldout_document), _hashes_of(train, train_document))
+            if similarity >= THRESHOLD:
+                near.add(heldout_document)
+    is_complete = (len(heldout_read), len(train_read)) == (heldout.num_documents, train.num_documents)
+    return Leaks(is_complete, len(train_read), len(heldout_read), len(near))
+
+
+def _read_documents(
+    split: Split, documents: np.ndarray, max_records: int | None = None
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield documents, their token ids end to end, and the tokens of each; few documents are in memory at a time."""
+    num_records = np.minimum(np.diff(split.first_record)[documents], max_records or split.num_records)
+    before = running_total(num_records)
+    first = 0
+    while first < len(documents):
+        end = max(first + 1, int(np.searchsorted(before, before[first] + _RECORDS_AT_ONCE, side="right")) - 1)
+        group, starts = documents[first:end], before[first:end] - before[first]
+        records = np.repeat(split.first_record[group] - starts, num_records[first:end])
+        records += np.arange(len(records))
+        yield group, split.read(records)[0], np.add.reduceat(split.tokens_per_record[records], starts)
+        first = end
+
+
+def _shingle_hashes(split: Split, documents: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield hashes of `SHINGLE` ids in a row, uint64, each with its document."""
+    for group, ids, sizes in _read_documents(split, documents, MAX_RECORDS):
+        owner = np.repeat(group, sizes)
+        hashes = hash_shingles(ids.astype(np.uint64))
+        inside = owner[: len(hashes)] == owner[SHINGLE - 1 :]
+        yield hashes[inside], owner[: len(hashes)][inside]
+
+
+def _hashes_of(split: Split, document: int) -> np.ndarray:
+    return np.unique(next(_shingle_hashes(split, np.array([document])))[0])
+
+
+def _lowest_hashes(split: Split, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the `LOWEST_HASHES` different hashes of each document, ascending over all, and their documents."""
+    lowest = [(np.zeros(0, np.uint64), np.zeros(0, np.int64))]
+    for hashes, owners in _shingle_hashes(split, documents):
+        order = np.lexsort([hashes, owners])
+        hashes, owners = hashes[order], owners[order]
+        is_new = np.append(True, (hashes[1:] != hashes[:-1]) | (owners[1:] != owners[:-1]))[: len(hashes)]
+        hashes, owners = hashes[is_new], owners[is_new]
+        is_low = np.arange(len(owners)) - np.searchsorted(owners, owners) < LOWEST_HASHES
+        lowest.append((hashes[is_low], owners[is_low]))
+    hashes, owners = (np.concatenate(column) for column in zip(*lowest, strict=True))
+    order = np.argsort(hashes, kind="stable")
+    hashes, owners = hashes[order], owners[order]
+    is_rare = np.arange(len(hashes)) - np.searchsorted(hashes, hashes) < _MAX_OWNERS
+    return hashes[is_rare], owners[is_rare]
+
+
+def _candidates(train: Split, documents: np.ndarray, keys: np.ndarray, owners: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Yield held-out documents with training documents that share their hashes, by the held-out document."""
+    table = np.zeros(1 << _TABLE_BITS, bool)
+    shift = np.uint64(64 - _TABLE_BITS)
+    table[keys >> shift] = True
+    num_keys = np.bincount(owners, minlength=1)
+    candidates = [np.zeros([0, 3], np.int64)]  # held-out document, -(number of shared hashes), training document
+    for hashes, train_documents in _shingle_hashes(train, documents):
+        may_match = table[hashes >> shift]
+        first, end = (np.searchsorted(keys, hashes[may_match], side=side) for side in ("left", "right"))
+        size = end - first
+        matches = np.repeat(first - running_total(size)[:-1], size) + np.arange(size.sum())
+        matching_documents = np.repeat(train_documents[may_match], size)
+        shared = np.unique(np.stack([matching_documents, matches]), axis=1)  # a hash may be there twice
+        pairs, count = np.unique(np.stack([owners[shared[1]], shared[0]]), axis=1, return_counts=True)
+        is_enough = count >= MIN_SHARED_FRACTION * num_keys[pairs[0]]
+        candidates.append(np.stack([pairs[0], -count, pairs[1]], axis=1)[is_enough])
+    rows = np.concatenate(candidates)
+    rows = rows[np.lexsort(rows.T[::-1])]
+    is_best = np.arange(len(rows)) - np.searchsorted(rows[:, 0], rows[:, 0]) < _MAX_COMPARED
+    yield from ((heldout_document, train_document) for heldout_document, _, train_document in rows[is_best].tolist())

@@ -1,0 +1,176 @@
+"""Figures of a corpus: lengths of documents and sentences, counts of tokens, words, and the unigram entropy.
+
+Lengths of documents come from the index. Figures that need the text read all of it up to a limit of tokens, and beyond
+the limit a sample, the same every time; each result says how much was read.
+"""
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from bert_jax.corpus.store import Split, running_total
+
+if TYPE_CHECKING:
+    from bert_jax.tokenizer import Tokenizer
+
+MAX_TOKENS_READ = 200_000_000  # for each figure that reads the text: a few seconds
+MAX_ENTROPY_TOKENS = 20_000_000  # for the unigram entropy, which a run computes each time it starts
+DECODED_RECORDS = 64
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+_RECORDS_AT_ONCE = 512
+
+
+class Distribution(NamedTuple):
+    """A distribution of lengths: `quantiles` at `QUANTILES`; `doublings[i]` lengths are from 2**i to 2**(i + 1) - 1."""
+
+    number: int
+    mean: float
+    quantiles: tuple[int, ...]
+    doublings: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenFigures:
+    """Figures of the tokens of the training text.
+
+    Attributes:
+        records: records read, of `num_records`.
+        num_records: records of the split.
+        tokens: tokens read.
+        counts: int64 [vocab_size], occurrences of each token.
+        sentences: lengths of sentences.
+        unknown: fraction of unknown tokens.
+        tokens_per_word, characters_per_word: a word is a token that the vocabulary lets begin a word; white space is
+            not counted.
+        joined: fraction of the tokens in words of several tokens, which are masked together.
+        long_words: fraction of the tokens in words of more tokens than are masked together.
+        joined_by_vocabulary, long_words_by_vocabulary: as `joined` and `long_words`, without the words of a segmenter;
+            None where there is none.
+    """
+
+    records: int
+    num_records: int
+    tokens: int
+    counts: np.ndarray
+    sentences: Distribution
+    unknown: float
+    tokens_per_word: float
+    characters_per_word: float
+    joined: float
+    long_words: float
+    joined_by_vocabulary: float | None
+    long_words_by_vocabulary: float | None
+
+
+def distribution(lengths: np.ndarray) -> Distribution:
+    """Return the distribution of int64 [any] lengths."""
+    values, counts = np.unique(lengths, return_counts=True)
+    return _distribution(values, counts)
+
+
+def _distribution(values: np.ndarray, counts: np.ndarray) -> Distribution:
+    """Return the distribution of ascending `values` with `counts`; a quantile is the least value that reaches it."""
+    total = int(counts.sum())
+    if not total:
+        return Distribution(0, 0.0, (0,) * len(QUANTILES), ())
+    reached = np.cumsum(counts)
+    indexes = np.searchsorted(reached, np.maximum(1, np.ceil(np.array(QUANTILES) * total)))
+    _, exponents = np.frexp(values)  # v is below 2**exponent, and not below half of that
+    doublings = np.bincount(np.maximum(exponents - 1, 0), counts).astype(np.int64)
+    mean = float((values * counts).sum() / total)
+    return Distribution(total, mean, tuple(values[indexes].tolist()), tuple(doublings.tolist()))
+
+
+def document_sizes(split: Split) -> tuple[np.ndarray, np.ndarray]:
+    """Return tokens and sentences of each document, int64 [documents] each."""
+    tokens, sentences = (running_total(counts) for counts in (split.tokens_per_record, split.sentences_per_record))
+    return np.diff(tokens[split.first_record]), np.diff(sentences[split.first_record])
+
+
+def token_figures(
+    split: Split, tokenizer: "Tokenizer", max_word_tokens: int, limit: int = MAX_TOKENS_READ
+) -> TokenFigures:
+    """Return figures of all records or, where they have more than `limit` tokens, of a random sample of `limit`.
+
+    `max_word_tokens`: tokens of the longest word that is masked together.
+    """
+    records = sample(split.tokens_per_record, limit)
+    counts = np.zeros(tokenizer.vocab_size, np.int64)
+    sentence_counts = np.zeros(1, np.int64)  # by length
+    joined, joined_by_vocabulary = np.zeros(2, np.int64), np.zeros(2, np.int64)
+    for first in range(0, len(records), _RECORDS_AT_ONCE):
+        chosen = records[first : first + _RECORDS_AT_ONCE]
+        tokens, lengths, _, begins_word = split.read_words(chosen, tokenizer.continues)
+        counts += np.bincount(tokens, minlength=len(counts))
+        record_starts = running_total(split.tokens_per_record[chosen])
+        joined += _tokens_in_words(begins_word, record_starts, max_word_tokens)
+        if split.has_words:
+            joined_by_vocabulary += _tokens_in_words(~tokenizer.continues[tokens], record_starts, max_word_tokens)
+        new_counts = np.bincount(lengths, minlength=len(sentence_counts))
+        new_counts[: len(sentence_counts)] += sentence_counts
+        sentence_counts = new_counts
+    num_tokens = int(counts.sum())
+    decoded = records[np.linspace(0, len(records), min(len(records), DECODED_RECORDS), endpoint=False).astype(int)]
+    tokens, *_ = split.read(decoded)
+    characters, words = 0, int((~tokenizer.continues[tokens]).sum())
+    for ids in np.split(tokens, np.cumsum(split.tokens_per_record[decoded])[:-1]):
+        characters += len("".join(tokenizer.decode(ids.tolist()).split()))
+    at_least_1 = max(1, num_tokens)
+    return TokenFigures(
+        records=len(records),
+        num_records=split.num_records,
+        tokens=num_tokens,
+        counts=counts,
+        sentences=_distribution(np.arange(len(sentence_counts)), sentence_counts),
+        unknown=float(counts[tokenizer.unk_id] / at_least_1),
+        tokens_per_word=num_tokens / max(1, int(counts[~tokenizer.continues].sum())),
+        characters_per_word=characters / max(1, words),
+        joined=float(joined[0] / at_least_1),
+        long_words=float(joined[1] / at_least_1),
+        joined_by_vocabulary=float(joined_by_vocabulary[0] / at_least_1) if split.has_words else None,
+        long_words_by_vocabulary=float(joined_by_vocabulary[1] / at_least_1) if split.has_words else None,
+    )
+
+
+def _tokens_in_words(begins_word: np.ndarray, record_starts: np.ndarray, max_word_tokens: int) -> np.ndarray:
+    """Return the tokens in words of 2 to `max_word_tokens` tokens, and in longer words, int64 [2].
+
+    Args:
+        begins_word: bool [tokens], whether a word begins.
+        record_starts: int64 [records + 1], where a record and so a word begins, and the end.
+        max_word_tokens: see `token_figures`.
+    """
+    begins_word = np.append(begins_word, True)
+    begins_word[record_starts] = True
+    sizes = np.diff(np.flatnonzero(begins_word))
+    is_long = sizes > max_word_tokens
+    return np.array([sizes[(sizes > 1) & ~is_long].sum(), sizes[is_long].sum()])
+
+
+def unigram_entropy(split: Split, vocab_size: int) -> float:
+    """Return the entropy of `token_fractions` in nats: the loss that a model without context cannot beat."""
+    fractions = token_fractions(split, vocab_size)
+    fractions = fractions[fractions > 0]
+    return -math.fsum(fractions * np.log(fractions))
+
+
+def token_fractions(split: Split, vocab_size: int, limit: int = MAX_ENTROPY_TOKENS) -> np.ndarray:
+    """Return how often each token occurs in a split, as a fraction of all: float64 `[vocab_size]`.
+
+    Of a split with more than `limit` tokens a random sample of records is read, the same each time.
+    """
+    records, counts = sample(split.tokens_per_record, limit), np.zeros(vocab_size, np.int64)
+    for first in range(0, len(records), _RECORDS_AT_ONCE):
+        tokens, *_ = split.read(records[first : first + _RECORDS_AT_ONCE])
+        counts += np.bincount(tokens, minlength=vocab_size)
+    return counts / counts.sum()
+
+
+def sample(cost: np.ndarray, limit: int) -> np.ndarray:
+    """Return ascending int64 [chosen] items that cost at most `limit` together, and at least one; all if they fit."""
+    if cost.sum() <= limit:
+        return np.arange(len(cost))
+    order = np.random.default_rng(0).permutation(len(cost))
+    return np.sort(order[: max(1, int(np.searchsorted(np.cumsum(cost[order]), limit, side="right")))])

@@ -1,0 +1,127 @@
+"""The examples of a sequence as texts: where texts begin, what is read, what is to predict."""
+
+import unicodedata
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from bert_jax.batches.pipeline import Batch
+
+if TYPE_CHECKING:
+    from bert_jax.tokenizer import Tokenizer
+
+TEXT_NAMES = "AB"
+REPLACEMENT = "\ufffd"  # of a control character, or of bytes that are no character
+
+
+class TextPiece(NamedTuple):
+    """A stretch of a sequence: `text` with the space before it, its style, and the text to predict there, if any.
+
+    Styles are "text", "second" of the second text of a pair, "special", and of tokens to predict "mask", "random" and
+    "kept".
+    """
+
+    text: str
+    style: str
+    target: str = ""
+
+
+class SequenceExample(NamedTuple):
+    """Texts of an example with their special tokens, and the label of a pair; None for a single text."""
+
+    texts: tuple[tuple[TextPiece, ...], ...]
+    label: int | None
+
+
+def sequence_examples(batch: Batch, row: int, tokenizer: "Tokenizer") -> tuple[SequenceExample, ...]:
+    """Return the examples of a row of a batch with two token types."""
+    read, (targets, predicted) = batch["input_ids"][row], tokens_before_masking(batch, row)
+    examples = []
+    for texts, label in text_positions(batch, row):
+        pieces = []
+        for order, positions in enumerate(texts):
+            plain = "second" if order else "text"
+            pieces.append(
+                tuple(_text_pieces(read[positions], targets[positions], predicted[positions], plain, tokenizer))
+            )
+        examples.append(SequenceExample(tuple(pieces), label))
+    return tuple(examples)
+
+
+def tokens_before_masking(batch: Batch, row: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the tokens of a sequence before masking, int32 `[seq_len]`, and which are to predict, bool `[seq_len]`."""
+    used = batch["masked_weights"][row] > 0
+    positions = batch["masked_positions"][row][used]
+    targets = batch["input_ids"][row].copy()
+    targets[positions] = batch["masked_labels"][row][used]
+    predicted = np.zeros(len(targets), bool)
+    predicted[positions] = True
+    return targets, predicted
+
+
+def text_positions(batch: Batch, row: int) -> list[tuple[list[np.ndarray], int | None]]:
+    """Return for each example of a sequence the positions of each of its texts, int64 `[any]`, and its label."""
+    segments, types = batch.get("segment_ids", batch["attention_mask"])[row], batch["token_type_ids"][row]
+    if "next_sentence_labels" not in batch:
+        return [
+            ([np.flatnonzero((segments == segment) & (types == 0))], None) for segment in range(1, segments.max() + 1)
+        ]
+    labels = np.atleast_1d(batch["next_sentence_labels"][row])
+    return [
+        ([np.flatnonzero((segments == segment) & (types == kind)) for kind in (0, 1)], int(labels[segment - 1]))
+        for segment in range(1, segments.max() + 1)
+    ]
+
+
+def _text_pieces(
+    read: np.ndarray, targets: np.ndarray, predicted: np.ndarray, plain: str, tokenizer: "Tokenizer"
+) -> Iterator[TextPiece]:
+    # Neighbors that are neither predicted nor special are decoded together: a character may be several tokens.
+    special = np.isin(read, [tokenizer.cls_id, tokenizer.sep_id]) & ~predicted
+    alone = special | predicted
+    begins = np.ones(len(read), bool)
+    begins[1:] = alone[1:] | alone[:-1]
+    starts = np.flatnonzero(begins).tolist()
+    for first, end in zip(starts, [*starts[1:], len(read)], strict=False):
+        text = _decode_after_text(targets[first:end].tolist(), tokenizer)
+        if special[first]:
+            yield TextPiece(f" {tokenizer.tokens[read[first]]} ", "special")
+        elif predicted[first]:
+            hidden, same = read[first] == tokenizer.mask_id, read[first] == targets[first]
+            style = "mask" if hidden else "kept" if same else "random"
+            shown = tokenizer.special.mask.strip("[]<>") if hidden else _token_text(int(read[first]), tokenizer)
+            word = _token_text(int(targets[first]), tokenizer)
+            yield TextPiece(f"{' ' * text.startswith(' ')}[{shown}|{word}]", style, text)
+        else:
+            yield TextPiece(text, plain)
+
+
+def _decode_after_text(ids: list[int], tokenizer: "Tokenizer") -> str:
+    """Return the text of ids after another text, and so with the space before its first word."""
+    before = [tokenizer.unk_id]
+    return tokenizer.decode(before + ids)[len(tokenizer.decode(before)) :]
+
+
+def _token_text(token_id: int, tokenizer: "Tokenizer") -> str:
+    """Return the text of a token alone, or its vocabulary entry where it is a space or a part of a character."""
+    text = _decode_after_text([token_id], tokenizer).strip()
+    return text if text and REPLACEMENT not in text else tokenizer.tokens[token_id]
+
+
+def vocabulary_entry(token_id: int, tokenizer: "Tokenizer") -> str:
+    """Return a token as the vocabulary spells it; its text, where the vocabulary spells characters as bytes."""
+    text = _token_text(token_id, tokenizer)
+    return tokenizer.tokens[token_id] if text in tokenizer.tokens[token_id] else text
+
+
+def plain_text(pieces: Iterable[TextPiece]) -> str:
+    """Return pieces as one line without color."""
+    return " ".join("".join(printable(piece.text) for piece in pieces).split())
+
+
+def printable(text: str) -> str:
+    """Return text without control characters, which could control the terminal."""
+    return "".join(
+        " " if char.isspace() else REPLACEMENT if unicodedata.category(char) == "Cc" else char for char in text
+    )

@@ -1,0 +1,40 @@
+"""A matplotlib figure that is saved when it is drawn, for commands that make pictures."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from bert_jax.errors import UserError, needs_packages, writing
+
+
+@contextlib.contextmanager
+def saved_figure(
+    output: str | os.PathLike[str], command: str, grid: tuple[int, int], size: tuple[float, float], dpi: int
+) -> Iterator[tuple[Any, Any]]:
+    """Yield a figure and its axes `[rows, columns]`, and save it.
+
+    Args:
+        output: .png, .svg or .pdf file to create; its directory must exist.
+        command: that draws the figure, for messages.
+        grid: numbers of rows and columns of axes.
+        size: width and height in inches.
+        dpi: pixels per inch of a .png file.
+
+    Raises:
+        UserError: matplotlib is not installed, or `output` cannot be written.
+    """
+    with needs_packages(command, "matplotlib"):
+        import matplotlib
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(*grid, figsize=size, squeeze=False, layout="constrained")
+    try:
+        yield figure, axes
+        with writing(output, "choose another --output"):
+            figure.savefig(output, dpi=dpi)
+    except ValueError as error:  # an unknown suffix
+        raise UserError(f"{output}: cannot be written ({error})") from error
+    finally:
+        pyplot.close(figure)
