@@ -16,7 +16,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
 from bert_jax.models.dropout import keep_mask
-from bert_jax.models.layers import keep
+from bert_jax.models.layers import save_for_backward
 from bert_jax.parallel.sharding import partition_spec
 
 CHUNKS = 8  # of features, each a power of 2; what a program has of a token stays in registers
@@ -64,7 +64,7 @@ def sum_norm(
 
 def _keep(*arguments: Any) -> tuple[jax.Array, Any]:
     *arrays, rate, epsilon = arguments
-    out, *saved = map(keep, _forward_on_mesh(arrays, (HIDDEN, HIDDEN, TOKENS, TOKENS), rate, epsilon))
+    out, *saved = map(save_for_backward, _forward_on_mesh(arrays, (HIDDEN, HIDDEN, TOKENS, TOKENS), rate, epsilon))
     _, _, bias, keys, scale, _ = arrays
     return out, (*saved, keys, scale, bias)
 

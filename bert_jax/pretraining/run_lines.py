@@ -32,8 +32,8 @@ def run_lines(
     )
     if num_snapshots > 1:
         yield (
-            f"  it is the first of {num_snapshots} snapshots, {prepared_fraction(0, num_snapshots):.1%} of the text; the "
-            "next follows when as many tokens were read as a snapshot has, and evaluation stays with the first"
+            f"  it is the first of {num_snapshots} snapshots, {prepared_fraction(0, num_snapshots):.1%} of the text; "
+            "the next follows when as many tokens were read as a snapshot has, and evaluation stays with the first"
         )
     if len(corpus.corpora) > 1:
         shares, epochs = np.zeros((len(phases), len(corpus.corpora))), np.zeros(len(corpus.corpora))

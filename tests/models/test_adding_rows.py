@@ -13,7 +13,7 @@ from bert_jax.errors import UserError
 from bert_jax.models import Head, kernel_used, make_model
 from bert_jax.models.attention import KERNELS, AttentionInputs, Kernel
 from bert_jax.models.blocks import BLOCKS, MLPS, Residual
-from bert_jax.models.layers import INITIALIZATIONS, Deviations
+from bert_jax.models.init import INITIALIZATIONS, InitScales
 from bert_jax.models.norms import NORMS
 from bert_jax.models.positions import POSITIONS, PositionScheme
 
@@ -60,7 +60,9 @@ def averages(inputs: AttentionInputs, rate: float) -> jax.Array:
 
 
 def test_an_attention_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = Kernel(averages, "averages", platforms=("cpu",), dtypes=("float32",), dropout=False, window=False)
+    kernel = Kernel(
+        attend=averages, display_name="averages", platforms=("cpu",), dtypes=("float32",), dropout=False, window=False
+    )
     monkeypatch.setitem(KERNELS, "average", kernel)
 
     def without_queries(params: dict) -> dict:
@@ -135,7 +137,9 @@ def test_a_residual_stream(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_initialization(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(INITIALIZATIONS, "small_outputs", lambda config: Deviations(0.02, 1e-6, 0.02))
+    monkeypatch.setitem(
+        INITIALIZATIONS, "small_outputs", lambda config: InitScales(inner=0.02, output=1e-6, dense=0.02)
+    )
     params, _ = run(dataclasses.replace(CONFIG, initialization="small_outputs"))
     layers = params["encoder"]["layers"]
     for layer in (layers["attention"]["output"], layers["mlp_down"]):

@@ -8,6 +8,7 @@ Instructions for each score limit the speed, not memory: what is the same for a 
 Scores are in units of log 2. A bias of keys adds the same to all scores of a query, so that no probability has it.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -21,13 +22,21 @@ from jax.experimental.pallas import triton
 
 from bert_jax.models.attention import xla
 from bert_jax.models.attention.devices import BY_HEAD, JOINT, WIDE, on_each_device
-from bert_jax.models.attention.inputs import MASKED_SCORE, NO_LIMIT, AttentionInputs, Joint, Reaches, split_heads
+from bert_jax.models.attention.inputs import (
+    MASKED_SCORE,
+    NO_LIMIT,
+    AttentionInputs,
+    FusedQKV,
+    RadiusCounts,
+    partial_inputs,
+    split_heads,
+)
 from bert_jax.models.dropout import keep_mask
-from bert_jax.models.layers import keep
+from bert_jax.models.layers import save_for_backward
 
 LARGEST_BLOCK, SMALLEST_BLOCK = 64, 16  # rows and columns of a tile; 16 is the least that a tensor core multiplies
 HEAD_SIZES = (16, 32, 64, 128)  # features: a power of 2, as all sizes of a tile
-EVERYWHERE: Reaches = ((NO_LIMIT, 1),)
+EVERYWHERE: RadiusCounts = ((NO_LIMIT, 1),)
 
 UNIT = math.log2(math.e)
 
@@ -35,12 +44,12 @@ UNIT = math.log2(math.e)
 def fits(inputs: AttentionInputs, rate: float) -> bool:
     """Return whether the kernel computes these inputs, at any rate of dropout."""
     _, length, width = _context(inputs).shape
-    whole = math.gcd(length, LARGEST_BLOCK) >= SMALLEST_BLOCK and width // inputs.keys.shape[1] in HEAD_SIZES
+    whole = math.gcd(length, LARGEST_BLOCK) >= SMALLEST_BLOCK and width // inputs.dropout_keys.shape[1] in HEAD_SIZES
     return whole and (inputs.bias, inputs.distances, inputs.global_tokens) == (None,) * 3
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
-def _attend(inputs: AttentionInputs, rate: float, reaches: Reaches) -> jax.Array:
+def _attend(inputs: AttentionInputs, rate: float, reaches: RadiusCounts) -> jax.Array:
     return _forward_on_mesh(inputs, rate, reaches)[0]
 
 
@@ -48,19 +57,19 @@ def attend(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the context, as `inputs.q`, with dropout of `rate`; by XLA for lengths and heads that do not fit."""
     if not fits(inputs, rate):
         return xla.attend(inputs, rate)
-    return _attend(inputs._replace(window=None), rate, _reaches(inputs))
+    return _attend(dataclasses.replace(inputs, window=None), rate, _reaches(inputs))
 
 
-def _reaches(inputs: AttentionInputs) -> Reaches:
+def _reaches(inputs: AttentionInputs) -> RadiusCounts:
     """The reaches of the layers that share this program: a scanned program runs all layers."""
-    if isinstance(inputs.reach, int):
-        return ((inputs.reach, 1),)
-    if inputs.reach is None:
+    if isinstance(inputs.radius, int):
+        return ((inputs.radius, 1),)
+    if inputs.radius is None:
         return EVERYWHERE
-    return inputs.window.layers if inputs.window and inputs.window.layers else EVERYWHERE
+    return inputs.window.radius_counts if inputs.window and inputs.window.radius_counts else EVERYWHERE
 
 
-def visited_pairs(length: int, reaches: Reaches) -> int:
+def visited_pairs(length: int, reaches: RadiusCounts) -> int:
     """Return the number of query-key pairs in the tiles that a head visits; of several layers, the mean."""
     block = _block(length)
     begin = np.arange(0, length, block)
@@ -73,43 +82,42 @@ def visited_pairs(length: int, reaches: Reaches) -> int:
     return round(block**2 * total / sum(number for _, number in reaches))
 
 
-def _keep(inputs: AttentionInputs, rate: float, reaches: Reaches) -> tuple[jax.Array, Any]:
-    context, partition = map(keep, _forward_on_mesh(inputs, rate, reaches))
+def _keep(inputs: AttentionInputs, rate: float, reaches: RadiusCounts) -> tuple[jax.Array, Any]:
+    context, partition = map(save_for_backward, _forward_on_mesh(inputs, rate, reaches))
     return context, (inputs, context, partition)
 
 
-def _pull(rate: float, reaches: Reaches, kept: Any, gradient: jax.Array) -> tuple[AttentionInputs]:
+def _pull(rate: float, reaches: RadiusCounts, kept: Any, gradient: jax.Array) -> tuple[AttentionInputs]:
     inputs, *more = kept
     kernel = functools.partial(backward, rate=rate, reaches=reaches)
     axes, more = (WIDE, BY_HEAD, WIDE), (*more, gradient)
-    outputs = (JOINT, JOINT) if inputs.joint else (WIDE, WIDE, WIDE)
+    outputs = (JOINT, JOINT) if inputs.fused_qkv else (WIDE, WIDE, WIDE)
     found = on_each_device(kernel, inputs, *more, axes=axes, out_axes=outputs)
-    nothing = AttentionInputs(*(None,) * len(inputs))  # type: ignore[arg-type]  # None: no gradient
-    if not inputs.joint:
-        return (nothing._replace(q=found[0], k=found[1], v=found[2]),)
+    if not inputs.fused_qkv:
+        return (partial_inputs(q=found[0], k=found[1], v=found[2]),)
     products, sums = found
-    biases = sums.sum(axis=(0, 1)).astype(inputs.joint.biases.dtype)
-    return (nothing._replace(joint=Joint(products, biases)),)
+    biases = sums.sum(axis=(0, 1)).astype(inputs.fused_qkv.biases.dtype)
+    return (partial_inputs(fused_qkv=FusedQKV(products, biases)),)
 
 
 _attend.defvjp(_keep, _pull)
 
 
-def _forward_on_mesh(inputs: AttentionInputs, rate: float, reaches: Reaches) -> tuple[jax.Array, jax.Array]:
+def _forward_on_mesh(inputs: AttentionInputs, rate: float, reaches: RadiusCounts) -> tuple[jax.Array, jax.Array]:
     kernel = functools.partial(forward, rate=rate, reaches=reaches)
     found: tuple[jax.Array, jax.Array] = on_each_device(kernel, inputs, axes=(), out_axes=(WIDE, BY_HEAD))
     return found
 
 
 def forward(
-    inputs: AttentionInputs, rate: float, reaches: Reaches = EVERYWHERE, interpret: bool = False
+    inputs: AttentionInputs, rate: float, reaches: RadiusCounts = EVERYWHERE, interpret: bool = False
 ) -> tuple[jax.Array, jax.Array]:
     """Return the context, and the log of the sum of each query's exponentials, float32 `[batch, heads, length]`.
 
     `reaches` only go into the kernel's name, from which the dry run counts its FLOPs; `interpret` runs on any platform,
     slowly.
     """
-    (batch, length, _), heads = _context(inputs).shape, inputs.keys.shape[1]
+    (batch, length, _), heads = _context(inputs).shape, inputs.dropout_keys.shape[1]
     writes = (("tile", _context(inputs)), ("row", jax.ShapeDtypeStruct((batch, heads, length), jnp.float32)))
     name = f"attention_forward_{visited_pairs(length, reaches)}_pairs"
     found: tuple[jax.Array, jax.Array] = _call(_forward_kernel, name, inputs, (), writes, rate, 3, interpret)
@@ -122,7 +130,7 @@ def backward(
     partition: jax.Array,
     gradient: jax.Array,
     rate: float,
-    reaches: Reaches = EVERYWHERE,
+    reaches: RadiusCounts = EVERYWHERE,
     interpret: bool = False,
 ) -> tuple[jax.Array, ...]:
     """Return the gradients of q, k and v from that of the context.
@@ -130,9 +138,9 @@ def backward(
     Of joint ones: that of their products, and its sums over blocks of tokens, float32 `[batch, blocks, 3, width]`.
     """
     product = gradient.astype(jnp.float32) * context.astype(jnp.float32)
-    across = jnp.swapaxes(split_heads(product, inputs.keys.shape[1]).sum(-1), 1, 2)
-    if inputs.joint:
-        products = inputs.joint.products
+    across = jnp.swapaxes(split_heads(product, inputs.dropout_keys.shape[1]).sum(-1), 1, 2)
+    if inputs.fused_qkv:
+        products = inputs.fused_qkv.products
         batch, length, _, width = products.shape
         sums = jax.ShapeDtypeStruct((batch, length // _block(length), 3, width), jnp.float32)
         writes = [("joint tile", products), ("joint sums", sums)]
@@ -147,10 +155,10 @@ def backward(
 
 def _context(inputs: AttentionInputs) -> jax.ShapeDtypeStruct:
     """The shape and dtype of the context."""
-    if inputs.joint is None:
+    if inputs.fused_qkv is None:
         return jax.ShapeDtypeStruct(inputs.q.shape, inputs.q.dtype)
-    batch, length, _, width = inputs.joint.products.shape
-    return jax.ShapeDtypeStruct((batch, length, width), inputs.joint.products.dtype)
+    batch, length, _, width = inputs.fused_qkv.products.shape
+    return jax.ShapeDtypeStruct((batch, length, width), inputs.fused_qkv.products.dtype)
 
 
 def _block(length: int) -> int:
@@ -168,7 +176,7 @@ def _call(
     interpret: bool,
 ) -> Any:
     """One program per block of tokens, sequence and head; `reads` and `writes` are kinds of blocks, and arrays."""
-    (batch, length, width), heads, mask = _context(inputs).shape, inputs.keys.shape[1], inputs.mask
+    (batch, length, width), heads, mask = _context(inputs).shape, inputs.dropout_keys.shape[1], inputs.mask
     size, block = width // heads, _block(length)
     specs = {
         "tile": pl.BlockSpec((None, block, size), lambda i, row, head: (row, i, head)),
@@ -189,13 +197,13 @@ def _call(
     of_queries = (
         jnp.ones_like(mask) if inputs.segments is None else jnp.where(inputs.segments != 0, inputs.segments, -1)
     )
-    reach = jnp.reshape(jnp.asarray(NO_LIMIT if inputs.reach is None else inputs.reach, jnp.int32), (1,))
-    if inputs.joint:
-        maps = [("joint whole", inputs.joint.products), ("biases", inputs.joint.biases)]
+    reach = jnp.reshape(jnp.asarray(NO_LIMIT if inputs.radius is None else inputs.radius, jnp.int32), (1,))
+    if inputs.fused_qkv:
+        maps = [("joint whole", inputs.fused_qkv.products), ("biases", inputs.fused_qkv.biases)]
     else:
-        maps = [("whole", x) for x in inputs[:3]]
-    reads = [("key", inputs.keys), ("reach", reach), ("mask", of_queries), ("mask", of_keys), *maps, *reads]
-    which = _Which(block, rate, inputs.segments is not None, inputs.reach is not None)
+        maps = [("whole", x) for x in (inputs.q, inputs.k, inputs.v)]
+    reads = [("key", inputs.dropout_keys), ("reach", reach), ("mask", of_queries), ("mask", of_keys), *maps, *reads]
+    which = _Which(block, rate, inputs.segments is not None, inputs.radius is not None)
     return pl.pallas_call(
         functools.partial(kernel, which=which, number=4 + len(maps)),
         grid=(length // block, batch, heads),
