@@ -48,7 +48,9 @@ def main() -> None:
     params = jax.tree_util.tree_map_with_path(
         larger, make_model(config, ComputeConfig(), HEADS).init(jax.random.key(0))
     )
-    model = OpenModel(config, HEADS, params, (), tokenizer, pathlib.Path("random"))
+    model = OpenModel(
+        config=config, heads=HEADS, params=params, labels=(), tokenizer=tokenizer, directory=pathlib.Path("random")
+    )
     for first in ("the", "[MASK]"):
         text = of_length(tokenizer, first, args.tokens)
         began, worked = time.perf_counter(), cpu_seconds()

@@ -41,7 +41,11 @@ def main() -> None:
         vocab_size=tokenizer.vocab_size, num_heads=args.hidden_size // 64, max_positions=128, **sizes
     )
     params = make_model(config, ComputeConfig(), HEADS).init(jax.random.key(0))
-    model = scoring_model(OpenModel(config, HEADS, params, (), tokenizer, pathlib.Path("random")))
+    model = scoring_model(
+        OpenModel(
+            config=config, heads=HEADS, params=params, labels=(), tokenizer=tokenizer, directory=pathlib.Path("random")
+        )
+    )
     began, worked = time.perf_counter(), cpu_seconds()
     report, scored = run_benchmark(model, "pairs", args.pairs, args.fraction)
     seconds, worked = time.perf_counter() - began, cpu_seconds() - worked

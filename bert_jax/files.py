@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import IO, Any
 
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, check_output, writing
 
 SUMS = "SHA256SUMS"
 LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
@@ -49,6 +49,18 @@ def new_directory(target: str | os.PathLike[str], replace: bool = False) -> Iter
         shutil.rmtree(aside, ignore_errors=True)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def output_directory(output: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yield a directory to write into, as `new_directory`, for an `--output`.
+
+    Raises `UserError` where `output` exists and is not empty, and where it cannot be written.
+    """
+    target = output.absolute()
+    check_output(target)
+    with writing(target, "make room, or choose another --output"), new_directory(target) as partial:
+        yield partial
 
 
 @contextlib.contextmanager

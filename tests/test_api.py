@@ -73,7 +73,7 @@ def test_vectors_are_those_of_transformers_in_the_order_of_the_texts(bert) -> No
 def test_a_notebook_shows_a_table(bert) -> None:
     place, theirs, tokenizer = bert
     model = bert_jax.load(place)
-    hostile = dataclasses.replace(model, model=model.model._replace(labels=("<script>alert(1)</script>",)))
+    hostile = dataclasses.replace(model, model=dataclasses.replace(model.model, labels=("<script>alert(1)</script>",)))
     found = hostile._repr_html_()
     assert f"<td>{sum(one.numel() for one in theirs.parameters()):,}</td>" in found
     assert f"{len(tokenizer):,} tokens" in found

@@ -1,5 +1,6 @@
 """Attention by each kernel of the device against XLA on the CPU: context and gradients, in each dtype that it takes."""
 
+import dataclasses
 import itertools
 from collections.abc import Iterator
 
@@ -10,7 +11,7 @@ import numpy as np
 from benchmarks.device.model_check import BOUNDS, error
 from benchmarks.device.report import Result
 from bert_jax.models.attention import KERNELS, AttentionInputs
-from bert_jax.models.attention.inputs import Joint, joined
+from bert_jax.models.attention.inputs import FusedQKV, with_fused_qkv
 from bert_jax.models.dropout import row_keys
 
 BATCH, LENGTH, HEADS, FEATURES = 8, 128, 4, 64
@@ -31,13 +32,14 @@ def inputs_of(case: str) -> AttentionInputs:
     q, k, v = (jnp.asarray(rng.normal(size=(BATCH, LENGTH, HEADS * FEATURES)), jnp.float32) for _ in range(3))
     keys = jnp.stack(row_keys(jnp.array([3, 9], jnp.uint32), BATCH * HEADS), -1).reshape(BATCH, HEADS, 2)
     column = np.arange(LENGTH)
-    inputs = AttentionInputs(q, k, v, jnp.ones((BATCH, LENGTH), jnp.int32), None, keys)
+    mask = jnp.ones((BATCH, LENGTH), jnp.int32)
+    whole = AttentionInputs(q=q, k=k, v=v, mask=mask, segments=None, dropout_keys=keys)
     if case == "padded":
-        return inputs._replace(mask=jnp.asarray(column < rng.integers(1, LENGTH, (BATCH, 1)), jnp.int32))
+        return dataclasses.replace(whole, mask=jnp.asarray(column < rng.integers(1, LENGTH, (BATCH, 1)), jnp.int32))
     if case == "packed":
         starts = np.sort(rng.integers(1, LENGTH, (BATCH, 3, 1)), axis=1)
-        return inputs._replace(segments=jnp.asarray(1 + (column >= starts).sum(1), jnp.int32))
-    return inputs._replace(reach=16) if case == "window" else inputs
+        return dataclasses.replace(whole, segments=jnp.asarray(1 + (column >= starts).sum(1), jnp.int32))
+    return dataclasses.replace(whole, radius=16) if case == "window" else whole
 
 
 def attention(kernel: str, rate: float, dtype: str, joint: bool, inputs: AttentionInputs) -> list[jax.Array]:
@@ -46,10 +48,10 @@ def attention(kernel: str, rate: float, dtype: str, joint: bool, inputs: Attenti
 
     def context(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
         q, k, v = (x.astype(dtype) for x in (q, k, v))
-        given = inputs._replace(q=q, k=k, v=v)
+        given = dataclasses.replace(inputs, q=q, k=k, v=v)
         if joint:
             biases = jnp.asarray([[1.0], [2.0], [-1.0]], dtype) * jnp.ones(q.shape[-1], dtype)
-            given = joined(inputs, Joint(jnp.stack([q, k, v], axis=2) - biases, biases))
+            given = with_fused_qkv(inputs, FusedQKV(jnp.stack([q, k, v], axis=2) - biases, biases))
         return KERNELS[kernel].attend(given, rate).astype(jnp.float32) * real
 
     output, pull = jax.vjp(context, inputs.q, inputs.k, inputs.v)
@@ -68,9 +70,11 @@ def check_attention(case: str) -> Iterator[Result]:
         def of(dtype: str, inputs: AttentionInputs) -> list[list[jax.Array]]:
             return [attention(kernel, rate, dtype, joint, inputs) for rate, joint in ways]
 
-        reach = inputs.reach
-        arrays = inputs._replace(reach=None)
-        program = jax.jit(lambda arrays: {dtype: of(dtype, arrays._replace(reach=reach)) for dtype in dtypes})
+        reach = inputs.radius
+        arrays = dataclasses.replace(inputs, radius=None)
+        program = jax.jit(
+            lambda arrays: {dtype: of(dtype, dataclasses.replace(arrays, radius=reach)) for dtype in dtypes}
+        )
         return jax.device_get(program(arrays))
 
     with jax.default_matmul_precision("highest"):

@@ -28,7 +28,8 @@ def of_attention(kernel: str, dtype: str) -> jax.Array:
     zeros = jnp.zeros((BATCH, LENGTH, HEADS * LENGTH), dtype)
     values = jnp.tile(jnp.eye(LENGTH, dtype=dtype), (BATCH, 1, HEADS))
     keys = jnp.stack(row_keys(jnp.array([3, 9], jnp.uint32), BATCH * HEADS), -1).reshape(BATCH, HEADS, 2)
-    inputs = AttentionInputs(zeros, zeros, values, jnp.ones((BATCH, LENGTH), jnp.int32), None, keys)
+    mask = jnp.ones((BATCH, LENGTH), jnp.int32)
+    inputs = AttentionInputs(q=zeros, k=zeros, v=values, mask=mask, segments=None, dropout_keys=keys)
     return jax.jit(lambda inputs: KERNELS[kernel].attend(inputs, RATE) != 0)(inputs)
 
 

@@ -33,6 +33,7 @@ from bert_jax.models.attention import KERNELS
 from bert_jax.objectives import make_objective
 from bert_jax.objectives.base import Objective
 from bert_jax.parallel.chips import peak_flops
+from bert_jax.parallel.compilation import compiler_options
 from bert_jax.parallel.sharding import make_mesh
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Phase, learning_rate, plan_phases
@@ -59,7 +60,7 @@ class Step(NamedTuple):
     attention_dropout: bool = True  # as the architecture has it; False: none
     packed: bool = False  # four examples in each sequence
     task: bool = False  # fine-tuning with two classes, not pretraining
-    scanned: bool = False  # layers in a loop: a third to a half of the compilation, a seventh slower on an H100
+    scanned: bool = False  # layers in a loop: a third of the compilation, a third slower on an H100
     layers: int | None = None  # of a model with 512 tokens, to try the command; None: the whole size
 
     @property
@@ -117,14 +118,10 @@ def ours(step: Step) -> Run:
     optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
     state = jax.jit(functools.partial(init_state, config.seed, objective, optimizer))()
     placed = {name: jnp.asarray(x) for name, x in batch.items()}
-    update = functools.partial(
-        train_step,
-        objective,
-        optimizer,
-        functools.partial(learning_rate, config.optimizer, phases),
-        phases[0].grad_accum_steps,
-    )
-    compiled = jax.jit(update, donate_argnums=0).lower(state, placed).compile()
+    rate = functools.partial(learning_rate, config.optimizer, phases)
+    update = functools.partial(train_step, objective, optimizer, rate, phases[0].grad_accum_steps)
+    options = compiler_options(make_mesh(MeshConfig(), jax.devices()[:1]))
+    compiled = jax.jit(update, donate_argnums=0).lower(state, placed).compile(options)
 
     def run(steps: int) -> None:
         nonlocal state

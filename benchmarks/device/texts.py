@@ -85,7 +85,7 @@ def time_embed(
     tokenizer = load_tokenizer(open_corpus(make_corpus(directory, documents)).tokenizer_directory)
     config = dataclasses.replace(config, vocab_size=max(config.vocab_size, tokenizer.vocab_size))
     params = jax.jit(make_model(config, ComputeConfig(), HEADS).init)(jax.random.key(0))
-    model = OpenModel(config, HEADS, params, (), tokenizer, directory)
+    model = OpenModel(config=config, heads=HEADS, params=params, labels=(), tokenizer=tokenizer, directory=directory)
     rng = np.random.default_rng(1)
     words = vocabulary(np.random.default_rng(0))
     texts = [sentence(rng, words, int(rng.integers(40, 80))) for _ in range(num_texts)]

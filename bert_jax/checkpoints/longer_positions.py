@@ -1,7 +1,6 @@
 """Weights of a model of short sequences for training on longer ones."""
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
@@ -12,33 +11,33 @@ from bert_jax.models import Params
 from bert_jax.models.positions import POSITIONS
 
 
-def with_longer_positions(found: Weights, wanted: EncoderConfig, console: Console) -> Weights:
+def with_longer_positions(weights: Weights, wanted: EncoderConfig, console: Console) -> Weights:
     """Return the weights with as many positions as `wanted` has, where they have fewer; otherwise as they are.
 
     A table of learned positions is repeated from its first row on, so that each stretch starts as it was trained
     (Longformer, Beltagy et al. 2020). Rotary positions have no table: they take the base of `wanted`, whose slower
     rotations separate distant tokens (Xiong et al. 2023). A line says what was done.
     """
-    ours, theirs = wanted.max_positions, found.config.max_positions
-    scheme = POSITIONS[found.config.positions]
-    if ours <= theirs or wanted.positions != found.config.positions:
-        return found
-    changed: dict[str, Any] = {"max_positions": ours}
-    params = found.params
-    said = f"{theirs:,} positions extended to {ours:,}"
+    old, new = weights.config.max_positions, wanted.max_positions
+    scheme = POSITIONS[weights.config.positions]
+    if new <= old or wanted.positions != weights.config.positions:
+        return weights
+    params, rotary_base = weights.params, weights.config.rotary_base
+    message = f"{old:,} positions extended to {new:,}"
     if scheme.embed:
-        params = _repeated(params, found.config.position_offset, ours)
-        said += ", by repeating their table"
-    if scheme.angles and wanted.rotary_base != found.config.rotary_base:
-        changed["rotary_base"] = wanted.rotary_base
-        said += f", with the rotary base {wanted.rotary_base:,g} instead of {found.config.rotary_base:,g}"
-    console.say(said)
-    return found._replace(config=dataclasses.replace(found.config, **changed), params=params)
+        params = _with_repeated_table(params, weights.config.position_offset, new)
+        message += ", by repeating their table"
+    if scheme.angles and wanted.rotary_base != rotary_base:
+        message += f", with the rotary base {wanted.rotary_base:,g} instead of {rotary_base:,g}"
+        rotary_base = wanted.rotary_base
+    console.say(message)
+    config = dataclasses.replace(weights.config, max_positions=new, rotary_base=rotary_base)
+    return dataclasses.replace(weights, config=config, params=params)
 
 
-def _repeated(params: Params, offset: int, positions: int) -> Params:
+def _with_repeated_table(params: Params, offset: int, num_positions: int) -> Params:
     embeddings = params["encoder"]["embeddings"]
     table = np.asarray(embeddings["position"])
-    longer = np.resize(table[offset:], (positions, table.shape[1]))  # repeats whole rows
-    embeddings = {**embeddings, "position": np.concatenate([table[:offset], longer])}
+    rows = np.resize(table[offset:], (num_positions, table.shape[1]))  # repeats whole rows
+    embeddings = {**embeddings, "position": np.concatenate([table[:offset], rows])}
     return {**params, "encoder": {**params["encoder"], "embeddings": embeddings}}

@@ -15,54 +15,54 @@ Progress = Callable[[str, int, int, str], None]
 
 
 class Verified(NamedTuple):
-    """What was compared, and what is wrong."""
+    """The comparison of a directory with its digests."""
 
     checked: str  # such as "corpus of 7 files"
     damage: list[str]  # a line for each damaged part
     bytes: int  # that were read
 
 
-def verify(place: pathlib.Path, progress: Progress = lambda what, done, total, unit: None) -> Verified:
+def verify(path: pathlib.Path, progress: Progress = lambda activity, done, total, unit: None) -> Verified:
     """Read all of a corpus, a tokenizer, a work directory or an export, and compare it with its digests.
 
     Args:
-        place: a directory.
-        progress: is called with what is read, how much of it is done and how much it is in all, and the unit of both.
+        path: a directory.
+        progress: is called with the activity, the amount that is done and the total, and the unit of both.
 
     Raises:
         UserError: no such directory, or none that has digests.
     """
-    if not place.is_dir():
-        raise UserError(f"{place}: no such directory")
+    if not path.is_dir():
+        raise UserError(f"{path}: no such directory")
     for pattern, row in KINDS.items():
-        if any(place.glob(pattern)):
+        if any(path.glob(pattern)):
             try:
-                return row.verify(place, progress)
+                return row.verify(path, progress)
             except UserError as error:
                 return Verified(row.name, [str(error)], 0)
     raise UserError(
-        f"{place}: nothing to compare with (no {files.SUMS}); seal it where you trust it: "
-        f"cd {place} && find . -type f ! -name {files.SUMS} -exec sha256sum {{}} + > {files.SUMS}"
+        f"{path}: nothing to compare with (no {files.SUMS}); seal it where you trust it: "
+        f"cd {path} && find . -type f ! -name {files.SUMS} -exec sha256sum {{}} + > {files.SUMS}"
     )
 
 
-def _sealed(place: pathlib.Path, progress: Progress) -> Verified:
-    names = files.read_sums(place)
-    size = _size(place, *names)
-    found = files.damaged_files(place, on_read=_megabytes(progress, size))
-    return Verified(f"{len(names)} files of {files.SUMS}", found, size)
+def _verify_sealed(path: pathlib.Path, progress: Progress) -> Verified:
+    names = files.read_sums(path)
+    size = _size(path, *names)
+    damage = files.damaged_files(path, on_read=_megabytes(progress, size))
+    return Verified(f"{len(names)} files of {files.SUMS}", damage, size)
 
 
-def _corpus(place: pathlib.Path, progress: Progress) -> Verified:
-    names, tokenizer = manifest.all_digests(place), manifest.read_manifest(place)["tokenizer"]["sha256"]
-    size = _size(place, *names)
-    damage = manifest.verify(place, _megabytes(progress, size))
-    damage += _tokenizer(place / "tokenizer", tokenizer, "the manifest")
+def _verify_corpus(path: pathlib.Path, progress: Progress) -> Verified:
+    names, tokenizer = manifest.all_digests(path), manifest.read_manifest(path)["tokenizer"]["sha256"]
+    size = _size(path, *names)
+    damage = manifest.verify(path, _megabytes(progress, size))
+    damage += _tokenizer_damage(path / "tokenizer", tokenizer, "the manifest")
     return Verified(f"corpus of {len(names)} files and tokenizer/", damage, size)
 
 
-def _work_directory(place: pathlib.Path, progress: Progress) -> Verified:
-    """Checkpoints against their records, run.json and tokenizer against these, and the models of a `finetune`."""
+def _verify_work_directory(path: pathlib.Path, progress: Progress) -> Verified:
+    """Compare checkpoints with their records, run.json and tokenizer with these, and the models of a `finetune`."""
     from bert_jax.training import workdir
     from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError, saved_steps
     from bert_jax.training.metrics import damaged_lines
@@ -70,11 +70,11 @@ def _work_directory(place: pathlib.Path, progress: Progress) -> Verified:
 
     damage, count, size, run = list[str](), 0, 0, None
     try:
-        run = workdir.read_run(place)
-        damage += _tokenizer(place / "tokenizer", run[1]["tokenizer"], "run.json")
+        run = workdir.read_run(path)
+        damage += _tokenizer_damage(path / "tokenizer", run[1]["tokenizer"], "run.json")
     except UserError as error:
         damage.append(str(error))
-    directories = (place, *sorted(place.glob("runs/*")))
+    directories = (path, *sorted(path.glob("runs/*")))
     saved = {directory: saved_steps(checkpoints_in(directory)) for directory in directories}
     total = sum(len(steps) for steps in saved.values())
     for directory, steps in saved.items():
@@ -86,8 +86,8 @@ def _work_directory(place: pathlib.Path, progress: Progress) -> Verified:
             try:
                 record, read = checkpoints.verify(step)
                 size += read
-                if run and directory == place:
-                    workdir.check_record(place, to_json(run[0]), run[1], record)
+                if run and directory == path:
+                    workdir.check_record(path, to_json(run[0]), run[1], record)
                 elif run and record["fingerprint"] != run[1]:
                     damage.append(f"{checkpoints_in(directory) / str(step)}: of another run than run.json")
             except CorruptCheckpointError as error:
@@ -98,12 +98,12 @@ def _work_directory(place: pathlib.Path, progress: Progress) -> Verified:
             checkpoints.close()
         if lines := damaged_lines(directory / "metrics.jsonl"):
             damage.append(f"{directory / 'metrics.jsonl'}: damaged lines: {len(lines)}")
-    for path in (*place.glob("budget.json"), *place.glob("results.json"), *place.glob("runs/*/result.json")):
+    for json_path in (*path.glob("budget.json"), *path.glob("results.json"), *path.glob("runs/*/result.json")):
         try:
-            json.loads(path.read_bytes())
+            json.loads(json_path.read_bytes())
         except ValueError as error:
-            damage.append(f"{path}: {error}")
-    for model in (place / "model", *place.glob("runs/*/best-*")):
+            damage.append(f"{json_path}: {error}")
+    for model in (path / "model", *path.glob("runs/*/best-*")):
         try:
             damage += files.damaged_files(model)
             size += _size(model, *files.read_sums(model))
@@ -112,17 +112,17 @@ def _work_directory(place: pathlib.Path, progress: Progress) -> Verified:
     return Verified(f"{count} checkpoints, run.json, tokenizer/", list(dict.fromkeys(damage)), size)
 
 
-def _tokenizer(place: pathlib.Path, sha256: str, source: str) -> list[str]:
-    """What is wrong with a tokenizer of which `source` says the digest."""
+def _tokenizer_damage(path: pathlib.Path, sha256: str, source: str) -> list[str]:
+    """Return the damage of a tokenizer whose digest `source` states."""
     try:
-        same = load_tokenizer(place).sha256 == sha256
+        is_same = load_tokenizer(path).sha256 == sha256
     except UserError as error:
         return [str(error)]
-    return files.damaged_files(place) + ([] if same else [f"{place}: not the tokenizer of {source}"])
+    return files.damaged_files(path) + ([] if is_same else [f"{path}: not the tokenizer of {source}"])
 
 
 def _megabytes(progress: Progress, size: int) -> Callable[[int], None]:
-    """What is called with the bytes of each piece that was read, of `size` in all."""
+    """Return a function to call with the bytes of each piece that was read, of `size` in all."""
     done = 0
 
     def read(count: int) -> None:
@@ -133,9 +133,9 @@ def _megabytes(progress: Progress, size: int) -> Callable[[int], None]:
     return read
 
 
-def _size(place: pathlib.Path, *names: str) -> int:
-    """Bytes of the files that are there."""
-    return sum((place / name).stat().st_size for name in names if (place / name).is_file())
+def _size(path: pathlib.Path, *names: str) -> int:
+    """Return the bytes of the files that exist."""
+    return sum((path / name).stat().st_size for name in names if (path / name).is_file())
 
 
 class Kind(NamedTuple):
@@ -145,11 +145,11 @@ class Kind(NamedTuple):
     verify: Callable[[pathlib.Path, Progress], Verified]
 
 
-# A file that such a directory has -> what it is; the first that fits.
+# A file that such a directory has -> the kind of directory; the first that fits.
 KINDS = {
-    files.SUMS: Kind("sealed directory", _sealed),
-    "run.json": Kind("work directory", _work_directory),
-    "checkpoints": Kind("work directory", _work_directory),
-    "manifest.json": Kind("corpus", _corpus),
-    "*.arrayrecord": Kind("corpus", _corpus),
+    files.SUMS: Kind("sealed directory", _verify_sealed),
+    "run.json": Kind("work directory", _verify_work_directory),
+    "checkpoints": Kind("work directory", _verify_work_directory),
+    "manifest.json": Kind("corpus", _verify_corpus),
+    "*.arrayrecord": Kind("corpus", _verify_corpus),
 }

@@ -29,7 +29,7 @@ def _export_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", required=True, type=path_or_url, metavar="DIR", help="directory or URL to create")
     parser.add_argument(
         "--format",
-        choices=["huggingface", "stablehlo", "stablehlo_int8", "onnx", "onnx_int8"],
+        choices=["huggingface", "stablehlo", "onnx", "onnx_int8"],
         default="huggingface",
         help="target format (default: huggingface)",
     )
@@ -49,14 +49,23 @@ def _export_options(parser: argparse.ArgumentParser) -> None:
 
 def export(args: argparse.Namespace) -> None:
     """Write a model for other programs."""
+    from bert_jax.convert.export import CardFacts
     from bert_jax.convert.export import export as run
     from bert_jax.training.remote_workdir import local_copy, uploaded
 
     with open_console() as console, console.working("exporting"):
-        for_card = args.license, args.base_model, pathlib.Path(args.bias) if args.bias else None
+        facts = CardFacts(args.license, args.base_model, pathlib.Path(args.bias) if args.bias else None)
         with uploaded(args.output) as output:
-            place = local_copy(args.workdir)
-            run(place, args.step, output, args.format, console, args.head, args.part, *for_card)
+            run(
+                local_copy(args.workdir),
+                output,
+                args.format,
+                console,
+                step=args.step,
+                head=args.head,
+                part=args.part,
+                card_facts=facts,
+            )
 
 
 EXPORT = Verb(
@@ -64,7 +73,7 @@ EXPORT = Verb(
     description=(
         "huggingface: a directory that AutoModelFor... and AutoTokenizer of transformers open as it is. stablehlo: a "
         "program that jax runs without bert_jax. onnx: an ONNX graph; needs pip install onnxscript torch "
-        "transformers. ..._int8: with int8 weights, a quarter of the bytes; `bert-jax compress` also measures what "
+        "transformers. onnx_int8: with int8 weights, a quarter of the bytes; `bert-jax compress` also measures what "
         "they cost."
     ),
     example="--workdir runs/base --output my-bert/",
@@ -78,9 +87,9 @@ def _compress_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--method",
         required=True,
-        choices=["heads", "mlp", "layers", "onnx_int8", "stablehlo_int8"],
-        help="what to remove by importance: attention heads (they write zeros, at no gain in size or time), features "
-        "of the MLPs, whole layers; or weights as int8, in an ONNX file or a StableHLO program",
+        choices=["heads", "mlp", "layers", "onnx_int8"],
+        help="what to remove by importance: attention heads, features of the MLPs, whole layers; or weights as int8, "
+        "in an ONNX file",
     )
     parser.add_argument(
         "--amount", type=float, metavar="FRACTION", help="fraction of heads, MLP features or layers to remove"
@@ -99,12 +108,12 @@ def _compress_options(parser: argparse.ArgumentParser) -> None:
 def compress(args: argparse.Namespace) -> None:
     """Write a smaller model; print what it saves and costs."""
     from bert_jax.convert.compress import compress as run
-    from bert_jax.convert.prune import PARTS
+    from bert_jax.convert.prune import TARGETS
     from bert_jax.parallel.compilation import use_compilation_cache
     from bert_jax.training.remote_workdir import local_copy
 
-    if (args.amount is None) == (args.method in PARTS):
-        raise UserError(f"--amount is for the methods {', '.join(PARTS)}, and they need it")
+    if (args.amount is None) == (args.method in TARGETS):
+        raise UserError(f"--amount is for the methods {', '.join(TARGETS)}, and they need it")
     if args.amount is not None and not 0 < args.amount < 1:
         raise UserError(f"--amount {args.amount:g}: a fraction above 0 and below 1")
     if args.examples < 1:
@@ -120,9 +129,10 @@ COMPRESS = Verb(
     summary="write a smaller model, and measure what it costs",
     description=(
         "heads, mlp, layers: the parts that matter least for the loss (Michel et al. 2019), in a directory that "
-        "transformers opens and `finetune` trains again. onnx_int8, stablehlo_int8: weights as int8. Prints size, "
-        "time and score before and after, with the confidence interval of what is lost, and writes them into the "
-        "model card."
+        "transformers opens and `finetune` trains again. Without some heads, transformers opens a NomicBERT alone, "
+        "and bert_jax every family: in other families the size of a head follows from the width. onnx_int8: weights "
+        "as int8. Prints size, time and score before and after, with the confidence interval of the score lost, and "
+        "writes them into the model card."
     ),
     example="--model runs/qnli --method layers --amount 0.25 --output smaller/",
     add_options=_compress_options,

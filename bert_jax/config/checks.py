@@ -110,7 +110,7 @@ def no_effect(key: str, choice: str, default: object, fix: str = "") -> UserErro
 def check_pretraining(config: PretrainConfig) -> None:
     """Raise UserError where fields contradict each other."""
     model, data, train = config.model, config.data, config.train
-    if model.bottleneck_size is None and model.hidden_size % model.num_heads:
+    if model.bottleneck_size is None and model.head_size is None and model.hidden_size % model.num_heads:
         raise UserError(
             f"config.model.num_heads={model.num_heads} does not divide config.model.hidden_size={model.hidden_size}"
         )

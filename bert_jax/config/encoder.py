@@ -25,7 +25,12 @@ class EncoderConfig:
     vocab_size: int = field(None, "tokens in the vocabulary; None: as many as the corpus's tokenizer has", AT_LEAST_1)
     hidden_size: int = field(768, "width of the residual stream", AT_LEAST_1)
     num_layers: int = field(12, "transformer blocks", AT_LEAST_1)
-    num_heads: int = field(12, "attention heads; must divide hidden_size, or bottleneck_size", AT_LEAST_1)
+    num_heads: int = field(
+        12, "attention heads; must divide hidden_size, or bottleneck_size, where head_size is None", AT_LEAST_1
+    )
+    head_size: int | None = field(
+        None, "features of an attention head; None: all heads together are as wide as the block", AT_LEAST_1
+    )
     mlp_size: int = field(3072, "inner width of the MLP", AT_LEAST_1)
     max_positions: int = field(512, "rows of the position table: the longest sequence the model can read", AT_LEAST_1)
     num_token_types: int = field(2, "token types: 2 for sentence pairs, 1 in RoBERTa, 0 for no table", AT_LEAST_0)
@@ -141,8 +146,38 @@ class EncoderConfig:
         "identity_head: likewise, and the dense layer of output heads is the identity; "
         "neighbors: likewise, and the first block attends to neighboring tokens (rotary or learned positions); "
         "matches: likewise, and its last head to equal tokens in the other text (rotary positions, token types)",
-        table="bert_jax.models.layers.INITIALIZATIONS",
+        table="bert_jax.models.init.INITIALIZATIONS",
     )
+
+    @property
+    def table_width(self) -> int:
+        """Width of the token table."""
+        return self.embedding_size or self.hidden_size
+
+    @property
+    def sum_width(self) -> int:
+        """Width in which embeddings are added, and of the tables of positions and token types."""
+        return self.hidden_size if self.trigram_embeddings else self.table_width
+
+    @property
+    def block_width(self) -> int:
+        """Width of the input of attention and MLPs in a block."""
+        return self.bottleneck_size or self.hidden_size
+
+    @property
+    def head_dim(self) -> int:
+        """Features of an attention head."""
+        return self.head_size or self.block_width // self.num_heads
+
+    @property
+    def attention_width(self) -> int:
+        """Features of all heads of a layer together."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def masked_width(self) -> int:
+        """Width of the vectors that the masked-token head compares with its tables."""
+        return self.hidden_size if self.masked_extra_table else self.table_width
 
 
 # Field of which None means the value of another field -> that field.

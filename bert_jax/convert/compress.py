@@ -1,146 +1,208 @@
 """Write a smaller model, and measure what it saves and what it costs: a method is a row of `METHODS`."""
 
+import dataclasses
 import functools
 import pathlib
 import shutil
+import statistics
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
+import numpy as np
 
 from bert_jax.checkpoints.load_model import Weights, read_weights
+from bert_jax.config import ComputeConfig
 from bert_jax.console import Console
-from bert_jax.convert.eval_sets import Yardstick, compare, yardstick_of
-from bert_jax.convert.export import card_of, with_heads, write_huggingface, write_onnx, write_stablehlo
-from bert_jax.convert.prune import PARTS, prune
-from bert_jax.convert.runners import Runner, jax_runner, onnx_runner, stablehlo_runner, timed
-from bert_jax.errors import UserError
-from bert_jax.interop.directory import CARD, appearing
-from bert_jax.interop.onnx_file import quantize_onnx
+from bert_jax.convert.eval_sets import EvalSet, Runner, compare_scores, eval_set_of
+from bert_jax.convert.export import card_text, with_heads, write_huggingface, write_onnx
+from bert_jax.convert.prune import TARGETS, prune
+from bert_jax.errors import check_output
+from bert_jax.files import output_directory
+from bert_jax.interop.huggingface import CARD
+from bert_jax.interop.onnx_file import FILE, quantize_onnx
+from bert_jax.models import make_model
+from bert_jax.objectives.base import Batch
 
-TIMED = 8  # sequences in the batch that is timed
+TIMED_SEQUENCES = 8  # in the batch that is timed
+ROUNDS = 15  # of timing, of which each runs both models
+WEIGHT_SUFFIXES = (".safetensors", ".onnx", ".data")
 
 
-class Compressed(NamedTuple):
-    """A compressed model beside the model it was made from, both in the same format and on disk."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Compressed:
+    """A compressed model and the model it was made from, both in the same format and on disk."""
 
-    found: Weights
+    weights: Weights
     directory: pathlib.Path
     original: pathlib.Path
     run: Runner
     run_original: Runner
-    what: str  # a phrase: what was done
-
-    def card(self, place: pathlib.Path) -> str:
-        """Return the card of the model in `place`, for directories that transformers opens, or a title."""
-        of_huggingface = (self.directory / "model.safetensors").is_file()
-        return card_of(self.found, place) if of_huggingface else f"# {place.resolve().name}: {self.what}"
+    description: str  # a phrase: how it was compressed
 
 
-# The model, what it is measured on, the amount, a scratch directory -> the compressed model.
-Method = Callable[[Weights, Yardstick, float, pathlib.Path], Compressed]
+# The model, the data to measure it on, the amount, a scratch directory -> the compressed model.
+Method = Callable[[Weights, EvalSet, float, pathlib.Path], Compressed]
 
 
 def compress(
-    place: pathlib.Path,
+    model: pathlib.Path,
     output: pathlib.Path,
     method: str,
     amount: float,
     data: str | None,
-    examples: int,
+    num_examples: int,
     console: Console,
 ) -> list[str]:
     """Write a smaller model to the directory `output`; return lines on size, time and score, which its card has too.
 
     Args:
-        place: a fine-tuned model, or one with a head for masked tokens.
+        model: directory of a fine-tuned model, or of one with a head for masked tokens.
         output: a directory that does not exist or is empty.
         method: a row of METHODS.
         amount: fraction of heads, MLP features or layers to remove; int8 does not read it.
-        data: files of the task, or a corpus: see `yardstick_of`.
-        examples: of the training set, to weigh parts by.
+        data: files of the task, or a corpus: see `eval_set_of`.
+        num_examples: of the training set, to weigh parts by.
         console: for progress.
 
     Raises:
-        UserError: `place` holds no such model, `data` does not fit it, `amount` removes nothing or everything, a
+        UserError: `model` holds no such model, `data` does not fit it, `amount` removes nothing or everything, a
             package is missing, or `output` is in use.
     """
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise UserError(f"{output} exists and is not an empty directory; name another, or remove it")
-    found = with_heads(read_weights(place, console=console), is_class=True)
-    yardstick = yardstick_of(found, data, examples, console)
+    check_output(output)
+    weights = with_heads(read_weights(model, console=console), is_class=True)
+    eval_set = eval_set_of(weights, data, num_examples, console)
     with tempfile.TemporaryDirectory() as scratch:
         console.say(f"{method}: making the smaller model")
-        made = METHODS[method](found, yardstick, amount, pathlib.Path(scratch))
-        console.say(f"measuring {yardstick.metric} of {yardstick.units:,} examples, and times")
-        lines = measured(made, yardstick)
-        card = made.card(place).rstrip() + "\n\n" + section(lines)
-        with appearing(output) as partial:
-            for path in made.directory.iterdir():
+        compressed = METHODS[method](weights, eval_set, amount, pathlib.Path(scratch))
+        console.say(f"measuring {eval_set.metric} of {eval_set.num_units:,} examples, and times")
+        lines = comparison_lines(compressed, eval_set)
+        if (compressed.directory / "model.safetensors").is_file():
+            card = card_text(compressed.weights, model)
+        else:
+            card = f"# {model.resolve().name}: {compressed.description}"
+        with output_directory(output) as partial:
+            for path in compressed.directory.iterdir():
                 if path.name not in ("SHA256SUMS", CARD):
                     shutil.copyfile(path, partial / path.name)
-            (partial / CARD).write_text(card, encoding="utf-8")
+            (partial / CARD).write_text(f"{card.rstrip()}\n\n{card_section(lines)}", encoding="utf-8")
     return lines
 
 
-def measured(made: Compressed, yardstick: Yardstick) -> list[str]:
-    """Return what was done, and size, time and score before and after."""
-    sizes = [_megabytes(directory) for directory in (made.original, made.directory)]
-    batch = {name: x[:TIMED] for name, x in yardstick.batches[-1].items()}
-    times = timed(made.run_original, made.run, batch)
+def comparison_lines(compressed: Compressed, eval_set: EvalSet) -> list[str]:
+    """Return how the model was compressed, and size, time and score before and after."""
+    size_before, size_after = (_megabytes(directory) for directory in (compressed.original, compressed.directory))
+    batch = {name: x[:TIMED_SEQUENCES] for name, x in eval_set.batches[-1].items()}
+    times = compare_times(compressed.run_original, compressed.run, batch)
     rows, length = batch["input_ids"].shape[0], batch["input_ids"].shape[-1]
-    lost = compare(yardstick, made.run_original, made.run)
+    scores = compare_scores(eval_set, compressed.run_original, compressed.run)
+    lowest, highest = scores.lost - scores.margin, scores.lost + scores.margin
     return [
-        made.what,
-        f"weights: {sizes[0]:.2f} MB before, {sizes[1]:.2f} MB after, {sizes[1] / sizes[0]:.2f} of the size",
+        compressed.description,
+        f"weights: {size_before:.2f} MB before, {size_after:.2f} MB after, {size_after / size_before:.2f} of the size",
         f"time of {rows} x {length} tokens on {jax.default_backend()}: {times.before:.1f} ms before, "
         f"{times.after:.1f} ms after, {times.ratio:.2f} of the time (median of pairs)",
-        f"{yardstick.metric} on {yardstick.units:,} held-out examples: {lost.before:.4f} before, {lost.after:.4f} "
-        f"after, {lost.lost:.4f} lost (95 % interval {lost.lost - lost.margin:.4f} to {lost.lost + lost.margin:.4f})",
+        f"{eval_set.metric} on {eval_set.num_units:,} held-out examples: {scores.before:.4f} before, "
+        f"{scores.after:.4f} after, {scores.lost:.4f} lost (95 % interval {lowest:.4f} to {highest:.4f})",
     ]
 
 
-def section(lines: list[str]) -> str:
-    """Return the part of a card that says what was compressed and what it cost."""
-    before = "Other figures on this page are those of the model before."
-    return "\n".join(["## Compression\n", *(f"- {line}" for line in lines), "", before, ""])
+def card_section(lines: list[str]) -> str:
+    """Return the part of a card on the compression and its cost."""
+    note = "Other figures on this page are those of the model before."
+    return "\n".join(["## Compression\n", *(f"- {line}" for line in lines), "", note, ""])
 
 
-def _pruned(name: str, found: Weights, yardstick: Yardstick, amount: float, scratch: pathlib.Path) -> Compressed:
-    smaller = prune(PARTS[name], found.config, found.params, yardstick.examples(), yardstick.loss(found.config), amount)
-    after = found._replace(config=smaller.config, params=smaller.params)
+class Times(NamedTuple):
+    """Median milliseconds for a batch, and the median of the second model's time over the first's."""
+
+    before: float
+    after: float
+    ratio: float
+
+
+def compare_times(before: Runner, after: Runner, batch: Batch) -> Times:
+    """Return the times of two models; they take turns, and a ratio is of neighbors, as the machine may be busy."""
+    pairs = []
+    for round_index in range(ROUNDS + 1):
+        pair = []
+        for run in (before, after):
+            begin = time.perf_counter()
+            run(batch)
+            pair.append(1000 * (time.perf_counter() - begin))
+        if round_index:  # the first round compiles
+            pairs.append(pair)
+    median_before, median_after = (statistics.median(times) for times in zip(*pairs, strict=True))
+    return Times(median_before, median_after, statistics.median(after / before for before, after in pairs))
+
+
+def jax_runner(weights: Weights) -> Runner:
+    """Return a function that computes a model by JAX."""
+    model = make_model(weights.config, ComputeConfig(), weights.heads)
+    apply, params = jax.jit(lambda params, batch: model.apply(params, batch, None)), jax.device_put(weights.params)
+    return lambda batch: {name: np.asarray(x) for name, x in apply(params, batch).items()}
+
+
+def onnx_runner(directory: pathlib.Path, output_names: Sequence[str]) -> Runner:
+    """Return a function that computes a directory of `export_onnx` by onnxruntime; outputs are named in their order.
+
+    Logits of masked tokens are those at `masked_positions`.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(directory / FILE, options, providers=["CPUExecutionProvider"])
+    input_names = [node.name for node in session.get_inputs()]
+
+    def run(batch: Batch) -> dict[str, np.ndarray]:
+        inputs = {name: np.asarray(batch[name], np.int64) for name in input_names}
+        outputs = dict(zip(output_names, session.run(None, inputs), strict=False))
+        if "mlm_logits" in outputs:
+            positions = np.asarray(batch["masked_positions"])[:, :, None]
+            outputs["mlm_logits"] = np.take_along_axis(outputs["mlm_logits"], positions, axis=1)
+        return outputs
+
+    return run
+
+
+def _prune(target: str, weights: Weights, eval_set: EvalSet, amount: float, scratch: pathlib.Path) -> Compressed:
+    examples, loss = eval_set.training_examples(), eval_set.loss(weights.config)
+    pruned = prune(TARGETS[target], weights.config, weights.params, examples, loss, amount)
+    smaller = dataclasses.replace(weights, config=pruned.config, params=pruned.params)
     original, directory = scratch / "original", scratch / "smaller"
-    write_huggingface(found, original, {})
-    write_huggingface(after, directory, {})
-    return Compressed(after, directory, original, jax_runner(after), jax_runner(found), smaller.what)
+    write_huggingface(weights, original, {})
+    write_huggingface(smaller, directory, {})
+    return Compressed(
+        weights=smaller,
+        directory=directory,
+        original=original,
+        run=jax_runner(smaller),
+        run_original=jax_runner(weights),
+        description=pruned.description,
+    )
 
 
-def _onnx_int8(found: Weights, yardstick: Yardstick, amount: float, scratch: pathlib.Path) -> Compressed:
+def _quantize(weights: Weights, eval_set: EvalSet, amount: float, scratch: pathlib.Path) -> Compressed:
     del amount
     original, directory = scratch / "float32", scratch / "int8"
-    write_onnx(found, original, {})
+    write_onnx(weights, original, {})
     quantize_onnx(original, directory)
-    run, run_original = (onnx_runner(place, yardstick.outputs) for place in (directory, original))
-    return Compressed(found, directory, original, run, run_original, "ONNX with int8 weights, beside ONNX in float32")
+    return Compressed(
+        weights=weights,
+        directory=directory,
+        original=original,
+        run=onnx_runner(directory, eval_set.outputs),
+        run_original=onnx_runner(original, eval_set.outputs),
+        description="ONNX with int8 weights, beside ONNX in float32",
+    )
 
 
-def _stablehlo_int8(found: Weights, yardstick: Yardstick, amount: float, scratch: pathlib.Path) -> Compressed:
-    del amount, yardstick
-    original, directory = scratch / "float32", scratch / "int8"
-    write_stablehlo(found, original, {})
-    write_stablehlo(found, directory, {}, int8=True)
-    what = "StableHLO with int8 weights, beside StableHLO in float32"
-    return Compressed(found, directory, original, stablehlo_runner(directory), stablehlo_runner(original), what)
+METHODS: dict[str, Method] = {name: functools.partial(_prune, name) for name in TARGETS} | {"onnx_int8": _quantize}
 
 
 def _megabytes(directory: pathlib.Path) -> float:
-    """Of the files that hold weights or a program."""
-    suffixes = (".safetensors", ".onnx", ".npz", ".stablehlo", ".data")
-    return sum(path.stat().st_size for path in directory.iterdir() if path.suffix in suffixes) / 1e6
-
-
-METHODS: dict[str, Method] = {name: functools.partial(_pruned, name) for name in PARTS} | {
-    "onnx_int8": _onnx_int8,
-    "stablehlo_int8": _stablehlo_int8,
-}
+    """Return the size of the files with weights."""
+    return sum(path.stat().st_size for path in directory.iterdir() if path.suffix in WEIGHT_SUFFIXES) / 1e6

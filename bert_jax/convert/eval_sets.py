@@ -1,4 +1,4 @@
-"""What a compressed model is measured on: the dev set of its task, or masked tokens of held-out documents."""
+"""The data to measure a compressed model on: the dev set of its task, or masked tokens of held-out documents."""
 
 import contextlib
 import dataclasses
@@ -17,11 +17,10 @@ from bert_jax.checkpoints.load_model import Weights
 from bert_jax.config import ComputeConfig, DataConfig, EncoderConfig, TaskConfig, from_values
 from bert_jax.console import Console
 from bert_jax.convert.prune import Loss
-from bert_jax.convert.runners import Runner
 from bert_jax.corpus.mixture import open_mixture
 from bert_jax.errors import UserError
 from bert_jax.finetuning.task_data import TaskSplit, read_split
-from bert_jax.interop.directory import TASK_FILE
+from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.models import Head, Params, make_model
 from bert_jax.objectives.base import Batch, Rngs
 from bert_jax.objectives.losses import cross_entropy
@@ -39,25 +38,28 @@ from bert_jax.tokenizer import load_tokenizer
 BATCH, SEQ_LEN, SEQUENCES = 32, 128, 512
 DRAWS = 200  # of the bootstrap
 MASKED = "mlm_logits"
-HERE = BatchBlocks(blocks=(0,), num_blocks=1)
+SINGLE_HOST = BatchBlocks(blocks=(0,), num_blocks=1)
+
+Runner = Callable[[Batch], dict[str, np.ndarray]]  # a batch -> the outputs of its head
+Outputs = Sequence[dict[str, np.ndarray]]  # of all batches
 
 
-class Yardstick(NamedTuple):
-    """A measure of models with the same inputs and outputs."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvalSet:
+    """Held-out data and the score of models with equal inputs and outputs."""
 
     metric: str  # name of the score
     sign: int  # 1: higher is better; -1: lower is
-    units: int  # how many examples or sequences are scored
+    num_units: int  # examples or sequences that are scored
     outputs: tuple[str, ...]  # of the head
     batches: Sequence[Batch]  # to score
-    # The outputs of all batches -> a function: numbers of units, with repetitions -> their score.
-    scorer: Callable[[Sequence[dict[str, np.ndarray]]], Callable[[np.ndarray], float]]
-    examples: Callable[[], Batch]  # from the training set, to weigh parts by
+    scorer: Callable[[Outputs], Callable[[np.ndarray], float]]  # -> a function: units, with repetitions -> their score
+    training_examples: Callable[[], Batch]  # to weigh parts by
     loss: Callable[[EncoderConfig], Loss]
 
 
-class Lost(NamedTuple):
-    """Two scores and by how much the second is worse, with half the width of its 95 % confidence interval."""
+class ScoreComparison(NamedTuple):
+    """Two scores and how much worse the second is, with half the width of its 95 % confidence interval."""
 
     before: float
     after: float
@@ -65,136 +67,151 @@ class Lost(NamedTuple):
     margin: float
 
 
-def compare(yardstick: Yardstick, before: Runner, after: Runner) -> Lost:
-    """Return what a model lost: the interval is 1.96 standard deviations over paired bootstrap draws of the units."""
-    first, second = (yardstick.scorer([run(batch) for batch in yardstick.batches]) for run in (before, after))
-    every, rng = np.arange(yardstick.units), np.random.default_rng(0)
-    draws = [rng.integers(0, yardstick.units, yardstick.units) for _ in range(DRAWS)]
-    spread = np.std([second(drawn) - first(drawn) for drawn in draws], ddof=1)
-    scores = first(every), second(every)
-    return Lost(*scores, yardstick.sign * (scores[0] - scores[1]), 1.96 * float(spread))
+def compare_scores(eval_set: EvalSet, before: Runner, after: Runner) -> ScoreComparison:
+    """Return the loss of score: the interval is 1.96 standard deviations over paired bootstrap draws of the units."""
+    score_before, score_after = (eval_set.scorer([run(batch) for batch in eval_set.batches]) for run in (before, after))
+    rng, num_units = np.random.default_rng(0), eval_set.num_units
+    draws = [rng.integers(0, num_units, num_units) for _ in range(DRAWS)]
+    spread = np.std([score_after(draw) - score_before(draw) for draw in draws], ddof=1)
+    scores = score_before(np.arange(num_units)), score_after(np.arange(num_units))
+    return ScoreComparison(*scores, eval_set.sign * (scores[0] - scores[1]), 1.96 * float(spread))
 
 
-def yardstick_of(found: Weights, data: str | None, count: int, console: Console) -> Yardstick:
+def eval_set_of(weights: Weights, data: str | None, num_examples: int, console: Console) -> EvalSet:
     """Return the dev set of a fine-tuned model's task, or masked tokens of a pretrained model's corpus.
 
     Args:
-        found: a model with the head of a task, or of masked tokens.
+        weights: a model with the head of a task, or of masked tokens.
         data: directory of the task's files (None: where `finetune` read them), or a corpus of `prepare`.
-        count: training examples or sequences to weigh parts by.
-        console: prints what the data lacks.
+        num_examples: training examples or sequences to weigh parts by.
+        console: prints the defects of the data.
 
     Raises:
         UserError: `data` fits no head of the model, or is missing.
     """
-    if (found.directory / TASK_FILE).is_file():
-        return task_yardstick(found, data, count, console)
-    if Head("masked_token") not in found.heads:
-        raise UserError(f"{found.directory}: neither fine-tuned by bert-jax nor with a head for masked tokens")
+    if (weights.directory / TASK_FILE).is_file():
+        return task_eval_set(weights, data, num_examples, console)
+    if Head("masked_token") not in weights.heads:
+        raise UserError(f"{weights.directory}: neither fine-tuned by bert-jax nor with a head for masked tokens")
     if data is None:
         raise UserError("a pretrained model is measured on a corpus: --data CORPUS, prepared with its tokenizer")
-    return corpus_yardstick(found, pathlib.Path(data), count)
+    return corpus_eval_set(weights, pathlib.Path(data), num_examples)
 
 
-def task_yardstick(found: Weights, data: str | None, count: int, console: Console) -> Yardstick:
-    """Return the dev set of the task that a model was fine-tuned on; its first one where it has two."""
-    path = found.directory / TASK_FILE
+def task_eval_set(weights: Weights, data: str | None, num_examples: int, console: Console) -> EvalSet:
+    """Return the dev set of the task that a model was fine-tuned on; the first where the task has two."""
+    path = weights.directory / TASK_FILE
     described = strict_json.read_object(path)
     settings = from_values(TaskConfig, described["config"], str(path))
     if not data and settings.data and "tfds:" not in settings.data and not pathlib.Path(settings.data).is_dir():
         raise UserError(f"{settings.data}: the data of the task is not here; give its directory as --data")
     settings = dataclasses.replace(settings, data=data or settings.data)
-    if settings.name == NAME and found.labels:
-        settings = dataclasses.replace(settings, labels=",".join(found.labels))
+    if settings.name == NAME and weights.labels:
+        settings = dataclasses.replace(settings, labels=",".join(weights.labels))
     task = resolve_task(settings)
-    kind, tokenizer = KINDS[task.kind], load_tokenizer(found.directory)
-    if kind.head not in {head.name for head in found.heads}:
+    kind, tokenizer = KINDS[task.kind], load_tokenizer(weights.directory)
+    if kind.head not in {head.name for head in weights.heads}:
         raise UserError(f"{path}: a model of {task.kind} has no head to measure; compress the model it started from")
 
-    def part(split: str) -> TaskSplit:
+    def read_set(split: str) -> TaskSplit:
         return read_split(task, settings, (*existing_sets(task, settings, split), split)[0], tokenizer, console)
 
-    def examples() -> Batch:
-        features = part("train").features
-        shown = [features[n] for n in np.random.default_rng(0).permutation(len(features))[:count]]
-        return _batches(found, shown, len(shown), (max(one.length for one in shown),), tokenizer.pad_id)[0][1]
+    def training_examples() -> Batch:
+        features = read_set("train").features
+        sample = [features[n] for n in np.random.default_rng(0).permutation(len(features))[:num_examples]]
+        max_length = max(example.length for example in sample)
+        return _indexed_batches(weights, sample, len(sample), (max_length,), tokenizer.pad_id)[0][1]
 
-    dev = part("dev")
-    buckets = fixed_buckets(max(one.length for one in dev.features))
-    planned = _batches(found, dev.features, BATCH, buckets, tokenizer.pad_id)
+    dev = read_set("dev")
+    buckets = fixed_buckets(max(example.length for example in dev.features))
+    indexed_batches = _indexed_batches(weights, dev.features, BATCH, buckets, tokenizer.pad_id)
     threshold = described.get("null_threshold") if task.impossible else None
 
-    def scorer(outputs: Sequence[dict[str, np.ndarray]]) -> Callable[[np.ndarray], float]:
+    def scorer(outputs: Outputs) -> Callable[[np.ndarray], float]:
         by_input: list[dict[str, np.ndarray]] = [{} for _ in dev.features]
-        for (indices, _), found in zip(planned, outputs, strict=True):
-            for row, number in enumerate(indices):
-                by_input[number] = {name: x[row] for name, x in found.items()}
+        for (indices, _), arrays in zip(indexed_batches, outputs, strict=True):
+            for row, index in enumerate(indices):
+                by_input[index] = {name: x[row] for name, x in arrays.items()}
         values = kind.predict(dev.examples, dev.features, by_input, settings, threshold).values
-        return lambda drawn: score(task, [dev.examples[n] for n in drawn], [values[n] for n in drawn])[task.best]
+        return lambda draw: score(task, [dev.examples[n] for n in draw], [values[n] for n in draw])[task.best]
 
     def loss(config: EncoderConfig) -> Loss:
-        objective = make_task_objective(make_model(config, ComputeConfig(), found.heads), task.kind, False, settings)
+        objective = make_task_objective(make_model(config, ComputeConfig(), weights.heads), task.kind, False, settings)
 
-        def of_one(params: Params, example: Batch) -> jax.Array:
+        def example_loss(params: Params, example: Batch) -> jax.Array:
             rngs = Rngs(None, jax.random.key(0))
             return objective.loss(params, (), example, rngs, objective.normalizers(example))[0]
 
-        return of_one
+        return example_loss
 
-    outputs = tuple(output for output, _ in kind.loss.targets)
-    shown_batches = [batch for _, batch in planned]
-    return Yardstick(task.best, 1, len(dev.examples), outputs, shown_batches, scorer, examples, loss)
+    return EvalSet(
+        metric=task.best,
+        sign=1,
+        num_units=len(dev.examples),
+        outputs=tuple(output for output, _ in kind.loss.targets),
+        batches=[batch for _, batch in indexed_batches],
+        scorer=scorer,
+        training_examples=training_examples,
+        loss=loss,
+    )
 
 
-def corpus_yardstick(found: Weights, corpus: pathlib.Path, count: int) -> Yardstick:
+def corpus_eval_set(weights: Weights, corpus: pathlib.Path, num_examples: int) -> EvalSet:
     """Return the masked-token loss, in nats, of up to 512 held-out sequences of 128 tokens, masks as in evaluation."""
-    mixture, tokenizer = open_mixture(str(corpus)), load_tokenizer(found.directory)
+    mixture, tokenizer = open_mixture(str(corpus)), load_tokenizer(weights.directory)
     if mixture.tokenizer_sha256 != tokenizer.sha256:
         raise UserError(f"{corpus}: prepared with another tokenizer than the model's; prepare it with that one")
-    held = mixture.split("heldout")
-    if not held.num_documents:
+    if not mixture.split("heldout").num_documents:
         raise UserError(f"{corpus}: no held-out documents; prepare it again with a --heldout_fraction")
-    data, length = DataConfig(sentence_pairs="full_sentences"), min(SEQ_LEN, found.config.max_positions)
+    data, length = DataConfig(sentence_pairs="full_sentences"), min(SEQ_LEN, weights.config.max_positions)
     symbols = symbols_of(mixture.tokenizer())
 
-    def drawn(split: str, stop: int, size: int) -> list[Batch]:
-        source = make_sequences(mixture.split(split), symbols, length, 0, data, found.config.num_token_types)
-        made = batches(source, 0, size, num_threads=0, stop=min(stop, source.num_per_epoch))
-        with contextlib.closing(made):
-            return list(made)
+    def first_batches(split: str, num_sequences: int, size: int) -> list[Batch]:
+        source = make_sequences(mixture.split(split), symbols, length, 0, data, weights.config.num_token_types)
+        stop = min(num_sequences, source.num_per_epoch)
+        with contextlib.closing(batches(source, 0, size, num_threads=0, stop=stop)) as iterator:
+            return list(iterator)
 
-    heldout = drawn("heldout", SEQUENCES, BATCH)
-    real = np.concatenate([batch["masked_weights"].sum(1) for batch in heldout]) > 0
+    heldout = first_batches("heldout", SEQUENCES, BATCH)
+    has_masked = np.concatenate([batch["masked_weights"].sum(1) for batch in heldout]) > 0
 
-    def scorer(outputs: Sequence[dict[str, np.ndarray]]) -> Callable[[np.ndarray], float]:
-        pairs = [_masked_losses(found[MASKED], batch) for found, batch in zip(outputs, heldout, strict=True)]
-        losses, weights = (np.concatenate(arrays)[real] for arrays in zip(*pairs, strict=True))
-        return lambda drawn: float(losses[drawn].sum() / weights[drawn].sum())
+    def scorer(outputs: Outputs) -> Callable[[np.ndarray], float]:
+        pairs = [_masked_losses(arrays[MASKED], batch) for arrays, batch in zip(outputs, heldout, strict=True)]
+        losses, counts = (np.concatenate(arrays)[has_masked] for arrays in zip(*pairs, strict=True))
+        return lambda draw: float(losses[draw].sum() / counts[draw].sum())
 
     def loss(config: EncoderConfig) -> Loss:
-        model = make_model(config, ComputeConfig(), found.heads)
+        model = make_model(config, ComputeConfig(), weights.heads)
 
-        def of_one(params: Params, example: Batch) -> jax.Array:
-            losses, weights = _masked_losses(model.apply(params, example, None)[MASKED], example)
-            return losses.sum() / jnp.maximum(weights.sum(), 1.0)
+        def example_loss(params: Params, example: Batch) -> jax.Array:
+            losses, counts = _masked_losses(model.apply(params, example, None)[MASKED], example)
+            return losses.sum() / jnp.maximum(counts.sum(), 1.0)
 
-        return of_one
+        return example_loss
 
-    name, units = "masked-token loss", int(real.sum())
-    return Yardstick(name, -1, units, (MASKED,), heldout, scorer, lambda: drawn("train", count, count)[0], loss)
+    return EvalSet(
+        metric="masked-token loss",
+        sign=-1,
+        num_units=int(has_masked.sum()),
+        outputs=(MASKED,),
+        batches=heldout,
+        scorer=scorer,
+        training_examples=lambda: first_batches("train", num_examples, num_examples)[0],
+        loss=loss,
+    )
 
 
-def _batches(
-    found: Weights, features: Sequence[Features], size: int, buckets: tuple[int, ...], pad_id: int
+def _indexed_batches(
+    weights: Weights, features: Sequence[Features], size: int, buckets: tuple[int, ...], pad_id: int
 ) -> list[tuple[np.ndarray, Batch]]:
-    """The inputs as batches, with their numbers."""
-    feed = Feed(buckets, size, found.config.num_token_types, pad_id)
-    planned = plan_evaluation(feed, features)
-    return list(zip((one.indices for one in planned), collate_batches(feed, features, planned, HERE), strict=True))
+    """Return the inputs as batches, each with the indices of its inputs."""
+    feed = Feed(buckets, size, weights.config.num_token_types, pad_id)
+    plan = plan_evaluation(feed, features)
+    return list(zip((part.indices for part in plan), collate_batches(feed, features, plan, SINGLE_HOST), strict=True))
 
 
 def _masked_losses(logits: np.ndarray | jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
-    """The sum of the losses of each sequence, and the number of its masked tokens."""
+    """Return the sum of the losses of each sequence, and the number of its masked tokens."""
     weights = jnp.asarray(batch["masked_weights"], jnp.float32)
     flat = jnp.asarray(logits).reshape(-1, logits.shape[-1])
     losses, _ = cross_entropy(flat, jnp.asarray(batch["masked_labels"]).reshape(-1))

@@ -1,6 +1,6 @@
 """Export a model to the formats of other programs, from any directory that holds one."""
 
-import functools
+import dataclasses
 import pathlib
 import tempfile
 from collections.abc import Callable, Mapping
@@ -11,14 +11,13 @@ import jax
 from bert_jax import files
 from bert_jax.checkpoints.load_model import Weights, read_weights
 from bert_jax.console import Console
-from bert_jax.errors import UserError
-from bert_jax.interop import huggingface
-from bert_jax.interop.directory import CARD, TASK_FILE
+from bert_jax.errors import UserError, check_output
 from bert_jax.interop.families import FAMILIES
+from bert_jax.interop.huggingface import CARD, TASK_FILE, export_model
 from bert_jax.interop.onnx_file import export_onnx, quantize_onnx
 from bert_jax.interop.sentence_modules import sentence_module_files
 from bert_jax.interop.stablehlo import export_stablehlo
-from bert_jax.interop.tensors import class_for, shapes_of
+from bert_jax.interop.tensors import largest_class, shapes_of, top_level
 from bert_jax.reports.card import model_card
 from bert_jax.training.checkpoint import read_record
 from bert_jax.training.metrics import has_digest
@@ -26,138 +25,151 @@ from bert_jax.training.remote_workdir import checkpoints_in
 from bert_jax.training.workdir import resolve_model_dir
 
 
+@dataclasses.dataclass(frozen=True)
+class CardFacts:
+    """Statements for the card of a model that its files do not make."""
+
+    license: str | None = None
+    base_model: str | None = None  # id on the Hugging Face Hub of the model that this one was trained from
+    bias: pathlib.Path | None = None  # file with a report of `bert-jax bias --json` on this model
+
+
 def export(
-    place: pathlib.Path,
-    step: int | None,
+    model: pathlib.Path,
     output: pathlib.Path,
     target: str,
     console: Console,
+    *,
+    step: int | None = None,
     head: str | None = None,
     part: str | None = None,
-    license_: str | None = None,
-    base_model: str | None = None,
-    bias: pathlib.Path | None = None,
+    card_facts: CardFacts = CardFacts(),
 ) -> None:
-    """Write the model in `place` to the directory `output`, which appears whole or not at all.
+    """Write a model to the directory `output`, which appears whole or not at all.
 
     Args:
-        place: a work directory, a model directory, or Google's TensorFlow checkpoint of a BERT.
-        step: of a work directory of `pretrain`; None: its newest undamaged checkpoint.
+        model: a work directory, a model directory, or Google's TensorFlow checkpoint of a BERT.
         output: a directory that does not exist or is empty.
         target: a row of FORMATS.
         console: prints the result, and the heads that are left out.
-        head: the only one to write; None: all, or where transformers has no class with all of them, those of the class
+        step: of a work directory of `pretrain`; None: its newest undamaged checkpoint.
+        head: the only head to write; None: all, or where transformers has no class with all of them, those of the class
             with the most.
         part: of a work directory of `pretrain`, another model that the run trains, such as "generator".
-        license_: of the model, for its card (huggingface alone); None: none is given.
-        base_model: id on the Hugging Face Hub of the model that this one was trained from, for its card.
-        bias: file with a report of `bert-jax bias --json` on this model, for its card.
+        card_facts: for the card of a directory of transformers.
 
     Raises:
-        UserError: `place` holds no model, the format cannot express it, or `output` is in use.
+        UserError: `model` holds no model, the format cannot express it, or `output` is in use.
     """
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise UserError(f"{output} exists and is not an empty directory; name another, or remove it")
-    sealed = resolve_model_dir(place)
-    files.check_sums(
-        sealed, [name for name in files.read_sums(sealed) if name != CARD], None
-    )  # every byte, as what is written is sealed anew
-    row, whole = FORMATS[target], read_weights(place, console=console, step=step, part=part)
-    found, of_huggingface = with_heads(whole, row.is_class, head), row.write is write_huggingface
-    left_out = [one.name for one in whole.heads if one not in found.heads]
-    row.write(found, output, {CARD: card_of(found, place, license_, base_model, bias)} if of_huggingface else {})
-    if of_huggingface and found.step is not None:
-        _compare_metrics(place, found.step, console)
-    if found.sentences is not None and not of_huggingface:
+    check_output(output)
+    sealed = resolve_model_dir(model)
+    # Every byte is checked, as the output is sealed anew.
+    files.check_sums(sealed, [name for name in files.read_sums(sealed) if name != CARD], None)
+    row, weights = FORMATS[target], read_weights(model, console=console, step=step, part=part)
+    exported, is_huggingface = with_heads(weights, row.is_class, head), row.write is write_huggingface
+    row.write(exported, output, {CARD: card_text(exported, model, card_facts)} if is_huggingface else {})
+    if is_huggingface and exported.step is not None:
+        _compare_metrics(model, exported.step, console)
+    if exported.sentences is not None and not is_huggingface:
         console.say("left out: what modules.json says of pooling, length and prompt; this format has the encoder alone")
-    if left_out:
-        has_class = any(left_out[0] in one.heads for one in FAMILIES[found.config.family].classes)
+    family = FAMILIES[exported.config.family]
+    if left_out := left_out_heads(weights, exported):
+        has_class = any(left_out[0] in model_class.heads for model_class in family.classes)
         advice = f"; export it by itself with --head {left_out[0]}" if has_class and not head else ""
         console.say(f"left out: the head {', '.join(left_out)}{advice}")
-    if of_huggingface and not FAMILIES[found.config.family].in_transformers:
+    if is_huggingface and not family.in_transformers:
         console.say("bert_jax reads this directory, transformers does not: it has no such architecture")
-    console.say(f"{found.config.family} with {', '.join(head.name for head in found.heads) or 'no head'} -> {output}")
+    names = ", ".join(head.name for head in exported.heads) or "no head"
+    console.say(f"{exported.config.family} with {names} -> {output}")
 
 
-def with_heads(found: Weights, is_class: bool, head: str | None = None) -> Weights:
-    """Return the model with the heads to write, all or one; UserError where it lacks `head`.
+def with_heads(weights: Weights, is_class: bool, head: str | None = None) -> Weights:
+    """Return the model with the heads to write, all or only `head`; UserError where it lacks `head`.
 
-    With `is_class` those of one class of transformers, which has few.
+    With `is_class` the heads of one class of transformers, which has few.
     """
+    names = {head.name for head in weights.heads}
     if head is not None:
-        kept = tuple(other for other in found.heads if other.name == head)
-        if not kept:
-            there = ", ".join(other.name for other in found.heads) or "none"
-            raise UserError(f"--head {head}: this model has no such head; it has {there}")
-    else:
-        one = class_for(FAMILIES[found.config.family], {other.name for other in found.heads}) if is_class else None
-        kept = tuple(other for other in found.heads if one is None or other.name in one.heads)
-    shapes = shapes_of(found.config, kept)
-    params = {name: x for name, x in found.params.items() if any(path.startswith(f"{name}/") for path in shapes)}
-    return found._replace(heads=kept, params=params)
+        if head not in names:
+            available = ", ".join(head.name for head in weights.heads) or "none"
+            raise UserError(f"--head {head}: this model has no such head; it has {available}")
+        names = {head}
+    elif is_class and (model_class := largest_class(FAMILIES[weights.config.family], names)):
+        names &= {*model_class.heads}
+    heads = tuple(head for head in weights.heads if head.name in names)
+    parts = {top_level(path) for path in shapes_of(weights.config, heads)}
+    params = {name: x for name, x in weights.params.items() if name in parts}
+    return dataclasses.replace(weights, heads=heads, params=params)
 
 
-def card_of(
-    found: Weights,
-    place: pathlib.Path,
-    license_: str | None = None,
-    base_model: str | None = None,
-    bias: pathlib.Path | None = None,
-) -> str:
-    """Return the card of a model that has one, unless something else is to be said in it; else a new one."""
-    path = found.directory / CARD
-    if path.is_file() and license_ is None and base_model is None and bias is None:
+def left_out_heads(weights: Weights, exported: Weights) -> list[str]:
+    """Return the names of the heads that an export lacks."""
+    return [head.name for head in weights.heads if head not in exported.heads]
+
+
+def card_text(weights: Weights, model: pathlib.Path, facts: CardFacts = CardFacts()) -> str:
+    """Return the card of a model that has one, unless there are facts to add; else a new one."""
+    path = weights.directory / CARD
+    if path.is_file() and facts == CardFacts():
         return path.read_text(encoding="utf-8", errors="replace")
-    return model_card(found, place, license_, base_model, bias)
+    return model_card(weights, model, facts.license, facts.base_model, facts.bias)
 
 
-def _compare_metrics(place: pathlib.Path, step: int, console: Console) -> None:
-    """Say so where the metrics, which the card quotes, are not those that the checkpoint recorded."""
-    path, digest = place / "metrics.jsonl", read_record(checkpoints_in(place), step).get("metrics")
+def _compare_metrics(workdir: pathlib.Path, step: int, console: Console) -> None:
+    """Warn where the metrics, which the card quotes, differ from the record of the checkpoint."""
+    path, digest = workdir / "metrics.jsonl", read_record(checkpoints_in(workdir), step).get("metrics")
     if digest and not has_digest(path, digest):
         console.say(
             f"{path}: differs from what the checkpoint of step {step:,} recorded; the scores in {CARD} may be wrong"
         )
 
 
-def write_huggingface(found: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
-    """Write a directory of transformers."""
-    extra = {**extra, **usage_files(found)}
-    params = jax.device_get(found.params)
-    huggingface.export_model(params, found.config, found.heads, found.directory, output, found.labels, extra)
+def write_huggingface(weights: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
+    """Write a directory of transformers; `extra` is file name -> text."""
+    export_model(
+        jax.device_get(weights.params),
+        weights.config,
+        weights.heads,
+        weights.directory,
+        output,
+        weights.labels,
+        {**extra, **usage_files(weights)},
+    )
 
 
-def usage_files(found: Weights) -> dict[str, str]:
-    """Return name -> text of what says how a model is used: its task, and the modules of sentence-transformers."""
-    path = found.directory / TASK_FILE
-    task = {TASK_FILE: path.read_text(encoding="utf-8")} if path.is_file() else {}
-    return task if found.sentences is None else task | sentence_module_files(found.sentences, found.config.hidden_size)
+def usage_files(weights: Weights) -> dict[str, str]:
+    """Return name -> text of the files on the use of a model: its task, and the modules of sentence-transformers."""
+    path = weights.directory / TASK_FILE
+    usage = {TASK_FILE: path.read_text(encoding="utf-8")} if path.is_file() else {}
+    if weights.sentences is not None:
+        usage |= sentence_module_files(weights.sentences, weights.config.hidden_size)
+    return usage
 
 
-def write_stablehlo(found: Weights, output: pathlib.Path, extra: Mapping[str, str], int8: bool = False) -> None:
-    """Write a StableHLO program; `extra` is for people, and has no place beside what a program reads."""
+def write_stablehlo(weights: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
+    """Write a StableHLO program; `extra` is for people, and has no place beside the files of a program."""
     del extra
-    export_stablehlo(found.params, found.config, found.heads, output, found.labels, int8=int8)
+    export_stablehlo(weights.params, weights.config, weights.heads, output, weights.labels)
 
 
-def write_onnx(found: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
+def write_onnx(weights: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
     """Write an ONNX file."""
-    if not FAMILIES[found.config.family].in_transformers:
+    if not FAMILIES[weights.config.family].in_transformers:
         raise UserError(
-            f"transformers, which computes the program, has no model.family={found.config.family}; "
+            f"transformers, which computes the program, has no model.family={weights.config.family}; "
             "use --format stablehlo, or --format huggingface for bert_jax itself"
         )
     with tempfile.TemporaryDirectory() as directory:
-        model = pathlib.Path(directory) / "model"
-        write_huggingface(found, model, extra)
-        export_onnx(model, output)
+        path = pathlib.Path(directory) / "model"
+        write_huggingface(weights, path, extra)
+        export_onnx(path, output)
 
 
-def write_onnx_int8(found: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
+def write_onnx_int8(weights: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
     """Write an ONNX file with int8 weights."""
     with tempfile.TemporaryDirectory() as directory:
         float32 = pathlib.Path(directory) / "float32"
-        write_onnx(found, float32, extra)
+        write_onnx(weights, float32, extra)
         quantize_onnx(float32, output)
 
 
@@ -171,7 +183,6 @@ class Format(NamedTuple):
 FORMATS: dict[str, Format] = {
     "huggingface": Format(write_huggingface, True),
     "stablehlo": Format(write_stablehlo, False),
-    "stablehlo_int8": Format(functools.partial(write_stablehlo, int8=True), False),
     "onnx": Format(write_onnx, True),
     "onnx_int8": Format(write_onnx_int8, True),
 }

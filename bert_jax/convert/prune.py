@@ -1,7 +1,8 @@
 """Heads, MLP features and layers that matter least, removed (Michel et al. 2019).
 
 The importance of a part is the mean over examples of |dL/dg|, where the part's output is multiplied by a gate g = 1. A
-gate on an output is one on the rows of the matrix that reads it, so the model itself is not changed.
+gate on an output is a factor on the rows of the matrix that reads it, so the model itself is not changed. Every layer
+keeps as many heads and features as the others: layers are stacked, and a `config.json` has one number for all.
 """
 
 import dataclasses
@@ -15,15 +16,19 @@ import numpy as np
 
 from bert_jax.config import EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.interop.tensors import flatten, unflatten
+from bert_jax.interop.huggingface.model_config import has_field
+from bert_jax.interop.tensors import Flat, flatten, unflatten
 from bert_jax.models import Params
+from bert_jax.models.attention.self_attention import GLOBAL_PROJECTIONS, PROJECTIONS
 from bert_jax.models.encoder import is_global
+from bert_jax.models.positions import POSITIONS
 from bert_jax.objectives.base import Batch
 
 LAYERS = "encoder/layers/"
 ATTENTION, MLP = f"{LAYERS}attention/output/", f"{LAYERS}mlp_down/"
 BOTTLENECK = f"{LAYERS}output/"  # the end of a block that has one
-MULTIPLE = 8  # MLP features, which matrix units take in such blocks
+POSITION_BIAS = "encoder/position_bias/table"  # [buckets, heads], of all layers
+FEATURE_MULTIPLE = 8  # MLP features, which matrix units take in such blocks
 
 Loss = Callable[[Params, Batch], jax.Array]  # of one example, whose arrays have a first axis of 1
 
@@ -33,143 +38,182 @@ class Pruned(NamedTuple):
 
     config: EncoderConfig
     params: Params
-    what: str  # a phrase: what was removed
+    description: str  # a phrase: the parts that were removed
 
 
-class Part(NamedTuple):
-    """A row of PARTS: what can be removed."""
-
-    gates: Callable[[EncoderConfig], tuple[int, ...]]  # how many gates a layer has
-    gated: Callable[[dict[str, Any], jax.Array], dict[str, Any]]  # flat parameters, gates [layers, ...] -> the same
-    cut: Callable[[EncoderConfig, dict[str, np.ndarray], np.ndarray, float], tuple[EncoderConfig, dict[str, Any], str]]
+# (config, flat parameters, importance of each gate, fraction) -> config and flat parameters without it, description
+Remove = Callable[[EncoderConfig, Flat, np.ndarray, float], tuple[EncoderConfig, Flat, str]]
 
 
-def prune(part: Part, config: EncoderConfig, params: Params, examples: Batch, loss: Loss, amount: float) -> Pruned:
-    """Return the model without the fraction `amount` of a part, the least important of it on these examples.
+class PruneTarget(NamedTuple):
+    """A row of TARGETS: a kind of part that can be removed."""
+
+    gate_shape: Callable[[EncoderConfig], tuple[int, ...]]  # of one layer
+    apply_gates: Callable[[Flat, jax.Array], Flat]  # flat parameters, gates [layers, *gate_shape] -> flat parameters
+    remove: Remove
+
+
+def prune(
+    target: PruneTarget, config: EncoderConfig, params: Params, examples: Batch, loss: Loss, amount: float
+) -> Pruned:
+    """Return the model without the fraction `amount` of a kind of part, the least important on these examples.
 
     Raises:
         UserError: nothing would be removed, or nothing would be left.
     """
     flat = {path: np.asarray(x) for path, x in flatten(params).items()}
-    found = importance(part, config, params, examples, loss)
-    config, flat, what = part.cut(config, flat, found, amount)
-    return Pruned(config, unflatten(flat), what)
+    importance = gate_importance(target, config, params, examples, loss)
+    config, flat, description = target.remove(config, flat, importance, amount)
+    return Pruned(config, unflatten(flat), description)
 
 
-def importance(part: Part, config: EncoderConfig, params: Params, examples: Batch, loss: Loss) -> np.ndarray:
+def gate_importance(
+    target: PruneTarget, config: EncoderConfig, params: Params, examples: Batch, loss: Loss
+) -> np.ndarray:
     """Return the importance of each gate, float64 `[layers, ...]` (one layer where all share their parameters)."""
-    number = 1 if config.share_layers else config.num_layers
-    ones = jnp.ones((number, *part.gates(config)))
+    num_layers = 1 if config.share_layers else config.num_layers
+    ones = jnp.ones((num_layers, *target.gate_shape(config)))
 
-    def of_one(gates: jax.Array, params: Params, example: Batch) -> jax.Array:
-        return loss(unflatten(part.gated(flatten(params), gates)), example)
+    def gated_loss(gates: jax.Array, params: Params, example: Batch) -> jax.Array:
+        return loss(unflatten(target.apply_gates(flatten(params), gates)), example)
 
-    gradient = jax.jit(lambda params, example: jnp.abs(jax.grad(of_one)(ones, params, example)))
-    on_device, total = jax.device_put(params), np.zeros(ones.shape)
-    count = len(examples["input_ids"])
-    for number in range(count):
-        total += np.asarray(gradient(on_device, {name: x[number : number + 1] for name, x in examples.items()}))
-    return total / count
+    gradient = jax.jit(lambda params, example: jnp.abs(jax.grad(gated_loss)(ones, params, example)))
+    params, total = jax.device_put(params), np.zeros(ones.shape)
+    num_examples = len(examples["input_ids"])
+    for index in range(num_examples):
+        total += np.asarray(gradient(params, {name: x[index : index + 1] for name, x in examples.items()}))
+    return total / num_examples
 
 
-def _gate_heads(flat: dict[str, Any], gates: jax.Array) -> dict[str, Any]:
+def gate_heads(flat: Flat, gates: jax.Array) -> Flat:
+    """Multiply the output of each head by its gate."""
     kernel = flat[f"{ATTENTION}kernel"]
     by_head = kernel.reshape(*gates.shape, -1, kernel.shape[-1]) * gates[:, :, None, None]
     return flat | {f"{ATTENTION}kernel": by_head.reshape(kernel.shape)}
 
 
-def _gate_mlp(flat: dict[str, Any], gates: jax.Array) -> dict[str, Any]:
-    names = [f"{place}mlp_down/kernel" for place in _mlps(flat)]
-    each = jnp.split(gates, len(names), axis=1)
-    return flat | {name: flat[name] * own[:, :, None] for name, own in zip(names, each, strict=True)}
+def remove_heads(
+    config: EncoderConfig, flat: Flat, importance: np.ndarray, amount: float
+) -> tuple[EncoderConfig, Flat, str]:
+    """Take the least important heads of each layer out of the arrays; the others keep their size.
+
+    Where all layers share a table by head, they keep the same heads. `config.json` of most families has no size of
+    heads: the model is then of family "research", which bert_jax alone reads.
+    """
+    num_removed = _num_removed(amount, config.num_heads, "heads of each layer")
+    if POSITIONS[config.positions].bias:
+        importance = np.broadcast_to(importance.sum(axis=0), importance.shape)
+    heads_LxH = _most_important(importance, config.num_heads - num_removed)
+    features = heads_LxH[:, :, None] * config.head_dim + np.arange(config.head_dim)
+    features = features.reshape(len(features), -1)
+    removed = {f"{ATTENTION}kernel": np.take_along_axis(flat[f"{ATTENTION}kernel"], features[:, :, None], axis=1)}
+    for name in (*PROJECTIONS, *GLOBAL_PROJECTIONS):
+        removed |= _with_last_features(flat, f"{LAYERS}attention/{name}/", features)
+    if POSITION_BIAS in flat:
+        removed[POSITION_BIAS] = flat[POSITION_BIAS][:, heads_LxH[0]]
+    family = config.family if has_field(config.family, "head_size") else "research"
+    smaller = dataclasses.replace(
+        config, family=family, num_heads=config.num_heads - num_removed, head_size=config.head_dim
+    )
+    description = f"{num_removed} of {config.num_heads} heads of each layer removed"
+    if family != config.family:
+        description += f"; transformers has no such {config.family}: a model of family research, for bert_jax alone"
+    return smaller, flat | removed, description
+
+
+def gate_mlp(flat: Flat, gates: jax.Array) -> Flat:
+    """Multiply each feature of the MLPs by its gate."""
+    names = [f"{mlp}mlp_down/kernel" for mlp in _mlps(flat)]
+    gates_of_mlps = jnp.split(gates, len(names), axis=1)
+    return flat | {name: flat[name] * gates[:, :, None] for name, gates in zip(names, gates_of_mlps, strict=True)}
+
+
+def remove_mlp_features(
+    config: EncoderConfig, flat: Flat, importance: np.ndarray, amount: float
+) -> tuple[EncoderConfig, Flat, str]:
+    """Keep the same number of features in every MLP."""
+    size = max(FEATURE_MULTIPLE, round((1 - amount) * config.mlp_size / FEATURE_MULTIPLE) * FEATURE_MULTIPLE)
+    _num_removed((config.mlp_size - size) / config.mlp_size, config.mlp_size, "MLP features")
+    removed, mlps = Flat(), _mlps(flat)
+    for mlp, importance_of_mlp in zip(mlps, np.split(importance, len(mlps), axis=1), strict=True):
+        features = _most_important(importance_of_mlp, size)
+        end = f"{mlp}mlp_down/kernel"
+        removed[end] = np.take_along_axis(flat[end], features[:, :, None], axis=1)
+        for name in ("mlp_up", "mlp_gate"):
+            removed |= _with_last_features(flat, f"{mlp}{name}/", features)
+    smaller, each = dataclasses.replace(config, mlp_size=size), "layer" if len(mlps) == 1 else "MLP"
+    return smaller, flat | removed, f"{config.mlp_size - size} of {config.mlp_size} MLP features of each {each} removed"
 
 
 def _mlps(flat: Mapping[str, Any]) -> list[str]:
-    """The beginnings of the names of each MLP's parameters; a block with a bottleneck may have several."""
-    found = [path for path in flat if path.startswith(LAYERS) and path.endswith("mlp_down/kernel")]
-    return [path.removesuffix("mlp_down/kernel") for path in found]
+    """Return the beginnings of the names of each MLP's parameters; a block with a bottleneck may have several."""
+    ends = [path for path in flat if path.startswith(LAYERS) and path.endswith("mlp_down/kernel")]
+    return [path.removesuffix("mlp_down/kernel") for path in ends]
 
 
-def _gate_layers(flat: dict[str, Any], gates: jax.Array) -> dict[str, Any]:
-    around = BOTTLENECK if f"{BOTTLENECK}kernel" in flat else (ATTENTION, MLP)
-    ends = [path for path in flat if path.startswith(around)]
-    return flat | {path: flat[path] * gates.reshape(-1, *(1,) * (flat[path].ndim - 1)) for path in ends}
+def _most_important(importance: np.ndarray, count: int) -> np.ndarray:
+    """Return the indices `[layers, count]` of the most important gates of each layer, in order."""
+    return np.sort(np.argsort(-importance, axis=1, kind="stable")[:, :count], axis=1)
 
 
-def _cut_heads(
-    config: EncoderConfig, flat: dict[str, np.ndarray], found: np.ndarray, amount: float
-) -> tuple[EncoderConfig, dict[str, Any], str]:
-    """Zero what heads write: no config.json can say that layers have different numbers of heads."""
-    relative = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), np.finfo(float).tiny)
-    number = _removed(amount, relative.size, "heads")
-    gates = np.ones(relative.size, np.float32)
-    gates[np.argsort(relative, axis=None, kind="stable")[:number]] = 0
-    zeroed = {path: np.asarray(x) for path, x in _gate_heads(flat, jnp.asarray(gates.reshape(relative.shape))).items()}
-    return config, zeroed, f"{number} of {relative.size} heads write zeros: config.json cannot leave them out, no speed"
+def _with_last_features(flat: Flat, prefix: str, features: np.ndarray) -> Flat:
+    """Return kernel and bias of a linear map, where they exist, with these features `[layers, count]` of the output."""
+    cut = Flat()
+    for path in (f"{prefix}kernel", f"{prefix}bias"):
+        if path in flat:
+            index = features if flat[path].ndim == 2 else features[:, None]
+            cut[path] = np.take_along_axis(flat[path], index, axis=-1)
+    return cut
 
 
-def _cut_mlp(
-    config: EncoderConfig, flat: dict[str, np.ndarray], found: np.ndarray, amount: float
-) -> tuple[EncoderConfig, dict[str, Any], str]:
-    """Keep the same number of features in every MLP, as config.json has one."""
-    size = max(MULTIPLE, round((1 - amount) * config.mlp_size / MULTIPLE) * MULTIPLE)
-    _removed((config.mlp_size - size) / config.mlp_size, config.mlp_size, "MLP features")
-    cut, places = dict[str, Any](), _mlps(flat)
-    for place, own in zip(places, np.split(found, len(places), axis=1), strict=True):
-        kept = np.sort(np.argsort(-own, axis=1, kind="stable")[:, :size], axis=1)
-        end = f"{place}mlp_down/kernel"
-        cut[end] = np.take_along_axis(flat[end], kept[:, :, None], axis=1)
-        for path in (f"{place}{name}/{leaf}" for name in ("mlp_up", "mlp_gate") for leaf in ("kernel", "bias")):
-            if path in flat:
-                index = kept if flat[path].ndim == 2 else kept[:, None]
-                cut[path] = np.take_along_axis(flat[path], index, axis=-1)
-    smaller, each = dataclasses.replace(config, mlp_size=size), "layer" if len(places) == 1 else "MLP"
-    return smaller, flat | cut, f"{config.mlp_size - size} of {config.mlp_size} MLP features of each {each} removed"
+def gate_layers(flat: Flat, gates: jax.Array) -> Flat:
+    """Multiply the output of each layer by its gate."""
+    ends = BOTTLENECK if f"{BOTTLENECK}kernel" in flat else (ATTENTION, MLP)
+    paths = [path for path in flat if path.startswith(ends)]
+    return flat | {path: flat[path] * gates.reshape(-1, *(1,) * (flat[path].ndim - 1)) for path in paths}
 
 
-def _cut_layers(
-    config: EncoderConfig, flat: dict[str, np.ndarray], found: np.ndarray, amount: float
-) -> tuple[EncoderConfig, dict[str, Any], str]:
+def remove_layers(
+    config: EncoderConfig, flat: Flat, importance: np.ndarray, amount: float
+) -> tuple[EncoderConfig, Flat, str]:
     """Keep layers that follow the architecture's pattern of global and local ones."""
     if config.share_layers:
         raise UserError("all layers share their parameters (share_layers): none can be removed by itself")
-    number = _removed(amount, config.num_layers, "layers")
-    kept = best_layers(config, found, config.num_layers - number)
-    gone = [layer for layer in range(config.num_layers) if layer not in kept]
-    cut = {path: x[kept] for path, x in flat.items() if path.startswith(LAYERS)}
-    names = ", ".join(map(str, gone))
-    what = f"{number} of {config.num_layers} layers removed (of 0 to {config.num_layers - 1}: {names})"
-    windows = tuple(config.local_windows[layer] for layer in kept) if config.local_windows else None
+    num_removed = _num_removed(amount, config.num_layers, "layers")
+    layers = best_layers(config, importance, config.num_layers - num_removed)
+    removed = ", ".join(str(layer) for layer in range(config.num_layers) if layer not in layers)
+    windows = tuple(config.local_windows[layer] for layer in layers) if config.local_windows else None
     widest = max(windows) if windows else config.local_window
-    smaller = dataclasses.replace(config, num_layers=len(kept), local_windows=windows, local_window=widest)
-    return smaller, flat | cut, what
+    smaller = dataclasses.replace(config, num_layers=len(layers), local_windows=windows, local_window=widest)
+    description = f"{num_removed} of {config.num_layers} layers removed (of 0 to {config.num_layers - 1}: {removed})"
+    return smaller, flat | {path: x[layers] for path, x in flat.items() if path.startswith(LAYERS)}, description
 
 
-def best_layers(config: EncoderConfig, found: np.ndarray, count: int) -> list[int]:
+def best_layers(config: EncoderConfig, importance: np.ndarray, count: int) -> list[int]:
     """Return the `count` layers with the highest sum of importance of which each fits its new place.
 
     A layer that reads a window takes the place of one that does; without a norm before its attention, layer 0 stays.
     By dynamic programming: `best[n]` is the best choice of n layers among those seen.
     """
     best: dict[int, tuple[float, list[int]]] = {0: (0.0, [])}
-    for layer, place in itertools.product(range(config.num_layers), reversed(range(count))):
-        first_fits = config.first_attention_norm or (layer == 0) == (place == 0)
-        if place in best and first_fits and is_global(config, layer) == is_global(config, place):
-            total = best[place][0] + float(found[layer])
-            if place + 1 not in best or total > best[place + 1][0]:
-                best[place + 1] = total, [*best[place][1], layer]
+    for layer, new_index in itertools.product(range(config.num_layers), reversed(range(count))):
+        first_fits = config.first_attention_norm or (layer == 0) == (new_index == 0)
+        if new_index in best and first_fits and is_global(config, layer) == is_global(config, new_index):
+            total = best[new_index][0] + float(importance[layer])
+            if new_index + 1 not in best or total > best[new_index + 1][0]:
+                best[new_index + 1] = total, [*best[new_index][1], layer]
     return best[count][1]
 
 
-def _removed(amount: float, total: int, what: str) -> int:
-    number = round(amount * total)
-    if not 0 < number < total:
-        raise UserError(f"--amount {amount:g} removes {number} of {total} {what}; give a fraction that leaves some")
-    return number
+def _num_removed(amount: float, total: int, parts: str) -> int:
+    count = round(amount * total)
+    if not 0 < count < total:
+        raise UserError(f"--amount {amount:g} removes {count} of {total} {parts}; give a fraction that leaves some")
+    return count
 
 
-PARTS: dict[str, Part] = {
-    "heads": Part(lambda config: (config.num_heads,), _gate_heads, _cut_heads),
-    "mlp": Part(lambda config: (config.bottleneck_mlps * config.mlp_size,), _gate_mlp, _cut_mlp),
-    "layers": Part(lambda config: (), _gate_layers, _cut_layers),
+TARGETS: dict[str, PruneTarget] = {
+    "heads": PruneTarget(lambda config: (config.num_heads,), gate_heads, remove_heads),
+    "mlp": PruneTarget(lambda config: (config.bottleneck_mlps * config.mlp_size,), gate_mlp, remove_mlp_features),
+    "layers": PruneTarget(lambda config: (), gate_layers, remove_layers),
 }

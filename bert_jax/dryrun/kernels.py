@@ -56,6 +56,7 @@ def _tiles(products: int) -> Callable[[Instruction, Sequence[Array]], float]:
 CALLS = {
     r"__gpu\$xla\.gpu\.triton .*attention_backward_\d+_pairs": Call("our attention, backward", _tiles(7)),
     r"__gpu\$xla\.gpu\.triton .*attention_forward_\d+_pairs": Call("our attention, forward", _tiles(2)),
+    r"__gpu\$xla\.gpu\.triton .*sum_norm_(for|back)ward": Call("our sum and norm", lambda *_: 0.0),
     r"__cublas\$": Call("cuBLAS product", _product),
     r"__cudnn\$fmha\w*Backward": Call("cuDNN attention, backward", _attention(5)),
     r"__cudnn\$fmha": Call("cuDNN attention, forward", _attention(2)),

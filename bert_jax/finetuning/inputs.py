@@ -209,12 +209,12 @@ def _positives(settings: TaskConfig, train: TaskSplit, console: Console) -> Task
 def _check_sentences(weights: Weights) -> None:
     """Refuse a directory of sentence-transformers whose vectors are not those that this task trains."""
     asked = weights.sentences or SentenceModules()
-    trained = asked._replace(pooling="mean", lower_case=False, default_prompt=None)
-    for name, there, here in zip(asked._fields, asked, trained, strict=True):
-        if there != here:
+    trained = {"pooling": "mean", "lower_case": False, "default_prompt": None}
+    for name, value in trained.items():
+        if getattr(asked, name) != value:
             raise UserError(
-                f"{weights.directory}: a directory of sentence-transformers with {name} {there!r}; only means of the "
-                "tokens of the plain text are trained. Without modules.json its encoder is read alone"
+                f"{weights.directory}: a directory of sentence-transformers with {name} {getattr(asked, name)!r}; only "
+                "means of the tokens of the plain text are trained. Without modules.json its encoder is read alone"
             )
 
 
@@ -224,4 +224,4 @@ def _with_bilstm(weights: Weights, tokenizer: Tokenizer, rng: jax.Array) -> Weig
     model_config_fields(config, tokenizer.pad_id, "config.task.bilstm")
     params = draw_missing(config, weights.heads, weights.params, rng)
     new = weights.new + tuple(params.keys() - weights.params.keys())
-    return weights._replace(config=config, params=params, new=new)
+    return dataclasses.replace(weights, config=config, params=params, new=new)

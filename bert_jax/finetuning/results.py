@@ -15,7 +15,7 @@ from bert_jax.finetuning.task_data import TaskSplit, score_split
 from bert_jax.finetuning.training import ELSEWHERE
 from bert_jax.inference.outputs import Outputs, local_predictor
 from bert_jax.interop import huggingface
-from bert_jax.interop.directory import TASK_FILE
+from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.models import make_model
 from bert_jax.tasks import submission
 from bert_jax.tasks.batching import Feed

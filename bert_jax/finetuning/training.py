@@ -144,7 +144,7 @@ def export_best(inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Pat
     extra = {TASK_FILE: json.dumps(about, indent=1) + "\n"}
     if weights.heads[0].name == "sentence_embedding":
         known = weights.sentences or SentenceModules()  # prompts and the name of a similarity stay
-        modules = known._replace(folder="", normalize=True, max_seq_len=settings.max_seq_len)
+        modules = dataclasses.replace(known, folder="", normalize=True, max_seq_len=settings.max_seq_len)
         extra |= sentence_module_files(modules, inputs.architecture.hidden_size)
     huggingface.export_model(on_host, inputs.architecture, weights.heads, weights.directory, target, task.labels, extra)
     for old in directory.glob("best-*"):

@@ -274,7 +274,8 @@ def _sentence_modules(model: OpenModel, options: EmbedOptions) -> SentenceModule
     if options.prompt_name is not None and options.prompt_name not in modules.prompts:
         known = f"there are {', '.join(modules.prompts)}" if modules.prompts else "this model has none"
         raise UserError(f"prompt_name {options.prompt_name}: no prompt of that name; {known}")
-    return modules._replace(
+    return dataclasses.replace(
+        modules,
         pooling=pooling,
         normalize=pools and (modules.normalize if options.normalize is None else options.normalize),
         max_seq_len=options.max_seq_len or modules.max_seq_len,

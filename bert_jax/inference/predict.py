@@ -18,7 +18,7 @@ from bert_jax.errors import UserError, writing
 from bert_jax.files import new_file
 from bert_jax.inference.inputs import Input, num_inputs, read_inputs, source_name
 from bert_jax.inference.outputs import LocalPredict, local_predictor
-from bert_jax.interop.directory import TASK_FILE
+from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS
 from bert_jax.models import Head, make_model
 from bert_jax.tasks.batching import Feed, fixed_buckets
@@ -55,7 +55,7 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     if batch_size < 1:
         raise UserError(f"batch_size {batch_size}: at least 1")
     path = loaded.directory / TASK_FILE
-    loaded = loaded._replace(heads=loaded.heads or _head_without_parameters(path))
+    loaded = dataclasses.replace(loaded, heads=loaded.heads or _head_without_parameters(path))
     kinds = [name for name, kind in KINDS.items() for head in loaded.heads if _head_fits(kind, head)]
     if not kinds:
         names = ", ".join(head.name for head in loaded.heads) or "no head"

@@ -22,7 +22,7 @@ from bert_jax.errors import UserError, needs_packages
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import Loaded
 from bert_jax.interop.huggingface.model_config import parse_model_config
-from bert_jax.interop.tensors import from_tensors, shapes_of, stored_tensors, tensor_names, unflatten
+from bert_jax.interop.tensors import from_tensors, iterate_stored_tensors, shapes_of, tensor_names, unflatten
 from bert_jax.models import Head
 
 CONFIG, INDEX = "bert_config.json", ".index"
@@ -37,70 +37,71 @@ RENAMES = (
 OPTIMIZER = re.compile(r"global_step$|.*/adam_[mv]$")  # left by a run that was not finished
 
 
-def load_google(place: str | os.PathLike[str]) -> Loaded:
+def load_google(path: str | os.PathLike[str]) -> Loaded:
     """Return the architecture and the parameters of a BERT trained by Google's code.
 
     `masked_token` and `next_sentence` are its heads, or `pooled` where the checkpoint holds the encoder alone. `unused`
     lists the variables of its optimizer.
 
     Args:
-        place: a directory with one checkpoint, or the path of one without its suffix: `DIR/bert_model.ckpt`.
+        path: a directory with one checkpoint, or the path of one without its suffix: `DIR/bert_model.ckpt`.
 
     Raises:
         UserError: TensorFlow is not installed; files are missing or damaged; a field or variable is unknown, missing
             or of another shape.
     """
-    prefix = _prefix(pathlib.Path(place))
+    prefix = _checkpoint_prefix(pathlib.Path(path))
     fields = strict_json.read_object(prefix.parent / CONFIG)
     return from_variables(_read_variables(prefix), fields, str(prefix))
 
 
 def from_variables(variables: Mapping[str, np.ndarray], fields: Mapping[str, Any], where: str) -> Loaded:
-    """Return the same from variables by name and the fields of `bert_config.json`."""
+    """Return the model of `load_google` from variables by name and the fields of `bert_config.json`."""
     family = FAMILIES["bert"]
     described = parse_model_config({**fields, "model_type": "bert"}, f"{where} with {CONFIG}")
-    left = tuple(sorted(name for name in variables if OPTIMIZER.match(name)))
-    originals = {_name(name): name for name in variables if name not in left}
+    unused = tuple(sorted(name for name in variables if OPTIMIZER.match(name)))
+    originals = {_name_in_transformers(name): name for name in variables if name not in unused}
     tensors = {
         name: variables[original].T if original.endswith("/kernel") else variables[original]
         for name, original in originals.items()
     }
     # The first class that a checkpoint of Google can be, and whose tensors are all there.
     source = next(
-        one
-        for one in family.classes
-        if one.heads in (("masked_token", "next_sentence"), ("pooled",), ())
-        and all(name in tensors for module in one.modules for name in tensor_names(module))
+        model
+        for model in family.classes
+        if model.heads in (("masked_token", "next_sentence"), ("pooled",), ())
+        and all(name in tensors for module in model.modules for name in tensor_names(module))
     )
     heads = tuple(Head(name) for name in source.heads)
     shapes = shapes_of(described.encoder, heads)
-    found = functools.partial(stored_tensors, (*family.encoder, *source.modules), shapes)
-    flat = from_tensors(tensors, found(), shapes, described.encoder, where)
-    for name in sorted(tensors.keys() - {stored.name for stored in found()}):
+    stored_tensors = functools.partial(iterate_stored_tensors, (*family.encoder, *source.modules), shapes)
+    flat = from_tensors(tensors, stored_tensors(), shapes, described.encoder, where)
+    for name in sorted(tensors.keys() - {stored.name for stored in stored_tensors()}):
         raise UserError(f"{where}: variable '{originals[name]}' does not belong to a BERT with its pretraining heads")
     for name, x in tensors.items():
         if x.dtype != np.float32 or not np.isfinite(x).all():
             raise UserError(f"{where}: variable '{originals[name]}' is not float32 and finite")
-    return Loaded(described.encoder, heads, unflatten(flat), labels=(), new=(), unused=left)
+    return Loaded(config=described.encoder, heads=heads, params=unflatten(flat), unused=unused)
 
 
-def _name(variable: str) -> str:
+def _name_in_transformers(variable: str) -> str:
     for pattern, replacement in RENAMES:
         variable = re.sub(pattern, replacement, variable)
     return variable
 
 
-def _prefix(place: pathlib.Path) -> pathlib.Path:
-    """The path of the one checkpoint, without suffix."""
-    if not place.is_dir():
-        if not place.with_name(place.name + INDEX).is_file():
-            raise UserError(f"{place}{INDEX} does not exist; give the directory of a checkpoint, or its path")
-        return place
-    found = sorted(place.glob(f"*{INDEX}"))
-    if len(found) != 1:
-        there = ", ".join(path.name.removesuffix(INDEX) for path in found) or "none"
-        raise UserError(f"{place} holds {len(found)} checkpoints of TensorFlow ({there}); give the path of one")
-    return found[0].with_name(found[0].name.removesuffix(INDEX))
+def _checkpoint_prefix(path: pathlib.Path) -> pathlib.Path:
+    """Return the path of the only checkpoint, without suffix."""
+    if not path.is_dir():
+        if not path.with_name(path.name + INDEX).is_file():
+            raise UserError(f"{path}{INDEX} does not exist; give the directory of a checkpoint, or its path")
+        return path
+    names = [index.name.removesuffix(INDEX) for index in sorted(path.glob(f"*{INDEX}"))]
+    if len(names) != 1:
+        raise UserError(
+            f"{path} holds {len(names)} checkpoints of TensorFlow ({', '.join(names) or 'none'}); give the path of one"
+        )
+    return path / names[0]
 
 
 def _read_variables(prefix: pathlib.Path) -> dict[str, np.ndarray]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bert_jax.errors import UserError, needs_packages
-from bert_jax.interop.directory import appearing
+from bert_jax.files import output_directory
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface.model_config import read_model_config
 from bert_jax.interop.onnx_programs import PROGRAMS
@@ -21,7 +21,6 @@ from bert_jax.tokenizer import tokenizer_files
 
 FILE = "model.onnx"
 LARGEST = 2_000_000_000  # bytes of weights in one file, a limit of Protocol Buffers; above it they are stored beside it
-CHOICE = "ForMultipleChoice"
 
 
 def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
@@ -42,7 +41,7 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
     source = pathlib.Path(directory)
     described = read_model_config(source / "config.json")
     family = FAMILIES[described.encoder.family]
-    known = {one.name for one in family.classes}
+    known = {model.name for model in family.classes}
     if described.architecture not in known:
         raise UserError(
             f"{source / 'config.json'}: architectures is '{described.architecture}', none of {', '.join(sorted(known))}"
@@ -53,11 +52,13 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
         import transformers
 
     names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (described.encoder.num_token_types > 1)
-    axes = ("batch", "choices", "length") if described.architecture.endswith(CHOICE) else ("batch", "length")
-    with appearing(pathlib.Path(output)) as partial, _quiet():
+    axes = (
+        ("batch", "choices", "length") if described.architecture.endswith("ForMultipleChoice") else ("batch", "length")
+    )
+    with output_directory(pathlib.Path(output)) as partial, _silenced_loggers():
         model = getattr(transformers, described.architecture).from_pretrained(source, local_files_only=True).eval()
         program = PROGRAMS.get(described.encoder.family)
-        with_more = program(model, described.encoder) if program else dict
+        add_inputs = program(model, described.encoder) if program else dict
 
         class Positional(torch.nn.Module):
             """The model with positional inputs and outputs."""
@@ -67,12 +68,12 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
                 self.model = model
 
             def forward(self, *inputs: Any) -> Any:
-                return self.model(**with_more(dict(zip(names, inputs, strict=True)))).to_tuple()
+                return self.model(**add_inputs(dict(zip(names, inputs, strict=True)))).to_tuple()
 
         # A separate tensor for each input: a shared one would be taken for a single input.
         example = {name: torch.ones((2, 3, 4)[-len(axes) :], dtype=torch.int64) for name in names}
         with torch.no_grad():
-            outputs = list(model(**with_more(example)).keys())
+            outputs = list(model(**add_inputs(example)).keys())
         sizes = {i: torch.export.Dim(name, min=1) for i, name in enumerate(axes[:-1])}
         sizes[len(axes) - 1] = torch.export.Dim("length", min=1, max=described.encoder.max_positions)
         torch.onnx.export(
@@ -102,7 +103,7 @@ def quantize_onnx(source: pathlib.Path, output: pathlib.Path) -> None:
     with needs_packages("a model with int8 weights", "onnx onnxruntime"):
         import onnx
         from onnxruntime.quantization import QuantType, quantize_dynamic
-    with appearing(output) as partial, _quiet():
+    with output_directory(output) as partial, _silenced_loggers():
         model = onnx.load(source / FILE)
         del model.graph.value_info[:]  # the exporter's shapes of transposed weights are wrong; they are inferred again
         quantize_dynamic(model, partial / FILE, per_channel=True, weight_type=QuantType.QInt8)
@@ -111,7 +112,7 @@ def quantize_onnx(source: pathlib.Path, output: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _silenced_loggers() -> Iterator[None]:
     """Suppress the messages of torch and onnxruntime for their own developers."""
     import logging
 

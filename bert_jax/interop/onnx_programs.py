@@ -14,11 +14,11 @@ Inputs = dict[str, Any]  # int64 `[batch, length]`, or `[batch, choices, length]
 
 
 def longformer(model: Any, config: EncoderConfig) -> Callable[[Inputs], Inputs]:
-    """Replace the encoder of a Longformer; return what adds the tokens that its class makes global to its inputs."""
+    """Replace the encoder of a Longformer; return a function that adds the global tokens of its class to its inputs."""
     import torch
     from transformers.models.longformer.modeling_longformer import LongformerBaseModelOutputWithPooling as Output
 
-    base, choose = getattr(model, "longformer", model), _global_tokens(type(model).__name__)
+    base, global_mask_fn = getattr(model, "longformer", model), _global_mask_fn(type(model).__name__)
     assert config.local_window  # which every longformer has
     windows = config.local_windows or (config.local_window,) * config.num_layers
 
@@ -27,22 +27,26 @@ def longformer(model: Any, config: EncoderConfig) -> Callable[[Inputs], Inputs]:
     ) -> Any:
         x = base.embeddings(input_ids=input_ids, token_type_ids=token_type_ids)
         column = torch.arange(input_ids.shape[1])
-        away = (column[:, None] - column).abs()
+        distance = (column[:, None] - column).abs()
         real = (attention_mask != 0)[:, None, None, :]
-        chosen = None if global_attention_mask is None else (global_attention_mask * attention_mask) != 0
+        is_global = None if global_attention_mask is None else (global_attention_mask * attention_mask) != 0
         for layer, window in zip(base.encoder.layer, windows, strict=True):
-            near = away <= window // 2
-            own = layer.attention.self
-            read = near if chosen is None else near | chosen[:, None, None, :]
-            context = _context(x, (own.query, own.key, own.value), own.num_heads, _masked(read & real))
-            if chosen is not None:
-                maps = (own.query_global, own.key_global, own.value_global)
-                context = torch.where(chosen[..., None], _context(x, maps, own.num_heads, _masked(real)), context)
+            near = distance <= window // 2
+            attention = layer.attention.self
+            readable = near if is_global is None else near | is_global[:, None, None, :]
+            qkv = (attention.query, attention.key, attention.value)
+            context = _context(x, qkv, attention.num_heads, _score_bias(readable & real))
+            if is_global is not None:
+                qkv = (attention.query_global, attention.key_global, attention.value_global)
+                global_context = _context(x, qkv, attention.num_heads, _score_bias(real))
+                context = torch.where(is_global[..., None], global_context, context)
             x = layer.ff_chunk(layer.attention.output(context, x))
         return Output(last_hidden_state=x, pooler_output=base.pooler(x) if base.pooler else None)
 
     def with_global_tokens(inputs: Inputs) -> Inputs:
-        return inputs if choose is None else inputs | {"global_attention_mask": choose(inputs["input_ids"], config)}
+        if global_mask_fn is None:
+            return inputs
+        return inputs | {"global_attention_mask": global_mask_fn(inputs["input_ids"], config)}
 
     base.forward = forward
     return with_global_tokens
@@ -55,23 +59,24 @@ def big_bird(model: Any, config: EncoderConfig) -> Callable[[Inputs], Inputs]:
 
     base = getattr(model, "bert", model)
 
-    def added(length: int) -> Any:
-        """What is added to the scores of each pair of columns."""
+    def pattern_bias(length: int) -> Any:
+        """Return the terms to add to the scores of each pair of columns."""
         if config.block_size is None:
             return torch.zeros(1, 1)
         block = torch.arange(length) // config.block_size
         end = (block == 0) | (block == block[-1])
-        whole = block[-1] < 5 + 2 * config.random_blocks
+        reads_all = block[-1] < 5 + 2 * config.random_blocks
         near = (block[:, None] - block).abs() <= 1
-        again = (block == 0) & ~end[:, None] & ~whole
-        return _masked(near | end[:, None] | end | whole) + math.log(1 + config.random_blocks) * again
+        counts_again = (block == 0) & ~end[:, None] & ~reads_all
+        bias = _score_bias(near | end[:, None] | end | reads_all)
+        return bias + math.log(1 + config.random_blocks) * counts_again
 
     def forward(input_ids: Any, attention_mask: Any, token_type_ids: Any = None, **_: Any) -> Any:
         x = base.embeddings(input_ids=input_ids, token_type_ids=token_type_ids)
-        scores = _masked((attention_mask != 0)[:, None, None, :]) + added(input_ids.shape[1])
+        bias = _score_bias((attention_mask != 0)[:, None, None, :]) + pattern_bias(input_ids.shape[1])
         for layer in base.encoder.layer:
-            own = layer.attention.self
-            context = _context(x, (own.query, own.key, own.value), config.num_heads, scores)
+            attention = layer.attention.self
+            context = _context(x, (attention.query, attention.key, attention.value), config.num_heads, bias)
             x = layer.feed_forward_chunk(layer.attention.output(context, x))
         pooled = base.activation(base.pooler(x[:, 0])) if base.pooler else None
         return Output(last_hidden_state=x, pooler_output=pooled)
@@ -86,22 +91,22 @@ PROGRAMS: Mapping[str, Callable[[Any, EncoderConfig], Callable[[Inputs], Inputs]
 }
 
 
-def _masked(readable: Any) -> Any:
-    """What is added to scores: 0 where a key is read."""
+def _score_bias(readable: Any) -> Any:
+    """Return the terms to add to scores: 0 where a key is read."""
     return (~readable) * -1e9
 
 
-def _context(x: Any, maps: tuple[Any, Any, Any], heads: int, added: Any) -> Any:
-    """What all columns read of all: `[batch, length, hidden]`."""
+def _context(x: Any, qkv: tuple[Any, Any, Any], heads: int, score_bias: Any) -> Any:
+    """Return the attention of all columns to all, by three linear maps: `[batch, length, hidden]`."""
     import torch
 
-    q, k, v = (one(x).unflatten(-1, (heads, -1)).transpose(1, 2) for one in maps)
-    weights = torch.softmax(q @ k.transpose(2, 3) / math.sqrt(q.shape[-1]) + added, dim=-1)
+    q, k, v = (linear(x).unflatten(-1, (heads, -1)).transpose(1, 2) for linear in qkv)
+    weights = torch.softmax(q @ k.transpose(2, 3) / math.sqrt(q.shape[-1]) + score_bias, dim=-1)
     return (weights @ v).transpose(1, 2).flatten(2)
 
 
-def _global_tokens(name: str) -> Callable[[Any, EncoderConfig], Any] | None:
-    """As models/heads.py, of a class: input_ids -> int64 of the same shape, 1 where a token is global."""
+def _global_mask_fn(class_name: str) -> Callable[[Any, EncoderConfig], Any] | None:
+    """Return the rule of models/heads.py for a class: input_ids -> int64 of their shape, 1 where a token is global."""
     import torch
 
     def separators(ids: Any, config: EncoderConfig) -> Any:
@@ -110,9 +115,9 @@ def _global_tokens(name: str) -> Callable[[Any, EncoderConfig], Any] | None:
     def second_text(ids: Any, config: EncoderConfig) -> Any:
         return torch.nn.functional.pad((separators(ids, config) > 0).long(), (2, 0))[..., : ids.shape[-1]]
 
-    chosen: dict[str, Callable[[Any, EncoderConfig], Any]] = {
+    rules: dict[str, Callable[[Any, EncoderConfig], Any]] = {
         "ForSequenceClassification": lambda ids, config: (torch.arange(ids.shape[-1]) == 0).long().expand(ids.shape),
         "ForQuestionAnswering": lambda ids, config: (separators(ids, config) == 0).long(),
         "ForMultipleChoice": second_text,
     }
-    return next((choose for end, choose in chosen.items() if name.endswith(end)), None)
+    return next((rule for ending, rule in rules.items() if class_name.endswith(ending)), None)

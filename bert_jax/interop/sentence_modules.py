@@ -1,14 +1,14 @@
-"""Directories of sentence-transformers: what is done to a text before its encoder, and to the tokens after it.
+"""Directories of sentence-transformers: the steps before the encoder of a text, and after it.
 
 `modules.json` lists the modules: a Transformer, a Pooling, and perhaps a Normalize. Version 6 of the library writes
 other fields than its predecessors. Both are read; the older ones are written, as every version reads them.
 """
 
+import dataclasses
 import json
 import pathlib
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from bert_jax.errors import UserError
 from bert_jax.strict_json import read_list, read_object
@@ -35,7 +35,8 @@ OLD_FAMILIES = ("roberta", "distilbert", "camembert", "albert", "xlm-roberta", "
 TRANSFORMER_FILES = (TRANSFORMER, *(f"sentence_{family}_config.json" for family in OLD_FAMILIES))
 
 
-class SentenceModules(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SentenceModules:
     """How texts become vectors; the defaults are those of sentence-transformers for a bare encoder."""
 
     folder: str = ""  # of the encoder, inside of the directory
@@ -43,9 +44,9 @@ class SentenceModules(NamedTuple):
     normalize: bool = False  # vectors of length 1
     max_seq_len: int | None = None  # maximum tokens of a text; None: as many as the model reads
     lower_case: bool = False  # before the tokenizer
-    prompts: Mapping[str, str] = MappingProxyType({})
-    default_prompt: str | None = None  # the name of the one before every text
-    similarity: str | None = "cosine"  # how users are to compare vectors; kept, not computed
+    prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    default_prompt: str | None = None  # name of the prompt before every text
+    similarity: str | None = "cosine"  # how users are to compare vectors; passed on, not computed
 
     @property
     def prompt(self) -> str:
@@ -54,14 +55,14 @@ class SentenceModules(NamedTuple):
 
 
 def read_sentence_modules(directory: pathlib.Path) -> SentenceModules | None:
-    """Return what `modules.json` and the files that it names say; None where there is no `modules.json`.
+    """Return the contents of `modules.json` and of the files that it names; None where there is no `modules.json`.
 
     Raises UserError for a module, a pooling or a field that this project does not compute, which it names.
     """
     path = directory / MODULES
     if not path.is_file():
         return None
-    modules = [_module(one, path) for one in read_list(path)]
+    modules = [_kind_and_folder(entry, path) for entry in read_list(path)]
     kinds = [kind for kind, _ in modules]
     if kinds not in KNOWN:
         raise UserError(
@@ -71,14 +72,14 @@ def read_sentence_modules(directory: pathlib.Path) -> SentenceModules | None:
     folder = modules[0][1]
     if "Normalize" in kinds:
         _check_normalize(directory / modules[2][1] / "config.json")
-    prompts, default_prompt, similarity = _settings(directory / "config_sentence_transformers.json")
-    transformer = _transformer(directory / folder)
+    prompts, default_prompt, similarity = _read_prompts_and_similarity(directory / "config_sentence_transformers.json")
+    transformer = _read_transformer_fields(directory / folder)
     return SentenceModules(
         folder=folder,
-        pooling=_pooling(directory / modules[1][1] / "config.json"),
+        pooling=_read_pooling(directory / modules[1][1] / "config.json"),
         normalize="Normalize" in kinds,
         max_seq_len=transformer.get("max_seq_length")
-        or _model_max_length(directory / folder / "tokenizer_config.json"),
+        or _read_model_max_length(directory / folder / "tokenizer_config.json"),
         lower_case=transformer.get("do_lower_case", False),
         prompts=prompts,
         default_prompt=default_prompt,
@@ -106,46 +107,46 @@ def sentence_module_files(modules: SentenceModules, hidden_size: int) -> dict[st
     return {name: json.dumps(value, indent=2) + "\n" for name, value in files.items()}
 
 
-def _module(one: Any, path: pathlib.Path) -> tuple[str, str]:
-    """The last name of a module's type, and its folder."""
-    kind, folder = (one.get(key) if isinstance(one, dict) else None for key in ("type", "path"))
+def _kind_and_folder(entry: Any, path: pathlib.Path) -> tuple[str, str]:
+    """Return the last name of a module's type, and its folder."""
+    kind, folder = (entry.get(key) if isinstance(entry, dict) else None for key in ("type", "path"))
     if not isinstance(kind, str) or not isinstance(folder, str):
         raise UserError(f"{path}: a module without type and path")
-    place = pathlib.PurePosixPath(folder)
-    if place.is_absolute() or ".." in place.parts or "\\" in folder:
+    relative = pathlib.PurePosixPath(folder)
+    if relative.is_absolute() or ".." in relative.parts or "\\" in folder:
         raise UserError(f"{path}: the module's path '{folder}' is not inside of the directory")
     return kind.rsplit(".", 1)[-1], folder
 
 
-def _transformer(folder: pathlib.Path) -> dict[str, Any]:
-    """The fields of the first of TRANSFORMER_FILES that is there, checked."""
+def _read_transformer_fields(folder: pathlib.Path) -> dict[str, Any]:
+    """Return the fields of the first of TRANSFORMER_FILES that is there, checked."""
     path = next((folder / name for name in TRANSFORMER_FILES if (folder / name).is_file()), None)
     if path is None:
         return {}
-    found = read_object(path)
-    for name, value in found.items():
+    fields = read_object(path)
+    for name, value in fields.items():
         if name not in TRANSFORMER_FIELDS:
             raise UserError(f"{path}: unknown field '{name}'; there may be {', '.join(TRANSFORMER_FIELDS)}")
         allowed = TRANSFORMER_FIELDS[name]
         if allowed is not None and value not in allowed:
             raise UserError(f"{path}: {name} is {value!r}, of which only {allowed[0]!r} can be read")
-    length = found.get("max_seq_length")
+    length = fields.get("max_seq_length")
     if length is not None and (type(length) is not int or length < 1):
         raise UserError(f"{path}: max_seq_length is {length!r}; a number of tokens, at least 1, is needed")
-    if type(found.get("do_lower_case", False)) is not bool:
-        raise UserError(f"{path}: do_lower_case is {found['do_lower_case']!r}; true or false is needed")
-    return found
+    if type(fields.get("do_lower_case", False)) is not bool:
+        raise UserError(f"{path}: do_lower_case is {fields['do_lower_case']!r}; true or false is needed")
+    return fields
 
 
-def _pooling(path: pathlib.Path) -> str:
-    """The pooling of a Pooling's `config.json`, by its old or its new fields."""
-    found = read_object(path)
-    if found.get("include_prompt", True) is not True:
-        raise UserError(f"{path}: include_prompt is {found['include_prompt']!r}; only true can be read")
-    modes = found.get("pooling_mode")
+def _read_pooling(path: pathlib.Path) -> str:
+    """Return the pooling of a Pooling's `config.json`, by its old or its new fields."""
+    fields = read_object(path)
+    if fields.get("include_prompt", True) is not True:
+        raise UserError(f"{path}: include_prompt is {fields['include_prompt']!r}; only true can be read")
+    modes = fields.get("pooling_mode")
     if modes is None:
         old = {field: name for name, field in POOLINGS.items()}
-        chosen = [name for name, value in found.items() if value is True and name.startswith("pooling_mode")]
+        chosen = [name for name, value in fields.items() if value is True and name.startswith("pooling_mode")]
         modes = [old.get(name, name) for name in chosen] or "mean"
     modes = modes if isinstance(modes, list) else [modes]
     if len(modes) != 1 or modes[0] not in POOLINGS:
@@ -155,24 +156,24 @@ def _pooling(path: pathlib.Path) -> str:
 
 def _check_normalize(path: pathlib.Path) -> None:
     """Refuse vectors of length 1 of anything but the texts; old directories have no such file."""
-    found = read_object(path) if path.is_file() else {}
-    for name, value in found.items():
+    fields = read_object(path) if path.is_file() else {}
+    for name, value in fields.items():
         if value != VECTORS:
             raise UserError(f"{path}: {name} is {value!r}; only '{VECTORS}' can be read")
 
 
-def _model_max_length(path: pathlib.Path) -> int | None:
-    """The maximum tokens that the tokenizer states; None where it states none, or one that is a stand-in for none."""
+def _read_model_max_length(path: pathlib.Path) -> int | None:
+    """Return the maximum tokens that the tokenizer states; None where it states none, or a stand-in for none."""
     length = read_object(path).get("model_max_length") if path.is_file() else None
     return length if type(length) is int and 1 <= length < 10**9 else None
 
 
-def _settings(path: pathlib.Path) -> tuple[dict[str, str], str | None, str | None]:
-    """The prompts, the name of the one that applies, and the name of the similarity."""
-    found = read_object(path) if path.is_file() else {}
-    prompts, default = found.get("prompts") or {}, found.get("default_prompt_name")
+def _read_prompts_and_similarity(path: pathlib.Path) -> tuple[dict[str, str], str | None, str | None]:
+    """Return the prompts, the name of the default prompt, and the name of the similarity."""
+    fields = read_object(path) if path.is_file() else {}
+    prompts, default = fields.get("prompts") or {}, fields.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
         raise UserError(f"{path}: prompts are not names with texts")
     if default is not None and default not in prompts:
         raise UserError(f"{path}: default_prompt_name is {default!r}, and prompts has no text of that name")
-    return prompts, default, found.get("similarity_fn_name", "cosine")
+    return prompts, default, fields.get("similarity_fn_name", "cosine")

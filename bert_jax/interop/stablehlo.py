@@ -17,13 +17,12 @@ from jax import export
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.interop.directory import appearing
+from bert_jax.files import output_directory
 from bert_jax.interop.tensors import flatten
 from bert_jax.models import Head, Params, make_model
 
 PLATFORMS = ("cpu", "tpu", "cuda")
 PROGRAM, WEIGHTS, MANIFEST = "model.stablehlo", "weights.npz", "manifest.json"
-SCALE = ".scale"  # of an int8 matrix, after its name
 # Dimensions of an input: of sequences, and of the choices of an example.
 SEQUENCES, CHOICES = ("batch", "length"), ("batch", "choices", "length")
 # Outputs whose last axis is the vocabulary, which is padded in the model and not in the program.
@@ -36,9 +35,6 @@ def export_stablehlo(
     heads: tuple[Head, ...],
     output: str | os.PathLike[str],
     labels: Sequence[str] = (),
-    length: int | None = None,
-    dtype: str = "float32",
-    int8: bool = False,
 ) -> None:
     """Write the directory `output`: `model.stablehlo`, `weights.npz`, `manifest.json`.
 
@@ -56,36 +52,26 @@ def export_stablehlo(
         heads: what the program computes.
         output: appears whole or not at all.
         labels: names of the classes, for the manifest.
-        length: tokens of every sequence; None: any, as for the batch size.
-        dtype: of matrix products, `compute.dtype`; weights and outputs are float32.
-        int8: whether matrices and tables are stored as int8 with a scale per output feature or row, and become float32
-            as the program runs: a quarter of the bytes, at no gain in speed.
 
     Raises:
-        UserError: the model does not read sequences of this length, the labels are not one per class, or `output` is in
-            use.
+        UserError: the labels are not one per class, or `output` is in use.
     """
-    if length is not None and not 1 <= length <= config.max_positions:
-        raise UserError(f"a length of {length}: this model reads 1 to {config.max_positions} tokens")
     classes = max(head.classes for head in heads) if heads else 0
     if labels and len(labels) != classes:
         raise UserError(f"{len(labels)} labels ({', '.join(labels)}) for {classes} classes")
     # The fused kernel of TPUs needs fixed shapes.
-    model = make_model(config, ComputeConfig(dtype=dtype, attention="xla"), heads)
-    inputs = _inputs(config, heads)
-    flat, structure = {path: np.asarray(x) for path, x in flatten(params).items()}, jax.tree.structure(params)
-    weights = {name: x for path, one in flat.items() for name, x in (_int8(path, one) if int8 else {path: one}).items()}
+    model = make_model(config, ComputeConfig(attention="xla"), heads)
+    inputs, structure = _input_dimensions(config, heads), jax.tree.structure(params)
+    weights = {path: np.asarray(x) for path, x in flatten(params).items()}
 
-    def program(stored: list[jax.Array], *arrays: jax.Array) -> dict[str, jax.Array]:
-        named = dict(zip(weights, stored, strict=True))
-        restored = [named[path] * named[path + SCALE] if path + SCALE in named else named[path] for path in flat]
+    def program(weights: list[jax.Array], *arrays: jax.Array) -> dict[str, jax.Array]:
         batch = dict(zip(inputs, arrays, strict=True))
         batch.setdefault("token_type_ids", jnp.zeros_like(batch["input_ids"]))
-        outputs = model.apply(jax.tree.unflatten(structure, restored), batch, None)
+        outputs = model.apply(jax.tree.unflatten(structure, weights), batch, None)
         return {name: x[..., : config.vocab_size] if name in VOCABULARY else x for name, x in outputs.items()}
 
-    sizes = _sizes(inputs, config.max_positions, length)
-    with appearing(pathlib.Path(output)) as partial:
+    sizes = _symbolic_sizes(inputs, config.max_positions)
+    with output_directory(pathlib.Path(output)) as partial:
         exported = export.export(jax.jit(program), platforms=PLATFORMS)(
             [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in weights.values()],
             *(jax.ShapeDtypeStruct([sizes[name] for name in names], jnp.int32) for names in inputs.values()),
@@ -97,12 +83,12 @@ def export_stablehlo(
             "max_length": config.max_positions,
             "labels": list(labels),
             "inputs": [
-                {"name": name, "shape": [_plain(sizes[d]) for d in names], "dtype": "int32"}
+                {"name": name, "shape": [_json_dimension(sizes[d]) for d in names], "dtype": "int32"}
                 for name, names in inputs.items()
             ],
             # In the order in which the program returns them, where its results are read as a flat list.
             "outputs": [
-                {"name": name, "shape": [_plain(d) for d in x.shape], "dtype": str(x.dtype)}
+                {"name": name, "shape": [_json_dimension(d) for d in x.shape], "dtype": str(x.dtype)}
                 for name, x in results.items()
             ],
             "weights": list(weights),
@@ -112,34 +98,23 @@ def export_stablehlo(
         (partial / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
-def _int8(path: str, x: np.ndarray) -> dict[str, np.ndarray]:
-    """A matrix as int8 with a scale per column, a table with one per row; other arrays as they are."""
-    is_table = x.ndim == 2 and path.startswith("encoder/embeddings/")
-    if not is_table and not path.endswith("/kernel"):
-        return {path: x}
-    axis = -1 if is_table else -2
-    scale = np.maximum(np.abs(x).max(axis, keepdims=True), np.finfo(np.float32).tiny) / 127
-    return {path: np.rint(x / scale).astype(np.int8), path + SCALE: scale.astype(np.float32)}
-
-
-def _inputs(config: EncoderConfig, heads: tuple[Head, ...]) -> dict[str, tuple[str, ...]]:
-    """Name -> dimensions of the inputs of this model, without token types where it has at most one."""
+def _input_dimensions(config: EncoderConfig, heads: tuple[Head, ...]) -> dict[str, tuple[str, ...]]:
+    """Return name -> dimensions of the inputs of this model, without token types where it has at most one."""
     names = {head.name for head in heads}
-    row = CHOICES if "multiple_choice" in names else SEQUENCES
-    inputs: dict[str, tuple[str, ...]] = {"input_ids": row, "token_type_ids": row, "attention_mask": row}
+    dimensions = CHOICES if "multiple_choice" in names else SEQUENCES
+    inputs: dict[str, tuple[str, ...]] = dict.fromkeys(("input_ids", "token_type_ids", "attention_mask"), dimensions)
     if config.num_token_types < 2:
         del inputs["token_type_ids"]
     return inputs | ({"masked_positions": ("batch", "predictions")} if "masked_token" in names else {})
 
 
-def _sizes(inputs: dict[str, tuple[str, ...]], longest: int, length: int | None) -> dict[str, Any]:
-    """Dimension -> a number, or a symbol for any size."""
-    fixed = {} if length is None else {"length": length}
-    symbols = sorted({name for names in inputs.values() for name in names} - fixed.keys())
-    limits = [f"{name} >= 1" for name in symbols] + [f"length <= {longest}"] * (length is None)
-    return dict(zip(symbols, export.symbolic_shape(", ".join(symbols), constraints=limits), strict=True)) | fixed
+def _symbolic_sizes(inputs: dict[str, tuple[str, ...]], max_length: int) -> dict[str, Any]:
+    """Return dimension -> a symbol for any size."""
+    names = sorted({name for dimensions in inputs.values() for name in dimensions})
+    limits = [*(f"{name} >= 1" for name in names), f"length <= {max_length}"]
+    return dict(zip(names, export.symbolic_shape(", ".join(names), constraints=limits), strict=True))
 
 
-def _plain(dimension: Any) -> int | str:
-    """A dimension for JSON; a symbolic one by its name."""
+def _json_dimension(dimension: Any) -> int | str:
+    """Return a dimension for JSON; a symbolic one by its name."""
     return dimension if isinstance(dimension, int) else str(dimension)

@@ -1,24 +1,27 @@
 """Encoder and heads in Flax linen: batch -> arrays. Linen stays here; objectives, data and tasks are unknown here.
 
-attention/    Attention
-blocks.py     the block; add a way to normalize around its sublayers as a function and its row in BLOCKS
-dropout.py    dropout by a hash of the element's index, the same on every mesh
-encoder.py    embeddings, then the blocks, scanned or unrolled; attention weights of all layers
-heads.py      The two linear maps of heads, and a table over the vocabulary beside that of the embeddings
-init.py       Heads of the first block that read a token's neighbors from the start
-layers.py     linear map, activations (ACTIVATIONS), initializations (INITIALIZATIONS), parameters with logical axes
 model.py      an architecture as pure functions; parameter counts, FLOPs, missing heads
+heads.py      encoder and heads together; add a head as a function and its row in HEADS
+encoder.py    embeddings, then the blocks, scanned or unrolled; attention weights of all layers
+blocks.py     the block; add a way to join sublayers as a row of BLOCKS, an MLP as a row of MLPS
+attention/    the attention layer; add a kernel as a file and its row in KERNELS
+positions.py  position schemes; add a row of POSITIONS
 norms.py      add a normalization as a function and its row in NORMS
-positions.py  What a position scheme consists of
+dropout.py    dropout by a hash of the element's index, the same on every mesh
+layers.py     parameters, linear map, activations (ACTIVATIONS), marks of arrays to save for the backward pass
+init.py       initial values of parameters (INITIALIZATIONS), heads of the first block with a task at the start
+
+Suffixes of names give the axes of an array: B sequences of a batch, L tokens of a sequence, Q queries, K keys, H heads,
+D features of a head, C chunks of queries; a size stands for itself, as in `readable_Bx1xQxK`. Arrays without a suffix
+have the axes that their docstring or field says.
 """
 
 from bert_jax.config.presets import PRESETS
 from bert_jax.models.attention import kernel_used
 from bert_jax.models.encoder import attention_weights, padded_vocab
-from bert_jax.models.heads import HEADS, Head
+from bert_jax.models.heads import HEADS, Batch, Head
 from bert_jax.models.model import (
     PRETRAINING_HEADS,
-    Batch,
     Model,
     Params,
     count_parameters,

@@ -1,8 +1,7 @@
-"""The transformer block: attention and MLP with dropout, norms and the residual stream around them.
+"""Transformer blocks: attention and MLP with dropout, norms and the residual stream around them.
 
-The MLP of a block, as rows of one table keyed by `model.mlp`.
-
-MobileBERT's block (Sun et al. 2020): attention and several MLPs, narrower than the residual stream around them.
+`BLOCKS` has the ways to join a sublayer to the residual stream (`model.norm_position`), `MLPS` the MLPs (`model.mlp`).
+`BottleneckBlock` is MobileBERT's (Sun et al. 2020): attention and several MLPs, narrower than the stream around them.
 """
 
 from collections.abc import Callable
@@ -13,37 +12,70 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import EncoderConfig
-from bert_jax.models.attention.inputs import Surroundings
+from bert_jax.models.attention.inputs import AttentionMetadata
 from bert_jax.models.attention.self_attention import SelfAttention
 from bert_jax.models.dropout import dropout
-from bert_jax.models.layers import ACTIVATIONS, Linear, block_width, deviations, keep_elsewhere, keep_on_gpu
-from bert_jax.models.norms import norm_layer
+from bert_jax.models.init import init_scales
+from bert_jax.models.layers import ACTIVATIONS, Biased, Linear, save_except_on_gpu, save_on_gpu, sum_of
+from bert_jax.models.norms import Added, norm_layer
 from bert_jax.parallel.sharding import constrain
 
-Function = Callable[[jax.Array], jax.Array]
+Sublayer = Callable[[jax.Array], Added]
+Normalize = Callable[..., jax.Array]  # of an array, or of its sum with what a sublayer adds
 Flag = bool | jax.Array | None  # of a layer; an array, bool [], where one program serves all layers
 
 
 class Residual(NamedTuple):
     """A row of BLOCKS: how a sublayer and its norm join the residual stream."""
 
-    join: Callable[[jax.Array, Function, Function], jax.Array]  # (x, sublayer, norm) -> the next x
+    join: Callable[[jax.Array, Sublayer, Normalize], jax.Array]  # (x, sublayer, norm) -> the next x
     norm_reads_input: bool  # so that the first block can do without
 
 
-def post(x: jax.Array, sublayer: Function, norm: Function) -> jax.Array:
+def post_norm(x: jax.Array, sublayer: Sublayer, norm: Normalize) -> jax.Array:
     """Normalize the sum (Vaswani et al. 2017, and BERT)."""
-    return norm(x + sublayer(x))
+    return norm(x, sublayer(x))
 
 
-def pre(x: jax.Array, sublayer: Function, norm: Function) -> jax.Array:
-    """Normalize what the sublayer reads; the sum stays as it is (Xiong et al. 2020)."""
-    return x + sublayer(norm(x))
+def pre_norm(x: jax.Array, sublayer: Sublayer, norm: Normalize) -> jax.Array:
+    """Normalize the input of the sublayer; the sum stays as it is (Xiong et al. 2020)."""
+    return x + sublayer(norm(x)).array()
 
 
 BLOCKS: dict[str, Residual] = {
-    "post": Residual(post, norm_reads_input=False),
-    "pre": Residual(pre, norm_reads_input=True),
+    "post": Residual(post_norm, norm_reads_input=False),
+    "pre": Residual(pre_norm, norm_reads_input=True),
+}
+
+
+def plain_mlp(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array) -> Biased:
+    """Two linear maps with an activation between them (Vaswani et al. 2017)."""
+    inner = _mlp_up(config, dtype, x, "mlp_up")
+    return _mlp_down(config, dtype, ACTIVATIONS[config.activation](inner), x.shape[-1])
+
+
+def gated_mlp(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array) -> Biased:
+    """The activation of one linear map times another, then a third (Shazeer 2020: GEGLU with gelu)."""
+    gate, value = (_mlp_up(config, dtype, x, name) for name in ("mlp_gate", "mlp_up"))
+    return _mlp_down(config, dtype, ACTIVATIONS[config.activation](gate) * value, x.shape[-1])
+
+
+def _mlp_up(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array, name: str) -> jax.Array:
+    sizes, stddev = (x.shape[-1], config.mlp_size), init_scales(config).inner
+    linear = Linear(sizes, ("embed", "mlp"), stddev, dtype, config.mlp_bias, save_product=True, name=name)
+    return save_except_on_gpu(constrain(linear(x), "batch", "length", "mlp"))
+
+
+def _mlp_down(config: EncoderConfig, dtype: jnp.dtype, inner: jax.Array, width: int) -> Biased:
+    sizes, stddev = (config.mlp_size, width), init_scales(config).output
+    return Linear(sizes, ("mlp", "embed"), stddev, dtype, config.mlp_bias, name="mlp_down").biased(save_on_gpu(inner))
+
+
+# A row is called inside the block, whose parameters its layers become: `[batch, length, width]` in and out. Its last
+# bias may be still to be added.
+MLPS: dict[str, Callable[[EncoderConfig, jnp.dtype, jax.Array], jax.Array | Biased]] = {
+    "plain": plain_mlp,
+    "gated": gated_mlp,
 }
 
 
@@ -56,24 +88,24 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: jax.Array, seeds: jax.Array | None, surroundings: Surroundings, skip_first_norm: Flag = None
+        self, x: jax.Array, seeds: jax.Array | None, metadata: AttentionMetadata, skip_first_norm: Flag = None
     ) -> jax.Array:
-        """`seeds`: uint32 `[3, 2]`, of the dropout; `skip_first_norm`: what the attention reads is not normalized."""
+        """`seeds`: uint32 `[3, 2]`, of the dropout; `skip_first_norm`: the input of the attention is not normalized."""
         config, join = self.config, BLOCKS[self.config.norm_position].join
-        on_probabilities, on_attention, on_mlp = (None,) * 3 if seeds is None else seeds
+        probabilities_seed, attention_seed, mlp_seed = (None,) * 3 if seeds is None else seeds
         attention = SelfAttention(config, self.dtype, self.attention, name="attention")
         attention_norm = norm_layer(config, self.dtype, name="attention_norm")
         mlp_norm = norm_layer(config, self.dtype, name="mlp_norm")
 
-        def attend(x: jax.Array) -> jax.Array:
-            return dropout(attention(x, surroundings, on_probabilities), config.dropout, on_attention)
+        def attend(x: jax.Array) -> Added:
+            return Added(attention(x, metadata, probabilities_seed), config.dropout, attention_seed)
 
-        def transform(x: jax.Array) -> jax.Array:
-            return dropout(MLPS[config.mlp](config, self.dtype, x), config.dropout, on_mlp)
+        def transform(x: jax.Array) -> Added:
+            return Added(MLPS[config.mlp](config, self.dtype, x), config.dropout, mlp_seed)
 
-        def first_norm(x: jax.Array) -> jax.Array:
+        def first_norm(x: jax.Array, *added: Added) -> jax.Array:
             if skip_first_norm is None or skip_first_norm is False:
-                return attention_norm(x)
+                return attention_norm(x, *added)
             return x if skip_first_norm is True else jnp.where(skip_first_norm, x, attention_norm(x))
 
         x = join(x, attend, first_norm)
@@ -81,44 +113,11 @@ class Block(nn.Module):
         return constrain(x, "batch", "length", "features")
 
 
-def plain(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array) -> jax.Array:
-    """Two linear maps with an activation between them (Vaswani et al. 2017)."""
-    width = x.shape[-1]
-    inner = keep_elsewhere(constrain(_up(config, dtype, width, "mlp_up")(x), "batch", "length", "mlp"))
-    return _down(config, dtype, width)(keep_on_gpu(ACTIVATIONS[config.activation](inner)))
-
-
-def gated(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array) -> jax.Array:
-    """The activation of one linear map times another, then a third (Shazeer 2020: GEGLU with gelu)."""
-    width = x.shape[-1]
-    gate, value = (
-        keep_elsewhere(constrain(_up(config, dtype, width, name)(x), "batch", "length", "mlp"))
-        for name in ("mlp_gate", "mlp_up")
-    )
-    return _down(config, dtype, width)(keep_on_gpu(ACTIVATIONS[config.activation](gate) * value))
-
-
-def _up(config: EncoderConfig, dtype: jnp.dtype, width: int, name: str) -> Linear:
-    sizes = (width, config.mlp_size)
-    return Linear(
-        sizes, ("embed", "mlp"), deviations(config).inner, dtype, config.mlp_bias, keep_product=True, name=name
-    )
-
-
-def _down(config: EncoderConfig, dtype: jnp.dtype, width: int) -> Linear:
-    sizes = (config.mlp_size, width)
-    return Linear(sizes, ("mlp", "embed"), deviations(config).output, dtype, config.mlp_bias, name="mlp_down")
-
-
-# A row is called inside the block, whose parameters its layers become: `[batch, length, width]` in and out.
-MLPS: dict[str, Callable[[EncoderConfig, jnp.dtype, jax.Array], jax.Array]] = {"plain": plain, "gated": gated}
-
-
 class BottleneckBlock(nn.Module):
     """`[batch, length, hidden]` in and out; attention and MLPs are `bottleneck_size` wide.
 
-    Two maps with norms narrow the input: to a residual stream within the block, and to what queries and keys read;
-    values read the input itself. Sums are normalized, within the block and around it. Dropout is on the probabilities
+    Two maps with norms narrow the input: to a residual stream within the block, and to the input of queries and keys;
+    values read the wide input. Sums are normalized, within the block and around it. Dropout is on the probabilities
     and on the output alone.
     """
 
@@ -128,36 +127,36 @@ class BottleneckBlock(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: jax.Array, seeds: jax.Array | None, surroundings: Surroundings, skip_first_norm: None = None
+        self, x: jax.Array, seeds: jax.Array | None, metadata: AttentionMetadata, skip_first_norm: None = None
     ) -> jax.Array:
         """`seeds`: uint32 `[3, 2]`, of the dropout; `skip_first_norm`: as in Block, where no norm reads an input."""
-        config, dtype, start = self.config, self.dtype, deviations(self.config)
-        on_probabilities, _, on_output = (None,) * 3 if seeds is None else seeds
-        wide, narrow = config.hidden_size, block_width(config)
+        config, dtype, scales = self.config, self.dtype, init_scales(self.config)
+        probabilities_seed, _, output_seed = (None,) * 3 if seeds is None else seeds
+        wide, narrow = config.hidden_size, config.block_width
 
         def narrowed(name: str) -> jax.Array:
-            y = Linear((wide, narrow), ("embed", "features"), start.inner, dtype, name=name)(x)
+            y = Linear((wide, narrow), ("embed", "features"), scales.inner, dtype, name=name)(x)
             return norm_layer(config, dtype, name=f"{name}_norm")(y)
 
-        y, compared = narrowed("input"), narrowed("attention_input")
+        y, attention_input = narrowed("input"), narrowed("attention_input")
         attention = SelfAttention(config, dtype, self.attention, name="attention")
-        y = y + attention(compared, surroundings, on_probabilities, read=x)
+        y = y + sum_of(attention(attention_input, metadata, probabilities_seed, value_input=x))
         y = norm_layer(config, dtype, name="attention_norm")(y)
-        for number in range(config.bottleneck_mlps - 1):
-            y = _MLP(config, dtype, name=f"mlp_{number}")(y)
-        y = norm_layer(config, dtype, name="mlp_norm")(y + MLPS[config.mlp](config, dtype, y))
-        output = Linear((narrow, wide), ("features", "embed"), start.output, dtype, name="output")(y)
-        x = norm_layer(config, dtype, name="output_norm")(x + dropout(output, config.dropout, on_output))
+        for index in range(config.bottleneck_mlps - 1):
+            y = _InnerMlp(config, dtype, name=f"mlp_{index}")(y)
+        y = norm_layer(config, dtype, name="mlp_norm")(y + sum_of(MLPS[config.mlp](config, dtype, y)))
+        output = Linear((narrow, wide), ("features", "embed"), scales.output, dtype, name="output")(y)
+        x = norm_layer(config, dtype, name="output_norm")(x + dropout(output, config.dropout, output_seed))
         return constrain(x, "batch", "length", "features")
 
 
-class _MLP(nn.Module):
-    """An MLP before the last: the names of its parameters are those of the last, in a scope of their own."""
+class _InnerMlp(nn.Module):
+    """An MLP before the last, with its norm, in a scope of its own; parameters have the names of the last MLP's."""
 
     config: EncoderConfig
     dtype: jnp.dtype
 
     @nn.compact
     def __call__(self, y: jax.Array) -> jax.Array:
-        y = y + MLPS[self.config.mlp](self.config, self.dtype, y)
+        y = y + sum_of(MLPS[self.config.mlp](self.config, self.dtype, y))
         return norm_layer(self.config, self.dtype, name="mlp_norm")(y)

@@ -5,6 +5,7 @@ blocks, the narrower tables of ALBERT and ELECTRA, DistilBERT without token type
 MobileBERT's trigrams and bottlenecks. Norm, position scheme, MLP and the residual stream are rows of tables.
 """
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
@@ -15,25 +16,13 @@ import jax.numpy as jnp
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.models.attention.inputs import MASKED_SCORE, NO_LIMIT, GlobalTokens, Surroundings
-from bert_jax.models.attention.patterns import block_sparse, local_window, with_columns
+from bert_jax.models.attention.inputs import MASKED_SCORE, NO_LIMIT, AttentionMetadata, GlobalTokens
+from bert_jax.models.attention.patterns import block_sparse, local_window, with_gathered_tokens
 from bert_jax.models.attention.self_attention import PROBES, WEIGHTS
 from bert_jax.models.blocks import Block, BottleneckBlock, Flag
 from bert_jax.models.dropout import dropout, dropout_seeds
-from bert_jax.models.layers import (
-    KEPT,
-    Linear,
-    cast_kernels,
-    deviations,
-    kernel_init,
-    lookup,
-    over_vocabulary,
-    param,
-    projection_shape,
-    sum_width,
-    table_width,
-    unstack,
-)
+from bert_jax.models.init import init_scales, kernel_init, over_vocabulary
+from bert_jax.models.layers import SAVED, Linear, cast_kernels, lookup, param, unstack
 from bert_jax.models.norms import norm_layer
 from bert_jax.models.positions import POSITIONS, Distances
 from bert_jax.parallel.platform import traced_platform
@@ -41,9 +30,9 @@ from bert_jax.parallel.sharding import constrain, gather_once
 
 VOCAB_MULTIPLE = 128  # the lanes of a TPU; also what a mesh can divide the vocabulary by
 
-KEEP = jax.checkpoint_policies.save_from_both_policies(
-    jax.checkpoint_policies.save_only_these_names(KEPT),
-    # What a fused kernel writes: calling it again for the backward pass would take longer than reading it.
+SAVE_MARKED = jax.checkpoint_policies.save_from_both_policies(
+    jax.checkpoint_policies.save_only_these_names(SAVED),
+    # The output of a fused kernel: calling it again for the backward pass would take longer than reading it.
     lambda primitive, *_, **__: primitive.name.startswith("dot_product_attention_fwd"),
 )
 
@@ -59,17 +48,18 @@ def is_global(config: EncoderConfig, layer: int) -> bool:
     return config.local_window is None or (every > 0 and layer % every == 0)
 
 
-def make_block(config: EncoderConfig, dtype: jnp.dtype, attention: str) -> Block | BottleneckBlock:
-    """Return the block of an architecture, without a parent: its parameters are stacked."""
-    kind = BottleneckBlock if config.bottleneck_size else Block
-    return kind(config, dtype, attention, parent=None)
+def projection_shape(config: EncoderConfig) -> tuple[int, int] | None:
+    """Return the shape of the matrix that projects embeddings to hidden_size; None where there is none."""
+    if config.trigram_embeddings:
+        return 3 * config.table_width, config.hidden_size
+    return (config.embedding_size, config.hidden_size) if config.embedding_size else None
 
 
 def projection(config: EncoderConfig, dtype: jnp.dtype) -> Linear | None:
     """Return the map from embeddings to the width of the blocks, where there is one."""
-    sizes, start = projection_shape(config), deviations(config)
-    deviation = 0.0 if start.identity else start.inner
-    return Linear(sizes, ("embed", "features"), deviation, dtype, identity=start.identity) if sizes else None
+    sizes, scales = projection_shape(config), init_scales(config)
+    stddev = 0.0 if scales.identity else scales.inner
+    return Linear(sizes, ("embed", "features"), stddev, dtype, identity=scales.identity) if sizes else None
 
 
 def trigrams(x: jax.Array, segments: jax.Array | None) -> jax.Array:
@@ -79,9 +69,9 @@ def trigrams(x: jax.Array, segments: jax.Array | None) -> jax.Array:
     """
     after, before = x[:, 1:], x[:, :-1]
     if segments is not None:
-        together = (segments[:, 1:] == segments[:, :-1])[:, :, None]
-        after, before = jnp.where(together, after, 0.0), jnp.where(together, before, 0.0)
-    after, before = (jnp.pad(one, ((0, 0), ends, (0, 0))) for one, ends in ((after, (0, 1)), (before, (1, 0))))
+        same_segment = (segments[:, 1:] == segments[:, :-1])[:, :, None]
+        after, before = jnp.where(same_segment, after, 0.0), jnp.where(same_segment, before, 0.0)
+    after, before = jnp.pad(after, ((0, 0), (0, 1), (0, 0))), jnp.pad(before, ((0, 0), (1, 0), (0, 0)))
     return jnp.concatenate([after, x, before], axis=-1)
 
 
@@ -93,14 +83,14 @@ class Embeddings(nn.Module):
 
     def setup(self) -> None:
         config, dtype = self.config, self.dtype
-        init, tokens = kernel_init(deviations(config).inner), (padded_vocab(config.vocab_size), table_width(config))
+        init, tokens = kernel_init(init_scales(config).inner), (padded_vocab(config.vocab_size), config.table_width)
         token = param(self, "token", over_vocabulary(init, config.vocab_size), tokens, ("vocab", "features"))
         self.token = gather_once(token, ("vocab", "features"), ("vocab_read", "features"))
         self.projection = projection(config, dtype) if config.trigram_embeddings else None
         scheme = POSITIONS[config.positions]
         self.embed_positions = scheme.embed(self, config) if scheme.embed else None
         if config.num_token_types:
-            types = (config.num_token_types, sum_width(config))
+            types = (config.num_token_types, config.sum_width)
             self.token_type = param(self, "token_type", init, types, ("token_types", "features"))
         self.norm = norm_layer(config, dtype) if config.embedding_norm else None
 
@@ -122,7 +112,7 @@ class Embeddings(nn.Module):
 
 
 class PositionBias(nn.Module):
-    """What a position scheme adds to the scores of all blocks: float32 `[heads, length, length]`."""
+    """Terms that a position scheme adds to the scores of all blocks: float32 `[heads, length, length]`."""
 
     config: EncoderConfig
 
@@ -143,24 +133,24 @@ class DistanceEmbeddings(nn.Module):
         return distances(self, self.config, length) if distances else None
 
 
-class Differences(NamedTuple):
-    """What differs from block to block beside the parameters; None where nothing does."""
+class GlobalTokenMask(NamedTuple):
+    """The tokens that the heads of a model make global."""
+
+    mask: jax.Array  # bool [batch, length]; padding may be among them
+    capacity: int  # as many of them chunks can read
+    capacity_is_exact: bool  # whether there are never more
+
+
+class LayerFlags(NamedTuple):
+    """Differences between layers other than parameters; None where all layers are equal."""
 
     skip_first_norm: Flag
-    local: Flag
-    reach: jax.Array | int | None = None  # of its window
-
-
-class ChosenTokens(NamedTuple):
-    """Tokens that are to be global."""
-
-    chosen: jax.Array  # bool [batch, length]; padding may be among them
-    beside: int  # as many of them chunks can read
-    at_most: bool  # whether there are never more
+    is_local: Flag
+    radius: jax.Array | int | None = None  # of its window
 
 
 class Encoder(nn.Module):
-    """Token ids -> hidden states `[batch, length, hidden]` in `compute.dtype`, and with `every_layer` those of all.
+    """Token ids -> hidden states `[batch, length, hidden]` in `compute.dtype`; with `every_layer` also of all layers.
 
     These are `[layers + 1, batch, length, hidden]`, the first the input of the first block; otherwise None.
     Packed sequences have `segments`, int32 `[batch, length]`: 1, 2, ... for the tokens of each example in turn, 0 for
@@ -182,18 +172,17 @@ class Encoder(nn.Module):
         self.final_norm = norm_layer(config, dtype) if config.final_norm else None
 
     def _init_layers(self, rng: jax.Array) -> Any:
-        """The parameters of all blocks, each stacked on a leading axis `layers` (of one, where all share them)."""
+        """Draw the parameters of all blocks, stacked on a leading axis `layers` (of size 1, where all share them)."""
         x = jnp.zeros((1, 1, self.config.hidden_size), self.block.dtype)
-        none = None if self.config.separator_id is None else ChosenTokens(jnp.zeros((1, 1), bool), 0, True)
-        alone, _ = self._surroundings(jnp.ones((1, 1), jnp.int32), None, None, None, none)
+        no_global = None if self.config.separator_id is None else GlobalTokenMask(jnp.zeros((1, 1), bool), 0, True)
+        metadata, _ = self._attention_metadata(jnp.ones((1, 1), jnp.int32), None, None, None, no_global)
+        block = self.block.clone(attention="xla")  # all kernels have the same parameters; this one takes any shape
 
-        block = self.block.clone(attention="xla")  # the parameters are those of any kernel; this one takes any shape
+        def init_layer(key: jax.Array) -> Any:
+            return block.init(key, x, None, metadata)["params"]
 
-        def one(key: jax.Array) -> Any:
-            return block.init(key, x, None, alone)["params"]
-
-        number = 1 if self.config.share_layers else self.config.num_layers
-        stacked = jax.vmap(one)(jax.random.split(rng, number))
+        num_sets = 1 if self.config.share_layers else self.config.num_layers
+        stacked = jax.vmap(init_layer)(jax.random.split(rng, num_sets))
         return nn.meta.add_axis(stacked, 0, {nn.PARTITION_NAME: "layers"})
 
     def __call__(
@@ -203,188 +192,194 @@ class Encoder(nn.Module):
         attention_mask: jax.Array,
         segments: jax.Array | None,
         rng: jax.Array | None,
-        to_be_global: ChosenTokens | None = None,
+        global_tokens: GlobalTokenMask | None = None,
     ) -> tuple[jax.Array, jax.Array | None]:
-        number, dtype = self.config.num_layers, self.block.dtype
-        seeds = None if rng is None else dropout_seeds(rng, (1 + 3 * number,))
-        x = self.embeddings(input_ids, token_type_ids, segments, None if seeds is None else seeds[0])
-        x = self.projection(x) if self.projection else x
-        x = constrain(x, "batch", "length", "features")
-        length = input_ids.shape[1]
-        everywhere, within = self._surroundings(
-            attention_mask, segments, self._bias(length), self.distances(length), to_be_global
-        )
-        block_seeds = None if seeds is None else seeds[1:].reshape(number, 3, -1)
+        num_layers, dtype = self.config.num_layers, self.block.dtype
+        seeds = None if rng is None else dropout_seeds(rng, (1 + 3 * num_layers,))
+        x = self._embed(input_ids, token_type_ids, segments, None if seeds is None else seeds[0])
+        global_meta, local_meta = self._metadata_of_batch(attention_mask, segments, global_tokens)
+        layer_seeds = None if seeds is None else seeds[1:].reshape(num_layers, 3, -1)
         shared = jax.tree.map(lambda p: p[0], cast_kernels(self.layers, dtype)) if self.config.share_layers else None
-        # A GPU casts the slices of a kernel where it copies them.
-        own = self.layers if traced_platform() == "gpu" else cast_kernels(self.layers, dtype)
-        stack = (None if shared else own, block_seeds)
 
-        def layer(different: Differences, x: jax.Array, params_and_seeds: Any) -> jax.Array:
+        def apply_layer(flags: LayerFlags, x: jax.Array, params_and_seeds: Any) -> jax.Array:
             params, seeds = params_and_seeds
-            reads = _reads(different, within, everywhere)
-            skip = different.skip_first_norm
-            return cast(jax.Array, self.block.apply({"params": shared or params}, x, seeds, reads, skip))
+            metadata = metadata_for_layer(flags, global_meta, local_meta)
+            variables = {"params": shared or params}
+            return cast(jax.Array, self.block.apply(variables, x, seeds, metadata, flags.skip_first_norm))
 
-        def unrolled(x: jax.Array, stack: Any) -> tuple[jax.Array, list[jax.Array]]:
+        def unrolled(x: jax.Array, stacks: Any) -> tuple[jax.Array, list[jax.Array]]:
             outputs = []
-            params, seeds = unstack(stack[0], number, dtype), [None] * number if stack[1] is None else [*stack[1]]
-            for different, *xs in zip(_differences(self.config, within is not None), params, seeds, strict=True):
-                one = functools.partial(layer, different)
-                x = (jax.checkpoint(one) if self.compute.remat else one)(x, xs)
+            params, seeds = unstack(stacks[0], num_layers, dtype), [None] * num_layers if rng is None else [*stacks[1]]
+            for index, params_and_seeds in enumerate(zip(params, seeds, strict=True)):
+                layer = functools.partial(apply_layer, layer_flags(self.config, index, local_meta is not None))
+                x = (jax.checkpoint(layer) if self.compute.remat else layer)(x, params_and_seeds)
                 outputs.append(x)
             return x, outputs if self.every_layer else []
 
         if self.compute.scan_layers:
-            policy = None if self.compute.remat else KEEP
-            one = jax.checkpoint(layer, policy=policy, prevent_cse=False)
+            policy = None if self.compute.remat else SAVE_MARKED
+            layer = jax.checkpoint(apply_layer, policy=policy, prevent_cse=False)
 
             def scanned(x: jax.Array, xs: Any) -> tuple[jax.Array, jax.Array | None]:
-                different, params_and_seeds = xs
-                x = one(different, x, params_and_seeds)
+                flags, params_and_seeds = xs
+                x = layer(flags, x, params_and_seeds)
                 return x, x if self.every_layer else None
 
-            xs = (_stacked(self.config, within is not None), (cast_kernels(stack[0], dtype), block_seeds))
-            last, outputs = jax.lax.scan(scanned, x, xs, length=number)
+            params = None if shared else cast_kernels(self.layers, dtype)
+            layers = jax.lax.iota(jnp.int32, num_layers)  # no list: a file may name any number of layers
+            xs = (layer_flags(self.config, layers, local_meta is not None), (params, layer_seeds))
+            last, outputs = jax.lax.scan(scanned, x, xs, length=num_layers)
         else:
-            last, each = (unrolled if self.compute.remat else jax.checkpoint(unrolled, policy=KEEP))(x, stack)
-            outputs = jnp.stack(each) if self.every_layer else None
+            # A GPU casts the slices of a kernel where it copies them.
+            params = self.layers if traced_platform() == "gpu" else cast_kernels(self.layers, dtype)
+            run = unrolled if self.compute.remat else jax.checkpoint(unrolled, policy=SAVE_MARKED)
+            last, every = run(x, (None if shared else params, layer_seeds))
+            outputs = jnp.stack(every) if self.every_layer else None
         if self.final_norm:
             last = self.final_norm(last)
             outputs = None if outputs is None else jnp.concatenate([outputs[:-1], last[None]])
         return last, None if outputs is None else jnp.concatenate([x[None], outputs])
 
-    def _bias(self, length: int) -> jax.Array | None:
-        """What is added to the scores of all blocks: of the position scheme, and where no token reads later ones."""
-        bias = self.position_bias(length)
-        if not self.config.causal:
-            return bias
-        column = jnp.arange(length)
-        later = jnp.where(column[:, None] < column, MASKED_SCORE, 0.0)[None]
-        return later if bias is None else bias + later
+    def _embed(
+        self, input_ids: jax.Array, token_type_ids: jax.Array, segments: jax.Array | None, seed: jax.Array | None
+    ) -> jax.Array:
+        x = self.embeddings(input_ids, token_type_ids, segments, seed)
+        x = self.projection(x) if self.projection else x
+        return constrain(x, "batch", "length", "features")
 
-    def _surroundings(
+    def _metadata_of_batch(
+        self, mask: jax.Array, segments: jax.Array | None, global_tokens: GlobalTokenMask | None
+    ) -> tuple[AttentionMetadata, AttentionMetadata | None]:
+        length = mask.shape[1]
+        bias = self.position_bias(length)
+        if self.config.causal:
+            column = jnp.arange(length)
+            later = jnp.where(column[:, None] < column, MASKED_SCORE, 0.0)[None]
+            bias = later if bias is None else bias + later
+        return self._attention_metadata(mask, segments, bias, self.distances(length), global_tokens)
+
+    def _attention_metadata(
         self,
         mask: jax.Array,
         segments: jax.Array | None,
         bias: jax.Array | None,
         distances: Distances | None,
-        to_be_global: ChosenTokens | None,
-    ) -> tuple[Surroundings, Surroundings | None]:
-        """Those of global blocks, and those of local ones; one for all, and None, where there is no difference."""
+        global_tokens: GlobalTokenMask | None,
+    ) -> tuple[AttentionMetadata, AttentionMetadata | None]:
+        """Return (global, local) attention metadata; local is None if all layers share it."""
         config, length = self.config, mask.shape[1]
         angles = POSITIONS[config.positions].angles
-        everywhere = Surroundings(mask, segments, None, bias, distances=distances)
-        if to_be_global is not None:
-            everywhere = everywhere._replace(global_tokens=GlobalTokens(to_be_global.chosen & (mask != 0)))
-        if angles:
-            everywhere = everywhere._replace(angles=angles(config, config.rotary_base, length, segments))
+        global_meta = AttentionMetadata(
+            mask=mask,
+            segments=segments,
+            angles=angles(config, config.rotary_base, length, segments) if angles else None,
+            bias=bias,
+            distances=distances,
+            global_tokens=GlobalTokens(mask=global_tokens.mask & (mask != 0)) if global_tokens else None,
+        )
         if config.block_size is not None:
-            return block_sparse(everywhere, config.block_size, config.random_blocks), None
+            return block_sparse(global_meta, config.block_size, config.random_blocks), None
         if config.local_window is None:
-            return everywhere, None
-        within, reach = everywhere, config.local_window // 2
+            return global_meta, None
+        local_meta = global_meta
         if angles and config.local_rotary_base not in (None, config.rotary_base):
-            within = within._replace(angles=angles(config, config.local_rotary_base, length, segments))
-        narrowest = min(config.local_windows or (config.local_window,)) // 2
-        if not isinstance(length, int) or length - 1 > narrowest:  # a symbolic length may be any
-            within = within._replace(reach=reach, window=local_window(config))
-            if to_be_global is not None and isinstance(length, int):
-                within = with_columns(within, to_be_global.beside, to_be_global.at_most)
+            local_angles = angles(config, config.local_rotary_base, length, segments)
+            local_meta = dataclasses.replace(local_meta, angles=local_angles)
+        smallest_radius = min(config.local_windows or (config.local_window,)) // 2
+        if not isinstance(length, int) or length - 1 > smallest_radius:  # a symbolic length may be any
+            local_meta = dataclasses.replace(local_meta, radius=config.local_window // 2, window=local_window(config))
+            if global_tokens is not None and isinstance(length, int):
+                local_meta = with_gathered_tokens(local_meta, global_tokens.capacity, global_tokens.capacity_is_exact)
         if config.global_every == 0:
-            return within, None
-        return everywhere, None if within is everywhere else within
+            return local_meta, None
+        return global_meta, None if local_meta is global_meta else local_meta
+
+
+def make_block(config: EncoderConfig, dtype: jnp.dtype, attention: str) -> Block | BottleneckBlock:
+    """Return the block of an architecture, without a parent: its parameters are stacked."""
+    block = BottleneckBlock if config.bottleneck_size else Block
+    return block(config, dtype, attention, parent=None)
+
+
+def layer_flags(config: EncoderConfig, layer: int | jax.Array, has_local: bool) -> LayerFlags:
+    """Return the flags of a layer by its index; of several as arrays `[layers]`, for a scanned program."""
+    radius: int | jax.Array | None = None
+    if config.local_windows:
+        windows = config.local_windows
+        radius = (windows[layer] if isinstance(layer, int) else jnp.asarray(windows, jnp.int32)) // 2
+    return LayerFlags(
+        skip_first_norm=None if config.first_attention_norm else layer == 0,
+        is_local=layer % config.global_every != 0 if has_local else None,
+        radius=radius,
+    )
+
+
+def metadata_for_layer(
+    flags: LayerFlags, global_meta: AttentionMetadata, local_meta: AttentionMetadata | None
+) -> AttentionMetadata:
+    """Return the metadata of a layer with these flags; where a flag is an array, a choice as the program runs."""
+    is_local, metadata = flags.is_local, global_meta
+    if isinstance(is_local, bool):
+        metadata = local_meta if is_local and local_meta else global_meta
+    elif is_local is not None and local_meta is not None:
+        if local_meta.radius is not None:
+            global_meta = dataclasses.replace(global_meta, radius=NO_LIMIT, window=local_meta.window)
+        metadata = jax.tree.map(lambda a, b: a if a is b else jnp.where(is_local, a, b), local_meta, global_meta)
+    if flags.radius is not None and metadata.radius is not None:
+        metadata = dataclasses.replace(metadata, radius=flags.radius)
+    return metadata
 
 
 def attention_weights(
     config: EncoderConfig, params: Any, batch: Mapping[str, jax.Array], queries: slice = slice(None)
 ) -> jax.Array:
-    """Return what each head of each layer reads: float32 `[layers, batch, heads, queries, keys]`.
+    """Return how much each head of each layer reads: float32 `[layers, batch, heads, queries, keys]`.
 
     Args:
         config: of the encoder.
         params: its parameters, `encoder` of a model's.
         batch: input_ids, token_type_ids and attention_mask, int32 `[batch, length]`; packed sequences are not read.
-        queries: the tokens that read; the weights of others are not kept.
+        queries: the tokens that read; the weights of others are left out.
     """
-    return encoded_with_weights(config, params, batch, queries=queries)[1]
+    return encode_with_weights(config, params, batch, queries=queries)[1]
 
 
-def encoded_with_weights(
+def encode_with_weights(
     config: EncoderConfig,
     params: Any,
     batch: Mapping[str, jax.Array],
     probes: jax.Array | None = None,
     queries: slice = slice(None),
-    to_be_global: ChosenTokens | None = None,
+    global_tokens: GlobalTokenMask | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """Return the hidden states `[batch, length, hidden]` and the attention weights, as `attention_weights`.
 
-    `probes` `[layers, batch, heads, length, length]` are added to what the heads read. A gradient by probes of zero is
-    one by the weights.
+    `probes` `[layers, batch, heads, length, length]` are added to the weights of the heads: the gradient by probes of
+    zero is the gradient by the weights.
     """
-    encoder, length = Encoder(config, ComputeConfig(attention="xla")), batch["input_ids"].shape[1]
+    encoder = Encoder(config, ComputeConfig(attention="xla"))
 
-    def start(encoder: Encoder) -> tuple[jax.Array, tuple[Surroundings, Surroundings | None]]:
-        x = encoder.embeddings(batch["input_ids"], batch["token_type_ids"], None, None)
-        bias, distances = encoder._bias(length), encoder.distances(length)
-        x = encoder.projection(x) if encoder.projection else x
-        return x, encoder._surroundings(batch["attention_mask"], None, bias, distances, to_be_global)
+    def embed(encoder: Encoder) -> tuple[jax.Array, tuple[AttentionMetadata, AttentionMetadata | None]]:
+        x = encoder._embed(batch["input_ids"], batch["token_type_ids"], None, None)
+        return x, encoder._metadata_of_batch(batch["attention_mask"], None, global_tokens)
 
-    def normalized(encoder: Encoder, x: jax.Array) -> jax.Array:
+    def normalize(encoder: Encoder, x: jax.Array) -> jax.Array:
         return cast(jax.Array, encoder.final_norm(x)) if encoder.final_norm else x
 
-    x, (everywhere, within) = cast(Any, encoder.apply({"params": params}, method=start))
+    x, (global_meta, local_meta) = cast(Any, encoder.apply({"params": params}, method=embed))
     block = make_block(config, jnp.dtype("float32"), "xla")
     shared = jax.tree.map(lambda p: p[0], params["layers"]) if config.share_layers else None
 
-    def one(x: jax.Array, xs: Any) -> tuple[jax.Array, jax.Array]:  # compiled once for all layers
-        different, params, probe = xs
-        variables = {"params": shared or params} | (
-            {} if probe is None else {PROBES: {"attention": {"weights": probe}}}
-        )
-        reads = _reads(different, within, everywhere)
-        x, state = cast(Any, block.apply(variables, x, None, reads, different.skip_first_norm, mutable=[WEIGHTS]))
+    def apply_layer(x: jax.Array, xs: Any) -> tuple[jax.Array, jax.Array]:  # compiled once for all layers
+        flags, params, probe = xs
+        variables = {"params": shared or params}
+        if probe is not None:
+            variables[PROBES] = {"attention": {"weights": probe}}
+        metadata = metadata_for_layer(flags, global_meta, local_meta)
+        x, state = cast(Any, block.apply(variables, x, None, metadata, flags.skip_first_norm, mutable=[WEIGHTS]))
         return x, state[WEIGHTS]["attention"]["weights"][0][:, :, queries]
 
-    layers = (_stacked(config, within is not None), None if config.share_layers else params["layers"], probes)
-    x, found = jax.lax.scan(one, x, layers, length=config.num_layers)
-    return cast(jax.Array, encoder.apply({"params": params}, x, method=normalized)), found
-
-
-def _differences(config: EncoderConfig, some_local: bool) -> list[Differences]:
-    """Those of each block."""
-    return [
-        Differences(
-            skip_first_norm=None if config.first_attention_norm else i == 0,
-            local=not is_global(config, i) if some_local else None,
-            reach=config.local_windows[i] // 2 if config.local_windows else None,
-        )
-        for i in range(config.num_layers)
-    ]
-
-
-def _stacked(config: EncoderConfig, some_local: bool) -> Differences:
-    """The same as arrays `[layers]`, without a list of them: a file may name any number of layers."""
-    layer = jax.lax.iota(jnp.int32, config.num_layers)
-    return Differences(
-        skip_first_norm=None if config.first_attention_norm else layer == 0,
-        local=layer % config.global_every != 0 if some_local else None,
-        reach=jnp.asarray(config.local_windows, jnp.int32) // 2 if config.local_windows else None,
-    )
-
-
-def _reads(different: Differences, within: Surroundings | None, everywhere: Surroundings) -> Surroundings:
-    found = _select(different.local, within, everywhere)
-    return found if different.reach is None or found.reach is None else found._replace(reach=different.reach)
-
-
-def _select(flag: Flag, within: Surroundings | None, everywhere: Surroundings) -> Surroundings:
-    """`within` where `flag` is set."""
-    if flag is None or within is None:
-        return everywhere
-    if isinstance(flag, bool):
-        return within if flag else everywhere
-    if within.reach is not None:
-        everywhere = everywhere._replace(reach=NO_LIMIT, window=within.window)
-    return jax.tree.map(lambda a, b: a if a is b else jnp.where(flag, a, b), within, everywhere)
+    flags = layer_flags(config, jax.lax.iota(jnp.int32, config.num_layers), local_meta is not None)
+    xs = (flags, None if config.share_layers else params["layers"], probes)
+    x, weights = jax.lax.scan(apply_layer, x, xs, length=config.num_layers)
+    return cast(jax.Array, encoder.apply({"params": params}, x, method=normalize)), weights

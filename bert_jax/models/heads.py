@@ -1,18 +1,11 @@
-"""The two linear maps of heads, and a table over the vocabulary beside that of the embeddings.
+"""The heads on an encoder: HEADS has a function a head, of pretraining and of tasks; `Network` is encoder and heads.
 
-From the tokens of a sequence to one vector: ways of pooling, as rows of one table, and the layer behind them.
-
-The head of question answering that reads tokens through an MLP, and no answer in the question (BigBird).
-
-Two bidirectional LSTM layers between the encoder and the heads of tasks (Devlin et al. 2019, table 5: + BiLSTM).
-
-The tokens that a head makes global, as transformers chooses them for the class with that head.
-
-HEADS: a function a head, those of pretraining and of the tasks.
-
-An encoder with heads as one linen module.
+In order: the network; HEADS and their functions; the layers that these need (masked tokens over the vocabulary,
+ELECTRA's discriminator, BigBird's question answering); from tokens to one vector a sequence (POOLINGS, `Pooler`); two
+LSTM layers between encoder and heads (Devlin et al. 2019, table 5: + BiLSTM); tokens made global (GLOBAL_TOKENS).
 """
 
+import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
@@ -22,231 +15,17 @@ import jax.numpy as jnp
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.models.dropout import dropout, dropout_seeds
-from bert_jax.models.encoder import ChosenTokens, Encoder
-from bert_jax.models.layers import ACTIVATIONS, Linear, deviations, kernel_init, masked_width, over_vocabulary, param
+from bert_jax.models.encoder import Encoder, GlobalTokenMask
+from bert_jax.models.init import init_scales, kernel_init, over_vocabulary
+from bert_jax.models.layers import ACTIVATIONS, Linear, param
 from bert_jax.models.norms import norm_layer
 from bert_jax.parallel.sharding import constrain
 
-
-def dense(config: EncoderConfig, dtype: jnp.dtype, width: int, name: str | None = None) -> Linear:
-    """Return the layer between the encoder and the last map of a head."""
-    sizes, start = (config.hidden_size, width), deviations(config)
-    return Linear(sizes, ("embed", "features"), start.dense, dtype, config.head_bias, start.identity, name=name)
-
-
-def classifier(config: EncoderConfig, dtype: jnp.dtype, classes: int, name: str) -> Linear:
-    """Return the last map of a head that classifies."""
-    return Linear((config.hidden_size, classes), ("embed", "classes"), config.initializer_range, dtype, name=name)
-
-
-class ExtraTable(nn.Module):
-    """A parameter float32 `[padded_vocab, features]`, zeros in the padding."""
-
-    config: EncoderConfig
-    shape: tuple[int, int]
-
-    @nn.compact
-    def __call__(self) -> jax.Array:
-        init = over_vocabulary(kernel_init(deviations(self.config).inner), self.config.vocab_size)
-        return param(self, "kernel", init, self.shape, ("vocab", "features"))
-
-
+PADDING_LOGIT = -1e9  # of vocabulary rows that exist only to fill up the table: exp of it is exactly 0
+QUESTION_LOGIT = -1e6  # added to the logits of the question's tokens, as in transformers
 SMALLEST = 1e-12  # added to the square of a length
 
 Batch = Mapping[str, jax.Array]
-
-
-class Pooler(nn.Module):
-    """Dense layer, activation and, in ModernBERT, norm: `[..., hidden]` in and out; `seed` as in `dropout`.
-
-    Without a dense layer there is no activation either.
-    """
-
-    config: EncoderConfig
-    dtype: jnp.dtype
-    activation: str
-
-    def setup(self) -> None:
-        config = self.config
-        self.dense = dense(config, self.dtype, config.hidden_size) if config.pooler_dense else None
-        if self.dense:
-            nn.share_scope(self, self.dense)  # its parameters are the pooler's own
-        self.norm = norm_layer(config, self.dtype) if config.pooler_norm else None
-
-    def __call__(self, x: jax.Array, seed: jax.Array | None) -> jax.Array:
-        config = self.config
-        x = dropout(x, config.classifier_dropout if config.pooler_dropout else 0.0, seed)
-        x = ACTIVATIONS[self.activation](self.dense(x)) if self.dense else x
-        return x if self.norm is None else self.norm(x)
-
-
-def first(hidden: jax.Array, mask: jax.Array, batch: Batch) -> jax.Array:
-    """The first token, [CLS], of each example."""
-    if "segment_ids" not in batch:
-        return hidden[:, 0]
-    chosen = jnp.take_along_axis(hidden, batch["cls_positions"][:, :, None], axis=1)
-    return chosen.reshape(-1, hidden.shape[-1])
-
-
-def mean(hidden: jax.Array, mask: jax.Array, batch: Batch) -> jax.Array:
-    """The mean of the tokens of each example, without padding; 0 for an absent one."""
-    if "segment_ids" in batch:
-        examples = 1 + jnp.arange(batch["cls_positions"].shape[1])
-        chosen = batch["segment_ids"][:, None, :] == examples[:, None]  # [batch, examples, length]
-    else:
-        chosen = mask[:, None, :] != 0
-    weights = chosen / jnp.maximum(chosen.sum(-1, keepdims=True), 1)
-    pooled = jnp.einsum("bel,blh->beh", weights.astype(jnp.float32), hidden, preferred_element_type=jnp.float32)
-    return pooled.reshape(-1, hidden.shape[-1]).astype(hidden.dtype)
-
-
-def unit_length(vectors: jax.Array) -> jax.Array:
-    """Return `[..., hidden]` divided by its length; a vector of zeros stays one."""
-    return vectors / jnp.sqrt(jnp.sum(vectors * vectors, axis=-1, keepdims=True) + SMALLEST)
-
-
-# (hidden `[batch, length, hidden]`, mask `[batch, length]`, batch) -> `[batch, hidden]`; of packed sequences, with
-# `segment_ids` and `cls_positions`, `[batch * examples, hidden]`.
-POOLINGS: dict[str, Callable[[jax.Array, jax.Array, Batch], jax.Array]] = {"first": first, "mean": mean}
-
-
-QUESTION_LOGIT = -1e6  # added to the logits of the question's tokens, as in transformers
-
-
-class AnswerHead(nn.Module):
-    """`x` `[batch, length, hidden]` -> logits `[batch, length, 2]`, by an MLP and a norm as those of a block in BERT.
-
-    `seed` is uint32 `[2]`, of the dropout, or None.
-    """
-
-    config: EncoderConfig
-    dtype: jnp.dtype
-
-    @nn.compact
-    def __call__(self, x: jax.Array, seed: jax.Array | None) -> jax.Array:
-        config, start = self.config, deviations(self.config)
-        up, down = (
-            Linear(sizes, axes, start.inner, self.dtype, name=name)
-            for name, sizes, axes in (
-                ("mlp_up", (config.hidden_size, config.mlp_size), ("embed", "mlp")),
-                ("mlp_down", (config.mlp_size, config.hidden_size), ("mlp", "embed")),
-            )
-        )
-        inner = ACTIVATIONS[config.activation](up(dropout(x, config.dropout, seed)))
-        other = None if seed is None else seed ^ jnp.uint32(1)
-        x = norm_layer(config, self.dtype, "mlp_norm")(x + dropout(down(inner), config.dropout, other))
-        return classifier(config, self.dtype, 2, "output")(x)
-
-
-def in_question(input_ids: jax.Array, separator_id: int) -> jax.Array:
-    """Return bool `[batch, length]`: the tokens up to the first separator, without [CLS]; none where there is none."""
-    separators = input_ids == separator_id
-    before = jnp.cumsum(separators, axis=1) - separators == 0
-    return before & separators.any(axis=1, keepdims=True) & (jnp.arange(input_ids.shape[1]) > 0)
-
-
-LAYERS = 2
-DIRECTIONS = ("forward", "backward")
-
-
-class BiLstm(nn.Module):
-    """`x` `[batch, length, hidden]` in and out, half of the features from each direction.
-
-    Tokens of one text have the same number in `segments`, int32 `[batch, length]`: no state passes from a text to the
-    next, or to padding. Equal to `torch.nn.LSTM` of each text alone, without its second bias.
-    """
-
-    config: EncoderConfig
-    dtype: jnp.dtype
-
-    @nn.compact
-    def __call__(self, x: jax.Array, segments: jax.Array) -> jax.Array:
-        for layer in range(LAYERS):
-            forward, backward = (_Lstm(self.config, self.dtype, name=f"{one}_{layer}") for one in DIRECTIONS)
-            back = backward(jnp.flip(x, 1), jnp.flip(segments, 1))
-            x = jnp.concatenate([forward(x, segments), jnp.flip(back, 1)], axis=-1)
-        return x
-
-
-class _Lstm(nn.Module):
-    """One direction of one layer; the gates of a step are in, forget, cell and out, as in torch."""
-
-    config: EncoderConfig
-    dtype: jnp.dtype
-
-    @nn.compact
-    def __call__(self, x: jax.Array, segments: jax.Array) -> jax.Array:
-        width = self.config.hidden_size // 2
-        deviation = width**-0.5
-        gates = Linear((x.shape[-1], 4 * width), ("embed", "features"), deviation, self.dtype, name="input")(x)
-        normal = nn.initializers.truncated_normal(deviation)
-        kernel = param(self, "recurrent", normal, (width, 4 * width), ("embed", "features")).astype(self.dtype)
-        same_text = jnp.pad(segments[:, 1:] == segments[:, :-1], ((0, 0), (1, 0)))  # as the token before
-
-        def step(
-            state: tuple[jax.Array, jax.Array], token: tuple[jax.Array, jax.Array]
-        ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
-            """One token; hidden and cell are float32 `[batch, width]`."""
-            gate, same = token
-            hidden, cell = (jnp.where(same[:, None], one, 0.0) for one in state)
-            i, f, g, o = jnp.split(gate.astype(jnp.float32) + hidden.astype(self.dtype) @ kernel, 4, axis=-1)
-            cell = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
-            hidden = jax.nn.sigmoid(o) * jnp.tanh(cell)
-            return (hidden, cell), hidden
-
-        start = jnp.zeros((len(x), width), jnp.float32)
-        _, hidden = jax.lax.scan(step, (start, start), (gates.swapaxes(0, 1), same_text.T))
-        return hidden.swapaxes(0, 1).astype(self.dtype)
-
-
-QUESTION = 128  # tokens; `config.task.max_query_length` is 64
-
-
-class Choice(NamedTuple):
-    """A row of GLOBAL_TOKENS."""
-
-    choose: Callable[[jax.Array], jax.Array]  # bool `[batch, length]`, where a separator is -> which are global
-    usual: int  # tokens at most; more take the time of all pairs in long sequences
-    at_most: bool = False  # whether there are never more
-
-
-def first_token(separators: jax.Array) -> jax.Array:
-    """The first, [CLS]."""
-    return jnp.broadcast_to(jnp.arange(separators.shape[1]) == 0, separators.shape)
-
-
-def first_text(separators: jax.Array) -> jax.Array:
-    """All before the first separator: [CLS] and a question."""
-    return jnp.cumsum(separators, axis=1) == 0
-
-
-def second_text(separators: jax.Array) -> jax.Array:
-    """All from the second column after the first separator on: a choice, with the separator after it."""
-    after = jnp.pad(jnp.cumsum(separators, axis=1) > 0, ((0, 0), (2, 0)))
-    return after[:, : separators.shape[1]]
-
-
-# By head; under the others no token is global.
-GLOBAL_TOKENS: dict[str, Choice] = {
-    "sequence_classification": Choice(first_token, 1, at_most=True),
-    "question_answering": Choice(first_text, QUESTION),
-    "multiple_choice": Choice(second_text, QUESTION),
-}
-
-
-def tokens_to_be_global(config: EncoderConfig, heads: Collection[str], input_ids: jax.Array) -> ChosenTokens | None:
-    """Return the tokens that any of the heads makes global; None where there are none, as in other models."""
-    rows = [row for name, row in GLOBAL_TOKENS.items() if name in heads]
-    if config.separator_id is None or not rows:
-        return None
-    separators, chosen = input_ids == config.separator_id, jnp.zeros(input_ids.shape, bool)
-    for row in rows:
-        chosen |= row.choose(separators)
-    return ChosenTokens(chosen, sum(row.usual for row in rows), all(row.at_most for row in rows))
-
-
-PADDING_LOGIT = -1e9  # of vocabulary rows that exist only to fill up the table: exp of it is exactly 0
-
 Arrays = dict[str, jax.Array]
 
 
@@ -255,171 +34,6 @@ class Head(NamedTuple):
 
     name: str
     classes: int = 0
-
-
-class Encoded(NamedTuple):
-    """The arrays that heads read."""
-
-    batch: Batch
-    hidden: jax.Array  # [batch, length, hidden], of the last layer
-    every: Any  # [layers + 1, batch, length, hidden] where a head reads it; else None
-    table: jax.Array  # float32 [padded_vocab, table_width]
-    tokens: jax.Array  # `hidden` as heads of tokens read it: as it is, or each through the pooler
-    pooled: Any  # [batch, hidden] where a head reads it, else None; [batch * examples, hidden] of packed sequences
-    seed: jax.Array | None  # of the dropout before a classifier
-
-
-@jax.custom_vjp
-def _similarity(x: jax.Array, table: jax.Array) -> jax.Array:
-    """`[n, width]` and `[vocab, width]` of one dtype -> float32 `[n, vocab]`."""
-    return jnp.einsum("nh,vh->nv", x, table, preferred_element_type=jnp.float32)
-
-
-def _keep_similarity(x: jax.Array, table: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    return _similarity(x, table), (x, table)
-
-
-def _pull_similarity(kept: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
-    x, table = kept
-    gradient = gradient.astype(x.dtype)  # a GPU multiplies float32 at half the speed, a TPU casts it itself
-    return jnp.einsum("nv,vh->nh", gradient, table), jnp.einsum("nv,nh->vh", gradient, x)
-
-
-_similarity.defvjp(_keep_similarity, _pull_similarity)
-
-
-class MaskedTokenHead(nn.Module):
-    """`x` `[batch, predictions, hidden]`, token table `[padded_vocab, width]` -> float32 logits over its rows."""
-
-    config: EncoderConfig
-    dtype: jnp.dtype
-
-    @nn.compact
-    def __call__(self, x: jax.Array, table: jax.Array) -> jax.Array:
-        config, width = self.config, masked_width(self.config)
-        activation = ACTIVATIONS[config.masked_activation or config.activation]
-        x = activation(dense(config, self.dtype, width, "dense")(x))
-        x = norm_layer(config, self.dtype, "norm", config.masked_norm)(x)
-        if config.masked_extra_table:
-            extra = ExtraTable(config, (table.shape[0], width - table.shape[1]), name="extra_table")
-            table = jnp.concatenate([table, extra()], axis=1)
-        bias = param(self, "bias", nn.initializers.zeros, table.shape[:1], ("vocab",))
-        bias = jnp.where(jnp.arange(table.shape[0]) < config.vocab_size, bias, PADDING_LOGIT)
-        # Two matrices, for the same reason as in Linear.
-        logits = _similarity(x.reshape(-1, width), table.astype(self.dtype))
-        return constrain(logits + bias, "batch", "logits").reshape(*x.shape[:2], -1)
-
-
-class ReplacedTokenHead(nn.Module):
-    """ELECTRA's discriminator (Clark et al. 2020): `[batch, length, hidden]` -> logits `[batch, length]`."""
-
-    config: EncoderConfig
-    dtype: jnp.dtype
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        config = self.config
-        x = ACTIVATIONS[config.activation](dense(config, self.dtype, config.hidden_size, "dense")(x))
-        return classifier(config, self.dtype, 1, "output")(x)[..., 0]
-
-
-def masked_token(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
-    """`mlm_logits` `[batch, predictions, padded_vocab]` at `masked_positions`, -1e9 beyond the vocabulary."""
-    masked = jnp.take_along_axis(x.hidden, x.batch["masked_positions"][:, :, None], axis=1)
-    return {"mlm_logits": MaskedTokenHead(config, dtype, name=head.name)(masked, x.table)}
-
-
-def next_token(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
-    """`next_logits` `[batch, length - 1, padded_vocab]`, of the token after each but the last; for causal models."""
-    return {"next_logits": MaskedTokenHead(config, dtype, name=head.name)(x.hidden[:, :-1], x.table)}
-
-
-def next_sentence(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
-    """`nsp_logits` `[batch, 2]`; class 1: the second sentence is not the next one, or in ALBERT comes first.
-
-    Of packed sequences `[batch * examples, 2]`, as for all heads that read the pooler.
-    """
-    return {"nsp_logits": classifier(config, dtype, 2, head.name)(x.pooled)}
-
-
-def replaced_token(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
-    """`replaced_logits` `[batch, length]`, above 0 where a token seems replaced."""
-    return {"replaced_logits": ReplacedTokenHead(config, dtype, name=head.name)(x.hidden)}
-
-
-def sequence_classification(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
-    """`sequence_logits` `[batch, classes]`; with one class, the value of a regression."""
-    pooled = dropout(x.pooled, config.classifier_dropout, x.seed)
-    return {"sequence_logits": classifier(config, dtype, head.classes, head.name)(pooled)}
-
-
-def multiple_choice(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
-    """`choice_logits` `[batch, choices]` of inputs `[batch, choices, length]`: one score per choice."""
-    pooled = dropout(x.pooled, config.classifier_dropout, x.seed)
-    scores = classifier(config, dtype, 1, head.name)(pooled)
-    return {"choice_logits": scores.reshape(x.batch["input_ids"].shape[:-1])}
-
-
-def token_classification(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
-    """`token_logits` `[batch, length, classes]`."""
-    tokens = dropout(x.tokens, config.classifier_dropout, x.seed)
-    return {"token_logits": classifier(config, dtype, head.classes, head.name)(tokens)}
-
-
-def question_answering(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
-    """`start_logits` and `end_logits` `[batch, length]`."""
-    if config.question_separator_id is not None:
-        question = in_question(x.batch["input_ids"].reshape(x.hidden.shape[:2]), config.question_separator_id)
-        logits = AnswerHead(config, dtype, name=head.name)(x.tokens, x.seed).astype(jnp.float32)
-        logits += jnp.where(question, QUESTION_LOGIT, 0.0)[..., None]
-    else:  # BERT has no dropout here
-        tokens = dropout(x.tokens, config.classifier_dropout if config.pooler_on_tokens else 0.0, x.seed)
-        logits = classifier(config, dtype, 2, head.name)(tokens)
-    return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
-
-
-def hidden_states(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
-    """`hidden_states` `[layers + 1, batch, length, hidden]`, the first the input of the first block."""
-    return {"hidden_states": x.every}
-
-
-def last_hidden_state(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
-    """`last_hidden_state` `[batch, length, hidden]`."""
-    return {"last_hidden_state": x.hidden}
-
-
-def sentence_embedding(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
-    """`sentence_vectors` `[batch, texts, hidden]` of inputs `[batch, texts, length]`: means of tokens, of length 1."""
-    ids = x.batch["input_ids"]
-    mask = x.batch["attention_mask"].reshape(-1, ids.shape[-1])
-    vectors = unit_length(POOLINGS["mean"](x.hidden, mask, {}).astype(jnp.float32))
-    return {"sentence_vectors": vectors.reshape(*ids.shape[:-1], -1)}
-
-
-def pooled(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
-    """`pooled` `[batch, hidden]`: what `model.pooling` makes of a sequence, through the pooler."""
-    return {"pooled": x.pooled}
-
-
-HEADS: dict[str, Callable[[EncoderConfig, jnp.dtype, Head, Encoded], Arrays]] = {
-    "masked_token": masked_token,
-    "next_token": next_token,
-    "next_sentence": next_sentence,
-    "replaced_token": replaced_token,
-    "sequence_classification": sequence_classification,
-    "multiple_choice": multiple_choice,
-    "token_classification": token_classification,
-    "question_answering": question_answering,
-    "hidden_states": hidden_states,
-    "last_hidden_state": last_hidden_state,
-    "pooled": pooled,
-    "sentence_embedding": sentence_embedding,
-}
-# Heads that read a sequence through the pooler, and those that read each token.
-POOLED = frozenset({"next_sentence", "sequence_classification", "multiple_choice", "pooled"})
-OF_TOKENS = frozenset({"token_classification", "question_answering"})
-OF_PRETRAINING = frozenset({"masked_token", "next_token", "next_sentence", "replaced_token"})
-OF_TASKS = OF_TOKENS | {"sequence_classification", "multiple_choice"}
 
 
 class Network(nn.Module):
@@ -442,19 +56,402 @@ class Network(nn.Module):
         ids, types, mask = (
             batch[name].reshape(-1, length) for name in ("input_ids", "token_type_ids", "attention_mask")
         )
-        chosen = tokens_to_be_global(config, names, ids)
-        hidden, every = encoder(ids, types, mask, batch.get("segment_ids"), rng, chosen)
-        read = hidden  # by heads of tasks
+        segments = batch.get("segment_ids")
+        hidden, every_layer = encoder(ids, types, mask, segments, rng, global_token_mask(config, names, ids))
+        task_input = hidden
         if config.bilstm and names & OF_TASKS:
-            read = BiLstm(config, dtype, name="bilstm")(hidden, batch.get("segment_ids", mask))
-        seeds = (None, None) if rng is None else dropout_seeds(jax.random.fold_in(rng, 1), (2,))
-        own = config.sequence_activation if "sequence_classification" in names else None
-        activation = own or config.pooler_activation
-        pooler = Pooler(config, dtype, activation, name="pooler")  # of no parameters where nothing is pooled
-        pooled = pooler(POOLINGS[config.pooling](read, mask, batch), seeds[0]) if names & POOLED else None
-        tokens = pooler(read, seeds[0]) if config.pooler_on_tokens and names & OF_TOKENS else read
-        encoded = Encoded(batch, hidden, every, encoder.embeddings.token, tokens, pooled, seeds[1])
+            task_input = BiLstm(config, dtype, name="bilstm")(hidden, batch.get("segment_ids", mask))
+        pooler_seed, seed = (None, None) if rng is None else dropout_seeds(jax.random.fold_in(rng, 1), (2,))
+        activation = config.sequence_activation if "sequence_classification" in names else None
+        # The pooler has no parameters where nothing is pooled.
+        pooler = Pooler(config, dtype, activation or config.pooler_activation, name="pooler")
+        pooled = pooler(POOLINGS[config.pooling](task_input, mask, batch), pooler_seed) if names & POOLED else None
+        tokens = pooler(task_input, pooler_seed) if config.pooler_on_tokens and names & OF_TOKENS else task_input
+        encoded = Encoded(
+            config=config,
+            dtype=dtype,
+            batch=batch,
+            hidden=hidden,
+            every_layer=every_layer,
+            table=encoder.embeddings.token,
+            tokens=tokens,
+            pooled=pooled,
+            seed=seed,
+        )
         arrays: Arrays = {}
         for head in self.heads:
-            arrays |= HEADS[head.name](config, dtype, head, encoded)
+            arrays |= HEADS[head.name](head, encoded)
         return {name: x.astype(jnp.float32) for name, x in arrays.items()}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Encoded:
+    """The architecture and the arrays that heads read; a head is called inside the network, which gets its layers."""
+
+    config: EncoderConfig
+    dtype: jnp.dtype  # of the head's layers
+    batch: Batch
+    hidden: jax.Array  # [batch, length, hidden], of the last layer
+    every_layer: Any  # [layers + 1, batch, length, hidden] where a head reads it; else None
+    table: jax.Array  # float32 [padded_vocab, table_width]
+    tokens: jax.Array  # `hidden` as heads of tokens read it: as it is, or each through the pooler
+    pooled: Any  # [batch, hidden] where a head reads it, else None; [batch * examples, hidden] of packed sequences
+    seed: jax.Array | None  # of the dropout before a classifier
+
+
+def masked_token(head: Head, x: Encoded) -> Arrays:
+    """`mlm_logits` `[batch, predictions, padded_vocab]` at `masked_positions`, -1e9 beyond the vocabulary."""
+    masked = jnp.take_along_axis(x.hidden, x.batch["masked_positions"][:, :, None], axis=1)
+    return {"mlm_logits": MaskedTokenHead(x.config, x.dtype, name=head.name)(masked, x.table)}
+
+
+def next_token(head: Head, x: Encoded) -> Arrays:
+    """`next_logits` `[batch, length - 1, padded_vocab]`, of the token after each but the last; for causal models."""
+    return {"next_logits": MaskedTokenHead(x.config, x.dtype, name=head.name)(x.hidden[:, :-1], x.table)}
+
+
+def next_sentence(head: Head, x: Encoded) -> Arrays:
+    """`nsp_logits` `[batch, 2]`; class 1: the second sentence is not the next one, or in ALBERT comes first.
+
+    Of packed sequences `[batch * examples, 2]`, as for all heads that read the pooler.
+    """
+    return {"nsp_logits": classification_layer(x.config, x.dtype, 2, head.name)(x.pooled)}
+
+
+def replaced_token(head: Head, x: Encoded) -> Arrays:
+    """`replaced_logits` `[batch, length]`, above 0 where a token seems replaced."""
+    return {"replaced_logits": ReplacedTokenHead(x.config, x.dtype, name=head.name)(x.hidden)}
+
+
+def sequence_classification(head: Head, x: Encoded) -> Arrays:
+    """`sequence_logits` `[batch, classes]`; with one class, the value of a regression."""
+    pooled = dropout(x.pooled, x.config.classifier_dropout, x.seed)
+    return {"sequence_logits": classification_layer(x.config, x.dtype, head.classes, head.name)(pooled)}
+
+
+def multiple_choice(head: Head, x: Encoded) -> Arrays:
+    """`choice_logits` `[batch, choices]` of inputs `[batch, choices, length]`: one score per choice."""
+    pooled = dropout(x.pooled, x.config.classifier_dropout, x.seed)
+    scores = classification_layer(x.config, x.dtype, 1, head.name)(pooled)
+    return {"choice_logits": scores.reshape(x.batch["input_ids"].shape[:-1])}
+
+
+def token_classification(head: Head, x: Encoded) -> Arrays:
+    """`token_logits` `[batch, length, classes]`."""
+    tokens = dropout(x.tokens, x.config.classifier_dropout, x.seed)
+    return {"token_logits": classification_layer(x.config, x.dtype, head.classes, head.name)(tokens)}
+
+
+def question_answering(head: Head, x: Encoded) -> Arrays:
+    """`start_logits` and `end_logits` `[batch, length]`."""
+    if x.config.question_separator_id is not None:
+        question = question_mask(x.batch["input_ids"].reshape(x.hidden.shape[:2]), x.config.question_separator_id)
+        logits = AnswerHead(x.config, x.dtype, name=head.name)(x.tokens, x.seed).astype(jnp.float32)
+        logits += jnp.where(question, QUESTION_LOGIT, 0.0)[..., None]
+    else:  # BERT has no dropout here
+        tokens = dropout(x.tokens, x.config.classifier_dropout if x.config.pooler_on_tokens else 0.0, x.seed)
+        logits = classification_layer(x.config, x.dtype, 2, head.name)(tokens)
+    return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+
+
+def hidden_states(head: Head, x: Encoded) -> Arrays:
+    """`hidden_states` `[layers + 1, batch, length, hidden]`, the first the input of the first block."""
+    return {"hidden_states": x.every_layer}
+
+
+def last_hidden_state(head: Head, x: Encoded) -> Arrays:
+    """`last_hidden_state` `[batch, length, hidden]`."""
+    return {"last_hidden_state": x.hidden}
+
+
+def sentence_embedding(head: Head, x: Encoded) -> Arrays:
+    """`sentence_vectors` `[batch, texts, hidden]` of inputs `[batch, texts, length]`: means of tokens, of length 1."""
+    ids = x.batch["input_ids"]
+    mask = x.batch["attention_mask"].reshape(-1, ids.shape[-1])
+    vectors = unit_length(POOLINGS["mean"](x.hidden, mask, {}).astype(jnp.float32))
+    return {"sentence_vectors": vectors.reshape(*ids.shape[:-1], -1)}
+
+
+def pooled_sequence(head: Head, x: Encoded) -> Arrays:
+    """`pooled` `[batch, hidden]`: the pooling of a sequence by `model.pooling`, through the pooler."""
+    return {"pooled": x.pooled}
+
+
+HEADS: dict[str, Callable[[Head, Encoded], Arrays]] = {
+    "masked_token": masked_token,
+    "next_token": next_token,
+    "next_sentence": next_sentence,
+    "replaced_token": replaced_token,
+    "sequence_classification": sequence_classification,
+    "multiple_choice": multiple_choice,
+    "token_classification": token_classification,
+    "question_answering": question_answering,
+    "hidden_states": hidden_states,
+    "last_hidden_state": last_hidden_state,
+    "pooled": pooled_sequence,
+    "sentence_embedding": sentence_embedding,
+}
+# Heads that read a sequence through the pooler, and those that read each token.
+POOLED = frozenset({"next_sentence", "sequence_classification", "multiple_choice", "pooled"})
+OF_TOKENS = frozenset({"token_classification", "question_answering"})
+OF_PRETRAINING = frozenset({"masked_token", "next_token", "next_sentence", "replaced_token"})
+OF_TASKS = OF_TOKENS | {"sequence_classification", "multiple_choice"}
+
+
+def dense_layer(config: EncoderConfig, dtype: jnp.dtype, width: int, name: str | None = None) -> Linear:
+    """Return the layer between the encoder and the last map of a head."""
+    sizes, scales = (config.hidden_size, width), init_scales(config)
+    return Linear(sizes, ("embed", "features"), scales.dense, dtype, config.head_bias, scales.identity, name=name)
+
+
+def classification_layer(config: EncoderConfig, dtype: jnp.dtype, classes: int, name: str) -> Linear:
+    """Return the last map of a head that classifies."""
+    return Linear((config.hidden_size, classes), ("embed", "classes"), config.initializer_range, dtype, name=name)
+
+
+class ExtraTable(nn.Module):
+    """A parameter float32 `[padded_vocab, features]`, zeros in the padding."""
+
+    config: EncoderConfig
+    shape: tuple[int, int]
+
+    @nn.compact
+    def __call__(self) -> jax.Array:
+        init = over_vocabulary(kernel_init(init_scales(self.config).inner), self.config.vocab_size)
+        return param(self, "kernel", init, self.shape, ("vocab", "features"))
+
+
+@jax.custom_vjp
+def _similarity(x: jax.Array, table: jax.Array) -> jax.Array:
+    """`[n, width]` and `[vocab, width]` of one dtype -> float32 `[n, vocab]`."""
+    return jnp.einsum("nh,vh->nv", x, table, preferred_element_type=jnp.float32)
+
+
+def _similarity_forward(x: jax.Array, table: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    return _similarity(x, table), (x, table)
+
+
+def _similarity_backward(saved: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+    x, table = saved
+    gradient = gradient.astype(x.dtype)  # a GPU multiplies float32 at half the speed, a TPU casts it itself
+    return jnp.einsum("nv,vh->nh", gradient, table), jnp.einsum("nv,nh->vh", gradient, x)
+
+
+_similarity.defvjp(_similarity_forward, _similarity_backward)
+
+
+class MaskedTokenHead(nn.Module):
+    """`x` `[batch, predictions, hidden]`, token table `[padded_vocab, width]` -> float32 logits over its rows."""
+
+    config: EncoderConfig
+    dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, x: jax.Array, table: jax.Array) -> jax.Array:
+        config, width = self.config, self.config.masked_width
+        activation = ACTIVATIONS[config.masked_activation or config.activation]
+        x = activation(dense_layer(config, self.dtype, width, "dense")(x))
+        x = norm_layer(config, self.dtype, "norm", config.masked_norm)(x)
+        if config.masked_extra_table:
+            extra = ExtraTable(config, (table.shape[0], width - table.shape[1]), name="extra_table")
+            table = jnp.concatenate([table, extra()], axis=1)
+        bias = param(self, "bias", nn.initializers.zeros, table.shape[:1], ("vocab",))
+        bias = jnp.where(jnp.arange(table.shape[0]) < config.vocab_size, bias, PADDING_LOGIT)
+        # Two matrices, for the same reason as in Linear.
+        logits = _similarity(x.reshape(-1, width), table.astype(self.dtype))
+        return constrain(logits + bias, "batch", "logits").reshape(*x.shape[:2], -1)
+
+
+class ReplacedTokenHead(nn.Module):
+    """ELECTRA's discriminator (Clark et al. 2020): `[batch, length, hidden]` -> logits `[batch, length]`."""
+
+    config: EncoderConfig
+    dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        config = self.config
+        x = ACTIVATIONS[config.activation](dense_layer(config, self.dtype, config.hidden_size, "dense")(x))
+        return classification_layer(config, self.dtype, 1, "output")(x)[..., 0]
+
+
+class AnswerHead(nn.Module):
+    """`x` `[batch, length, hidden]` -> logits `[batch, length, 2]`, by an MLP and a norm as those of a block in BERT.
+
+    `seed` is uint32 `[2]`, of the dropout, or None.
+    """
+
+    config: EncoderConfig
+    dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, x: jax.Array, seed: jax.Array | None) -> jax.Array:
+        config, stddev = self.config, init_scales(self.config).inner
+        up = Linear((config.hidden_size, config.mlp_size), ("embed", "mlp"), stddev, self.dtype, name="mlp_up")
+        down = Linear((config.mlp_size, config.hidden_size), ("mlp", "embed"), stddev, self.dtype, name="mlp_down")
+        inner = ACTIVATIONS[config.activation](up(dropout(x, config.dropout, seed)))
+        output_seed = None if seed is None else seed ^ jnp.uint32(1)
+        x = norm_layer(config, self.dtype, "mlp_norm")(x + dropout(down(inner), config.dropout, output_seed))
+        return classification_layer(config, self.dtype, 2, "output")(x)
+
+
+def question_mask(input_ids: jax.Array, separator_id: int) -> jax.Array:
+    """Return bool `[batch, length]`: the tokens up to the first separator, without [CLS]; none where there is none."""
+    separators = input_ids == separator_id
+    before = jnp.cumsum(separators, axis=1) - separators == 0
+    return before & separators.any(axis=1, keepdims=True) & (jnp.arange(input_ids.shape[1]) > 0)
+
+
+class Pooler(nn.Module):
+    """Dense layer, activation and, in ModernBERT, norm: `[..., hidden]` in and out; `seed` as in `dropout`.
+
+    Without a dense layer there is no activation either.
+    """
+
+    config: EncoderConfig
+    dtype: jnp.dtype
+    activation: str
+
+    def setup(self) -> None:
+        config = self.config
+        self.dense = dense_layer(config, self.dtype, config.hidden_size) if config.pooler_dense else None
+        if self.dense:
+            nn.share_scope(self, self.dense)  # its parameters are the pooler's own
+        self.norm = norm_layer(config, self.dtype) if config.pooler_norm else None
+
+    def __call__(self, x: jax.Array, seed: jax.Array | None) -> jax.Array:
+        config = self.config
+        x = dropout(x, config.classifier_dropout if config.pooler_dropout else 0.0, seed)
+        x = ACTIVATIONS[self.activation](self.dense(x)) if self.dense else x
+        return x if self.norm is None else self.norm(x)
+
+
+def pool_first_token(hidden: jax.Array, mask: jax.Array, batch: Batch) -> jax.Array:
+    """The first token, [CLS], of each example."""
+    if "segment_ids" not in batch:
+        return hidden[:, 0]
+    first_tokens = jnp.take_along_axis(hidden, batch["cls_positions"][:, :, None], axis=1)
+    return first_tokens.reshape(-1, hidden.shape[-1])
+
+
+def pool_mean(hidden: jax.Array, mask: jax.Array, batch: Batch) -> jax.Array:
+    """The mean of the tokens of each example, without padding; 0 for an absent one."""
+    if "segment_ids" in batch:
+        examples = 1 + jnp.arange(batch["cls_positions"].shape[1])
+        in_example = batch["segment_ids"][:, None, :] == examples[:, None]  # [batch, examples, length]
+    else:
+        in_example = mask[:, None, :] != 0
+    weights = in_example / jnp.maximum(in_example.sum(-1, keepdims=True), 1)
+    means = jnp.einsum("bel,blh->beh", weights.astype(jnp.float32), hidden, preferred_element_type=jnp.float32)
+    return means.reshape(-1, hidden.shape[-1]).astype(hidden.dtype)
+
+
+def unit_length(vectors: jax.Array) -> jax.Array:
+    """Return `[..., hidden]` divided by its length; a vector of zeros stays one."""
+    return vectors / jnp.sqrt(jnp.sum(vectors * vectors, axis=-1, keepdims=True) + SMALLEST)
+
+
+# (hidden `[batch, length, hidden]`, mask `[batch, length]`, batch) -> `[batch, hidden]`; of packed sequences, with
+# `segment_ids` and `cls_positions`, `[batch * examples, hidden]`.
+POOLINGS: dict[str, Callable[[jax.Array, jax.Array, Batch], jax.Array]] = {"first": pool_first_token, "mean": pool_mean}
+
+
+LAYERS = 2
+DIRECTIONS = ("forward", "backward")
+
+
+class BiLstm(nn.Module):
+    """`x` `[batch, length, hidden]` in and out, half of the features from each direction.
+
+    Tokens of one text have the same number in `segments`, int32 `[batch, length]`: no state passes from a text to the
+    next, or to padding. Equal to `torch.nn.LSTM` of each text alone, without its second bias.
+    """
+
+    config: EncoderConfig
+    dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, x: jax.Array, segments: jax.Array) -> jax.Array:
+        for layer in range(LAYERS):
+            forward, backward = (_Lstm(self.config, self.dtype, name=f"{name}_{layer}") for name in DIRECTIONS)
+            from_end = backward(jnp.flip(x, 1), jnp.flip(segments, 1))
+            x = jnp.concatenate([forward(x, segments), jnp.flip(from_end, 1)], axis=-1)
+        return x
+
+
+class _Lstm(nn.Module):
+    """One direction of one layer; the gates of a step are in, forget, cell and out, as in torch."""
+
+    config: EncoderConfig
+    dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, x: jax.Array, segments: jax.Array) -> jax.Array:
+        width = self.config.hidden_size // 2
+        stddev = width**-0.5
+        gates = Linear((x.shape[-1], 4 * width), ("embed", "features"), stddev, self.dtype, name="input")(x)
+        init = nn.initializers.truncated_normal(stddev)
+        kernel = param(self, "recurrent", init, (width, 4 * width), ("embed", "features")).astype(self.dtype)
+        same_text = jnp.pad(segments[:, 1:] == segments[:, :-1], ((0, 0), (1, 0)))  # as the token before
+
+        def step(
+            state: tuple[jax.Array, jax.Array], token: tuple[jax.Array, jax.Array]
+        ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+            """One token; hidden and cell are float32 `[batch, width]`."""
+            gate, same = token
+            hidden, cell = (jnp.where(same[:, None], x, 0.0) for x in state)
+            i, f, g, o = jnp.split(gate.astype(jnp.float32) + hidden.astype(self.dtype) @ kernel, 4, axis=-1)
+            cell = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
+            hidden = jax.nn.sigmoid(o) * jnp.tanh(cell)
+            return (hidden, cell), hidden
+
+        zeros = jnp.zeros((len(x), width), jnp.float32)
+        _, hidden = jax.lax.scan(step, (zeros, zeros), (gates.swapaxes(0, 1), same_text.T))
+        return hidden.swapaxes(0, 1).astype(self.dtype)
+
+
+QUESTION_LENGTH = 128  # tokens; `config.task.max_query_length` is 64
+
+
+class GlobalTokenRule(NamedTuple):
+    """A row of GLOBAL_TOKENS."""
+
+    mask_fn: Callable[[jax.Array], jax.Array]  # bool `[batch, length]`, where a separator is -> which are global
+    expected_count: int  # tokens at most; more take the time of all pairs in long sequences
+    is_upper_bound: bool = False  # whether there are never more
+
+
+def first_token(separators: jax.Array) -> jax.Array:
+    """The first, [CLS]."""
+    return jnp.broadcast_to(jnp.arange(separators.shape[1]) == 0, separators.shape)
+
+
+def first_text(separators: jax.Array) -> jax.Array:
+    """All before the first separator: [CLS] and a question."""
+    return jnp.cumsum(separators, axis=1) == 0
+
+
+def second_text(separators: jax.Array) -> jax.Array:
+    """All from the second column after the first separator on: a choice, with the separator after it."""
+    after = jnp.pad(jnp.cumsum(separators, axis=1) > 0, ((0, 0), (2, 0)))
+    return after[:, : separators.shape[1]]
+
+
+# By head, as transformers chooses them for the class with that head; under the others no token is global.
+GLOBAL_TOKENS: dict[str, GlobalTokenRule] = {
+    "sequence_classification": GlobalTokenRule(first_token, 1, is_upper_bound=True),
+    "question_answering": GlobalTokenRule(first_text, QUESTION_LENGTH),
+    "multiple_choice": GlobalTokenRule(second_text, QUESTION_LENGTH),
+}
+
+
+def global_token_mask(config: EncoderConfig, heads: Collection[str], input_ids: jax.Array) -> GlobalTokenMask | None:
+    """Return the tokens that any of the heads makes global; None where there are none, as in other models."""
+    rules = [rule for name, rule in GLOBAL_TOKENS.items() if name in heads]
+    if config.separator_id is None or not rules:
+        return None
+    separators, mask = input_ids == config.separator_id, jnp.zeros(input_ids.shape, bool)
+    for rule in rules:
+        mask |= rule.mask_fn(separators)
+    capacity = sum(rule.expected_count for rule in rules)
+    return GlobalTokenMask(mask, capacity, all(rule.is_upper_bound for rule in rules))

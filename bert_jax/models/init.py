@@ -1,171 +1,256 @@
-"""Heads of the first block that read a token's neighbors from the start (docs/decisions/0014-neighbors.md).
+"""Initial values of parameters: scales by `model.initialization`, and heads of the first block with a given task.
 
-The score of a query and a key is given a part that depends on their distance alone, and peaks at one distance: a sum
-of cosines. Rotary positions make cosines of whatever all tokens share, so all rows of the token table get a part in
-common. Learned positions make them of waves in the position table.
+**Neighbor heads** read a token's neighbors from the start (docs/decisions/0014-neighbors.md). The score of a
+query and a key is given a part that depends on their distance alone, and peaks at one distance: a sum of cosines.
+Rotary positions make cosines of whatever all tokens share, so all rows of the token table get a part in common. Learned
+positions make them of waves in the position table.
 
-A head of the first block that reads, from the start, its own token in the other text of a pair.
-
-Whether two texts have words in common is most of what a small model can know of next sentences and of questions with
-their answers (docs/decisions/0021-matches.md). Attention finds it late: a token reads itself best. Here the
-query and the key of the head are one projection of the token, and token types let it prefer the other text.
+**The matching head**, the last of the first block, reads the same token in the other text of a pair. Whether two texts
+have words in common is most of what a small model can know of next sentences and of questions with their answers
+(docs/decisions/0021-matches.md). Attention finds it late: a token reads itself best. Here the query and the key
+of the head are one projection of the token, and token types let it prefer the other text.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.config import EncoderConfig
-from bert_jax.models.layers import table_width
-from bert_jax.models.positions import POSITIONS
+
+# BERT's: a normal cut at two standard deviations and not rescaled, so the effective deviation is 0.88 of the nominal.
+kernel_init = jax.nn.initializers.truncated_normal
+VARIANCE = 0.77  # of a standard normal cut at two deviations
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InitScales:
+    """A row of INITIALIZATIONS for one architecture: standard deviations of its normal distributions."""
+
+    inner: float  # of tables, and of matrices that read the residual stream
+    output: float  # of the matrices at the end of attention and MLP, which write to it
+    dense: float  # of the dense layer in a head
+    identity: float = 0.0  # added to the diagonal of that layer
+    neighbors: bool = False  # heads of the first block start by reading neighbors
+    matches: bool = False  # and the last of them by reading the token in the other text
+
+
+def normal(config: EncoderConfig) -> InitScales:
+    """Return one deviation for all parameters, as BERT."""
+    return InitScales(inner=config.initializer_range, output=config.initializer_range, dense=config.initializer_range)
+
+
+def depth_scaled(config: EncoderConfig) -> InitScales:
+    """Divide outputs and heads by the root of the number of sublayers, `2 * num_layers` (ModernBERT).
+
+    The sum of all sublayers' outputs then starts as large as one of them (Radford et al. 2019).
+    """
+    scaled = config.initializer_range / math.sqrt(2 * config.num_layers)
+    return InitScales(inner=config.initializer_range, output=scaled, dense=scaled)
+
+
+def identity_head(config: EncoderConfig) -> InitScales:
+    """Scale as `depth_scaled`, and start the dense layer of heads as the identity.
+
+    A random one hides from the blocks, for hundreds of steps, which of their features the token table reads.
+    """
+    return dataclasses.replace(depth_scaled(config), dense=0.0, identity=1.0)
+
+
+def neighbors(config: EncoderConfig) -> InitScales:
+    """Scale as `identity_head`; heads of the first block start by reading the neighboring tokens."""
+    return dataclasses.replace(identity_head(config), neighbors=True)
+
+
+def matches(config: EncoderConfig) -> InitScales:
+    """Start as `neighbors`; the last head of the first block reads its token in the other text of a pair."""
+    return dataclasses.replace(neighbors(config), matches=True)
+
+
+INITIALIZATIONS: dict[str, Callable[[EncoderConfig], InitScales]] = {
+    "normal": normal,
+    "depth_scaled": depth_scaled,
+    "identity_head": identity_head,
+    "neighbors": neighbors,
+    "matches": matches,
+}
+
+
+def init_scales(config: EncoderConfig) -> InitScales:
+    """Return the standard deviations that `model.initialization` chooses."""
+    return INITIALIZATIONS[config.initialization](config)
+
+
+def linear_init(stddev: float, identity: float) -> Callable[..., jax.Array]:
+    """Return an initialization of matrices: `kernel_init(stddev)`, plus `identity` on the diagonal."""
+    normal = kernel_init(stddev)
+
+    def init(rng: jax.Array, shape: tuple[int, int], dtype: jnp.dtype) -> jax.Array:
+        return normal(rng, shape, dtype) + identity * jnp.eye(shape[0], shape[1], dtype=dtype)
+
+    return init if identity else normal
+
+
+def over_vocabulary(init: Callable[..., jax.Array], vocab_size: int) -> Callable[..., jax.Array]:
+    """Return an initialization of tables over the padded vocabulary: rows drawn by `init`, zeros in the padding."""
+
+    def padded(rng: jax.Array, shape: tuple[int, int], dtype: jnp.dtype) -> jax.Array:
+        rows = init(rng, (vocab_size, shape[1]), dtype)
+        return jnp.zeros(shape, dtype).at[:vocab_size].set(rows)
+
+    return padded
+
 
 OFFSETS = (-1, 1, -2, 2)  # of the key that a head reads, from its query; heads take turns
-VARIANCE = 0.77  # of a standard normal cut at two deviations
-ROTATIONS = 3  # of a head's frequencies the fastest, which tell neighboring distances apart
+ROTATIONS = 3  # the fastest of a head's frequencies, which tell neighboring distances apart
 ROTARY_SCORE = 24.0  # nats, where the distance is the head's
 WAVES = np.geomspace(0.1, 2.5, 8)  # radians per position: no distance below 128 comes near to their sum at 0
 WAVE_SCORE = 12.0
 
 
-class Start(NamedTuple):
-    """What is added to parameters at the start, float32; tables in standard deviations of their entries."""
+class NeighborTerms(NamedTuple):
+    """Terms to add to parameters at the start, float32; tables in standard deviations of their entries."""
 
     token: np.ndarray  # [table width], to each row of the token table
     position: np.ndarray  # [positions, table width], to the position table, where there is one
-    query: np.ndarray  # [width, width], to the first block's kernels
+    query: np.ndarray  # [width, heads * head_dim], to the first block's kernels
     key: np.ndarray
 
 
-def read_neighbors(params: dict[str, Any], config: EncoderConfig) -> dict[str, Any]:
+def init_neighbor_heads(params: dict[str, Any], config: EncoderConfig) -> dict[str, Any]:
     """Return the parameters of a model just drawn, float32, so changed that heads of the first block read neighbors."""
-    start, deviation = STARTS[config.positions].start(config), config.initializer_range
+    terms, deviation = NEIGHBOR_SCHEMES[config.positions].terms(config), config.initializer_range
     params = jax.tree.map(lambda x: x, params)  # the caller's dictionaries stay as they are
     tables, attention = params["encoder"]["embeddings"], params["encoder"]["layers"]["attention"]
-    tables["token"] = tables["token"].at[: config.vocab_size].add(deviation * start.token)
+    tables["token"] = tables["token"].at[: config.vocab_size].add(deviation * terms.token)
     if "position" in tables:
-        tables["position"] += deviation * start.position
-    for name, kernel in (("query", start.query), ("key", start.key)):
+        tables["position"] += deviation * terms.position
+    for name, kernel in (("query", terms.query), ("key", terms.key)):
         attention[name]["kernel"] = attention[name]["kernel"].at[0].add(kernel)
     return params
 
 
-def rotary_start(config: EncoderConfig) -> Start:
-    """Return the start with rotary positions, on tables of any width; the phases are those of positions/rotary.py."""
-    width, tables, head_dim = config.hidden_size, table_width(config), config.hidden_size // config.num_heads
-    half = head_dim // 2
+def rotary_terms(config: EncoderConfig) -> NeighborTerms:
+    """Return the terms with rotary positions, on tables of any width; phases are those of positions.py."""
+    width, table_width, half = config.hidden_size, config.table_width, config.head_dim // 2
     speeds = config.rotary_base ** (-np.arange(half) / half)[:ROTATIONS]
-    number = len(speeds)
-    common = (-1.0) ** np.arange(tables)  # of mean 0, which norms keep, as is every even piece of it
+    num_pairs = len(speeds)
+    common = (-1.0) ** np.arange(table_width)  # of mean 0, which norms keep, as is every even piece of it
     # Between tables and blocks of other widths the identity stands at the start, which cuts or pads.
-    row = np.pad(common[:width], (0, max(0, width - tables)))[:, None] / math.sqrt(min(width, tables))
-    size = _size(config, ROTARY_SCORE / number, 1 / (1 + VARIANCE))
-    query, key = np.zeros((2, width, config.num_heads, head_dim))
-    for head, offset in enumerate(_offsets(config)):
-        query[:, head, :number] = size * row
-        key[:, head, :number] = size * row * np.cos(offset * speeds)
-        key[:, head, half : half + number] = size * row * -np.sin(offset * speeds)
-    return _start(common, np.zeros(tables), query, key)
+    row = np.pad(common[:width], (0, max(0, width - table_width)))[:, None] / math.sqrt(min(width, table_width))
+    entry = _entry_for_score(config, ROTARY_SCORE / num_pairs, 1 / (1 + VARIANCE))
+    query, key = np.zeros((2, width, config.num_heads, config.head_dim))
+    for head, offset in enumerate(_head_offsets(config)):
+        query[:, head, :num_pairs] = entry * row
+        key[:, head, :num_pairs] = entry * row * np.cos(offset * speeds)
+        key[:, head, half : half + num_pairs] = entry * row * -np.sin(offset * speeds)
+    return _neighbor_terms(common, np.zeros(table_width), query, key)
 
 
-def learned_start(config: EncoderConfig) -> Start:
-    """Return the start with learned positions: a head compares the waves of a query with those of a key."""
-    width, head_dim = config.hidden_size, config.hidden_size // config.num_heads
-    speeds = WAVES[-(head_dim // 2) :]
-    number = len(speeds)
-    cosine, sine = np.split(directions(width, range(width - 2 * number, width)), 2, axis=1)
+def learned_terms(config: EncoderConfig) -> NeighborTerms:
+    """Return the terms with learned positions: a head compares the waves of a query with those of a key."""
+    width = config.hidden_size
+    speeds = WAVES[-(config.head_dim // 2) :]
+    num_waves = len(speeds)
+    cosine, sine = np.split(cosine_columns(width, range(width - 2 * num_waves, width)), 2, axis=1)
     angles = np.arange(config.position_offset + config.max_positions)[:, None] * speeds
     waves = np.cos(angles) @ cosine.T + np.sin(angles) @ sine.T
-    # What a norm leaves of the waves beside token, position and token type as they are drawn.
-    size = _size(config, WAVE_SCORE, 1 / (1 + VARIANCE * (2 + bool(config.num_token_types))))
-    query, key = np.zeros((2, width, config.num_heads, head_dim))
-    for head, offset in enumerate(_offsets(config)):
+    # A norm leaves this much of the waves beside token, position and token type as they are drawn.
+    entry = _entry_for_score(config, WAVE_SCORE, 1 / (1 + VARIANCE * (2 + bool(config.num_token_types))))
+    query, key = np.zeros((2, width, config.num_heads, config.head_dim))
+    for head, offset in enumerate(_head_offsets(config)):
         by_cosine, by_sine = np.cos(offset * speeds), np.sin(offset * speeds)
-        query[:, head, : 2 * number] = size * np.hstack([cosine, sine])
+        query[:, head, : 2 * num_waves] = entry * np.hstack([cosine, sine])
         # The waves of the key, moved to the query's position.
-        key[:, head, :number] = size * (cosine * by_cosine + sine * by_sine)
-        key[:, head, number : 2 * number] = size * (sine * by_cosine - cosine * by_sine)
-    return _start(np.zeros(width), math.sqrt(width / number) * waves, query, key)
+        key[:, head, :num_waves] = entry * (cosine * by_cosine + sine * by_sine)
+        key[:, head, num_waves : 2 * num_waves] = entry * (sine * by_cosine - cosine * by_sine)
+    return _neighbor_terms(np.zeros(width), math.sqrt(width / num_waves) * waves, query, key)
 
 
-def _offsets(config: EncoderConfig) -> list[int]:
+def _head_offsets(config: EncoderConfig) -> list[int]:
     offsets = [offset for offset in OFFSETS if offset < 0 or not config.causal]
     return [offsets[head % len(offsets)] for head in range(config.num_heads)]
 
 
-def _size(config: EncoderConfig, score: float, fraction: float) -> float:
+def _entry_for_score(config: EncoderConfig, score: float, fraction: float) -> float:
     """Return the entry of a query and of a key that gives `score`, of vectors with `fraction` of their square in it."""
-    return math.sqrt(score * math.sqrt(config.hidden_size // config.num_heads) / (fraction * config.hidden_size))
+    return math.sqrt(score * math.sqrt(config.head_dim) / (fraction * config.hidden_size))
 
 
-def directions(width: int, frequencies: range) -> np.ndarray:
+def cosine_columns(width: int, frequencies: range) -> np.ndarray:
     """Return an orthonormal column for each frequency of 1 to `width - 1`, of mean 0, which norms keep (DCT-II)."""
     angles = math.pi / width * np.outer(np.arange(width) + 0.5, frequencies)
     return math.sqrt(2 / width) * np.cos(angles)
 
 
-def _start(token: np.ndarray, position: np.ndarray, query: np.ndarray, key: np.ndarray) -> Start:
+def _neighbor_terms(token: np.ndarray, position: np.ndarray, query: np.ndarray, key: np.ndarray) -> NeighborTerms:
     kernels = (x.reshape(len(x), -1) for x in (query, key))
-    return Start(*(x.astype(np.float32) for x in (token, position, *kernels)))
+    return NeighborTerms(*(x.astype(np.float32) for x in (token, position, *kernels)))
 
 
-class Scheme(NamedTuple):
-    """A row of STARTS."""
+class NeighborScheme(NamedTuple):
+    """A row of NEIGHBOR_SCHEMES."""
 
-    start: Callable[[EncoderConfig], Start]
-    projected: bool  # also of tables that are narrower or wider than the blocks
-
-
-# By model.positions; with others, heads cannot start so.
-STARTS = {"rotary": Scheme(rotary_start, projected=True), "learned": Scheme(learned_start, projected=False)}
+    terms: Callable[[EncoderConfig], NeighborTerms]
+    any_table_width: bool  # also with tables that are narrower or wider than the blocks
+    matching_head: bool  # whether the last head can match tokens
 
 
-def can_read_neighbors(config: EncoderConfig) -> bool:
+# By model.positions; with other positions, heads cannot start so.
+NEIGHBOR_SCHEMES = {
+    "rotary": NeighborScheme(rotary_terms, any_table_width=True, matching_head=True),
+    "learned": NeighborScheme(learned_terms, any_table_width=False, matching_head=False),
+}
+
+
+def can_init_neighbor_heads(config: EncoderConfig) -> bool:
     """Return whether heads can start by reading neighbors in this architecture."""
-    scheme = STARTS.get(config.positions)
+    scheme = NEIGHBOR_SCHEMES.get(config.positions)
     if config.bottleneck_size or config.trigram_embeddings:  # heads do not read the sum of the tables
         return False
-    return scheme is not None and (scheme.projected or config.embedding_size is None)
+    return scheme is not None and (scheme.any_table_width or config.embedding_size is None)
 
 
-SCORE = 15.0  # nats, of a token and itself
-OTHER_TEXT = 5.0  # nats more for a key of the other text, and less for one of the same
-TYPES = 0.7  # size of the token types, in that of a token
-TURN = 1.5  # radians that a pair of features may turn within TEXT positions, to be read at any distance
-TEXT = 128
+SAME_TOKEN_SCORE = 15.0  # nats, of a token and itself
+OTHER_TEXT_SCORE = 5.0  # nats more for a key of the other text, and less for a key of the same
+TYPE_SIZE = 0.7  # size of the token types, in that of a token
+MAX_TURN = 1.5  # radians that a pair of features may turn within TEXT_LENGTH positions, to be read at any distance
+TEXT_LENGTH = 128
 
 
-def read_matches(params: dict[str, Any], config: EncoderConfig) -> dict[str, Any]:
-    """Return parameters as `read_neighbors` leaves them, so changed that the last head of the first block matches."""
-    width, head_dim = config.hidden_size, config.hidden_size // config.num_heads
-    features = _slow(config, head_dim)
-    columns = directions(width, range(2, 2 + len(features)))
-    other = directions(width, range(1, 2))[:, 0] * math.sqrt(width)  # of entries of variance 1
-    # What a norm leaves of the token beside the part in common and the type.
-    token, kind = (size / (VARIANCE + 1 + TYPES**2) for size in (VARIANCE, TYPES**2))
+def init_matching_head(params: dict[str, Any], config: EncoderConfig) -> dict[str, Any]:
+    """Return parameters of `init_neighbor_heads`, so changed that the last head of the first block matches tokens."""
+    width, head_dim, features = config.hidden_size, config.head_dim, _slow_features(config)
+    columns = cosine_columns(width, range(2, 2 + len(features)))
+    other_text = cosine_columns(width, range(1, 2))[:, 0] * math.sqrt(width)  # of entries of variance 1
+    # A norm leaves this much of the token and of its type, beside the part in common.
+    token_part, type_part = (size / (VARIANCE + 1 + TYPE_SIZE**2) for size in (VARIANCE, TYPE_SIZE**2))
     query = np.zeros((width, head_dim))
-    query[:, features] = columns * math.sqrt(SCORE * math.sqrt(head_dim) / (token * len(features)))
+    query[:, features] = columns * math.sqrt(SAME_TOKEN_SCORE * math.sqrt(head_dim) / (token_part * len(features)))
     key = query.copy()
-    by_type = other / width * math.sqrt(OTHER_TEXT * math.sqrt(head_dim) / kind)
+    by_type = other_text / width * math.sqrt(OTHER_TEXT_SCORE * math.sqrt(head_dim) / type_part)
     query[:, features[-1]], key[:, features[-1]] = by_type, -by_type
     tables, attention = params["encoder"]["embeddings"], params["encoder"]["layers"]["attention"]
-    types = config.initializer_range * TYPES * np.stack([other, -other])
+    types = config.initializer_range * TYPE_SIZE * np.stack([other_text, -other_text])
     tables["token_type"] = tables["token_type"].at[:2].set(types.astype(np.float32))
     for name, kernel in (("query", query), ("key", key)):
         attention[name]["kernel"] = attention[name]["kernel"].at[0, :, -head_dim:].set(kernel.astype(np.float32))
     return params
 
 
-def _slow(config: EncoderConfig, head_dim: int) -> np.ndarray:
+def _slow_features(config: EncoderConfig) -> np.ndarray:
     """The features of a head that rotary positions turn little within a text."""
-    half = head_dim // 2
-    slow = np.flatnonzero(config.rotary_base ** (-np.arange(half) / half) * TEXT < TURN)
+    half = config.head_dim // 2
+    slow = np.flatnonzero(config.rotary_base ** (-np.arange(half) / half) * TEXT_LENGTH < MAX_TURN)
     return np.concatenate([slow, half + slow])
 
 
-def can_read_matches(config: EncoderConfig) -> bool:
+def can_init_matching_head(config: EncoderConfig) -> bool:
     """Return whether a head can start by matching tokens in this architecture."""
-    rotary = POSITIONS[config.positions].angles is not None and table_width(config) == config.hidden_size
-    return rotary and config.num_token_types >= 2 and len(_slow(config, config.hidden_size // config.num_heads)) >= 16
+    scheme = NEIGHBOR_SCHEMES.get(config.positions)
+    fits = scheme is not None and scheme.matching_head and config.table_width == config.hidden_size
+    return fits and config.num_token_types >= 2 and len(_slow_features(config)) >= 16

@@ -1,9 +1,10 @@
-"""An architecture as pure functions: the linen modules behind them stay in this room."""
+"""An architecture as pure functions: the linen modules behind them stay in this package."""
 
+import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable
+from typing import Any, cast
 
 import flax.linen as nn
 import jax
@@ -12,31 +13,30 @@ import jax.numpy as jnp
 from bert_jax.config import ComputeConfig, EncoderConfig, refuse_fields_without_effect
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.models.attention.kernels import KERNELS, check_kernel
-from bert_jax.models.attention.self_attention import OF_GLOBAL
+from bert_jax.models.attention.self_attention import GLOBAL_PROJECTIONS
 from bert_jax.models.blocks import BLOCKS, MLPS
-from bert_jax.models.encoder import Encoder, encoded_with_weights, is_global, padded_vocab
-from bert_jax.models.heads import GLOBAL_TOKENS, OF_PRETRAINING, POOLINGS, Head, Network, tokens_to_be_global
-from bert_jax.models.init import can_read_matches, can_read_neighbors, read_matches, read_neighbors
-from bert_jax.models.layers import (
-    ACTIVATIONS,
+from bert_jax.models.encoder import Encoder, encode_with_weights, is_global, padded_vocab, projection_shape
+from bert_jax.models.heads import GLOBAL_TOKENS, OF_PRETRAINING, POOLINGS, Batch, Head, Network, global_token_mask
+from bert_jax.models.init import (
     INITIALIZATIONS,
-    block_width,
-    deviations,
-    masked_width,
-    projection_shape,
-    table_width,
+    can_init_matching_head,
+    can_init_neighbor_heads,
+    init_matching_head,
+    init_neighbor_heads,
+    init_scales,
 )
+from bert_jax.models.layers import ACTIVATIONS
 from bert_jax.models.norms import NORMS
 from bert_jax.models.positions import POSITIONS
 
 Params = dict[str, Any]  # nested, leaves float32 arrays
-Batch = Mapping[str, jax.Array]
 
 DTYPES = ("float32", "bfloat16")
 PRETRAINING_HEADS = (Head("masked_token"), Head("next_sentence"))  # of BERT and ALBERT
 
 
-class Model(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Model:
     """An architecture as pure functions.
 
     `init(rng) -> params`: a tree of float32 arrays; blocks are stacked on a leading `layers` axis.
@@ -59,41 +59,43 @@ class Model(NamedTuple):
 
 def make_model(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head, ...]) -> Model:
     """Return the encoder of `config` with `heads`; `UserError` on an architecture that cannot be built."""
-    _check(config, compute, heads)
+    _check_architecture(config, compute, heads)
     module = Network(config, compute, heads)
 
     def init(rng: jax.Array) -> Params:
         params: Params = nn.unbox(_boxed_params(module, rng))
-        start = deviations(config)
-        params = read_neighbors(params, config) if start.neighbors else params
-        return read_matches(params, config) if start.matches else params
+        scales = init_scales(config)
+        params = init_neighbor_heads(params, config) if scales.neighbors else params
+        return init_matching_head(params, config) if scales.matches else params
 
     def apply(params: Params, batch: Batch, rng: jax.Array | None) -> dict[str, jax.Array]:
         return cast(dict[str, jax.Array], module.apply({"params": params}, batch, rng))
 
-    shapes, axes, sections = _trees(config, heads)
-    return Model(config, heads, init, apply, shapes, axes, sections)
+    shapes, axes, sections = _shapes_axes_sections(config, heads)
+    return Model(
+        config=config, heads=heads, init=init, apply=apply, shapes=shapes, logical_axes=axes, sections=sections
+    )
 
 
 def _boxed_params(module: Network, rng: jax.Array) -> Any:
-    """Random parameters with the names of their axes."""
+    """Draw parameters, with the names of their axes."""
     names = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
     return module.init(rng, {name: jnp.zeros((1, 2), jnp.int32) for name in names}, None)["params"]
 
 
 @functools.lru_cache(64)  # tracing takes a good part of a second, and a run makes its model several times
-def _trees(config: EncoderConfig, heads: tuple[Head, ...]) -> tuple[Params, Any, Any]:
-    """The shapes, logical axes and sections of a model; how it is computed does not change them."""
+def _shapes_axes_sections(config: EncoderConfig, heads: tuple[Head, ...]) -> tuple[Params, Any, Any]:
+    """Return the shapes, logical axes and sections of a model; `ComputeConfig` does not change them."""
     boxed = jax.eval_shape(functools.partial(_boxed_params, Network(config, ComputeConfig(), heads)), jax.random.key(0))
     shapes = nn.unbox(boxed)
     axes = jax.tree.map(tuple, nn.get_partition_spec(boxed))
-    unused = () if any(head.name in GLOBAL_TOKENS for head in heads) else OF_GLOBAL
-    sections = jax.tree_util.tree_map_with_path(lambda path, _: _section(path, unused), shapes)
+    unused = () if any(head.name in GLOBAL_TOKENS for head in heads) else GLOBAL_PROJECTIONS
+    sections = jax.tree_util.tree_map_with_path(lambda path, _: _section_of(path, unused), shapes)
     return shapes, axes, sections
 
 
-def _section(path: tuple[Any, ...], unused: tuple[str, ...]) -> str:
-    """The part of the model that the parameter at `path` belongs to."""
+def _section_of(path: tuple[Any, ...], unused: tuple[str, ...]) -> str:
+    """Return the section of the model with the parameter at `path`."""
     names = [key.key for key in path]
     if set(names) & set(unused):
         return "unused"
@@ -105,21 +107,21 @@ def _section(path: tuple[Any, ...], unused: tuple[str, ...]) -> str:
 def apply_with_weights(
     config: EncoderConfig, heads: tuple[Head, ...], params: Params, batch: Batch, probes: jax.Array
 ) -> tuple[dict[str, jax.Array], jax.Array]:
-    """Return what `Model.apply` returns without dropout, and the attention weights, as `encoded_with_weights`.
+    """Return the arrays of `Model.apply` without dropout, and the attention weights, as `encode_with_weights`.
 
-    `probes` are as there: the gradient by probes of zero is one by the attention weights.
+    `probes` are added to the weights: the gradient by probes of zero is the gradient by the attention weights.
     """
-    chosen = tokens_to_be_global(config, {head.name for head in heads}, batch["input_ids"])
-    hidden, weights = encoded_with_weights(config, params["encoder"], batch, probes, to_be_global=chosen)
+    global_tokens = global_token_mask(config, {head.name for head in heads}, batch["input_ids"])
+    hidden, weights = encode_with_weights(config, params["encoder"], batch, probes, global_tokens=global_tokens)
 
-    def instead(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
+    def with_these_states(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
         if isinstance(context.module, Encoder) and context.method_name == "__call__":
             return hidden, None
         return call(*args, **kwargs)
 
-    with nn.intercept_methods(instead):
-        found = Network(config, ComputeConfig(attention="xla"), heads).apply({"params": params}, batch, None)
-    return cast(dict[str, jax.Array], found), weights
+    with nn.intercept_methods(with_these_states):
+        arrays = Network(config, ComputeConfig(attention="xla"), heads).apply({"params": params}, batch, None)
+    return cast(dict[str, jax.Array], arrays), weights
 
 
 def pretraining_model(config: EncoderConfig, compute: ComputeConfig) -> Model:
@@ -128,17 +130,17 @@ def pretraining_model(config: EncoderConfig, compute: ComputeConfig) -> Model:
 
 
 def draw_missing(config: EncoderConfig, heads: tuple[Head, ...], params: Params, rng: jax.Array) -> Params:
-    """Return `params` with the parts that the model lacks, such as a new head, drawn by its own `init`.
+    """Return `params` with the missing parts of the model, such as a new head, drawn by the model's `init`.
 
     Parts are the entries of the tree's top level, such as "encoder", "pooler" or a head. `params` holds whole parts,
-    float32; what the model does not have is an error of the caller.
+    float32, of this model.
     """
     model = make_model(config, ComputeConfig(), heads)
     missing = [name for name in model.shapes if name not in params]
     if not missing:
         return params
 
-    def draw(rng: jax.Array) -> Params:  # XLA leaves out the others
+    def draw(rng: jax.Array) -> Params:  # XLA leaves out the parts that are there
         drawn = model.init(rng)
         return {name: drawn[name] for name in missing}
 
@@ -150,10 +152,10 @@ def count_parameters(config: EncoderConfig, heads: tuple[Head, ...] = PRETRAININ
     model = make_model(config, ComputeConfig(), heads)
     padding = padded_vocab(config.vocab_size) - config.vocab_size
 
-    def number(x: jax.ShapeDtypeStruct, axes: tuple[str, ...]) -> int:
-        return math.prod(size - padding * (axis == "vocab") for size, axis in zip(x.shape, axes, strict=True))
+    def size(x: jax.ShapeDtypeStruct, axes: tuple[str, ...]) -> int:
+        return math.prod(n - padding * (axis == "vocab") for n, axis in zip(x.shape, axes, strict=True))
 
-    total = sum(jax.tree.leaves(jax.tree.map(number, model.shapes, model.logical_axes)))
+    total = sum(jax.tree.leaves(jax.tree.map(size, model.shapes, model.logical_axes)))
     if config.first_attention_norm or config.share_layers:
         return total
     # The first block's norm is there, so that blocks can be stacked, and has no effect.
@@ -166,43 +168,44 @@ def model_flops(config: EncoderConfig, seq_len: int, predictions: int) -> float:
 
     Matrix products alone, recomputation not counted. Forward and backward make 6 per weight and token, and 12 per
     feature and pair of a query and a key that it reads: in BERT `72 L h^2 + 12 L s h` per token, and `6 (h V + h^2)`
-    per predicted position. A packed sequence counts as one example of its length. What global tokens read by their own
-    maps is not counted: pretraining has none.
+    per predicted position. A packed sequence counts as one example of its length. Attention of global tokens is not
+    counted: pretraining has none.
     """
-    h, width, layers = config.hidden_size, masked_width(config), config.num_layers
+    h, width, layers = config.hidden_size, config.masked_width, config.num_layers
     token = layers * 6 * _block_weights(config) + 6 * math.prod(projection_shape(config) or (0,))
-    pairs = 12 * block_width(config) * sum(_pairs(seq_len, config, layer) for layer in range(layers))
+    pairs = 12 * config.attention_width * sum(_num_pairs(seq_len, config, layer) for layer in range(layers))
     return float(seq_len * token + pairs + predictions * 6 * (width * config.vocab_size + h * width))
 
 
-def _pairs(seq_len: int, config: EncoderConfig, layer: int) -> int:
-    """The pairs of a query and a key that it reads, in one block."""
+def _num_pairs(seq_len: int, config: EncoderConfig, layer: int) -> int:
+    """Return the number of pairs of a query and a key that it reads, in one block."""
     if config.block_size and seq_len > (5 + 2 * config.random_blocks) * config.block_size:
         size = config.block_size
         return 2 * size * seq_len + (seq_len - 2 * size) * 5 * size - 2 * size * size  # beside an end, a block less
     window = config.local_windows[layer] if config.local_windows else config.local_window or 0
-    reach = seq_len - 1 if is_global(config, layer) else min(seq_len - 1, window // 2)
-    both_sides = seq_len * (2 * reach + 1) - reach * (reach + 1)
+    radius = seq_len - 1 if is_global(config, layer) else min(seq_len - 1, window // 2)
+    both_sides = seq_len * (2 * radius + 1) - radius * (radius + 1)
     pairs = (both_sides + seq_len) // 2 if config.causal else both_sides
     # Queries and keys read a distance as well: two more products of as many numbers.
     return 2 * pairs if POSITIONS[config.positions].distances else pairs
 
 
 def _block_weights(config: EncoderConfig) -> int:
-    """The number of weights in the matrices of one block."""
-    shapes, _, _ = _trees(config, ())
-    matrices = jax.tree_util.tree_leaves_with_path(shapes["encoder"]["layers"])
-    return sum(
-        math.prod(x.shape[1:]) for path, x in matrices if x.ndim == 3 and not {key.key for key in path} & {*OF_GLOBAL}
+    """Return the number of weights in the matrices of one block."""
+    shapes, _, sections = _shapes_axes_sections(config, ())
+    layers, sections = shapes["encoder"]["layers"], sections["encoder"]["layers"]
+    sizes = jax.tree.map(
+        lambda x, section: math.prod(x.shape[1:]) * (x.ndim == 3 and section == "layers"), layers, sections
     )
+    return sum(jax.tree.leaves(sizes))
 
 
-def _check(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head, ...]) -> None:
+def _check_architecture(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head, ...]) -> None:
     if config.vocab_size is None or config.vocab_size < 1:
         raise UserError(f"model.vocab_size={config.vocab_size}: set it to the tokenizer's")
-    if config.num_heads < 1 or block_width(config) % config.num_heads:
+    if config.num_heads < 1 or (config.head_size is None and config.block_width % config.num_heads):
         name = "bottleneck_size" if config.bottleneck_size else "hidden_size"
-        raise UserError(f"model.num_heads={config.num_heads} does not divide model.{name}={block_width(config)}")
+        raise UserError(f"model.num_heads={config.num_heads} does not divide model.{name}={config.block_width}")
     if config.bilstm and config.hidden_size % 2:
         raise UserError(f"model.bilstm needs an even model.hidden_size, not {config.hidden_size}: half a direction")
     if config.bilstm and heads and {head.name for head in heads} <= OF_PRETRAINING:
@@ -243,16 +246,16 @@ def _contradictions(config: EncoderConfig) -> dict[str, bool]:
         ),
         f"model.separator_id={config.separator_id} and model.block_size={config.block_size}: blocks have no maps of "
         "global tokens; set one of them": config.separator_id is not None and config.block_size is not None,
-        f"model.masked_extra_table=True has no effect with a token table of {table_width(config)} features for "
+        f"model.masked_extra_table=True has no effect with a token table of {config.table_width} features for "
         f"{config.hidden_size}; set model.embedding_size below model.hidden_size": (
-            config.masked_extra_table and table_width(config) >= config.hidden_size
+            config.masked_extra_table and config.table_width >= config.hidden_size
         ),
         f"model.initialization={config.initialization} starts heads by rotary positions, or by learned ones as wide as "
         f"the blocks; it has no effect with model.positions={config.positions}, model.embedding_size="
         f"{config.embedding_size}: set model.initialization=identity_head": (
-            deviations(config).neighbors and not can_read_neighbors(config)
+            init_scales(config).neighbors and not can_init_neighbor_heads(config)
         ),
         f"model.initialization={config.initialization} starts a head by the two texts of a pair; it needs rotary "
         "positions, tables as wide as the blocks, model.num_token_types=2 and at least 32 features a head: set "
-        "model.initialization=neighbors": (deviations(config).matches and not can_read_matches(config)),
+        "model.initialization=neighbors": (init_scales(config).matches and not can_init_matching_head(config)),
     }

@@ -1,19 +1,14 @@
-"""What a position scheme consists of.
+"""Position schemes: how the model knows the order of tokens, as rows of one table keyed by `model.positions`.
 
-Learned positions: a row of a table is added to each token's embedding.
-
-Rotary positions (Su et al. 2021): the score of a query and a key depends on their distance alone.
-
-Relative positions in buckets (Raffel et al. 2020, T5): a learned number per head and bucket, added to the scores.
-
-Disentangled attention (He et al. 2021, DeBERTa): tokens read embeddings of distances beside those of other tokens.
-
-The score of query i and key j has three terms: `q_i k_j + q_i k(i - j) + q(i - j) k_j`, over the root of three times
-the features of a head. `k(d)` and `q(d)` are what the layer's own maps make of the embedding of the distance `d`.
-
-The table of position schemes.
+- **learned**: a row of a table is added to each token's embedding.
+- **rotary** (Su et al. 2021): the score of a query and a key depends on their distance alone.
+- **relative**, in buckets (Raffel et al. 2020, T5): a learned number per head and bucket, added to the scores.
+- **disentangled** (He et al. 2021, DeBERTa): tokens read embeddings of tokens and of distances. The score of query i
+  and key j has three terms, `q_i k_j + q_i k(i - j) + q(i - j) k_j`, over the root of three times the features of a
+  head; `k(d)` and `q(d)` are the embedding of the distance `d` through the layer's own projections.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -25,10 +20,11 @@ import numpy as np
 
 from bert_jax.config import EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.models.layers import block_width, deviations, kernel_init, lookup, param, sum_width
+from bert_jax.models.init import init_scales, kernel_init
+from bert_jax.models.layers import lookup, param
 from bert_jax.models.norms import norm_layer
 
-Embed = Callable[[int, jax.Array | None], jax.Array]
+PositionEmbedder = Callable[[int, jax.Array | None], jax.Array]
 
 
 class Distances(NamedTuple):
@@ -39,15 +35,16 @@ class Distances(NamedTuple):
     of_queries: jax.Array  # int32 [2 * length], of a query from the key that reads it
 
 
-class PositionScheme(NamedTuple):
-    """A row of POSITIONS: up to four parts, None where the scheme does not have it.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PositionScheme:
+    """A row of POSITIONS: up to five parts, None where the scheme does not have it.
 
     `embed(module, config)`: makes the parameters of the scheme in the setup of the embeddings, and returns a function
     of the length and the segments, whose result is added to the token embeddings: float32 `[length, width]` or
     `[batch, length, width]`.
     `rotate(config, x, angles)`: transforms the queries and the keys of each layer, `[batch, length, heads * head_dim]`.
-    `angles(config, base, length, segments)`: what `rotate` reads, a tree of arrays; computed once for all layers, with
-    the base of global and with that of local blocks.
+    `angles(config, base, length, segments)`: the input of `rotate`, a tree of arrays; computed once for all layers,
+    with the base of global blocks and with the base of local blocks.
     `bias(module, config, length)`: float32 `[heads, length, length]` by query and key, added to the scores; computed
     once for all layers, with parameters that they share.
     `distances(module, config, length)`: embeddings of distances, which each layer's own queries and keys read; their
@@ -56,7 +53,7 @@ class PositionScheme(NamedTuple):
     `segments`: int32 `[batch, length]` of packed sequences, whose positions restart; None where nothing is packed.
     """
 
-    embed: Callable[[nn.Module, EncoderConfig], Embed] | None = None
+    embed: Callable[[nn.Module, EncoderConfig], PositionEmbedder] | None = None
     rotate: Callable[[EncoderConfig, jax.Array, Any], jax.Array] | None = None
     angles: Callable[[EncoderConfig, float, int, jax.Array | None], Any] | None = None
     bias: Callable[[nn.Module, EncoderConfig, int], jax.Array] | None = None
@@ -68,10 +65,10 @@ class PositionScheme(NamedTuple):
         return self.bias is not None or self.distances is not None
 
 
-def learned(module: nn.Module, config: EncoderConfig) -> Embed:
-    """A table of learned embeddings (Devlin et al. 2018), from row `position_offset` on."""
-    first, shape = config.position_offset, (config.position_offset + config.max_positions, sum_width(config))
-    table = param(module, "position", kernel_init(deviations(config).inner), shape, ("positions", "features"))
+def learned_positions(module: nn.Module, config: EncoderConfig) -> PositionEmbedder:
+    """Make a table of learned embeddings (Devlin et al. 2018), read from row `position_offset` on."""
+    first, shape = config.position_offset, (config.position_offset + config.max_positions, config.sum_width)
+    table = param(module, "position", kernel_init(init_scales(config).inner), shape, ("positions", "features"))
 
     def embed(length: int, segments: jax.Array | None) -> jax.Array:
         rows = table[first : first + length]
@@ -81,7 +78,7 @@ def learned(module: nn.Module, config: EncoderConfig) -> Embed:
 
 
 def restarting_positions(segments: jax.Array) -> jax.Array:
-    """Return the number of each column within its segment, from 0 on: int32 `[batch, length]`."""
+    """Return the position of each column within its segment, from 0 on: int32 `[batch, length]`."""
     column = jax.lax.broadcasted_iota(jnp.int32, segments.shape, 1)
     begins = jnp.pad(segments[:, 1:] != segments[:, :-1], ((0, 0), (1, 0)))
     return column - jax.lax.cummax(jnp.where(begins, column, 0), axis=1)
@@ -94,28 +91,28 @@ class Angles(NamedTuple):
     sine: jax.Array
 
 
-def angles(config: EncoderConfig, base: float, length: int, segments: jax.Array | None) -> Angles:
+def rotary_angles(config: EncoderConfig, base: float, length: int, segments: jax.Array | None) -> Angles:
     """Return the angles `position / base^(2 i / head_dim)` of pair i; positions restart in each segment."""
-    half, odd = divmod(block_width(config) // config.num_heads, 2)
+    half, odd = divmod(config.head_dim, 2)
     if odd:
         raise UserError(
             f"model.positions={config.positions} needs an even number of features per head, not {2 * half + odd}"
         )
-    numbers = jnp.arange(length)[None] if segments is None else restarting_positions(segments)
+    positions = jnp.arange(length)[None] if segments is None else restarting_positions(segments)
     frequencies = base ** (-jnp.arange(half, dtype=jnp.float32) / half)
-    turned = (numbers[:, :, None] * frequencies)[:, :, None, :]
-    return Angles(jnp.cos(turned), jnp.sin(turned))
+    angles = (positions[:, :, None] * frequencies)[:, :, None, :]
+    return Angles(jnp.cos(angles), jnp.sin(angles))
 
 
-def rotate(config: EncoderConfig, x: jax.Array, by: Angles) -> jax.Array:
+def rotate(config: EncoderConfig, x: jax.Array, angles: Angles) -> jax.Array:
     """Rotate pairs of features of each head by the angles of their position; float32 inside.
 
     The pairs of a head are its feature i and i + head_dim / 2, as in GPT-NeoX and transformers.
     """
     heads = x.astype(jnp.float32).reshape(*x.shape[:2], config.num_heads, -1)
     first, second = jnp.split(heads, 2, axis=-1)
-    turned = (first * by.cosine - second * by.sine, second * by.cosine + first * by.sine)
-    return jnp.concatenate(turned, axis=-1).reshape(x.shape).astype(x.dtype)
+    rotated = (first * angles.cosine - second * angles.sine, second * angles.cosine + first * angles.sine)
+    return jnp.concatenate(rotated, axis=-1).reshape(x.shape).astype(x.dtype)
 
 
 def relative_bias(module: nn.Module, config: EncoderConfig, length: int) -> jax.Array:
@@ -124,28 +121,28 @@ def relative_bias(module: nn.Module, config: EncoderConfig, length: int) -> jax.
     Within a segment of a packed sequence distances are those of the columns, so that packing changes nothing.
     """
     shape = (config.relative_buckets, config.num_heads)
-    table = param(module, "table", kernel_init(deviations(config).inner), shape, ("positions", "heads"))
+    table = param(module, "table", kernel_init(init_scales(config).inner), shape, ("positions", "heads"))
     distances = jnp.arange(2 * length)  # of key from query, modulo 2 * length
     distances = jnp.where(distances < length, distances, distances - 2 * length)
-    numbers = bucket(distances, config.relative_buckets, config.relative_max_distance)
-    by_distance = lookup(numbers[None], table)[0].T
+    buckets = relative_bucket(distances, config.relative_buckets, config.relative_max_distance)
+    by_distance = lookup(buckets[None], table)[0].T
     # Rows that begin one element further left each, without a gather, whose gradient would be a slow scatter.
     repeated = jnp.broadcast_to(by_distance[:, None], (config.num_heads, length, 2 * length))
     flat = repeated.reshape(config.num_heads, -1)[:, : length * (2 * length - 1)]
     return flat.reshape(config.num_heads, length, 2 * length - 1)[:, :, :length]
 
 
-def bucket(distances: jax.Array, buckets: int, max_distance: int) -> jax.Array:
+def relative_bucket(distances: jax.Array, num_buckets: int, max_distance: int) -> jax.Array:
     """Return the bucket of each distance of a key from a query, int32, as T5's encoder.
 
     Half of the buckets are for keys to the right. Of each half, the first half has one distance each; the others grow
     logarithmically up to `max_distance`, and the last takes all beyond.
     """
-    side, single = buckets // 2, buckets // 4
-    if buckets % 2 or max_distance <= single:
+    side, single = num_buckets // 2, num_buckets // 4
+    if num_buckets % 2 or max_distance <= single:
         raise UserError(
-            f"model.relative_buckets={buckets}, model.relative_max_distance={max_distance}: the first must be even, "
-            "and the second larger than a quarter of it"
+            f"model.relative_buckets={num_buckets}, model.relative_max_distance={max_distance}: the first must be "
+            "even, and the second larger than a quarter of it"
         )
     away = jnp.abs(distances)
     ratio = jnp.log(jnp.maximum(away, single).astype(jnp.float32) / single) / math.log(max_distance / single)
@@ -153,14 +150,14 @@ def bucket(distances: jax.Array, buckets: int, max_distance: int) -> jax.Array:
     return jnp.where(distances > 0, side, 0) + jnp.where(away < single, away, far)
 
 
-def distances(module: nn.Module, config: EncoderConfig, length: int) -> Distances:
-    """The table `[relative_buckets, width]` of all layers, normalized (DeBERTa version 3), and the rows of distances.
+def distance_embeddings(module: nn.Module, config: EncoderConfig, length: int) -> Distances:
+    """Return the table `[relative_buckets, width]` of all layers, normalized (DeBERTa 3), and the rows of distances.
 
     Distances are those of the columns, so that packing changes nothing. The original drops features of the table in
-    training; here they are kept.
+    training; here all features stay.
     """
-    shape = (config.relative_buckets, block_width(config))
-    table = param(module, "table", kernel_init(deviations(config).inner), shape, ("positions", "features"))
+    shape = (config.relative_buckets, config.block_width)
+    table = param(module, "table", kernel_init(init_scales(config).inner), shape, ("positions", "features"))
     table = norm_layer(config, jnp.dtype(jnp.float32), name="norm")(table)
     away = jnp.arange(2 * length) - length
     return Distances(table, distance_rows(-away, config), distance_rows(away, config))
@@ -172,24 +169,24 @@ def distance_rows(away: jax.Array, config: EncoderConfig) -> jax.Array:
     Of each half, the first half of the rows has one distance each; the others grow logarithmically up to
     `relative_max_distance`, and the last takes all beyond.
     """
-    half, most = config.relative_buckets // 2, config.relative_max_distance
+    half, max_distance = config.relative_buckets // 2, config.relative_max_distance
     single = half // 2
-    if config.relative_buckets % 2 or single < 2 or most - 1 <= single:
+    if config.relative_buckets % 2 or single < 2 or max_distance - 1 <= single:
         raise UserError(
-            f"model.relative_buckets={config.relative_buckets}, model.relative_max_distance={most}: the first must be "
-            "even and at least 8, and the second larger than a quarter of it by at least 2"
+            f"model.relative_buckets={config.relative_buckets}, model.relative_max_distance={max_distance}: the first "
+            "must be even and at least 8, and the second larger than a quarter of it by at least 2"
         )
-    distance = np.arange(most + 1)  # in float64, as the original: a number is rounded up
-    ratio = np.log(np.maximum(distance, single) / single) / np.log((most - 1) / single)
+    distance = np.arange(max_distance + 1)  # in float64, as the original: a number is rounded up
+    ratio = np.log(np.maximum(distance, single) / single) / np.log((max_distance - 1) / single)
     steps = np.where(distance <= single, distance, single + np.ceil(ratio * (single - 1))).astype(np.int32)
-    signed = jnp.sign(away) * jnp.asarray(steps)[jnp.minimum(jnp.abs(away), most)]
+    signed = jnp.sign(away) * jnp.asarray(steps)[jnp.minimum(jnp.abs(away), max_distance)]
     return jnp.clip(half + signed, 0, config.relative_buckets - 1)
 
 
 POSITIONS: dict[str, PositionScheme] = {
-    "learned": PositionScheme(embed=learned),
-    "rotary": PositionScheme(rotate=rotate, angles=angles),
+    "learned": PositionScheme(embed=learned_positions),
+    "rotary": PositionScheme(rotate=rotate, angles=rotary_angles),
     "relative": PositionScheme(bias=relative_bias),
-    "disentangled": PositionScheme(distances=distances),
-    "learned_relative": PositionScheme(embed=learned, bias=relative_bias),
+    "disentangled": PositionScheme(distances=distance_embeddings),
+    "learned_relative": PositionScheme(embed=learned_positions, bias=relative_bias),
 }

@@ -17,7 +17,6 @@ from bert_jax.config import EncoderConfig, ReplacedTokensConfig
 from bert_jax.errors import UserError
 from bert_jax.models import Head, Params, make_model, model_flops
 from bert_jax.models.dropout import dropout_seeds, random_words
-from bert_jax.models.layers import table_width
 from bert_jax.objectives import masked_tokens
 from bert_jax.objectives.base import AuxiliaryModel, Batch, Ingredients, Normalizers, Objective, Rngs
 from bert_jax.objectives.means import Mean
@@ -45,8 +44,8 @@ def generator_config(model: EncoderConfig, size: float) -> EncoderConfig:
             "config.objective=replaced_tokens makes no generator on trigrams or with a bottleneck; choose another "
             "objective, or set config.model.trigram_embeddings=False and config.model.bottleneck_size=None"
         )
-    width, features = round(model.hidden_size * size), model.hidden_size // model.num_heads
-    num_heads, tables = max(1, width // features), table_width(model)
+    width, features = round(model.hidden_size * size), model.head_dim
+    num_heads, tables = max(1, width // features), model.table_width
     if width % num_heads or width // num_heads % 2:
         raise UserError(
             f"config.replaced_tokens.generator_size={size:g} makes a generator of {width} features, which are not "

@@ -14,7 +14,7 @@ from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface.model_config import model_config_fields
-from bert_jax.interop.tensors import class_for
+from bert_jax.interop.tensors import largest_class
 from bert_jax.models import Head, Params, draw_missing
 from bert_jax.objectives import OBJECTIVES, AuxiliaryModel
 from bert_jax.objectives.distillation import copied_layers, student_params
@@ -33,7 +33,7 @@ def check_exportable(model: EncoderConfig, objective: str, sentence_pairs: str, 
     family = FAMILIES[model.family]
 
     def has_class(sentence_pairs: str) -> bool:
-        return class_for(family, {head.name for head in OBJECTIVES[objective].heads(sentence_pairs)}) is not None
+        return largest_class(family, {head.name for head in OBJECTIVES[objective].heads(sentence_pairs)}) is not None
 
     if not has_class(sentence_pairs):
         fits = [name for name in SENTENCE_PAIRS if has_class(name)]

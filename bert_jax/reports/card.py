@@ -10,7 +10,7 @@ from bert_jax import __version__
 from bert_jax.checkpoints.load_model import Weights, weights_digest
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
-from bert_jax.interop.tensors import WITHOUT_PARAMETERS, class_for
+from bert_jax.interop.tensors import WITHOUT_PARAMETERS, largest_class
 from bert_jax.readers.rows import parse_json
 from bert_jax.reports.provenance import NamedValues, Provenance, provenance_of
 from bert_jax.tasks.kinds import KINDS
@@ -102,7 +102,7 @@ def _choose_use(weights: Weights) -> ModelUse:
     for kind in KINDS.values():
         classes = heads.get(kind.head)
         if classes is not None and (classes > 1 if kind.classes is None else classes == kind.classes):
-            opener = class_for(FAMILIES[weights.config.family], {*heads} - {*WITHOUT_PARAMETERS})
+            opener = largest_class(FAMILIES[weights.config.family], {*heads} - {*WITHOUT_PARAMETERS})
             _, with_for, task = opener.name.partition("For") if opener else ("", "", "")
             return ModelUse(kind.pipeline_tag, f"AutoModel{with_for}{task}", kind.purpose)
     return BARE

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 from bert_jax.config import EncoderConfig, OptimizerConfig
 from bert_jax.models.blocks import BLOCKS
-from bert_jax.models.init import can_read_neighbors
-from bert_jax.models.layers import deviations
+from bert_jax.models.init import can_init_neighbor_heads, init_scales
 from bert_jax.training.metrics import Line
 from bert_jax.training.schedules import Phase, warmup_steps
 
@@ -34,7 +33,7 @@ def likely_causes(model: EncoderConfig, peak_learning_rate: float, seq_len: int,
         mask_probability: of its first phase.
     """
     narrow = model.hidden_size < NARROW
-    neighbors = can_read_neighbors(model) and model.embedding_size is None and not deviations(model).neighbors
+    neighbors = can_init_neighbor_heads(model) and model.embedding_size is None and not init_scales(model).neighbors
     causes = [
         (
             narrow and neighbors,

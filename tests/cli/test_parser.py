@@ -136,7 +136,7 @@ def test_the_data_verbs_do_not_load_jax(module: str) -> None:
         (["plot", "--workdir", "x"], ["--output"]),
         (
             ["export", "--workdir", "x", "--output", "y", "--format", "tf"],
-            ["'tf'", "'huggingface', 'stablehlo', 'stablehlo_int8', 'onnx', 'onnx_int8'"],
+            ["'tf'", "'huggingface', 'stablehlo', 'onnx', 'onnx_int8'"],
         ),
     ],
 )

@@ -177,7 +177,7 @@ def test_outputs_that_hold_something_are_kept(world, tmp_path, refused) -> None:
     argv = ["tokenizer", "--input", world.texts, "--vocab_size", 200, "--output"]
     refused(*argv, world.tokenizer, says=(str(world.tokenizer), "holds something else already"))
     argv = ["export", "--workdir", world.run, "--output", world.model]
-    refused(*argv, says=(str(world.model), "not an empty directory"))
+    refused(*argv, says=(str(world.model), "holds something else already"))
     after = sorted(path.stat().st_mtime_ns for path in (*world.corpus.rglob("*"), *world.model.rglob("*")))
     assert before == after
 

@@ -10,7 +10,7 @@ import tokenizers
 import transformers
 
 from bert_jax.cli.main import main
-from bert_jax.convert.vocabulary import sources_of
+from bert_jax.convert.vocabulary import token_sources
 from bert_jax.interop.sentence_modules import SentenceModules, read_sentence_modules, sentence_module_files
 from bert_jax.tokenizer import load_tokenizer
 from tests.interop.tokenizer_directories import of_family, wordpiece
@@ -121,8 +121,8 @@ def test_kinds_that_spell_differently_share_tokens(tmp_path: pathlib.Path) -> No
     (tmp_path / "bytes" / "merges.txt").write_text("#version: 0.2\n")
     (tmp_path / "old").mkdir()
     old, new = load_tokenizer(wordpiece(tmp_path / "old", OLD)), load_tokenizer(tmp_path / "bytes")
-    found = sources_of(old, new)
-    source = {token: [OLD[piece] for piece in found.pieces[found.owners == i]] for i, token in enumerate(tokens)}
+    found = token_sources(old, new)
+    source = {token: [OLD[piece] for piece in found.old_ids[found.new_ids == i]] for i, token in enumerate(tokens)}
     expected = {
         "\u0120play": ["play"],
         "play": ["##play"],
@@ -137,8 +137,8 @@ def test_kinds_that_spell_differently_share_tokens(tmp_path: pathlib.Path) -> No
         "\u00c3": [],  # the first byte of many letters
     }
     assert {token: source[token] for token in expected} == expected
-    assert found.shared == 11  # with the letter s
-    assert found.unknown == sum(not own for own in source.values())
+    assert found.num_shared == 11  # with the letter s
+    assert found.num_unknown == sum(not own for own in source.values())
 
 
 def test_positions_follow_the_padding_of_the_new_vocabulary(tmp_path: pathlib.Path) -> None:

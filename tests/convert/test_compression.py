@@ -1,9 +1,11 @@
-"""Smaller models: importance in closed form, what is removed against transformers, and the verb from end to end."""
+"""Smaller models: importance in closed form, removed parts against transformers, and the verb from end to end."""
 
+import dataclasses
 import itertools
 import json
 import pathlib
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,14 +13,17 @@ import torch
 import transformers
 
 from bert_jax.cli.main import main
-from bert_jax.config import EncoderConfig
-from bert_jax.convert.eval_sets import Yardstick, compare
-from bert_jax.convert.prune import PARTS, best_layers, importance
+from bert_jax.config import ComputeConfig, EncoderConfig
+from bert_jax.convert.eval_sets import EvalSet, compare_scores
+from bert_jax.convert.prune import TARGETS, best_layers, gate_heads, gate_importance
 from bert_jax.errors import UserError
 from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.interop.tensors import flatten, unflatten
+from bert_jax.models import Head, make_model
 from bert_jax.models.encoder import is_global
 from tests.helpers import tiny_models
+from tests.interop import tokenizer_directories
+from tests.models.family_cases import CASES, batch_of, model_of
 
 CONFIG = EncoderConfig(vocab_size=9, hidden_size=8, num_layers=3, num_heads=2, mlp_size=16)
 SHAPES = {
@@ -29,7 +34,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", TARGETS)
 def test_importance_is_the_mean_of_the_gates_derivatives(name: str) -> None:
     """The loss is sum(x * w^2 / 2), so that the derivative of a gate on some w is the sum of x * w^2 over them."""
     rng = np.random.default_rng(0)
@@ -40,7 +45,7 @@ def test_importance_is_the_mean_of_the_gates_derivatives(name: str) -> None:
     def loss(params, example):
         return 0.5 * example["input_ids"][0] * sum(jnp.sum(x * x) for x in flatten(params).values())
 
-    found = importance(PARTS[name], CONFIG, params, {"input_ids": scales}, loss)
+    found = gate_importance(TARGETS[name], CONFIG, params, {"input_ids": scales}, loss)
     squares = {path: np.square(x.astype(np.float64)) for path, x in weights.items()}
     wanted = {
         "heads": squares["attention/output/kernel"].reshape(3, 2, 4 * 8).sum(-1),
@@ -69,7 +74,7 @@ def test_the_best_layers_are_those_of_all_choices_that_fit(every: int, first_nor
 def test_layers_keep_their_windows() -> None:
     config = EncoderConfig(num_layers=4, global_every=0, local_window=16, local_windows=(4, 16, 8, 8))
     flat = {"encoder/layers/mlp_down/bias": np.arange(4)}
-    smaller, flat, _ = PARTS["layers"].cut(config, flat, np.array([2.0, 0.1, 3.0, 1.0]), 0.25)
+    smaller, flat, _ = TARGETS["layers"].remove(config, flat, np.array([2.0, 0.1, 3.0, 1.0]), 0.25)
     assert (smaller.num_layers, smaller.local_windows, smaller.local_window) == (3, (4, 8, 8), 8)
     np.testing.assert_array_equal(flat["encoder/layers/mlp_down/bias"], [0, 2, 3])
 
@@ -86,7 +91,7 @@ def pruned_logits(place: pathlib.Path, output: pathlib.Path, name: str, found: n
     """The logits of a pruned model that transformers opens, and the encoder that it then has."""
     loaded = load_model(place)
     flat = {path: np.asarray(x) for path, x in flatten(loaded.params).items()}
-    config, flat, _ = PARTS[name].cut(loaded.config, flat, found, amount)
+    config, flat, _ = TARGETS[name].remove(loaded.config, flat, found, amount)
     export_model(unflatten(flat), config, loaded.heads, place, output, loaded.labels)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(output).eval()
     return logits(model), model
@@ -108,19 +113,10 @@ def blocks(model):
 
 
 def test_removed_parts_are_those_that_write_nothing(tiny, tmp_path) -> None:
-    """Zero the same heads and MLP features in the whole model, and take the same layers out of it."""
+    """Zero the same MLP features in the whole model, and take the same layers out of it."""
     family, theirs, place = tiny
     rng = np.random.default_rng(0)
     copy = type(theirs)(theirs.config).eval()
-
-    heads = rng.random((4, 2))
-    copy.load_state_dict(theirs.state_dict())
-    relative = heads / np.linalg.norm(heads, axis=1, keepdims=True)
-    for layer, head in np.argwhere(relative < np.sort(relative, axis=None)[3]):
-        blocks(copy)[1][layer][0].weight.data[:, 8 * head : 8 * head + 8] = 0
-    found, model = pruned_logits(place, tmp_path / "heads", "heads", heads, 3 / 8)
-    np.testing.assert_allclose(found, logits(copy), rtol=0, atol=1e-5)
-    assert model.config.num_attention_heads == 2
 
     features = rng.random((4, 24))
     copy.load_state_dict(theirs.state_dict())
@@ -139,11 +135,73 @@ def test_removed_parts_are_those_that_write_nothing(tiny, tmp_path) -> None:
     assert model.config.num_hidden_layers == 3
 
 
+HEADS = [Head("hidden_states"), Head("sequence_classification", 3)]
+
+
+@pytest.mark.parametrize("positions", ["learned", "rotary", "relative", "disentangled", "windows and global tokens"])
+def test_removed_heads_are_those_that_write_nothing(positions: str) -> None:
+    """The hidden states and logits of the whole model, in which the least important heads of each layer write zeros.
+
+    A table of scores by head is one for all layers: these lose the same heads, which matter least in sum.
+    """
+    config = EncoderConfig(vocab_size=40, hidden_size=48, num_layers=3, num_heads=6, mlp_size=16, max_positions=32)
+    if positions == "windows and global tokens":
+        config = dataclasses.replace(config, local_window=4, global_every=0, separator_id=3)
+    else:
+        config = dataclasses.replace(config, positions=positions, query_key_norm=positions == "rotary")
+    model = make_model(config, ComputeConfig(), tuple(HEADS))
+    params = jax.device_get(jax.jit(model.init)(jax.random.key(0)))
+    rng = np.random.default_rng(1)
+    params = jax.tree.map(lambda x: x + 0.1 * rng.standard_normal(x.shape).astype(np.float32), params)
+    ids = rng.integers(4, 40, (2, 20))
+    ids[:, 7] = 3
+    batch = {"input_ids": ids, "token_type_ids": np.zeros_like(ids), "attention_mask": np.ones_like(ids)}
+    importance = rng.random((3, 6))
+    flat = {path: np.asarray(x) for path, x in flatten(params).items()}
+    smaller, removed, description = TARGETS["heads"].remove(config, flat, importance, 0.3)
+    assert (smaller.num_heads, smaller.head_dim, smaller.family) == (4, 8, "research")
+    assert description.startswith("2 of 6 heads of each layer removed; transformers has no such bert")
+    if positions == "relative":
+        importance[:] = importance.sum(0)
+    gates = np.ones((3, 6), np.float32)
+    np.put_along_axis(gates, np.argsort(importance, axis=1)[:, :2], 0, axis=1)
+    whole = jax.jit(model.apply)(unflatten(gate_heads(flat, jnp.asarray(gates))), batch, None)
+    kernel = removed["encoder/layers/attention/query/kernel"]
+    assert kernel.shape == (3, 48, 32)
+    small = jax.jit(make_model(smaller, ComputeConfig(), tuple(HEADS)).apply)(unflatten(removed), batch, None)
+    for name, expected in whole.items():
+        np.testing.assert_allclose(small[name], expected, rtol=0, atol=2e-5)
+
+
+def test_transformers_opens_a_nomic_bert_without_heads(tmp_path) -> None:
+    """Zero the same heads in the model of transformers, whose `config.json` has the size of a head."""
+    theirs = model_of(CASES["nomic_bert"], "NomicBertForMaskedLM")
+    theirs.save_pretrained(tmp_path / "whole")
+    loaded = load_model(tmp_path / "whole")
+    layers, heads = loaded.config.num_layers, loaded.config.num_heads
+    importance = np.random.default_rng(0).random((layers, heads))
+    flat = {path: np.asarray(x) for path, x in flatten(loaded.params).items()}
+    config, flat, description = TARGETS["heads"].remove(loaded.config, flat, importance, 1 / heads)
+    assert description == f"1 of {heads} heads of each layer removed"
+    tokenizer = tokenizer_directories.of_family("nomic_bert", tmp_path / "tokenizer")
+    export_model(unflatten(flat), config, loaded.heads, tokenizer, tmp_path / "smaller")
+    assert load_model(tmp_path / "smaller").config == config
+    smaller = transformers.NomicBertForMaskedLM.from_pretrained(tmp_path / "smaller").eval()
+    assert sum(x.numel() for x in smaller.parameters()) < sum(x.numel() for x in theirs.parameters())
+    size = config.head_dim
+    for layer, head in zip(theirs.nomic_bert.layers, importance.argmin(axis=1), strict=True):
+        layer.self_attn.o_proj.weight.data[:, size * head : size * (head + 1)] = 0
+    ids = torch.tensor(batch_of(CASES["nomic_bert"])["input_ids"][:, 0]).long()
+    with torch.no_grad():
+        found, expected = smaller(ids).logits, theirs(ids).logits
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize(("name", "amount"), [("heads", 0.01), ("heads", 1.0), ("mlp", 0.01), ("layers", 1.0)])
 def test_nothing_and_everything_are_refused(name: str, amount: float) -> None:
-    shape = (3, *PARTS[name].gates(CONFIG))
+    shape = (3, *TARGETS[name].gate_shape(CONFIG))
     with pytest.raises(UserError, match=r"--amount .* give a fraction that leaves some"):
-        PARTS[name].cut(CONFIG, {"encoder/layers/mlp_down/kernel": np.ones((3, 16, 8))}, np.ones(shape), amount)
+        TARGETS[name].remove(CONFIG, {"encoder/layers/mlp_down/kernel": np.ones((3, 16, 8))}, np.ones(shape), amount)
 
 
 def test_the_interval_is_that_of_the_paired_differences() -> None:
@@ -156,14 +214,25 @@ def test_the_interval_is_that_of_the_paired_differences() -> None:
         return lambda drawn: float(values[drawn].mean())
 
     batches = [{"rows": np.arange(200)}, {"rows": np.arange(200, 400)}]
-    yardstick = Yardstick("mean", 1, 400, ("x",), batches, scorer, dict, lambda config: lambda *_: jnp.zeros(()))
-    lost = compare(
-        yardstick, lambda one: {"x": before[one["rows"]]}, lambda one: {"x": (before + difference)[one["rows"]]}
+    eval_set = EvalSet(
+        metric="mean",
+        sign=1,
+        num_units=400,
+        outputs=("x",),
+        batches=batches,
+        scorer=scorer,
+        training_examples=dict,
+        loss=lambda config: lambda *_: jnp.zeros(()),
+    )
+    lost = compare_scores(
+        eval_set, lambda one: {"x": before[one["rows"]]}, lambda one: {"x": (before + difference)[one["rows"]]}
     )
     assert lost.lost == pytest.approx(-difference.mean())
     assert lost.margin == pytest.approx(1.96 * difference.std(ddof=1) / 20, rel=0.15)
-    lower = compare(
-        yardstick._replace(sign=-1), lambda one: {"x": before[one["rows"]]}, lambda one: {"x": 0 * one["rows"]}
+    lower = compare_scores(
+        dataclasses.replace(eval_set, sign=-1),
+        lambda one: {"x": before[one["rows"]]},
+        lambda one: {"x": 0 * one["rows"]},
     )
     assert lower.lost == pytest.approx(-before.mean())
 
@@ -220,11 +289,11 @@ def test_a_pruned_model_is_measured_and_opens_in_transformers(finetuned, capsys)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["onnx_int8", "stablehlo_int8", "heads", "mlp"])
+@pytest.mark.parametrize("method", ["onnx_int8", "heads", "mlp"])
 def test_other_methods_from_end_to_end(finetuned, capsys, method: str) -> None:
     if method == "onnx_int8":
         pytest.importorskip("onnxruntime")
-    amount = ["--amount", "0.34"] if method in PARTS else []
+    amount = ["--amount", "0.5"] if method in TARGETS else []
     lines = compressed(finetuned, capsys, "--method", method, *amount)
     assert len(lines) == 4
     assert "accuracy on 40 held-out examples" in lines[3]

@@ -23,11 +23,13 @@ def toy() -> Family:
 
     def renamed(modules: tuple[Module, ...]) -> tuple[Module, ...]:
         return tuple(
-            one._replace(name=one.name.replace("bert.", "toy.").replace("attention.", "mixer.")) for one in modules
+            module._replace(name=module.name.replace("bert.", "toy.").replace("attention.", "mixer."))
+            for module in modules
         )
 
     masked = next(one for one in bert.classes if one.name == "BertForMaskedLM")
-    return bert._replace(
+    return dataclasses.replace(
+        bert,
         prefix="toy",
         encoder=renamed(bert.encoder),
         classes=(masked._replace(name="ToyForMaskedLM", modules=renamed(masked.modules)),),

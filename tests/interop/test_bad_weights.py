@@ -1,5 +1,6 @@
 """Weight files that are damaged, lie, or mean harm: refused in one or two lines, nothing run, nothing allocated."""
 
+import dataclasses
 import json
 import pathlib
 import pickle
@@ -83,7 +84,7 @@ def test_a_flipped_bit_in_the_header_is_seen_or_harmless(model):
         refused += found is None
         if found is not None:  # a space, or what the header says about the file's origin
             jax.tree.map(np.testing.assert_array_equal, found.params, expected.params)
-            assert found._replace(params={}) == expected._replace(params={})
+            assert dataclasses.replace(found, params={}) == dataclasses.replace(expected, params={})
     assert refused > 0.9 * len(places)
 
 

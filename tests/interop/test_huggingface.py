@@ -99,7 +99,8 @@ def test_a_directory_saved_by_transformers_is_read(tmp_path):
     )
     theirs = transformers.BertForPreTraining(config).eval()
     theirs.save_pretrained(tmp_path)
-    ours, _, params, *_ = load_model(tmp_path)
+    loaded = load_model(tmp_path)
+    ours, params = loaded.config, loaded.params
     assert (ours.vocab_size, ours.activation, ours.layer_norm_epsilon) == (97, "gelu", 1e-12)
     batch = batch_of(np.random.default_rng(1).integers(1, 97, (2, 11)))
     out = jax.jit(pretraining_model(ours, ComputeConfig()).apply)(params, batch, None)
@@ -111,7 +112,7 @@ def test_a_directory_saved_by_transformers_is_read(tmp_path):
 
 def test_a_directory_in_use_is_not_overwritten(tmp_path, params, tokenizer):
     (tmp_path / "kept.txt").write_text("mine")
-    with pytest.raises(UserError, match="not an empty directory"):
+    with pytest.raises(UserError, match="holds something else already"):
         export(params, tokenizer, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["kept.txt"]
 

@@ -11,12 +11,12 @@ import transformers
 
 from bert_jax.config import ComputeConfig, PretrainConfig
 from bert_jax.console import Console
-from bert_jax.convert.prune import PARTS, importance
+from bert_jax.convert.prune import TARGETS, gate_importance
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.interop.huggingface.model_config import parse_model_config
-from bert_jax.interop.tensors import class_of, flatten, shapes_of, stored_tensors, unflatten
+from bert_jax.interop.tensors import class_of, flatten, iterate_stored_tensors, shapes_of, unflatten
 from bert_jax.models import PRESETS, Head, make_model
 from bert_jax.models.heads import Pooler
 from bert_jax.objectives.replaced_tokens import generator_config
@@ -116,7 +116,9 @@ def test_a_pooler_without_a_dense_layer_is_the_first_token(tmp_path) -> None:
 def test_a_research_directory_names_every_parameter() -> None:
     config, heads = dataclasses.replace(MOBILEBERT, family="research", mlp="gated"), (Head("masked_token"),)
     shapes, modules = shapes_of(config, heads), class_of(config, heads).modules
-    assert {one.path for one in stored_tensors((*FAMILIES["research"].encoder, *modules), shapes)} == {*shapes}
+    assert {stored.path for stored in iterate_stored_tensors((*FAMILIES["research"].encoder, *modules), shapes)} == {
+        *shapes
+    }
 
 
 def test_importance_is_that_of_every_mlp_and_of_the_end_of_the_bottleneck() -> None:
@@ -131,10 +133,10 @@ def test_importance_is_that_of_every_mlp_and_of_the_end_of_the_bottleneck() -> N
         return 0.5 * sum(jnp.sum(x * x) for x in flatten(params).values())
 
     squares = {path: np.square(x.astype(np.float64)) for path, x in weights.items()}
-    found = importance(PARTS["mlp"], config, params, examples, loss)
+    found = gate_importance(TARGETS["mlp"], config, params, examples, loss)
     features = np.concatenate([squares["mlp_0/mlp_down/kernel"], squares["mlp_down/kernel"]], axis=1).sum(-1)
     np.testing.assert_allclose(found, features, rtol=1e-5)
-    found = importance(PARTS["layers"], config, params, examples, loss)
+    found = gate_importance(TARGETS["layers"], config, params, examples, loss)
     np.testing.assert_allclose(found, squares["output/kernel"].sum((1, 2)), rtol=1e-5)
 
 
@@ -144,7 +146,7 @@ def test_removed_mlp_features_are_those_that_write_nothing(tmp_path) -> None:
     loaded = load_model(tmp_path / "whole")
     flat = {path: np.asarray(x) for path, x in flatten(loaded.params).items()}
     features = np.random.default_rng(0).random((2, 3 * 40))
-    config, flat, what = PARTS["mlp"].cut(loaded.config, flat, features, 0.4)
+    config, flat, what = TARGETS["mlp"].remove(loaded.config, flat, features, 0.4)
     assert (config.mlp_size, what) == (24, "16 of 40 MLP features of each MLP removed")
     tokenizer = tokenizer_directories.of_family("mobilebert", tmp_path / "tokenizer")
     export_model(unflatten(flat), config, loaded.heads, tokenizer, tmp_path / "smaller")

@@ -243,15 +243,15 @@ def test_the_classifier_of_pairs_is_exported_by_itself(pretrained, tmp_path, mon
     model, params, tokenizer = pretrained
     console = Lines()
 
-    def read(place, wanted=None, rng=None, console=None, step=None, part=None):
-        return exports.Weights(MODERNBERT, PRETRAINING_HEADS, params, (), (), (), tokenizer)
+    def read(path, wanted=None, rng=None, console=None, step=None, part=None):
+        return exports.Weights(config=MODERNBERT, heads=PRETRAINING_HEADS, params=params, directory=tokenizer)
 
     monkeypatch.setattr(exports, "read_weights", read)
-    exports.export(tmp_path, None, tmp_path / "masked", "huggingface", console)
+    exports.export(tmp_path, tmp_path / "masked", "huggingface", console)
     assert console.lines[0] == "left out: the head next_sentence; export it by itself with --head next_sentence"
     assert load_model(tmp_path / "masked").heads == (Head("masked_token"),)
     console.lines.clear()
-    exports.export(tmp_path, None, tmp_path / "pairs", "huggingface", console, "next_sentence")
+    exports.export(tmp_path, tmp_path / "pairs", "huggingface", console, head="next_sentence")
     assert console.lines[0] == "left out: the head masked_token"
     theirs, report = transformers.AutoModelForSequenceClassification.from_pretrained(
         tmp_path / "pairs", output_loading_info=True
@@ -265,7 +265,7 @@ def test_the_classifier_of_pairs_is_exported_by_itself(pretrained, tmp_path, mon
     np.testing.assert_allclose(ours, expected, rtol=0, atol=2e-5)
     assert load_model(tmp_path / "pairs").heads == (Head("sequence_classification", 2),)
     with pytest.raises(UserError, match="--head pooled: this model has no such head; it has masked_token, next_sent"):
-        exports.export(tmp_path, None, tmp_path / "other", "huggingface", console, "pooled")
+        exports.export(tmp_path, tmp_path / "other", "huggingface", console, head="pooled")
 
 
 def test_a_work_directory_starts_a_task_like_its_export(pretrained, tmp_path, monkeypatch):
@@ -273,7 +273,7 @@ def test_a_work_directory_starts_a_task_like_its_export(pretrained, tmp_path, mo
 
     _, params, tokenizer = pretrained
     masked = {name: params[name] for name in ("encoder", "masked_token")}
-    of_run = load.Weights(MODERNBERT, (Head("masked_token"),), masked, (), (), (), tokenizer)
+    of_run = load.Weights(config=MODERNBERT, heads=(Head("masked_token"),), params=masked, directory=tokenizer)
     head = (Head("sequence_classification", 3),)
     found = load._with_heads(of_run, head, jax.random.key(7), tmp_path)
     export_model(masked, MODERNBERT, (Head("masked_token"),), tokenizer, tmp_path / "model")

@@ -1,5 +1,6 @@
 """Checkpoints as they lie about: old names, shards, torch's files, half precision; and heads that are not wanted."""
 
+import dataclasses
 import functools
 import json
 
@@ -31,7 +32,7 @@ def save(directory, family, one, change=lambda tensors: tensors, **fields):
 
 def same(found, expected):
     jax.tree.map(np.testing.assert_array_equal, found.params, expected.params)
-    assert found._replace(params={}) == expected._replace(params={})
+    assert dataclasses.replace(found, params={}) == dataclasses.replace(expected, params={})
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ import pytest
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.interop.stablehlo import export_stablehlo
-from bert_jax.interop.tensors import flatten, unflatten
 from bert_jax.models import Head, make_model
 
 BERT = EncoderConfig(vocab_size=90, hidden_size=16, num_layers=2, num_heads=2, mlp_size=24, max_positions=12)
@@ -60,10 +59,10 @@ for directory in map(pathlib.Path, sys.argv[1:]):
 """
 
 CASES = {
-    "bert": (BERT, (Head("masked_token"), Head("next_sentence")), [(1, 12), (3, 5)], None),
-    "albert": (ALBERT, (Head("multiple_choice"),), [(2, 3, 7), (1, 2, 4)], None),
-    "modernbert": (MODERNBERT, (Head("masked_token"), Head("sequence_classification", 2)), [(1, 12), (3, 5)], None),
-    "distilbert": (DISTILBERT, (Head("sequence_classification", 3),), [(1, 8), (4, 8)], 8),
+    "bert": (BERT, (Head("masked_token"), Head("next_sentence")), [(1, 12), (3, 5)]),
+    "albert": (ALBERT, (Head("multiple_choice"),), [(2, 3, 7), (1, 2, 4)]),
+    "modernbert": (MODERNBERT, (Head("masked_token"), Head("sequence_classification", 2)), [(1, 12), (3, 5)]),
+    "distilbert": (DISTILBERT, (Head("sequence_classification", 3),), [(1, 8), (4, 5)]),
 }
 
 
@@ -112,9 +111,9 @@ def exported(tmp_path_factory):
     """Where each case is exported and was run, and its parameters."""
     place = tmp_path_factory.mktemp("exported")
     params = {}
-    for name, (config, heads, shapes, length) in CASES.items():
+    for name, (config, heads, shapes) in CASES.items():
         params[name] = weights_of(make_model(config, ComputeConfig(), heads))
-        export_stablehlo(params[name], config, heads, place / name, "abc" if heads[0].classes else (), length)
+        export_stablehlo(params[name], config, heads, place / name, "abc" if heads[0].classes else ())
         for number, shape in enumerate(shapes):
             np.savez(place / name / f"in.{number}.npz", **batch_of(config, *shape, seed=number))
     run_bare(place / "packages", *(place / name for name in CASES))
@@ -123,7 +122,7 @@ def exported(tmp_path_factory):
 
 @pytest.mark.parametrize("name", CASES)
 def test_runs_without_bert_jax(exported, name):
-    config, heads, shapes, _ = CASES[name]
+    config, heads, shapes = CASES[name]
     place, params = exported
     model = make_model(config, ComputeConfig(), heads)
     for number, shape in enumerate(shapes):
@@ -142,7 +141,7 @@ def test_the_manifest_lists_inputs_and_outputs(exported):
     assert list(inputs["bert"]) == ["input_ids", "token_type_ids", "attention_mask", "masked_positions"]
     assert inputs["bert"]["masked_positions"] == ["batch", "predictions"]
     assert inputs["albert"]["input_ids"] == ["batch", "choices", "length"]
-    assert inputs["distilbert"] == {"input_ids": ["batch", 8], "attention_mask": ["batch", 8]}
+    assert inputs["distilbert"] == {"input_ids": ["batch", "length"], "attention_mask": ["batch", "length"]}
     outputs = {one["name"]: one["shape"] for one in manifests["bert"]["outputs"]}
     assert outputs == {"mlm_logits": ["batch", "predictions", 90], "nsp_logits": ["batch", 2]}
     assert manifests["distilbert"]["labels"] == ["a", "b", "c"]
@@ -150,44 +149,10 @@ def test_the_manifest_lists_inputs_and_outputs(exported):
 
 def test_wrong_arguments_are_reported(tmp_path):
     heads = (Head("token_classification", 2),)
-    with pytest.raises(UserError, match="reads 1 to 12 tokens"):
-        export_stablehlo({}, BERT, heads, tmp_path / "out", length=13)
     with pytest.raises(UserError, match=r"1 labels \(x\) for 2 classes"):
         export_stablehlo({}, BERT, heads, tmp_path / "out", ("x",))
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").touch()
-    with pytest.raises(UserError, match="not an empty directory"):
-        export_stablehlo({}, BERT, heads, tmp_path / "taken", length=8)
+    with pytest.raises(UserError, match="holds something else already"):
+        export_stablehlo({}, BERT, heads, tmp_path / "taken")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["taken"]
-
-
-def test_int8_weights_are_the_nearest_multiples_of_a_scale(tmp_path):
-    """The program with int8 weights is the model with the rounded ones, and a quarter as large."""
-    config, heads = dataclasses.replace(DISTILBERT, vocab_size=900), (Head("sequence_classification", 3),)
-    model = make_model(config, ComputeConfig(), heads)
-    params = weights_of(model)
-    export_stablehlo(params, config, heads, tmp_path / "int8", "abc", length=8, int8=True)
-    manifest = json.loads((tmp_path / "int8" / "manifest.json").read_text())
-    with np.load(tmp_path / "int8" / "weights.npz") as file:
-        archive = dict(file)
-    restored = {}
-    for path, x in flatten(params).items():
-        found = archive[path]
-        if path.endswith("kernel") or (path.startswith("encoder/embeddings/") and "norm" not in path):
-            assert found.dtype == np.int8
-            scale = archive[f"{path}.scale"]
-            axis = -2 if path.endswith("kernel") else -1
-            assert scale.shape == tuple(1 if n == x.ndim + axis else size for n, size in enumerate(x.shape))
-            assert np.abs(found).max(axis).min() == 127  # each column, or row of a table, uses the whole range
-            assert (np.abs(found * scale - x) <= 0.501 * scale).all()
-            restored[path] = found * scale
-        else:
-            np.testing.assert_array_equal(found, x)
-            restored[path] = x
-    assert (tmp_path / "int8" / "weights.npz").stat().st_size < 0.5 * sum(x.nbytes for x in jax.tree.leaves(params))
-    batch = batch_of(config, 3, 8, seed=0)
-    exported = jax.export.deserialize(bytearray((tmp_path / "int8" / "model.stablehlo").read_bytes()))
-    weights = [jax.device_put(archive[name]) for name in manifest["weights"]]
-    outputs = jax.jit(exported.call)(weights, *(batch[one["name"]] for one in manifest["inputs"]))
-    wanted = jax.jit(model.apply)(unflatten(restored), batch, None)["sequence_logits"]
-    np.testing.assert_allclose(outputs["sequence_logits"], wanted, rtol=0, atol=1e-5)

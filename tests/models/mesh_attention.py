@@ -3,6 +3,7 @@
 Of queries, keys and values apart, and of all in one array, whose biases the kernel adds.
 """
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.models.attention import triton
-from bert_jax.models.attention.inputs import Joint, joined
+from bert_jax.models.attention.inputs import FusedQKV, with_fused_qkv
 from bert_jax.parallel import sharding
 from tests.models.test_attention import random_inputs
 
@@ -23,14 +24,14 @@ def main() -> None:
         setattr(triton, name, functools.partial(getattr(triton, name), interpret=True))
     inputs, weights = random_inputs((4, 32, 4, 16), packed=True)
 
-    q, k, v = inputs[:3]
+    q, k, v = inputs.q, inputs.k, inputs.v
     joint = (jnp.stack([q, k, v], axis=2), jnp.asarray(np.random.default_rng(1).normal(size=(3, q.shape[-1]))))
 
     def apart(*qkv: jax.Array) -> jax.Array:
-        return triton.attend(inputs._replace(**dict(zip("qkv", qkv, strict=True))), 0.1)
+        return triton.attend(dataclasses.replace(inputs, **dict(zip("qkv", qkv, strict=True))), 0.1)
 
     def together(*joint: jax.Array) -> jax.Array:
-        return triton.attend(joined(inputs, Joint(*joint)), 0.1)
+        return triton.attend(with_fused_qkv(inputs, FusedQKV(*joint)), 0.1)
 
     mesh = jax.sharding.Mesh(np.array(jax.devices()).reshape(2, 1, 2), sharding.AXES, axis_types=AUTO)
     for context, maps in ((apart, (q, k, v)), (together, joint)):

@@ -13,7 +13,7 @@ from bert_jax.errors import UserError
 from bert_jax.models import Head, kernel_used, make_model
 from bert_jax.models.attention import KERNELS, AttentionInputs, Kernel
 from bert_jax.models.blocks import BLOCKS, MLPS, Residual
-from bert_jax.models.layers import INITIALIZATIONS, Deviations
+from bert_jax.models.init import INITIALIZATIONS, InitScales
 from bert_jax.models.norms import NORMS
 from bert_jax.models.positions import POSITIONS, PositionScheme
 
@@ -60,7 +60,9 @@ def averages(inputs: AttentionInputs, rate: float) -> jax.Array:
 
 
 def test_an_attention_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = Kernel(averages, "averages", platforms=("cpu",), dtypes=("float32",), dropout=False, window=False)
+    kernel = Kernel(
+        attend=averages, display_name="averages", platforms=("cpu",), dtypes=("float32",), dropout=False, window=False
+    )
     monkeypatch.setitem(KERNELS, "average", kernel)
 
     def without_queries(params: dict) -> dict:
@@ -129,13 +131,15 @@ def test_an_mlp(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_residual_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(BLOCKS, "cut", Residual(lambda x, sublayer, norm: x + 0 * sublayer(norm(x)), False))
+    monkeypatch.setitem(BLOCKS, "cut", Residual(lambda x, sublayer, norm: x + 0 * sublayer(norm(x)).array(), False))
     _, hidden = run(dataclasses.replace(CONFIG, norm_position="cut"))
     assert (hidden[1:] == hidden[0]).all(), "no sublayer reaches the stream"
 
 
 def test_an_initialization(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(INITIALIZATIONS, "small_outputs", lambda config: Deviations(0.02, 1e-6, 0.02))
+    monkeypatch.setitem(
+        INITIALIZATIONS, "small_outputs", lambda config: InitScales(inner=0.02, output=1e-6, dense=0.02)
+    )
     params, _ = run(dataclasses.replace(CONFIG, initialization="small_outputs"))
     layers = params["encoder"]["layers"]
     for layer in (layers["attention"]["output"], layers["mlp_down"]):

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from transformers.models.big_bird.modeling_big_bird import BigBirdForQuestionAnswering
 
-from bert_jax.models.heads import in_question
+from bert_jax.models.heads import question_mask
 
 
 def test_the_question_is_that_of_transformers() -> None:
@@ -13,4 +13,4 @@ def test_the_question_is_that_of_transformers() -> None:
     lengths = torch.argmax(torch.tensor(ids).eq(3).int(), dim=-1, keepdim=True) + 1
     expected = BigBirdForQuestionAnswering.prepare_question_mask(lengths, ids.shape[1])
     expected[:, 0] = False
-    np.testing.assert_array_equal(in_question(ids, 3), expected.numpy())
+    np.testing.assert_array_equal(question_mask(ids, 3), expected.numpy())

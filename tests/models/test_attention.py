@@ -30,7 +30,7 @@ from bert_jax.models.attention import (
     triton,
     xla,
 )
-from bert_jax.models.attention.inputs import Joint, joined, readable_keys
+from bert_jax.models.attention.inputs import FusedQKV, readable_keys, with_fused_qkv
 from bert_jax.models.dropout import row_keys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -52,7 +52,8 @@ def random_inputs(shape, dtype=jnp.float32, packed=False):
     starts = rng.integers(0, length, (batch, 3, 1))  # of the second segment to the fourth, in any order
     segments = jnp.asarray((1 + (np.arange(length) >= starts).sum(1)) * mask, jnp.int32) if packed else None
     keys = jnp.stack(row_keys(jnp.array([3, 9], jnp.uint32), batch * heads), -1).reshape(batch, heads, 2)
-    return AttentionInputs(q, k, v, jnp.asarray(mask), segments, keys), gradient
+    inputs = AttentionInputs(q=q, k=k, v=v, mask=jnp.asarray(mask), segments=segments, dropout_keys=keys)
+    return inputs, gradient
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -60,8 +61,10 @@ def random_inputs(shape, dtype=jnp.float32, packed=False):
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_kernels_equal_plain_attention(name, rate, packed):
     inputs, gradient = random_inputs(SHAPES[name], packed=packed)
-    assert tpu_kernels.fits(*inputs.q.shape[1:], inputs.keys.shape[1])
-    plain, pull = jax.vjp(lambda q, k, v: xla.forward(inputs._replace(q=q, k=k, v=v), rate), *inputs[:3])
+    assert tpu_kernels.fits(*inputs.q.shape[1:], inputs.dropout_keys.shape[1])
+    plain, pull = jax.vjp(
+        lambda q, k, v: xla.forward(dataclasses.replace(inputs, q=q, k=k, v=v), rate), inputs.q, inputs.k, inputs.v
+    )
     fused = tpu_kernels.forward(inputs, rate, interpret=True)
     np.testing.assert_allclose(fused, plain, rtol=0, atol=1e-5)
     found = tpu_kernels.backward(inputs, gradient, rate, interpret=True)
@@ -72,7 +75,7 @@ def test_the_kernels_equal_plain_attention(name, rate, packed):
 def test_the_kernels_in_bfloat16_are_as_near_to_float32_as_plain_attention():
     shape = SHAPES["two heads fill the lanes"]
     inputs, _ = random_inputs(shape, jnp.bfloat16, packed=True)
-    exact = inputs._replace(**{name: getattr(inputs, name).astype(jnp.float32) for name in ("q", "k", "v")})
+    exact = dataclasses.replace(inputs, **{name: getattr(inputs, name).astype(jnp.float32) for name in ("q", "k", "v")})
     reference = xla.forward(exact, 0.1)
     fused = tpu_kernels.forward(inputs, 0.1, interpret=True)
     plain = xla.forward(inputs, 0.1)
@@ -91,25 +94,26 @@ def test_the_kernel_in_triton_equals_plain_attention(shape, packed, reach, rate,
     for name in ("forward", "backward"):
         monkeypatch.setattr(triton, name, functools.partial(getattr(triton, name), interpret=True))
     inputs, gradient = random_inputs(shape, packed=packed)
-    inputs = inputs._replace(reach=reach)
-    separate = inputs[:3]
+    inputs = dataclasses.replace(inputs, radius=reach)
+    separate = inputs.q, inputs.k, inputs.v
     biases = jnp.asarray(np.random.default_rng(1).normal(size=(3, separate[0].shape[-1])), jnp.float32)
 
     def plainly(biases, *maps):
         q, k, v = (one + bias for one, bias in zip(maps, biases, strict=True)) if joint else maps
-        return xla.whole(inputs._replace(q=q, k=k, v=v), rate)
+        return xla.dense_attention(dataclasses.replace(inputs, q=q, k=k, v=v), rate)
 
     def fused(biases, *maps):
         if not joint:
-            return triton.attend(inputs._replace(**dict(zip("qkv", maps, strict=True))), rate)
-        return triton.attend(joined(inputs, Joint(jnp.stack(maps, axis=2), biases)), rate)
+            return triton.attend(dataclasses.replace(inputs, **dict(zip("qkv", maps, strict=True))), rate)
+        return triton.attend(with_fused_qkv(inputs, FusedQKV(jnp.stack(maps, axis=2), biases)), rate)
 
     plain, pull = jax.vjp(plainly, biases, *separate)
     # The mean of what a query without a key reads is over the blocks in reach, not over all keys.
-    reads = (readable_keys(inputs).any(-1)[:, 0] | (reach is None))[:, :, None]
+    some = readable_keys(inputs).any(-1)[:, 0, :, None]
+    reads = some | (reach is None)
     context, back = jax.vjp(fused, biases, *separate)
     np.testing.assert_allclose(context * reads, plain * reads, rtol=0, atol=1e-5)
-    (of_biases, *ours), (expected, *theirs) = back(gradient * reads), pull(gradient * reads)
+    (of_biases, *ours), (expected, *theirs) = back(gradient * some), pull(gradient * some)  # no loss reads that mean
     np.testing.assert_allclose(of_biases, expected, rtol=0, atol=1e-5 * float(jnp.abs(expected).max()))  # sums
     for one, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
@@ -139,14 +143,14 @@ def test_attention_equals_torch(kernel, packed):
     def parts(x):
         return torch.tensor(np.asarray(x)).reshape(batch, length, heads, head_dim).transpose(1, 2).requires_grad_()
 
-    theirs = [parts(x) for x in inputs[:3]]
+    theirs = [parts(x) for x in (inputs.q, inputs.k, inputs.v)]
     out = torch.nn.functional.scaled_dot_product_attention(*theirs, attn_mask=torch.tensor(readable)[:, None])
-    inputs = inputs._replace(mask=mask, segments=segments)
+    inputs = dataclasses.replace(inputs, mask=mask, segments=segments)
 
     def attend(q, k, v):
-        return KERNELS[kernel].attend(inputs._replace(q=q, k=k, v=v), 0.0)
+        return KERNELS[kernel].attend(dataclasses.replace(inputs, q=q, k=k, v=v), 0.0)
 
-    ours, pull = jax.vjp(attend, *inputs[:3])
+    ours, pull = jax.vjp(attend, inputs.q, inputs.k, inputs.v)
     asked = np.asarray(mask == 1) if packed else np.full((batch, length), True)
     expected = out.detach().transpose(1, 2).reshape(ours.shape).numpy()
     np.testing.assert_allclose(ours[asked], expected[asked], rtol=0, atol=1e-5)
@@ -183,7 +187,9 @@ def test_the_kernel_in_use_is_reported(compute, dropout, platform, says):
 def test_the_kernel_of_windows_on_gpus_is_reported():
     config = dataclasses.replace(EncoderConfig(), attention_dropout=0.0, local_window=128)
     chosen = {name: ComputeConfig(dtype="bfloat16", attention=name) for name in ("auto", "cudnn")}
-    assert kernel_used(config, chosen["auto"], "gpu") == "cuDNN, for windows and packed rows our kernel in Triton"
+    assert kernel_used(config, chosen["auto"], "gpu") == (
+        "cuDNN, for windows, packed rows, up to 512 tokens our kernel in Triton"
+    )
     assert kernel_used(config, chosen["cudnn"], "gpu") == "cuDNN"
 
 
@@ -192,10 +198,10 @@ def test_the_kernel_of_windows_on_gpus_is_reported():
     [
         (0.0, {}, jnp.bfloat16, "cudnn"),
         (0.1, {}, jnp.bfloat16, "triton"),
-        (0.0, {"reach": 20}, jnp.bfloat16, "triton"),
+        (0.0, {"radius": 20}, jnp.bfloat16, "triton"),
         (0.0, {"segments": jnp.ones((2, 64), jnp.int32)}, jnp.bfloat16, "triton"),
         (0.0, {}, jnp.float32, "tpu"),
-        (0.1, {"reach": 20}, jnp.float32, "tpu"),
+        (0.1, {"radius": 20}, jnp.float32, "tpu"),
     ],
 )
 def test_auto_chooses_the_kernel_of_a_gpu(rate, changes, dtype, chosen, monkeypatch):
@@ -204,11 +210,13 @@ def test_auto_chooses_the_kernel_of_a_gpu(rate, changes, dtype, chosen, monkeypa
         name = module.__name__.rsplit(".")[-1]
         monkeypatch.setattr(module, "attend", lambda inputs, rate, name=name: called.append(name))
     monkeypatch.setattr(kernels, "traced_platform", lambda: "gpu")
-    inputs = random_inputs((2, 64, 2, 16), dtype)[0]._replace(**changes)
+    inputs = dataclasses.replace(random_inputs((2, 64, 2, 16), dtype)[0], **changes)
     kernels.KERNELS["auto"].attend(inputs, rate)
     assert called == [chosen]
-    assert kernels.KERNELS["auto"].joint(inputs, rate) == (chosen == "triton")
-    assert not any(KERNELS[name].joint(inputs, rate) for name in ("xla", "cudnn"))
+    assert kernels.KERNELS["auto"].prefers_fused_qkv(inputs, rate) == (chosen != "tpu"), "of short rows cuDNN's, too"
+    long = dataclasses.replace(random_inputs((1, 1024, 2, 16), dtype)[0], **changes | {"segments": None})
+    assert kernels.KERNELS["auto"].prefers_fused_qkv(long, rate) == (chosen == "triton" and "segments" not in changes)
+    assert not any(KERNELS[name].prefers_fused_qkv(inputs, rate) for name in ("xla", "cudnn"))
 
 
 def test_a_gpus_kernel_adds_the_biases_of_a_model(monkeypatch):
@@ -239,7 +247,9 @@ def test_a_gpus_kernel_adds_the_biases_of_a_model(monkeypatch):
     for name in ("forward", "backward"):
         monkeypatch.setattr(triton, name, functools.partial(getattr(triton, name), interpret=True))
     monkeypatch.setattr(self_attention, "traced_platform", lambda: "gpu")
-    monkeypatch.setitem(KERNELS, "triton", KERNELS["triton"]._replace(dtypes=("float32",)))  # which bfloat16 hides
+    monkeypatch.setitem(
+        KERNELS, "triton", dataclasses.replace(KERNELS["triton"], dtypes=("float32",))
+    )  # which bfloat16 hides
     fused, same, close = found("triton")
     assert ("[3,16,3,32]" in plain, "[3,16,3,32]" in fused) == (False, True)
     np.testing.assert_allclose(same, states, rtol=0, atol=1e-5)
@@ -253,7 +263,8 @@ def test_a_gpu_calls_its_fused_kernel_once_a_layer_in_each_direction(scan_layers
     monkeypatch.setattr(cudnn, "available", lambda: True)
     monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91_900)
     config = dataclasses.replace(EncoderConfig(), vocab_size=9, num_layers=2, attention_dropout=0.0)
-    model = make_model(config, ComputeConfig(dtype="bfloat16", scan_layers=scan_layers), (Head("masked_token"),))
+    compute = ComputeConfig(dtype="bfloat16", scan_layers=scan_layers, attention="cudnn")
+    model = make_model(config, compute, (Head("masked_token"),))
     names = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
     batch = {name: jax.ShapeDtypeStruct((4, 32), jnp.int32) for name in names}
 
@@ -271,7 +282,7 @@ def test_what_cudnn_cannot_compute_is_left_to_xla():
     inputs, _ = random_inputs(SHAPES["small"], jnp.bfloat16)
     assert cudnn.fits(inputs, 0.0)
     assert not cudnn.fits(inputs, 0.1), "it has no dropout"
-    assert not cudnn.fits(inputs._replace(bias=jnp.zeros((8, 8, 8))), 0.0)
+    assert not cudnn.fits(dataclasses.replace(inputs, bias=jnp.zeros((8, 8, 8))), 0.0)
     assert not cudnn.fits(random_inputs(SHAPES["small"])[0], 0.0), "it has no float32"
     assert not cudnn.fits(random_inputs((3, 9, 8, 16), jnp.bfloat16)[0], 0.0), "lengths are even"
     assert not cudnn.fits(random_inputs((3, 8, 8, 12), jnp.bfloat16)[0], 0.0), "heads are multiples of 8"

@@ -16,8 +16,8 @@ from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.models import PRESETS, Head, count_parameters, make_model, model_flops
 from bert_jax.models.attention import tpu_kernels, xla
-from bert_jax.models.layers import deviations
-from bert_jax.models.positions import bucket
+from bert_jax.models.init import init_scales
+from bert_jax.models.positions import relative_bucket
 from tests.models import literal
 from tests.models.test_attention import random_inputs
 
@@ -188,7 +188,7 @@ def test_the_first_norm_is_unused_and_has_no_gradient() -> None:
 def test_buckets_are_those_of_t5(buckets: int, most: int) -> None:
     distances = np.arange(-700, 701)
     expected = T5Attention._relative_position_bucket(torch.tensor(distances), True, buckets, most)
-    found = np.asarray(bucket(distances, buckets, most))
+    found = np.asarray(relative_bucket(distances, buckets, most))
     np.testing.assert_array_equal(found, expected.numpy())
     assert set(found) <= set(range(buckets))
 
@@ -198,13 +198,13 @@ def test_buckets_are_those_of_t5(buckets: int, most: int) -> None:
 def test_windows_of_the_kernels(reach: int, packed: bool) -> None:
     """Plain attention against a loop over the keys, the fused kernels, interpreted, against plain attention."""
     inputs, gradient = random_inputs((2, 24, 2, 16), packed=packed)
-    inputs = inputs._replace(reach=reach)
+    inputs = dataclasses.replace(inputs, radius=reach)
 
     def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-        return xla.forward(inputs._replace(q=q, k=k, v=v), 0.0)
+        return xla.forward(dataclasses.replace(inputs, q=q, k=k, v=v), 0.0)
 
-    plain, pull = jax.vjp(attend, *inputs[:3])
-    q, k, v = (np.float64(x).reshape(2, 24, 2, 16) for x in inputs[:3])
+    plain, pull = jax.vjp(attend, inputs.q, inputs.k, inputs.v)
+    q, k, v = (np.float64(x).reshape(2, 24, 2, 16) for x in (inputs.q, inputs.k, inputs.v))
     for row, i, head in itertools.product(range(2), range(24), range(2)):
         read = [j for j in range(24) if inputs.mask[row, j] and abs(i - j) <= reach]
         if packed:
@@ -286,7 +286,7 @@ def test_initial_deviations_are_those_of_modernbert() -> None:
     for name, (ours, other) in pairs.items():
         assert float(np.std(ours)) == pytest.approx(float(other.detach().std()), rel=0.03), name
         assert float(np.abs(ours).max()) == pytest.approx(float(other.detach().abs().max()), rel=0.02), name
-    assert deviations(config).output == config.initializer_range / 4
+    assert init_scales(config).output == config.initializer_range / 4
 
 
 def test_flops_of_windows_count_the_pairs() -> None:

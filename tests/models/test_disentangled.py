@@ -15,7 +15,7 @@ from bert_jax.errors import UserError
 from bert_jax.interop.huggingface import load_model
 from bert_jax.models import Head, make_model, model_flops
 from bert_jax.models.attention import AttentionInputs, xla
-from bert_jax.models.attention.inputs import AtDistances
+from bert_jax.models.attention.inputs import RelativeKeysAndQueries
 from bert_jax.models.positions import distance_rows as bucket
 from tests.models.family_cases import CASES, batch_of, model_of
 
@@ -47,15 +47,17 @@ def test_scores_have_three_terms() -> None:
     batch, length, heads, features = 2, 7, 2, 4
     rng = np.random.default_rng(0)
     q, k, v = rng.normal(size=(3, batch, length, heads * features))
-    there = AtDistances(*rng.normal(size=(2, 2 * length, heads * features)))
+    there = RelativeKeysAndQueries(*rng.normal(size=(2, 2 * length, heads * features)))
     mask = np.ones((batch, length), np.int32)
     mask[1, 5:] = 0
-    found = xla.forward(
-        AttentionInputs(
-            *map(jnp.asarray, (q, k, v)), jnp.asarray(mask), None, jnp.zeros((batch, heads, 2), jnp.uint32)
-        )._replace(distances=AtDistances(*map(jnp.asarray, there))),
-        0.0,
+    inputs = AttentionInputs(
+        **{name: jnp.asarray(x) for name, x in zip("qkv", (q, k, v), strict=True)},
+        mask=jnp.asarray(mask),
+        segments=None,
+        dropout_keys=jnp.zeros((batch, heads, 2), jnp.uint32),
+        distances=RelativeKeysAndQueries(*map(jnp.asarray, there)),
     )
+    found = xla.forward(inputs, 0.0)
     q, k, v, keys, queries, found = (
         x.reshape(*x.shape[:-1], heads, features) for x in (q, k, v, there.keys, there.queries, np.asarray(found))
     )

@@ -13,7 +13,7 @@ from bert_jax.errors import UserError
 from bert_jax.interop.huggingface import load_model
 from bert_jax.models import Head, make_model
 from bert_jax.models.attention import local, xla
-from bert_jax.models.attention.inputs import GlobalTokens, Surroundings, Window
+from bert_jax.models.attention.inputs import AttentionMetadata, GlobalTokens, WindowSpec
 from bert_jax.models.attention.patterns import block_sparse
 from bert_jax.models.model import apply_with_weights
 from bert_jax.training.optimizers import param_info
@@ -50,9 +50,10 @@ def inputs_of(numbers: tuple[int, int], reach: int, shape: tuple[int, ...] = SHA
     for row, number in enumerate(numbers):
         chosen[row, np.random.default_rng(row).choice(500, number, replace=False)] = True
     _, columns = jax.lax.top_k(jnp.asarray(chosen, jnp.int32), BESIDE)
-    tokens = GlobalTokens(jnp.asarray(chosen), None, columns, *maps_of(shape))
-    window = Window(reach, beside=BESIDE, all_beside=max(numbers) <= BESIDE)
-    inputs = inputs._replace(mask=jnp.asarray(mask), reach=reach, window=window, global_tokens=tokens)
+    q, k, v = maps_of(shape)
+    tokens = GlobalTokens(mask=jnp.asarray(chosen), columns=columns, q=q, k=k, v=v)
+    window = WindowSpec(radius=reach, num_gathered=BESIDE, gathers_all=max(numbers) <= BESIDE)
+    inputs = dataclasses.replace(inputs, mask=jnp.asarray(mask), radius=reach, window=window, global_tokens=tokens)
     return inputs, gradient * mask[..., None]
 
 
@@ -60,17 +61,18 @@ def inputs_of(numbers: tuple[int, int], reach: int, shape: tuple[int, ...] = SHA
 def test_every_way_equals_all_pairs(numbers: tuple[int, int], reach: int, computed: str) -> None:
     """Results and gradients at real tokens, with the same dropout; more tokens than chunks read: by rows."""
     inputs, gradient = inputs_of(numbers, reach)
-    assert local.fits(inputs)
-    assert inputs.window.all_beside == (computed == "chunks")
+    assert local.can_chunk(inputs)
+    assert inputs.window.gathers_all == (computed == "chunks")
 
     def run(which, *maps):
         q, k, v, *own = maps
-        tokens = inputs.global_tokens._replace(**dict(zip("qkv", own, strict=True)))
-        return which(inputs._replace(q=q, k=k, v=v, global_tokens=tokens), 0.3)
+        tokens = dataclasses.replace(inputs.global_tokens, **dict(zip("qkv", own, strict=True)))
+        return which(dataclasses.replace(inputs, q=q, k=k, v=v, global_tokens=tokens), 0.3)
 
-    maps = (*inputs[:3], *inputs.global_tokens[3:])
+    maps = (inputs.q, inputs.k, inputs.v, *(getattr(inputs.global_tokens, name) for name in "qkv"))
     (found, pull), (expected, pull_expected) = (
-        jax.vjp(jax.jit(lambda *maps, which=which: run(which, *maps)), *maps) for which in (xla.attend, xla.whole)
+        jax.vjp(jax.jit(lambda *maps, which=which: run(which, *maps)), *maps)
+        for which in (xla.attend, xla.dense_attention)
     )
     real = np.asarray(inputs.mask, bool)
     np.testing.assert_allclose(found[real], expected[real], rtol=0, atol=1e-5)
@@ -84,11 +86,13 @@ def test_all_pairs_equal_a_literal_rule() -> None:
     inputs, maps = random_inputs((2, 23, 2, 8))[0], maps_of((2, 23, 2, 8))
     chosen = np.zeros((2, 23), bool)
     chosen[0, [0, 7]] = True
-    inputs = inputs._replace(reach=2, global_tokens=GlobalTokens(jnp.asarray(chosen), None, None, *maps))
+    tokens = GlobalTokens(mask=jnp.asarray(chosen), **dict(zip("qkv", maps, strict=True)))
+    inputs = dataclasses.replace(inputs, radius=2, global_tokens=tokens)
+    ordinary_maps = inputs.q, inputs.k, inputs.v
     mask = np.asarray(inputs.mask)[0]
     found = np.asarray(xla.attend(inputs, 0.0))[0].reshape(23, 2, 8)
     for query in np.flatnonzero(mask):
-        q, k, v = (np.asarray(x)[0].reshape(23, 2, 8) for x in (maps if chosen[0, query] else inputs)[:3])
+        q, k, v = (np.asarray(x)[0].reshape(23, 2, 8) for x in (maps if chosen[0, query] else ordinary_maps))
         keys = [j for j in np.flatnonzero(mask) if chosen[0, query] or abs(query - j) <= 2 or chosen[0, j]]
         for head in range(2):
             weights = np.exp(k[keys, head] @ q[query, head] / np.sqrt(8))
@@ -157,12 +161,12 @@ def test_blocks_of_long_inputs_equal_a_literal_rule() -> None:
     for length in (21, 800):
         size, blocks = (2, -(-21 // 2)) if length == 21 else (16, 50)
         inputs, _ = random_inputs((2, length, 2, 8))
-        surroundings = block_sparse(Surroundings(inputs.mask), size, random_blocks=2)
-        tokens = surroundings.global_tokens._replace(q=inputs.q, k=inputs.k, v=inputs.v)
-        inputs = inputs._replace(reach=size, window=surroundings.window, global_tokens=tokens)
-        assert local.fits(inputs) == (length == 800)
+        metadata = block_sparse(AttentionMetadata(mask=inputs.mask), size, random_blocks=2)
+        tokens = dataclasses.replace(metadata.global_tokens, q=inputs.q, k=inputs.k, v=inputs.v)
+        inputs = dataclasses.replace(inputs, radius=size, window=metadata.window, global_tokens=tokens)
+        assert local.can_chunk(inputs) == (length == 800)
         found, mask = np.asarray(jax.jit(xla.attend, static_argnums=1)(inputs, 0.0))[0], np.asarray(inputs.mask)[0]
-        q, k, v = (np.asarray(x)[0].reshape(length, 2, 8) for x in inputs[:3])
+        q, k, v = (np.asarray(x)[0].reshape(length, 2, 8) for x in (inputs.q, inputs.k, inputs.v))
         for query in np.random.default_rng(0).permutation(np.flatnonzero(mask))[:60]:
             own, keys = query // size, np.arange(length) // size
             ends = own in (0, blocks - 1)
@@ -175,7 +179,7 @@ def test_blocks_of_long_inputs_equal_a_literal_rule() -> None:
 
 
 def test_packed_sequences_of_blocks_are_refused() -> None:
-    packed = Surroundings(jnp.ones((1, 99), jnp.int32), jnp.ones((1, 99), jnp.int32))
+    packed = AttentionMetadata(mask=jnp.ones((1, 99), jnp.int32), segments=jnp.ones((1, 99), jnp.int32))
     with pytest.raises(UserError, match=r"packed sequences of 99 tokens: .* above 44 .*packing=1"):
         block_sparse(packed, 4, random_blocks=3)
     assert block_sparse(packed, 16, random_blocks=3) == packed
@@ -187,9 +191,11 @@ def test_memory_grows_with_the_length_and_not_with_its_square() -> None:
     def temporary(length: int) -> int:
         inputs, gradient = inputs_of((9, 0), 64, (2, length, 2, 8))
         pull = jax.jit(
-            lambda inputs, gradient: jax.vjp(lambda q: xla.attend(inputs._replace(q=q), 0.1), inputs.q)[1](gradient)
+            lambda inputs, gradient: jax.vjp(lambda q: xla.attend(dataclasses.replace(inputs, q=q), 0.1), inputs.q)[1](
+                gradient
+            )
         )
-        static = inputs._replace(reach=jnp.asarray(64))
+        static = dataclasses.replace(inputs, radius=jnp.asarray(64))
         return pull.lower(static, gradient).compile().memory_analysis().temp_size_in_bytes
 
     assert temporary(4096) < 4.2 * temporary(1024)

@@ -1,5 +1,7 @@
 """Windows by chunks against the scores of all pairs: results, gradients, dropout, memory, and the encoder's layers."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,17 +11,21 @@ from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.dryrun.hlo_cost import program_cost
 from bert_jax.models import Head, make_model
 from bert_jax.models.attention import local, xla
-from bert_jax.models.attention.inputs import Window
+from bert_jax.models.attention.inputs import WindowSpec
 from tests.models.test_attention import random_inputs
 
 SHAPE = (2, 701, 2, 8)  # no multiple of a chunk
+
+WINDOW = WindowSpec(radius=5)
 
 
 def inputs_of(reach: int, packed: bool):
     inputs, gradient = random_inputs(SHAPE, packed=packed)
     mask = np.ones(SHAPE[:2], np.int32)
     mask[1, 500:] = 0
-    return inputs._replace(mask=jnp.asarray(mask), reach=reach, window=Window(reach)), gradient * mask[..., None]
+    window = WindowSpec(radius=reach)
+    inputs = dataclasses.replace(inputs, mask=jnp.asarray(mask), radius=reach, window=window)
+    return inputs, gradient * mask[..., None]
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -27,15 +33,15 @@ def inputs_of(reach: int, packed: bool):
 def test_chunks_equal_all_pairs(reach: int, packed: bool) -> None:
     """At real tokens, with the same dropout masks; 100 reaches past a half of the smallest chunk."""
     inputs, gradient = inputs_of(reach, packed)
-    assert local.fits(inputs)
+    assert local.can_chunk(inputs)
     for rate in (0.0, 0.3):
 
         def run(which, q, k, v, rate=rate):
-            return which(inputs._replace(q=q, k=k, v=v), rate)
+            return which(dataclasses.replace(inputs, q=q, k=k, v=v), rate)
 
         (near, pull_near), (everything, pull) = (
-            jax.vjp(jax.jit(lambda q, k, v, which=which: run(which, q, k, v)), *inputs[:3])
-            for which in (local.forward, xla.whole)
+            jax.vjp(jax.jit(lambda q, k, v, which=which: run(which, q, k, v)), inputs.q, inputs.k, inputs.v)
+            for which in (local.chunked_attention, xla.dense_attention)
         )
         real = np.asarray(inputs.mask, bool)
         np.testing.assert_allclose(near[real], everything[real], rtol=0, atol=1e-5)
@@ -43,17 +49,22 @@ def test_chunks_equal_all_pairs(reach: int, packed: bool) -> None:
             np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(("reach", "window"), [(5, Window(5)), (2**30, Window(5)), (5, Window(20, always=True))])
-def test_a_scanned_program_takes_the_branch_of_its_layer(reach: int, window: Window) -> None:
+@pytest.mark.parametrize(
+    ("reach", "window"),
+    [(5, WINDOW), (2**30, WINDOW), (5, WindowSpec(radius=20, every_layer=True))],
+)
+def test_a_scanned_program_takes_the_branch_of_its_layer(reach: int, window: WindowSpec) -> None:
     """The reach is an array there, and may be less than the window; results and gradients are those of the mask."""
     inputs, gradient = inputs_of(5, packed=False)
     reach = jnp.asarray(reach)
 
     def run(q, k, v, reach, window):
-        return xla.attend(inputs._replace(q=q, k=k, v=v, reach=reach, window=window), 0.1)
+        return xla.attend(dataclasses.replace(inputs, q=q, k=k, v=v, radius=reach, window=window), 0.1)
 
-    found, pull = jax.vjp(lambda *x: jax.jit(run, static_argnums=4)(*x, reach, window), *inputs[:3])
-    expected, pull_expected = jax.vjp(lambda *x: jax.jit(run, static_argnums=4)(*x, reach, None), *inputs[:3])
+    found, pull = jax.vjp(lambda *x: jax.jit(run, static_argnums=4)(*x, reach, window), inputs.q, inputs.k, inputs.v)
+    expected, pull_expected = jax.vjp(
+        lambda *x: jax.jit(run, static_argnums=4)(*x, reach, None), inputs.q, inputs.k, inputs.v
+    )
     real = np.asarray(inputs.mask, bool)
     np.testing.assert_allclose(found[real], expected[real], rtol=0, atol=1e-5)
     for ours, theirs in zip(pull(gradient), pull_expected(gradient), strict=True):
@@ -62,9 +73,9 @@ def test_a_scanned_program_takes_the_branch_of_its_layer(reach: int, window: Win
 
 def test_short_sequences_and_biases_read_all_pairs() -> None:
     inputs, _ = inputs_of(64, packed=False)
-    assert not local.fits(inputs._replace(bias=jnp.zeros((2, 701, 701))))
-    assert not local.fits(inputs._replace(window=None))
-    assert not local.fits(inputs._replace(q=inputs.q[:, :500]))
+    assert not local.can_chunk(dataclasses.replace(inputs, bias=jnp.zeros((2, 701, 701))))
+    assert not local.can_chunk(dataclasses.replace(inputs, window=None))
+    assert not local.can_chunk(dataclasses.replace(inputs, q=inputs.q[:, :500]))
 
 
 LONG = EncoderConfig(
@@ -118,12 +129,14 @@ def test_memory_and_work_grow_with_the_length_and_not_with_its_square() -> None:
 
         def pull(q, k, v, gradient):
             def attend(*tensors):
-                own = inputs._replace(**dict(zip("qkv", tensors, strict=True)), reach=64, window=Window(64))
+                own = dataclasses.replace(
+                    inputs, **dict(zip("qkv", tensors, strict=True)), radius=64, window=WindowSpec(radius=64)
+                )
                 return xla.attend(own, 0.0)
 
             return jax.vjp(attend, q, k, v)[1](gradient)
 
-        program = jax.jit(pull).lower(*inputs[:3], gradient).compile()
+        program = jax.jit(pull).lower(inputs.q, inputs.k, inputs.v, gradient).compile()
         return program.memory_analysis().temp_size_in_bytes, program_cost(program.as_text()).flops
 
     (memory, flops), (more_memory, more_flops) = compiled(1024), compiled(4096)

@@ -143,7 +143,7 @@ def test_positions_are_extended_and_never_cut(there, wanted, says):
     config = dataclasses.replace(config, **there)
     table = np.arange(8 * (16 + config.position_offset), dtype=np.float32).reshape(-1, 8)
     params = {"encoder": {"embeddings": {"position": table, "token": np.ones(3)}}}
-    found = Weights(config, (), params, (), (), (), pathlib.Path())
+    found = Weights(config=config, heads=(), params=params, directory=pathlib.Path())
     longer = with_longer_positions(found, dataclasses.replace(config, **wanted), Console(out))
     assert out.getvalue().strip() == says
     if not says:

@@ -53,7 +53,6 @@ def _exports(world: pathlib.Path) -> dict[str, pathlib.Path]:
         "of a run": training.exported("next_sentence", world),
         "of a generator": training.exported("replaced_tokens", world, "--part", "generator"),
         "stablehlo": _program(world, "stablehlo"),
-        "stablehlo_int8": _program(world, "stablehlo_int8"),
     }
 
 

@@ -1,5 +1,6 @@
 """Model cards: what the Hub's own library reads in them, and text that stays text."""
 
+import dataclasses
 import json
 import pathlib
 
@@ -25,7 +26,8 @@ from tests.reports.written_pages import HOSTILE, curve, write_run
 def weights(*heads: str, step: int | None = None) -> Weights:
     labeled = ("sequence_classification", "token_classification")
     found = tuple(Head(name, 2 if name in labeled else 0) for name in heads)
-    return Weights(EncoderConfig(vocab_size=100), found, {}, (), (), (), pathlib.Path(), None, step)
+    config = EncoderConfig(vocab_size=100)
+    return Weights(config=config, heads=found, params={}, directory=pathlib.Path(), step=step)
 
 
 def test_the_card_of_a_pretraining_run(tmp_path: pathlib.Path) -> None:
@@ -122,7 +124,8 @@ def test_the_card_says_how_to_open_it(heads: tuple[str, ...], tag: str, opener: 
 
 
 def test_the_card_of_a_sentence_encoder_opens_it_with_its_pooling(tmp_path: pathlib.Path) -> None:
-    found = weights()._replace(sentences=SentenceModules(pooling="max", normalize=True, max_seq_len=7))
+    modules = SentenceModules(pooling="max", normalize=True, max_seq_len=7)
+    found = dataclasses.replace(weights(), sentences=modules)
     card = ModelCard(model_card(found, tmp_path))
     assert (card.data.pipeline_tag, card.data.library_name) == ("sentence-similarity", "sentence-transformers")
     assert "A text is one vector of length 1, by max pooling. Texts are cut at 7 tokens." in card.text
@@ -158,7 +161,7 @@ def test_hostile_names_stay_text(tmp_path: pathlib.Path) -> None:
 
 def test_the_limits_are_those_of_a_bias_report_on_the_same_weights(tmp_path: pathlib.Path) -> None:
     params = {"encoder": {"embeddings": {"token": np.arange(6, dtype=np.float32)}}}
-    found = weights("masked_token")._replace(params=params)
+    found = dataclasses.replace(weights("masked_token"), params=params)
     readings = [{"says": f"Of 9 pairs 60 % <b>{HOSTILE[0]}", "does_not_say": "It does not say why."}]
     report = {"model": "m", "weights": weights_digest(params), "results": [{"readings": readings}]}
     path = tmp_path / "bias.json"

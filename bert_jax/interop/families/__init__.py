@@ -1,19 +1,19 @@
 """Families: the names that Hugging Face gives to our fields and tensors. Add a file and its row in FAMILIES.
 
-albert.py      ALBERT (Lan et al
-base.py        the types of a row, and what several families share
-bert.py        BERT (Devlin et al
-big_bird.py    BigBird (Zaheer et al
-deberta.py     DeBERTa, version 3 (He et al
-distilbert.py  DistilBERT (Sanh et al
-electra.py     ELECTRA's generator and discriminator (Clark et al
-longformer.py  Longformer (Beltagy et al
-mobilebert.py  MobileBERT (Sun et al
-modernbert.py  ModernBERT (Warner et al
-mpnet.py       MPNet (Song et al
-nomic_bert.py  NomicBERT (Nussbaum et al
-research.py    what transformers does not have, in directories that bert_jax alone reads
-roberta.py     RoBERTa (Liu et al
+base.py        the types of a row, and the parts that several families share
+albert.py      ALBERT
+bert.py        BERT
+big_bird.py    BigBird
+deberta.py     DeBERTa, version 3
+distilbert.py  DistilBERT
+electra.py     ELECTRA's generator and discriminator
+longformer.py  Longformer
+mobilebert.py  MobileBERT
+modernbert.py  ModernBERT
+mpnet.py       MPNet
+nomic_bert.py  NomicBERT
+research.py    architectures that transformers does not have, in directories that bert_jax alone reads
+roberta.py     RoBERTa, XLM-RoBERTa, CamemBERT
 """
 
 from bert_jax.interop.families.albert import albert
@@ -22,6 +22,7 @@ from bert_jax.interop.families.base import (
     INDIFFERENT,
     LABELS,
     LEAVES,
+    VOCABULARY,
     Family,
     Field,
     ModelClass,
@@ -47,6 +48,7 @@ __all__ = [
     "INDIFFERENT",
     "LABELS",
     "LEAVES",
+    "VOCABULARY",
     "Family",
     "Field",
     "ModelClass",

@@ -8,16 +8,28 @@ from bert_jax.interop.families.base import (
     Field,
     ModelClass,
     Module,
+    bare_classes,
+    bert_embeddings,
     bert_fields,
     masked_head,
+    modules,
     task_classes,
+    tied_decoder,
 )
 
 
 def albert() -> Family:
     """Return the row of albert."""
-    embeddings = "albert.embeddings"
     layer = "albert.encoder.albert_layer_groups.{layer}.albert_layers.0"  # one group, of one layer, used for all
+    linear = {
+        "attention/query": "attention.query",
+        "attention/key": "attention.key",
+        "attention/value": "attention.value",
+        "attention/output": "attention.dense",
+        "mlp_up": "ffn",
+        "mlp_down": "ffn_output",
+    }
+    norms = {"attention_norm": "attention.LayerNorm", "mlp_norm": "full_layer_layer_norm"}
     pooler, order = Module("pooler", "albert.pooler"), Module("next_sentence", "sop_classifier.classifier")
     masked = masked_head("predictions.dense", "predictions.LayerNorm", "predictions.bias")
     fields = bert_fields(
@@ -35,35 +47,18 @@ def albert() -> Family:
     return Family(
         prefix="albert",
         encoder=(
-            Module("encoder/embeddings/token", f"{embeddings}.word_embeddings.weight", "array", vocabulary=True),
-            Module("encoder/embeddings/position", f"{embeddings}.position_embeddings.weight", "array"),
-            Module("encoder/embeddings/token_type", f"{embeddings}.token_type_embeddings.weight", "array"),
-            Module("encoder/embeddings/norm", f"{embeddings}.LayerNorm", "norm"),
+            *bert_embeddings("albert.embeddings"),
             Module("encoder/projection", "albert.encoder.embedding_hidden_mapping_in"),
-            Module("encoder/layers/attention/query", f"{layer}.attention.query"),
-            Module("encoder/layers/attention/key", f"{layer}.attention.key"),
-            Module("encoder/layers/attention/value", f"{layer}.attention.value"),
-            Module("encoder/layers/attention/output", f"{layer}.attention.dense"),
-            Module("encoder/layers/attention_norm", f"{layer}.attention.LayerNorm", "norm"),
-            Module("encoder/layers/mlp_up", f"{layer}.ffn"),
-            Module("encoder/layers/mlp_down", f"{layer}.ffn_output"),
-            Module("encoder/layers/mlp_norm", f"{layer}.full_layer_layer_norm", "norm"),
+            *modules("encoder/layers", layer, linear),
+            *modules("encoder/layers", layer, norms, "norm"),
         ),
         classes=(
             ModelClass("AlbertForPreTraining", ("masked_token", "next_sentence"), (*masked, pooler, order)),
             ModelClass("AlbertForMaskedLM", ("masked_token",), masked),
-            *task_classes(
-                "Albert",
-                (pooler, Module("sequence_classification", "classifier")),
-                (pooler, Module("multiple_choice", "classifier")),
-            ),
-            ModelClass("AlbertModel", ("pooled",), (pooler,)),
-            ModelClass("AlbertModel", (), ()),
+            *task_classes("Albert", pooler),
+            *bare_classes("AlbertModel", pooler),
         ),
-        tied={
-            "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
-            "predictions.decoder.bias": "predictions.bias",
-        },
+        tied=tied_decoder("predictions", "albert.embeddings"),
         fields=fields,
         constants={"share_layers": True},
         fixed=FIXED

@@ -1,7 +1,7 @@
 """The types of a row of FAMILIES, and what several families share."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 
@@ -11,16 +11,17 @@ class Module(NamedTuple):
     path: str  # in our tree
     name: str  # in theirs
     kind: str = "linear"  # a key of LEAVES
-    vocabulary: bool = False  # the first axis is the vocabulary, padded in ours
-    part: int = 0  # which of the equal parts of their tensor, along its first axis
-    parts: int = 1  # of their tensor, each a parameter of ours
+    part: tuple[int, int] = (0, 1)  # (i, n): it is the i-th of n equal parts of their tensor, along its first axis
     first_layer: int = 0  # layers before it do not use the parameter, and have no tensor
 
 
+VOCABULARY = "vocabulary"  # the kind of an array whose first axis is the vocabulary, padded in ours
+# Kind -> names of its parameters in our tree and in their file.
 LEAVES = {
     "linear": {"kernel": "weight", "bias": "bias"},
     "norm": {"scale": "weight", "bias": "bias"},
     "array": {"": ""},
+    VOCABULARY: {"": ""},
 }
 
 
@@ -30,6 +31,11 @@ class ModelClass(NamedTuple):
     name: str
     heads: tuple[str, ...]
     modules: tuple[Module, ...]
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the class is an encoder without a head of its own."""
+        return self.heads in ((), ("pooled",))
 
 
 class Field(NamedTuple):
@@ -42,23 +48,24 @@ class Field(NamedTuple):
 
 
 class Spelling(NamedTuple):
-    """Fields of a family that say in other words what those of its table do."""
+    """Fields of a family that say in other words the same as those of its table."""
 
     names: frozenset[str]
     read: Callable[[Mapping[str, Any], str], dict[str, Any]]  # (a file's fields, where) -> with those of the table
     write: Callable[[Mapping[str, Any]], dict[str, Any]]  # the fields of the table -> with these
 
 
-class Family(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Family:
     """A row of FAMILIES."""
 
     prefix: str  # of the encoder's tensors in a model with a head; a bare model's lack it
     encoder: tuple[Module, ...]
     classes: tuple[ModelClass, ...]  # of two with the same heads, the first is written
-    tied: dict[str, str]  # second name of a tensor -> its name in this table
-    fields: dict[str, Field]
-    constants: dict[str, Any]  # fields of EncoderConfig that `config.json` does not have
-    fixed: dict[str, Any]  # fields of `config.json` whose other values would mean another architecture
+    tied: Mapping[str, str]  # second name of a tensor -> its name in this table
+    fields: Mapping[str, Field]
+    constants: Mapping[str, Any]  # fields of EncoderConfig that `config.json` does not have
+    fixed: Mapping[str, Any]  # fields of `config.json` whose other values would mean another architecture
     indifferent: frozenset[str] = frozenset()  # its own fields without influence on the results
     follow_padding: bool = False  # positions start at the padding's id + 1
     project_equal: bool = False  # embeddings as wide as the encoder are projected too
@@ -66,8 +73,9 @@ class Family(NamedTuple):
     ignored: tuple[str, ...] = ()  # beginnings of names of published tensors that no head of ours has
     shared: frozenset[str] = frozenset()  # modules that mean the same in all its classes
     in_transformers: bool = True
-    token_ids: Mapping[str, str] = MappingProxyType({})  # fields of EncoderConfig -> the tokens whose ids they are
-    special_ids: Mapping[str, str] = MappingProxyType({})  # fields of `config.json` -> the tokens whose ids they are
+    # Fields of EncoderConfig, and fields of `config.json`, -> the tokens whose ids they are.
+    token_ids: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    special_ids: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 # The first name of each is written.
@@ -110,7 +118,7 @@ LABELS = ("id2label", "label2id", "num_labels", "_num_labels", "problem_type")  
 
 
 def bert_fields(**changed: Field) -> dict[str, Field]:
-    """The fields of BERT, with changes."""
+    """Return the fields of BERT, with changes."""
     return {
         "vocab_size": Field("vocab_size", 30522),
         "hidden_size": Field("hidden_size", 768),
@@ -128,45 +136,92 @@ def bert_fields(**changed: Field) -> dict[str, Field]:
     } | changed
 
 
-def bert_encoder(prefix: str) -> tuple[Module, ...]:
-    """The tensors of BERT's encoder, named alike in RoBERTa and ELECTRA."""
-    embeddings, layer = f"{prefix}.embeddings", f"{prefix}.encoder.layer.{{layer}}"
+def modules(ours: str, theirs: str, names: Mapping[str, str], kind: str = "linear") -> tuple[Module, ...]:
+    """Return a Module for each of `names`, ours -> theirs, below the prefixes `ours` and `theirs`."""
+    return tuple(Module(f"{ours}/{path}", f"{theirs}.{name}", kind) for path, name in names.items())
+
+
+def bert_embeddings(theirs: str) -> tuple[Module, ...]:
+    """Return the tensors of BERT's embeddings; families without token types or positions have no such parameters."""
+    ours, tables = "encoder/embeddings", {"position": "position_embeddings.weight"}
     return (
-        Module("encoder/embeddings/token", f"{embeddings}.word_embeddings.weight", "array", vocabulary=True),
-        Module("encoder/embeddings/position", f"{embeddings}.position_embeddings.weight", "array"),
-        Module("encoder/embeddings/token_type", f"{embeddings}.token_type_embeddings.weight", "array"),
-        Module("encoder/embeddings/norm", f"{embeddings}.LayerNorm", "norm"),
-        Module("encoder/layers/attention/query", f"{layer}.attention.self.query"),
-        Module("encoder/layers/attention/key", f"{layer}.attention.self.key"),
-        Module("encoder/layers/attention/value", f"{layer}.attention.self.value"),
-        Module("encoder/layers/attention/output", f"{layer}.attention.output.dense"),
-        Module("encoder/layers/attention_norm", f"{layer}.attention.output.LayerNorm", "norm"),
-        Module("encoder/layers/mlp_up", f"{layer}.intermediate.dense"),
-        Module("encoder/layers/mlp_down", f"{layer}.output.dense"),
-        Module("encoder/layers/mlp_norm", f"{layer}.output.LayerNorm", "norm"),
+        Module(f"{ours}/token", f"{theirs}.word_embeddings.weight", VOCABULARY),
+        *modules(ours, theirs, tables | {"token_type": "token_type_embeddings.weight"}, "array"),
+        Module(f"{ours}/norm", f"{theirs}.LayerNorm", "norm"),
     )
+
+
+def bert_encoder(prefix: str) -> tuple[Module, ...]:
+    """Return the tensors of BERT's encoder, named alike in RoBERTa and ELECTRA."""
+    ours, layer = "encoder/layers", f"{prefix}.encoder.layer.{{layer}}"
+    linear = {
+        "attention/query": "attention.self.query",
+        "attention/key": "attention.self.key",
+        "attention/value": "attention.self.value",
+        "attention/output": "attention.output.dense",
+        "mlp_up": "intermediate.dense",
+        "mlp_down": "output.dense",
+    }
+    norms = {"attention_norm": "attention.output.LayerNorm", "mlp_norm": "output.LayerNorm"}
+    return (
+        *bert_embeddings(f"{prefix}.embeddings"),
+        *modules(ours, layer, linear),
+        *modules(ours, layer, norms, "norm"),
+    )
+
+
+def fused_qkv(name: str) -> tuple[Module, ...]:
+    """Return queries, keys and values as equal parts of one tensor."""
+    names = ("query", "key", "value")
+    return tuple(Module(f"encoder/layers/attention/{ours}", name, part=(i, 3)) for i, ours in enumerate(names))
 
 
 def masked_head(dense: str, norm: str, bias: str, head: str = "masked_token") -> tuple[Module, ...]:
-    """The tensors of a head over the vocabulary, whose table is that of the embeddings."""
+    """Return the tensors of a head over the vocabulary, whose table is that of the embeddings."""
     return (
         Module(f"{head}/dense", dense),
         Module(f"{head}/norm", norm, "norm"),
-        Module(f"{head}/bias", bias, "array", vocabulary=True),
+        Module(f"{head}/bias", bias, VOCABULARY),
     )
 
 
-def task_classes(family: str, classification: tuple[Module, ...], choice: tuple[Module, ...]) -> tuple[ModelClass, ...]:
-    """The classes of the four tasks; the families differ in the pooler of the first two."""
+def bert_masked_head(head: str = "masked_token") -> tuple[Module, ...]:
+    """Return the tensors of BERT's head over the vocabulary."""
+    predictions = "cls.predictions"
+    return masked_head(
+        f"{predictions}.transform.dense", f"{predictions}.transform.LayerNorm", f"{predictions}.bias", head
+    )
+
+
+def tied_decoder(head: str, embeddings: str) -> dict[str, str]:
+    """Return the second names of a masked-token head's table and bias: its `decoder`."""
+    return {f"{head}.decoder.weight": f"{embeddings}.word_embeddings.weight", f"{head}.decoder.bias": f"{head}.bias"}
+
+
+def task_classes(
+    family: str, pooler: Module, classification: tuple[Module, ...] = (), answers: tuple[Module, ...] = ()
+) -> tuple[ModelClass, ...]:
+    """Return the classes of the four tasks.
+
+    `classification` and `answers` are the modules of sequence classification and of question answering where these are
+    not a linear map, for the first on the `pooler`.
+    """
+    classification = classification or (pooler, Module("sequence_classification", "classifier"))
+    choice, tokens = Module("multiple_choice", "classifier"), Module("token_classification", "classifier")
+    answers = answers or (Module("question_answering", "qa_outputs"),)
     return (
         ModelClass(f"{family}ForSequenceClassification", ("sequence_classification",), classification),
-        ModelClass(f"{family}ForMultipleChoice", ("multiple_choice",), choice),
-        ModelClass(
-            f"{family}ForTokenClassification",
-            ("token_classification",),
-            (Module("token_classification", "classifier"),),
-        ),
-        ModelClass(
-            f"{family}ForQuestionAnswering", ("question_answering",), (Module("question_answering", "qa_outputs"),)
-        ),
+        ModelClass(f"{family}ForMultipleChoice", ("multiple_choice",), (pooler, choice)),
+        ModelClass(f"{family}ForTokenClassification", ("token_classification",), (tokens,)),
+        ModelClass(f"{family}ForQuestionAnswering", ("question_answering",), answers),
     )
+
+
+# Sequence classification with a dense layer of its own in place of the pooler, as in RoBERTa.
+CLASSIFICATION_HEAD = (Module("pooler", "classifier.dense"), Module("sequence_classification", "classifier.out_proj"))
+
+
+def bare_classes(name: str, pooler: Module | None = None) -> tuple[ModelClass, ...]:
+    """Return the class of an encoder without a head: with its pooler, where it has one, and without."""
+    pooled = (ModelClass(name, ("pooled",), (pooler,)),) if pooler else ()
+    return (*pooled, ModelClass(name, (), ()))

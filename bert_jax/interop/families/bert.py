@@ -6,21 +6,19 @@ from bert_jax.interop.families.base import (
     Field,
     ModelClass,
     Module,
+    bare_classes,
     bert_encoder,
     bert_fields,
-    masked_head,
+    bert_masked_head,
     task_classes,
+    tied_decoder,
 )
 
 
 def bert() -> Family:
     """Return the row of bert."""
     pooler, next_sentence = Module("pooler", "bert.pooler.dense"), Module("next_sentence", "cls.seq_relationship")
-    transform = "cls.predictions.transform"
-    masked, following = (
-        masked_head(f"{transform}.dense", f"{transform}.LayerNorm", "cls.predictions.bias", head)
-        for head in ("masked_token", "next_token")
-    )
+    masked = bert_masked_head()
     return Family(
         prefix="bert",
         encoder=bert_encoder("bert"),
@@ -28,19 +26,11 @@ def bert() -> Family:
             ModelClass("BertForPreTraining", ("masked_token", "next_sentence"), (*masked, pooler, next_sentence)),
             ModelClass("BertForMaskedLM", ("masked_token",), masked),
             ModelClass("BertForNextSentencePrediction", ("next_sentence",), (pooler, next_sentence)),
-            ModelClass("BertLMHeadModel", ("next_token",), following),
-            *task_classes(
-                "Bert",
-                (pooler, Module("sequence_classification", "classifier")),
-                (pooler, Module("multiple_choice", "classifier")),
-            ),
-            ModelClass("BertModel", ("pooled",), (pooler,)),
-            ModelClass("BertModel", (), ()),
+            ModelClass("BertLMHeadModel", ("next_token",), bert_masked_head("next_token")),
+            *task_classes("Bert", pooler),
+            *bare_classes("BertModel", pooler),
         ),
-        tied={
-            "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
-            "cls.predictions.decoder.bias": "cls.predictions.bias",
-        },
+        tied=tied_decoder("cls.predictions", "bert.embeddings"),
         fields=bert_fields(is_decoder=Field("causal", False)),
         constants={},
         fixed={name: value for name, value in FIXED.items() if name != "is_decoder"},

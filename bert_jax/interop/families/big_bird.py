@@ -11,16 +11,20 @@ from bert_jax.errors import UserError
 from bert_jax.interop.families.base import (
     ACTIVATIONS,
     BEGIN_AND_END,
+    CLASSIFICATION_HEAD,
     FIXED,
     Family,
     Field,
     ModelClass,
     Module,
     Spelling,
+    bare_classes,
     bert_encoder,
     bert_fields,
-    masked_head,
+    bert_masked_head,
+    modules,
     task_classes,
+    tied_decoder,
 )
 
 TYPE, SPARSE, FULL = "attention_type", "block_sparse", "original_full"
@@ -30,40 +34,23 @@ DEFAULTS = {TYPE: SPARSE, SIZE: 64, RANDOM: 3}
 
 def big_bird() -> Family:
     """Return the row of big_bird."""
-    pooler, transform = Module("pooler", "bert.pooler"), "cls.predictions.transform"
-    masked = masked_head(f"{transform}.dense", f"{transform}.LayerNorm", "cls.predictions.bias")
-    tasks = task_classes(
-        "BigBird",
-        (Module("pooler", "classifier.dense"), Module("sequence_classification", "classifier.out_proj")),
-        (pooler, Module("multiple_choice", "classifier")),
-    )
-    answers = tuple(
-        Module(f"question_answering/{ours}", f"qa_classifier.{theirs}", kind)
-        for ours, theirs, kind in (
-            ("mlp_up", "intermediate.dense", "linear"),
-            ("mlp_down", "output.dense", "linear"),
-            ("mlp_norm", "output.LayerNorm", "norm"),
-            ("output", "qa_outputs", "linear"),
-        )
+    pooler, next_sentence = Module("pooler", "bert.pooler"), Module("next_sentence", "cls.seq_relationship")
+    masked = bert_masked_head()
+    linear = {"mlp_up": "intermediate.dense", "mlp_down": "output.dense", "output": "qa_outputs"}
+    answers = (
+        *modules("question_answering", "qa_classifier", linear),
+        Module("question_answering/mlp_norm", "qa_classifier.output.LayerNorm", "norm"),
     )
     return Family(
         prefix="bert",
         encoder=bert_encoder("bert"),
         classes=(
-            ModelClass(
-                "BigBirdForPreTraining",
-                ("masked_token", "next_sentence"),
-                (*masked, pooler, Module("next_sentence", "cls.seq_relationship")),
-            ),
+            ModelClass("BigBirdForPreTraining", ("masked_token", "next_sentence"), (*masked, pooler, next_sentence)),
             ModelClass("BigBirdForMaskedLM", ("masked_token",), masked),
-            *(one._replace(modules=answers) if one.heads == ("question_answering",) else one for one in tasks),
-            ModelClass("BigBirdModel", ("pooled",), (pooler,)),
-            ModelClass("BigBirdModel", (), ()),
+            *task_classes("BigBird", pooler, CLASSIFICATION_HEAD, answers),
+            *bare_classes("BigBirdModel", pooler),
         ),
-        tied={
-            "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
-            "cls.predictions.decoder.bias": "cls.predictions.bias",
-        },
+        tied=tied_decoder("cls.predictions", "bert.embeddings"),
         fields=bert_fields(
             vocab_size=Field("vocab_size", 50358),
             hidden_act=Field("activation", "gelu_new", ACTIVATIONS, also=("sequence_activation",)),
@@ -84,13 +71,13 @@ def big_bird() -> Family:
 
 def read_type(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the fields with blocks where these are read, and without where all tokens read all."""
-    found = {**DEFAULTS, **fields}
-    kind = found.pop(TYPE)
-    if kind not in (SPARSE, FULL):
-        raise UserError(f"{where}: {TYPE} is {kind!r}, none of {SPARSE}, {FULL}")
-    if found[SIZE] is None:  # of a file; below it means that there are none
+    values = {**DEFAULTS, **fields}
+    attention_type = values.pop(TYPE)
+    if attention_type not in (SPARSE, FULL):
+        raise UserError(f"{where}: {TYPE} is {attention_type!r}, none of {SPARSE}, {FULL}")
+    if values[SIZE] is None:  # of a file; below it means that there are none
         raise UserError(f"{where}: {SIZE} is None, not an integer")
-    return found | ({SIZE: None, RANDOM: 0} if kind == FULL else {})
+    return values | ({SIZE: None, RANDOM: 0} if attention_type == FULL else {})
 
 
 def write_type(fields: Mapping[str, Any]) -> dict[str, Any]:

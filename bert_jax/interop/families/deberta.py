@@ -1,6 +1,6 @@
-"""DeBERTa, version 3 (He et al. 2021 and 2023), and what version 2 shares with it: disentangled attention.
+"""DeBERTa, version 3 (He et al. 2021 and 2023): disentangled attention.
 
-Read are files with both terms of distances, through maps shared with the tokens, from a table with a norm: those of
+Files can be read that have both terms of distances, through maps shared with the tokens, from a table with a norm, as
 version 3 and mDeBERTa. transformers drops features of that table in training; the results are the same.
 """
 
@@ -16,10 +16,13 @@ from bert_jax.interop.families.base import (
     ModelClass,
     Module,
     Spelling,
+    bare_classes,
     bert_encoder,
     bert_fields,
+    bert_masked_head,
     masked_head,
     task_classes,
+    tied_decoder,
 )
 
 ROWS, FARTHEST, LENGTH = "position_buckets", "max_relative_positions", "max_position_embeddings"
@@ -36,7 +39,8 @@ BOTH = ("p2c", "c2p")
 
 def deberta() -> Family:
     """Return the row of deberta-v2, the name that transformers gives to version 3 too."""
-    pooler, transform = Module("pooler", "pooler.dense"), "cls.predictions.transform"
+    # The head of published files; transformers writes its names with legacy=False.
+    published = masked_head(*(f"lm_predictions.lm_head.{name}" for name in ("dense", "LayerNorm", "bias")))
     fields = bert_fields(
         vocab_size=Field("vocab_size", 128100),
         hidden_size=Field("hidden_size", 1536),
@@ -54,36 +58,19 @@ def deberta() -> Family:
         prefix="deberta",
         encoder=(
             *(
-                one._replace(name=one.name + "_proj") if ".self." in one.name else one
-                for one in bert_encoder("deberta")
-                if one.path != "encoder/embeddings/position"
+                module._replace(name=module.name + "_proj") if ".self." in module.name else module
+                for module in bert_encoder("deberta")
             ),
             Module("encoder/distances/table", "deberta.encoder.rel_embeddings.weight", "array"),
             Module("encoder/distances/norm", "deberta.encoder.LayerNorm", "norm"),
         ),
         classes=(
-            ModelClass(
-                "DebertaV2ForMaskedLM",
-                ("masked_token",),
-                masked_head(f"{transform}.dense", f"{transform}.LayerNorm", "cls.predictions.bias"),
-            ),
-            # As published, and with legacy=False.
-            ModelClass(
-                "DebertaV2ForMaskedLM",
-                ("masked_token",),
-                masked_head(*(f"lm_predictions.lm_head.{name}" for name in ("dense", "LayerNorm", "bias"))),
-            ),
-            *task_classes(
-                "DebertaV2",
-                (pooler, Module("sequence_classification", "classifier")),
-                (pooler, Module("multiple_choice", "classifier")),
-            ),
-            ModelClass("DebertaV2Model", (), ()),
+            ModelClass("DebertaV2ForMaskedLM", ("masked_token",), bert_masked_head()),
+            ModelClass("DebertaV2ForMaskedLM", ("masked_token",), published),
+            *task_classes("DebertaV2", Module("pooler", "pooler.dense")),
+            *bare_classes("DebertaV2Model"),
         ),
-        tied={
-            "cls.predictions.decoder.weight": "deberta.embeddings.word_embeddings.weight",
-            "cls.predictions.decoder.bias": "cls.predictions.bias",
-        },
+        tied=tied_decoder("cls.predictions", "deberta.embeddings"),
         fields={name: field for name, field in fields.items() if name != "classifier_dropout"},
         constants={"positions": "disentangled"},
         fixed=FIXED | {"pooler_dropout": 0, "conv_kernel_size": 0},
@@ -95,21 +82,21 @@ def deberta() -> Family:
 
 def read_attention(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the fields with the rows of the table of distances, two a bucket, and the distance of the last."""
-    found = dict(fields)
+    values = dict(fields)
     for name, value in NEEDED.items():
-        if found.pop(name, None) != value:
+        if values.pop(name, None) != value:
             raise UserError(f"{where}: {name} is {fields.get(name)!r}; only {value!r} can be read")
-    terms = found.pop(TERMS, None)
+    terms = values.pop(TERMS, None)
     named = terms.lower().split("|") if isinstance(terms, str) else terms
     if not isinstance(named, list) or sorted(map(str, named)) != sorted(BOTH):
         raise UserError(f"{where}: {TERMS} is {terms!r}; only 'p2c|c2p' can be read")
-    buckets, farthest = found.get(ROWS), found.get(FARTHEST, -1)
+    buckets, farthest = values.get(ROWS), values.get(FARTHEST, -1)
     if type(buckets) is not int or not 4 <= buckets < 2**30:
         raise UserError(f"{where}: {ROWS} is {buckets!r}; only numbers from 4 on can be read")
-    if found.pop("pooler_hidden_size", width := found.get("hidden_size", 1536)) != width:
+    if values.pop("pooler_hidden_size", width := values.get("hidden_size", 1536)) != width:
         raise UserError(f"{where}: pooler_hidden_size is not hidden_size, {width!r}")
-    whole = isinstance(farthest, int) and farthest < 1
-    return found | {ROWS: 2 * buckets, FARTHEST: found.get(LENGTH, 512) if whole else farthest}
+    unlimited = isinstance(farthest, int) and farthest < 1
+    return values | {ROWS: 2 * buckets, FARTHEST: values.get(LENGTH, 512) if unlimited else farthest}
 
 
 def write_attention(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,42 +7,38 @@ from bert_jax.interop.families.base import (
     Field,
     ModelClass,
     Module,
+    bare_classes,
+    bert_embeddings,
     masked_head,
+    modules,
     task_classes,
 )
 
 
 def distilbert() -> Family:
     """Return the row of distilbert."""
-    embeddings, layer = "distilbert.embeddings", "distilbert.transformer.layer.{layer}"
-    pooler = Module("pooler", "pre_classifier")
+    layer = "distilbert.transformer.layer.{layer}"
+    linear = {
+        "attention/query": "attention.q_lin",
+        "attention/key": "attention.k_lin",
+        "attention/value": "attention.v_lin",
+        "attention/output": "attention.out_lin",
+        "mlp_up": "ffn.lin1",
+        "mlp_down": "ffn.lin2",
+    }
+    norms = {"attention_norm": "sa_layer_norm", "mlp_norm": "output_layer_norm"}
+    masked = masked_head("vocab_transform", "vocab_layer_norm", "vocab_projector.bias")
     return Family(
         prefix="distilbert",
         encoder=(
-            Module("encoder/embeddings/token", f"{embeddings}.word_embeddings.weight", "array", vocabulary=True),
-            Module("encoder/embeddings/position", f"{embeddings}.position_embeddings.weight", "array"),
-            Module("encoder/embeddings/norm", f"{embeddings}.LayerNorm", "norm"),
-            Module("encoder/layers/attention/query", f"{layer}.attention.q_lin"),
-            Module("encoder/layers/attention/key", f"{layer}.attention.k_lin"),
-            Module("encoder/layers/attention/value", f"{layer}.attention.v_lin"),
-            Module("encoder/layers/attention/output", f"{layer}.attention.out_lin"),
-            Module("encoder/layers/attention_norm", f"{layer}.sa_layer_norm", "norm"),
-            Module("encoder/layers/mlp_up", f"{layer}.ffn.lin1"),
-            Module("encoder/layers/mlp_down", f"{layer}.ffn.lin2"),
-            Module("encoder/layers/mlp_norm", f"{layer}.output_layer_norm", "norm"),
+            *bert_embeddings("distilbert.embeddings"),
+            *modules("encoder/layers", layer, linear),
+            *modules("encoder/layers", layer, norms, "norm"),
         ),
         classes=(
-            ModelClass(
-                "DistilBertForMaskedLM",
-                ("masked_token",),
-                masked_head("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
-            ),
-            *task_classes(
-                "DistilBert",
-                (pooler, Module("sequence_classification", "classifier")),
-                (pooler, Module("multiple_choice", "classifier")),
-            ),
-            ModelClass("DistilBertModel", (), ()),
+            ModelClass("DistilBertForMaskedLM", ("masked_token",), masked),
+            *task_classes("DistilBert", Module("pooler", "pre_classifier")),
+            *bare_classes("DistilBertModel"),
         ),
         tied={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
         fields={

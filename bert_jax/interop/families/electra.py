@@ -1,22 +1,25 @@
 """ELECTRA's generator and discriminator (Clark et al. 2020)."""
 
 from bert_jax.interop.families.base import (
+    CLASSIFICATION_HEAD,
     FIXED,
     Family,
     Field,
     ModelClass,
     Module,
+    bare_classes,
     bert_encoder,
     bert_fields,
     masked_head,
+    modules,
     task_classes,
 )
 
 
 def electra() -> Family:
     """Return the row of electra."""
-    summary = Module("pooler", "sequence_summary.summary")
-    discriminator = "discriminator_predictions"
+    discriminator = {"dense": "dense", "output": "dense_prediction"}
+    generator = masked_head("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias")
     return Family(
         prefix="electra",
         encoder=(*bert_encoder("electra"), Module("encoder/projection", "electra.embeddings_project")),
@@ -24,22 +27,11 @@ def electra() -> Family:
             ModelClass(
                 "ElectraForPreTraining",
                 ("replaced_token",),
-                (
-                    Module("replaced_token/dense", f"{discriminator}.dense"),
-                    Module("replaced_token/output", f"{discriminator}.dense_prediction"),
-                ),
+                modules("replaced_token", "discriminator_predictions", discriminator),
             ),
-            ModelClass(
-                "ElectraForMaskedLM",
-                ("masked_token",),
-                masked_head("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias"),
-            ),
-            *task_classes(
-                "Electra",
-                (Module("pooler", "classifier.dense"), Module("sequence_classification", "classifier.out_proj")),
-                (summary, Module("multiple_choice", "classifier")),
-            ),
-            ModelClass("ElectraModel", (), ()),
+            ModelClass("ElectraForMaskedLM", ("masked_token",), generator),
+            *task_classes("Electra", Module("pooler", "sequence_summary.summary"), CLASSIFICATION_HEAD),
+            *bare_classes("ElectraModel"),
         ),
         tied={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
         fields=bert_fields(

@@ -4,39 +4,36 @@ Which tokens are global follows from the class in transformers, and from the hea
 none under a masked-token head, whose files have the maps all the same.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from bert_jax.errors import UserError
-from bert_jax.interop.families.base import Family, Field, Module, Spelling, bert_fields
+from bert_jax.interop.families.base import Family, Field, Spelling, bert_fields, modules
 from bert_jax.interop.families.roberta import roberta
 
 WINDOW, LAYERS = "attention_window", "num_hidden_layers"
-WINDOWS = "attention_windows"  # in no file: those of each layer where they differ, of which WINDOW is then the widest
+WINDOWS = "attention_windows"  # in no file: the window of each layer where they differ, of which WINDOW is the widest
 
 
 def longformer() -> Family:
     """Return the row of longformer."""
-    like = roberta("Longformer", 30522, "longformer")
+    base = roberta("Longformer", 30522, "longformer")
     fields = bert_fields(hidden_dropout_prob=Field("dropout", 0.1, also=("classifier_dropout",)))
     del fields["classifier_dropout"]
-    maps = (
-        Module(
-            f"encoder/layers/attention/{name}_global",
-            f"longformer.encoder.layer.{{layer}}.attention.self.{name}_global",
-        )
-        for name in ("query", "key", "value")
-    )
-    return like._replace(
-        encoder=(*like.encoder, *maps),
+    names = {f"{name}_global": f"{name}_global" for name in ("query", "key", "value")}
+    projections = modules("encoder/layers/attention", "longformer.encoder.layer.{layer}.attention.self", names)
+    return dataclasses.replace(
+        base,
+        encoder=(*base.encoder, *projections),
         fields=fields
         | {
             WINDOW: Field("local_window", 512),
             WINDOWS: Field("local_windows", None),
             "sep_token_id": Field("separator_id", 2),
         },
-        constants=like.constants | {"global_every": 0},
-        fixed=like.fixed | {"attention_mode": "longformer", "ignore_attention_mask": False},
+        constants={**base.constants} | {"global_every": 0},
+        fixed={**base.fixed} | {"attention_mode": "longformer", "ignore_attention_mask": False},
         indifferent=frozenset({"onnx_export"}),
         spelling=Spelling(frozenset(), read_windows, write_windows),
         token_ids={"separator_id": "sep"},
@@ -47,8 +44,7 @@ def read_windows(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the fields with the widest window, and those of all layers where they differ."""
     if WINDOWS in fields:
         raise UserError(f"{where}: unknown field '{WINDOWS}'; did you mean '{WINDOW}'?")
-    found = dict(fields)
-    windows, layers = found.get(WINDOW, 512), found.get(LAYERS, 12)
+    windows, layers = fields.get(WINDOW, 512), fields.get(LAYERS, 12)
     if isinstance(windows, list) and len(windows) != layers:
         raise UserError(f"{where}: {WINDOW} has {len(windows)} numbers, but {LAYERS} is {layers!r}")
     for window in windows if isinstance(windows, list) else [windows]:
@@ -57,10 +53,10 @@ def read_windows(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
         if window % 2 or window < 2:
             raise UserError(f"{where}: {WINDOW} is {window}; it must be even, and at least 2")
     if not isinstance(windows, list):
-        return found | {WINDOW: windows}
+        return {**fields, WINDOW: windows}
     if any(max(windows) % window for window in windows):
         raise UserError(f"{where}: {WINDOW} is {windows}; transformers needs a widest that is a multiple of each")
-    return found | {WINDOW: max(windows), WINDOWS: windows if min(windows) < max(windows) else None}
+    return {**fields, WINDOW: max(windows), WINDOWS: windows if min(windows) < max(windows) else None}
 
 
 def write_windows(fields: Mapping[str, Any]) -> dict[str, Any]:

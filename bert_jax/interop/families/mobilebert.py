@@ -1,7 +1,7 @@
 """MobileBERT (Sun et al. 2020): narrow blocks in a wide residual stream, without normalization.
 
-Read are files with trigrams, with a bottleneck of their own for queries and keys, and without statistics in norms, as
-published. The norm of the masked-token head is always a LayerNorm.
+Files can be read that have trigrams, a bottleneck for queries and keys apart from that of the block, and no statistics
+in norms, as published. The norm of the masked-token head is always a LayerNorm.
 """
 
 from collections.abc import Mapping
@@ -12,15 +12,19 @@ from bert_jax.errors import UserError
 from bert_jax.interop.families.base import (
     ACTIVATIONS,
     FIXED,
+    VOCABULARY,
     Family,
     Field,
     ModelClass,
     Module,
     Spelling,
+    bare_classes,
     bert_encoder,
     bert_fields,
-    masked_head,
+    bert_masked_head,
+    modules,
     task_classes,
+    tied_decoder,
 )
 
 WIDTH, SAME_WIDTH = "intra_bottleneck_size", "true_hidden_size"
@@ -29,37 +33,34 @@ WIDTH, SAME_WIDTH = "intra_bottleneck_size", "true_hidden_size"
 def mobilebert() -> Family:
     """Return the row of mobilebert."""
     pooler, next_sentence = Module("pooler", "mobilebert.pooler.dense"), Module("next_sentence", "cls.seq_relationship")
-    transform = "cls.predictions.transform"
     masked = (
-        *masked_head(f"{transform}.dense", f"{transform}.LayerNorm", "cls.predictions.bias"),
-        Module("masked_token/extra_table", "cls.predictions.dense", vocabulary=True),
+        *bert_masked_head(),
+        Module("masked_token/extra_table/kernel", "cls.predictions.dense.weight", VOCABULARY),
     )
+    maps = {"input": "bottleneck.input", "attention_input": "bottleneck.attention", "output": "output.bottleneck"}
+    linear = {ours: f"{theirs}.dense" for ours, theirs in maps.items()}
+    norms = {f"{ours}_norm": f"{theirs}.LayerNorm" for ours, theirs in maps.items()}
+    for index in range(MAX_MLPS - 1):  # before the last
+        ours, theirs = f"mlp_{index}", f"ffn.{index}"
+        linear |= {f"{ours}/mlp_up": f"{theirs}.intermediate.dense", f"{ours}/mlp_down": f"{theirs}.output.dense"}
+        norms[f"{ours}/mlp_norm"] = f"{theirs}.output.LayerNorm"
+    layer = "mobilebert.encoder.layer.{layer}"
     return Family(
         prefix="mobilebert",
         encoder=(
             *bert_encoder("mobilebert"),
             Module("encoder/embeddings/projection", "mobilebert.embeddings.embedding_transformation"),
-            *_bottleneck("input", "bottleneck.input"),
-            *_bottleneck("attention_input", "bottleneck.attention"),
-            *_bottleneck("output", "output.bottleneck"),
-            *(module for number in range(MAX_MLPS - 1) for module in _mlp(number)),
+            *modules("encoder/layers", layer, linear),
+            *modules("encoder/layers", layer, norms, "norm"),
         ),
         classes=(
             ModelClass("MobileBertForPreTraining", ("masked_token", "next_sentence"), (*masked, pooler, next_sentence)),
             ModelClass("MobileBertForMaskedLM", ("masked_token",), masked),
             ModelClass("MobileBertForNextSentencePrediction", ("next_sentence",), (pooler, next_sentence)),
-            *task_classes(
-                "MobileBert",
-                (pooler, Module("sequence_classification", "classifier")),
-                (pooler, Module("multiple_choice", "classifier")),
-            ),
-            ModelClass("MobileBertModel", ("pooled",), (pooler,)),
-            ModelClass("MobileBertModel", (), ()),
+            *task_classes("MobileBert", pooler),
+            *bare_classes("MobileBertModel", pooler),
         ),
-        tied={
-            "cls.predictions.decoder.weight": "mobilebert.embeddings.word_embeddings.weight",
-            "cls.predictions.decoder.bias": "cls.predictions.bias",
-        },
+        tied=tied_decoder("cls.predictions", "mobilebert.embeddings"),
         fields=bert_fields(
             hidden_size=Field("hidden_size", 512),
             num_hidden_layers=Field("num_layers", 24),
@@ -81,32 +82,13 @@ def mobilebert() -> Family:
         fixed=FIXED
         | {"trigram_input": True, "use_bottleneck": True, "normalization_type": "no_norm"}
         | {"use_bottleneck_attention": False, "key_query_shared_bottleneck": True},
-        spelling=Spelling(frozenset({SAME_WIDTH}), _read, dict),
+        spelling=Spelling(frozenset({SAME_WIDTH}), read_width, dict),
     )
 
 
-def _bottleneck(ours: str, theirs: str) -> tuple[Module, ...]:
-    """A map between the two widths, and its norm."""
-    name = f"mobilebert.encoder.layer.{{layer}}.{theirs}"
-    return (
-        Module(f"encoder/layers/{ours}", f"{name}.dense"),
-        Module(f"encoder/layers/{ours}_norm", f"{name}.LayerNorm", "norm"),
-    )
-
-
-def _mlp(number: int) -> tuple[Module, ...]:
-    """An MLP before the last."""
-    ours, theirs = f"encoder/layers/mlp_{number}", f"mobilebert.encoder.layer.{{layer}}.ffn.{number}"
-    return (
-        Module(f"{ours}/mlp_up", f"{theirs}.intermediate.dense"),
-        Module(f"{ours}/mlp_down", f"{theirs}.output.dense"),
-        Module(f"{ours}/mlp_norm", f"{theirs}.output.LayerNorm", "norm"),
-    )
-
-
-def _read(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
+def read_width(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the fields without `true_hidden_size`, which follows from the others."""
-    found = dict(fields)
-    if found.pop(SAME_WIDTH, width := found.get(WIDTH, 128)) != width:
+    values = dict(fields)
+    if values.pop(SAME_WIDTH, width := values.get(WIDTH, 128)) != width:
         raise UserError(f"{where}: {SAME_WIDTH} is {fields[SAME_WIDTH]!r}; only {WIDTH}, {width!r}, can be read")
-    return found
+    return values

@@ -12,12 +12,16 @@ from bert_jax.interop.families.base import (
     ACTIVATIONS,
     BEGIN_AND_END,
     FIXED,
+    VOCABULARY,
     Family,
     Field,
     ModelClass,
     Module,
     Spelling,
+    bare_classes,
+    fused_qkv,
     masked_head,
+    modules,
 )
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
@@ -34,30 +38,23 @@ POOLINGS = {"cls": "first", "mean": "mean"}
 
 def modernbert() -> Family:
     """Return the row of modernbert."""
-    layer = "model.layers.{layer}"
-    fused = (
-        Module(f"encoder/layers/attention/{name}", f"{layer}.attn.Wqkv", part=part, parts=3)
-        for part, name in enumerate(("query", "key", "value"))
-    )
+    layer, masked = "model.layers.{layer}", masked_head("head.dense", "head.norm", "decoder.bias")
     head = (Module("pooler", "head.dense"), Module("pooler/norm", "head.norm", "norm"))
     return Family(
         prefix="model",
         encoder=(
-            Module("encoder/embeddings/token", "model.embeddings.tok_embeddings.weight", "array", vocabulary=True),
+            Module("encoder/embeddings/token", "model.embeddings.tok_embeddings.weight", VOCABULARY),
             Module("encoder/embeddings/norm", "model.embeddings.norm", "norm"),
             Module("encoder/layers/attention_norm", f"{layer}.attn_norm", "norm", first_layer=1),
-            *fused,
-            Module("encoder/layers/attention/output", f"{layer}.attn.Wo"),
+            *fused_qkv(f"{layer}.attn.Wqkv"),
+            *modules("encoder/layers", layer, {"attention/output": "attn.Wo", "mlp_down": "mlp.Wo"}),
             Module("encoder/layers/mlp_norm", f"{layer}.mlp_norm", "norm"),
-            Module("encoder/layers/mlp_gate", f"{layer}.mlp.Wi", part=0, parts=2),  # the half that is activated
-            Module("encoder/layers/mlp_up", f"{layer}.mlp.Wi", part=1, parts=2),
-            Module("encoder/layers/mlp_down", f"{layer}.mlp.Wo"),
+            Module("encoder/layers/mlp_gate", f"{layer}.mlp.Wi", part=(0, 2)),  # the half that is activated
+            Module("encoder/layers/mlp_up", f"{layer}.mlp.Wi", part=(1, 2)),
             Module("encoder/final_norm", "model.final_norm", "norm"),
         ),
         classes=(
-            ModelClass(
-                "ModernBertForMaskedLM", ("masked_token",), masked_head("head.dense", "head.norm", "decoder.bias")
-            ),
+            ModelClass("ModernBertForMaskedLM", ("masked_token",), masked),
             *(
                 ModelClass(f"ModernBertFor{name}", (ours,), (*head, Module(ours, "classifier")))
                 for name, ours in (
@@ -68,7 +65,7 @@ def modernbert() -> Family:
                     ("SequenceClassification", "next_sentence"),  # as no class is called after it
                 )
             ),
-            ModelClass("ModernBertModel", (), ()),
+            *bare_classes("ModernBertModel"),
         ),
         tied={"decoder.weight": "model.embeddings.tok_embeddings.weight"},
         fields={
@@ -120,16 +117,16 @@ def modernbert() -> Family:
 
 
 def read_layers(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the fields with which layers are global, their windows and bases in the words of transformers 4.
+    """Return the fields of transformers 4 on global layers, windows and bases, from the fields of either version.
 
     `local_attention` and `local_rope_theta` are None where no layer is local, and the latter where the bases are equal.
     """
-    found = {**DEFAULTS, **fields}
-    if (types := found.pop("layer_types", None)) is not None:
-        found[EVERY] = _every(types, fields, where)
-    elif found[EVERY] == 0:
+    values = {**DEFAULTS, **fields}
+    if (types := values.pop("layer_types", None)) is not None:
+        values[EVERY] = _global_every(types, fields, where)
+    elif values[EVERY] == 0:
         raise UserError(f"{where}: {EVERY} is 0; it must lie from 1, or layer_types say that every layer is local")
-    parameters = found.pop("rope_parameters", None) or {}
+    parameters = values.pop("rope_parameters", None) or {}
     if not isinstance(parameters, dict) or parameters.keys() - {GLOBAL, LOCAL}:
         raise UserError(f"{where}: rope_parameters is not a table of {GLOBAL} and {LOCAL}")
     for name, kind in ((BASE, GLOBAL), (LOCAL_BASE, LOCAL)):
@@ -140,18 +137,18 @@ def read_layers(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
             raise UserError(f"{where}: rope_type is {of_kind['rope_type']!r}; only 'default' can be read")
         if fields.get(name) is not None and of_kind.get("rope_theta", fields[name]) != fields[name]:
             raise UserError(f"{where}: {name} is {fields[name]!r}, but rope_parameters say {of_kind['rope_theta']!r}")
-        found[name] = of_kind.get("rope_theta", found[name])
-    if found[WINDOW] is None:  # of a file; below it means that there is none
+        values[name] = of_kind.get("rope_theta", values[name])
+    if values[WINDOW] is None:  # of a file; below it means that there is none
         raise UserError(f"{where}: {WINDOW} is None, not an integer")
-    if found[EVERY] == 1 or found.get("num_hidden_layers") == 1:
-        found |= {EVERY: 1, WINDOW: None, LOCAL_BASE: None}
-    if found[LOCAL_BASE] == found[BASE]:
-        found[LOCAL_BASE] = None
-    return found
+    if values[EVERY] == 1 or values.get("num_hidden_layers") == 1:
+        values |= {EVERY: 1, WINDOW: None, LOCAL_BASE: None}
+    if values[LOCAL_BASE] == values[BASE]:
+        values[LOCAL_BASE] = None
+    return values
 
 
-def _every(types: Any, fields: Mapping[str, Any], where: str) -> int:
-    """The n of a list whose every n-th layer is global, from the first on, or 0; that of the file where it fits."""
+def _global_every(types: Any, fields: Mapping[str, Any], where: str) -> int:
+    """Return n of a list whose every n-th layer is global, from the first on, or 0; the file's value where it fits."""
     if not isinstance(types, list) or not types or any(kind not in (GLOBAL, LOCAL) for kind in types):
         raise UserError(f"{where}: layer_types is not a list of {GLOBAL} and {LOCAL}")
     if len(types) != (layers := fields.get("num_hidden_layers", NUM_LAYERS)):
@@ -165,21 +162,21 @@ def _every(types: Any, fields: Mapping[str, Any], where: str) -> int:
     return every
 
 
-def _layer_types(every: int, number: int) -> list[str]:
-    return [GLOBAL if every and i % every == 0 else LOCAL for i in range(number)]
+def _layer_types(every: int, num_layers: int) -> list[str]:
+    return [GLOBAL if every and i % every == 0 else LOCAL for i in range(num_layers)]
 
 
 def write_layers(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields with both spellings, so that transformers 4 does not build another model from its defaults."""
-    found = dict(fields)
-    if found[WINDOW] is None:
-        found |= {EVERY: 1, WINDOW: DEFAULTS[WINDOW]}
-    if found[LOCAL_BASE] is None:
-        found[LOCAL_BASE] = found[BASE]
-    return found | {
-        "layer_types": _layer_types(found[EVERY], found["num_hidden_layers"]),
+    values = dict(fields)
+    if values[WINDOW] is None:
+        values |= {EVERY: 1, WINDOW: DEFAULTS[WINDOW]}
+    if values[LOCAL_BASE] is None:
+        values[LOCAL_BASE] = values[BASE]
+    return values | {
+        "layer_types": _layer_types(values[EVERY], values["num_hidden_layers"]),
         "rope_parameters": {
-            GLOBAL: {"rope_type": "default", "rope_theta": found[BASE]},
-            LOCAL: {"rope_type": "default", "rope_theta": found[LOCAL_BASE]},
+            GLOBAL: {"rope_type": "default", "rope_theta": values[BASE]},
+            LOCAL: {"rope_type": "default", "rope_theta": values[LOCAL_BASE]},
         },
     }

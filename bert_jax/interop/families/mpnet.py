@@ -2,14 +2,19 @@
 
 from bert_jax.interop.families.base import (
     BEGIN_AND_END,
+    CLASSIFICATION_HEAD,
     FIXED,
     Family,
     Field,
     ModelClass,
     Module,
+    bare_classes,
+    bert_embeddings,
     bert_fields,
     masked_head,
+    modules,
     task_classes,
+    tied_decoder,
 )
 
 BUCKETS, PADDING = 32, 1  # transformers computes with these whatever the file says
@@ -17,45 +22,34 @@ BUCKETS, PADDING = 32, 1  # transformers computes with these whatever the file s
 
 def mpnet() -> Family:
     """Return the row of mpnet."""
-    embeddings, layer = "mpnet.embeddings", "mpnet.encoder.layer.{layer}"
-    pooler = Module("pooler", "mpnet.pooler.dense")
+    layer, pooler = "mpnet.encoder.layer.{layer}", Module("pooler", "mpnet.pooler.dense")
+    linear = {
+        "attention/query": "attention.attn.q",
+        "attention/key": "attention.attn.k",
+        "attention/value": "attention.attn.v",
+        "attention/output": "attention.attn.o",
+        "mlp_up": "intermediate.dense",
+        "mlp_down": "output.dense",
+    }
+    norms = {"attention_norm": "attention.LayerNorm", "mlp_norm": "output.LayerNorm"}
+    masked = masked_head("lm_head.dense", "lm_head.layer_norm", "lm_head.bias")
     fields = bert_fields(
         vocab_size=Field("vocab_size", 30527), hidden_dropout_prob=Field("dropout", 0.1, also=("classifier_dropout",))
     )
     return Family(
         prefix="mpnet",
         encoder=(
-            Module("encoder/embeddings/token", f"{embeddings}.word_embeddings.weight", "array", vocabulary=True),
-            Module("encoder/embeddings/position", f"{embeddings}.position_embeddings.weight", "array"),
-            Module("encoder/embeddings/norm", f"{embeddings}.LayerNorm", "norm"),
+            *bert_embeddings("mpnet.embeddings"),
             Module("encoder/position_bias/table", "mpnet.encoder.relative_attention_bias.weight", "array"),
-            Module("encoder/layers/attention/query", f"{layer}.attention.attn.q"),
-            Module("encoder/layers/attention/key", f"{layer}.attention.attn.k"),
-            Module("encoder/layers/attention/value", f"{layer}.attention.attn.v"),
-            Module("encoder/layers/attention/output", f"{layer}.attention.attn.o"),
-            Module("encoder/layers/attention_norm", f"{layer}.attention.LayerNorm", "norm"),
-            Module("encoder/layers/mlp_up", f"{layer}.intermediate.dense"),
-            Module("encoder/layers/mlp_down", f"{layer}.output.dense"),
-            Module("encoder/layers/mlp_norm", f"{layer}.output.LayerNorm", "norm"),
+            *modules("encoder/layers", layer, linear),
+            *modules("encoder/layers", layer, norms, "norm"),
         ),
         classes=(
-            ModelClass(
-                "MPNetForMaskedLM",
-                ("masked_token",),
-                masked_head("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
-            ),
-            *task_classes(
-                "MPNet",
-                (Module("pooler", "classifier.dense"), Module("sequence_classification", "classifier.out_proj")),
-                (pooler, Module("multiple_choice", "classifier")),
-            ),
-            ModelClass("MPNetModel", ("pooled",), (pooler,)),
-            ModelClass("MPNetModel", (), ()),
+            ModelClass("MPNetForMaskedLM", ("masked_token",), masked),
+            *task_classes("MPNet", pooler, CLASSIFICATION_HEAD),
+            *bare_classes("MPNetModel", pooler),
         ),
-        tied={
-            "lm_head.decoder.weight": "mpnet.embeddings.word_embeddings.weight",
-            "lm_head.decoder.bias": "lm_head.bias",
-        },
+        tied=tied_decoder("lm_head", "mpnet.embeddings"),
         fields={name: field for name, field in fields.items() if name not in ("type_vocab_size", "classifier_dropout")},
         constants={
             "num_token_types": 0,

@@ -9,26 +9,33 @@ from typing import Any, cast
 
 from bert_jax.config import EncoderConfig
 from bert_jax.config.encoder import MAX_MLPS
-from bert_jax.interop.families.base import Family, Field, ModelClass, Module, masked_head
+from bert_jax.interop.families.base import VOCABULARY, Family, Field, ModelClass, Module, bare_classes, masked_head
 from bert_jax.models.heads import DIRECTIONS, LAYERS
 
-_INNER_MLPS = tuple(f"layers/mlp_{number}" for number in range(MAX_MLPS - 1))  # of a block with a bottleneck
-_BOTTLENECK = tuple(f"layers/{name}" for name in ("input", "attention_input", "output"))
-_ATTENTION = ("query", "key", "value", "output", "query_global", "key_global", "value_global")
-_NORMS = (
-    *("embeddings/norm", "layers/attention_norm", "layers/mlp_norm", "final_norm"),
-    *(f"{one}_norm" for one in _BOTTLENECK),
-    *(f"{one}/mlp_norm" for one in _INNER_MLPS),
-)
-_HEAD_NORMS = tuple(f"layers/attention/{name}_norm" for name in ("query", "key", "query_global", "key_global"))
-_TABLES = ("embeddings/token", "embeddings/position", "embeddings/token_type", "position_bias/table")
-_LINEAR = ("projection", "embeddings/projection", *_BOTTLENECK, *(f"layers/attention/{name}" for name in _ATTENTION))
-_MLP = tuple(f"{one}/mlp_{part}" for one in ("layers", *_INNER_MLPS) for part in ("gate", "up", "down"))
+_INNER_MLPS = tuple(f"layers/mlp_{index}" for index in range(MAX_MLPS - 1))  # of a block with a bottleneck
+_BOTTLENECK = ("layers/input", "layers/attention_input", "layers/output")
+_PROJECTIONS = ("query", "key", "value", "query_global", "key_global", "value_global")
+# Kind -> paths of the encoder's parameters.
+_ENCODER = {
+    VOCABULARY: ("embeddings/token",),
+    "array": ("embeddings/position", "embeddings/token_type", "position_bias/table", "distances/table"),
+    "linear": (
+        *("projection", "embeddings/projection", "layers/attention/output", *_BOTTLENECK),
+        *(f"layers/attention/{name}" for name in _PROJECTIONS),
+        *(f"{mlp}/mlp_{part}" for mlp in ("layers", *_INNER_MLPS) for part in ("gate", "up", "down")),
+    ),
+    "norm": (
+        *("embeddings/norm", "distances/norm", "layers/attention_norm", "layers/mlp_norm", "final_norm"),
+        *(f"{path}_norm" for path in _BOTTLENECK),
+        *(f"{path}/mlp_norm" for path in _INNER_MLPS),
+        *(f"layers/attention/{name}_norm" for name in _PROJECTIONS if "value" not in name),
+    ),
+}
 _POOLER = (Module("pooler", "pooler"), Module("pooler/norm", "pooler.norm", "norm"))
-_DIRECTIONS = tuple(f"bilstm/{one}_{layer}" for one in DIRECTIONS for layer in range(LAYERS))
 _BILSTM = tuple(
-    Module(f"{one}/{path}", f"{one}/{name}".replace("/", "."), kind)
-    for one in _DIRECTIONS
+    Module(f"bilstm/{direction}_{layer}/{path}", f"bilstm.{direction}_{layer}.{name}", kind)
+    for direction in DIRECTIONS
+    for layer in range(LAYERS)
     for path, name, kind in (("input", "input", "linear"), ("recurrent", "recurrent.weight", "array"))
 )
 _ANSWERS = tuple(
@@ -40,11 +47,11 @@ _HEADS = {
     **{
         head: (
             *masked_head(f"{head}.dense", f"{head}.norm", f"{head}.bias", head),
-            Module(f"{head}/extra_table", f"{head}.extra_table", vocabulary=True),
+            Module(f"{head}/extra_table/kernel", f"{head}.extra_table.weight", VOCABULARY),
         )
         for head in ("masked_token", "next_token")
     },
-    "replaced_token": tuple(Module(f"replaced_token/{one}", f"replaced_token.{one}") for one in ("dense", "output")),
+    "replaced_token": tuple(Module(f"replaced_token/{name}", f"replaced_token.{name}") for name in ("dense", "output")),
     "next_sentence": (Module("next_sentence", "next_sentence"),),
     **{name: (*_BILSTM, Module(name, name)) for name in _TASKS},
     "question_answering": (*_BILSTM, Module("question_answering", "question_answering"), *_ANSWERS),
@@ -53,19 +60,16 @@ _HEADS = {
 
 def research() -> Family:
     """Return the row of research."""
-    kinds = {"array": _TABLES, "linear": _LINEAR + _MLP, "norm": _NORMS + _HEAD_NORMS}
     return Family(
         prefix="encoder",
         encoder=tuple(
-            Module(f"encoder/{path}", _name(path), kind, vocabulary=path == "embeddings/token")
-            for kind, paths in kinds.items()
-            for path in paths
+            Module(f"encoder/{path}", _name(path), kind) for kind, paths in _ENCODER.items() for path in paths
         ),
         classes=(
             _class("masked_token", "next_sentence"),
             *map(_class, _HEADS),
             ModelClass("pooled", ("pooled",), _POOLER),
-            ModelClass("encoder", (), ()),
+            *bare_classes("encoder"),
         ),
         tied={},
         fields={field.name: _field(field) for field in dataclasses.fields(EncoderConfig) if field.name != "family"},

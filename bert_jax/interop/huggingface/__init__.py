@@ -2,10 +2,10 @@
 
 model.py         load_model and export_model: architecture, weights, labels and tokenizer of a directory
 model_config.py  config.json, from and to EncoderConfig
-torch_file.py    the last of these
 weight_files.py  model.safetensors, its shards, pytorch_model.bin: add a reader to READERS
+torch_file.py    pytorch_model.bin, as data from a stranger
 """
 
-from bert_jax.interop.huggingface.model import Loaded, export_model, load_model
+from bert_jax.interop.huggingface.model import CARD, TASK_FILE, Loaded, export_model, load_model
 
-__all__ = ["Loaded", "export_model", "load_model"]
+__all__ = ["CARD", "TASK_FILE", "Loaded", "export_model", "load_model"]

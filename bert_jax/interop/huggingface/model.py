@@ -3,13 +3,14 @@
 Needs neither torch nor transformers, except torch for a `pytorch_model.bin`.
 """
 
+import dataclasses
 import functools
 import json
 import os
 import pathlib
 import shutil
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -18,7 +19,7 @@ import safetensors.numpy
 
 from bert_jax.config import EncoderConfig
 from bert_jax.errors import UserError, did_you_mean
-from bert_jax.interop.directory import appearing
+from bert_jax.files import output_directory
 from bert_jax.interop.families import FAMILIES, Family, ModelClass, Module
 from bert_jax.interop.huggingface.model_config import (
     ModelConfig,
@@ -30,31 +31,36 @@ from bert_jax.interop.huggingface.model_config import (
 from bert_jax.interop.huggingface.weight_files import read_weight_files
 from bert_jax.interop.tensors import (
     Flat,
+    Shapes,
     advice_without,
     canonical_names,
     class_of,
     from_tensors,
+    iterate_stored_tensors,
     shapes_of,
-    stored_tensors,
     tensor_names,
     to_tensors,
+    top_level,
     unflatten,
 )
 from bert_jax.models import Head, Params, draw_missing
 from bert_jax.tokenizer import Tokenizer, copy_tokenizer, load_tokenizer
 
+TASK_FILE = "task.json"  # beside a fine-tuned model: the task that `predict` answers
+CARD = "README.md"  # for people, who may edit it
 LABELED = ("sequence_classification", "token_classification")  # heads with as many outputs as there are labels
 
 
-class Loaded(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Loaded:
     """A model read from files."""
 
     config: EncoderConfig
     heads: tuple[Head, ...]
     params: Params  # of make_model(config, ..., heads): float32 numpy arrays
-    labels: tuple[str, ...]  # of the head that classifies; () where they have no names
-    new: tuple[str, ...]  # paths of the parameters that the checkpoint lacks, which were initialized at random
-    unused: tuple[str, ...]  # tensors of the checkpoint that no wanted head has
+    labels: tuple[str, ...] = ()  # of the head that classifies; () where they have no names
+    new: tuple[str, ...] = ()  # paths of parameters that the checkpoint lacks, which were drawn at random
+    unused: tuple[str, ...] = ()  # tensors of the checkpoint that no wanted head has
 
 
 def load_model(
@@ -73,46 +79,47 @@ def load_model(
         UserError: a field or tensor, which it names, is unknown, missing, contradictory, damaged, or of another shape
             than the architecture's; a part is lacking and there is no `rng`.
     """
-    place = pathlib.Path(directory)
-    described = read_model_config(place / "config.json")
-    where, stored = read_weight_files(place)
+    path = pathlib.Path(directory)
+    described = read_model_config(path / "config.json")
+    where, stored = read_weight_files(path)
     config, family = described.encoder, FAMILIES[described.encoder.family]
     originals = canonical_names(stored, family, where)
     tensors = {name: stored[original] for name, original in originals.items()}
-    source = _source(family, described.architecture, tensors, config.causal, str(place))
-    heads = _heads(source, described.classes) if wanted is None else wanted
+    source = _class_of_checkpoint(family, described.architecture, tensors, config.causal, str(path))
+    heads = _heads_of_class(source, described.classes) if wanted is None else wanted
     try:
         shapes = shapes_of(config, heads)
     except UserError as error:
-        raise UserError(f"{place / 'config.json'}: {error}") from None
+        raise UserError(f"{path / 'config.json'}: {error}") from None
 
-    kept = [head.name for head in heads if head.name in source.heads and head.classes in (0, described.classes)]
-    modules = source.modules if wanted is None else _modules(family, source, heads, kept, tensors)
-    found = functools.partial(stored_tensors, (*family.encoder, *modules), shapes)  # a lying file has no end of layers
-    flat = from_tensors(tensors, found(), shapes, config, where)
-    _check_known(family, shapes, originals, source, where)
-    if "sequence_classification" in kept:
-        _check_problem(described, place)
-    new, params = _lacking(flat, shapes, where), unflatten(flat)
+    loaded_heads = [head.name for head in heads if head.name in source.heads and head.classes in (0, described.classes)]
+    modules = source.modules if wanted is None else _modules_to_read(family, source, heads, loaded_heads, tensors)
+    # Iterated anew for each use: a lying file has no end of layers.
+    stored_tensors = functools.partial(iterate_stored_tensors, (*family.encoder, *modules), shapes)
+    flat = from_tensors(tensors, stored_tensors(), shapes, config, where)
+    _check_tensor_names(family, shapes, originals, source, where)
+    if "sequence_classification" in loaded_heads:
+        _check_problem_type(described, path)
+    new, params = _new_parameters(flat, shapes, where), unflatten(flat)
     if new:
         if rng is None:
-            lacking = {*map(_top, new)}
+            lacking = {*map(top_level, new)}
             raise UserError(
-                f"{place} holds a {source.name}, without {', '.join(sorted(lacking))}: {advice_without(lacking)}"
+                f"{path} holds a {source.name}, without {', '.join(sorted(lacking))}: {advice_without(lacking)}"
             )
         params = draw_missing(config, heads, params, rng)
-    read = {one.name for one in found()}
+    used = {tensor.name for tensor in stored_tensors()}
     for names in map(tensor_names, modules):
-        for name in tensors.keys() & {*names} - read:
-            if read & {*names}:
+        for name in tensors.keys() & {*names} - used:
+            if used & {*names}:
                 raise UserError(f"{where}: config.json says that there is no tensor '{originals[name]}'")
     return Loaded(
         config=config,
         heads=heads,
         params=params,
-        labels=described.labels if set(kept) & set(LABELED) else (),
+        labels=described.labels if set(loaded_heads) & set(LABELED) else (),
         new=new,
-        unused=tuple(sorted(originals[name] for name in tensors.keys() - read)),
+        unused=tuple(sorted(originals[name] for name in tensors.keys() - used)),
     )
 
 
@@ -141,52 +148,54 @@ def export_model(
             directory is in use, or the disk is full.
     """
     target, source = pathlib.Path(output), pathlib.Path(tokenizer_directory)
-    one, tensors = class_of(config, heads), to_tensors(params, config, heads)
+    model_class, tokenizer = class_of(config, heads), _checked_tokenizer(source, config)
+    # Ids that transformers would otherwise take from the published vocabulary, beyond the end of a smaller one.
+    special_ids = {name: tokenizer.special_ids[role] for name, role in FAMILIES[config.family].special_ids.items()}
+    fields = {
+        **model_config_fields(config, tokenizer.pad_id, str(target)),
+        **special_ids,
+        **_label_fields(heads, labels),
+        "architectures": [model_class.name],
+    }
+    tensors = to_tensors(params, config, heads)
     for name, x in tensors.items():
         if not np.isfinite(x).all():
             raise UserError(f"the tensor '{name}' has numbers that are not finite: the training diverged")
-    tokenizer = _checked_tokenizer(source, config)
-    fields = {
-        **model_config_fields(config, tokenizer.pad_id, str(target)),
-        **_special_ids(config, tokenizer),
-        **_label_fields(heads, labels),
-        "architectures": [one.name],
-    }
-    with appearing(target) as partial:
+    with output_directory(target) as partial:
         (partial / "config.json").write_text(model_config_text(fields), encoding="utf-8")
         try:
             safetensors.numpy.save_file(tensors, partial / "model.safetensors", metadata={"format": "pt"})
-        except safetensors.SafetensorError as error:  # wraps what the system said
+        except safetensors.SafetensorError as error:  # wraps the system's error
             raise UserError(f"{target}: cannot be written ({error}); make room, or choose another place") from error
         shutil.copymode(partial / "config.json", partial / "model.safetensors")  # which the library makes private
         copy_tokenizer(source, partial)
         _adapt_tokenizer(partial / "tokenizer_config.json", tokenizer, config)
         for name, text in (extra or {}).items():
             (partial / name).parent.mkdir(exist_ok=True)
-            with (partial / name).open("x", encoding="utf-8") as file:  # never over one of the model's
+            with (partial / name).open("x", encoding="utf-8") as file:  # never over a file of the model
                 file.write(text)
 
 
-def _source(
+def _class_of_checkpoint(
     family: Family, architecture: str, tensors: Mapping[str, np.ndarray], causal: bool, where: str
 ) -> ModelClass:
-    """The class of the checkpoint: as `architectures` says, or without it the largest that the tensors fill."""
-    complete = [one for one in family.classes if all(tensor_names(m)[0] in tensors for m in one.modules)]
+    """Return the class that `architectures` names, or without it the largest that the tensors fill."""
+    complete = [model for model in family.classes if all(tensor_names(m)[0] in tensors for m in model.modules)]
     if architecture:
-        named = [one for one in family.classes if one.name == architecture]
+        named = [model for model in family.classes if model.name == architecture]
         if not named:
-            known = dict.fromkeys(one.name for one in family.classes)
+            known = dict.fromkeys(model.name for model in family.classes)
             raise UserError(
                 f"{where}/config.json: architectures is '{architecture}'{did_you_mean(architecture, known)}; "
                 f"these can be read: {', '.join(known)}"
             )
-        return next((one for one in named if one in complete), named[-1])
-    other = "masked_token" if causal else "next_token"  # of the same tensors
-    complete = [one for one in complete if other not in one.heads]
-    most = max(len(one.modules) for one in complete)
-    largest = [one for one in complete if len(one.modules) == most]
+        return next((model for model in named if model in complete), named[-1])
+    excluded = "masked_token" if causal else "next_token"  # of the same tensors
+    complete = [model for model in complete if excluded not in model.heads]
+    num_modules = max(len(model.modules) for model in complete)
+    largest = [model for model in complete if len(model.modules) == num_modules]
     if len(largest) > 1:
-        fitting = " and ".join(dict.fromkeys(one.name for one in largest))
+        fitting = " and ".join(dict.fromkeys(model.name for model in largest))
         raise UserError(
             f"{where}/config.json names no architectures, and the tensors fit {fitting}; "
             f'add "architectures": ["{largest[0].name}"], or the other'
@@ -194,82 +203,75 @@ def _source(
     return largest[0]
 
 
-def _heads(source: ModelClass, classes: int) -> tuple[Head, ...]:
+def _heads_of_class(source: ModelClass, classes: int) -> tuple[Head, ...]:
     return tuple(Head(name, classes if name in LABELED else 0) for name in source.heads)
 
 
-def _modules(
+def _modules_to_read(
     family: Family,
     source: ModelClass,
     heads: tuple[Head, ...],
-    kept: list[str],
+    loaded_heads: list[str],
     tensors: Mapping[str, np.ndarray],
 ) -> list[Module]:
-    """The modules to read for the wanted heads: those of the checkpoint's own class, then of a class with these heads.
+    """Return the modules to read for the wanted heads: of the checkpoint's class, then of a class with these heads.
 
     A tensor that the checkpoint's class gives one meaning (`classifier.weight`) is not read with another, unless the
     family gives it the same name in all classes, and it is all that a part of the model needs.
     """
-    wanted, other = {head.name for head in heads}, set(source.heads) - set(kept)
-    candidates = [module for module in source.modules if _top(module.path) not in other]
+    wanted, dropped = {head.name for head in heads}, set(source.heads) - set(loaded_heads)
+    candidates = [module for module in source.modules if top_level(module.path) not in dropped]
     claimed = {module.name for module in source.modules}
-    for one in family.classes:
-        if set(one.heads) <= wanted:
-            partly_shared = {_top(module.path) for module in one.modules if module.name not in family.shared}
+    for model in family.classes:
+        if set(model.heads) <= wanted:
+            partly_shared = {top_level(module.path) for module in model.modules if module.name not in family.shared}
             candidates += [
                 module
-                for module in one.modules
+                for module in model.modules
                 if module.name not in claimed
-                or (module.name in family.shared and _top(module.path) not in partly_shared)
+                or (module.name in family.shared and top_level(module.path) not in partly_shared)
             ]
-    chosen: dict[str, Module] = {}
+    modules: dict[str, Module] = {}
     for module in candidates:
         if any(name in tensors for name in tensor_names(module)):
-            chosen.setdefault(module.path, module)
-    return list(chosen.values())
+            modules.setdefault(module.path, module)
+    return list(modules.values())
 
 
-def _check_known(
-    family: Family,
-    shapes: Mapping[str, tuple[int, ...]],
-    originals: Mapping[str, str],
-    source: ModelClass,
-    where: str,
+def _check_tensor_names(
+    family: Family, shapes: Shapes, originals: Mapping[str, str], source: ModelClass, where: str
 ) -> None:
-    known = {one.name for one in stored_tensors(family.encoder, shapes) if one.name is not None}
-    known |= {name for one in family.classes for module in one.modules for name in tensor_names(module)}
+    """Raise `UserError` for a tensor that no class of the family has."""
+    known = {tensor.name for tensor in iterate_stored_tensors(family.encoder, shapes) if tensor.name is not None}
+    known |= {name for model in family.classes for module in model.modules for name in tensor_names(module)}
     for name, original in originals.items():
         if name not in known and not name.startswith(family.ignored):
             raise UserError(f"{where}: tensor '{original}' is not of a {source.name}{did_you_mean(name, known)}")
 
 
-def _check_problem(described: ModelConfig, place: pathlib.Path) -> None:
+def _check_problem_type(described: ModelConfig, path: pathlib.Path) -> None:
     """Refuse a head whose outputs are neither scores of exclusive classes nor one value."""
     if described.problem == "multi_label_classification" or (
         described.problem == "regression" and described.classes > 1
     ):
         raise UserError(
-            f"{place}/config.json: problem_type is '{described.problem}' with {described.classes} labels; "
+            f"{path}/config.json: problem_type is '{described.problem}' with {described.classes} labels; "
             "one label a text, or one value, can be read"
         )
 
 
-def _lacking(flat: Flat, shapes: Mapping[str, tuple[int, ...]], where: str) -> tuple[str, ...]:
-    """The paths of the heads that the checkpoint lacks; a part of a head is damage."""
+def _new_parameters(flat: Flat, shapes: Shapes, where: str) -> tuple[str, ...]:
+    """Return the paths of the heads that the checkpoint lacks; a part of a head is damage."""
     new = tuple(path for path in shapes if path not in flat)
-    there = {_top(path) for path in flat}
+    loaded = {top_level(path) for path in flat}
     for path in new:
-        if _top(path) in there:
-            raise UserError(f"{where} has a part of '{_top(path)}' only: '{path}' is missing")
+        if top_level(path) in loaded:
+            raise UserError(f"{where} has a part of '{top_level(path)}' only: '{path}' is missing")
     return new
 
 
-def _top(path: str) -> str:
-    return path.partition("/")[0]
-
-
 def _label_fields(heads: tuple[Head, ...], labels: tuple[str, ...]) -> dict[str, Any]:
-    """The fields of `config.json` about the classes; none where no head has any."""
+    """Return the fields of `config.json` about the classes; none where no head has any."""
     classes = next((head.classes for head in heads if head.name in LABELED), 0)
     if labels and len(labels) != classes:
         raise UserError(f"{len(labels)} labels ({', '.join(labels[:5])} ...), but the model has {classes} classes")
@@ -281,14 +283,8 @@ def _label_fields(heads: tuple[Head, ...], labels: tuple[str, ...]) -> dict[str,
     return fields
 
 
-def _special_ids(config: EncoderConfig, tokenizer: Tokenizer) -> dict[str, int]:
-    """The ids that transformers would otherwise take from the published vocabulary, beyond the end of a smaller one."""
-    ids = tokenizer.special_ids
-    return {name: ids[role] for name, role in FAMILIES[config.family].special_ids.items()}
-
-
 def _adapt_tokenizer(path: pathlib.Path, tokenizer: Tokenizer, config: EncoderConfig) -> None:
-    """Make `AutoTokenizer(truncation=True)` cut where this model's positions end, and give what this model reads.
+    """Make `AutoTokenizer(truncation=True)` cut where this model's positions end, and give the inputs of this model.
 
     Special tokens are named, as some model types are opened by a class that knows none.
     """
@@ -301,7 +297,7 @@ def _adapt_tokenizer(path: pathlib.Path, tokenizer: Tokenizer, config: EncoderCo
 
 
 def _checked_tokenizer(directory: pathlib.Path, config: EncoderConfig) -> Tokenizer:
-    """The tokenizer; `UserError` where the directory holds none, or one of another model."""
+    """Return the tokenizer; `UserError` where the directory holds none, or the tokenizer of another model."""
     tokenizer = load_tokenizer(directory)
     if tokenizer.vocab_size > config.vocab_size:
         raise UserError(

@@ -38,13 +38,13 @@ def read_model_config(path: pathlib.Path) -> ModelConfig:
 
 
 def parse_model_config(fields: Mapping[str, Any], where: str) -> ModelConfig:
-    """Return the same from the fields; `where` names them in messages."""
+    """Return the `ModelConfig` of these fields; `where` names them in messages."""
     if "auto_map" in fields:
         raise UserError(f"{where} needs Python code of its own (auto_map); bert_jax runs none, and cannot read it")
     kind = fields.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
-        found = f"model_type is {kind!r}" if kind else "there is no 'model_type'"
-        raise UserError(f"{where}: {found}; these can be read: {', '.join(FAMILIES)}")
+        problem = f"model_type is {kind!r}" if kind else "there is no 'model_type'"
+        raise UserError(f"{where}: {problem}; these can be read: {', '.join(FAMILIES)}")
     family = FAMILIES[kind]
     for name, value in family.fixed.items():
         if name in fields and fields[name] != value:
@@ -55,13 +55,15 @@ def parse_model_config(fields: Mapping[str, Any], where: str) -> ModelConfig:
     for name in fields:
         if name not in known:
             raise UserError(f"{where}: unknown field '{name}'{did_you_mean(name, known)}")
-    labels, classes = _labels(fields, where)
+    labels, classes = _parse_labels(fields, where)
     problem = fields.get("problem_type") or ""
     if problem not in PROBLEMS:
         raise UserError(f"{where}: problem_type is {problem!r}, none of {', '.join(filter(None, PROBLEMS))}")
     if problem == "single_label_classification" and classes == 1:
         raise UserError(f"{where}: problem_type is '{problem}', but there is one label")
-    return ModelConfig(_encoder(kind, family, fields, where), _architecture(fields, where), labels, classes, problem)
+    return ModelConfig(
+        _parse_encoder(kind, family, fields, where), _parse_architecture(fields, where), labels, classes, problem
+    )
 
 
 def model_config_fields(config: EncoderConfig, padding_id: int, where: str) -> dict[str, Any]:
@@ -81,19 +83,26 @@ def model_config_fields(config: EncoderConfig, padding_id: int, where: str) -> d
     if family.spelling:
         fields = family.spelling.write(fields)
     fields |= {"model_type": config.family, "pad_token_id": padding_id, "tie_word_embeddings": True, "dtype": "float32"}
-    meant, said = (dataclasses.asdict(_plain(c)) for c in (config, parse_model_config(fields, where).encoder))
-    for name in meant:
-        if meant[name] != said[name]:
+    wanted, parsed = (
+        dataclasses.asdict(_canonical(encoder)) for encoder in (config, parse_model_config(fields, where).encoder)
+    )
+    for name, value in wanted.items():
+        if value != parsed[name]:
             raise UserError(
-                f"{where}: no {config.family} of transformers has model.{name}={meant[name]!r} (here: {said[name]!r}); "
+                f"{where}: no {config.family} of transformers has model.{name}={value!r} (here: {parsed[name]!r}); "
                 "choose another model.family; model.family=research allows all, in directories for bert_jax alone"
             )
     return fields
 
 
+def has_field(family: str, name: str) -> bool:
+    """Return whether the `config.json` of a family can have another value of a field of `EncoderConfig`."""
+    return any(name in (field.name, *field.also) for field in FAMILIES[family].fields.values())
+
+
 def label_fields(labels: tuple[str, ...], classes: int) -> dict[str, Any]:
     """Return `id2label` and `label2id`, with the names of transformers where there are none."""
-    names = labels or _unnamed(classes)
+    names = labels or _default_labels(classes)
     return {
         "id2label": {str(i): name for i, name in enumerate(names)},
         "label2id": {name: i for i, name in enumerate(names)},
@@ -105,16 +114,17 @@ def model_config_text(fields: Mapping[str, Any]) -> str:
     return json.dumps(fields, indent=2, sort_keys=True) + "\n"
 
 
-def _unnamed(classes: int) -> tuple[str, ...]:
+def _default_labels(classes: int) -> tuple[str, ...]:
     return tuple(f"LABEL_{i}" for i in range(classes))
 
 
-def _plain(config: EncoderConfig) -> EncoderConfig:
-    """The config with what can be said in several ways said in one, and without the initialization."""
+def _canonical(config: EncoderConfig) -> EncoderConfig:
+    """Return the config with one spelling of equal architectures, and without the initialization."""
     every, base = min(config.global_every, config.num_layers), config.local_rotary_base
     is_local = every != 1 and config.local_window is not None
     return dataclasses.replace(
         config,
+        head_size=config.head_size if config.attention_width != config.block_width else None,
         masked_activation=config.masked_activation or config.activation,
         local_window=config.local_window if is_local else None,
         local_windows=config.local_windows if {*(config.local_windows or ())} - {config.local_window} else None,
@@ -124,21 +134,21 @@ def _plain(config: EncoderConfig) -> EncoderConfig:
     )
 
 
-def _encoder(kind: str, family: Family, fields: Mapping[str, Any], where: str) -> EncoderConfig:
+def _parse_encoder(kind: str, family: Family, fields: Mapping[str, Any], where: str) -> EncoderConfig:
     if "vocab_size" not in fields:
         raise UserError(f"{where}: 'vocab_size' is missing")
     if family.spelling:
         fields = family.spelling.read(fields, where)
     values: dict[str, Any] = {}
-    first: dict[str, str] = {}
+    first_names: dict[str, str] = {}
     for theirs, field in family.fields.items():
         value = fields.get(theirs, field.default)
         if (value, field.default) != (None, None):
-            _check(theirs, value, field, where)
+            _check_value(theirs, value, field, where)
         if values.get(field.name, value) != value:
-            other = f"{first[field.name]} is {values[field.name]!r}"
-            raise UserError(f"{where}: {theirs} is {value!r}, but {other}; only equal values can be read")
-        first.setdefault(field.name, theirs)
+            contradiction = f"{first_names[field.name]} is {values[field.name]!r}"
+            raise UserError(f"{where}: {theirs} is {value!r}, but {contradiction}; only equal values can be read")
+        first_names.setdefault(field.name, theirs)
         for name in (field.name, *field.also):
             values[name] = value if field.values is None or value is None else field.values[value]
             values[name] = tuple(value) if isinstance(value, list) else values[name]
@@ -155,39 +165,41 @@ def _encoder(kind: str, family: Family, fields: Mapping[str, Any], where: str) -
     return EncoderConfig(family=kind, **values, **family.constants)
 
 
-def _check(theirs: str, value: Any, of: Field, where: str) -> None:
-    """Check type and range of one field: those of our own field."""
-    if of.values is not None:
-        if not isinstance(value, str) or value not in of.values:
-            raise UserError(f"{where}: {theirs} is {value!r}, none of {', '.join(of.values)}")
+def _check_value(theirs: str, value: Any, table_field: Field, where: str) -> None:
+    """Check type and range of a value by the field of `EncoderConfig`."""
+    if table_field.values is not None:
+        if not isinstance(value, str) or value not in table_field.values:
+            raise UserError(f"{where}: {theirs} is {value!r}, none of {', '.join(table_field.values)}")
         return
-    _, field, kind = next(one for one in fields_of(EncoderConfig) if one[0] == of.name)
-    number = typing.get_args(kind)[0] if isinstance(kind, types.UnionType) else kind
-    if number is bool:
+    field, annotation = next(
+        (field, kind) for name, field, kind in fields_of(EncoderConfig) if name == table_field.name
+    )
+    kind = typing.get_args(annotation)[0] if isinstance(annotation, types.UnionType) else annotation
+    if kind is bool:
         if not isinstance(value, bool):
             raise UserError(f"{where}: {theirs} is {value!r}, not true or false")
         return
-    if typing.get_origin(number) is tuple:
-        if not isinstance(value, (list, tuple)) or not value or any(type(one) is not int for one in value):
+    if typing.get_origin(kind) is tuple:
+        if not isinstance(value, (list, tuple)) or not value or any(type(item) is not int for item in value):
             raise UserError(f"{where}: {theirs} is {value!r}, not a list of integers")
         return
-    if isinstance(value, bool) or not isinstance(value, (int, number)):
-        raise UserError(f"{where}: {theirs} is {value!r}, not {'a number' if number is float else 'an integer'}")
+    if isinstance(value, bool) or not isinstance(value, (int, kind)):
+        raise UserError(f"{where}: {theirs} is {value!r}, not {'a number' if kind is float else 'an integer'}")
     lowest, highest = field.metadata["allowed"]
-    highest = min(highest, 2**31 - 1 if number is int else MAX_NUMBER)
+    highest = min(highest, 2**31 - 1 if kind is int else MAX_NUMBER)
     if not lowest <= value <= highest:
         raise UserError(f"{where}: {theirs} is {value!r}; it must lie from {lowest:g} to {highest:g}")
 
 
-def _architecture(fields: Mapping[str, Any], where: str) -> str:
+def _parse_architecture(fields: Mapping[str, Any], where: str) -> str:
     names = fields.get("architectures") or []
     if not isinstance(names, list) or len(names) > 1 or not all(isinstance(name, str) for name in names):
         raise UserError(f"{where}: architectures is {names!r}, not a list of one name")
     return names[0] if names else ""
 
 
-def _labels(fields: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], int]:
-    """The labels, () where they have no names, and their number; `UserError` where the fields disagree."""
+def _parse_labels(fields: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], int]:
+    """Return the labels, () where they have no names, and their count; `UserError` where the fields disagree."""
     forward, backward = fields.get("id2label"), fields.get("label2id")
     counts = {name: fields[name] for name in ("num_labels", "_num_labels") if fields.get(name) is not None}
     if forward is None:
@@ -209,4 +221,4 @@ def _labels(fields: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], int
     for name, count in counts.items():
         if count != len(labels):
             raise UserError(f"{where}: {name} is {count!r}, but id2label has {len(labels)} names")
-    return () if labels == _unnamed(len(labels)) else labels, len(labels)
+    return () if labels == _default_labels(len(labels)) else labels, len(labels)

@@ -21,7 +21,7 @@ from bert_jax.errors import UserError, needs_packages
 PLAIN = re.compile(
     r"collections OrderedDict|torch \w+Storage|torch\._utils _rebuild_(tensor|tensor_v2|parameter)", re.ASCII
 )
-MAX_PICKLE = 16 << 20  # bytes: names, shapes and places of the tensors
+MAX_PICKLE = 16 << 20  # bytes: names, shapes and offsets of the tensors
 ZIP = b"PK\3\4"  # by which torch distinguishes its two formats
 LEGACY_PICKLES = 5  # before the numbers, in the format of torch before 1.6
 MAX_EXPANSION = 8  # bytes in float32 of all tensors for one of the file: half-precision, and tied tensors
@@ -37,20 +37,20 @@ def read_torch(path: pathlib.Path) -> dict[str, np.ndarray]:
     with needs_packages(f"{path}", "torch", ", or save it as model.safetensors"):
         import torch
     try:
-        _check_calls(path)
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        _check_pickle_calls(path)
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
     except UserError:
         raise
     except Exception as error:  # of many kinds, by what the bytes happen to be
         reason = str(error).strip().partition("\n")[0]
         raise UserError(f"{path} is refused: torch finds more in it than weights, or damage ({reason})") from None
-    if not isinstance(found, dict) or not all(
-        isinstance(name, str) and isinstance(x, torch.Tensor) for name, x in found.items()
+    if not isinstance(tensors, dict) or not all(
+        isinstance(name, str) and isinstance(x, torch.Tensor) for name, x in tensors.items()
     ):
         raise UserError(f"{path} is not a plain table of named tensors, as `save_pretrained` writes it")
     size, total = path.stat().st_size, 0
-    for name, x in found.items():
-        _check(name, x, size, path)
+    for name, x in tensors.items():
+        _check_tensor(name, x, size, path)
         total += 4 * math.prod(x.shape)
         if total > MAX_EXPANSION * size:
             raise UserError(
@@ -58,10 +58,10 @@ def read_torch(path: pathlib.Path) -> dict[str, np.ndarray]:
                 "file: many names share the same numbers"
             )
     narrow = (torch.float16, torch.bfloat16)
-    return {name: (x.float() if x.dtype in narrow else x).detach().numpy() for name, x in found.items()}
+    return {name: (x.float() if x.dtype in narrow else x).detach().numpy() for name, x in tensors.items()}
 
 
-def _check(name: str, x: Any, size: int, path: pathlib.Path) -> None:
+def _check_tensor(name: str, x: Any, size: int, path: pathlib.Path) -> None:
     """Refuse a tensor that is not written out in the file, before it takes memory."""
     if x.is_conj() or x.is_neg():
         raise UserError(f"{path}: tensor '{name}' is stored negated or conjugated; save it with `resolve_neg()`")
@@ -73,12 +73,12 @@ def _check(name: str, x: Any, size: int, path: pathlib.Path) -> None:
         )
 
 
-def _check_calls(path: pathlib.Path) -> None:
+def _check_pickle_calls(path: pathlib.Path) -> None:
     """Refuse a file whose pickle calls anything that a table of plain tensors does not need."""
     with path.open("rb") as file:
         name = ""
-        for stream in _pickles(path, file):
-            for code, argument, place in pickletools.genops(stream):
+        for stream in _pickle_streams(path, file):
+            for code, argument, offset in pickletools.genops(stream):
                 if code.name == "BINUNICODE":
                     name = str(argument)  # a tensor follows its name
                 elif code.name == "GLOBAL" and not PLAIN.fullmatch(str(argument)):
@@ -86,11 +86,11 @@ def _check_calls(path: pathlib.Path) -> None:
                         f"{path} is refused: torch finds more in it than weights: tensor '{name}' needs "
                         f"{str(argument).replace(' ', '.')}; save dense tensors of float32, float16 or bfloat16"
                     )
-                if (place or 0) > MAX_PICKLE:
+                if (offset or 0) > MAX_PICKLE:
                     raise UserError(f"{path} is refused: more than {MAX_PICKLE >> 20} MiB of names and shapes")
 
 
-def _pickles(path: pathlib.Path, file: IO[bytes]) -> Iterator[IO[bytes]]:
+def _pickle_streams(path: pathlib.Path, file: IO[bytes]) -> Iterator[IO[bytes]]:
     """Yield streams that begin with a pickle: one in a zip archive; several in one file, in the legacy format."""
     is_zip = file.read(len(ZIP)) == ZIP
     file.seek(0)

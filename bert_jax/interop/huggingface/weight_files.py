@@ -25,14 +25,14 @@ POSITIONS = "position_ids"  # a buffer of the position numbers that transformers
 INDEX = ".index.json"
 
 
-class Weights(NamedTuple):
+class StoredWeights(NamedTuple):
     """The tensors of a directory by their names in the file."""
 
     where: str  # the file that messages name
     tensors: Tensors
 
 
-def read_weight_files(directory: pathlib.Path) -> Weights:
+def read_weight_files(directory: pathlib.Path) -> StoredWeights:
     """Return all tensors of `directory`, float32; of several files the first of `READERS`.
 
     float16 and bfloat16 are widened, which is exact. Raises `UserError` for a file that is absent, truncated or
@@ -42,8 +42,8 @@ def read_weight_files(directory: pathlib.Path) -> Weights:
     for name, reader in READERS.items():
         for path in (directory / name, directory / (name + INDEX)):
             if path.is_file():
-                tensors = reader(path) if path.name == name else _shards(path, reader)
-                return Weights(str(path), {key: _float32(key, x, path) for key, x in tensors.items()})
+                tensors = reader(path) if path.name == name else _read_shards(path, reader)
+                return StoredWeights(str(path), {key: _to_float32(key, x, path) for key, x in tensors.items()})
     names = ", ".join(f"{name} (or {name}{INDEX})" for name in READERS)
     raise UserError(f"{directory} holds no weights: {names}; save the model with `save_pretrained` of transformers")
 
@@ -80,8 +80,8 @@ def _check_header(path: pathlib.Path) -> None:
             raise UserError(f"{path}: tensor '{name}' is {entry['dtype']}; float32, float16 and bfloat16 can be read")
 
 
-def _shards(path: pathlib.Path, reader: Callable[[pathlib.Path], Tensors]) -> Tensors:
-    """The tensors of an index, which must be exactly those of its files.
+def _read_shards(path: pathlib.Path, reader: Callable[[pathlib.Path], Tensors]) -> Tensors:
+    """Return the tensors of an index, which must be exactly the tensors of its files.
 
     A file is a plain name beside the index. It may be a symbolic link, as in the cache of the Hugging Face hub.
     """
@@ -92,18 +92,18 @@ def _shards(path: pathlib.Path, reader: Callable[[pathlib.Path], Tensors]) -> Te
     for file in sorted(set(names.values())):
         if file in ("", ".", "..") or {"/", "\\", "\0"} & set(file):
             raise UserError(f"{path} names the file {file!r}; only files beside it are read")
-        if not (place := path.with_name(file)).is_file():
-            raise UserError(f"{place} is missing, which {path.name} names")
-        found = reader(place)
+        if not (shard_path := path.with_name(file)).is_file():
+            raise UserError(f"{shard_path} is missing, which {path.name} names")
+        shard = reader(shard_path)
         promised = {name for name, where in names.items() if where == file}
-        for name in sorted(promised ^ found.keys()):
+        for name in sorted(promised ^ shard.keys()):
             has, lacks = (path.name, file) if name in promised else (file, path.name)
             raise UserError(f"{path}: {has} lists '{name}' in {file}, {lacks} does not")
-        tensors |= found
+        tensors |= shard
     return tensors
 
 
-def _float32(name: str, x: np.ndarray, path: pathlib.Path) -> np.ndarray:
+def _to_float32(name: str, x: np.ndarray, path: pathlib.Path) -> np.ndarray:
     if name.endswith(POSITIONS) and x.dtype.kind in "if":
         return x
     if x.dtype not in FLOATS:

@@ -4,42 +4,39 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.models.attention.inputs import AttentionInputs, readable_keys, split_heads
+from bert_jax.parallel.platform import runs_fused_kernels
 
 HEAD_MULTIPLE, LARGEST_HEAD = 8, 128  # features; the largest that all of these GPUs take
-OLDEST = (8, 0)  # compute capability: Ampere
 
 
 def available() -> bool:
-    """Return False where this process computes on GPUs that lack the kernel: older ones, and those not by NVIDIA."""
-    if jax.default_backend() != "gpu":
-        return True
-    device = jax.local_devices()[0]
-    if "cuda" not in device.client.platform_version:
-        return False
-    return tuple(int(number) for number in device.compute_capability.split(".")) >= OLDEST
+    """Return whether this process computes on GPUs that have the kernel, or on none."""
+    return runs_fused_kernels()
 
 
 def fits(inputs: AttentionInputs, rate: float) -> bool:
     """Return whether the kernel computes these inputs."""
     _, length, width = inputs.q.shape
-    features = width // inputs.keys.shape[1]
-    whole = length % 2 == 0 and features % HEAD_MULTIPLE == 0 and features <= LARGEST_HEAD
-    plain = rate == 0 and (inputs.bias, inputs.distances, inputs.global_tokens) == (None,) * 3
-    return whole and plain and inputs.q.dtype == jnp.bfloat16
+    head_dim = width // inputs.num_heads
+    fits_tiles = length % 2 == 0 and head_dim % HEAD_MULTIPLE == 0 and head_dim <= LARGEST_HEAD
+    return fits_tiles and rate == 0 and not _has_score_terms(inputs) and inputs.q.dtype == jnp.bfloat16
 
 
 def attend(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the context, as `inputs.q`; `rate` is 0, and padding stands at the end of a sequence."""
     assert rate == 0, "kernels.py says that this kernel has no dropout"
-    added = inputs.bias, inputs.distances, inputs.global_tokens
-    assert added == (None,) * 3, "kernels.py says that this kernel has no bias"
+    assert not _has_score_terms(inputs), "kernels.py says that this kernel has no bias"
     batch, length, _ = inputs.q.shape
-    q, k, v = (split_heads(x, inputs.keys.shape[1]) for x in (inputs.q, inputs.k, inputs.v))
+    q, k, v = (split_heads(x, inputs.num_heads) for x in (inputs.q, inputs.k, inputs.v))
     lengths = mask = None
-    if inputs.segments is None and inputs.reach is None:
+    if inputs.segments is None and inputs.radius is None:
         # Lengths instead of a mask in memory; an empty sequence reads one token, as a mean over none is no number.
         lengths = jnp.maximum(inputs.mask.sum(axis=1, dtype=jnp.int32), 1)
     else:
         mask = jnp.broadcast_to(readable_keys(inputs), (batch, 1, length, length))
     context = jax.nn.dot_product_attention(q, k, v, mask=mask, key_value_seq_lengths=lengths, implementation="cudnn")
     return context.reshape(inputs.q.shape)
+
+
+def _has_score_terms(inputs: AttentionInputs) -> bool:
+    return (inputs.bias, inputs.distances, inputs.global_tokens) != (None,) * 3

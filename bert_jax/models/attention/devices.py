@@ -5,34 +5,43 @@ from typing import Any
 
 import jax
 
-from bert_jax.models.attention.inputs import AttentionInputs, Joint
+from bert_jax.models.attention.inputs import AttentionInputs, FusedQKV, partial_inputs
 from bert_jax.parallel.sharding import partition_spec
 
-WIDE = ("batch", "length", "heads")  # of what is as wide as the heads together
+WIDE = ("batch", "length", "heads")  # logical axes of arrays as wide as the heads together
 BY_HEAD = ("batch", "heads", "length")
 JOINT = ("batch", "length", "maps", "heads")  # of queries, keys and values in one array
-_MASK = ("batch", "length")
-_INPUTS = (WIDE, WIDE, WIDE, _MASK, _MASK, ("batch", "heads", "key_words"), (), ())
 
 
-def on_each_device(kernel: Callable[..., Any], inputs: AttentionInputs, *more: Any, axes: Any, out_axes: Any) -> Any:
-    """Return `kernel(inputs, *more)`, whose bias, window and distances are None, computed by each device on its part.
+def on_each_device(kernel: Callable[..., Any], inputs: AttentionInputs, *arrays: Any, axes: Any, out_axes: Any) -> Any:
+    """Return `kernel(inputs, *arrays)`, computed by each device on its part; bias, window and distances are None.
 
-    `axes` and `out_axes` are logical names of the axes of `more` and of what is returned, as tuples of names.
+    `axes` and `out_axes` are the logical names of the axes of `arrays` and of the results, as tuples of names.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty:
-        return kernel(inputs, *more)
+        return kernel(inputs, *arrays)
 
     def specs(tree: Any) -> Any:
-        return jax.tree.map(partition_spec, tree, is_leaf=_is_names)
+        return jax.tree.map(partition_spec, tree, is_leaf=_is_axis_names)
 
-    names = set(mesh.axis_names) - set(mesh.manual_axes)
-    joint = Joint(specs(JOINT), specs(JOINT[2:])) if inputs.joint else None
-    in_specs = (AttentionInputs(*map(specs, _INPUTS))._replace(joint=joint), *map(specs, axes))
-    mapped = jax.shard_map(kernel, in_specs=in_specs, out_specs=specs(out_axes), axis_names=names, check_vma=False)
-    return mapped(inputs, *more)
+    input_specs = partial_inputs(
+        **{name: specs(WIDE) for name in ("q", "k", "v")},
+        **{name: specs(("batch", "length")) for name in ("mask", "segments")},
+        dropout_keys=specs(("batch", "heads", "key_words")),
+        bias=specs(()),
+        radius=specs(()),
+        fused_qkv=FusedQKV(specs(JOINT), specs(JOINT[2:])) if inputs.fused_qkv else None,
+    )
+    mapped = jax.shard_map(
+        kernel,
+        in_specs=(input_specs, *map(specs, axes)),
+        out_specs=specs(out_axes),
+        axis_names=set(mesh.axis_names) - set(mesh.manual_axes),
+        check_vma=False,
+    )
+    return mapped(inputs, *arrays)
 
 
-def _is_names(one: Any) -> bool:
-    return isinstance(one, tuple) and all(isinstance(name, str) for name in one)
+def _is_axis_names(tree: Any) -> bool:
+    return isinstance(tree, tuple) and all(isinstance(name, str) for name in tree)

@@ -1,4 +1,4 @@
-"""What every attention kernel reads, and what a layer's attention reads beside the hidden states."""
+"""The arrays that an attention kernel reads, and the part of them that all layers share."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -12,51 +12,55 @@ from bert_jax.models.positions import Distances
 MASKED_SCORE = -1e9  # far below any score; finite, so that a sequence of padding alone gives no NaN
 NO_LIMIT = 2**30  # columns, more than any sequence has
 
-Reaches = tuple[tuple[int, int], ...]  # columns in reach, and how many layers have that reach
+RadiusCounts = tuple[tuple[int, int], ...]  # (radius of a window, number of layers with it)
 
 
 @jax.tree_util.register_static
-@dataclasses.dataclass(frozen=True)
-class Window:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WindowSpec:
     """The window of local layers, in numbers that are known when a program is compiled."""
 
-    reach: int
-    block: int = 1  # columns that share a window: it reaches from block to block
-    beside: int = 0  # tokens outside of the window that chunks of queries read too, the first of GlobalTokens
-    all_beside: bool = True  # whether there can be no more of them
-    always: bool = False  # whether no layer of the program reaches farther
-    layers: Reaches = ()  # of all layers; FLOPs of a scanned program are counted by them
+    radius: int  # columns from a query to the farthest key in its window
+    block_size: int = 1  # columns that share a window, whose radius is then from block to block
+    num_gathered: int = 0  # global tokens, the first of GlobalTokens, that chunks read in addition to their window
+    gathers_all: bool = True  # whether there are never more global tokens
+    every_layer: bool = False  # whether no layer of the program reads farther
+    radius_counts: RadiusCounts = ()  # of all layers; FLOPs of a scanned program are counted by them
 
 
-class GlobalTokens(NamedTuple):
-    """Tokens that read all others and that all others read, beside a window (Longformer, Beltagy et al. 2020).
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GlobalTokens:
+    """Tokens that read all others and that all others read, in addition to a window (Longformer, Beltagy et al. 2020).
 
-    The maps are `[batch, length, heads * head_dim]` each: a global token reads all tokens by these, and others read it
+    A global token reads all tokens by `q`, `k` and `v`, `[batch, length, heads * head_dim]` each; other tokens read it
     by the ordinary ones.
     """
 
-    chosen: jax.Array  # bool [batch, length]
-    extra: Any = None  # float32 [batch, length], added to the scores of others that read it
-    columns: Any = None  # int32 [batch, Window.beside], those of the first in order, then of others; None: no chunks
-    q: Any = None  # the maps; None in Surroundings
+    mask: jax.Array  # bool [batch, length]
+    score_bias: Any = None  # float32 [batch, length], added to the scores of other tokens that read it
+    columns: Any = None  # int32 [batch, WindowSpec.num_gathered]: global tokens in order, then others; None: no chunks
+    q: Any = None  # None in AttentionMetadata, as k and v
     k: Any = None
     v: Any = None
 
 
-class Surroundings(NamedTuple):
-    """What a layer's attention reads beside the hidden states; the same in all global and in all local layers."""
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AttentionMetadata:
+    """The inputs of attention other than hidden states: equal in all global layers, and in all local layers."""
 
     mask: jax.Array  # int32 [batch, length], of the keys: 0 for padding, which no query reads
     segments: jax.Array | None = None  # int32 [batch, length] of packed sequences: a query reads its own segment alone
     angles: Any = None  # of a position scheme that rotates
     bias: jax.Array | None = None  # float32 [heads, length, length], added to the scores
-    reach: jax.Array | int | None = None  # columns from a query to the farthest key that it reads; None: no limit
-    window: Window | None = None  # of the layers whose reach it is; the program of all layers has it
+    radius: jax.Array | int | None = None  # columns from a query to the farthest key that it reads; None: no limit
+    window: WindowSpec | None = None  # of the layers with this radius; the program of all layers has it
     distances: Distances | None = None  # of a position scheme whose tokens read embeddings of distances
-    global_tokens: GlobalTokens | None = None  # without maps
+    global_tokens: GlobalTokens | None = None  # without q, k and v
 
 
-class AtDistances(NamedTuple):
+class RelativeKeysAndQueries(NamedTuple):
     """Embeddings of distances as keys and as queries of a layer: `[2 * length, heads * head_dim]` each.
 
     A query reads row `i` of the keys for the key `i - length` columns to its right; a key reads row `i` of the queries
@@ -67,54 +71,78 @@ class AtDistances(NamedTuple):
     queries: jax.Array
 
 
-class Joint(NamedTuple):
+class FusedQKV(NamedTuple):
     """Queries, keys and values as one product makes them, in this order, without the biases."""
 
     products: jax.Array  # [batch, length, 3, heads * head_dim]
     biases: jax.Array  # [3, heads * head_dim]
 
 
-class AttentionInputs(NamedTuple):
-    """The arrays of one layer's attention, for all heads together; those of Surroundings as there."""
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AttentionInputs:
+    """The arrays of one layer's attention, for all heads together; fields of AttentionMetadata mean the same here."""
 
-    q: jax.Array  # [batch, length, heads * head_dim]; q, k and v are None where `joint` is given
+    q: jax.Array  # [batch, length, heads * head_dim]; q, k and v are None where `fused_qkv` is given
     k: jax.Array
     v: jax.Array
     mask: jax.Array
     segments: jax.Array | None
-    keys: jax.Array  # uint32 [batch, heads, 2], of the dropout of each head of each sequence
+    dropout_keys: jax.Array  # uint32 [batch, heads, 2], of each head of each sequence
     bias: jax.Array | None = None
-    reach: jax.Array | int | None = None
-    window: Window | None = None
-    distances: AtDistances | None = None
+    radius: jax.Array | int | None = None
+    window: WindowSpec | None = None
+    distances: RelativeKeysAndQueries | None = None
     global_tokens: GlobalTokens | None = None
-    rows: jax.Array | None = None  # int32 [queries], the columns that read, where these are not all
-    joint: Joint | None = None  # in place of q, k and v, for a kernel that reads them so
+    query_rows: jax.Array | None = None  # int32 [queries], the columns that read, where these are not all
+    fused_qkv: FusedQKV | None = None  # in place of q, k and v, for a kernel that reads them so
+
+    @property
+    def num_heads(self) -> int:
+        """The heads of one layer."""
+        return self.dropout_keys.shape[1]
 
 
 def attention_inputs(
     q: jax.Array,
     k: jax.Array,
     v: jax.Array,
-    surroundings: Surroundings,
+    metadata: AttentionMetadata,
     num_heads: int,
     seed: jax.Array | None = None,
-    distances: AtDistances | None = None,
+    distances: RelativeKeysAndQueries | None = None,
     global_tokens: GlobalTokens | None = None,
 ) -> AttentionInputs:
     """Return the inputs of a kernel; `seed` is uint32 `[2]`, or None where no probability is dropped."""
-    mask, segments, _, bias, reach, window, *_ = surroundings
     shape = (q.shape[0], num_heads, 2)  # shape, not len: the size may be symbolic
     if seed is None:
-        keys = jnp.zeros(shape, jnp.uint32)
+        dropout_keys = jnp.zeros(shape, jnp.uint32)
     else:  # a key for each head of each sequence, whatever device computes it: the same masks on every mesh
-        keys = jnp.stack(row_keys(seed, shape[0] * num_heads), axis=-1).reshape(shape)
-    return AttentionInputs(q, k, v, mask, segments, keys, bias, reach, window, distances, global_tokens)
+        dropout_keys = jnp.stack(row_keys(seed, shape[0] * num_heads), axis=-1).reshape(shape)
+    return AttentionInputs(
+        q=q,
+        k=k,
+        v=v,
+        mask=metadata.mask,
+        segments=metadata.segments,
+        dropout_keys=dropout_keys,
+        bias=metadata.bias,
+        radius=metadata.radius,
+        window=metadata.window,
+        distances=distances,
+        global_tokens=global_tokens,
+    )
 
 
-def joined(inputs: AttentionInputs, joint: Joint) -> AttentionInputs:
-    """Return the inputs with all maps in one array, in place of q, k and v."""
-    return inputs._replace(q=None, k=None, v=None, joint=joint)  # type: ignore[arg-type]
+def with_fused_qkv(inputs: AttentionInputs, fused_qkv: FusedQKV) -> AttentionInputs:
+    """Return the inputs with queries, keys and values in one array, in place of q, k and v."""
+    return dataclasses.replace(inputs, q=None, k=None, v=None, fused_qkv=fused_qkv)  # type: ignore[arg-type]
+
+
+def partial_inputs(**given: Any) -> AttentionInputs:
+    """Return a tree of inputs with None in all other fields: gradients, or partition specs."""
+    fields: dict[str, Any] = dict.fromkeys(field.name for field in dataclasses.fields(AttentionInputs))
+    return AttentionInputs(**fields | given)
 
 
 def split_heads(x: jax.Array, num_heads: int) -> jax.Array:
@@ -123,34 +151,35 @@ def split_heads(x: jax.Array, num_heads: int) -> jax.Array:
     return x.reshape(batch, length, num_heads, width // num_heads)
 
 
-def of_rows(inputs: AttentionInputs, x: jax.Array) -> jax.Array:
-    """Return those of `x`, `[batch, length, ...]`, whose queries are computed."""
-    return x if inputs.rows is None else x[:, inputs.rows]
+def select_queries(inputs: AttentionInputs, x: jax.Array) -> jax.Array:
+    """Return the columns of `x`, `[batch, length, ...]`, whose queries are computed."""
+    return x if inputs.query_rows is None else x[:, inputs.query_rows]
 
 
 def readable_keys(inputs: AttentionInputs) -> jax.Array:
-    """bool `[batch, 1, queries or 1, length]`: the keys that a query may read."""
-    readable, segments = inputs.mask[:, None, None, :] != 0, inputs.segments
+    """Return bool `[batch, 1, queries or 1, length]`: the keys that a query may read."""
+    readable_Bx1xQxK, segments = inputs.mask[:, None, None, :] != 0, inputs.segments
     if segments is not None:
-        readable &= of_rows(inputs, segments)[:, None, :, None] == segments[:, None, None, :]
-    if inputs.reach is not None:
+        readable_Bx1xQxK &= select_queries(inputs, segments)[:, None, :, None] == segments[:, None, None, :]
+    if inputs.radius is not None:
         column = jnp.arange(inputs.q.shape[1])
-        row = column if inputs.rows is None else inputs.rows
-        near = within_reach(row[:, None], column, inputs.reach, inputs.window)
-        readable &= near if inputs.global_tokens is None else near | inputs.global_tokens.chosen[:, None, None, :]
-    return readable
+        row = column if inputs.query_rows is None else inputs.query_rows
+        near = within_radius(row[:, None], column, inputs.radius, inputs.window)
+        tokens = inputs.global_tokens
+        readable_Bx1xQxK &= near if tokens is None else near | tokens.mask[:, None, None, :]
+    return readable_Bx1xQxK
 
 
-def within_reach(row: jax.Array, column: jax.Array, reach: Any, window: Window | None) -> jax.Array:
+def within_radius(row: jax.Array, column: jax.Array, radius: Any, window: WindowSpec | None) -> jax.Array:
     """Return whether the window of a row has a column."""
-    block = window.block if window else 1
-    if block > 1:
-        row, column = row // block * block, column // block * block
-    return jnp.abs(row - column) <= reach
+    size = window.block_size if window else 1
+    if size > 1:
+        row, column = row // size * size, column // size * size
+    return jnp.abs(row - column) <= radius
 
 
-def of_global(inputs: AttentionInputs) -> AttentionInputs:
-    """Return the inputs of global tokens, which read all tokens by maps of their own."""
+def global_attention_inputs(inputs: AttentionInputs) -> AttentionInputs:
+    """Return the inputs of the global tokens, which read all tokens by projections of their own."""
     tokens = inputs.global_tokens
     assert tokens
-    return inputs._replace(q=tokens.q, k=tokens.k, v=tokens.v, reach=None, window=None, global_tokens=None)
+    return dataclasses.replace(inputs, q=tokens.q, k=tokens.k, v=tokens.v, radius=None, window=None, global_tokens=None)

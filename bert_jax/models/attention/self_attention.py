@@ -1,16 +1,24 @@
 """The attention layer of the encoder."""
 
-from typing import Any
+import dataclasses
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from bert_jax.config import EncoderConfig
-from bert_jax.models.attention.inputs import AtDistances, AttentionInputs, Joint, Surroundings, attention_inputs, joined
+from bert_jax.models.attention.inputs import (
+    AttentionInputs,
+    AttentionMetadata,
+    FusedQKV,
+    RelativeKeysAndQueries,
+    attention_inputs,
+    with_fused_qkv,
+)
 from bert_jax.models.attention.kernels import KERNELS
-from bert_jax.models.attention.xla import probabilities, read_by
-from bert_jax.models.layers import Linear, deviations, keep, lookup
+from bert_jax.models.attention.xla import attention_probabilities, weighted_values
+from bert_jax.models.init import init_scales
+from bert_jax.models.layers import Biased, Linear, lookup, save_for_backward
 from bert_jax.models.norms import Norm, rms_norm
 from bert_jax.models.positions import POSITIONS, Distances
 from bert_jax.parallel.platform import traced_platform
@@ -18,15 +26,15 @@ from bert_jax.parallel.sharding import constrain
 
 WEIGHTS = "intermediates"  # the collection that gets the attention weights of a layer, where it is asked for
 PROBES = "probes"  # the collection with what is added to them for a gradient by them, where it is asked for
-MAPS = ("query", "key", "value")
-OF_GLOBAL = tuple(f"{name}_global" for name in MAPS)  # the maps of global tokens; without these, unused
+PROJECTIONS = ("query", "key", "value")
+GLOBAL_PROJECTIONS = tuple(f"{name}_global" for name in PROJECTIONS)  # without global tokens, unused
 
 
 class SelfAttention(nn.Module):
-    """`x` `[batch, length, width]` -> `[batch, length, width]`, of which `num_heads` divides the width.
+    """`x` `[batch, length, width]` -> `[batch, length, width]`, a product whose bias is still to be added.
 
-    `seed`: uint32 `[2]`, of the dropout on the probabilities, or None. `read`: `[batch, length, any]`, what the values
-    are made of; None: `x`, as queries and keys.
+    `seed`: uint32 `[2]`, of the dropout on the probabilities, or None. `value_input`: `[batch, length, any]`, from
+    which the values are made; None: `x`, as queries and keys.
     """
 
     config: EncoderConfig
@@ -35,96 +43,105 @@ class SelfAttention(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: jax.Array, surroundings: Surroundings, seed: jax.Array | None, read: jax.Array | None = None
-    ) -> jax.Array:
-        config, width = self.config, x.shape[-1]
+        self, x: jax.Array, metadata: AttentionMetadata, seed: jax.Array | None, value_input: jax.Array | None = None
+    ) -> Biased:
+        config = self.config
         rate = 0.0 if seed is None else config.attention_dropout
-        inputs = self._inputs(x, x if read is None else read, surroundings, seed, rate)
+        inputs = self._kernel_inputs(x, x if value_input is None else value_input, metadata, seed, rate)
         if self._shows_weights():
-            weights = probabilities(inputs)
+            weights = attention_probabilities(inputs)
             self.sow(WEIGHTS, "weights", weights)
-            context = read_by(weights + self.get_variable(PROBES, "weights", 0.0), inputs)
+            context = weighted_values(weights + self.get_variable(PROBES, "weights", 0.0), inputs)
         else:
-            context = keep(KERNELS[self.kernel].attend(inputs, rate))
-        return self._linear("output", (width, width), ("heads", "embed"), deviations(config).output)(context)
+            context = save_for_backward(KERNELS[self.kernel].attend(inputs, rate))
+        sizes = (config.attention_width, x.shape[-1])
+        return self._linear("output", sizes, ("heads", "embed"), init_scales(config).output).biased(context)
 
     def _shows_weights(self) -> bool:
         return self.is_mutable_collection(WEIGHTS) and not self.is_initializing()
 
-    def _inputs(
-        self, x: jax.Array, read: jax.Array, surroundings: Surroundings, seed: jax.Array | None, rate: float
+    def _kernel_inputs(
+        self, x: jax.Array, value_input: jax.Array, metadata: AttentionMetadata, seed: jax.Array | None, rate: float
     ) -> AttentionInputs:
-        """What the kernel reads, with queries, keys and values in the form that it prefers."""
-        config = self.config
-        query, key, value = maps = self._maps(MAPS, x.shape[-1], read.shape[-1])
-
-        def assembled(q: jax.Array, k: jax.Array, v: jax.Array, *more: Any) -> AttentionInputs:
-            return attention_inputs(q, k, v, surroundings, config.num_heads, seed if rate else None, *more)
-
-        if read is x and self._may_be_joint(surroundings):
-            like = assembled(*(x.astype(self.dtype),) * 3)
-            if KERNELS[self.kernel].joint(like, rate):
-                return joined(like, self._joint(x, maps))
-        q, k = (self._turned(_by_heads(one(x)), name, surroundings) for one, name in ((query, "query"), (key, "key")))
-        v = keep(_by_heads(value(read)))
-        distances = _at_distances(query, key, surroundings.distances) if surroundings.distances else None
-        tokens = surroundings.global_tokens
+        """Make queries, keys and values, in the form that the kernel prefers."""
+        config, seed = self.config, seed if rate else None
+        query, key, _ = projections = self._projections(PROJECTIONS, x.shape[-1], value_input.shape[-1])
+        if value_input is x and self._may_fuse_qkv(metadata):
+            like_q = jnp.zeros((*x.shape[:2], config.attention_width), self.dtype)
+            inputs = attention_inputs(like_q, like_q, like_q, metadata, config.num_heads, seed)
+            if KERNELS[self.kernel].prefers_fused_qkv(inputs, rate):
+                return with_fused_qkv(inputs, self._fused_qkv(x, projections))
+        q, k, v = self._normalized_qkv(projections, PROJECTIONS, x, value_input, metadata)
+        tokens = metadata.global_tokens
         if tokens is not None:
-            own = (q, k, v) if config.separator_id is None else self._of_global(x, read, surroundings)
-            tokens = tokens._replace(q=own[0], k=own[1], v=own[2])
-        return assembled(q, k, v, distances, tokens)
+            if config.separator_id is None:
+                global_qkv = q, k, v
+            else:
+                global_projections = self._projections(GLOBAL_PROJECTIONS, x.shape[-1], value_input.shape[-1])
+                global_qkv = self._normalized_qkv(global_projections, GLOBAL_PROJECTIONS, x, value_input, metadata)
+            tokens = dataclasses.replace(tokens, **dict(zip("qkv", global_qkv, strict=True)))
+        distances = _relative_keys_and_queries(query, key, metadata.distances) if metadata.distances else None
+        return attention_inputs(q, k, v, metadata, config.num_heads, seed, distances, tokens)
 
     def _linear(self, name: str, sizes: tuple[int, int], axes: tuple[str, str], stddev: float) -> Linear:
         return Linear(sizes, axes, stddev, self.dtype, self.config.attention_bias, name=name)
 
-    def _maps(self, names: tuple[str, ...], width: int, values: int) -> list[Linear]:
-        """Of queries, keys and values; the latter read vectors of the width `values`."""
-        inputs = zip(names, (width, width, values), strict=True)
+    def _projections(self, names: tuple[str, ...], width: int, value_width: int) -> list[Linear]:
+        """Make the linear maps to queries, keys and values; the last reads vectors of another width."""
+        attention_width, stddev = self.config.attention_width, init_scales(self.config).inner
         return [
-            self._linear(name, (one, width), ("embed", "heads"), deviations(self.config).inner) for name, one in inputs
+            self._linear(name, (input_width, attention_width), ("embed", "heads"), stddev)
+            for name, input_width in zip(names, (width, width, value_width), strict=True)
         ]
 
-    def _may_be_joint(self, surroundings: Surroundings) -> bool:
+    def _normalized_qkv(
+        self,
+        projections: list[Linear],
+        names: tuple[str, ...],
+        x: jax.Array,
+        value_input: jax.Array,
+        metadata: AttentionMetadata,
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        query, key, value = projections
+        q, k = (
+            self._normalize_and_rotate(_sharded_by_heads(linear(x)), name, metadata)
+            for linear, name in zip((query, key), names[:2], strict=True)
+        )
+        return q, k, save_for_backward(_sharded_by_heads(value(value_input)))
+
+    def _may_fuse_qkv(self, metadata: AttentionMetadata) -> bool:
         """Whether a GPU's kernel may add the biases, since queries and keys are read without another change."""
         config, rotate = self.config, POSITIONS[self.config.positions].rotate
-        others = (rotate, config.query_key_norm, surroundings.distances, surroundings.global_tokens)
-        return traced_platform() == "gpu" and config.attention_bias and not any(others) and not self._shows_weights()
+        changes = (rotate, config.query_key_norm, metadata.distances, metadata.global_tokens)
+        return traced_platform() == "gpu" and config.attention_bias and not any(changes) and not self._shows_weights()
 
-    def _joint(self, x: jax.Array, maps: list[Linear]) -> Joint:
+    def _fused_qkv(self, x: jax.Array, projections: list[Linear]) -> FusedQKV:
         """Queries, keys and values by one product; their parts are views for a kernel, where XLA would copy each."""
-        kernels, biases = zip(*(one.arrays() for one in maps), strict=True)
-        kernel = keep(jnp.stack(kernels, axis=1))
+        kernels, biases = zip(*(linear.arrays() for linear in projections), strict=True)
+        kernel = save_for_backward(jnp.stack(kernels, axis=1))
         products = jnp.einsum("blw,wmh->blmh", x.astype(self.dtype), kernel)
-        return Joint(keep(constrain(products, "batch", "length", "maps", "heads")), jnp.stack(biases))
+        products = save_for_backward(constrain(products, "batch", "length", "maps", "heads"))
+        return FusedQKV(products, jnp.stack(biases))
 
-    def _of_global(self, x: jax.Array, read: jax.Array, surroundings: Surroundings) -> tuple[jax.Array, ...]:
-        """Queries, keys and values of global tokens, by maps of their own."""
-        query, key, value = self._maps(OF_GLOBAL, x.shape[-1], read.shape[-1])
-        q, k = (
-            self._turned(_by_heads(one(x)), name, surroundings)
-            for one, name in zip((query, key), OF_GLOBAL[:2], strict=True)
-        )
-        return q, k, keep(_by_heads(value(read)))
-
-    def _turned(self, x: jax.Array, name: str, surroundings: Surroundings) -> jax.Array:
-        """Queries or keys as the kernel reads them: normalized, then rotated, where the architecture says so."""
+    def _normalize_and_rotate(self, x: jax.Array, name: str, metadata: AttentionMetadata) -> jax.Array:
+        """Return queries or keys normalized, then rotated, where the architecture says so."""
         config, rotate = self.config, POSITIONS[self.config.positions].rotate
         if config.query_key_norm:
             heads = x.reshape(*x.shape[:2], config.num_heads, -1)
             norm = Norm(rms_norm, config.layer_norm_epsilon, self.dtype, bias=False, name=f"{name}_norm")
             x = norm(heads).reshape(x.shape)
-        # Kept as read: a rotation's gradient needs the angles alone, and a norm keeps its own result.
-        return keep(rotate(config, x, surroundings.angles) if rotate else x)
+        # Saved as read: a rotation's gradient needs the angles alone, and a norm saves its own result.
+        return save_for_backward(rotate(config, x, metadata.angles) if rotate else x)
 
 
-def _by_heads(x: jax.Array) -> jax.Array:
+def _sharded_by_heads(x: jax.Array) -> jax.Array:
     return constrain(x, "batch", "length", "heads")
 
 
-def _at_distances(query: Linear, key: Linear, embedded: Distances) -> AtDistances:
-    """The embeddings through the maps of the layer's own tokens; few rows, each read at many distances."""
+def _relative_keys_and_queries(query: Linear, key: Linear, distances: Distances) -> RelativeKeysAndQueries:
+    """Map the embeddings of distances as the layer maps its tokens; few rows, each read at many distances."""
 
-    def at(linear: Linear, rows: jax.Array) -> jax.Array:
-        return lookup(rows[None], linear(embedded.table[None])[0])[0].astype(linear.dtype)
+    def project(linear: Linear, rows: jax.Array) -> jax.Array:
+        return lookup(rows[None], linear(distances.table[None])[0])[0].astype(linear.dtype)
 
-    return AtDistances(at(key, embedded.of_keys), at(query, embedded.of_queries))
+    return RelativeKeysAndQueries(project(key, distances.of_keys), project(query, distances.of_queries))

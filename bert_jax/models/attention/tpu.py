@@ -3,6 +3,7 @@
 The platform is that for which the program is lowered, so that a TPU's program is compiled on any machine.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, cast
@@ -19,32 +20,32 @@ def attend(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the context, as `inputs.q`; the backward pass computes the probabilities again."""
     if any(x is not None for x in (inputs.bias, inputs.distances, inputs.global_tokens)):  # which the kernel lacks
         return xla.attend(inputs, rate)
-    if inputs.reach is not None:
-        inputs = inputs._replace(reach=jnp.asarray(inputs.reach, jnp.int32))
+    if inputs.radius is not None:
+        inputs = dataclasses.replace(inputs, radius=jnp.asarray(inputs.radius, jnp.int32))
     return _attend(inputs, rate)
 
 
 def _forward(inputs: AttentionInputs, rate: float) -> jax.Array:
-    return cast(jax.Array, _on_platform(tpu_kernels.forward, xla.forward, rate, inputs))
+    return cast(jax.Array, _fused_or_plain(tpu_kernels.forward, xla.forward, rate, inputs))
 
 
 def _backward(inputs: AttentionInputs, gradient: jax.Array, rate: float) -> xla.Gradients:
-    return cast(xla.Gradients, _on_platform(tpu_kernels.backward, xla.backward, rate, inputs, gradient))
+    return cast(xla.Gradients, _fused_or_plain(tpu_kernels.backward, xla.backward, rate, inputs, gradient))
 
 
 _attend = xla.recomputed(_forward, _backward)
 
 
-def _on_platform(fused: Callable[..., Any], plain: Callable[..., Any], rate: float, *arrays: Any) -> Any:
-    """The fused kernel on a TPU, each device on its sequences and heads; the plain operations elsewhere."""
+def _fused_or_plain(fused: Callable[..., Any], plain: Callable[..., Any], rate: float, *arrays: Any) -> Any:
+    """Call the fused kernel on a TPU, each device on its sequences and heads; the plain operations elsewhere."""
     inputs: AttentionInputs = arrays[0]
     plain, fused = functools.partial(plain, rate=rate), functools.partial(fused, rate=rate)
     _, length, width = inputs.q.shape
-    if not tpu_kernels.fits(length, width, inputs.keys.shape[1]):
+    if not tpu_kernels.fits(length, width, inputs.num_heads):
         return plain(*arrays)
 
     def kernel(inputs: AttentionInputs, *gradient: jax.Array) -> Any:
-        inputs = inputs._replace(window=None)  # it reads `reach`
+        inputs = dataclasses.replace(inputs, window=None)  # the kernel reads `radius`
         outputs = (WIDE,) * 3 if gradient else WIDE
         return on_each_device(fused, inputs, *gradient, axes=(WIDE,) * len(gradient), out_axes=outputs)
 

@@ -34,7 +34,9 @@ def forward(inputs: AttentionInputs, rate: float, interpret: bool = False) -> ja
     `interpret` runs the kernel on any platform, slowly.
     """
     tensors = (inputs.q, inputs.k, inputs.v)
-    (context,) = _call(_forward_kernel, inputs, tensors, rate, outputs=1, products=2, interpret=interpret)
+    (context,) = _call_per_head_group(
+        _forward_kernel, inputs, tensors, rate, outputs=1, products=2, interpret=interpret
+    )
     return cast(jax.Array, context)
 
 
@@ -43,11 +45,13 @@ def backward(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return the gradients of q, k and v from that of the context."""
     tensors = (inputs.q, inputs.k, inputs.v, gradient)
-    found = _call(_backward_kernel, inputs, tensors, rate, outputs=3, products=5, interpret=interpret)
-    return cast(tuple[jax.Array, jax.Array, jax.Array], found)
+    gradients = _call_per_head_group(
+        _backward_kernel, inputs, tensors, rate, outputs=3, products=5, interpret=interpret
+    )
+    return cast(tuple[jax.Array, jax.Array, jax.Array], gradients)
 
 
-def _call(
+def _call_per_head_group(
     kernel: Callable[..., None],
     inputs: AttentionInputs,
     tensors: tuple[jax.Array, ...],
@@ -57,7 +61,7 @@ def _call(
     interpret: bool,
 ) -> Any:
     """One program per sequence and group of heads; a group is as many heads as fill the lanes."""
-    mask, segments, keys, reach = inputs.mask, inputs.segments, inputs.keys, inputs.reach
+    mask, segments, keys, radius = inputs.mask, inputs.segments, inputs.dropout_keys, inputs.radius
     (batch, length, width), heads = tensors[0].shape, keys.shape[1]
     group = math.lcm(LANES, width // heads)
     group = width if width % group else group
@@ -66,7 +70,7 @@ def _call(
     if segments is not None:
         # Row and column: the segments of the keys, 0 where none may be read, and of the queries, which match no 0.
         masks = [jnp.where(mask != 0, segments, 0)[:, None, :], jnp.where(segments != 0, segments, -1)[:, :, None]]
-    reaches = [] if reach is None else [jnp.reshape(jnp.asarray(reach, jnp.int32), (1, 1))]
+    radii = [] if radius is None else [jnp.reshape(jnp.asarray(radius, jnp.int32), (1, 1))]
     like = jax.ShapeDtypeStruct(tensors[0].shape, tensors[0].dtype)
     return pl.pallas_call(
         functools.partial(kernel, heads=heads * group // width, rate=rate),
@@ -74,8 +78,8 @@ def _call(
         in_specs=[
             pl.BlockSpec((1, heads, 2), lambda row, column: (row, 0, 0), memory_space=pltpu.SMEM),
             (
-                [pl.BlockSpec((1, *one.shape[1:]), lambda row, column: (row, 0, 0)) for one in masks],
-                [pl.BlockSpec((1, 1), lambda row, column: (0, 0), memory_space=pltpu.SMEM) for _ in reaches],
+                [pl.BlockSpec((1, *mask.shape[1:]), lambda row, column: (row, 0, 0)) for mask in masks],
+                [pl.BlockSpec((1, 1), lambda row, column: (0, 0), memory_space=pltpu.SMEM) for _ in radii],
             ),
             *[tile] * len(tensors),
         ],
@@ -88,11 +92,11 @@ def _call(
         ),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel")),
         interpret=interpret,
-    )(keys, (masks, reaches), *tensors)
+    )(keys, (masks, radii), *tensors)
 
 
 def _forward_kernel(keys: Any, masks: Any, q: Any, k: Any, v: Any, context: Any, *, heads: int, rate: float) -> None:
-    for head, columns in _heads(q, heads):
+    for head, columns in _heads_of_program(q, heads):
         _, dropped, _ = _probabilities(keys, masks, q, k, head, columns, rate)
         context[0, :, columns] = _product("qk,kd->qd", dropped.astype(v.dtype), v[0, :, columns]).astype(context.dtype)
 
@@ -100,50 +104,50 @@ def _forward_kernel(keys: Any, masks: Any, q: Any, k: Any, v: Any, context: Any,
 def _backward_kernel(
     keys: Any, masks: Any, q: Any, k: Any, v: Any, gradient: Any, dq: Any, dk: Any, dv: Any, *, heads: int, rate: float
 ) -> None:
-    for head, columns in _heads(q, heads):
+    for head, columns in _heads_of_program(q, heads):
         p, dropped, drop = _probabilities(keys, masks, q, k, head, columns, rate)
         g = gradient[0, :, columns]
         dv[0, :, columns] = _product("qk,qd->kd", dropped.astype(g.dtype), g).astype(dv.dtype)
         dp = drop(_product("qd,kd->qk", g, v[0, :, columns]))
         scale = (q.shape[-1] // heads) ** -0.5
         ds = p * (dp - jnp.sum(dp * p, axis=-1, keepdims=True)) * scale
-        ds = jnp.where(_readable(masks), ds, 0.0).astype(q.dtype)  # matters where a row may read nothing at all
+        ds = jnp.where(_readable_mask(masks), ds, 0.0).astype(q.dtype)  # matters where a row may read nothing at all
         dq[0, :, columns] = _product("qk,kd->qd", ds, k[0, :, columns]).astype(dq.dtype)
         dk[0, :, columns] = _product("qk,qd->kd", ds, q[0, :, columns]).astype(dk.dtype)
 
 
-def _heads(q: Any, heads: int) -> list[tuple[Any, slice]]:
-    """The number and the columns of each head of this program."""
+def _heads_of_program(q: Any, heads: int) -> list[tuple[Any, slice]]:
+    """Return the index and the columns of each head of this program."""
     size, first = q.shape[-1] // heads, pl.program_id(1) * heads
     return [(first + head, slice(head * size, (head + 1) * size)) for head in range(heads)]
 
 
-def _readable(masks: Any) -> jax.Array:
-    """bool `[length, length]`, or `[1, length]` where it is the same for all: the keys that a query may read."""
-    (keys, *queries), reaches = masks
+def _readable_mask(masks: Any) -> jax.Array:
+    """Return bool `[length, length]`, or `[1, length]` where all queries read the same keys: the keys to read."""
+    (keys, *queries), radii = masks
     readable = queries[0][0] == keys[0] if queries else keys[0] != 0
-    for reach in reaches:
+    for radius in radii:
         row, column = (jax.lax.broadcasted_iota(jnp.int32, (keys.shape[-1],) * 2, axis) for axis in (0, 1))
-        readable &= jnp.abs(row - column) <= reach[0, 0]
+        readable &= jnp.abs(row - column) <= radius[0, 0]
     return cast(jax.Array, readable)
 
 
 def _probabilities(
     keys: Any, masks: Any, q: Any, k: Any, head: Any, columns: slice, rate: float
 ) -> tuple[jax.Array, jax.Array, Callable[[jax.Array], jax.Array]]:
-    """float32 `[length, length]`: probabilities, the same after dropout, and the dropout as a function."""
+    """Return float32 `[length, length]` probabilities, probabilities after dropout, and the dropout as a function."""
     scale = (columns.stop - columns.start) ** -0.5
     scores = _product("qd,kd->qk", q[0, :, columns], k[0, :, columns]) * scale
-    scores = jnp.where(_readable(masks), scores, MASKED_SCORE)
+    scores = jnp.where(_readable_mask(masks), scores, MASKED_SCORE)
     exponentials = jnp.exp(scores - jnp.max(scores, axis=-1, keepdims=True))
     p = exponentials / jnp.sum(exponentials, axis=-1, keepdims=True)
     if rate == 0:
         return p, p, lambda x: x
     row, column = (jax.lax.broadcasted_iota(jnp.uint32, p.shape, axis) for axis in (0, 1))
-    kept = keep_mask(row * jnp.uint32(p.shape[1]) + column, keys[0, head, 0], keys[0, head, 1], rate)
+    keep = keep_mask(row * jnp.uint32(p.shape[1]) + column, keys[0, head, 0], keys[0, head, 1], rate)
 
     def drop(x: jax.Array) -> jax.Array:
-        return jnp.where(kept, x * (1 / (1 - rate)), 0.0)
+        return jnp.where(keep, x * (1 / (1 - rate)), 0.0)
 
     return p, drop(p), drop
 
