@@ -103,9 +103,9 @@ def ours(config: PretrainConfig, corpus: Mixture, data: Data, start: pathlib.Pat
             jax.block_until_ready(losses[-1])
             seconds.append(time.perf_counter() - began)
         assert data.heldout
-        found = make_evaluate(objective, mesh)(state.params, (), data.heldout.batches(phases[-1]))
+        heldout_means = make_evaluate(objective, mesh)(state.params, (), data.heldout.batches(phases[-1]))
     trained = [float(mean.total / mean.weight) for mean in jax.device_get(losses)]
-    held = {"loss": found["mlm_loss"], "accuracy": found["mlm_accuracy"]}
+    held = {"loss": heldout_means["mlm_loss"], "accuracy": heldout_means["mlm_accuracy"]}
     return {"training": trained, **held, "seconds": statistics.median(seconds)}
 
 
