@@ -17,7 +17,7 @@ from bert_jax.files import write_text
 from bert_jax.finetuning.inputs import TaskInputs
 from bert_jax.finetuning.task_data import make_dev_evaluation, training_batches
 from bert_jax.interop import huggingface
-from bert_jax.interop.huggingface import TASK_FILE
+from bert_jax.interop.huggingface.model import TASK_FILE
 from bert_jax.interop.sentence_modules import SentenceModules, sentence_module_files
 from bert_jax.models import Params, draw_missing, make_model
 from bert_jax.parallel import sharding
