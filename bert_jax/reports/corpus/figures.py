@@ -175,7 +175,7 @@ def figures_json(
 
 def _distribution_json(lengths: Distribution) -> dict[str, Any]:
     return {
-        "number": lengths.number,
+        "number": lengths.num_lengths,
         "mean": lengths.mean,
         "quantiles": {f"{quantile:g}": value for quantile, value in zip(QUANTILES, lengths.quantiles, strict=True)},
         "from_powers_of_two": {str(1 << power): count for power, count in enumerate(lengths.doublings)},

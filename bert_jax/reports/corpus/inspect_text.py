@@ -116,14 +116,14 @@ def _size_table(sources: Sequence[CorpusSource]) -> list[str]:
 def _preparation_lines(figures: CorpusFigures) -> list[str]:
     # Imported here: these load the libraries that prepare text.
     from bert_jax.corpus.build.sentences import NO_LANGUAGE
-    from bert_jax.corpus.build.summary import format_changes, sentence_rule
+    from bert_jax.corpus.build.summary import describe_sentence_rule, format_changes
     from bert_jax.readers.rejections import describe_rejections
 
     lines = []
     for source in figures.sources:
         language, segmenter, cut = (source.prepared[key] for key in ("language", "segmenter", "sentences_split"))
         if segmenter != NO_SEGMENTER:
-            rule = sentence_rule(language, segmenter)
+            rule = describe_sentence_rule(language, segmenter)
         else:
             rule = "every line is a sentence" if language == NO_LANGUAGE else f"sentences split as in '{language}'"
         name = f"{source.name}: " if len(figures.sources) > 1 else ""
