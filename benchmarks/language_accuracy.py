@@ -49,7 +49,6 @@ def main() -> None:
         right = CODES[code].split(",")
         documents = join(sentences)[: args.most]
         sentences = sentences[: args.most]
-        size = DOCUMENT_CHARACTERS
         in_sentences = sum(identify_language(text, DOCUMENT_CHARACTERS)[0] in right for text in sentences) / len(
             sentences
         )

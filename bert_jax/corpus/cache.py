@@ -147,7 +147,7 @@ def _download(url: str) -> bytes:
     """Return the content of the file at a URL; UserError where it does not exist."""
     from bert_jax.readers import storage
 
-    content = storage.read_bytes(url)
+    content = storage.read_url(url)
     if content is None:
         raise UserError(f"{url}: no such file; check the URL")
     return content

@@ -169,7 +169,7 @@ class UnfinishedCorpus:
     def writing(self) -> Iterator[None]:
         """Turn errors of a full disk or a read-only directory, of Python and ArrayRecord, into a UserError."""
         kept = "finished blocks were kept" if self._num_finished() else "nothing was kept"
-        with errors.writing(self._output, f"{kept}; free disk space, or choose another --output"):
+        with errors.writing(self._output, f"{kept}; make room, or choose another --output"):
             try:
                 yield
             except RuntimeError as error:

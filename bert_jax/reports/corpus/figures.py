@@ -161,7 +161,7 @@ def figures_json(
         "vocabulary_unused": figures.unused,
         "duplicates": figures.duplicates._asdict(),
         "leaks": figures.leaks._asdict(),
-        "sequences": figures.sequences and vars(figures.sequences),
+        "sequences": figures.sequences and _sequences_json(figures.sequences),
         "no_sequences": figures.no_sequences,
         "coverage": figures.coverage and {"one epoch": figures.coverage[0], "two epochs": figures.coverage[1]},
         "warnings": dict(warnings),
@@ -171,6 +171,12 @@ def figures_json(
             for example in of_sequence
         ],
     }
+
+
+def _sequences_json(figures: SequenceFigures) -> dict[str, Any]:
+    """Return figures of sequences under the names that the JSON output has."""
+    names = {"unchanged": "kept", "positive_pairs": "labelled"}
+    return {names.get(name, name): value for name, value in vars(figures).items()}
 
 
 def _distribution_json(lengths: Distribution) -> dict[str, Any]:

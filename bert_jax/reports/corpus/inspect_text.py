@@ -220,15 +220,15 @@ def _sequence_figure_lines(figures: CorpusFigures) -> list[str]:
         f"{data.packing}; figures of {counted} sequences of an epoch",
         f"{sequences.fill:.1%} full, {sequences.examples:.2f} example{'s' * (sequences.examples != 1)} per sequence",
         f"{sequences.predicted:.2%} of the tokens to predict: {sequences.masked:.1%} hidden, {sequences.random:.1%} "
-        f"replaced at random, {sequences.kept:.1%} kept; {_format_percent(sequences.idle)} of the sequences "
+        f"replaced at random, {sequences.unchanged:.1%} kept; {_format_percent(sequences.idle)} of the sequences "
         "without any",
     ]
     if figures.coverage:
         in_one, in_two = figures.coverage
         lines.append(f"{in_one:.2%} of the tokens are in a sequence of an epoch, {in_two:.2%} in one of two epochs")
     meanings = SENTENCE_PAIRS[data.sentence_pairs].label_meanings
-    if sequences.labelled is not None and meanings:
-        lines.append(f"{sequences.labelled:.1%} of the pairs have label 1: {meanings[1]}")
+    if sequences.positive_pairs is not None and meanings:
+        lines.append(f"{sequences.positive_pairs:.1%} of the pairs have label 1: {meanings[1]}")
     return lines
 
 
