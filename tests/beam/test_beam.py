@@ -135,7 +135,7 @@ def listens(port):
 
 
 @pytest.mark.parametrize("pool", [False, True], ids=["loopback", "worker pool"])
-def test_a_job_server_makes_the_same(pool, started, texts, tokenizer, local, tmp_path):
+def test_a_job_server_makes_the_same_corpus(pool, started, texts, tokenizer, local, tmp_path):
     """The protocol of Flink and Spark: a job server that takes the pipeline, and workers that it calls."""
     port_file = tmp_path / "port"
     started("apache_beam.runners.portability.local_job_service_main", "--port_file", str(port_file))

@@ -34,7 +34,7 @@ def lengths(world: World, lines: list[str]) -> list[int]:
     return [len(tokenizer.encode(line).ids) for line in lines]
 
 
-def test_embed_says_what_it_wrote(world, tmp_path, embed, run) -> None:
+def test_embed_prints_a_summary_of_its_output(world, tmp_path, embed, run) -> None:
     """What enters the first layer at [CLS] is the same for every text."""
     lines = [*vocabulary()[:5], ""]
     tokens, made = sum(lengths(world, lines)), tmp_path / "out" / "vectors.npy"

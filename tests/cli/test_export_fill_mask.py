@@ -55,7 +55,7 @@ def test_other_formats(world, tmp_path, run, refused, monkeypatch) -> None:
     assert is_empty(tmp_path)
 
 
-def test_fill_mask_prints_guesses_likeliest_first(world, run) -> None:
+def test_fill_mask_prints_the_likeliest_predictions_first(world, run) -> None:
     word = vocabulary()[0]
     status, out, err = run("fill-mask", "--model", world.model, "--json", "--top_k", 200, f"{word} [MASK] {word}.")
     assert (status, err) == (0, "")

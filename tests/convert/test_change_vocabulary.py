@@ -77,7 +77,7 @@ def test_rows_are_carried_over(family: str, tmp_path: pathlib.Path, capsys: pyte
     assert "the model has this vocabulary already" in capsys.readouterr().err
 
 
-def test_what_says_how_a_model_is_used_stays(model: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_sentence_modules_and_task_file_are_copied(model: pathlib.Path, tmp_path: pathlib.Path) -> None:
     modules = SentenceModules(pooling="max", normalize=True, max_seq_len=7, prompts={"query": "q "})
     for name, text in {**sentence_module_files(modules, hidden_size=16), "task.json": '{"kind": "x"}\n'}.items():
         (model / name).parent.mkdir(exist_ok=True)

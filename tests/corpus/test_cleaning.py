@@ -199,7 +199,7 @@ def test_interrupted_cleanings_end_with_the_same_bytes(trial, tmp_path):
     assert not (tmp_path / ".d.jsonl.incomplete").exists()
 
 
-def test_what_a_kill_leaves_leads_to_the_same_bytes(trial, tmp_path):
+def test_a_killed_run_resumes_to_the_same_bytes(trial, tmp_path):
     """What lies on the disk after some of the chunks, in every pass."""
     place, copies, calls = tmp_path / ".c.jsonl.incomplete", [], itertools.count()
 

@@ -296,7 +296,7 @@ def test_leftovers_of_others_are_removed(trial, expected, tmp_path):
     assert not leftover.exists()
 
 
-def test_an_output_in_use_is_refused_and_an_empty_one_taken(trial, expected, tmp_path):
+def test_an_output_in_use_is_refused_and_an_empty_directory_is_used(trial, expected, tmp_path):
     (tmp_path / "c").mkdir()
     trial.prepare(tmp_path / "c")
     with pytest.raises(UserError, match="holds a corpus already"):

@@ -271,7 +271,7 @@ def test_an_interrupted_preparation_resumes_with_the_same_words(tmp_path, tokeni
 
 
 @pytest.mark.usefixtures("_two_by_two")
-def test_what_is_added_has_words_by_the_same_segmenter(tmp_path, tokenizer):
+def test_appended_documents_use_the_segmenter_of_the_corpus(tmp_path, tokenizer):
     first, second = write_texts(tmp_path / "1", 8), write_texts(tmp_path / "2", 8, seed=1)
     for name, segmenter in (("c", "two"), ("plain", "none")):
         prepare(first, tokenizer, tmp_path / name, workers=1, language="zh", segmenter=segmenter)

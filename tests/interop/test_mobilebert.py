@@ -91,7 +91,7 @@ def test_fields_without_effect_are_refused(change: dict, words: str) -> None:
         make_model(dataclasses.replace(MOBILEBERT, **change), ComputeConfig(), (Head("masked_token"),))
 
 
-def test_what_resizes_a_model_of_one_width_refuses_two(tmp_path) -> None:
+def test_code_that_resizes_a_model_refuses_a_model_of_two_widths(tmp_path) -> None:
     config = PretrainConfig(model=MOBILEBERT)
     with pytest.raises(UserError, match="makes no generator on trigrams or with a bottleneck"):
         generator_config(config)
@@ -121,7 +121,7 @@ def test_a_research_directory_names_every_parameter() -> None:
     }
 
 
-def test_importance_is_that_of_every_mlp_and_of_the_end_of_the_bottleneck() -> None:
+def test_importance_adds_up_every_mlp_and_the_end_of_the_bottleneck() -> None:
     """The loss is half the sum of squares, so that the derivative of a gate is the sum of squares behind it."""
     shapes = {"mlp_down/kernel": (40, 14), "mlp_0/mlp_down/kernel": (40, 14), "output/kernel": (14, 24)}
     rng = np.random.default_rng(0)

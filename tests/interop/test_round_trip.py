@@ -87,7 +87,7 @@ def test_transformers_opens_the_export_whole(family, one, passed_through):
         assert theirs.config.label2id == {label: i for i, label in enumerate(labels)}
 
 
-def test_the_fields_of_an_export_are_those_of_transformers(passed_through):
+def test_the_fields_of_an_export_equal_the_fields_of_transformers(passed_through):
     """Every field of ours is one that `transformers` writes itself, with the value that it has there."""
     for family, one in EACH:
         original, *_, directory = passed_through(family, one)

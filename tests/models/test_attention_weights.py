@@ -22,7 +22,7 @@ CLASSES = {
 
 
 @pytest.mark.parametrize("family", CLASSES)
-def test_weights_equal_those_of_transformers(family: str, tmp_path) -> None:
+def test_attention_weights_equal_the_weights_of_transformers(family: str, tmp_path) -> None:
     case = CASES[family]
     model_of(case, f"{CLASSES[family]}Model").save_pretrained(tmp_path / family)
     eager = getattr(transformers, f"{CLASSES[family]}Model").from_pretrained

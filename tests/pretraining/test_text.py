@@ -45,7 +45,7 @@ def text(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"{tmp_path}/*.md"
 
 
-def test_the_corpus_is_that_of_the_verbs(text: str, tmp_path: pathlib.Path) -> None:
+def test_the_corpus_equals_the_corpus_of_the_verbs(text: str, tmp_path: pathlib.Path) -> None:
     """Byte for byte, with a tokenizer that is trained and with one that is given; both fields are gone."""
     train_tokenizer([[text]], 50, tmp_path / "tokenizer")
     for tokenizer in (None, str(tmp_path / "tokenizer")):

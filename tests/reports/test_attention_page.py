@@ -50,7 +50,7 @@ def heads() -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("name", heads())
-def test_heads_get_the_name_of_what_they_do(name: str) -> None:
+def test_heads_get_the_name_of_their_pattern(name: str) -> None:
     found = head_pattern(heads()[name], IDS, SPECIAL)
     assert found.name == name
     of_mixed = -2 * 0.49 * np.log(0.49) - 4 * 0.005 * np.log(0.005)

@@ -76,7 +76,7 @@ def test_each_number_comes_with_a_sentence(name: str) -> None:
 
 
 @pytest.mark.parametrize(("correct", "number"), [(0, 7), (61, 100), (912, 1508), (40, 40), (1, 2)])
-def test_the_interval_is_that_of_wilson(correct: int, number: int) -> None:
+def test_the_interval_equals_the_wilson_interval_of_scipy(correct: int, number: int) -> None:
     wanted = binomtest(correct, number).proportion_ci(method="wilson")
     assert wilson_interval(100 * correct / number, number) == pytest.approx(
         [100 * wanted.low, 100 * wanted.high], abs=1e-4

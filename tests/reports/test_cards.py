@@ -159,7 +159,7 @@ def test_hostile_names_stay_text(tmp_path: pathlib.Path) -> None:
     assert 'onerror="alert' in shown
 
 
-def test_the_limits_are_those_of_a_bias_report_on_the_same_weights(tmp_path: pathlib.Path) -> None:
+def test_the_limits_come_from_a_bias_report_on_the_same_weights(tmp_path: pathlib.Path) -> None:
     params = {"encoder": {"embeddings": {"token": np.arange(6, dtype=np.float32)}}}
     found = dataclasses.replace(weights("masked_token"), params=params)
     readings = [{"says": f"Of 9 pairs 60 % <b>{HOSTILE[0]}", "does_not_say": "It does not say why."}]

@@ -84,7 +84,7 @@ def test_a_host_is_this_machine_with_or_without_a_port(server: http.server.HTTPS
     assert found == [404, 404, 404, 403, 403, 403]
 
 
-def test_what_cannot_be_followed(tmp_path: pathlib.Path) -> None:
+def test_a_missing_run_or_a_bad_port_is_refused(tmp_path: pathlib.Path) -> None:
     write_run(tmp_path / "run", curve(100, 10), train={"steps": 100})
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -117,7 +117,7 @@ def plain(
     )
 
 
-def test_each_warning_is_shown_by_what_it_names_alone() -> None:
+def test_each_warning_is_shown_only_for_its_cause() -> None:
     shown = {
         "nothing to predict": plain(num_predicted=0),
         "mostly padding": plain(fill=0.5),

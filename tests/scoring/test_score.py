@@ -61,7 +61,7 @@ def test_each_token_scores_as_in_a_pass_of_its_own(tmp_path, family):
             np.testing.assert_allclose(ours, token_by_token(model, tokenizer, text, masking, 2.5), rtol=0, atol=2e-5)
 
 
-def test_what_cannot_be_scored_is_refused(tmp_path):
+def test_bad_texts_settings_and_models_are_refused(tmp_path):
     tiny_models.save(tmp_path / "bert", "bert")
     model = open_model(tmp_path / "bert")
     with pytest.raises(UserError, match="text 1: a sentence of 40 tokens; this model reads 30"):
