@@ -113,7 +113,7 @@ def test_a_long_sequence_equals_the_masks(scan: bool, monkeypatch: pytest.Monkey
         return jax.jit(jax.value_and_grad(total, has_aux=True))(params)
 
     (_, states), gradients = run()
-    monkeypatch.setattr(local, "fits", lambda inputs: False)
+    monkeypatch.setattr(local, "can_chunk", lambda inputs: False)
     jax.clear_caches()
     (_, expected), expected_gradients = run()
     np.testing.assert_allclose(states, expected, rtol=0, atol=2e-5)
