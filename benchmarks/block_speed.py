@@ -26,7 +26,7 @@ from bert_jax.config.presets import bert, modernbert
 from bert_jax.models import count_parameters
 from bert_jax.objectives import make_objective
 from bert_jax.training.optimizers import make_optimizer
-from bert_jax.training.schedules import plan_phases
+from bert_jax.training.schedules import learning_rate, plan_phases
 from bert_jax.training.step import init_state, train_step
 
 BASELINE = "BERT, AdamW"
@@ -62,9 +62,15 @@ def make_step(
     objective = make_objective(config)
     make = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
     phases = plan_phases(config.train)
-    state = jax.jit(functools.partial(init_state, config, objective, make))()
+    state = jax.jit(functools.partial(init_state, config.seed, objective, make))()
     batch = {name: jnp.asarray(x) for name, x in random_batch(model, arguments.batch, arguments.length).items()}
-    step = functools.partial(train_step, config, objective, make, phases, phases[0])
+    step = functools.partial(
+        train_step,
+        objective,
+        make,
+        functools.partial(learning_rate, config.optimizer, phases),
+        phases[0].grad_accum_steps,
+    )
     compiled = jax.jit(step, donate_argnums=0).lower(state, batch).compile()
 
     def run() -> None:

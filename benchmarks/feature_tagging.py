@@ -29,7 +29,7 @@ from table_picture import draw
 from bert_jax.checkpoints.load_model import OpenModel, digest, open_model, read_weights
 from bert_jax.config import ComputeConfig, TaskConfig
 from bert_jax.console import Console
-from bert_jax.finetuning.task_data import Part, read_part
+from bert_jax.finetuning.task_data import TaskSplit, read_split
 from bert_jax.inference.embed import HEADS
 from bert_jax.models import make_model
 from bert_jax.tasks.batching import collate, fixed_buckets, plan_batches
@@ -93,7 +93,7 @@ def main() -> None:
         **{key.removeprefix("task."): value for key, value in values.items() if key.startswith("task.")}
     )
     task, model = resolve_task(settings), open_model(args.model, HEADS)
-    train, dev = (read_part(task, settings, name, model.tokenizer, Console()) for name in ("train", "dev"))
+    train, dev = (read_split(task, settings, name, model.tokenizer, Console()) for name in ("train", "dev"))
     for name in (*LAYERS, RANDOM):
         missing = [seed for seed in range(args.seeds) if (name, seed) not in done]
         if not missing:
@@ -122,7 +122,7 @@ def main() -> None:
 
 
 def words_of(
-    model: OpenModel, part: Part, select: Callable[[np.ndarray], np.ndarray], random: bool
+    model: OpenModel, part: TaskSplit, select: Callable[[np.ndarray], np.ndarray], random: bool
 ) -> list[np.ndarray]:
     """Return the features of the words of each example, float32 `[words, width]`."""
     encoder = make_model(model.config, ComputeConfig(), HEADS)
@@ -142,7 +142,11 @@ def words_of(
 
 
 def trained(
-    features: Sequence[list[np.ndarray]], parts: tuple[Part, Part], task: Task, args: argparse.Namespace, seed: int
+    features: Sequence[list[np.ndarray]],
+    parts: tuple[TaskSplit, TaskSplit],
+    task: Task,
+    args: argparse.Namespace,
+    seed: int,
 ) -> dict[str, float]:
     """Train a tagger and return the scores of the dev set."""
     tagger: Any = Tagger(args.width, len(task.labels))

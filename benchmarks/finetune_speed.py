@@ -61,16 +61,17 @@ def ours(directory: pathlib.Path, arguments: argparse.Namespace, write: Write) -
     """The parts of `finetune` around the loop, without a held-out set."""
     import jax
 
-    from bert_jax.config import FinetuneConfig, resolve
+    from bert_jax.config import FinetuneConfig, resolve, to_json
     from bert_jax.config.recipes import finetuning as recipe
     from bert_jax.console import Console
-    from bert_jax.finetuning.setup import prepare_task, task_objective
+    from bert_jax.finetuning.inputs import objective_of_task, plan_training, read_task_inputs
     from bert_jax.finetuning.task_data import training_batches
     from bert_jax.objectives.base import Batch
-    from bert_jax.parallel.sharding import batch_blocks
-    from bert_jax.training.loop import Data, RunContext, fit
+    from bert_jax.parallel.sharding import batch_blocks, make_mesh
+    from bert_jax.training.loop import fit
+    from bert_jax.training.plan import Data, Plan, open_session
     from bert_jax.training.schedules import Phase
-    from bert_jax.training.step import check_layout
+    from bert_jax.training.start import begin, initial_state
 
     def compiled(event: str, duration_secs: float, **of: Any) -> None:
         if event == "/jax/core/compile/backend_compile_duration":
@@ -81,20 +82,40 @@ def ours(directory: pathlib.Path, arguments: argparse.Namespace, write: Write) -
     values.checkpoint.update(every=sys.maxsize, max_time_fraction=None)
     values.task.update({"name": "qnli", "data": str(directory), "max_seq_len": arguments.max_length})
     with open(directory / "ours.log", "w", encoding="utf-8") as log:
-        console = Console(log)
-        setup = prepare_task(resolve(FinetuneConfig, values), console)
-        config, objective = setup.config, task_objective(setup)
-        blocks = batch_blocks(check_layout(config, objective, setup.phases))
+        console, config = Console(log), resolve(FinetuneConfig, values)
+        settings, train = config.task, config.train
+        inputs = read_task_inputs(config.init_from, settings, train, False, config.seed, console)
+        feed, phase = plan_training(inputs, settings, train)
+        plan = Plan(
+            workdir=directory / "ours",
+            root=directory / "ours",
+            recorded_config=to_json(config),
+            fingerprint={},
+            seed=config.seed,
+            objective=objective_of_task(inputs, settings, config.compute, freeze_encoder=False),
+            phases=(phase,),
+            mesh=make_mesh(config.mesh),
+            optimizer=config.optimizer,
+            compute=config.compute,
+            train=train,
+            evaluate_every=None,
+            checkpoint=config.checkpoint,
+            profiled_steps=None,
+        )
+        blocks = batch_blocks(plan.mesh)
 
         def batches(_: Phase, step: int) -> Generator[Batch, None, None]:
-            for batch in training_batches(config, setup.feed, setup.train, blocks, step):
+            for batch in training_batches(inputs.train, feed, config.seed, blocks, step):
                 yield batch
                 write("step")
 
-        write("begin", buckets=setup.feed.buckets, lengths=[example.length for example in setup.train.features])
+        write("begin", buckets=feed.buckets, lengths=[features.length for features in inputs.train.features])
         jax.monitoring.register_event_duration_secs_listener(compiled)
-        data = Data(batches, None, {})
-        fit(RunContext(config, objective, setup.phases, data, directory / "ours", console, start=setup.start.params))
+        with open_session(console, config.watchdog) as session, begin(plan, session) as checkpoints:
+            assert checkpoints
+            params = inputs.weights.params
+            start = initial_state(plan.seed, plan.objective, plan.update, plan.state_layout[1], params)
+            fit(plan, Data(batches=batches), start, checkpoints, session)
 
 
 def trainer(directory: pathlib.Path, arguments: argparse.Namespace, write: Write, sampling: str = "random") -> None:

@@ -10,10 +10,9 @@ import argparse
 import pathlib
 import tempfile
 
+from bert_jax.api import pretrain
 from bert_jax.config import PretrainConfig, read_config
-from bert_jax.console import Console
 from bert_jax.parallel.compilation import use_compilation_cache
-from bert_jax.pretraining.pretrain import pretrain
 from bert_jax.training.metrics import read_metrics
 
 
@@ -39,7 +38,7 @@ def main() -> None:
         PretrainConfig, arguments.config, [*overrides, *(f"--config.{key}={value}" for key, value in fixed.items())]
     )
     with tempfile.TemporaryDirectory() as workdir:
-        pretrain(config, pathlib.Path(workdir), Console())
+        pretrain(config, workdir)
         lines = [line for line in read_metrics(pathlib.Path(workdir, "metrics.jsonl")) if line["split"] == "train"]
     first, *rest = lines
     # Every line covers the same number of steps, so its seconds are proportional to tokens / (tokens per second).

@@ -177,7 +177,7 @@ def run(spec: Values) -> None:
     lines = read_metrics(workdir / "metrics.jsonl")
     held = [line for line in lines if line["split"] == "heldout"]
     trained = [line for line in lines if line["split"] == "train"]
-    plateau = Plateau(config, phases, held[-1]["unigram_entropy"])
+    plateau = Plateau(held[-1]["unigram_entropy"], config.train.steps, config.train.steps, ())
     for line in lines:
         plateau.remarks(line)
     curve = [

@@ -26,7 +26,7 @@ from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig, pretra
 from bert_jax.models import PRESETS, model_flops
 from bert_jax.objectives import make_objective
 from bert_jax.training.optimizers import make_optimizer
-from bert_jax.training.schedules import plan_phases
+from bert_jax.training.schedules import learning_rate, plan_phases
 from bert_jax.training.step import init_state, train_step
 
 Step = Callable[[], None]
@@ -38,9 +38,15 @@ def ours(config: EncoderConfig, compute: ComputeConfig, batch: dict[str, np.ndar
     objective = make_objective(run_config)
     optimizer = make_optimizer(run_config.optimizer, objective.logical_axes, objective.sections)
     phases = plan_phases(run_config.train)
-    state = jax.jit(functools.partial(init_state, run_config, objective, optimizer))()
+    state = jax.jit(functools.partial(init_state, run_config.seed, objective, optimizer))()
     placed = {name: jnp.asarray(x) for name, x in batch.items()}
-    step = functools.partial(train_step, run_config, objective, optimizer, phases, phases[0])
+    step = functools.partial(
+        train_step,
+        objective,
+        optimizer,
+        functools.partial(learning_rate, run_config.optimizer, phases),
+        phases[0].grad_accum_steps,
+    )
     compiled = jax.jit(step, donate_argnums=0).lower(state, placed).compile()
 
     def run() -> None:

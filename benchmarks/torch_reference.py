@@ -26,6 +26,7 @@ import numpy as np
 import torch
 import transformers
 
+from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.config import OptimizerConfig, PretrainConfig, read_config, with_vocab_size
 from bert_jax.corpus.mixture import Mixture, open_mixture
 from bert_jax.corpus.statistics import unigram_entropy
@@ -35,10 +36,10 @@ from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.objectives.base import Batch, Params
 from bert_jax.parallel import sharding
 from bert_jax.parallel.sharding import BatchBlocks
-from bert_jax.pretraining.data import corpus_data
-from bert_jax.training.evaluation import make_evaluate, sized_evaluation
-from bert_jax.training.loop import Data
+from bert_jax.pretraining.data import heldout_batches, sequence_rules, training_batches
+from bert_jax.training.evaluation import evaluation_batch_size, make_evaluate
 from bert_jax.training.optimizers import make_optimizer
+from bert_jax.training.plan import Data
 from bert_jax.training.schedules import Phase, learning_rate, plan_phases
 from bert_jax.training.step import check_layout, init_state, jit_step, state_shardings
 
@@ -80,15 +81,17 @@ def batches_of(data: Data, phases: tuple[Phase, ...]) -> Iterator[tuple[Phase, B
 def ours(config: PretrainConfig, corpus: Mixture, data: Data, start: pathlib.Path) -> dict[str, Any]:
     """Export the initial weights to `start`, train, and return the losses."""
     objective, phases = make_objective(config), plan_phases(config.train)
-    mesh = check_layout(config, objective, phases)
+    mesh = sharding.make_mesh(config.mesh)
+    check_layout(mesh, objective, phases, config.evaluate.batch_size)
     optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
     with jax.set_mesh(mesh):
-        _, shardings = state_shardings(config, objective, optimizer, mesh)
-        init = functools.partial(init_state, config, objective, optimizer)
+        _, shardings = state_shardings(objective, optimizer, mesh)
+        init = functools.partial(init_state, config.seed, objective, optimizer)
         state = jax.jit(init, out_shardings=shardings)()
         export(config, corpus, jax.device_get(state.params), start)
+        schedule = functools.partial(learning_rate, config.optimizer, phases)
         steps = {
-            phase: jit_step(config, objective, optimizer, phases, phase, mesh, shardings)
+            phase: jit_step(objective, optimizer, schedule, phase.grad_accum_steps, mesh=mesh, shardings=shardings)
             for phase in phases
             if phase.begin < phase.end
         }
@@ -100,15 +103,15 @@ def ours(config: PretrainConfig, corpus: Mixture, data: Data, start: pathlib.Pat
             jax.block_until_ready(losses[-1])
             seconds.append(time.perf_counter() - began)
         assert data.heldout
-        evaluation = make_evaluate(objective, mesh)(state.params, (), data.heldout(phases[-1]))
+        heldout_means = make_evaluate(objective, mesh)(state.params, (), data.heldout.batches(phases[-1]))
     trained = [float(mean.total / mean.weight) for mean in jax.device_get(losses)]
-    held = {"loss": evaluation["mlm_loss"], "accuracy": evaluation["mlm_accuracy"]}
+    held = {"loss": heldout_means["mlm_loss"], "accuracy": heldout_means["mlm_accuracy"]}
     return {"training": trained, **held, "seconds": statistics.median(seconds)}
 
 
 def export(config: PretrainConfig, corpus: Mixture, params: Params, directory: pathlib.Path) -> None:
     """Write a directory that `transformers` opens."""
-    heads = OBJECTIVES[config.objective].heads(config)
+    heads = OBJECTIVES[config.objective].heads(config.data.sentence_pairs)
     huggingface.export_model(params, config.model, heads, corpus.tokenizer_directory, directory)
 
 
@@ -144,7 +147,7 @@ def theirs(config: PretrainConfig, data: Data, start: pathlib.Path) -> dict[str,
         seconds.append(time.perf_counter() - began)
     model.eval()
     assert data.heldout
-    evaluation = heldout_loss(model, data.heldout(phases[-1]))
+    evaluation = heldout_loss(model, data.heldout.batches(phases[-1]))
     return {"training": losses, **evaluation, "seconds": statistics.median(seconds)}
 
 
@@ -173,9 +176,26 @@ def masked_loss(model: transformers.PreTrainedModel, batch: Batch) -> tuple[torc
 
 def compare(config: PretrainConfig, corpus: Mixture, output: pathlib.Path) -> dict[str, Any]:
     """Train both sides and return their losses; `start/` of the output has the initial weights."""
-    data = corpus_data(sized_evaluation(config, sharding.make_mesh(config.mesh)), corpus, BatchBlocks((0,), 1))
-    if data.heldout is None:
+    split = corpus.split("heldout", SENTENCE_PAIRS[config.data.sentence_pairs].min_documents)
+    if not split.num_documents:
         raise UserError(f"{config.data.corpus} has no held-out documents: prepare it with --heldout_fraction")
+    rules = sequence_rules(config, corpus.tokenizer())
+    blocks, phases, longest = (
+        BatchBlocks((0,), 1),
+        plan_phases(config.train),
+        max(p.seq_len for p in config.train.phases),
+    )
+    data = Data(
+        batches=training_batches(corpus, rules, phases, blocks),
+        heldout=heldout_batches(
+            split,
+            rules,
+            blocks,
+            num_sequences=config.evaluate.num_sequences,
+            batch_size=config.evaluate.batch_size or evaluation_batch_size(longest, sharding.make_mesh(config.mesh)),
+            eval_uses_training_masks=OBJECTIVES[config.objective].eval_uses_training_masks,
+        ),
+    )
     start = output / "start"
     shutil.rmtree(start, ignore_errors=True)
     return {

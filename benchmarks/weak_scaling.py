@@ -7,6 +7,7 @@ cores. The step of one device uses all cores too; a ratio below 1 only means tha
 """
 
 import argparse
+import functools
 import json
 import os
 import statistics
@@ -25,9 +26,9 @@ def measure(size: str, batch_size: int, seq_len: int, rounds: int, mesh: list[in
     from bert_jax.batches.pipeline import batch_shapes
     from bert_jax.config.presets import architecture
     from bert_jax.objectives import make_objective
-    from bert_jax.parallel.sharding import place_batch
+    from bert_jax.parallel.sharding import make_mesh, place_batch
     from bert_jax.training.optimizers import make_optimizer
-    from bert_jax.training.schedules import plan_phases
+    from bert_jax.training.schedules import learning_rate, plan_phases
     from bert_jax.training.step import check_layout, init_state, jit_step, state_shardings
 
     made = c.pretrain_config()
@@ -40,15 +41,19 @@ def measure(size: str, batch_size: int, seq_len: int, rounds: int, mesh: list[in
     objective = make_objective(config)
     optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
     phases = plan_phases(config.train)
-    device_mesh = check_layout(config, objective, phases)
+    device_mesh = make_mesh(config.mesh)
+    check_layout(device_mesh, objective, phases, config.evaluate.batch_size)
     rng = np.random.default_rng(0)
     with jax.set_mesh(device_mesh):
-        _, shardings = state_shardings(config, objective, optimizer, device_mesh)
-        state = jax.jit(lambda: init_state(config, objective, optimizer), out_shardings=shardings)()
+        _, shardings = state_shardings(objective, optimizer, device_mesh)
+        state = jax.jit(lambda: init_state(config.seed, objective, optimizer), out_shardings=shardings)()
         shapes = batch_shapes(made.train.batch_size, seq_len, config.data)
         numbers: Any = {name: rng.integers(0, 2, shape).astype(dtype) for name, (shape, dtype) in shapes.items()}
         batch = place_batch(numbers, device_mesh)
-        jitted = jit_step(config, objective, optimizer, phases, phases[0], device_mesh, shardings)
+        schedule = functools.partial(learning_rate, config.optimizer, phases)
+        jitted = jit_step(
+            objective, optimizer, schedule, phases[0].grad_accum_steps, mesh=device_mesh, shardings=shardings
+        )
         step = jitted.lower(state, batch).compile()
         times = []
         for _ in range(rounds + 1):

@@ -1,5 +1,6 @@
-"""The runs as the Python API has them: any form of a config, and defaults for all that only a command line needs."""
+"""The runs of the Python API: any form of a config, and defaults for all that only a command line needs."""
 
+import dataclasses
 import os
 import pathlib
 from collections.abc import Generator, Mapping
@@ -23,12 +24,13 @@ from bert_jax.finetuning import finetune as finetuning
 from bert_jax.objectives.base import Batch
 from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.pretraining import pretrain as pretraining
-from bert_jax.pretraining.budget.plan import plan
-from bert_jax.pretraining.data import corpus_data
+from bert_jax.pretraining.budget.plan import config_for_budget
+from bert_jax.pretraining.data import sequence_rules, training_batches
 from bert_jax.pretraining.text import text_as_corpus
 from bert_jax.reports.run.record import Training, read_runs
 from bert_jax.reports.run.warnings import RunSummary, summarize_run
-from bert_jax.training.remote_workdir import fetched
+from bert_jax.training.plan import open_session
+from bert_jax.training.remote_workdir import local_copy
 from bert_jax.training.schedules import plan_phases
 from bert_jax.training.workdir import read_run
 
@@ -46,7 +48,7 @@ class OpenRun(NamedTuple):
 
     def _repr_html_(self) -> str:
         """Return the run as a table, which a notebook shows."""
-        checkpoints = {f"{step:,}": None for one in self.trainings for step in one.checkpoints}
+        checkpoints = {f"{step:,}": None for training in self.trainings for step in training.checkpoints}
         sentences = zip(("what", "how far", "health"), self.summary.sentences, strict=True)
         rows = {"directory": self.directory, **dict(sentences), "looks wrong": "; ".join(self.summary.warnings)}
         return notebook_table(rows | {"checkpoints": ", ".join(checkpoints)})
@@ -58,7 +60,7 @@ def open_run(workdir: str | os.PathLike[str]) -> OpenRun:
     Raises:
         UserError: it holds no run, or no metrics yet.
     """
-    (run,) = read_runs([fetched(workdir)])
+    (run,) = read_runs([local_copy(workdir)])
     config, _ = read_run(run.path)
     return OpenRun(run.path, config, run.trainings, summarize_run(run))
 
@@ -82,11 +84,14 @@ def pretrain(
     Raises:
         UserError: a config, corpus, directory or devices that do not fit each other, before anything is written.
     """
-    directory, console = fetched(workdir), console or Console()
-    with text_as_corpus(as_config(PretrainConfig, config, overrides), console) as (resolved, rest):
+    directory, console = local_copy(workdir), console or Console()
+    frozen = as_config(PretrainConfig, config, overrides)
+    with text_as_corpus(frozen.data, frozen.model.vocab_size, console) as (data, preparation):
+        frozen = dataclasses.replace(frozen, data=data)
         if budget is not None:
-            resolved = plan(resolved, budget, directory, console, tuple(overrides or ()))
-        return pretraining.pretrain(resolved, directory, console, rest=rest)
+            frozen = config_for_budget(frozen, budget, directory, console, tuple(overrides or ()))
+        with open_session(console, frozen.watchdog) as session:
+            return pretraining.pretrain(frozen, directory, session, preparation)
 
 
 def finetune(
@@ -99,8 +104,9 @@ def finetune(
 
     Arguments and errors as in `pretrain`. None: a signal ended it early, and the same call resumes.
     """
-    resolved = as_config(FinetuneConfig, config, overrides)
-    return finetuning.finetune(resolved, fetched(workdir), console or Console())
+    frozen = as_config(FinetuneConfig, config, overrides)
+    with open_session(console or Console(), frozen.watchdog) as session:
+        return finetuning.finetune(frozen, local_copy(workdir), session)
 
 
 def make_batches(config: PretrainConfig, phase: int = 0, step: int = 0) -> Generator[Batch, None, None]:
@@ -108,7 +114,7 @@ def make_batches(config: PretrainConfig, phase: int = 0, step: int = 0) -> Gener
 
     Args:
         config: with the vocabulary size of the corpus, or with None.
-        phase: number of the phase, whose sequence length and batch size are taken.
+        phase: index of the phase, whose sequence length and batch size are taken.
         step: the step of the run whose batch comes first.
 
     Raises:
@@ -122,7 +128,8 @@ def make_batches(config: PretrainConfig, phase: int = 0, step: int = 0) -> Gener
     phases = plan_phases(config.train)
     if not 0 <= phase < len(phases):
         raise UserError(f"phase {phase}: the config has {len(phases)} phases, from 0 on")
-    return corpus_data(config, corpus, BatchBlocks((0,), 1)).batches(phases[phase], step)
+    rules = sequence_rules(config, corpus.tokenizer())
+    return training_batches(corpus, rules, phases, BatchBlocks((0,), 1))(phases[phase], step)
 
 
 def as_config(

@@ -108,8 +108,8 @@ class LoadedModel:
         if isinstance(examples, str):
             raise UserError("examples is one string; give a list of them")
         inputs = [
-            Input(f"example {number}", number, {"text": one} if isinstance(one, str) else one)
-            for number, one in enumerate(examples)
+            Input(f"example {index}", index, {"text": example} if isinstance(example, str) else example)
+            for index, example in enumerate(examples)
         ]
         return list(predict(self._predictor, inputs, Counter()))
 
@@ -129,7 +129,7 @@ class LoadedModel:
         if isinstance(texts, str):
             raise UserError("texts is one string; give a list of them")
         model = self._scoring_model(masking, temperature)
-        return np.array([one.sum() for one in sentence_scores(model, texts, progress)])
+        return np.array([log_probabilities.sum() for log_probabilities in sentence_scores(model, texts, progress)])
 
     def benchmark(
         self,

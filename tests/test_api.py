@@ -89,7 +89,7 @@ def test_a_notebook_shows_a_corpus_and_a_run_with_what_is_hostile_escaped(tmp_pa
     corpus = bert_jax.open_corpus(place)
     shown = {"documents": {"rejected": {hostile: 4}}, "settings": {"language": hostile}}
     tokenizer = corpus.manifest["tokenizer"] | {"kind": "wordpiece"}
-    corpus = corpus._replace(manifest=corpus.manifest | shown | {"tokenizer": tokenizer})
+    corpus.manifest = corpus.manifest | shown | {"tokenizer": tokenizer}
     write_run(tmp_path / hostile / "run", curve(1000, 10), train={"steps": 1000})
     run = bert_jax.open_run(tmp_path / hostile / "run")
     assert len(run.trainings[0].lines) == 110

@@ -102,7 +102,7 @@ def test_the_recipes_of_each_objective_train_a_model_that_can_be_exported() -> N
         for name in (re.findall("`(.*?)`", small)[0], *(code for code in codes if "=" not in code)):
             config = with_vocab_size(read_config(PretrainConfig, name, fields if name in codes else []), 30_522)
             padding = max(0, config.model.position_offset - 1)
-            check_exportable(config, {"pad": padding, "sep": 3})
+            check_exportable(config.model, config.objective, config.data.sentence_pairs, {"pad": padding, "sep": 3})
             if config.objective != "distillation":  # which needs a teacher
                 make_objective(config)
 

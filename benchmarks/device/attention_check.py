@@ -16,7 +16,7 @@ from bert_jax.models.dropout import row_keys
 
 BATCH, LENGTH, HEADS, FEATURES = 8, 128, 4, 64
 RATES = (0.0, 0.1)
-CASES = ("whole", "padded", "packed", "window")
+CASES = ("inputs", "padded", "packed", "window")
 
 
 def kernels_here() -> dict[str, tuple[str, ...]]:
@@ -27,19 +27,19 @@ def kernels_here() -> dict[str, tuple[str, ...]]:
 
 
 def inputs_of(case: str) -> AttentionInputs:
-    """Return inputs of a kernel, float32: whole sequences, padded, packed, or with a window."""
+    """Return inputs of a kernel, float32: sequences without padding, padded, packed, or with a window."""
     rng = np.random.default_rng(0)
     q, k, v = (jnp.asarray(rng.normal(size=(BATCH, LENGTH, HEADS * FEATURES)), jnp.float32) for _ in range(3))
     keys = jnp.stack(row_keys(jnp.array([3, 9], jnp.uint32), BATCH * HEADS), -1).reshape(BATCH, HEADS, 2)
     column = np.arange(LENGTH)
     mask = jnp.ones((BATCH, LENGTH), jnp.int32)
-    whole = AttentionInputs(q=q, k=k, v=v, mask=mask, segments=None, dropout_keys=keys)
+    inputs = AttentionInputs(q=q, k=k, v=v, mask=mask, segments=None, dropout_keys=keys)
     if case == "padded":
-        return dataclasses.replace(whole, mask=jnp.asarray(column < rng.integers(1, LENGTH, (BATCH, 1)), jnp.int32))
+        return dataclasses.replace(inputs, mask=jnp.asarray(column < rng.integers(1, LENGTH, (BATCH, 1)), jnp.int32))
     if case == "packed":
         starts = np.sort(rng.integers(1, LENGTH, (BATCH, 3, 1)), axis=1)
-        return dataclasses.replace(whole, segments=jnp.asarray(1 + (column >= starts).sum(1), jnp.int32))
-    return dataclasses.replace(whole, radius=16) if case == "window" else whole
+        return dataclasses.replace(inputs, segments=jnp.asarray(1 + (column >= starts).sum(1), jnp.int32))
+    return dataclasses.replace(inputs, radius=16) if case == "window" else inputs
 
 
 def attention(kernel: str, rate: float, dtype: str, joint: bool, inputs: AttentionInputs) -> list[jax.Array]:

@@ -19,7 +19,7 @@ from bert_jax.config.presets import PRESETS
 from bert_jax.models import Head, make_model
 from bert_jax.objectives import make_objective
 from bert_jax.training.optimizers import make_optimizer
-from bert_jax.training.schedules import plan_phases
+from bert_jax.training.schedules import learning_rate, plan_phases
 from bert_jax.training.step import init_state, train_step
 
 BOUNDS = {"float32": 1e-4, "bfloat16": 2e-2}  # a bfloat16 number has 8 bits
@@ -85,8 +85,16 @@ def losses(size: CheckSize, dropout: float, compute: ComputeConfig) -> list[jax.
     objective, phases = make_objective(run), plan_phases(run.train)
     optimizer = make_optimizer(run.optimizer, objective.logical_axes, objective.sections)
     batch = random_batch(config, BATCH, size.seq_len, size.seq_len // 8)
-    state = jax.jit(functools.partial(init_state, run, objective, optimizer))()
-    step = jax.jit(functools.partial(train_step, run, objective, optimizer, phases, phases[0]))
+    state = jax.jit(functools.partial(init_state, run.seed, objective, optimizer))()
+    step = jax.jit(
+        functools.partial(
+            train_step,
+            objective,
+            optimizer,
+            functools.partial(learning_rate, run.optimizer, phases),
+            phases[0].grad_accum_steps,
+        )
+    )
     step_losses = []
     for _ in range(STEPS):
         state, metrics = step(state, batch)

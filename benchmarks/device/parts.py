@@ -49,7 +49,7 @@ CHECKS: dict[str, Callable[[CheckSize], Iterable[Result]]] = {
 
 # torch compiles attention with dropout to slow kernels, so that both sides are timed without it as well. cuDNN's kernel
 # has no dropout. XLA's attention at 8,192 tokens and torch there are not tried: pairs of tokens fill the memory.
-# Unrolled layers compile in 40 to 50 s on an H100: BERT-base beside torch has them; most other rows scan their layers,
+# Unrolled layers compile in 15 to 33 s on an H100: BERT-base beside torch has them; most other rows scan their layers,
 # as `pretrain` does by default, so that a first run of 9 minutes reaches them. On GPUs `auto` is Triton for all layers
 # of a scanned ModernBERT, whose windows are then values, and cuDNN for the global layers of an unrolled ModernBERT.
 BASE_STEPS = (

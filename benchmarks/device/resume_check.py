@@ -25,10 +25,11 @@ from bert_jax.console import Console
 from bert_jax.objectives import make_objective
 from bert_jax.parallel import sharding
 from bert_jax.training.checkpoint import Checkpoints
-from bert_jax.training.loop import Data, RunContext, fit
-from bert_jax.training.optimizers import make_optimizer
+from bert_jax.training.loop import fit
+from bert_jax.training.plan import Data, Plan, open_session
 from bert_jax.training.schedules import Phase, plan_phases
-from bert_jax.training.step import abstract_state, state_shardings
+from bert_jax.training.start import begin, initial_state, restore
+from bert_jax.training.step import abstract_state
 
 STEPS, SAVED = 12, 6
 
@@ -57,13 +58,31 @@ def train(config: PretrainConfig, workdir: pathlib.Path) -> list[Any]:
             yield batch | {"input_ids": (batch["input_ids"] + step) % config.model.vocab_size}
             step += 1
 
-    data = Data(batches, None, {"corpus": "random", "tokenizer": "none"})
-    fit(RunContext(config, objective, plan_phases(config.train), data, workdir, Console(silent=True)))
-    optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
-    abstract = abstract_state(*state_shardings(config, objective, optimizer, sharding.make_mesh(config.mesh)))
-    checkpoints = Checkpoints(workdir, config.checkpoint, read_only=True)
-    state, _ = checkpoints.restore(config.train.steps, abstract)
-    checkpoints.close()
+    plan = Plan(
+        workdir=workdir,
+        root=workdir,
+        recorded_config=c.to_json(config),
+        fingerprint={"corpus": "random", "tokenizer": "none"},
+        seed=config.seed,
+        objective=objective,
+        phases=plan_phases(config.train),
+        mesh=sharding.make_mesh(config.mesh),
+        optimizer=config.optimizer,
+        compute=config.compute,
+        train=config.train,
+        evaluate_every=None,
+        checkpoint=config.checkpoint,
+        profiled_steps=None,
+    )
+    with open_session(Console(silent=True), config.watchdog) as session, begin(plan, session) as checkpoints:
+        assert checkpoints
+        start = restore(plan, checkpoints, session.console)
+        start = start or initial_state(plan.seed, objective, plan.update, plan.state_layout[1], None)
+        fit(plan, Data(batches=batches), start, checkpoints, session)
+    abstract = abstract_state(*plan.state_layout)
+    reader = Checkpoints(workdir, config.checkpoint, read_only=True)
+    state, _ = reader.restore(config.train.steps, abstract)
+    reader.close()
     return jax.device_get(jax.tree.leaves(state))
 
 

@@ -33,9 +33,10 @@ from bert_jax.models.attention import KERNELS
 from bert_jax.objectives import make_objective
 from bert_jax.objectives.base import Objective
 from bert_jax.parallel.chips import peak_flops
+from bert_jax.parallel.compilation import compiler_options
 from bert_jax.parallel.sharding import make_mesh
 from bert_jax.training.optimizers import make_optimizer
-from bert_jax.training.schedules import Phase, plan_phases
+from bert_jax.training.schedules import Phase, learning_rate, plan_phases
 from bert_jax.training.step import init_state, train_step
 
 Run = Callable[[int], None]  # runs that many steps and waits for the last
@@ -59,7 +60,7 @@ class Step(NamedTuple):
     attention_dropout: bool = True  # as the architecture has it; False: none
     packed: bool = False  # four examples in each sequence
     task: bool = False  # fine-tuning with two classes, not pretraining
-    scanned: bool = False  # layers in a loop: a third to a half of the compilation, a seventh slower on an H100
+    scanned: bool = False  # layers in a loop: a third of the compilation, a third slower on an H100
     layers: int | None = None  # of a model with 512 tokens, to try the command; None: the whole size
 
     @property
@@ -100,15 +101,14 @@ def ours(step: Step) -> Run:
     config: Config
     objective: Objective
     if step.task:
-        from bert_jax.objectives.tasks import (
-            finetuning,  # these need tokenizers
-            head,
-        )
+        from bert_jax.objectives.tasks import make_task_objective, task_head  # these need tokenizers
 
         config = dataclasses.replace(resolve(FinetuneConfig, finetune_config()), compute=compute)
-        phases: tuple[Phase, ...] = (Phase(0, 1_000, 0, step.seq_len, step.sequences, 1),)
+        phases: tuple[Phase, ...] = (Phase(end=1_000, seq_len=step.seq_len, batch_size=step.sequences),)
         kind = "sequence_classification"
-        objective = finetuning(make_model(step.config, compute, (head(kind, 2),)), kind, freeze_encoder=False)
+        objective = make_task_objective(
+            make_model(step.config, compute, (task_head(kind, 2),)), kind, freeze_encoder=False
+        )
     else:
         default = resolve(PretrainConfig, pretrain_config())
         pairs = default.data.sentence_pairs if "next_sentence_labels" in batch else "full_sentences"
@@ -116,10 +116,12 @@ def ours(step: Step) -> Run:
         pretrain = dataclasses.replace(default, model=step.config, compute=compute, data=data)
         config, phases, objective = pretrain, plan_phases(pretrain.train), make_objective(pretrain)
     optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
-    state = jax.jit(functools.partial(init_state, config, objective, optimizer))()
+    state = jax.jit(functools.partial(init_state, config.seed, objective, optimizer))()
     placed = {name: jnp.asarray(x) for name, x in batch.items()}
-    update = functools.partial(train_step, config, objective, optimizer, phases, phases[0])
-    compiled = jax.jit(update, donate_argnums=0).lower(state, placed).compile()
+    rate = functools.partial(learning_rate, config.optimizer, phases)
+    update = functools.partial(train_step, objective, optimizer, rate, phases[0].grad_accum_steps)
+    options = compiler_options(make_mesh(MeshConfig(), jax.devices()[:1]))
+    compiled = jax.jit(update, donate_argnums=0).lower(state, placed).compile(options)
 
     def run(steps: int) -> None:
         nonlocal state

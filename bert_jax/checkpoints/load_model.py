@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from bert_jax import files
-from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig
+from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig, to_json
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
@@ -99,7 +99,7 @@ def read_weights(
         UserError: no model is there, it is damaged, or it lacks a wanted head and there is no `rng`.
     """
     console = console or Console()
-    directory = workdir.model_in(path)
+    directory = workdir.resolve_model_dir(path)
     files.check_sums(directory, [name for name in files.read_sums(directory) if name != CARD])
     if part is not None and not (directory / "run.json").is_file():
         raise UserError(f"{directory}: no work directory of `pretrain`, so it has no {part} beside a model")
@@ -145,7 +145,7 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
     checkpoints = Checkpoints(directory, config.checkpoint, read_only=True)
     try:
         if step is None:
-            newest = checkpoints.newest_params(console.say)
+            newest = checkpoints.newest(checkpoints.restore_params, console.say)
             if newest is None:
                 raise UserError(f"{directory}: no checkpoint yet")
             step, params, record = newest
@@ -157,23 +157,25 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
         raise UserError(f"{directory}: the checkpoint of step {step} is damaged ({error})") from error
     finally:
         checkpoints.close()
-    workdir.check_record(directory, config, fingerprint, record)
+    workdir.check_record(directory, to_json(config), fingerprint, record)
     return config, step, params
 
 
 def has_part(path: str | os.PathLike[str], part: str) -> bool:
     """Return whether `path` is a work directory of `pretrain` whose run trains `part` beside its model."""
-    directory = workdir.model_in(path)
+    directory = workdir.resolve_model_dir(path)
     if not (directory / "run.json").is_file():
         return False
     config, _ = workdir.read_run(directory)
-    return isinstance(config, PretrainConfig) and part in OBJECTIVES[config.objective].parts(config)
+    return isinstance(config, PretrainConfig) and part in OBJECTIVES[config.objective].auxiliary(
+        config.model, config.replaced_tokens
+    )
 
 
 def _weights_of_run(directory: pathlib.Path, step: int | None, part: str | None, console: Console) -> Weights:
     """Return the model of a pretraining run with the heads in its parameters, or another model that it trains."""
     config, step, params = restore_params(directory, step, console)
-    parts = OBJECTIVES[config.objective].parts(config)
+    parts = OBJECTIVES[config.objective].auxiliary(config.model, config.replaced_tokens)
     if part is not None and part not in parts:
         trained = f"it trains {', '.join(parts)}" if parts else f"{config.objective} trains one model"
         raise UserError(f"{directory}: no {part} here; {trained}")
@@ -183,7 +185,7 @@ def _weights_of_run(directory: pathlib.Path, step: int | None, part: str | None,
         # An objective may learn more than the model.
         params = {name: params[name] for name in make_model(encoder, ComputeConfig(), heads).shapes}
     else:
-        encoder, heads, params = parts[part].config, parts[part].heads, parts[part].whole(params)
+        encoder, heads, params = parts[part].config, parts[part].heads, parts[part].from_run_tree(params)
     return Weights(config=encoder, heads=heads, params=params, directory=directory / "tokenizer", step=step)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from bert_jax import files
-from bert_jax.config import CheckpointConfig
+from bert_jax.config import CheckpointConfig, to_json
 from bert_jax.corpus import manifest
 from bert_jax.errors import UserError
 from bert_jax.tokenizer import load_tokenizer
@@ -87,7 +87,7 @@ def _verify_work_directory(path: pathlib.Path, progress: Progress) -> Verified:
                 record, read = checkpoints.verify(step)
                 size += read
                 if run and directory == path:
-                    workdir.check_record(path, *run, record)
+                    workdir.check_record(path, to_json(run[0]), run[1], record)
                 elif run and record["fingerprint"] != run[1]:
                     damage.append(f"{checkpoints_in(directory) / str(step)}: of another run than run.json")
             except CorruptCheckpointError as error:

@@ -51,13 +51,13 @@ def export(args: argparse.Namespace) -> None:
     """Write a model for other programs."""
     from bert_jax.convert.export import CardFacts
     from bert_jax.convert.export import export as run
-    from bert_jax.training.remote_workdir import fetched, uploaded
+    from bert_jax.training.remote_workdir import local_copy, uploaded
 
     with open_console() as console, console.working("exporting"):
         facts = CardFacts(args.license, args.base_model, pathlib.Path(args.bias) if args.bias else None)
         with uploaded(args.output) as output:
             run(
-                fetched(args.workdir),
+                local_copy(args.workdir),
                 output,
                 args.format,
                 console,
@@ -110,7 +110,7 @@ def compress(args: argparse.Namespace) -> None:
     from bert_jax.convert.compress import compress as run
     from bert_jax.convert.prune import TARGETS
     from bert_jax.parallel.compilation import use_compilation_cache
-    from bert_jax.training.remote_workdir import fetched
+    from bert_jax.training.remote_workdir import local_copy
 
     if (args.amount is None) == (args.method in TARGETS):
         raise UserError(f"--amount is for the methods {', '.join(TARGETS)}, and they need it")
@@ -119,7 +119,7 @@ def compress(args: argparse.Namespace) -> None:
     if args.examples < 1:
         raise UserError(f"--examples {args.examples}: at least 1")
     use_compilation_cache()
-    place, output, amount = fetched(args.model), pathlib.Path(args.output), args.amount or 0.0
+    place, output, amount = local_copy(args.model), pathlib.Path(args.output), args.amount or 0.0
     with open_console() as console, console.working("compressing"):
         lines = run(place, output, args.method, amount, args.data, args.examples, console)
     print("\n".join([*lines, args.output]))
@@ -154,10 +154,10 @@ def _vocabulary_options(parser: argparse.ArgumentParser) -> None:
 def vocabulary(args: argparse.Namespace) -> None:
     """Write a model with another vocabulary."""
     from bert_jax.convert.vocabulary import change_vocabulary
-    from bert_jax.training.remote_workdir import fetched
+    from bert_jax.training.remote_workdir import local_copy
 
     with open_console() as console, console.working("changing the vocabulary"):
-        change_vocabulary(fetched(args.model), pathlib.Path(args.tokenizer), pathlib.Path(args.output), console)
+        change_vocabulary(local_copy(args.model), pathlib.Path(args.tokenizer), pathlib.Path(args.output), console)
 
 
 VOCABULARY = Verb(

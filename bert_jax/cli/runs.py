@@ -36,11 +36,11 @@ def evaluate(args: argparse.Namespace) -> None:
     """Print the held-out metrics of a run."""
     from bert_jax.cli.results_text import evaluation_table
     from bert_jax.pretraining.evaluate import evaluate as run
-    from bert_jax.training.remote_workdir import fetched
+    from bert_jax.training.remote_workdir import local_copy
 
     with open_console() as console:
         other = pathlib.Path(args.corpus) if args.corpus else None
-        metrics = run(fetched(args.workdir), args.step, console, other)
+        metrics = run(local_copy(args.workdir), args.step, console, other)
     print(json.dumps(metrics) if args.json else evaluation_table(metrics, args.corpus))
 
 
@@ -64,10 +64,10 @@ def _plot_options(parser: argparse.ArgumentParser) -> None:
 def plot(args: argparse.Namespace) -> None:
     """Draw learning curves."""
     from bert_jax.reports.run.plot import plot_run as draw
-    from bert_jax.training.remote_workdir import fetched
+    from bert_jax.training.remote_workdir import local_copy
 
     with open_console() as console:
-        draw(fetched(args.workdir), pathlib.Path(args.output), console.say)
+        draw(local_copy(args.workdir), pathlib.Path(args.output), console.say)
     print(args.output)
 
 
@@ -138,11 +138,11 @@ def _verify_options(parser: argparse.ArgumentParser) -> None:
 def verify(args: argparse.Namespace) -> int:
     """Print what is damaged; return 1 where anything is."""
     from bert_jax.checkpoints.verify import verify as run
-    from bert_jax.training.remote_workdir import fetched
+    from bert_jax.training.remote_workdir import local_copy
 
     began = time.monotonic()
     with open_console() as console:
-        found = run(fetched(args.path), console.progress)
+        found = run(local_copy(args.path), console.progress)
     for line in map(shown, found.damage):
         print(line)
     read = f"{found.checked}; {found.bytes / 1e6:,.1f} MB read in {time.monotonic() - began:.1f} s"

@@ -1,6 +1,7 @@
 """Verbs that train, and what they would train: config, compile, pretrain, finetune."""
 
 import argparse
+import dataclasses
 import json
 import pathlib
 from typing import Any
@@ -20,7 +21,7 @@ MEMORY_ADVICE = "lower config.train.batch_size, or raise config.train.grad_accum
 
 
 def _in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[Any, bool]:
-    """Call `run(config, workdir, console, interrupt, watchdog)` in this process of one or several.
+    """Call `run(config, workdir, session)` in this process of one or several.
 
     Returns its result, and whether this is the first process.
     """
@@ -29,7 +30,8 @@ def _in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[Any, b
     from bert_jax.parallel.joining import find_peers, joined_processes
     from bert_jax.parallel.platform import use_platform
     from bert_jax.parallel.preemption import Interrupt
-    from bert_jax.training.remote_workdir import fetched
+    from bert_jax.training.plan import Session
+    from bert_jax.training.remote_workdir import local_copy
 
     peers = find_peers(args.coordinator, args.num_processes, args.process_id)
     first = peers is None or peers.process_id == 0
@@ -49,7 +51,8 @@ def _in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[Any, b
         if refused:
             raise refused
         console.beat = watchdog.alive
-        return run(config, fetched(args.workdir), console, interrupt, watchdog), first
+        session = Session(console=console, interrupt=interrupt, watchdog=watchdog)
+        return run(config, local_copy(args.workdir), session), first
 
 
 def _config_options(parser: argparse.ArgumentParser) -> None:
@@ -160,31 +163,32 @@ def pretrain(args: argparse.Namespace) -> None:
         args.parser.error("give --config RECIPE, or --budget AMOUNT, such as --budget 30m")
 
     from bert_jax.config import PretrainConfig
-    from bert_jax.pretraining.budget.plan import DEFAULT_RECIPE, plan
+    from bert_jax.pretraining.budget.plan import DEFAULT_RECIPE, config_for_budget
     from bert_jax.pretraining.pretrain import pretrain as run_config
     from bert_jax.pretraining.text import text_as_corpus
 
     args.config = args.config or DEFAULT_RECIPE
     given = [override.removeprefix("--config.").partition("=")[0] for override in args.overrides]
 
-    def run(config: Any, workdir: pathlib.Path, console: Any, interrupt: Any, watchdog: Any) -> bool:
-        with text_as_corpus(config, console) as (config, rest):
+    def run(config: Any, workdir: pathlib.Path, session: Any) -> bool:
+        with text_as_corpus(config.data, config.model.vocab_size, session.console) as (data, preparation):
+            config = dataclasses.replace(config, data=data)
             if args.budget:
-                config = plan(config, args.budget, workdir, console, given)
-            return run_config(config, workdir, console, interrupt, watchdog, rest)
+                config = config_for_budget(config, args.budget, workdir, session.console, given)
+            return run_config(config, workdir, session, preparation)
 
     finished, first = _in_processes(args, PretrainConfig, run)
     if finished and first:
         from bert_jax.cli.results_text import after_pretraining
         from bert_jax.objectives import OBJECTIVES
         from bert_jax.tokenizer import load_tokenizer
-        from bert_jax.training.remote_workdir import fetched
+        from bert_jax.training.remote_workdir import local_copy
         from bert_jax.training.workdir import read_run
 
-        place = fetched(args.workdir)
+        place = local_copy(args.workdir)
         config, tokenizer = read_run(place)[0], load_tokenizer(place / "tokenizer")
         assert isinstance(config, PretrainConfig)
-        heads = OBJECTIVES[config.objective].heads(config)
+        heads = OBJECTIVES[config.objective].heads(config.data.sentence_pairs)
         print(after_pretraining(args.workdir, heads, tokenizer.tokens[tokenizer.mask_id]))
 
 

@@ -18,6 +18,7 @@ FREE_TO_CHANGE = (
     "evaluate",
     "checkpoint",
     "watchdog",
+    "profile",
     "init_from",
     "replaced_tokens.generator_from",
     "distillation.teacher",

@@ -144,12 +144,14 @@ def flatten(values: Any, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def differences(saved: Config, wanted: Config, also_free: tuple[str, ...] = ()) -> list[str]:
+def differences(saved: dict[str, Any], wanted: dict[str, Any], also_free: tuple[str, ...] = ()) -> list[str]:
     """Return one line for each key in which two configs differ so that the numbers of a run would.
+
+    Both are given as `to_json` writes them.
 
     `also_free`: keys, or beginnings of keys, to leave out beside those of `FREE_TO_CHANGE`.
     """
-    old, new = flatten(to_json(saved)), flatten(to_json(wanted))
+    old, new = flatten(saved), flatten(wanted)
     free = tuple(key + "." for key in FREE_TO_CHANGE + also_free)
     return [
         f"{key}: {old.get(key)} -> {new.get(key)}"

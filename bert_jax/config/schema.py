@@ -354,6 +354,15 @@ class WatchdogConfig:
 
 # The task to fine-tune on.
 @dataclasses.dataclass(frozen=True)
+class ProfileConfig:
+    """A trace of some steps by jax.profiler, in the work directory; it changes no number."""
+
+    steps: str | None = field(
+        None, "steps to trace, as FIRST:END, counted from 0 and without END, such as 10:13; None: no trace"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
 class TaskConfig:
     """The task to fine-tune on, its files, and how the best of several trainings is chosen."""
 
@@ -419,6 +428,7 @@ class _SharedConfig:
     mesh: MeshConfig = field(MeshConfig(), "devices")
     checkpoint: CheckpointConfig = field(CheckpointConfig(), "saving")
     watchdog: WatchdogConfig = field(WatchdogConfig(), "hangs and lost processes")
+    profile: ProfileConfig = field(ProfileConfig(), "trace of some steps")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,12 +19,12 @@ from bert_jax.console import Console
 from bert_jax.convert.prune import Loss
 from bert_jax.corpus.mixture import open_mixture
 from bert_jax.errors import UserError
-from bert_jax.finetuning.task_data import Part, read_part
+from bert_jax.finetuning.task_data import TaskSplit, read_split
 from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.models import Head, Params, make_model
 from bert_jax.objectives.base import Batch, Rngs
 from bert_jax.objectives.losses import cross_entropy
-from bert_jax.objectives.tasks import finetuning
+from bert_jax.objectives.tasks import make_task_objective
 from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.tasks.batching import Feed, collate_batches, fixed_buckets, plan_evaluation
 from bert_jax.tasks.custom import NAME
@@ -113,16 +113,16 @@ def task_eval_set(weights: Weights, data: str | None, num_examples: int, console
     if kind.head not in {head.name for head in weights.heads}:
         raise UserError(f"{path}: a model of {task.kind} has no head to measure; compress the model it started from")
 
-    def read_split(split: str) -> Part:
-        return read_part(task, settings, (*existing_sets(task, settings, split), split)[0], tokenizer, console)
+    def read_set(split: str) -> TaskSplit:
+        return read_split(task, settings, (*existing_sets(task, settings, split), split)[0], tokenizer, console)
 
     def training_examples() -> Batch:
-        features = read_split("train").features
+        features = read_set("train").features
         sample = [features[n] for n in np.random.default_rng(0).permutation(len(features))[:num_examples]]
         max_length = max(example.length for example in sample)
         return _indexed_batches(weights, sample, len(sample), (max_length,), tokenizer.pad_id)[0][1]
 
-    dev = read_split("dev")
+    dev = read_set("dev")
     buckets = fixed_buckets(max(example.length for example in dev.features))
     indexed_batches = _indexed_batches(weights, dev.features, BATCH, buckets, tokenizer.pad_id)
     threshold = described.get("null_threshold") if task.impossible else None
@@ -136,7 +136,7 @@ def task_eval_set(weights: Weights, data: str | None, num_examples: int, console
         return lambda draw: score(task, [dev.examples[n] for n in draw], [values[n] for n in draw])[task.best]
 
     def loss(config: EncoderConfig) -> Loss:
-        objective = finetuning(make_model(config, ComputeConfig(), weights.heads), task.kind, False, settings)
+        objective = make_task_objective(make_model(config, ComputeConfig(), weights.heads), task.kind, False, settings)
 
         def example_loss(params: Params, example: Batch) -> jax.Array:
             rngs = Rngs(None, jax.random.key(0))

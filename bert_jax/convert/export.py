@@ -22,7 +22,7 @@ from bert_jax.reports.card import model_card
 from bert_jax.training.checkpoint import read_record
 from bert_jax.training.metrics import has_digest
 from bert_jax.training.remote_workdir import checkpoints_in
-from bert_jax.training.workdir import model_in
+from bert_jax.training.workdir import resolve_model_dir
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +62,7 @@ def export(
         UserError: `model` holds no model, the format cannot express it, or `output` is in use.
     """
     check_output(output)
-    sealed = model_in(model)
+    sealed = resolve_model_dir(model)
     # Every byte is checked, as the output is sealed anew.
     files.check_sums(sealed, [name for name in files.read_sums(sealed) if name != CARD], None)
     row, weights = FORMATS[target], read_weights(model, console=console, step=step, part=part)

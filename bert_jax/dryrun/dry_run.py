@@ -1,19 +1,24 @@
 """A recipe and the devices of a slice, present or not, as a report: memory, cost and time of each phase."""
 
+import dataclasses
+import functools
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 
 from bert_jax.batches.masking import phase_masking
 from bert_jax.batches.pipeline import batch_shapes
 from bert_jax.config import (
-    Config,
+    ComputeConfig,
     FinetuneConfig,
+    MeshConfig,
+    OptimizerConfig,
     PretrainConfig,
     check_choices,
+    check_warmup,
     refuse_fields_without_effect,
     with_vocab_size,
 )
@@ -22,8 +27,13 @@ from bert_jax.corpus.mixture import open_mixture
 from bert_jax.dryrun.estimate import Estimate, Machine, estimate_step, machine_of_chip
 from bert_jax.dryrun.hlo_cost import Cost, program_cost
 from bert_jax.dryrun.topology import quiet
-from bert_jax.finetuning.setup import learning_rates, prepare_task, task_objective
-from bert_jax.objectives import make_objective
+from bert_jax.finetuning.inputs import (
+    learning_rates,
+    objective_of_task,
+    plan_training,
+    read_task_inputs,
+)
+from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.objectives.base import Objective
 from bert_jax.parallel import sharding
 from bert_jax.parallel.chips import CHIPS, fraction_of_chip, peak_flops
@@ -39,7 +49,7 @@ from bert_jax.parallel.memory import (
 from bert_jax.pretraining.teacher import teacher_architecture
 from bert_jax.tasks.batching import collate
 from bert_jax.training.optimizers import make_optimizer
-from bert_jax.training.schedules import Phase, batch_keys, plan_phases
+from bert_jax.training.schedules import Phase, learning_rate, plan_phases
 from bert_jax.training.step import abstract_state, check_layout, jit_step, state_shardings
 
 NOTHING_FITS = "a larger slice, a chip with more memory, or a smaller batch"
@@ -50,23 +60,28 @@ LOWERED_AS = {"gpu": "cuda"}  # JAX's name of a platform -> the name that loweri
 Say = Callable[[str], None]
 
 
-class Work(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Work:
     """What a run compiles: one program for each phase."""
 
-    config: Config
     objective: Objective
     phases: tuple[Phase, ...]
+    optimizer: OptimizerConfig
+    mesh: MeshConfig
+    compute: ComputeConfig
+    evaluation_batch_size: int | None
     batch_shapes: Callable[[Phase], dict[str, tuple[tuple[int, ...], Any]]]  # shape and dtype of each array
     notes: tuple[str, ...]
 
 
-class PhaseReport(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PhaseReport:
     """One phase; `cost` and `estimate` are None where the compiler refused the program for lack of memory."""
 
     phase: Phase
     tokens: int  # of a step, over all devices
     parameter_bytes: int  # on one device, a part of memory.arguments
-    optimizer_bytes: int  # likewise, with the moving average of the parameters
+    optimizer_bytes: int  # on one device, with the moving average of the parameters
     memory: Memory
     fits: bool
     changes: tuple[str, ...]  # overrides with which a phase that does not fit should
@@ -76,7 +91,8 @@ class PhaseReport(NamedTuple):
     compile_seconds: float
 
 
-class Report(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
     """The whole recipe on devices of one kind; a chip may be several devices."""
 
     name: str
@@ -90,7 +106,8 @@ class Report(NamedTuple):
     phases: tuple[PhaseReport, ...]
 
 
-class Total(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Total:
     """Totals of the recipe; pairs are (fastest, slowest), or None where a figure that they need is unknown."""
 
     steps: int
@@ -110,13 +127,28 @@ def pretraining(config: PretrainConfig) -> Work:
     """
     check_choices(config)
     refuse_fields_without_effect(config)
-    config, notes = _with_some_vocab_size(config)
+    notes: tuple[str, ...] = ()
+    if config.data.corpus:
+        config = with_vocab_size(config, open_mixture(config.data.corpus).tokenizer().vocab_size)
+    elif not config.model.vocab_size:
+        config = with_vocab_size(config, DEFAULT_VOCAB_SIZE)
+        notes = (f"no corpus and no config.model.vocab_size: assuming a vocabulary of {DEFAULT_VOCAB_SIZE:,}",)
+    data, phase_settings = config.data, config.train.phases
 
     def shapes(phase: Phase) -> dict[str, tuple[tuple[int, ...], Any]]:
-        masking = phase_masking(config.data, config.train.phases[phase.number])
-        return dict(batch_shapes(phase.batch_size, phase.seq_len, masking))
+        return dict(batch_shapes(phase.batch_size, phase.seq_len, phase_masking(data, phase_settings[phase.index])))
 
-    return Work(config, make_objective(config, teacher_architecture(config)), plan_phases(config.train), shapes, notes)
+    teacher = config.distillation.teacher if OBJECTIVES[config.objective].has_teacher else None
+    return Work(
+        objective=make_objective(config, teacher_architecture(teacher, config.model.vocab_size)),
+        phases=plan_phases(config.train),
+        optimizer=config.optimizer,
+        mesh=config.mesh,
+        compute=config.compute,
+        evaluation_batch_size=config.evaluate.batch_size,
+        batch_shapes=shapes,
+        notes=notes,
+    )
 
 
 def finetuning(config: FinetuneConfig, console: Console) -> Work:
@@ -127,15 +159,18 @@ def finetuning(config: FinetuneConfig, console: Console) -> Work:
     """
     check_choices(config)
     refuse_fields_without_effect(config)
-    setup = prepare_task(config, console)
-    feed, trainings = setup.feed, len(learning_rates(config)) * config.task.num_seeds
+    settings, train, freeze_encoder = config.task, config.train, config.optimizer.freeze_encoder
+    inputs = read_task_inputs(config.init_from, settings, train, freeze_encoder, config.seed, console)
+    (feed, phase), features = plan_training(inputs, settings, train), inputs.train.features
+    check_warmup(config.optimizer, phase.end)
 
     def shapes(phase: Phase) -> dict[str, tuple[tuple[int, ...], Any]]:
-        first = setup.train.features[: phase.batch_size]
+        first = features[: phase.batch_size]
         batch = collate(first, phase.seq_len, feed.num_token_types, feed.pad_id, phase.batch_size)
         return {name: (x.shape, x.dtype) for name, x in batch.items()}
 
-    notes, sequences = [], len(setup.train.features[0].sequences)
+    notes, sequences = [], len(features[0].sequences)
+    trainings = len(learning_rates(settings.learning_rates, config.optimizer.peak_learning_rate)) * settings.num_seeds
     if sequences > 1:
         notes.append(f"an example is {sequences} sequences")
     if len(feed.buckets) > 1:
@@ -144,7 +179,16 @@ def finetuning(config: FinetuneConfig, console: Console) -> Work:
         )
     if trainings > 1:
         notes.append(f"the figures are for one of {trainings} trainings")
-    return Work(setup.config, task_objective(setup), setup.phases, shapes, tuple(notes))
+    return Work(
+        objective=objective_of_task(inputs, settings, config.compute, freeze_encoder),
+        phases=(phase,),
+        optimizer=config.optimizer,
+        mesh=config.mesh,
+        compute=config.compute,
+        evaluation_batch_size=config.evaluate.batch_size,
+        batch_shapes=shapes,
+        notes=tuple(notes),
+    )
 
 
 def dry_run(work: Work, devices: Sequence[Any] | None, say: Say) -> Report:
@@ -158,15 +202,21 @@ def dry_run(work: Work, devices: Sequence[Any] | None, say: Say) -> Report:
     Raises:
         UserError: devices, model, batches and micro-batches do not divide.
     """
-    present = devices is None
+    are_present = devices is None
     devices = jax.devices() if devices is None else devices
     objective, phases, notes = work.objective, work.phases, work.notes
-    mesh = check_layout(work.config, objective, phases, devices)
+    mesh = sharding.make_mesh(work.mesh, devices)
+    check_layout(mesh, objective, phases, work.evaluation_batch_size)
 
     kind, chip = devices[0].device_kind, CHIPS.get(devices[0].device_kind)
     fraction = fraction_of_chip(devices[0])
     taken = taken_fraction(devices[0].platform)
-    figures = machine_of_chip(chip, fraction, taken) if chip else _machine_without_chip(devices[0], present)
+    if chip:
+        machine = machine_of_chip(chip, fraction, taken)
+    elif are_present and devices[0].platform == "cpu":
+        machine = Machine(peak_flops(), None, None, None, "measured here: a float32 matrix product")
+    else:
+        machine = Machine(None, None, None, None, "not in the table of chips")
     if chip and fraction != 1:
         notes = (*notes, f"a device is one of the {chip.cores} cores of a {chip.name} chip")
     if chip and taken != 1:
@@ -182,13 +232,13 @@ def dry_run(work: Work, devices: Sequence[Any] | None, say: Say) -> Report:
             f"compiling phase {number} of {len(phases)} for {len(devices)} x {kind}: "
             f"{phase.batch_size:,} sequences of {phase.seq_len} tokens"
         )
-        reports.append(_phase(work, phase, mesh, figures))
+        reports.append(_report_phase(work, phase, mesh, machine))
     return Report(
         name=chip.name if chip else kind,
         devices=len(devices),
         chips=len(devices) * fraction,
         watts=chip.watts if chip else None,
-        machine=figures,
+        machine=machine,
         mesh=dict(mesh.shape),
         parameters=sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(objective.shapes)),
         notes=notes,
@@ -204,11 +254,11 @@ def recipe_total(report: Report, price: float | None, watts: float | None) -> To
         price: per chip-hour; None: unknown.
         watts: per chip; None: those in the table of chips, if any.
     """
-    steps = [one.phase.end - one.phase.begin for one in report.phases]
+    steps = [phase.phase.end - phase.phase.begin for phase in report.phases]
     watts = report.watts if watts is None else watts
 
     def over_phases(end: str) -> float | None:
-        seconds: list[Any] = [getattr(one.estimate, end, None) for one in report.phases]
+        seconds: list[Any] = [getattr(phase.estimate, end, None) for phase in report.phases]
         return None if None in seconds else sum(s * n for s, n in zip(seconds, steps, strict=True))
 
     fastest, slowest = over_phases("fastest"), over_phases("slowest")
@@ -219,8 +269,8 @@ def recipe_total(report: Report, price: float | None, watts: float | None) -> To
 
     return Total(
         steps=sum(steps),
-        tokens=sum(n * one.tokens for n, one in zip(steps, report.phases, strict=True)),
-        model_flops=sum(n * one.model_flops * report.devices for n, one in zip(steps, report.phases, strict=True)),
+        tokens=sum(n * phase.tokens for n, phase in zip(steps, report.phases, strict=True)),
+        model_flops=sum(n * phase.model_flops * report.devices for n, phase in zip(steps, report.phases, strict=True)),
         days=scaled(1 / 86_400),
         chip_hours=scaled(report.chips / 3600),
         cost=scaled(None if price is None else price * report.chips / 3600),
@@ -228,26 +278,10 @@ def recipe_total(report: Report, price: float | None, watts: float | None) -> To
     )
 
 
-def _machine_without_chip(device: Any, present: bool) -> Machine:
-    """The figures of a device that has no row in the table of chips: a CPU's speed is measured."""
-    if present and device.platform == "cpu":
-        return Machine(peak_flops(), None, None, None, "measured here: a float32 matrix product")
-    return Machine(None, None, None, None, "not in the table of chips")
-
-
-def _with_some_vocab_size(config: PretrainConfig) -> tuple[PretrainConfig, tuple[str, ...]]:
-    """The config with a vocabulary size (that of its corpus, its own, or BERT's), and a note in the last case."""
-    if config.data.corpus:
-        return with_vocab_size(config, open_mixture(config.data.corpus).tokenizer().vocab_size), ()
-    if config.model.vocab_size:
-        return config, ()
-    note = f"no corpus and no config.model.vocab_size: assuming a vocabulary of {DEFAULT_VOCAB_SIZE:,}"
-    return with_vocab_size(config, DEFAULT_VOCAB_SIZE), (note,)
-
-
-def _phase(work: Work, phase: Phase, mesh: jax.sharding.Mesh, figures: Machine) -> PhaseReport:
-    config, objective = work.config, work.objective
-    optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
+def _report_phase(work: Work, phase: Phase, mesh: jax.sharding.Mesh, machine: Machine) -> PhaseReport:
+    objective = work.objective
+    optimizer = make_optimizer(work.optimizer, objective.logical_axes, objective.sections)
+    schedule = functools.partial(learning_rate, work.optimizer, work.phases)
     split = sharding.batch_sharding(mesh)
     shapes = work.batch_shapes(phase)
     batch = {k: jax.ShapeDtypeStruct(shape, dtype, sharding=split) for k, (shape, dtype) in shapes.items()}
@@ -255,25 +289,32 @@ def _phase(work: Work, phase: Phase, mesh: jax.sharding.Mesh, figures: Machine) 
     platform = LOWERED_AS.get(mesh.devices.flat[0].platform, mesh.devices.flat[0].platform)
     began = time.monotonic()
     # Outside the mesh: nothing may run on devices that are not there.
-    state_shapes, shardings = state_shardings(config, objective, optimizer, mesh)
+    state_shapes, shardings = state_shardings(objective, optimizer, mesh)
     state = abstract_state(state_shapes, shardings)
     with jax.set_mesh(mesh):
-        traced = jit_step(config, objective, optimizer, work.phases, phase, mesh, shardings).trace(state, batch)
-        compiled, needed = _compile(traced.lower(lowering_platforms=(platform,)))
+        step = jit_step(
+            objective,
+            optimizer,
+            schedule,
+            phase.grad_accum_steps,
+            mesh=mesh,
+            shardings=shardings,
+            deterministic=work.compute.deterministic,
+        )
+        compiled, needed = _compile(step.trace(state, batch).lower(lowering_platforms=(platform,)))
     seconds = time.monotonic() - began
     memory = program_memory(compiled) if compiled else None
     if memory is None:
         arguments = _bytes((state, batch))
         memory = Memory(arguments, max(0, needed - arguments), needed)
-    costs = _cost(compiled) if compiled else None
-    fits = compiled is not None and (figures.capacity is None or memory.total <= figures.capacity)
+    cost = _cost(compiled) if compiled else None
+    fits = compiled is not None and (machine.capacity is None or memory.total <= machine.capacity)
     parameter_bytes = _bytes(state.params)
-    keys = batch_keys(config, phase)
-    settings = BatchSettings(phase.batch_size, phase.seq_len, phase.grad_accum_steps, config.compute.remat, keys)
     changes: tuple[str, ...] = ()
-    if not fits and figures.capacity is not None:
-        taken = taken_fraction(mesh.devices.flat[0].platform)
-        changes = ways_to_fit(memory, figures.capacity, mesh, settings, parameter_bytes, taken) or (NOTHING_FITS,)
+    if not fits and machine.capacity is not None:
+        remat, taken = work.compute.remat, taken_fraction(mesh.devices.flat[0].platform)
+        settings = BatchSettings(phase.batch_size, phase.seq_len, phase.grad_accum_steps, remat, phase.batch_keys)
+        changes = ways_to_fit(memory, machine.capacity, mesh, settings, parameter_bytes, taken) or (NOTHING_FITS,)
     return PhaseReport(
         phase=phase,
         tokens=sequences * phase.seq_len,
@@ -282,9 +323,9 @@ def _phase(work: Work, phase: Phase, mesh: jax.sharding.Mesh, figures: Machine) 
         memory=memory,
         fits=fits,
         changes=changes,
-        model_flops=sequences * objective.flops(phase.seq_len, phase.number) / mesh.size,
-        cost=costs,
-        estimate=estimate_step(costs, figures) if costs else None,
+        model_flops=sequences * objective.flops(phase.seq_len, phase.index) / mesh.size,
+        cost=cost,
+        estimate=estimate_step(cost, machine) if cost else None,
         compile_seconds=seconds,
     )
 

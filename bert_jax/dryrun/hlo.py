@@ -78,10 +78,10 @@ def parse_hlo(text: str) -> Module:
                 raise ValueError(f"the computation {name} has no root")
             computations[name], name = Computation(instructions, root), ""
         elif name and (match := _LINE.match(line)):
-            one = _instruction(match[2], match[3])
-            instructions[one.name] = one
+            instruction = _instruction(match[2], match[3])
+            instructions[instruction.name] = instruction
             if match[1]:
-                root = one
+                root = instruction
         elif not line.startswith(" ") and (match := _HEADER.match(line)):
             name, instructions, root = match[2], {}, None
             entry = name if match[1] else entry
@@ -110,11 +110,11 @@ def _balanced(text: str, start: int) -> int:
 
 
 def _arrays(text: str) -> tuple[Array, ...]:
-    found = []
+    arrays = []
     for dtype, sizes, layout in _ARRAY.findall(text):
         shape = tuple(int(size.lstrip("<=")) for size in sizes.split(",") if size)
-        found.append(Array(dtype, shape, _padded(shape, layout), bool(_SPACE.search(layout))))
-    return tuple(found)
+        arrays.append(Array(dtype, shape, _padded(shape, layout), bool(_SPACE.search(layout))))
+    return tuple(arrays)
 
 
 def _padded(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
@@ -129,7 +129,7 @@ def _padded(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
     return (*physical[:first], *rounded)
 
 
-def called(one: Instruction, *keys: str) -> Iterator[str]:
+def called(instruction: Instruction, *keys: str) -> Iterator[str]:
     """Names of the computations that an instruction calls by attributes such as `calls` or `body`."""
     for key in keys:
-        yield from re.findall(rf"\b{key}=%?([\w.\-]+)", one.attributes)
+        yield from re.findall(rf"\b{key}=%?([\w.\-]+)", instruction.attributes)

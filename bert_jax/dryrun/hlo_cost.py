@@ -87,19 +87,19 @@ def program_cost(text: str, loops: bool = True) -> Cost:
     sizes: Counter[str] = Counter()
     sent: Counter[str] = Counter()
     kernels: Counter[str] = Counter()
-    for times, computation, one in _executed(module, module.entry, 1, loops):
-        flops += times * _flops(module, computation, one)
-        if kind := kernel_kind(module, one):
+    for times, computation, op in _executed(module, module.entry, 1, loops):
+        flops += times * _flops(module, computation, op)
+        if kind := kernel_kind(module, op):
             kernels[kind] += times
-        accessed, in_hbm = _bytes(module, computation, one)
+        accessed, in_hbm = _bytes(module, computation, op)
         bytes_, hbm = bytes_ + times * accessed, hbm + times * in_hbm
-        dcn += times * _dcn_bytes(computation, one)
-        for kind, size, group in _collectives(module, computation, one):
+        dcn += times * _dcn_bytes(computation, op)
+        for kind, size, group in _collectives(module, computation, op):
             counts[kind] += times
             sizes[kind] += times * size
             sent[kind] += times * size * _fraction_sent(kind, group)  # type: ignore[assignment]
-    found = tuple(Collective(kind, counts[kind], sizes[kind], sent[kind]) for kind in COLLECTIVES if counts[kind])
-    return Cost(flops, bytes_, hbm, found, dict(sorted(kernels.items())), dcn)
+    collectives = tuple(Collective(kind, counts[kind], sizes[kind], sent[kind]) for kind in COLLECTIVES if counts[kind])
+    return Cost(flops, bytes_, hbm, collectives, dict(sorted(kernels.items())), dcn)
 
 
 def _executed(module: Module, name: str, times: int, loops: bool) -> Iterator[tuple[int, Computation, Instruction]]:
@@ -108,21 +108,24 @@ def _executed(module: Module, name: str, times: int, loops: bool) -> Iterator[tu
     Of a conditional the branch of the most FLOPs: which one is taken is not known, so that the sum is a bound.
     """
     computation = module.computations[name]
-    for one in computation.instructions.values():
-        yield times, computation, one
-        if one.opcode == "while":
-            trips = _trips(module, computation, one) if loops else 1
-            for part in called(one, "body", "condition"):
+    for op in computation.instructions.values():
+        yield times, computation, op
+        if op.opcode == "while":
+            trips = _trips(module, computation, op) if loops else 1
+            for part in called(op, "body", "condition"):
                 yield from _executed(module, part, times * trips, loops)
-        elif one.opcode in ("call", "call-start"):  # TPU7x: its SparseCores run collectives beside the program
-            for part in called(one, "to_apply"):
+        elif op.opcode in ("call", "call-start"):  # TPU7x: its SparseCores run collectives beside the program
+            for part in called(op, "to_apply"):
                 yield from _executed(module, part, times, loops)
-        elif one.opcode == "async-start":
-            for part in called(one, "calls"):
+        elif op.opcode == "async-start":
+            for part in called(op, "calls"):
                 yield from _executed(module, part, times, loops)
-        elif one.opcode == "conditional":
-            listed = re.findall(r"branch_computations=\{([^}]*)\}", one.attributes)
-            names = [*re.findall(r"[\w.\-]+", "".join(listed)), *called(one, "true_computation", "false_computation")]
+        elif op.opcode == "conditional":
+            listed = re.findall(r"branch_computations=\{([^}]*)\}", op.attributes)
+            names = [
+                *re.findall(r"[\w.\-]+", "".join(listed)),
+                *called(op, "true_computation", "false_computation"),
+            ]
             branches = [[*_executed(module, part, times, loops)] for part in names]
             yield from max(branches, key=lambda branch: sum(n * _flops(module, inside, it) for n, inside, it in branch))
 
@@ -132,8 +135,8 @@ def _trips(module: Module, computation: Computation, loop: Instruction) -> int:
     if noted := re.search(r'"?known_trip_count"?:\s*\{"n":"(\d+)"\}', loop.attributes):
         return int(noted[1])
     condition = module.computations[next(called(loop, "condition"))]
-    for one in _with_fused(module, condition):
-        if one.opcode == "compare" and "direction=LT" in one.attributes:
+    for op in _with_fused(module, condition):
+        if op.opcode == "compare" and "direction=LT" in op.attributes:
             for constant in _with_fused(module, condition):
                 if constant.opcode == "constant" and constant.arrays[0].shape == () and constant.arguments.isdigit():
                     return int(constant.arguments)
@@ -142,46 +145,46 @@ def _trips(module: Module, computation: Computation, loop: Instruction) -> int:
 
 def _with_fused(module: Module, computation: Computation) -> Iterator[Instruction]:
     """The instructions of a computation and of the fusions in it."""
-    for one in computation.instructions.values():
-        yield one
-        if one.opcode == "fusion":
-            for part in called(one, "calls"):
+    for op in computation.instructions.values():
+        yield op
+        if op.opcode == "fusion":
+            for part in called(op, "calls"):
                 yield from _with_fused(module, module.computations[part])
 
 
-def _flops(module: Module, computation: Computation, one: Instruction) -> float:
-    if one.opcode == "fusion":
+def _flops(module: Module, computation: Computation, op: Instruction) -> float:
+    if op.opcode == "fusion":
         return sum(
             _flops(module, fused, inner)
-            for part in called(one, "calls")
+            for part in called(op, "calls")
             for fused in [module.computations[part]]
             for inner in fused.instructions.values()
         )
-    if (noted := _noted(one)) is not None:
+    if (noted := _noted(op)) is not None:
         return noted["flops"]
-    library = library_call(one)
-    if one.opcode in TRANSCENDENTAL or (one.opcode in NO_FLOPS and not library):
+    library = library_call(op)
+    if op.opcode in TRANSCENDENTAL or (op.opcode in NO_FLOPS and not library):
         return 0.0
-    operands = [computation.instructions[name].arrays[0] for name in one.operands if _has_array(computation, name)]
+    operands = [computation.instructions[name].arrays[0] for name in op.operands if _has_array(computation, name)]
     if library:
-        return library.flops(one, operands)
-    result = one.arrays[0]
-    if one.opcode == "dot":
-        found = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", one.attributes)
-        contracted = [int(axis) for axis in re.findall(r"\d+", found[1])] if found else []
+        return library.flops(op, operands)
+    result = op.arrays[0]
+    if op.opcode == "dot":
+        match = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", op.attributes)
+        contracted = [int(axis) for axis in re.findall(r"\d+", match[1])] if match else []
         return 2.0 * result.size * math.prod(operands[0].shape[axis] for axis in contracted)
-    if one.opcode == "convolution":
-        return _convolution_flops(one, operands[0], operands[1], result)
-    if one.opcode in ("reduce", "reduce-window", "scatter", "select-and-scatter", "map", "sort"):
-        return float(operands[0].size if one.opcode == "reduce" else 0)
-    if one.opcode.removesuffix("-start").removesuffix("-done") in COLLECTIVES:
-        return float(sum(array.size for array in one.arrays)) if one.opcode == "all-reduce" else 0.0
+    if op.opcode == "convolution":
+        return _convolution_flops(op, operands[0], operands[1], result)
+    if op.opcode in ("reduce", "reduce-window", "scatter", "select-and-scatter", "map", "sort"):
+        return float(operands[0].size if op.opcode == "reduce" else 0)
+    if op.opcode.removesuffix("-start").removesuffix("-done") in COLLECTIVES:
+        return float(sum(array.size for array in op.arrays)) if op.opcode == "all-reduce" else 0.0
     return float(result.size)
 
 
-def _noted(one: Instruction) -> dict[str, float] | None:
+def _noted(op: Instruction) -> dict[str, float] | None:
     """The cost that a kernel's author declares (`pl.CostEstimate` of a Pallas call)."""
-    match = re.search(r'"cost_estimate":\{([^}]*)\}', one.attributes) if one.opcode == "custom-call" else None
+    match = re.search(r'"cost_estimate":\{([^}]*)\}', op.attributes) if op.opcode == "custom-call" else None
     if not match:
         return None
     noted = {name: float(value) for name, value in re.findall(r'"(\w+)":"?([\d.e+]+)"?', match[1])}
@@ -192,15 +195,15 @@ def _has_array(computation: Computation, name: str) -> bool:
     return bool(computation.instructions[name].arrays)
 
 
-def _convolution_flops(one: Instruction, lhs: Array, rhs: Array, result: Array) -> float:
+def _convolution_flops(op: Instruction, lhs: Array, rhs: Array, result: Array) -> float:
     """2 x multiply-adds, without those of padding and of the holes of a dilated operand."""
-    labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", one.attributes)
-    assert labels, one
+    labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", op.attributes)
+    assert labels, op
     lhs_size = dict(zip(labels[1], lhs.shape, strict=True))
     rhs_size = dict(zip(labels[2], rhs.shape, strict=True))
     result_size = dict(zip(labels[3], result.shape, strict=True))
     window = (
-        dict(re.findall(r"(\w+)=(\S+)", match[1])) if (match := re.search(r"window=\{(.*?)\}", one.attributes)) else {}
+        dict(re.findall(r"(\w+)=(\S+)", match[1])) if (match := re.search(r"window=\{(.*?)\}", op.attributes)) else {}
     )
 
     def parts(key: str, default: str, axis: int) -> list[int]:
@@ -217,60 +220,60 @@ def _convolution_flops(one: Instruction, lhs: Array, rhs: Array, result: Array) 
         places = outputs + np.arange(rhs_size[str(axis)]) * rhs_dilate - low
         inside = (places >= 0) & (places < lhs_size[str(axis)] * lhs_dilate) & (places % lhs_dilate == 0)
         multiply_adds *= int(inside.sum())
-    if groups := re.search(r"batch_group_count=(\d+)", one.attributes):
+    if groups := re.search(r"batch_group_count=(\d+)", op.attributes):
         multiply_adds /= int(groups[1])
     return 2 * multiply_adds
 
 
-def _bytes(module: Module, computation: Computation, one: Instruction) -> tuple[float, float]:
+def _bytes(module: Module, computation: Computation, op: Instruction) -> tuple[float, float]:
     """Bytes that an instruction reads and writes, and those of them in HBM."""
-    if one.opcode in NO_BYTES or re.search('target="(AllocateBuffer|ConcatBitcast)"', one.attributes):
+    if op.opcode in NO_BYTES or re.search('target="(AllocateBuffer|ConcatBitcast)"', op.attributes):
         return 0.0, 0.0
-    if (noted := _noted(one)) is not None:
+    if (noted := _noted(op)) is not None:
         return noted["bytes_accessed"], noted["bytes_accessed"]
     moved: list[tuple[float, bool]] = []  # (bytes, in_vmem)
     by_name = computation.instructions
-    if one.opcode == "fusion":
-        for part in called(one, "calls"):
+    if op.opcode == "fusion":
+        for part in called(op, "calls"):
             fused = module.computations[part]
             numbered, carries = _parameters(fused), _continues_transfer(part, fused)
-            for number, name in enumerate(one.operands):
+            for number, name in enumerate(op.operands):
                 in_vmem = by_name[name].arrays[0].in_vmem if by_name[name].arrays else True
                 moved.append((_bytes_read(module, fused, numbered[number], carries), in_vmem))
             moved += [
                 (written, array.in_vmem)
-                for written, array in zip(_bytes_written(fused, carries), one.arrays, strict=True)
+                for written, array in zip(_bytes_written(fused, carries), op.arrays, strict=True)
             ]
-    elif one.opcode.endswith("-done"):
+    elif op.opcode.endswith("-done"):
         # XLA counts the result of an asynchronous copy again where it is waited for; nothing moves then.
-        moved = [(array.stored, True) for array in one.arrays] if one.opcode in ("copy-done", "slice-done") else []
-    elif one.opcode in ("slice", "dynamic-slice", "gather"):
+        moved = [(array.stored, True) for array in op.arrays] if op.opcode in ("copy-done", "slice-done") else []
+    elif op.opcode in ("slice", "dynamic-slice", "gather"):
         moved = [
-            (one.arrays[0].stored, by_name[one.operands[0]].arrays[0].in_vmem),
-            (one.arrays[0].stored, one.arrays[0].in_vmem),
+            (op.arrays[0].stored, by_name[op.operands[0]].arrays[0].in_vmem),
+            (op.arrays[0].stored, op.arrays[0].in_vmem),
         ]
-    elif one.opcode in ("dynamic-update-slice", "scatter"):
-        update = by_name[one.operands[1 if one.opcode == "dynamic-update-slice" else 2]].arrays[0]
-        moved = [(update.stored, update.in_vmem), (update.stored, one.arrays[0].in_vmem)]
-    elif one.opcode in ("copy-start", "slice-start"):
-        target = one.arrays[0] if one.opcode == "copy-start" else one.arrays[1]
+    elif op.opcode in ("dynamic-update-slice", "scatter"):
+        update = by_name[op.operands[1 if op.opcode == "dynamic-update-slice" else 2]].arrays[0]
+        moved = [(update.stored, update.in_vmem), (update.stored, op.arrays[0].in_vmem)]
+    elif op.opcode in ("copy-start", "slice-start"):
+        target = op.arrays[0] if op.opcode == "copy-start" else op.arrays[1]
         moved = [
             (target.stored, target.in_vmem),
-            (target.stored, one.arrays[1].in_vmem if target is one.arrays[0] else False),
+            (target.stored, op.arrays[1].in_vmem if target is op.arrays[0] else False),
         ]
     else:
-        moved = [(array.stored, array.in_vmem) for name in one.operands for array in by_name[name].arrays]
-        moved += [(array.stored, array.in_vmem) for array in results(one)]
+        moved = [(array.stored, array.in_vmem) for name in op.operands for array in by_name[name].arrays]
+        moved += [(array.stored, array.in_vmem) for array in results(op)]
     return sum(size for size, _ in moved), sum(size for size, in_vmem in moved if not in_vmem)
 
 
 def _parameters(fused: Computation) -> dict[int, Instruction]:
-    return {int(one.arguments): one for one in fused.instructions.values() if one.opcode == "parameter"}
+    return {int(op.arguments): op for op in fused.instructions.values() if op.opcode == "parameter"}
 
 
 def _bytes_read(module: Module, fused: Computation, parameter: Instruction, carries: bool = False) -> float:
     """Bytes that a fusion reads of a parameter: of a sliced one the slices, of one that it `carries` on none."""
-    total, whole = 0.0, False
+    total, is_counted = 0.0, False
     for user in fused.instructions.values():
         if parameter.name not in user.operands or (carries and (user.opcode == "tuple" or user.opcode in COLLECTIVES)):
             continue
@@ -289,14 +292,14 @@ def _bytes_read(module: Module, fused: Computation, parameter: Instruction, carr
             total += sum(
                 _bytes_read(module, inner, numbered[i]) for i, n in enumerate(user.operands) if n == parameter.name
             )
-        elif not whole:
-            total, whole = total + sum(array.stored for array in parameter.arrays), True
+        elif not is_counted:
+            total, is_counted = total + sum(array.stored for array in parameter.arrays), True
     return total
 
 
-def _retiles(module: Module, one: Instruction) -> bool:
+def _retiles(module: Module, op: Instruction) -> bool:
     """Whether an instruction of a fusion only reads an array in other tiles (TPU7x: 8 x 128 out of 16 x 128)."""
-    names = called(one, "calls") if one.opcode == "fusion" else ()
+    names = called(op, "calls") if op.opcode == "fusion" else ()
     opcodes = [[inner.opcode for inner in module.computations[name].instructions.values()] for name in names]
     return opcodes == [["parameter", "copy"]]
 
@@ -318,37 +321,37 @@ def _bytes_written(fused: Computation, carries: bool = False) -> list[float]:
     return [size for root in roots for size in written(root)]
 
 
-def _collectives(module: Module, computation: Computation, one: Instruction) -> Iterator[tuple[str, int, int]]:
+def _collectives(module: Module, computation: Computation, op: Instruction) -> Iterator[tuple[str, int, int]]:
     """(kind, bytes, devices of a group) of an instruction, or of those in a fusion."""
-    if one.opcode == "fusion":
-        for part in called(one, "calls"):
+    if op.opcode == "fusion":
+        for part in called(op, "calls"):
             fused = module.computations[part]
             scatter = part.startswith("all-reduce-scatter")  # TPU: an all-reduce of which each device takes its slice
             for inner in fused.instructions.values() if not _continues_transfer(part, fused) else ():
                 for kind, size, group in _collectives(module, fused, inner):
                     yield "reduce-scatter" if scatter and kind == "all-reduce" else kind, size, group
         return
-    kind = one.opcode.removesuffix("-start")
-    if kind not in COLLECTIVES or (group := _group(one.attributes)) == 1:
+    kind = op.opcode.removesuffix("-start")
+    if kind not in COLLECTIVES or (group := _group(op.attributes)) == 1:
         return
-    results = sum(array.bytes for array in one.arrays if array.shape or kind == "all-reduce")
-    operands = sum(array.bytes for name in one.operands for array in computation.instructions[name].arrays)
-    if one.opcode.endswith("-start") and kind != "all-reduce":
+    results = sum(array.bytes for array in op.arrays if array.shape or kind == "all-reduce")
+    operands = sum(array.bytes for name in op.operands for array in computation.instructions[name].arrays)
+    if op.opcode.endswith("-start") and kind != "all-reduce":
         results -= operands  # the tuple of a start holds the operands too
     yield kind, operands if kind == "reduce-scatter" else results, group
 
 
-def _dcn_bytes(computation: Computation, one: Instruction) -> float:
+def _dcn_bytes(computation: Computation, op: Instruction) -> float:
     """Bytes that libtpu sends to the host for other slices: its part of a collective that crosses them."""
-    crosses = one.opcode == "send" and "_xla_megascale_transfer_type" in one.attributes
-    return float(computation.instructions[one.operands[0]].arrays[0].bytes) if crosses else 0.0
+    crosses = op.opcode == "send" and "_xla_megascale_transfer_type" in op.attributes
+    return float(computation.instructions[op.operands[0]].arrays[0].bytes) if crosses else 0.0
 
 
 def _continues_transfer(name: str, fused: Computation) -> bool:
     """Whether a fusion continues a transfer that another fusion started (TPU), beside work of its own."""
     instructions = fused.instructions.values()
-    starts = any('"AsyncCollectiveStart"' in one.attributes for one in instructions)
-    carries = any(one.opcode in COLLECTIVES for one in instructions)
+    starts = any('"AsyncCollectiveStart"' in op.attributes for op in instructions)
+    carries = any(op.opcode in COLLECTIVES for op in instructions)
     return carries and not starts and not name.startswith("all-reduce-scatter")
 
 

@@ -18,19 +18,19 @@ class Call(NamedTuple):
     flops: Callable[[Instruction, Sequence[Array]], float]
 
 
-def _product(one: Instruction, operands: Sequence[Array]) -> float:
+def _product(op: Instruction, operands: Sequence[Array]) -> float:
     """2 per multiply-add of a matrix product."""
-    found = re.search(r'"lhs_contracting_dimensions":\s*\[([^\]]*)\]', one.attributes)
-    contracted = [int(axis) for axis in re.findall(r"\d+", found[1])] if found else []
-    return 2.0 * one.arrays[0].size * math.prod(operands[0].shape[axis] for axis in contracted)
+    match = re.search(r'"lhs_contracting_dimensions":\s*\[([^\]]*)\]', op.attributes)
+    contracted = [int(axis) for axis in re.findall(r"\d+", match[1])] if match else []
+    return 2.0 * op.arrays[0].size * math.prod(operands[0].shape[axis] for axis in contracted)
 
 
 def _attention(products: int) -> Callable[[Instruction, Sequence[Array]], float]:
     """As many products of [batch, heads, queries, keys] with head_dim; scores of padding count."""
 
-    def flops(one: Instruction, operands: Sequence[Array]) -> float:
-        found = re.search(r'"intermediate_tensor_shape":.*?"dimensions":\s*\[([^\]]*)\]', one.attributes)
-        scores = [int(size) for size in re.findall(r"\d+", found[1])] if found else [0]
+    def flops(op: Instruction, operands: Sequence[Array]) -> float:
+        match = re.search(r'"intermediate_tensor_shape":.*?"dimensions":\s*\[([^\]]*)\]', op.attributes)
+        scores = [int(size) for size in re.findall(r"\d+", match[1])] if match else [0]
         return 2.0 * products * math.prod(scores) * operands[0].shape[-1]
 
     return flops
@@ -42,10 +42,10 @@ def _tiles(products: int) -> Callable[[Instruction, Sequence[Array]], float]:
     Its name says how many pairs of a query and a key are in the tiles that a head visits.
     """
 
-    def flops(one: Instruction, operands: Sequence[Array]) -> float:
+    def flops(op: Instruction, operands: Sequence[Array]) -> float:
         batch, *_, width = operands[4].shape
-        pairs = re.search(r"attention_\w+ward_(\d+)_pairs", one.attributes)
-        assert pairs, one
+        pairs = re.search(r"attention_\w+ward_(\d+)_pairs", op.attributes)
+        assert pairs, op
         return 2.0 * products * batch * int(pairs[1]) * width
 
     return flops
@@ -56,6 +56,7 @@ def _tiles(products: int) -> Callable[[Instruction, Sequence[Array]], float]:
 CALLS = {
     r"__gpu\$xla\.gpu\.triton .*attention_backward_\d+_pairs": Call("our attention, backward", _tiles(7)),
     r"__gpu\$xla\.gpu\.triton .*attention_forward_\d+_pairs": Call("our attention, forward", _tiles(2)),
+    r"__gpu\$xla\.gpu\.triton .*sum_norm_(for|back)ward": Call("our sum and norm", lambda *_: 0.0),
     r"__cublas\$": Call("cuBLAS product", _product),
     r"__cudnn\$fmha\w*Backward": Call("cuDNN attention, backward", _attention(5)),
     r"__cudnn\$fmha": Call("cuDNN attention, forward", _attention(2)),
@@ -63,35 +64,35 @@ CALLS = {
 WORKSPACE = ("s8", "u8")  # dtypes of the memory that a call gets to work in
 
 
-def library_call(one: Instruction) -> Call | None:
+def library_call(op: Instruction) -> Call | None:
     """Return the row of a library's call; None for any other instruction."""
-    if one.opcode != "custom-call":
+    if op.opcode != "custom-call":
         return None
-    target, name = (re.search(f'{key}="([^"]*)"', one.attributes) for key in ("custom_call_target", "op_name"))
+    target, name = (re.search(f'{key}="([^"]*)"', op.attributes) for key in ("custom_call_target", "op_name"))
     words = f"{target[1] if target else ''} {name[1] if name else ''}"
     return next((call for pattern, call in CALLS.items() if re.match(pattern, words)), None)
 
 
-def results(one: Instruction) -> tuple[Array, ...]:
+def results(op: Instruction) -> tuple[Array, ...]:
     """Return what an instruction writes, without a library's workspace."""
-    if not library_call(one):
-        return one.arrays
-    return tuple(array for array in one.arrays if array.dtype not in WORKSPACE)
+    if not library_call(op):
+        return op.arrays
+    return tuple(array for array in op.arrays if array.dtype not in WORKSPACE)
 
 
-def kernel_kind(module: Module, one: Instruction) -> str | None:
+def kernel_kind(module: Module, op: Instruction) -> str | None:
     """Return the kind of kernel that an instruction is, None for those that the report does not count."""
-    if call := library_call(one):
+    if call := library_call(op):
         return call.kind
-    if one.opcode != "fusion":
+    if op.opcode != "fusion":
         return None
-    if '"kind":"__triton' not in one.attributes:
+    if '"kind":"__triton' not in op.attributes:
         return "fusion"
-    return "Triton product" if any(_has_product(module, part) for part in called(one, "calls")) else "Triton fusion"
+    return "Triton product" if any(_has_product(module, part) for part in called(op, "calls")) else "Triton fusion"
 
 
 def _has_product(module: Module, name: str) -> bool:
     instructions = module.computations[name].instructions.values()
     return any(
-        one.opcode == "dot" or any(_has_product(module, part) for part in called(one, "calls")) for one in instructions
+        op.opcode == "dot" or any(_has_product(module, part) for part in called(op, "calls")) for op in instructions
     )

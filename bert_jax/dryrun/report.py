@@ -29,30 +29,29 @@ def report_json(report: Report, total: Total) -> dict[str, Any]:
         },
         "notes": list(report.notes),
         "phases": [_phase_json(report, phase) for phase in report.phases],
-        "total": total._asdict(),
+        "total": dataclasses.asdict(total),
     }
 
 
-def _phase_json(report: Report, one: PhaseReport) -> dict[str, Any]:
-    phase, memory, cost, estimate = one.phase, one.memory, one.cost, one.estimate
+def _phase_json(report: Report, result: PhaseReport) -> dict[str, Any]:
+    phase, memory, cost, estimate = result.phase, result.memory, result.cost, result.estimate
     return {
         "seq_len": phase.seq_len,
         "batch_size": phase.batch_size,
         "grad_accum_steps": phase.grad_accum_steps,
         "steps": phase.end - phase.begin,
         "flops_per_chip": cost and cost.flops,
-        "model_flops_per_chip": one.model_flops,
+        "model_flops_per_chip": result.model_flops,
         "bytes_accessed_per_chip": cost and cost.bytes,
         "hbm_bytes_per_chip": cost and cost.hbm_bytes,
-        "parameter_bytes_per_chip": one.parameter_bytes,
-        "optimizer_bytes_per_chip": one.optimizer_bytes,
-        "activation_bytes_per_chip": memory.temporaries,
+        "parameter_bytes_per_chip": result.parameter_bytes,
+        "optimizer_bytes_per_chip": result.optimizer_bytes,
         "temporary_bytes_per_chip": memory.temporaries,
         "argument_bytes_per_chip": memory.arguments,
         "total_bytes_per_chip": memory.total,
         "capacity_bytes_per_chip": report.machine.capacity,
-        "fits": one.fits,
-        "changes": list(one.changes),
+        "fits": result.fits,
+        "changes": list(result.changes),
         "collectives": [dataclasses.asdict(collective) for collective in cost.collectives] if cost else [],
         "dcn_bytes_per_chip": cost and cost.dcn_bytes,
         "kernels": cost.kernels if cost else {},
@@ -60,7 +59,7 @@ def _phase_json(report: Report, one: PhaseReport) -> dict[str, Any]:
         "bound_seconds": estimate
         and {"compute": estimate.compute, "memory": estimate.memory, "interconnect": estimate.interconnect},
         "seconds": [estimate.fastest, estimate.slowest] if estimate and estimate.bound else None,
-        "compile_seconds": one.compile_seconds,
+        "compile_seconds": result.compile_seconds,
     }
 
 
@@ -76,23 +75,23 @@ def report_text(report: Report, total: Total) -> str:
         f"interconnect {_scaled(figures.interconnect, 1e9, 'GB/s')} sent ({figures.source})",
         *(f"note: {note}" for note in report.notes),
         "",
-        *_columns([_phase_rows(report, one, number) for number, one in enumerate(report.phases, 1)]),
+        *_columns([_phase_rows(report, result, number) for number, result in enumerate(report.phases, 1)]),
         "",
         *_total(report, total),
     ]
-    for number, one in enumerate(report.phases, 1):
-        if not one.fits:
+    for number, result in enumerate(report.phases, 1):
+        if not result.fits:
             lines += ["", f"phase {number} does not fit in memory; estimates of what makes it fit:"]
-            lines += [f"  {change}" for change in one.changes]
+            lines += [f"  {change}" for change in result.changes]
     return "\n".join(lines)
 
 
 Rows = list[tuple[str, str]]
 
 
-def _phase_rows(report: Report, one: PhaseReport, number: int) -> Rows:
+def _phase_rows(report: Report, result: PhaseReport, number: int) -> Rows:
     """Labels and values; a label without leading spaces starts a section."""
-    phase, memory, cost, estimate = one.phase, one.memory, one.cost, one.estimate
+    phase, memory, cost, estimate = result.phase, result.memory, result.cost, result.estimate
     rows = [
         ("phase", f"{number}"),
         ("  tokens per sequence", f"{phase.seq_len:,}"),
@@ -100,19 +99,19 @@ def _phase_rows(report: Report, one: PhaseReport, number: int) -> Rows:
         ("  micro-batches", f"{phase.grad_accum_steps:,}"),
         ("  steps", f"{phase.end - phase.begin:,}"),
         ("memory per device", ""),
-        ("  parameters", _gib(one.parameter_bytes)),
-        ("  optimizer", _gib(one.optimizer_bytes)),
+        ("  parameters", _gib(result.parameter_bytes)),
+        ("  optimizer", _gib(result.optimizer_bytes)),
         ("  activations, gradients", _gib(memory.temporaries)),
         ("  total", _gib(memory.total)),
         ("  capacity", _gib(report.machine.capacity)),
-        ("  fits", UNKNOWN if one.fits and report.machine.capacity is None else "yes" if one.fits else "NO"),
+        ("  fits", UNKNOWN if result.fits and report.machine.capacity is None else "yes" if result.fits else "NO"),
         ("one step, per device", ""),
-        ("  model FLOPs", _scaled(one.model_flops, 1e12, "TFLOP")),
+        ("  model FLOPs", _scaled(result.model_flops, 1e12, "TFLOP")),
     ]
     if cost and estimate:
         rows += [
             ("  FLOPs", f"{_scaled(cost.flops, 1e12, 'TFLOP')}"),
-            ("  FLOPs / model FLOPs", f"{cost.flops / one.model_flops:.3f}"),
+            ("  FLOPs / model FLOPs", f"{cost.flops / result.model_flops:.3f}"),
             ("  bytes accessed", _scaled(cost.bytes, 1e9, "GB")),
             ("  in HBM", _scaled(cost.hbm_bytes, 1e9, "GB")),
             *((f"  {kind} kernels", f"{count:,}") for kind, count in cost.kernels.items()),
@@ -166,10 +165,10 @@ def _gib(value: int | None) -> str:
 def _scaled(value: float | None, unit: float, name: str) -> str:
     if value is None:
         return UNKNOWN
-    return f"{_number(value / unit)} {name}"
+    return f"{_three_digits(value / unit)} {name}"
 
 
-def _number(value: float) -> str:
+def _three_digits(value: float) -> str:
     """At least three significant digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
@@ -187,4 +186,4 @@ def _duration(days: tuple[float, float] | None) -> str:
 def _range(pair: tuple[float | None, float | None] | None, factor: float, name: str) -> str:
     if pair is None or pair[0] is None or pair[1] is None:
         return UNKNOWN
-    return f"{_number(pair[0] * factor)} to {_number(pair[1] * factor)} {name}"
+    return f"{_three_digits(pair[0] * factor)} to {_three_digits(pair[1] * factor)} {name}"

@@ -85,11 +85,11 @@ def parse_topology(name: str) -> tuple[str, tuple[int, ...], int]:
 def quiet() -> Iterator[None]:
     """Discard what a compiler writes to stderr about a machine without its devices."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    stderr = os.dup(2)
     try:
         with tempfile.TemporaryFile() as sink:
             os.dup2(sink.fileno(), 2)
             yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr, 2)
+        os.close(stderr)

@@ -1,9 +1,9 @@
 """The spine of `bert-jax finetune` (finetune.py), and what only it needs.
 
-finetune.py   Fine-tuning put together
+finetune.py   the spine: weights, a task and a config in; the best model, its scores and its predictions out
+inputs.py     weights, task and sets, checked against each other; the loss and the batches that follow from them
 results.py    the summary of all trainings, the best model and its predictions
-setup.py      weights, task and data, checked against each other
 task_data.py  the sets of a task as batches and scores
 teacher.py    a model fine-tuned before, which the training learns from
-train.py      one training: one learning rate and one seed
+training.py   one training: one learning rate and one seed
 """

@@ -1,4 +1,4 @@
-"""Fine-tuning put together: weights, a task and a config in; the best model, its scores and its predictions out.
+"""The spine of `bert-jax finetune`: weights, a task and a config in; the best model, its scores and predictions out.
 
 A work directory holds `runs/lr..._seed...`, one training each, `model/`, the best of them all as a Hugging Face
 directory, `results.json` with every score, and `predictions/`.
@@ -6,31 +6,32 @@ directory, `results.json` with every score, and `predictions/`.
 
 import contextlib
 import dataclasses
+import math
+import os
 import pathlib
 from typing import Any
 
 import jax
 
-from bert_jax.config import FinetuneConfig, check_choices, flatten, refuse_fields_without_effect, to_json
-from bert_jax.console import Console
+from bert_jax.config import FinetuneConfig, check_choices, check_warmup, flatten, refuse_fields_without_effect, to_json
+from bert_jax.finetuning.inputs import (
+    learning_rates,
+    objective_of_task,
+    plan_training,
+    read_task_inputs,
+)
 from bert_jax.finetuning.results import summarize, write_results
-from bert_jax.finetuning.setup import Setup, learning_rates, prepare_task, task_objective
-from bert_jax.finetuning.train import train_one
-from bert_jax.parallel.preemption import Interrupt
-from bert_jax.parallel.watchdog import Watchdog
+from bert_jax.finetuning.training import train_one
+from bert_jax.parallel import sharding
 from bert_jax.pretraining.initial_weights import describe_start
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import versions
+from bert_jax.training.plan import Plan, Session
+from bert_jax.training.profile import profiled_steps
 from bert_jax.training.step import check_layout
 
 
-def finetune(
-    config: FinetuneConfig,
-    directory: pathlib.Path,
-    console: Console,
-    interrupt: Interrupt | None = None,
-    watchdog: Watchdog | None = None,
-) -> dict[str, Any] | None:
+def finetune(config: FinetuneConfig, directory: pathlib.Path, session: Session) -> dict[str, Any] | None:
     """Train `config.task` from `config.init_from` with each learning rate and seed.
 
     Each of several processes calls it, with a directory that all of them see.
@@ -41,42 +42,92 @@ def finetune(
     Raises:
         UserError: weights, data or settings that do not fit each other, before anything is written.
     """
+    console, settings, is_first = session.console, config.task, jax.process_index() == 0
+
+    # Open the inputs: weights, tokenizer, a teacher, and the sets of the task.
     check_choices(config)
     refuse_fields_without_effect(config)
-    rates = learning_rates(config)
+    rates = learning_rates(settings.learning_rates, config.optimizer.peak_learning_rate)
     with console.working("reading the task"):
-        setup = prepare_task(config, console)
-    fingerprint = setup.fingerprint
-    if watchdog:
-        values = {f"config.{key}": str(value) for key, value in flatten(to_json(setup.config)).items()}
-        watchdog.check_agreement(values | versions() | fingerprint)
-    mesh = check_layout(setup.config, task_objective(setup), setup.phases)
-    first = jax.process_index() == 0
-    with workdir.locked(directory) if first else contextlib.nullcontext():
-        if first:
-            workdir.claim(directory, setup.config, fingerprint, setup.start.directory)
-        _describe(setup, console)
+        inputs = read_task_inputs(
+            config.init_from, settings, config.train, config.optimizer.freeze_encoder, config.seed, console
+        )
+
+    # Resolve the config: lengths to pad to, steps, absolute paths.
+    feed, phase = plan_training(inputs, settings, config.train)
+    config = resolve(config, steps_per_epoch=math.ceil(len(inputs.train.features) / feed.batch_size))
+    check_warmup(config.optimizer, phase.end)
+    dev_sizes = ", ".join(f"{len(split.examples):,} in {split.name}" for split in inputs.dev)
+    console.say(
+        f"task {inputs.task.name}: {len(inputs.train.examples):,} examples in train, {dev_sizes}; {phase.end:,} steps "
+        f"of {feed.batch_size} sequences, of up to {', '.join(map(str, feed.buckets))} tokens"
+    )
+
+    # Agree with the other processes, and make the plan that all trainings share.
+    recorded_config, fingerprint = to_json(config), inputs.fingerprint
+    agreed = {f"config.{key}": str(value) for key, value in flatten(recorded_config).items()}
+    session.watchdog.check_agreement(agreed | versions() | fingerprint)
+    plan = Plan(
+        workdir=directory,
+        root=directory,
+        recorded_config=recorded_config,
+        fingerprint=fingerprint,
+        seed=config.seed,
+        objective=objective_of_task(inputs, settings, config.compute, config.optimizer.freeze_encoder),
+        phases=(phase,),
+        mesh=sharding.make_mesh(config.mesh),
+        optimizer=config.optimizer,
+        compute=config.compute,
+        train=config.train,
+        evaluate_every=config.evaluate.every,
+        checkpoint=config.checkpoint,
+        profiled_steps=profiled_steps(config.profile.steps, phase.end) if config.profile.steps else None,
+    )
+    check_layout(plan.mesh, plan.objective, plan.phases, config.evaluate.batch_size)
+
+    # Take the work directory, and say what the trainings start from.
+    with workdir.locked(directory) if is_first else contextlib.nullcontext():
+        if is_first:
+            workdir.claim(directory, recorded_config, fingerprint, inputs.weights.directory)
+        describe_start(str(config.init_from), inputs.weights, console.say)
+        if settings.random_weights:
+            console.say("config.task.random_weights: only the architecture and the tokenizer are used, no parameter")
+        elif inputs.weights.labels and inputs.task.labels not in ((), inputs.weights.labels):
+            old, new = (", ".join(names) for names in (inputs.weights.labels, inputs.task.labels))
+            console.say(f"the head was trained for the labels {old}; training continues for {new}, in this order")
+
+        # Train with each learning rate and each seed.
+        evaluation_feed = feed._replace(batch_size=config.evaluate.batch_size)
         results = []
         for rate in rates:
-            for seed in range(config.seed, config.seed + config.task.num_seeds):
+            for seed in range(config.seed, config.seed + settings.num_seeds):
                 optimizer = dataclasses.replace(config.optimizer, peak_learning_rate=rate)
-                one = setup._replace(config=dataclasses.replace(setup.config, seed=seed, optimizer=optimizer))
-                place = directory / "runs" / f"lr{rate:g}_seed{seed}"
-                console.say(f"training with learning rate {rate:g} and seed {seed} in {place}")
-                found = train_one(one, place, mesh, fingerprint, console, interrupt, watchdog)
-                if found is None:
+                training_plan = dataclasses.replace(
+                    plan,
+                    workdir=directory / "runs" / f"lr{rate:g}_seed{seed}",
+                    recorded_config=to_json(dataclasses.replace(config, seed=seed, optimizer=optimizer)),
+                    seed=seed,
+                    optimizer=optimizer,
+                )
+                console.say(f"training with learning rate {rate:g} and seed {seed} in {training_plan.workdir}")
+                result = train_one(training_plan, inputs, settings, feed, evaluation_feed, session)
+                if result is None:
                     return None
-                results.append({"learning_rate": rate, "seed": seed, "run": place.name} | found)
-        summary = summarize(setup, results)
-        if first:
-            write_results(setup, directory, summary, console)
+                results.append({"learning_rate": rate, "seed": seed, "run": training_plan.workdir.name} | result)
+
+        # Write the best model, its predictions and all scores.
+        summary = summarize(inputs.task.name, inputs.metric, results)
+        if is_first:
+            write_results(inputs, settings, config.compute, evaluation_feed, directory, summary, console)
         return summary
 
 
-def _describe(setup: Setup, console: Console) -> None:
-    describe_start(setup.config.init_from, setup.start, console)
-    if setup.config.task.random_weights:
-        console.say("config.task.random_weights: only the architecture and the tokenizer are used, no parameter")
-    elif setup.start.labels and setup.task.labels not in ((), setup.start.labels):
-        old, new = (", ".join(names) for names in (setup.start.labels, setup.task.labels))
-        console.say(f"the head was trained for the labels {old}; training continues for {new}, in this order")
+def resolve(config: FinetuneConfig, steps_per_epoch: int) -> FinetuneConfig:
+    """Return the config with an absolute path of the weights, and the steps of evaluations and checkpoints."""
+    assert config.init_from
+    return dataclasses.replace(
+        config,
+        init_from=config.init_from if "://" in config.init_from else os.path.abspath(config.init_from),
+        evaluate=dataclasses.replace(config.evaluate, every=config.evaluate.every or steps_per_epoch),
+        checkpoint=dataclasses.replace(config.checkpoint, every=config.checkpoint.every or steps_per_epoch),
+    )

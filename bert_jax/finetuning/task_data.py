@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from bert_jax.config import FinetuneConfig, TaskConfig
+from bert_jax.config import TaskConfig
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.inference.outputs import Outputs, make_predict
@@ -24,10 +24,11 @@ from bert_jax.tasks.reading.examples import read_examples
 from bert_jax.tasks.scoring import CORRELATIONS, score
 from bert_jax.tasks.task import Example, Task
 from bert_jax.tokenizer import Tokenizer
-from bert_jax.training.schedules import Phase
+from bert_jax.training.evaluation import Evaluate
+from bert_jax.training.plan import Heldout
 
 
-class Part(NamedTuple):
+class TaskSplit(NamedTuple):
     """One set of a task: 'train', 'dev', 'dev_mismatched', 'test', ..."""
 
     name: str
@@ -35,42 +36,42 @@ class Part(NamedTuple):
     features: list[Features]
 
 
-def read_part(task: Task, config: TaskConfig, name: str, tokenizer: Tokenizer, console: Console) -> Part:
+def read_split(task: Task, config: TaskConfig, name: str, tokenizer: Tokenizer, console: Console) -> TaskSplit:
     """Return a set with its features; print how many texts were truncated or split."""
     examples = read_examples(task, config, name, console.say)
     features, counts = make_features(KINDS[task.kind], examples, tokenizer, config)
     cut = [f"{count:,} {what.replace('_', ' ')}" for what, count in counts.items() if count]
     if cut:
         console.say(f"{task.name} {name}: {', '.join(cut)} (config.task.max_seq_len={config.max_seq_len})")
-    return Part(name, examples, features)
+    return TaskSplit(name, examples, features)
 
 
-def digest(parts: Sequence[Part]) -> str:
-    """Return the SHA-256 of the features, in hex: a resumed training must find the same ones."""
-    found = hashlib.sha256()
-    for part in parts:
-        for one in part.features:
-            for ids, second in one.sequences:
-                found.update(ids.tobytes() + str(second).encode())
-            targets = {key: np.asarray(value).tolist() for key, value in sorted(one.targets.items())}
-            found.update(json.dumps(targets).encode())
-    return found.hexdigest()
+def splits_digest(splits: Sequence[TaskSplit]) -> str:
+    """Return the SHA-256 of the features of some sets, in hex: a resumed training must find the same ones."""
+    digest = hashlib.sha256()
+    for split in splits:
+        for features in split.features:
+            for ids, second in features.sequences:
+                digest.update(ids.tobytes() + str(second).encode())
+            targets = {key: np.asarray(value).tolist() for key, value in sorted(features.targets.items())}
+            digest.update(json.dumps(targets).encode())
+    return digest.hexdigest()
 
 
 def training_batches(
-    config: FinetuneConfig, feed: Feed, part: Part, blocks: sharding.BatchBlocks, step: int
+    split: TaskSplit, feed: Feed, seed: int, blocks: sharding.BatchBlocks, step: int
 ) -> Generator[Batch, None, None]:
     """Yield this process's part of the batches from `step` on, endlessly; seed and epoch determine their order."""
-    lengths = np.array([one.length for one in part.features], np.int64)
+    lengths = np.array([features.length for features in split.features], np.int64)
     per_epoch = -(-len(lengths) // feed.batch_size)
     epoch, first = divmod(step, per_epoch)
     while True:
-        batches = plan_batches(lengths, feed.buckets, feed.batch_size, config.seed, epoch, shuffle=True)
-        yield from collate_batches(feed, part.features, batches[first:], blocks)
+        batches = plan_batches(lengths, feed.buckets, feed.batch_size, seed, epoch, shuffle=True)
+        yield from collate_batches(feed, split.features, batches[first:], blocks)
         epoch, first = epoch + 1, 0
 
 
-class Measured(NamedTuple):
+class ScoredSplit(NamedTuple):
     """Predictions for a set, and their scores."""
 
     scores: dict[str, float]
@@ -78,73 +79,67 @@ class Measured(NamedTuple):
     null_threshold: float | None  # the threshold for no answer that scores best here, if any has none
 
 
-def measure(task: Task, config: TaskConfig, part: Part, outputs: Sequence[Outputs]) -> Measured:
+def score_split(task: Task, settings: TaskConfig, split: TaskSplit, outputs: Sequence[Outputs]) -> ScoredSplit:
     """Return predictions and scores of a labeled set; a threshold for no answer is tuned on it.
 
     A set whose questions all have answers does not show which margin means that there is none: all are answered.
     """
     kind = KINDS[task.kind]
-    threshold = np.inf if task.impossible and not all(map(kind.gold, part.examples)) else None
-    predictions = kind.predict(part.examples, part.features, outputs, config, threshold)
+    threshold = np.inf if task.impossible and not all(map(kind.gold, split.examples)) else None
+    predictions = kind.predict(split.examples, split.features, outputs, settings, threshold)
     if threshold is not None and kind.tune:
-        predictions, threshold = kind.tune(part.examples, predictions)
-    return Measured(score(task, part.examples, predictions.values), predictions, threshold)
+        predictions, threshold = kind.tune(split.examples, predictions)
+    return ScoredSplit(score(task, split.examples, predictions.values), predictions, threshold)
 
 
-def score_names(task: Task, parts: Sequence[Part]) -> list[str]:
-    """Return the names of the scores of an `Evaluation` of these sets, by scoring the labels themselves.
+def score_names(task: Task, splits: Sequence[TaskSplit]) -> list[str]:
+    """Return the names of the scores of an evaluation on these sets, by scoring the labels themselves.
 
     Raises:
         UserError: a metric that does not fit the task or the labels, or a missing library.
     """
     kind = KINDS[task.kind]
-    gold = kind.gold
-    for part in parts if task.best in CORRELATIONS else ():
-        labels = {example[kind.label] for example in part.examples}
+    for split in splits if task.best in CORRELATIONS else ():
+        labels = {example[kind.label] for example in split.examples}
         if len(labels) == 1:
             raise UserError(
-                f"task '{task.name}': all labels of the {part.name} set are {labels.pop():g}, so that no correlation "
+                f"task '{task.name}': all labels of the {split.name} set are {labels.pop():g}, so that no correlation "
                 "is defined; give examples with other labels, too"
             )
     return [
         name
-        for part in parts
-        for name in _named(part, score(task, part.examples, [gold(example) for example in part.examples]))
+        for split in splits
+        for name in _with_suffix(split, score(task, split.examples, list(map(kind.gold, split.examples))))
     ]
 
 
-def _named(part: Part, scores: dict[str, float]) -> dict[str, float]:
-    """Return the scores under names that end in that of the set, such as accuracy_mismatched."""
-    suffix = part.name.removeprefix("dev")
+def _with_suffix(split: TaskSplit, scores: dict[str, float]) -> dict[str, float]:
+    """The scores under names that end in that of the set, such as accuracy_mismatched."""
+    suffix = split.name.removeprefix("dev")
     return {name + suffix: value for name, value in scores.items()}
 
 
-class Evaluation:
-    """The dev sets of a model in training: `batches` for the loop, and scores from the outputs."""
+def make_dev_evaluation(
+    task: Task, settings: TaskConfig, splits: Sequence[TaskSplit], feed: Feed, model: Model, mesh: jax.sharding.Mesh
+) -> tuple[Heldout, Evaluate]:
+    """Return the batches of one pass over the dev sets, and what an evaluation scores: {} where they ended early."""
+    blocks, predict = sharding.batch_blocks(mesh), make_predict(model, mesh)
+    all_features = [features for split in splits for features in split.features]
+    planned = plan_evaluation(feed, all_features)
 
-    def __init__(
-        self, config: TaskConfig, task: Task, parts: Sequence[Part], feed: Feed, model: Model, mesh: jax.sharding.Mesh
-    ) -> None:
-        self.config, self.task, self.parts, self.feed = config, task, parts, feed
-        self.blocks = sharding.batch_blocks(mesh)
-        self.features = [one for part in parts for one in part.features]
-        self.planned = plan_evaluation(feed, self.features)
-        self.predict = make_predict(model, mesh)
-
-    def batches(self, phase: Phase) -> Generator[Batch, None, None]:
-        """Yield the batches of one pass over all sets."""
-        del phase  # the same at every step
-        return collate_batches(self.feed, self.features, self.planned, self.blocks)
-
-    def __call__(self, params: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
-        """Return the scores of all sets; {} where the batches ended early."""
+    def evaluate(params: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
         with out_of_memory_in_evaluation_as_user_error():
-            outputs = self.predict(params, self.features, self.planned, batches)
+            outputs = predict(params, all_features, planned, batches)
         if not all(outputs):
             return {}
         scores, begin = dict[str, float](), 0
-        for part in self.parts:
-            end = begin + len(part.features)
-            scores |= _named(part, measure(self.task, self.config, part, outputs[begin:end]).scores)
+        for split in splits:
+            end = begin + len(split.features)
+            scores |= _with_suffix(split, score_split(task, settings, split, outputs[begin:end]).scores)
             begin = end
         return scores
+
+    # The same sets at every step, whatever the phase.
+    return Heldout(
+        lambda phase: collate_batches(feed, all_features, planned, blocks), lambda phase: len(planned)
+    ), evaluate

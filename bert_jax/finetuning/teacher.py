@@ -7,7 +7,7 @@ from bert_jax.config import EncoderConfig, TaskConfig
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.models import Head, Params
-from bert_jax.objectives.task_losses import TEACHINGS
+from bert_jax.objectives.task_losses import DISTILLATION_LOSSES
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.task import Task
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
@@ -32,18 +32,18 @@ def read_task_teacher(
     if not settings.teacher:
         return None
     where = f"config.task.teacher={settings.teacher}"
-    if KINDS[task.kind].loss.name not in TEACHINGS:
+    if KINDS[task.kind].loss.name not in DISTILLATION_LOSSES:
         raise UserError(f"{where}: a task of the kind {task.kind} learns from no teacher; remove it")
-    found = read_weights(settings.teacher, (head,), console=console)
-    if task.labels and found.labels and tuple(found.labels) != tuple(task.labels):
-        raise UserError(f"{where} has the labels {', '.join(found.labels)}; the task has {', '.join(task.labels)}")
-    if load_tokenizer(found.directory).tokens != tokenizer.tokens:
+    weights = read_weights(settings.teacher, (head,), console=console)
+    if task.labels and weights.labels and tuple(weights.labels) != tuple(task.labels):
+        raise UserError(f"{where} has the labels {', '.join(weights.labels)}; the task has {', '.join(task.labels)}")
+    if load_tokenizer(weights.directory).tokens != tokenizer.tokens:
         raise UserError(f"{where} has another vocabulary than config.init_from; start from a model with the same one")
-    if found.config.num_token_types and start.num_token_types not in (0, found.config.num_token_types):
+    if weights.config.num_token_types and start.num_token_types not in (0, weights.config.num_token_types):
         raise UserError(f"{where} has another number of token types than config.init_from; choose another start")
-    if found.config.max_positions < settings.max_seq_len:
-        raise UserError(f"{where} reads {found.config.max_positions} tokens, config.task.max_seq_len is larger")
-    console.say(f"learning {settings.soft_fraction:.0%} from the {found.config.family} in {settings.teacher}")
-    if task.labels and not found.labels:
+    if weights.config.max_positions < settings.max_seq_len:
+        raise UserError(f"{where} reads {weights.config.max_positions} tokens, config.task.max_seq_len is larger")
+    console.say(f"learning {settings.soft_fraction:.0%} from the {weights.config.family} in {settings.teacher}")
+    if task.labels and not weights.labels:
         console.say(f"its labels have no names; they are taken for {', '.join(task.labels)}, in this order")
-    return TaskTeacher(found.config, found.params, digest(found))
+    return TaskTeacher(weights.config, weights.params, digest(weights))

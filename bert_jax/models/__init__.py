@@ -6,6 +6,7 @@ encoder.py    embeddings, then the blocks, scanned or unrolled; attention weight
 blocks.py     the block; add a way to join sublayers as a row of BLOCKS, an MLP as a row of MLPS
 attention/    the attention layer; add a kernel as a file and its row in KERNELS
 positions.py  position schemes; add a row of POSITIONS
+fused_norm.py  sum and norm by one kernel on GPUs
 norms.py      add a normalization as a function and its row in NORMS
 dropout.py    dropout by a hash of the element's index, the same on every mesh
 layers.py     parameters, linear map, activations (ACTIVATIONS), marks of arrays to save for the backward pass

@@ -16,29 +16,30 @@ from bert_jax.models.attention.inputs import AttentionMetadata
 from bert_jax.models.attention.self_attention import SelfAttention
 from bert_jax.models.dropout import dropout
 from bert_jax.models.init import init_scales
-from bert_jax.models.layers import ACTIVATIONS, Linear, save_except_on_gpu, save_on_gpu
-from bert_jax.models.norms import norm_layer
+from bert_jax.models.layers import ACTIVATIONS, Biased, Linear, save_except_on_gpu, save_on_gpu, sum_of
+from bert_jax.models.norms import Added, norm_layer
 from bert_jax.parallel.sharding import constrain
 
-Function = Callable[[jax.Array], jax.Array]
+Sublayer = Callable[[jax.Array], Added]
+Normalize = Callable[..., jax.Array]  # of an array, or of its sum with what a sublayer adds
 Flag = bool | jax.Array | None  # of a layer; an array, bool [], where one program serves all layers
 
 
 class Residual(NamedTuple):
     """A row of BLOCKS: how a sublayer and its norm join the residual stream."""
 
-    join: Callable[[jax.Array, Function, Function], jax.Array]  # (x, sublayer, norm) -> the next x
+    join: Callable[[jax.Array, Sublayer, Normalize], jax.Array]  # (x, sublayer, norm) -> the next x
     norm_reads_input: bool  # so that the first block can do without
 
 
-def post_norm(x: jax.Array, sublayer: Function, norm: Function) -> jax.Array:
+def post_norm(x: jax.Array, sublayer: Sublayer, norm: Normalize) -> jax.Array:
     """Normalize the sum (Vaswani et al. 2017, and BERT)."""
-    return norm(x + sublayer(x))
+    return norm(x, sublayer(x))
 
 
-def pre_norm(x: jax.Array, sublayer: Function, norm: Function) -> jax.Array:
+def pre_norm(x: jax.Array, sublayer: Sublayer, norm: Normalize) -> jax.Array:
     """Normalize the input of the sublayer; the sum stays as it is (Xiong et al. 2020)."""
-    return x + sublayer(norm(x))
+    return x + sublayer(norm(x)).array()
 
 
 BLOCKS: dict[str, Residual] = {
@@ -47,13 +48,13 @@ BLOCKS: dict[str, Residual] = {
 }
 
 
-def plain_mlp(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array) -> jax.Array:
+def plain_mlp(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array) -> Biased:
     """Two linear maps with an activation between them (Vaswani et al. 2017)."""
     inner = _mlp_up(config, dtype, x, "mlp_up")
     return _mlp_down(config, dtype, ACTIVATIONS[config.activation](inner), x.shape[-1])
 
 
-def gated_mlp(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array) -> jax.Array:
+def gated_mlp(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array) -> Biased:
     """The activation of one linear map times another, then a third (Shazeer 2020: GEGLU with gelu)."""
     gate, value = (_mlp_up(config, dtype, x, name) for name in ("mlp_gate", "mlp_up"))
     return _mlp_down(config, dtype, ACTIVATIONS[config.activation](gate) * value, x.shape[-1])
@@ -65,13 +66,17 @@ def _mlp_up(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array, name: str) ->
     return save_except_on_gpu(constrain(linear(x), "batch", "length", "mlp"))
 
 
-def _mlp_down(config: EncoderConfig, dtype: jnp.dtype, inner: jax.Array, width: int) -> jax.Array:
+def _mlp_down(config: EncoderConfig, dtype: jnp.dtype, inner: jax.Array, width: int) -> Biased:
     sizes, stddev = (config.mlp_size, width), init_scales(config).output
-    return Linear(sizes, ("mlp", "embed"), stddev, dtype, config.mlp_bias, name="mlp_down")(save_on_gpu(inner))
+    return Linear(sizes, ("mlp", "embed"), stddev, dtype, config.mlp_bias, name="mlp_down").biased(save_on_gpu(inner))
 
 
-# A row is called inside the block, whose parameters its layers become: `[batch, length, width]` in and out.
-MLPS: dict[str, Callable[[EncoderConfig, jnp.dtype, jax.Array], jax.Array]] = {"plain": plain_mlp, "gated": gated_mlp}
+# A row is called inside the block, whose parameters its layers become: `[batch, length, width]` in and out. Its last
+# bias may be still to be added.
+MLPS: dict[str, Callable[[EncoderConfig, jnp.dtype, jax.Array], jax.Array | Biased]] = {
+    "plain": plain_mlp,
+    "gated": gated_mlp,
+}
 
 
 class Block(nn.Module):
@@ -92,15 +97,15 @@ class Block(nn.Module):
         attention_norm = norm_layer(config, self.dtype, name="attention_norm")
         mlp_norm = norm_layer(config, self.dtype, name="mlp_norm")
 
-        def attend(x: jax.Array) -> jax.Array:
-            return dropout(attention(x, metadata, probabilities_seed), config.dropout, attention_seed)
+        def attend(x: jax.Array) -> Added:
+            return Added(attention(x, metadata, probabilities_seed), config.dropout, attention_seed)
 
-        def transform(x: jax.Array) -> jax.Array:
-            return dropout(MLPS[config.mlp](config, self.dtype, x), config.dropout, mlp_seed)
+        def transform(x: jax.Array) -> Added:
+            return Added(MLPS[config.mlp](config, self.dtype, x), config.dropout, mlp_seed)
 
-        def first_norm(x: jax.Array) -> jax.Array:
+        def first_norm(x: jax.Array, *added: Added) -> jax.Array:
             if skip_first_norm is None or skip_first_norm is False:
-                return attention_norm(x)
+                return attention_norm(x, *added)
             return x if skip_first_norm is True else jnp.where(skip_first_norm, x, attention_norm(x))
 
         x = join(x, attend, first_norm)
@@ -135,11 +140,11 @@ class BottleneckBlock(nn.Module):
 
         y, attention_input = narrowed("input"), narrowed("attention_input")
         attention = SelfAttention(config, dtype, self.attention, name="attention")
-        y = y + attention(attention_input, metadata, probabilities_seed, value_input=x)
+        y = y + sum_of(attention(attention_input, metadata, probabilities_seed, value_input=x))
         y = norm_layer(config, dtype, name="attention_norm")(y)
         for index in range(config.bottleneck_mlps - 1):
             y = _InnerMlp(config, dtype, name=f"mlp_{index}")(y)
-        y = norm_layer(config, dtype, name="mlp_norm")(y + MLPS[config.mlp](config, dtype, y))
+        y = norm_layer(config, dtype, name="mlp_norm")(y + sum_of(MLPS[config.mlp](config, dtype, y)))
         output = Linear((narrow, wide), ("features", "embed"), scales.output, dtype, name="output")(y)
         x = norm_layer(config, dtype, name="output_norm")(x + dropout(output, config.dropout, output_seed))
         return constrain(x, "batch", "length", "features")
@@ -153,5 +158,5 @@ class _InnerMlp(nn.Module):
 
     @nn.compact
     def __call__(self, y: jax.Array) -> jax.Array:
-        y = y + MLPS[self.config.mlp](self.config, self.dtype, y)
+        y = y + sum_of(MLPS[self.config.mlp](self.config, self.dtype, y))
         return norm_layer(self.config, self.dtype, name="mlp_norm")(y)

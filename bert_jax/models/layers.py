@@ -7,7 +7,7 @@ other.
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import flax.linen as nn
 import jax
@@ -57,6 +57,20 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
+class Biased(NamedTuple):
+    """A product, and the bias that is still to be added; a kernel may do that with what follows."""
+
+    product: jax.Array
+    bias: jax.Array | None
+
+
+def sum_of(x: jax.Array | Biased) -> jax.Array:
+    """Return the sum of a product and its bias; an array as it is."""
+    if not isinstance(x, Biased):
+        return x
+    return x.product if x.bias is None else x.product + x.bias
+
+
 class Linear(nn.Module):
     """`x @ kernel + bias` in `dtype`, parameters float32; `shape` and `axes` are the kernel's sizes and names."""
 
@@ -78,12 +92,15 @@ class Linear(nn.Module):
         return kernel.astype(self.dtype), bias.astype(self.dtype)
 
     def __call__(self, x: jax.Array) -> jax.Array:
+        return sum_of(self.biased(x))
+
+    def biased(self, x: jax.Array) -> Biased:
+        """Return the product and the bias apart."""
         kernel, bias = self.arrays()
         # As a product of two matrices: XLA's gradient of a contraction over more axes is half as fast on CPU.
         y = x.astype(self.dtype).reshape(-1, self.shape[0]) @ kernel
         y = y.reshape(*x.shape[:-1], self.shape[1])
-        y = save_on_gpu(y) if self.save_product else y
-        return y if bias is None else y + bias
+        return Biased(save_on_gpu(y) if self.save_product else y, bias)
 
 
 def lookup(rows: jax.Array, table: jax.Array) -> jax.Array:

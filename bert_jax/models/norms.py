@@ -9,8 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import EncoderConfig
-from bert_jax.models.layers import param, save_for_backward, save_on_gpu
-from bert_jax.parallel.platform import traced_platform
+from bert_jax.models import fused_norm
+from bert_jax.models.dropout import SEED_WORDS, dropout, row_keys
+from bert_jax.models.layers import Biased, param, save_for_backward, save_on_gpu, sum_of
+from bert_jax.parallel.platform import runs_fused_kernels, traced_platform
 
 
 class Saved(NamedTuple):
@@ -82,8 +84,23 @@ NORMS: dict[str, Callable[[jax.Array, float, jnp.dtype], jax.Array]] = {
 }
 
 
+class Added(NamedTuple):
+    """What a sublayer adds to the residual stream."""
+
+    value: jax.Array | Biased  # [batch, length, features]
+    rate: float  # of the dropout
+    seed: jax.Array | None
+
+    def array(self) -> jax.Array:
+        """Return the value with its bias, after dropout."""
+        return dropout(sum_of(self.value), self.rate, self.seed)
+
+
 class Norm(nn.Module):
-    """Normalize the last axis, then multiply by a learned scale and add a learned bias, where there is one."""
+    """Normalize the last axis, then multiply by a learned scale and add a learned bias, where there is one.
+
+    Of a sum where `added` is given, which a GPU computes in the same kernel.
+    """
 
     normalize: Callable[[jax.Array, float, jnp.dtype], jax.Array]  # a row of NORMS
     epsilon: float
@@ -92,13 +109,33 @@ class Norm(nn.Module):
     bias: bool = True
 
     @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: jax.Array, added: Added | None = None) -> jax.Array:
+        if added is not None and isinstance(added.value, Biased) and self._is_fused(x):
+            return self._of_sum(x, added.value, added.rate, added.seed)
+        x = x if added is None else x + added.array()
         x = self.normalize(x, self.epsilon, self.dtype)
         if self.scale:
             x = x.astype(jnp.float32) * param(self, "scale", nn.initializers.ones, x.shape[-1:], ("features",))
         if self.bias:
             x = x.astype(jnp.float32) + param(self, "bias", nn.initializers.zeros, x.shape[-1:], ("features",))
         return save_on_gpu(x.astype(self.dtype))
+
+    def _is_fused(self, x: jax.Array) -> bool:
+        """Whether this norm of a sum is one kernel."""
+        on_gpu = traced_platform() == "gpu" and runs_fused_kernels() and not self.is_initializing()
+        fits = x.dtype == self.dtype == jnp.bfloat16 and fused_norm.fits(x.shape[-1])
+        return on_gpu and fits and self.normalize is layer_norm and self.scale and self.bias
+
+    def _of_sum(self, x: jax.Array, value: Biased, rate: float, seed: jax.Array | None) -> jax.Array:
+        (product, bias), size = value, x.shape[-1:]
+        scale = param(self, "scale", nn.initializers.ones, size, ("features",))
+        shift = param(self, "bias", nn.initializers.zeros, size, ("features",))
+        bias = jnp.zeros(size, x.dtype) if bias is None else bias
+        if seed is None or rate == 0:
+            rate, keys = 0.0, jnp.zeros((x.shape[0], SEED_WORDS), jnp.uint32)
+        else:
+            keys = jnp.stack(row_keys(seed, x.shape[0]), axis=-1)
+        return fused_norm.sum_norm(x, product, bias, keys, scale, shift, rate, self.epsilon)
 
 
 def norm_layer(config: EncoderConfig, dtype: jnp.dtype, name: str | None = None, kind: str | None = None) -> Norm:

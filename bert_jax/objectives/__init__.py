@@ -1,48 +1,60 @@
 """Training objectives: pure functions from parameters and batches to losses.
 
-base.py             what an objective is
-distillation.py     Distillation (DistilBERT, Sanh et al
-left_to_right.py    Left to right
+base.py             what an objective is, and what it is made from
+distillation.py     distillation: masked tokens, and what a frozen teacher makes of them
+left_to_right.py    each token from those before it
 losses.py           losses per target
-masked_tokens.py    Masked tokens (Devlin et al
+masked_tokens.py    masked tokens, with or without labeled sentence pairs
 means.py            exact means, which merge over micro-batches, devices and hosts
-parts.py            models that a run trains beside its own
-replaced_tokens.py  Replaced tokens (ELECTRA, Clark et al
+replaced_tokens.py  ELECTRA: a generator fills masks, the encoder finds what it filled
 task_losses.py      losses of tasks: add a function and its row in LOSSES
 tasks.py            the loss of a task, for fine-tuning
 tokens.py           the tokens of a batch: which count, and what stands where masks are
+
+To add an objective of pretraining, write its file and add its row to OBJECTIVES.
 """
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from bert_jax.config import EncoderConfig, PretrainConfig
+from bert_jax.batches.masking import phase_rates
+from bert_jax.config import EncoderConfig, PretrainConfig, ReplacedTokensConfig
 from bert_jax.errors import UserError
 from bert_jax.models import Head
 from bert_jax.objectives import distillation, left_to_right, masked_tokens, replaced_tokens
-from bert_jax.objectives.base import Batch, Objective, Params, Rngs
-from bert_jax.objectives.parts import Part
+from bert_jax.objectives.base import AuxiliaryModel, Batch, Ingredients, Objective, Params, Rngs
 
-__all__ = ["OBJECTIVES", "Batch", "Objective", "ObjectiveRow", "Params", "Part", "Rngs", "make_objective"]
+__all__ = [
+    "OBJECTIVES",
+    "AuxiliaryModel",
+    "Batch",
+    "Ingredients",
+    "Objective",
+    "ObjectiveRow",
+    "Params",
+    "Rngs",
+    "make_objective",
+]
 
 
 class ObjectiveRow(NamedTuple):
     """An objective by name.
 
-    make(config, architecture of the teacher, if any) -> the objective
-    heads(config) -> the heads of the model that it trains, which an export writes
-    parts(config) -> the other models that it trains, by name
-    teacher(config) -> the directory of a model that it reads and does not train
+    make(ingredients) -> the objective
+    heads(sentence pairs) -> the heads of the model that it trains, which an export writes
+    auxiliary(model, replaced_tokens) -> the other models that it trains, by name
+    has_teacher: whether it reads the model in `config.distillation.teacher`
     causal: whether no token may see those after it
-    own_mix: whether an evaluation has the run's mix of masks, where the model learns what replaces a token
+    eval_uses_training_masks: whether an evaluation has the run's mix of masks, where the model learns what replaces a
+        token
     """
 
-    make: Callable[[PretrainConfig, EncoderConfig | None], Objective]
-    heads: Callable[[PretrainConfig], tuple[Head, ...]]
-    parts: Callable[[PretrainConfig], Mapping[str, Part]] = lambda config: {}
-    teacher: Callable[[PretrainConfig], str | None] = lambda config: None
+    make: Callable[[Ingredients], Objective]
+    heads: Callable[[str], tuple[Head, ...]]
+    auxiliary: Callable[[EncoderConfig, ReplacedTokensConfig], Mapping[str, AuxiliaryModel]] = lambda *_: {}
+    has_teacher: bool = False
     causal: bool = False
-    own_mix: bool = False
+    eval_uses_training_masks: bool = False
 
     @property
     def has_masks(self) -> bool:
@@ -52,21 +64,37 @@ class ObjectiveRow(NamedTuple):
 
 OBJECTIVES: dict[str, ObjectiveRow] = {
     "masked_tokens": ObjectiveRow(masked_tokens.make, masked_tokens.heads),
-    "replaced_tokens": ObjectiveRow(replaced_tokens.make, replaced_tokens.heads, replaced_tokens.parts, own_mix=True),
-    "left_to_right": ObjectiveRow(left_to_right.make, left_to_right.heads, causal=True),
-    "distillation": ObjectiveRow(
-        distillation.make, distillation.heads, teacher=lambda config: config.distillation.teacher
+    "replaced_tokens": ObjectiveRow(
+        replaced_tokens.make,
+        lambda pairs: replaced_tokens.HEADS,
+        replaced_tokens.auxiliary,
+        eval_uses_training_masks=True,
     ),
+    "left_to_right": ObjectiveRow(left_to_right.make, lambda pairs: left_to_right.HEADS, causal=True),
+    "distillation": ObjectiveRow(distillation.make, lambda pairs: distillation.HEADS, has_teacher=True),
 }
 
 
 def make_objective(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Objective:
     """Return the objective that `config.objective` names, over the encoder of `config.model`.
 
-    `teacher` is the architecture of the model in `config.distillation.teacher`. Raises UserError where
-    tokens see other tokens than the objective needs.
+    `teacher` is the architecture of the model in `config.distillation.teacher`. Raises UserError where tokens see other
+    tokens than the objective needs.
     """
-    if config.model.causal != OBJECTIVES[config.objective].causal:
-        needed = OBJECTIVES[config.objective].causal
-        raise UserError(f"config.objective={config.objective} needs config.model.causal={needed}")
-    return OBJECTIVES[config.objective].make(config, teacher)
+    row = OBJECTIVES[config.objective]
+    if config.model.causal != row.causal:
+        raise UserError(f"config.objective={config.objective} needs config.model.causal={row.causal}")
+    return row.make(
+        Ingredients(
+            model=config.model,
+            compute=config.compute,
+            sentence_pairs=config.data.sentence_pairs,
+            packing=config.data.packing,
+            z_loss=config.train.z_loss,
+            mask_rates=tuple(sum(phase_rates(config.data, phase)) / 2 for phase in config.train.phases),
+            replaced_tokens=config.replaced_tokens,
+            distillation=config.distillation,
+            teacher=teacher,
+            has_init_weights=bool(config.init_from),
+        )
+    )

@@ -1,10 +1,13 @@
-"""What a training objective is: a NamedTuple of pure functions over plain parameter trees."""
+"""What a training objective is: pure functions over plain parameter trees, and what they are made from."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 
+from bert_jax.config import ComputeConfig, DistillationConfig, EncoderConfig, ReplacedTokensConfig
+from bert_jax.models import Head
 from bert_jax.objectives.means import Mean
 
 Params = Any
@@ -24,7 +27,8 @@ def training_rngs(rng: jax.Array) -> Rngs:
     return Rngs(rng, jax.random.fold_in(rng, 1 << 20))
 
 
-class Objective(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Objective:
     """A loss and what the trainer has to know of its parameters.
 
     `loss` is a fraction of the whole batch's loss, so that the fractions of micro-batches add up to it exactly.
@@ -51,3 +55,34 @@ class Objective(NamedTuple):
     num_heads: int
     frozen_axes: Any = ()
     init_frozen: Callable[[jax.Array], Params] = lambda rng: ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ingredients:
+    """What the objectives of pretraining are made from; each reads its part."""
+
+    model: EncoderConfig
+    compute: ComputeConfig
+    sentence_pairs: str  # a row of SENTENCE_PAIRS
+    packing: int  # maximum number of examples in a sequence
+    z_loss: float  # weight of the squared log of the softmax normalizer
+    mask_rates: tuple[float, ...]  # mean fraction of the tokens to predict, by phase
+    replaced_tokens: ReplacedTokensConfig
+    distillation: DistillationConfig
+    teacher: EncoderConfig | None  # architecture of the frozen model that a distillation reads
+    has_init_weights: bool  # whether the run starts from trained weights
+
+
+class AuxiliaryModel(NamedTuple):
+    """A model that a run trains beside its own and whose parameters are in the run's tree, such as ELECTRA's generator.
+
+    to_run_tree(tree of the model) -> what the run's tree has under the model's name
+    from_run_tree(tree of the run) -> the tree of the model
+    init_from: a directory of weights to start from; None: those beside the run's own start, otherwise random ones
+    """
+
+    config: EncoderConfig
+    heads: tuple[Head, ...]
+    to_run_tree: Callable[[Any], Any]
+    from_run_tree: Callable[[Params], Params]
+    init_from: str | None

@@ -20,16 +20,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.config import EncoderConfig, PretrainConfig, fill_inherited_fields
+from bert_jax.config import ComputeConfig, EncoderConfig, fill_inherited_fields
 from bert_jax.errors import UserError
 from bert_jax.models import Head, Params, attention_weights, make_model, model_flops
 from bert_jax.objectives import masked_tokens
-from bert_jax.objectives.base import Batch, Normalizers, Objective, Rngs
+from bert_jax.objectives.base import Batch, Ingredients, Normalizers, Objective, Rngs
 from bert_jax.objectives.losses import divergence
 from bert_jax.objectives.means import Mean
 from bert_jax.objectives.tokens import token_weights
 
-READ = (Head("masked_token"), Head("last_hidden_state"))
+HEADS = (Head("masked_token"),)
+COMPARED_HEADS = (*HEADS, Head("last_hidden_state"))
 PROJECTION = "teacher_projection"  # of a run's parameters, none of the model's
 # A student that starts from its teacher's layers has all else like it, but for what they do not read.
 MAY_DIFFER = {
@@ -40,43 +41,39 @@ MAY_DIFFER = {
 SMALLEST = 1e-12  # added to squared lengths, as torch.nn.CosineEmbeddingLoss does, and to attention weights
 
 
-def heads(config: PretrainConfig) -> tuple[Head, ...]:
-    """Return the head of the student."""
-    return (Head("masked_token"),)
-
-
-def make(config: PretrainConfig, teacher: EncoderConfig | None) -> Objective:
+def make(ingredients: Ingredients) -> Objective:
     """Return the mean loss of the masked tokens, plus the weighted means of the comparisons with the teacher.
 
     Raises UserError without a teacher, with one of another vocabulary, with one of another width where angles are
     compared, with sentence pairs that have labels, where a projection would start from weights that lack it, and where
     attention is compared that differs in its number of heads, or that is of packed sequences.
     """
-    settings = config.distillation
+    settings, model, teacher = ingredients.distillation, ingredients.model, ingredients.teacher
     if teacher is None:
         raise UserError("config.objective=distillation needs config.distillation.teacher: a directory with a model")
-    masked_tokens.refuse_pairs(config)
+    masked_tokens.refuse_labeled_pairs("distillation", ingredients.sentence_pairs)
     for name in ("vocab_size", *(("hidden_size",) if settings.cosine_weight else ())):
-        ours, theirs = getattr(config.model, name), getattr(teacher, name)
+        ours, theirs = getattr(model, name), getattr(teacher, name)
         if ours != theirs:
             narrower = "; for a student of another width set config.distillation.cosine_weight=0 and copy_layers=False"
             advice = narrower if name == "hidden_size" else ""
             raise UserError(f"config.model.{name}={ours} differs from the teacher's {theirs}{advice}")
-    read = READ + ((Head("hidden_states"),) if settings.hidden_weight else ())
-    student, teaching = (make_model(one, config.compute, read) for one in (config.model, teacher))
-    widths = (config.model.hidden_size, teacher.hidden_size)
+    compared = COMPARED_HEADS + ((Head("hidden_states"),) if settings.hidden_weight else ())
+    student = make_model(model, ingredients.compute, compared)
+    teacher_model = make_model(teacher, ingredients.compute, compared)
+    widths = (model.hidden_size, teacher.hidden_size)
     projected = settings.hidden_weight > 0 and widths[0] != widths[1]
-    if projected and config.init_from:
+    if projected and ingredients.has_init_weights:
         raise UserError(
             f"config.distillation.hidden_weight learns a projection from {widths[0]} to {widths[1]} features, which "
             "config.init_from does not hold; remove one of them"
         )
-    if settings.attention_weight and (config.model.num_heads != teacher.num_heads or config.data.packing > 1):
+    if settings.attention_weight and (model.num_heads != teacher.num_heads or ingredients.packing > 1):
         raise UserError(
             f"config.distillation.attention_weight needs as many heads as the teacher's {teacher.num_heads} (here "
-            f"{config.model.num_heads}), and config.data.packing=1"
+            f"{model.num_heads}), and config.data.packing=1"
         )
-    pairs = np.array(depths_of(config.model, teacher))
+    teacher_depths = np.array(compared_depths(model.num_layers, teacher.num_layers))
 
     def projection(kernel: Any) -> Params:
         """What a run learns beside its model."""
@@ -96,12 +93,11 @@ def make(config: PretrainConfig, teacher: EncoderConfig | None) -> Objective:
     def loss(
         params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers
     ) -> tuple[jax.Array, dict[str, Mean]]:
-        found = student.apply(params, batch, rngs.dropout)
-        known = jax.lax.stop_gradient(teaching.apply(frozen, batch, None))
-        masked, log_z = masked_tokens.masked_targets(found["mlm_logits"], batch)
+        outputs = student.apply(params, batch, rngs.dropout)
+        known = jax.lax.stop_gradient(teacher_model.apply(frozen, batch, None))
+        masked, log_z = masked_tokens.masked_targets(outputs["mlm_logits"], batch)
         taught, _ = masked_tokens.masked_targets(known["mlm_logits"], batch)
-        soft = divergence(found["mlm_logits"], known["mlm_logits"], settings.temperature).reshape(-1)
-        apart = 1.0 - cosine(found["last_hidden_state"], known["last_hidden_state"]) if settings.cosine_weight else None
+        soft = divergence(outputs["mlm_logits"], known["mlm_logits"], settings.temperature).reshape(-1)
         metrics = {
             "mlm_loss": Mean.of(masked.loss, masked.weights),
             "soft_loss": Mean.of(settings.soft_weight * soft, masked.weights),
@@ -109,31 +105,32 @@ def make(config: PretrainConfig, teacher: EncoderConfig | None) -> Objective:
             "teacher_accuracy": Mean.of(taught.correct, taught.weights),
         }
         value = (metrics["mlm_loss"].total + metrics["soft_loss"].total) / normalizers["masked"]
-        if apart is not None:
-            metrics["cosine_loss"] = Mean.of(settings.cosine_weight * apart, token_weights(batch))
+        if settings.cosine_weight:
+            angles = 1.0 - cosine(outputs["last_hidden_state"], known["last_hidden_state"])
+            metrics["cosine_loss"] = Mean.of(settings.cosine_weight * angles, token_weights(batch))
             value += metrics["cosine_loss"].total / normalizers["tokens"]
         if settings.hidden_weight:
-            mine = found["hidden_states"].astype(jnp.float32)
-            mine = mine @ params[PROJECTION]["kernel"] if projected else mine
-            each = jnp.mean((mine - known["hidden_states"][pairs]) ** 2, axis=(0, 3))
-            metrics["hidden_loss"] = Mean.of(settings.hidden_weight * each, token_weights(batch))
+            states = outputs["hidden_states"].astype(jnp.float32)
+            states = states @ params[PROJECTION]["kernel"] if projected else states
+            differences = jnp.mean((states - known["hidden_states"][teacher_depths]) ** 2, axis=(0, 3))
+            metrics["hidden_loss"] = Mean.of(settings.hidden_weight * differences, token_weights(batch))
             value += metrics["hidden_loss"].total / normalizers["tokens"]
         if settings.attention_weight:
-            mine = attention_weights(config.model, params["encoder"], batch)
-            theirs = attention_weights(teacher, frozen["encoder"], batch)[pairs[1:] - 1]
-            each = jnp.mean(attention_divergence(mine, jax.lax.stop_gradient(theirs)), axis=(0, 2))
-            metrics["attention_loss"] = Mean.of(settings.attention_weight * each, token_weights(batch))
+            ours = attention_weights(model, params["encoder"], batch)
+            theirs = attention_weights(teacher, frozen["encoder"], batch)[teacher_depths[1:] - 1]
+            divergences = jnp.mean(attention_divergence(ours, jax.lax.stop_gradient(theirs)), axis=(0, 2))
+            metrics["attention_loss"] = Mean.of(settings.attention_weight * divergences, token_weights(batch))
             value += metrics["attention_loss"].total / normalizers["tokens"]
-        if config.train.z_loss:
-            metrics["z_loss"] = masked_tokens.z_loss(config, masked, log_z)
+        if ingredients.z_loss:
+            metrics["z_loss"] = masked_tokens.z_loss(ingredients.z_loss, log_z, masked.weights)
             value += metrics["z_loss"].total / normalizers["masked"]
         return value, metrics
 
     def flops(seq_len: int, phase: int) -> float:
         """Training the student, and the teacher's forward pass, a third of training it; both again for attention."""
-        forward = masked_tokens.flops(teacher, config, seq_len, phase) / 3
-        again = model_flops(config.model, seq_len, 0) + model_flops(teacher, seq_len, 0) / 3
-        training = masked_tokens.flops(config.model, config, seq_len, phase) + forward
+        forward = masked_tokens.masked_flops(teacher, ingredients.mask_rates, seq_len, phase) / 3
+        again = model_flops(model, seq_len, 0) + model_flops(teacher, seq_len, 0) / 3
+        training = masked_tokens.masked_flops(model, ingredients.mask_rates, seq_len, phase) + forward
         return training + again if settings.attention_weight else training
 
     return Objective(
@@ -144,9 +141,9 @@ def make(config: PretrainConfig, teacher: EncoderConfig | None) -> Objective:
         logical_axes=student.logical_axes | projection(("embed", "features")),
         sections=student.sections | projection("heads"),
         flops=flops,
-        num_heads=math.gcd(config.model.num_heads, teacher.num_heads),
-        frozen_axes=teaching.logical_axes,
-        init_frozen=teaching.init,
+        num_heads=math.gcd(model.num_heads, teacher.num_heads),
+        frozen_axes=teacher_model.logical_axes,
+        init_frozen=teacher_model.init,
     )
 
 
@@ -156,24 +153,23 @@ def cosine(x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.sum(x * y, axis=-1) / jnp.sqrt(math.prod(lengths))
 
 
-def attention_divergence(mine: jax.Array, theirs: jax.Array) -> jax.Array:
+def attention_divergence(student: jax.Array, teacher: jax.Array) -> jax.Array:
     """Return the divergence of the teacher's weights `[..., keys]` from the student's, in nats, along the last axis."""
-    return jnp.sum(theirs * (jnp.log(theirs + SMALLEST) - jnp.log(mine + SMALLEST)), axis=-1)
+    return jnp.sum(teacher * (jnp.log(teacher + SMALLEST) - jnp.log(student + SMALLEST)), axis=-1)
 
 
-def layers_of(config: EncoderConfig, teacher: EncoderConfig) -> list[int]:
+def copied_layers(num_layers: int, teacher_layers: int) -> list[int]:
     """Return the teacher's layers that a student starts from, evenly spaced: 0, 2, 4, 7, 9, 11 for 6 of 12."""
-    last = config.num_layers - 1
-    return [round(number * (teacher.num_layers - 1) / max(1, last)) for number in range(config.num_layers)]
+    return [round(layer * (teacher_layers - 1) / max(1, num_layers - 1)) for layer in range(num_layers)]
 
 
-def depths_of(config: EncoderConfig, teacher: EncoderConfig) -> list[int]:
+def compared_depths(num_layers: int, teacher_layers: int) -> list[int]:
     """Return which of the teacher's hidden states each of the student's is compared with; 0 is the embeddings."""
-    return [round(depth * teacher.num_layers / config.num_layers) for depth in range(config.num_layers + 1)]
+    return [round(depth * teacher_layers / num_layers) for depth in range(num_layers + 1)]
 
 
-def student_of(params: Params, teacher: EncoderConfig, config: PretrainConfig) -> Params:
-    """Return a student's first parameters: the teacher's, of its layers those of `layers_of`.
+def student_params(params: Params, teacher: EncoderConfig, model: EncoderConfig) -> Params:
+    """Return a student's first parameters: the teacher's, with the layers that `copied_layers` chooses.
 
     A student without token types (DistilBERT) gets the teacher's first one added to its token table, which the
     authors' code leaves out.
@@ -181,34 +177,34 @@ def student_of(params: Params, teacher: EncoderConfig, config: PretrainConfig) -
     Args:
         params: of the teacher, with the head of masked tokens.
         teacher: its architecture.
-        config: of the run.
+        model: architecture of the student.
 
     Raises:
         UserError: the student is no shallower copy of the teacher.
     """
-    model = make_model(config.model, config.compute, heads(config))
-    chosen = np.array(layers_of(config.model, teacher))
+    shapes = make_model(model, ComputeConfig(), HEADS).shapes
+    layers = np.array(copied_layers(model.num_layers, teacher.num_layers))
     params = jax.tree.map(lambda x: x, params)  # the caller's dictionaries stay as they are
     embeddings = params["encoder"]["embeddings"]
     params["encoder"]["layers"] = jax.tree.map(
-        lambda x: x if config.model.share_layers else np.asarray(x)[chosen], params["encoder"]["layers"]
+        lambda x: x if model.share_layers else np.asarray(x)[layers], params["encoder"]["layers"]
     )
-    if "token_type" in embeddings and not config.model.num_token_types and not config.model.trigram_embeddings:
+    if "token_type" in embeddings and not model.num_token_types and not model.trigram_embeddings:
         embeddings["token"] = embeddings["token"] + embeddings.pop("token_type")[0]
-    params = {name: params[name] for name in model.shapes if name in params}
-    found, wanted = (jax.tree.map(np.shape, tree) for tree in (params, model.shapes))
+    params = {name: params[name] for name in shapes if name in params}
+    copied_shapes, needed_shapes = (jax.tree.map(np.shape, tree) for tree in (params, shapes))
     names = {field.name for field in dataclasses.fields(teacher)} - MAY_DIFFER
-    ours, theirs = fill_inherited_fields(config.model), fill_inherited_fields(teacher)
+    ours, theirs = fill_inherited_fields(model), fill_inherited_fields(teacher)
     unlike = sorted(name for name in names if getattr(ours, name) != getattr(theirs, name))
-    random = "set config.distillation.copy_layers=False for random weights"
-    if config.model.num_layers > teacher.num_layers:
+    advice = "set config.distillation.copy_layers=False for random weights"
+    if model.num_layers > teacher.num_layers:
         raise UserError(
-            f"config.model.num_layers={config.model.num_layers}, more than the teacher's {teacher.num_layers}, from "
-            f"which a student starts; {random}"
+            f"config.model.num_layers={model.num_layers}, more than the teacher's {teacher.num_layers}, from "
+            f"which a student starts; {advice}"
         )
-    if unlike or found != wanted:
+    if unlike or copied_shapes != needed_shapes:
         raise UserError(
             "config.distillation.copy_layers needs a student that differs from its teacher in the number of layers "
-            f"alone{f' (here also in {unlike[0]})' if unlike else ''}; {random}"
+            f"alone{f' (here also in {unlike[0]})' if unlike else ''}; {advice}"
         )
     return params

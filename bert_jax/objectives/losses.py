@@ -1,4 +1,4 @@
-"""Losses a target: what both pretraining and tasks take their sums of."""
+"""Losses per target, of which both pretraining and tasks take their means."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 
 class Targets(NamedTuple):
-    """Per target float32 of one shape: its loss, whether it was hit, and what it weighs; 0 for filler."""
+    """Loss, correctness (0/1) and weight of each target, float32 of one shape; padding has weight 0."""
 
     loss: jax.Array
     correct: jax.Array
@@ -15,7 +15,7 @@ class Targets(NamedTuple):
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Per target: negative log likelihood in float32, and 1.0 where no class is likelier than the label.
+    """Return the negative log likelihood of each target, and 1.0 where no class is likelier than the label; float32.
 
     `logits` float32 `[targets, classes]`, `labels` int32 `[targets]`.
     """
@@ -30,7 +30,7 @@ def divergence(student: jax.Array, teacher: jax.Array, temperature: float) -> ja
 
 
 def cross_entropy_and_log_z(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return the same, and the log of the partition function, float32 `[targets]`.
+    """Return `cross_entropy`, and the log of the partition function, float32 `[targets]`.
 
     `logits` float32 `[targets, classes]`, `labels` int32 `[targets]`. Sums and a maximum over the classes alone, which
     XLA computes in one reading of the logits, and on a mesh that parts the classes without gathering them.

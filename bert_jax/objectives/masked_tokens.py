@@ -6,11 +6,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from bert_jax.batches.masking import phase_rates
-from bert_jax.config import EncoderConfig, PretrainConfig
+from bert_jax.config import EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.models import PRETRAINING_HEADS, Head, make_model, model_flops
-from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs
+from bert_jax.objectives.base import Batch, Ingredients, Normalizers, Objective, Params, Rngs
 from bert_jax.objectives.losses import Targets, cross_entropy, cross_entropy_and_log_z
 from bert_jax.objectives.means import Mean
 
@@ -26,35 +25,36 @@ class PairLabels(NamedTuple):
 PAIR_LABELS = {"next_sentence": PairLabels("nsp", "random"), "sentence_order": PairLabels("sop", "swapped")}
 
 
-def refuse_pairs(config: PretrainConfig) -> None:
+def refuse_labeled_pairs(objective: str, sentence_pairs: str) -> None:
     """Raise UserError where sentence pairs have labels, which an objective without a head for them would ignore."""
-    if config.data.sentence_pairs in PAIR_LABELS:
+    if sentence_pairs in PAIR_LABELS:
         raise UserError(
-            f"config.objective={config.objective} has no head for config.data.sentence_pairs="
-            f"{config.data.sentence_pairs}; set full_sentences, document_sentences, full_text or none"
+            f"config.objective={objective} has no head for config.data.sentence_pairs={sentence_pairs}; set "
+            "full_sentences, document_sentences, full_text or none"
         )
 
 
-def heads(config: PretrainConfig) -> tuple[Head, ...]:
-    """Return the heads that `config.data.sentence_pairs` trains."""
-    return PRETRAINING_HEADS if config.data.sentence_pairs in PAIR_LABELS else (Head("masked_token"),)
+def heads(sentence_pairs: str) -> tuple[Head, ...]:
+    """Return the heads that a row of SENTENCE_PAIRS trains."""
+    return PRETRAINING_HEADS if sentence_pairs in PAIR_LABELS else (Head("masked_token"),)
 
 
-def make(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Objective:
+def make(ingredients: Ingredients) -> Objective:
     """Return the mean loss of the masked tokens, plus that of the sentence pairs where they have labels.
 
-    With `config.train.z_loss`, also its mean over the masked tokens times log(Z)^2, which keeps logits near 0
+    With a weight `z_loss`, also the mean over the masked tokens of log(Z)^2, which keeps logits near 0
     (Chowdhery et al. 2022: PaLM; as in T5X).
     """
-    model = make_model(config.model, config.compute, heads(config))
-    pairs = PAIR_LABELS.get(config.data.sentence_pairs)
+    z_loss_weight = ingredients.z_loss
+    model = make_model(ingredients.model, ingredients.compute, heads(ingredients.sentence_pairs))
+    pairs = PAIR_LABELS.get(ingredients.sentence_pairs)
 
     def normalizers(batch: Batch) -> Normalizers:
         """The number of masked tokens and of pairs that carry weight; at least 1 each, against a division by 0."""
-        found = {"mlm": jnp.maximum(jnp.sum(batch["masked_weights"]), 1.0)}
+        counts = {"mlm": jnp.maximum(jnp.sum(batch["masked_weights"]), 1.0)}
         if pairs:
-            found[pairs.metric] = jnp.maximum(jnp.sum(batch["example_weights"]), 1.0)
-        return found
+            counts[pairs.metric] = jnp.maximum(jnp.sum(batch["example_weights"]), 1.0)
+        return counts
 
     def loss(
         params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers
@@ -73,8 +73,8 @@ def make(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Object
             labels = batch["next_sentence_labels"].reshape(-1).astype(jnp.float32)
             metrics[f"{pairs.metric}_{pairs.label}_fraction"] = Mean.of(labels, terms[pairs.metric].weights)
         parts = [mean.total / normalizers[name] for name, mean in means.items()]
-        if config.train.z_loss:
-            metrics["z_loss"] = z_loss(config, masked, log_z)
+        if z_loss_weight:
+            metrics["z_loss"] = z_loss(z_loss_weight, log_z, masked.weights)
             parts.append(metrics["z_loss"].total / normalizers["mlm"])
         return sum(parts[1:], start=parts[0]), metrics
 
@@ -85,20 +85,19 @@ def make(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Object
         shapes=model.shapes,
         logical_axes=model.logical_axes,
         sections=model.sections,
-        flops=functools.partial(flops, config.model, config),
-        num_heads=config.model.num_heads,
+        flops=functools.partial(masked_flops, model.config, ingredients.mask_rates),
+        num_heads=model.config.num_heads,
     )
 
 
-def z_loss(config: PretrainConfig, masked: Targets, log_z: jax.Array) -> Mean:
-    """Return `train.z_loss` times the square of the log of the partition function of each target."""
-    return Mean.of(config.train.z_loss * jnp.square(log_z), masked.weights)
+def z_loss(weight: float, log_z: jax.Array, target_weights: jax.Array) -> Mean:
+    """Return `weight` times the square of the log of the partition function, averaged over the targets."""
+    return Mean.of(weight * jnp.square(log_z), target_weights)
 
 
-def flops(model: EncoderConfig, config: PretrainConfig, seq_len: int, phase: int) -> float:
-    """Return the model FLOPs of training `model` on the masked tokens of one sequence, at the phase's mean rate."""
-    rate = sum(phase_rates(config.data, config.train.phases[phase])) / 2
-    return model_flops(model, seq_len, round(rate * seq_len))
+def masked_flops(model: EncoderConfig, mask_rates: tuple[float, ...], seq_len: int, phase: int) -> float:
+    """Return the model FLOPs of training `model` on the masked tokens of a sequence, at the mean rate of its phase."""
+    return model_flops(model, seq_len, round(mask_rates[phase] * seq_len))
 
 
 # Weights, not label values, say which targets count: 0 is a token, and a label.

@@ -14,29 +14,28 @@ class Mean(NamedTuple):
 
     @classmethod
     def of(cls, values: jax.Array, weights: jax.Array) -> "Mean":
-        """Of `values` with `weights`, both float32 of one shape."""
+        """Return the mean of `values` with `weights`, both float32 of one shape."""
         return cls(jnp.sum(values * weights), jnp.sum(weights))
 
-    def merge(self, other: "Mean") -> "Mean":
-        """Of both sets of values together."""
-        return Mean(self.total + other.total, self.weight + other.weight)
-
     def value(self) -> float:
-        """total / weight; nan of nothing."""
+        """Return total / weight; nan where nothing was added."""
         return float(self.total) / float(self.weight) if float(self.weight) else float("nan")
 
 
-def fetched(means: dict[str, Mean]) -> dict[str, Mean]:
-    """Off the device, as Python floats: sets are summed in double precision."""
+def to_host(means: dict[str, Mean]) -> dict[str, Mean]:
+    """Return the means as Python floats, fetched from the device: sums are then added in double precision."""
     return {name: Mean(float(mean.total), float(mean.weight)) for name, mean in jax.device_get(means).items()}
 
 
 def merge(left: dict[str, Mean], right: dict[str, Mean]) -> dict[str, Mean]:
-    """Two sets of means with the same names (or an empty one) as one."""
-    return {name: left[name].merge(mean) if name in left else mean for name, mean in right.items()}
+    """Return two sets of means with the same names (or an empty one) as one."""
+    return {
+        name: Mean(left[name].total + mean.total, left[name].weight + mean.weight) if name in left else mean
+        for name, mean in right.items()
+    }
 
 
 def values(means: dict[str, Mean]) -> dict[str, float]:
-    """Each mean's value, and as `loss` the sum of those named `..._loss`, as a batch's loss is."""
-    found = {name: mean.value() for name, mean in means.items()}
-    return {"loss": sum(value for name, value in found.items() if name.endswith("_loss"))} | found
+    """Return the value of each mean, and as `loss` the sum of those named `..._loss`, as a batch's loss is."""
+    by_name = {name: mean.value() for name, mean in means.items()}
+    return {"loss": sum(value for name, value in by_name.items() if name.endswith("_loss"))} | by_name

@@ -1,6 +1,6 @@
 """Replaced tokens (ELECTRA, Clark et al. 2020): a small generator fills masks, the encoder says which tokens it filled.
 
-The generator trains on masked tokens. Its guesses, sampled at temperature 1, replace the masks; no gradient passes
+The generator trains on masked tokens. Its predictions, sampled at temperature 1, replace the masks; no gradient passes
 through the sample. The encoder (the discriminator) then classifies every token. Both read the same embeddings, as in
 Google's code; the parameters of the generator that are its own are under "generator" in the tree.
 """
@@ -13,81 +13,81 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from bert_jax.config import EncoderConfig, PretrainConfig
+from bert_jax.config import EncoderConfig, ReplacedTokensConfig
 from bert_jax.errors import UserError
 from bert_jax.models import Head, Params, make_model, model_flops
 from bert_jax.models.dropout import dropout_seeds, random_words
 from bert_jax.objectives import masked_tokens
-from bert_jax.objectives.base import Batch, Normalizers, Objective, Rngs
+from bert_jax.objectives.base import AuxiliaryModel, Batch, Ingredients, Normalizers, Objective, Rngs
 from bert_jax.objectives.means import Mean
-from bert_jax.objectives.parts import Part
 from bert_jax.objectives.tokens import at_masks, token_weights
 
 GENERATOR = "generator"
+HEADS, GENERATOR_HEADS = (Head("replaced_token"),), (Head("masked_token"),)
 RANDOM_BITS = 23  # of a uniform number, which with a half added is exact in float32
 
 
-def heads(config: PretrainConfig) -> tuple[Head, ...]:
-    """Return the head of the discriminator."""
-    return (Head("replaced_token"),)
+def auxiliary(model: EncoderConfig, settings: ReplacedTokensConfig) -> dict[str, AuxiliaryModel]:
+    """Return the generator of `model`, by its name."""
+    generator = generator_config(model, settings.generator_size)
+    place = settings.generator_from
+    return {GENERATOR: AuxiliaryModel(generator, GENERATOR_HEADS, without_embeddings, generator_params, place)}
 
 
-def parts(config: PretrainConfig) -> dict[str, Part]:
-    """Return the generator, with what it shares."""
-    place = config.replaced_tokens.generator_from
-    return {GENERATOR: Part(generator_config(config), (Head("masked_token"),), own, whole, place)}
-
-
-def generator_config(config: PretrainConfig) -> EncoderConfig:
-    """Return the generator's architecture: narrower blocks with heads as wide, on the tables of `config.model`.
+def generator_config(model: EncoderConfig, size: float) -> EncoderConfig:
+    """Return the generator's architecture: blocks of `size` times the width with heads as wide, on `model`'s tables.
 
     Raises UserError where the narrower width does not divide into such heads, and where blocks have two widths.
     """
-    model, size = config.model, config.replaced_tokens.generator_size
     if model.bottleneck_size or model.trigram_embeddings:
         raise UserError(
             "config.objective=replaced_tokens makes no generator on trigrams or with a bottleneck; choose another "
             "objective, or set config.model.trigram_embeddings=False and config.model.bottleneck_size=None"
         )
     width, features = round(model.hidden_size * size), model.head_dim
-    number, tables = max(1, width // features), model.table_width
-    if width % number or width // number % 2:
+    num_heads, tables = max(1, width // features), model.table_width
+    if width % num_heads or width // num_heads % 2:
         raise UserError(
             f"config.replaced_tokens.generator_size={size:g} makes a generator of {width} features, which are not "
-            f"{number} heads of equal, even width; choose a multiple of {features / model.hidden_size:g}"
+            f"{num_heads} heads of equal, even width; choose a multiple of {features / model.hidden_size:g}"
         )
     return dataclasses.replace(
         model,
         hidden_size=width,
-        num_heads=number,
+        num_heads=num_heads,
         mlp_size=max(1, round(model.mlp_size * size)),
         embedding_size=None if width == tables else tables,
     )
 
 
-def own(tree: Any) -> Any:
-    """Return what of a generator's tree is its own: all but the embeddings."""
+def without_embeddings(tree: Any) -> Any:
+    """Return the part of a generator's tree that it does not share with the discriminator: all but the embeddings."""
     return tree | {"encoder": {name: x for name, x in tree["encoder"].items() if name != "embeddings"}}
 
 
-def whole(params: Params) -> Params:
-    """Return the generator's tree out of that of a run."""
+def generator_params(params: Params) -> Params:
+    """Return the generator's tree, with the shared embeddings, from the tree of a run."""
     generator = params[GENERATOR]
     return generator | {"encoder": generator["encoder"] | {"embeddings": params["encoder"]["embeddings"]}}
 
 
-def make(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Objective:
+def make(ingredients: Ingredients) -> Objective:
     """Return the mean loss of the masked tokens plus `weight` times that of all tokens, each replaced or not.
 
-    Raises UserError with sentence pairs that have labels: nothing would learn them.
+    Raises UserError with sentence pairs that have labels, which nothing would learn, and with weights of a generator
+    without weights of the model.
     """
-    masked_tokens.refuse_pairs(config)
-    discriminator = make_model(config.model, config.compute, heads(config))
-    generator = make_model(generator_config(config), config.compute, (Head("masked_token"),))
-    weight = config.replaced_tokens.weight
+    masked_tokens.refuse_labeled_pairs("replaced_tokens", ingredients.sentence_pairs)
+    model, settings = ingredients.model, ingredients.replaced_tokens
+    if settings.generator_from and not ingredients.has_init_weights:
+        raise UserError(
+            "config.replaced_tokens.generator_from needs config.init_from: a generator reads the model's embeddings"
+        )
+    discriminator = make_model(model, ingredients.compute, HEADS)
+    generator = make_model(generator_config(model, settings.generator_size), ingredients.compute, GENERATOR_HEADS)
 
     def init(rng: jax.Array) -> Params:
-        return discriminator.init(rng) | {GENERATOR: own(generator.init(jax.random.fold_in(rng, 1)))}
+        return discriminator.init(rng) | {GENERATOR: without_embeddings(generator.init(jax.random.fold_in(rng, 1)))}
 
     def normalizers(batch: Batch) -> Normalizers:
         """The masked tokens and all tokens that carry weight; at least 1 each, against a division by 0."""
@@ -100,16 +100,16 @@ def make(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Object
         params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers
     ) -> tuple[jax.Array, dict[str, Mean]]:
         dropouts = (None, None) if rngs.dropout is None else tuple(jax.random.split(rngs.dropout))
-        guesses = generator.apply(whole(params), batch, dropouts[0])["mlm_logits"]
-        masked, log_z = masked_tokens.masked_targets(guesses, batch)
-        input_ids, replaced = replace_tokens(batch, guesses, rngs.sampling)
+        predictions = generator.apply(generator_params(params), batch, dropouts[0])["mlm_logits"]
+        masked, log_z = masked_tokens.masked_targets(predictions, batch)
+        input_ids, replaced = replace_tokens(batch, predictions, rngs.sampling)
         logits = discriminator.apply(params, {**batch, "input_ids": input_ids}, dropouts[1])["replaced_logits"]
-        each, weights = optax.sigmoid_binary_cross_entropy(logits, replaced), token_weights(batch)
+        losses, weights = optax.sigmoid_binary_cross_entropy(logits, replaced), token_weights(batch)
         correct = ((logits > 0) == (replaced > 0)).astype(jnp.float32)
         metrics = {
             "mlm_loss": Mean.of(masked.loss, masked.weights),
             "mlm_accuracy": Mean.of(masked.correct, masked.weights),
-            "replaced_loss": Mean.of(weight * each, weights),
+            "replaced_loss": Mean.of(settings.weight * losses, weights),
             "replaced_accuracy": Mean.of(correct, weights),
             "replaced_recall": Mean.of(correct, weights * replaced),
             "replaced_fraction": Mean.of(replaced, weights),
@@ -117,26 +117,26 @@ def make(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Object
         value = (
             metrics["mlm_loss"].total / normalizers["mlm"] + metrics["replaced_loss"].total / normalizers["replaced"]
         )
-        if config.train.z_loss:
-            metrics["z_loss"] = masked_tokens.z_loss(config, masked, log_z)
+        if ingredients.z_loss:
+            metrics["z_loss"] = masked_tokens.z_loss(ingredients.z_loss, log_z, masked.weights)
             value += metrics["z_loss"].total / normalizers["mlm"]
         return value, metrics
 
     def flops(seq_len: int, phase: int) -> float:
-        head = 6.0 * seq_len * config.model.hidden_size**2
-        return masked_tokens.flops(generator.config, config, seq_len, phase) + (
-            model_flops(config.model, seq_len, 0) + head
+        head = 6.0 * seq_len * model.hidden_size**2
+        return masked_tokens.masked_flops(generator.config, ingredients.mask_rates, seq_len, phase) + (
+            model_flops(model, seq_len, 0) + head
         )
 
     return Objective(
         init=init,
         normalizers=normalizers,
         loss=loss,
-        shapes=discriminator.shapes | {GENERATOR: own(generator.shapes)},
-        logical_axes=discriminator.logical_axes | {GENERATOR: own(generator.logical_axes)},
-        sections=discriminator.sections | {GENERATOR: own(generator.sections)},
+        shapes=discriminator.shapes | {GENERATOR: without_embeddings(generator.shapes)},
+        logical_axes=discriminator.logical_axes | {GENERATOR: without_embeddings(generator.logical_axes)},
+        sections=discriminator.sections | {GENERATOR: without_embeddings(generator.sections)},
         flops=flops,
-        num_heads=math.gcd(config.model.num_heads, generator.config.num_heads),
+        num_heads=math.gcd(model.num_heads, generator.config.num_heads),
     )
 
 
@@ -149,8 +149,8 @@ def replace_tokens(batch: Batch, logits: jax.Array, rng: jax.Array) -> tuple[jax
         rng: key; the sample of a row follows from it and the row's number, on every mesh.
 
     Returns:
-        int32 and float32 `[batch, length]`: input ids, and 1 where a token was replaced. A guess that is the original
-        counts as original.
+        int32 and float32 `[batch, length]`: input ids, and 1 where a token was replaced. A sample that
+        is the original counts as original.
     """
     sampled = sample(logits, rng)
     differs = (sampled != batch["masked_labels"]).astype(jnp.float32)

@@ -23,7 +23,7 @@ def squared_error(outputs: jax.Array, labels: jax.Array) -> tuple[jax.Array, Non
 def in_batch_negatives(
     outputs: jax.Array, positives: jax.Array, input_ids: jax.Array, temperature: float
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the cross entropy of finding each first text's second one among the other texts of the batch's positives.
+    """Return InfoNCE with in-batch negatives over the positive pairs: loss and correctness per example.
 
     Where several examples have the same first text, the second text of each is right. A text that equals a right one,
     or the first text itself, is not a negative.
@@ -37,13 +37,13 @@ def in_batch_negatives(
         temperature: divides the cosines.
     """
     examples, texts = outputs.shape[:2]
-    others, other_ids = (x[:, 1:].swapaxes(0, 1).reshape(-1, x.shape[-1]) for x in (outputs, input_ids))
+    candidates, candidate_ids = (x[:, 1:].swapaxes(0, 1).reshape(-1, x.shape[-1]) for x in (outputs, input_ids))
     same_first = _equal(input_ids[:, 0], input_ids[:, 0]) * positives
     # Of all second texts, then of all negatives.
-    right = same_first @ _equal(input_ids[:, 1], other_ids) + _equal(input_ids[:, 0], other_ids) > 0
-    own = jnp.eye(examples, examples * (texts - 1), dtype=bool)
+    right = same_first @ _equal(input_ids[:, 1], candidate_ids) + _equal(input_ids[:, 0], candidate_ids) > 0
+    paired = jnp.eye(examples, examples * (texts - 1), dtype=bool)
     known = jnp.tile(positives, texts - 1) > 0
-    cosines = jnp.where(known & (own | ~right), outputs[:, 0] @ others.T, NEVER)
+    cosines = jnp.where(known & (paired | ~right), outputs[:, 0] @ candidates.T, NEVER)
     return cross_entropy(cosines / temperature, jnp.arange(examples))
 
 
@@ -63,9 +63,9 @@ LOSSES: dict[str, Callable[[jax.Array, jax.Array, Batch, TaskConfig], tuple[jax.
 }
 
 
-# What a student loses against its teacher, by the name of the loss: (its outputs [targets, ...], the teacher's,
-# temperature) -> loss. A loss without a row has no teacher.
-TEACHINGS: dict[str, Callable[[jax.Array, jax.Array, float], jax.Array]] = {
+# Losses of a student against its teacher: (its outputs [targets, ...], the teacher's, temperature) -> loss. A loss of a
+# task without a row here has no teacher.
+DISTILLATION_LOSSES: dict[str, Callable[[jax.Array, jax.Array, float], jax.Array]] = {
     "cross_entropy": divergence,
     "squared_error": lambda outputs, taught, temperature: squared_error(outputs, taught[:, 0])[0],
 }

@@ -14,17 +14,17 @@ from bert_jax.config import TaskConfig
 from bert_jax.models import Head, Model, model_flops
 from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs
 from bert_jax.objectives.means import Mean
-from bert_jax.objectives.task_losses import LOSSES, TEACHINGS
+from bert_jax.objectives.task_losses import DISTILLATION_LOSSES, LOSSES
 from bert_jax.tasks.kinds import KINDS
 
 
-def head(kind: str, num_labels: int) -> Head:
+def task_head(kind: str, num_labels: int) -> Head:
     """Return the head of a kind of task; `num_labels` is used by kinds with labels."""
     row = KINDS[kind]
     return Head(row.head, num_labels if row.classes is None else row.classes)
 
 
-def finetuning(
+def make_task_objective(
     model: Model, kind: str, freeze_encoder: bool, settings: TaskConfig | None = None, teacher: Model | None = None
 ) -> Objective:
     """Return the mean loss of a task's targets, as `Kind.loss` describes it.
@@ -33,13 +33,13 @@ def finetuning(
         model: with the head of `kind`.
         kind: a row of `KINDS`.
         freeze_encoder: the gradient ends at the heads.
-        settings: those of the task; None: the defaults.
+        settings: of the task; None: the defaults.
         teacher: a model with the same head, whose parameters are frozen; None: the labels alone are learned from.
     """
-    described, settings = KINDS[kind].loss, settings or TaskConfig()
+    loss_spec, settings = KINDS[kind].loss, settings or TaskConfig()
 
     def normalizers(batch: Batch) -> Normalizers:
-        return {"targets": jnp.maximum(jnp.sum(batch[described.weights]), 1.0)}
+        return {"targets": jnp.maximum(jnp.sum(batch[loss_spec.weights]), 1.0)}
 
     def loss(
         params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers
@@ -52,16 +52,17 @@ def finetuning(
         known = jax.lax.stop_gradient(teacher.apply(frozen, batch, None)) if teacher else {}
         losses: list[jax.Array] = []
         corrects: list[Any] = []
-        for output, label in described.targets:
+        for output, label in loss_spec.targets:
             labels = batch[label]
-            values = _by_target(outputs[output], labels)
-            found, correct = LOSSES[described.name](values, labels.reshape(-1), batch, settings)
+            student = _by_target(outputs[output], labels)
+            target_losses, correct = LOSSES[loss_spec.name](student, labels.reshape(-1), batch, settings)
             if teacher:
-                soft = TEACHINGS[described.name](values, _by_target(known[output], labels), settings.soft_temperature)
-                found = (1.0 - settings.soft_fraction) * found + settings.soft_fraction * soft
-            losses.append(found)
+                taught = _by_target(known[output], labels)
+                soft = DISTILLATION_LOSSES[loss_spec.name](student, taught, settings.soft_temperature)
+                target_losses = (1.0 - settings.soft_fraction) * target_losses + settings.soft_fraction * soft
+            losses.append(target_losses)
             corrects.append(correct)
-        weights = batch[described.weights].reshape(-1)
+        weights = batch[loss_spec.weights].reshape(-1)
         mean = Mean.of(sum(losses[1:], start=losses[0]) / len(losses), weights)
         metrics = {"task_loss": mean}
         if None not in corrects:

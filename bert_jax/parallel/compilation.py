@@ -18,9 +18,11 @@ def use_compilation_cache() -> None:
 def compiler_options(mesh: jax.sharding.Mesh, deterministic: bool = False) -> dict[str, str | bool]:
     """Return the XLA options for the devices of `mesh`; none for CPUs. Programs of CPUs and TPUs are deterministic."""
     device = mesh.devices.flat[0]
-    if device.platform == "gpu" and deterministic:
+    if device.platform == "gpu":
+        # All products by cuBLAS: XLA then adds two gradients within a product, and chooses no slower kernel in Triton.
+        options: dict[str, str | bool] = {"xla_gpu_enable_triton_gemm": False}  # XLA refuses "false"
         # No sums by atomics, cuDNN's gradient in a fixed order, and no choice of kernels by timing them.
-        return {"xla_gpu_deterministic_ops": True}  # XLA refuses "true"
+        return options | ({"xla_gpu_deterministic_ops": True} if deterministic else {})
     if device.platform != "tpu":
         return {}
     # Gather a whole parameter before its product; gathering in pieces, the default, takes more messages and memory.

@@ -13,6 +13,7 @@ PLUGINS = {
     "jax_cuda12_plugin": ("GPUs", "nvidia-smi and its driver, 525 or newer"),
     "libtpu": ("TPUs", "that this host has a TPU, which no other process holds"),
 }
+OLDEST_GPU = (8, 0)  # compute capability of those that run fused kernels: Ampere
 
 
 def use_platform(platform: str | None) -> None:
@@ -25,6 +26,16 @@ def traced_platform() -> str:
     """Return 'cpu', 'gpu' or 'tpu', as the mesh that is set has it; in a dry run these devices are not there."""
     device = jax.sharding.get_abstract_mesh().abstract_device
     return device.platform if device else jax.default_backend()
+
+
+def runs_fused_kernels() -> bool:
+    """Return False where this process computes on GPUs without fused kernels: older ones, and those not by NVIDIA."""
+    if jax.default_backend() != "gpu":
+        return True
+    device = jax.local_devices()[0]
+    if "cuda" not in device.client.platform_version:
+        return False
+    return tuple(int(number) for number in device.compute_capability.split(".")) >= OLDEST_GPU
 
 
 def check_platform() -> None:

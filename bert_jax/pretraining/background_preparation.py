@@ -19,13 +19,13 @@ ROOT = str(pathlib.Path(__file__).parents[2])
 
 
 @contextlib.contextmanager
-def preparing(inputs: Sequence[str], corpus: pathlib.Path, count: int) -> Iterator[Callable[[], bool]]:
-    """Prepare the parts of a text that its corpus lacks, up to `count`, in a process that ends with the block.
+def prepare_in_background(inputs: Sequence[str], corpus: pathlib.Path, num_parts: int) -> Iterator[Callable[[], bool]]:
+    """Prepare the parts of a text that its corpus lacks, up to `num_parts`, in a process that ends with the block.
 
     Gives a function that returns whether the process works, and raises UserError where it has failed.
     """
     log = corpus.parent / "rest.log"
-    command = [sys.executable, "-m", __name__, json.dumps([list(inputs), str(corpus), count])]
+    command = [sys.executable, "-m", __name__, json.dumps([list(inputs), str(corpus), num_parts])]
     path = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
     with open(log, "wb") as errors:
         process = subprocess.Popen(
@@ -54,13 +54,13 @@ def preparing(inputs: Sequence[str], corpus: pathlib.Path, count: int) -> Iterat
 
 def main(job: str) -> int:
     """Prepare the rest of a text; return the exit status."""
-    inputs, corpus, count = json.loads(job)
+    inputs, corpus, num_parts = json.loads(job)
     os.nice(LOWER_PRIORITY)
     threading.Thread(target=_end_with_run, daemon=True).start()
     try:
         with open(os.path.join(os.path.dirname(corpus), "rest.lock"), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # another run may prepare it
-            prepare_rest(inputs, PrepareSettings().read_options, pathlib.Path(corpus), count)
+            prepare_rest(inputs, PrepareSettings().read_options, pathlib.Path(corpus), num_parts)
     except UserError as error:
         print(error, file=sys.stderr)
         return 2

@@ -1,79 +1,124 @@
-"""A corpus as the training loop wants it: batches that follow from the step, and held-out ones."""
+"""Training and held-out batches of a corpus: they follow from the step, the phase and the rules of the run."""
 
 import contextlib
+import dataclasses
 import functools
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 import numpy as np
 
-from bert_jax.batches.iteration import batches
-from bert_jax.batches.masking import LinearRate, changing_rate, evaluated_data, phase_masking
-from bert_jax.batches.pipeline import Sequences, make_sequences, symbols_of
-from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
-from bert_jax.config import DataConfig, PretrainConfig
+from bert_jax.batches.iteration import batches as read_batches
+from bert_jax.batches.masking import changing_rate, evaluated_data, phase_masking
+from bert_jax.batches.pipeline import Sequences, Symbols, make_sequences, symbols_of
+from bert_jax.config import DataConfig, PhaseConfig, PretrainConfig
 from bert_jax.corpus.mixture import Mixture
 from bert_jax.corpus.store import Split
-from bert_jax.objectives import OBJECTIVES, Batch
+from bert_jax.objectives import Batch
 from bert_jax.parallel.sharding import BatchBlocks
-from bert_jax.pretraining.snapshots import ALL_PREPARED, Rest, read_in_turn
-from bert_jax.training.loop import Data
-from bert_jax.training.schedules import Phase, plan_phases
+from bert_jax.pretraining.snapshots import ALL_PREPARED, BackgroundPreparation, batches_by_snapshot
+from bert_jax.tokenizer import Tokenizer
+from bert_jax.training.plan import Heldout
+from bert_jax.training.schedules import Phase
+
+Batches = Generator[Batch, None, None]
 
 
-def corpus_data(
-    config: PretrainConfig, corpus: Mixture, share: BatchBlocks, evaluated: str = "heldout", rest: Rest = ALL_PREPARED
-) -> Data:
-    """Return the batches of this process's part of the sequences; sequence numbers run on over phases and epochs.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SequenceRules:
+    """How documents become sequences in a run."""
 
-    `evaluated` is the split that evaluation reads, "heldout" or "train", `rest` what is prepared meanwhile. Held-out
-    batches need `config.evaluate.batch_size` (`training.evaluation.sized_evaluation` sets it).
-    Raises UserError where sequences of some phase cannot be made.
+    symbols: Symbols
+    data: DataConfig
+    phases: tuple[PhaseConfig, ...]  # by `Phase.index`; each may have masks of its own
+    seed: int
+    num_token_types: int
+
+
+def sequence_rules(config: PretrainConfig, tokenizer: Tokenizer) -> SequenceRules:
+    """Return the rules of a run, whose config is complete."""
+    return SequenceRules(
+        symbols=symbols_of(tokenizer),
+        data=config.data,
+        phases=config.train.phases,
+        seed=config.seed,
+        num_token_types=config.model.num_token_types,
+    )
+
+
+def training_batches(
+    corpus: Mixture,
+    rules: SequenceRules,
+    phases: tuple[Phase, ...],
+    blocks: BatchBlocks,
+    preparation: BackgroundPreparation = ALL_PREPARED,
+) -> Callable[[Phase, int], Batches]:
+    """Return a function (phase, step) -> this process's blocks of the batches from that step on, without end.
+
+    Sequence numbers run on over phases and epochs. Raises UserError where sequences of some phase cannot be made.
     """
-    needed = min_documents(config)
-    train, held = corpus.split("train"), corpus.split(evaluated, needed)
-    symbols, own_mix = symbols_of(corpus.tokenizer()), OBJECTIVES[config.objective].own_mix
 
-    def sequences(split: Split, data: DataConfig, phase: Phase, rate: LinearRate | None = None) -> Sequences:
-        return make_sequences(split, symbols, phase.seq_len, config.seed, data, config.model.num_token_types, rate)
+    def phase_sequences(split: Split, phase: Phase) -> Sequences:
+        masks, num_sequences = rules.phases[phase.index], (phase.end - phase.begin) * phase.batch_size
+        rate = changing_rate(rules.data, masks, phase.begin_sequence, num_sequences)
+        data = phase_masking(rules.data, masks)
+        return make_sequences(split, rules.symbols, phase.seq_len, rules.seed, data, rules.num_token_types, rate)
 
-    def trained(phase: Phase, split: Split) -> Sequences:
-        settings, count = config.train.phases[phase.number], (phase.end - phase.begin) * phase.batch_size
-        rate = changing_rate(config.data, settings, phase.begin_sequence, count)
-        return sequences(split, phase_masking(config.data, settings), phase, rate)
+    def snapshot_batches(split: Split, phase: Phase, step: int) -> Batches:
+        sequences = phase_sequences(split, phase)
+        return _block_batches(sequences, rules.data, phase.first_sequence(step), phase.batch_size, None, blocks)
 
-    def shared(source: Sequences, first: int, batch_size: int, stop: int | None) -> Generator[Batch, None, None]:
-        threads = {"num_threads": config.data.num_threads, "prefetch": config.data.prefetch}
-        read = functools.partial(batches, source, first, batch_size, num_hosts=share.num_blocks, stop=stop, **threads)
-        with contextlib.ExitStack() as stack:
-            blocks = [stack.enter_context(contextlib.closing(read(host=block))) for block in share.blocks]
-            for parts in zip(*blocks, strict=True):
-                yield {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    for phase in phases:
+        phase_sequences(corpus.split("train"), phase)
+    return functools.partial(
+        batches_by_snapshot, corpus, rules.data.snapshots or 1, phases, preparation, snapshot_batches
+    )
 
-    def snapshot(split: Split, phase: Phase, step: int) -> Generator[Batch, None, None]:
-        return shared(trained(phase, split), phase.first_sequence(step), phase.batch_size, None)
+
+def heldout_batches(
+    split: Split,
+    rules: SequenceRules,
+    blocks: BatchBlocks,
+    *,
+    num_sequences: int,
+    batch_size: int,
+    eval_uses_training_masks: bool,
+) -> Heldout:
+    """Return one pass over at most `num_sequences` of a split, in this process's blocks of each batch."""
 
     @functools.cache
-    def evaluated_sequences(phase: Phase) -> tuple[Sequences, int]:
-        data = phase_masking(config.data, config.train.phases[phase.number])
-        source = sequences(held, evaluated_data(data, own_mix), phase)
-        return source, min(config.evaluate.num_sequences, source.num_per_epoch)
+    def sequences_and_end(phase: Phase) -> tuple[Sequences, int]:
+        data = evaluated_data(phase_masking(rules.data, rules.phases[phase.index]), eval_uses_training_masks)
+        sequences = make_sequences(split, rules.symbols, phase.seq_len, rules.seed, data, rules.num_token_types)
+        return sequences, min(num_sequences, sequences.num_per_epoch)
 
-    def heldout(phase: Phase) -> Generator[Batch, None, None]:
-        source, stop = evaluated_sequences(phase)
-        assert config.evaluate.batch_size
-        return shared(source, 0, config.evaluate.batch_size, stop)
+    def batches(phase: Phase) -> Batches:
+        sequences, end = sequences_and_end(phase)
+        return _block_batches(sequences, rules.data, 0, batch_size, end, blocks)
 
-    def num_heldout(phase: Phase) -> int:
-        assert config.evaluate.batch_size
-        return -(-evaluated_sequences(phase)[1] // config.evaluate.batch_size)
-
-    for phase in plan_phases(config.train):
-        trained(phase, train)
-    fingerprint = {"corpus": corpus.fingerprint, "tokenizer": corpus.tokenizer_sha256}
-    training = functools.partial(read_in_turn, config, corpus, rest, snapshot)
-    return Data(training, heldout if held.num_documents >= needed else None, fingerprint, num_heldout=num_heldout)
+    return Heldout(batches, lambda phase: -(-sequences_and_end(phase)[1] // batch_size))
 
 
-def min_documents(config: PretrainConfig) -> int:
-    """Return the documents per source that sequences need: random second sentences come from another one."""
-    return SENTENCE_PAIRS[config.data.sentence_pairs].min_documents
+def _block_batches(
+    sequences: Sequences, data: DataConfig, first: int, batch_size: int, end: int | None, blocks: BatchBlocks
+) -> Batches:
+    """Batches from sequence `first` to `end`, or without end; of each batch, this process's blocks together."""
+    with contextlib.ExitStack() as stack:
+        readers = [
+            stack.enter_context(
+                contextlib.closing(
+                    read_batches(
+                        sequences,
+                        first,
+                        batch_size,
+                        host=block,
+                        num_hosts=blocks.num_blocks,
+                        stop=end,
+                        num_threads=data.num_threads,
+                        prefetch=data.prefetch,
+                    )
+                )
+            )
+            for block in blocks.blocks
+        ]
+        for parts in zip(*readers, strict=True):
+            yield {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

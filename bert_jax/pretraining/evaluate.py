@@ -1,4 +1,4 @@
-"""Held-out metrics of a pretraining run."""
+"""The spine of `bert-jax evaluate`: held-out metrics of a pretraining run; and what its evaluations measure."""
 
 import dataclasses
 import pathlib
@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 import jax
 
+from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.checkpoints.load_model import restore_params
-from bert_jax.config import MeshConfig, PretrainConfig
+from bert_jax.config import EncoderConfig, EvaluateConfig, MeshConfig
 from bert_jax.console import Console
 from bert_jax.corpus.mixture import open_mixture
 from bert_jax.corpus.statistics import unigram_entropy
@@ -16,47 +17,56 @@ from bert_jax.models import Head
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.objectives.base import Batch, Objective, Params
 from bert_jax.parallel import sharding
-from bert_jax.pretraining.data import corpus_data, min_documents
-from bert_jax.pretraining.teacher import read_teacher
+from bert_jax.pretraining.data import heldout_batches, sequence_rules
+from bert_jax.pretraining.teacher import Teacher, read_teacher
 from bert_jax.scoring.score import pairs_accuracy
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.training import workdir
-from bert_jax.training.evaluation import Evaluate, make_evaluate, sized_evaluation
+from bert_jax.training.evaluation import Evaluate, evaluation_batch_size, make_evaluate
 from bert_jax.training.schedules import plan_phases
 
 
 def make_evaluation(
-    config: PretrainConfig,
     objective: Objective,
     mesh: jax.sharding.Mesh,
+    model: EncoderConfig,
+    dtype: str,
+    heads: tuple[Head, ...],
+    settings: EvaluateConfig,
     tokenizer: Tokenizer,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Evaluate:
     """Return what an evaluation of a run measures: the means of its objective, and `pairs_accuracy` where asked for.
 
-    `should_stop` is called after each batch of pairs; where it says so, their accuracy is left out.
+    Args:
+        objective: of the run.
+        mesh: of the run.
+        model: its architecture.
+        dtype: of its matrix products.
+        heads: that it trains.
+        settings: `pairs` and `num_pairs` are read.
+        tokenizer: of its corpus.
+        should_stop: called after each batch of pairs; where it says so, their accuracy is left out.
 
     Raises:
         UserError: `config.evaluate.pairs` is not in a format, or the objective trains no masked-token head.
     """
-    measure = make_evaluate(objective, mesh)
-    if config.evaluate.pairs is None:
-        return measure
-    if Head("masked_token") not in OBJECTIVES[config.objective].heads(config):
-        raise UserError(f"config.evaluate.pairs: {config.objective} trains no masked-token head; set it to None")
-    settings = config.evaluate.pairs, config.evaluate.num_pairs
-    accuracy = pairs_accuracy(config.model, config.compute.dtype, mesh, tokenizer, *settings, should_stop)
+    heldout_means = make_evaluate(objective, mesh)
+    if settings.pairs is None:
+        return heldout_means
+    if Head("masked_token") not in heads:
+        raise UserError("config.evaluate.pairs: this objective trains no masked-token head; set it to None")
+    accuracy = pairs_accuracy(model, dtype, mesh, tokenizer, settings.pairs, settings.num_pairs, should_stop)
 
-    def evaluation(params: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
-        found = measure(params, frozen, batches)
-        of_pairs = accuracy(params)
-        return found if of_pairs is None else found | {"pairs_accuracy": of_pairs}
+    def evaluate_with_pairs(params: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
+        means, of_pairs = heldout_means(params, frozen, batches), accuracy(params)
+        return means if of_pairs is None else means | {"pairs_accuracy": of_pairs}
 
-    return evaluation
+    return evaluate_with_pairs
 
 
 def evaluate(
-    directory: pathlib.Path, step: int | None, console: Console, other: pathlib.Path | None = None
+    directory: pathlib.Path, step: int | None, console: Console, corpus_path: pathlib.Path | None = None
 ) -> dict[str, float | int]:
     """Return the held-out metrics of a checkpoint, with the unigram entropy to compare them with (nats per token).
 
@@ -64,57 +74,76 @@ def evaluate(
         directory: work directory of `pretrain`.
         step: of the checkpoint; None: the newest undamaged one.
         console: for progress.
-        other: a corpus to read instead of the run's: its held-out documents, or all where it holds none out.
+        corpus_path: a corpus to read instead of the run's: its held-out documents, or all where it holds none out.
 
     Raises:
-        UserError: no run or checkpoint there, another corpus than the run was trained on, nothing held out, an
-            `other` of another tokenizer, or another teacher than the run's.
+        UserError: no run or checkpoint there, another corpus than the run was trained on, nothing held out, a corpus of
+            another tokenizer, or another teacher than the run's.
     """
+    # Open the inputs: config and parameters of the run, its corpus or the other one, its tokenizer, its teacher.
     config, step, params = restore_params(directory, step, console)
     _, fingerprint = workdir.read_run(directory)
     assert config.data.corpus
-    corpus = open_mixture(str(other or config.data.corpus), progress=console.progress)
-    if other is None and corpus.fingerprint != fingerprint["corpus"]:
+    corpus_name, data = str(corpus_path or config.data.corpus), config.data
+    corpus = open_mixture(corpus_name, progress=console.progress)
+    if corpus_path is None and corpus.fingerprint != fingerprint["corpus"]:
         raise UserError(f"{config.data.corpus} is not the corpus that {directory} was trained on")
     if corpus.tokenizer_sha256 != fingerprint["tokenizer"]:
-        raise UserError(f"{other}: prepared with another tokenizer than {config.data.corpus}; prepare it with that one")
-    split = "train" if other and not corpus.split("heldout").num_documents else "heldout"
-    mesh = sharding.make_mesh(MeshConfig())  # of the devices present, not of those that trained
-    size = sized_evaluation(config, mesh).evaluate.batch_size
-    assert size
-    whole = -(-size // mesh.size) * mesh.size  # rows that fill it up weigh nothing
-    config = dataclasses.replace(config, evaluate=dataclasses.replace(config.evaluate, batch_size=whole))
-    if other is not None:  # how the run mixed its own corpora does not apply
-        mixed = dataclasses.replace(config.data, weights=None, smoothing=1.0, max_epochs=None, snapshots=None)
-        config = dataclasses.replace(config, data=mixed)
-    data = corpus_data(config, corpus, sharding.batch_blocks(mesh), split)
-    if data.heldout is None or data.num_heldout is None:
         raise UserError(
-            f"{other or config.data.corpus} has too few held-out documents to evaluate on; "
+            f"{corpus_name}: prepared with another tokenizer than {config.data.corpus}; prepare it with that one"
+        )
+    if corpus_path is not None:  # how the run mixed its own corpora does not apply
+        data = dataclasses.replace(data, weights=None, smoothing=1.0, max_epochs=None, snapshots=None)
+    tokenizer, phases, row = corpus.tokenizer(), plan_phases(config.train), OBJECTIVES[config.objective]
+    longest, teacher_path = max(phase.seq_len for phase in phases), config.distillation.teacher
+
+    # Make the data: held-out batches on the devices present, not those that trained.
+    mesh = sharding.make_mesh(MeshConfig())
+    min_documents = SENTENCE_PAIRS[data.sentence_pairs].min_documents
+    has_no_heldout = corpus_path is not None and not corpus.split("heldout").num_documents
+    split = corpus.split("train" if has_no_heldout else "heldout", min_documents)
+    if split.num_documents < min_documents:
+        raise UserError(
+            f"{corpus_name} has too few held-out documents to evaluate on; "
             "prepare it again with a higher --heldout_fraction, or from more documents"
         )
+    rules = sequence_rules(dataclasses.replace(config, data=data), tokenizer)
+    batch_size = config.evaluate.batch_size or evaluation_batch_size(longest, mesh)
+    heldout = heldout_batches(
+        split,
+        rules,
+        sharding.batch_blocks(mesh),
+        num_sequences=config.evaluate.num_sequences,
+        batch_size=-(-batch_size // mesh.size) * mesh.size,  # rows that fill it up weigh nothing
+        eval_uses_training_masks=row.eval_uses_training_masks,
+    )
+    phase = next((phase for phase in phases if step <= phase.end), phases[-1])
+
+    # Make the objective, with its teacher, and what it measures.
+    teacher = Teacher()
     try:
-        teacher = read_teacher(config, corpus.tokenizer(), console)
+        if row.has_teacher:
+            teacher = read_teacher(teacher_path, tokenizer, longest, config.data.corpus, console)
     except UserError as error:
         moved = f"`bert-jax pretrain --workdir {directory}` with its new place, as when it is resumed, records it"
         raise UserError(f"{error}; if it was moved, {moved}") from None
     if teacher.fingerprint.get("teacher") != fingerprint.get("teacher"):
-        raise UserError(f"{config.distillation.teacher} is not the model that {directory} learned from")
-    objective, phases = make_objective(config, teacher.config), plan_phases(config.train)
-    phase = next((phase for phase in phases if step <= phase.end), phases[-1])
-    measure = make_evaluation(config, objective, mesh, corpus.tokenizer())
+        raise UserError(f"{teacher_path} is not the model that {directory} learned from")
+    objective = make_objective(config, teacher.config)
+    heads, dtype = row.heads(data.sentence_pairs), config.compute.dtype
+    measure = make_evaluation(objective, mesh, config.model, dtype, heads, config.evaluate, tokenizer)
+
+    # Evaluate.
     with jax.set_mesh(mesh):
         params = jax.device_put(params, sharding.shardings(objective.logical_axes, mesh))
         frozen = jax.device_put(teacher.params, sharding.shardings(objective.frozen_axes, mesh))
-        found = measure(params, frozen, _counted(data.heldout(phase), data.num_heldout(phase), console))
-    held = corpus.split(split, min_documents(config))
-    entropy = unigram_entropy(held, corpus.vocab_size)
-    return (
-        {"step": step, "seq_len": phase.seq_len, "documents": held.num_documents} | found | {"unigram_entropy": entropy}
-    )
+        batches = _with_progress(heldout.batches(phase), heldout.num_batches(phase), console)
+        metrics = measure(params, frozen, batches)
+    about = {"step": step, "seq_len": phase.seq_len, "documents": split.num_documents}
+    return about | metrics | {"unigram_entropy": unigram_entropy(split, corpus.vocab_size)}
 
 
-def _counted(batches: Iterable[Batch], total: int, console: Console) -> Iterator[Batch]:
+def _with_progress(batches: Iterable[Batch], total: int, console: Console) -> Iterator[Batch]:
     """The batches, with a progress line."""
     for number, batch in enumerate(batches, 1):
         console.progress("evaluating", number, total, "batches")

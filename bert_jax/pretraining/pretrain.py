@@ -1,14 +1,13 @@
-"""Pretraining put together: corpus and config in, a work directory out."""
+"""The spine of `bert-jax pretrain`: corpus and config in, a work directory out."""
 
 import contextlib
 import dataclasses
-import functools
 import os
 import pathlib
-from typing import Any
 
 import jax
 
+from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.config import (
     PretrainConfig,
     check_choices,
@@ -22,34 +21,39 @@ from bert_jax.console import Console
 from bert_jax.corpus.mixture import Mixture, name_snapshots, open_mixture
 from bert_jax.corpus.statistics import unigram_entropy
 from bert_jax.errors import UserError
-from bert_jax.objectives import make_objective
+from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.parallel import sharding
-from bert_jax.parallel.preemption import Interrupt
-from bert_jax.parallel.watchdog import Watchdog
-from bert_jax.pretraining.data import corpus_data, min_documents
+from bert_jax.pretraining.data import heldout_batches, sequence_rules, training_batches
 from bert_jax.pretraining.evaluate import make_evaluation
-from bert_jax.pretraining.initial_weights import as_begun, check_exportable, from_elsewhere, starting_weights
+from bert_jax.pretraining.initial_weights import (
+    check_exportable,
+    copy_teacher_layers,
+    keep_original_init,
+    read_initial_weights,
+)
 from bert_jax.pretraining.requirements import lock_versions
 from bert_jax.pretraining.run_lines import run_lines
-from bert_jax.pretraining.snapshots import ALL_PREPARED, Rest, check_snapshots
-from bert_jax.pretraining.teacher import read_teacher
+from bert_jax.pretraining.snapshots import ALL_PREPARED, BackgroundPreparation, check_snapshots
+from bert_jax.pretraining.teacher import Teacher, read_teacher
 from bert_jax.scoring.minimal_pairs import PACKAGED
+from bert_jax.tokenizer import Tokenizer
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import versions
-from bert_jax.training.evaluation import sized_evaluation
-from bert_jax.training.loop import RunContext, fit
-from bert_jax.training.plateau import Plateau
+from bert_jax.training.evaluation import evaluation_batch_size
+from bert_jax.training.loop import fit
+from bert_jax.training.plan import Data, Plan, Session, no_remarks
+from bert_jax.training.plateau import Plateau, expected_step, likely_causes
+from bert_jax.training.profile import profiled_steps
 from bert_jax.training.schedules import plan_phases
+from bert_jax.training.start import begin, initial_state, restore
 from bert_jax.training.step import check_layout
 
 
 def pretrain(
     config: PretrainConfig,
     directory: pathlib.Path,
-    console: Console,
-    interrupt: Interrupt | None = None,
-    watchdog: Watchdog | None = None,
-    rest: Rest = ALL_PREPARED,
+    session: Session,
+    preparation: BackgroundPreparation = ALL_PREPARED,
 ) -> bool:
     """Run or resume `config` in `directory`; False where a signal ended it early (its state is saved).
 
@@ -58,6 +62,9 @@ def pretrain(
     Raises:
         UserError: a config, corpus, directory or devices that do not fit each other, before anything is written.
     """
+    console, is_first = session.console, jax.process_index() == 0
+
+    # Open the inputs: the run that is resumed, the corpus, its tokenizer.
     check_choices(config)
     if not config.data.corpus:
         raise UserError(
@@ -65,88 +72,162 @@ def pretrain(
         )
     recorded = workdir.recorded_config(directory)
     refuse_fields_without_effect(config, with_tables=not recorded)  # a run of an earlier version may resume
-    known = (recorded.data.corpus or "") if recorded else ""
-    corpus = open_mixture(config.data.corpus, console.say, known, console.progress)
+    resumes = recorded is not None and workdir.has_checkpoints(directory)
+    recorded_corpus = (recorded.data.corpus or "") if recorded else ""
+    corpus = open_mixture(config.data.corpus, console.say, recorded_corpus, console.progress)
+    tokenizer = corpus.tokenizer()
+
+    # Resolve the config, refuse what does not fit, and agree with the other processes: from here on nothing is open.
+    config = resolve(config, corpus, tokenizer, recorded if resumes else None, console)
+    corpus_name = str(config.data.corpus)
+    phases, objective_row = plan_phases(config.train), OBJECTIVES[config.objective]
+    longest = max(phase.seq_len for phase in phases)
+    check_exportable(config.model, config.objective, config.data.sentence_pairs, tokenizer.special_ids)
+    if config.data.snapshots:
+        check_snapshots(config.data.snapshots, corpus, preparation)
+    teacher = Teacher()
+    if objective_row.has_teacher:
+        teacher = read_teacher(config.distillation.teacher, tokenizer, longest, corpus_name, console)
+    objective = make_objective(config, teacher.config)
+    recorded_values = to_json(config)
+    fingerprint = {"corpus": corpus.fingerprint, "tokenizer": corpus.tokenizer_sha256, **teacher.fingerprint}
+    settings = {f"config.{key}": str(value) for key, value in flatten(recorded_values).items() if key != "data.corpus"}
+    session.watchdog.check_agreement(settings | versions() | fingerprint | {"resumes": str(resumes)})
+    plan = Plan(
+        workdir=directory,
+        root=directory,
+        recorded_config=recorded_values,
+        fingerprint=fingerprint,
+        seed=config.seed,
+        objective=objective,
+        phases=phases,
+        mesh=sharding.make_mesh(config.mesh),
+        optimizer=config.optimizer,
+        compute=config.compute,
+        train=config.train,
+        evaluate_every=config.evaluate.every,
+        checkpoint=config.checkpoint,
+        profiled_steps=profiled_steps(config.profile.steps, config.train.steps) if config.profile.steps else None,
+    )
+    check_layout(plan.mesh, objective, phases, config.evaluate.batch_size)
+
+    # Read the weights to start from; None: random ones, or those of the checkpoint that is resumed.
+    copies_teacher = bool(teacher.config) and config.distillation.copy_layers
+    params = None
+    if not resumes and config.init_from:
+        params = read_initial_weights(
+            config.init_from,
+            config.model,
+            objective_row.heads(config.data.sentence_pairs),
+            objective_row.auxiliary(config.model, config.replaced_tokens),
+            seed=config.seed,
+            tokenizer=tokenizer,
+            corpus=corpus_name,
+            console=console,
+        )
+    elif not resumes and teacher.config and config.distillation.copy_layers:
+        place = config.distillation.teacher
+        params = copy_teacher_layers(dict(teacher.params), teacher.config, config.model, place, console)
+
+    # Make the data: batches by step, held-out batches, what an evaluation measures, what the console says about it.
+    rules = sequence_rules(config, tokenizer)
+    blocks, min_documents = sharding.batch_blocks(plan.mesh), SENTENCE_PAIRS[config.data.sentence_pairs].min_documents
+    heldout_split = corpus.split("heldout", min_documents)
+    has_heldout = heldout_split.num_documents >= min_documents
+    entropy, remarks = None, no_remarks
+    if is_first:
+        entropy = unigram_entropy(heldout_split if has_heldout else corpus.split("train"), corpus.vocab_size)
+        if not (config.init_from or copies_teacher):  # trained weights have left the plateau before
+            causes = likely_causes(
+                config.model,
+                config.optimizer.peak_learning_rate,
+                phases[0].seq_len,
+                config.train.phases[0].mask_probability or config.data.mask_probability,
+            )
+            expected = expected_step(config.train.plateau_steps, config.optimizer, phases)
+            remarks = Plateau(entropy, expected, plan.last_step, causes).remarks
+    heldout, evaluate, heads = None, None, objective_row.heads(config.data.sentence_pairs)
+    if has_heldout:
+        heldout = heldout_batches(
+            heldout_split,
+            rules,
+            blocks,
+            num_sequences=config.evaluate.num_sequences,
+            batch_size=config.evaluate.batch_size or evaluation_batch_size(longest, plan.mesh),
+            eval_uses_training_masks=objective_row.eval_uses_training_masks,
+        )
+        dtype, should_stop = config.compute.dtype, session.heartbeat
+        evaluate = make_evaluation(
+            objective, plan.mesh, config.model, dtype, heads, config.evaluate, tokenizer, should_stop
+        )
+    data = Data(
+        batches=training_batches(corpus, rules, phases, blocks, preparation),
+        heldout=heldout,
+        evaluate=evaluate,
+        frozen=teacher.params,
+        unigram_entropy=entropy,
+        remarks=remarks,
+    )
+
+    # Take the work directory, and say what begins.
+    with workdir.locked(directory) if is_first else contextlib.nullcontext():
+        if is_first:
+            workdir.claim(directory, plan.recorded_config, fingerprint, corpus.tokenizer_directory)
+            lock_versions(directory, console.say)
+        for line in run_lines(corpus, rules, phases, config.model, config.compute):
+            console.say(line)
+        if not has_heldout:
+            console.say("no evaluation: too few held-out documents; `prepare --heldout_fraction` sets their number")
+        elif left_out := corpus.left_out("heldout", min_documents):
+            console.say(f"too few held-out documents in {', '.join(left_out)}; the evaluation reads the others")
+
+        # Restore the newest state or make the first, and train.
+        with begin(plan, session) as checkpoints:
+            if checkpoints is None:
+                return False
+            start = restore(plan, checkpoints, console)
+            start = start or initial_state(plan.seed, objective, plan.update, plan.state_layout[1], params)
+            return fit(plan, data, start, checkpoints, session)
+
+
+def resolve(
+    config: PretrainConfig, corpus: Mixture, tokenizer: Tokenizer, resumed: PretrainConfig | None, console: Console
+) -> PretrainConfig:
+    """Return the config with nothing left open, so that the next call may come from another directory.
+
+    The vocabulary size is the tokenizer's, paths are absolute, the corpus names its snapshots, and a run that is
+    resumed keeps the weights that it began from.
+
+    Args:
+        config: as given.
+        corpus: opened from `config.data.corpus`.
+        tokenizer: of the corpus.
+        resumed: recorded config of the run whose checkpoints are resumed; None: there are none.
+        console: for a line where other weights are asked for.
+    """
     if len(corpus.corpora) == 1 and (config.data.weights is not None or config.data.smoothing != 1):
         name, default = ("smoothing", 1.0) if config.data.weights is None else ("weights", None)
         raise no_effect(f"config.data.{name}", "one corpus", default)
-    config = _resolved(config, corpus)
-    resumes = recorded is not None and workdir.has_checkpoints(directory)
-    if recorded and resumes:
-        config = as_begun(config, recorded, console)
-    check_snapshots(config, corpus, rest)
-    teacher = read_teacher(config, corpus.tokenizer(), console)
-    objective, phases = make_objective(config, teacher.config), plan_phases(config.train)
-    if watchdog:
-        watchdog.check_agreement(run_fingerprint(config, corpus) | {"resumes": str(resumes)})
-    mesh = check_layout(config, objective, phases)  # refused now, it leaves the directory to the corrected command
-    params = None if resumes else starting_weights(config, corpus.tokenizer(), console, teacher)
-    data = corpus_data(sized_evaluation(config, mesh), corpus, sharding.batch_blocks(mesh), rest=rest)
-    data = data._replace(
-        evaluate=make_evaluation(
-            config, objective, mesh, corpus.tokenizer(), functools.partial(_beat, interrupt, watchdog)
-        ),
-        fingerprint={**data.fingerprint, **teacher.fingerprint},
-    )
-    first = jax.process_index() == 0
-    with workdir.locked(directory) if first else contextlib.nullcontext():
-        if first:
-            workdir.claim(directory, config, data.fingerprint, corpus.tokenizer_directory)
-            lock_versions(directory, console.say)
-        for line in run_lines(config, corpus, phases):
-            console.say(line)
-        if data.heldout is None:
-            console.say("no evaluation: too few held-out documents; `prepare --heldout_fraction` sets their number")
-        elif left_out := corpus.left_out("heldout", min_documents(config)):
-            console.say(f"too few held-out documents in {', '.join(left_out)}; the evaluation reads the others")
-        run = RunContext(
-            config, objective, phases, data, directory, console, interrupt, watchdog, params, teacher.params
-        )
-        return fit(_measured(run, config, corpus) if first else run)
-
-
-def _beat(interrupt: Interrupt | None, watchdog: Watchdog | None) -> bool:
-    """Between two parts of long work: restart the watchdog's clock; whether the run is to stop."""
-    if watchdog:
-        watchdog.alive()
-    return interrupt is not None and interrupt.check()
-
-
-def _measured(run: RunContext, config: PretrainConfig, corpus: Mixture) -> RunContext:
-    """The run with the unigram entropy of what it is evaluated on, which follows from the corpus alone."""
-    held = corpus.split("heldout", min_documents(config))
-    split = held if run.data.heldout else corpus.split("train")
-    entropy = unigram_entropy(split, corpus.vocab_size)
-    run = run._replace(data=run.data._replace(unigram_entropy=entropy))
-    # Weights from elsewhere have left the plateau before.
-    return run if from_elsewhere(config) else run._replace(remarks=Plateau(config, run.phases, entropy).remarks)
-
-
-def _resolved(config: PretrainConfig, corpus: Mixture) -> PretrainConfig:
-    """The config with a vocabulary size, absolute paths, since the next call may come from elsewhere, and snapshots."""
-    tokenizer = corpus.tokenizer()
     config = with_vocab_size(config, tokenizer.vocab_size)
-    check_exportable(config, tokenizer.special_ids)
     assert config.data.corpus
     pairs = config.evaluate.pairs
+    init_from, generator_from = absolute(config.init_from), absolute(config.replaced_tokens.generator_from)
+    if resumed:
+        init_from = keep_original_init("init_from", init_from, resumed.init_from, console)
+        original = resumed.replaced_tokens.generator_from
+        generator_from = keep_original_init("replaced_tokens.generator_from", generator_from, original, console)
     return dataclasses.replace(
         config,
+        init_from=init_from,
         data=dataclasses.replace(config.data, corpus=name_snapshots(config.data.corpus, corpus)),
-        evaluate=config.evaluate if pairs in PACKAGED else _absolute(config.evaluate, "pairs"),
-        replaced_tokens=_absolute(config.replaced_tokens, "generator_from"),
-        distillation=_absolute(config.distillation, "teacher"),
-        init_from=_absolute(config, "init_from").init_from,
+        evaluate=dataclasses.replace(config.evaluate, pairs=pairs if pairs in PACKAGED else absolute(pairs)),
+        replaced_tokens=dataclasses.replace(config.replaced_tokens, generator_from=generator_from),
+        distillation=dataclasses.replace(config.distillation, teacher=absolute(config.distillation.teacher)),
     )
 
 
-def _absolute(part: Any, name: str) -> Any:
-    """The part of a config with an absolute path or a URL in its field `name`, which may be None."""
-    place = getattr(part, name)
-    absolute = place if not place or "://" in place else os.path.abspath(place)
-    return dataclasses.replace(part, **{name: absolute or None})
-
-
-def run_fingerprint(config: PretrainConfig, corpus: Mixture) -> dict[str, str]:
-    """Return what must be the same in every process of a run; the corpus may be elsewhere on each."""
-    values = {f"config.{key}": str(value) for key, value in flatten(to_json(config)).items() if key != "data.corpus"}
-    return values | versions() | {"corpus": corpus.fingerprint, "tokenizer": corpus.tokenizer_sha256}
+def absolute(path: str | None) -> str | None:
+    """Return an absolute path, or a URL as it is; None where there is none."""
+    if not path:
+        return None
+    return path if "://" in path else os.path.abspath(path)

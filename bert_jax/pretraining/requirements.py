@@ -38,9 +38,9 @@ def lock_versions(workdir: pathlib.Path, say: Callable[[str], None]) -> None:
     present = [(name, old, _version(name)) for name, old in locked]
     changed = [f"{name} {old} -> {new}" for name, old, new in present if new not in (old, None)]
     if changed:
-        more = f" and {len(changed) - MAX_NAMES} more" if len(changed) > MAX_NAMES else ""
+        rest = f" and {len(changed) - MAX_NAMES} more" if len(changed) > MAX_NAMES else ""
         say(
-            f"the run began with other versions ({', '.join(changed[:MAX_NAMES])}{more}): install with "
+            f"the run began with other versions ({', '.join(changed[:MAX_NAMES])}{rest}): install with "
             f"`--constraint {path}` to have them again, or remove that file to keep those of today"
         )
 
@@ -51,7 +51,7 @@ def installed_versions(root: str) -> dict[str, str]:
     `root` is among them where it came from a package index and not from a path or a repository (PEP 610). {} where it
     is not installed as a package.
     """
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     left, seen = [(root, _extras(root))], set[tuple[str, frozenset[str]]]()
     while left:
         name, extras = left.pop()
@@ -62,9 +62,9 @@ def installed_versions(root: str) -> dict[str, str]:
         package = importlib.metadata.distribution(name)
         # A checkout on the path has neither file.
         if name != root or (package.read_text("RECORD") and package.read_text("direct_url.json") is None):
-            found[name] = version
+            versions[name] = version
         left += [need for text in package.requires or () for need in _needed(text, extras)]
-    return found
+    return versions
 
 
 def _version(name: str) -> str | None:

@@ -7,67 +7,63 @@ import jax
 import numpy as np
 
 from bert_jax.batches.masking import phase_masking
-from bert_jax.batches.pipeline import make_sequences, symbols_of
+from bert_jax.batches.pipeline import make_sequences
 from bert_jax.batches.statistics import sequence_figures
-from bert_jax.config import PretrainConfig
+from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.corpus.build.prepare_parts import prepared_fraction, text_tokens
 from bert_jax.corpus.mixture import Mixture
 from bert_jax.models import kernel_used
+from bert_jax.pretraining.data import SequenceRules
 from bert_jax.reports.corpus.checks import sequence_warnings
 from bert_jax.training.schedules import Phase
 
 CHECKED_SEQUENCES = 512  # of a phase, for likely problems, before it begins
 
 
-def run_lines(config: PretrainConfig, corpus: Mixture, phases: tuple[Phase, ...]) -> Iterator[str]:
+def run_lines(
+    corpus: Mixture, rules: SequenceRules, phases: tuple[Phase, ...], model: EncoderConfig, compute: ComputeConfig
+) -> Iterator[str]:
     """Yield lines on what is about to run: the corpus, its sources, the model, each phase, likely problems."""
-    split, symbols = corpus.split("train"), symbols_of(corpus.tokenizer())
-    devices = jax.devices()
+    split, symbols, data = corpus.split("train"), rules.symbols, rules.data
+    devices, num_snapshots = jax.devices(), data.snapshots or 1
     yield (
-        f"corpus {config.data.corpus}: {split.num_documents:,} documents, {split.num_tokens:,} tokens, "
+        f"corpus {data.corpus}: {split.num_documents:,} documents, {split.num_tokens:,} tokens, "
         f"vocabulary {corpus.vocab_size:,}"
     )
-    whole, count = text_tokens(split.num_tokens, config.data.snapshots), config.data.snapshots or 1
-    if count > 1:
+    if num_snapshots > 1:
         yield (
-            f"  it is the first of {count} snapshots, {prepared_fraction(0, count):.1%} of the text; the next follows "
-            "when as many tokens were read as a snapshot has, and evaluation stays with the first"
+            f"  it is the first of {num_snapshots} snapshots, {prepared_fraction(0, num_snapshots):.1%} of the text; "
+            "the next follows when as many tokens were read as a snapshot has, and evaluation stays with the first"
         )
     if len(corpus.corpora) > 1:
-        parts, epochs = _sources(config, corpus, phases)
-        for (name, source), part, times in zip(corpus.sources(), parts.tolist(), epochs.tolist(), strict=True):
+        shares, epochs = np.zeros((len(phases), len(corpus.corpora))), np.zeros(len(corpus.corpora))
+        for phase in phases:
+            sequences = make_sequences(split, symbols, phase.seq_len, rules.seed, data)
+            shares[phase.index] = sequences.num_per_source / sequences.num_per_epoch
+            num_sequences = (phase.end - phase.begin) * phase.batch_size
+            epochs += num_sequences * shares[phase.index] / np.maximum(1, sequences.num_items)
+        for (name, source), share, times in zip(corpus.sources(), shares[0].tolist(), epochs.tolist(), strict=True):
             yield (
                 f"  {os.path.basename(name)}: {source.num_tokens / split.num_tokens:.2%} of the tokens, "
-                f"{part:.2%} of the sequences, {times:,.2f} epochs"
+                f"{share:.2%} of the sequences, {times:,.2f} epochs"
             )
     yield (
-        f"model {config.model.num_layers} layers x {config.model.hidden_size}, {config.compute.dtype}, "
+        f"model {model.num_layers} layers x {model.hidden_size}, {compute.dtype}, "
         f"on {len(devices)} x {devices[0].device_kind}, "
-        f"attention by {kernel_used(config.model, config.compute, devices[0].platform)}"
+        f"attention by {kernel_used(model, compute, devices[0].platform)}"
     )
     for number, phase in enumerate(phases, 1):
         tokens = (phase.end - phase.begin) * phase.batch_size * phase.seq_len
-        times = np.format_float_positional(tokens / whole, precision=3, fractional=False, trim="-")
         if not tokens:
             continue
+        times = tokens / text_tokens(split.num_tokens, data.snapshots)
         yield (
             f"phase {number}: steps {phase.begin:,} to {phase.end:,} of {phase.batch_size} sequences x "
-            f"{phase.seq_len} tokens, {times} times the {'corpus' if count == 1 else 'text, about'}"
+            f"{phase.seq_len} tokens, {np.format_float_positional(times, precision=3, fractional=False, trim='-')} "
+            f"times the {'corpus' if num_snapshots == 1 else 'text, about'}"
         )
-        data = phase_masking(config.data, config.train.phases[phase.number])
-        sequences = make_sequences(split, symbols, phase.seq_len, config.seed, data)
+        masked = phase_masking(data, rules.phases[phase.index])
+        sequences = make_sequences(split, symbols, phase.seq_len, rules.seed, masked)
         figures = sequence_figures(sequences, symbols.vocabulary.mask, CHECKED_SEQUENCES)
-        for line in sequence_warnings(figures, data).values():
+        for line in sequence_warnings(figures, masked).values():
             yield f"warning: {line}"
-
-
-def _sources(config: PretrainConfig, corpus: Mixture, phases: tuple[Phase, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the fraction of the first phase and the epochs in the run of each source; float64 [sources]."""
-    split, symbols = corpus.split("train"), symbols_of(corpus.tokenizer())
-    fractions, epochs = [], np.zeros(len(corpus.corpora))
-    for phase in phases:
-        found = make_sequences(split, symbols, phase.seq_len, config.seed, config.data)
-        fractions.append(found.num_per_source / found.num_per_epoch)
-        num_sequences = (phase.end - phase.begin) * phase.batch_size
-        epochs += num_sequences * fractions[-1] / np.maximum(1, found.num_items)
-    return fractions[0], epochs

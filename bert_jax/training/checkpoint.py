@@ -1,5 +1,6 @@
 """Checkpoints by Orbax: state, cursor, config and a digest per leaf, written together or not at all.
 
+`CheckpointPolicy` says when a run saves, `kept_steps` which of its checkpoints stay, `Checkpoints` writes and reads.
 `Place` is a local path, or for a run at gs:// a path of `etils.epath`. There a checkpoint is complete once it has the
 file COMMITTED, which Orbax writes last; locally it gets its name last.
 """
@@ -11,15 +12,17 @@ import hashlib
 import importlib.metadata
 import json
 import logging
+import math
 import operator
 import os
 import pathlib
 import re
 import shutil
 import sys
+import time
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import absl.logging
 import jax
@@ -31,20 +34,87 @@ from jax.experimental import multihost_utils
 from bert_jax import errors
 from bert_jax.config import CheckpointConfig
 from bert_jax.errors import StorageError, UserError
-from bert_jax.training.checkpoint_policy import KeptSteps
 from bert_jax.training.remote_workdir import COMMITTED, checkpoints_in, mirror_of
 
 Tree = Any
 Record = dict[str, Any]  # saved beside the state, as JSON
 Place = Any
 Check = Callable[[Record], None]  # raises where a record is not that of this run
-AVERAGE = "opt_state.average"  # where a state has the moving average of the parameters (optimizers/average.py)
+AVERAGE = "opt_state.average"  # where a state has the moving average of the parameters (optimizers.py)
 DISK_MARGIN = 16 << 20  # bytes that a disk must have free beside a checkpoint's arrays
 SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")  # in TensorStore's messages
 
 
+MIN_SECONDS = 10.0  # of work between two checkpoints by the clock (docs/reliability.md)
+MAX_RATE = 10e6  # bytes per second that these checkpoints write on average: disks wear, buckets have a price
+
+
 class CorruptCheckpointError(Exception):
     """A checkpoint whose bytes are not those that were saved."""
+
+
+class CheckpointPolicy:
+    """When a run saves: at multiples of `every` and `keep_period`, and between them by the clock.
+
+    By the clock, MIN_SECONDS of work or more lie between two checkpoints, enough for saving to take at most
+    `max_time_fraction` of the time and to write at most MAX_RATE. Process 0's clock decides, at steps that all
+    processes know.
+    """
+
+    def __init__(self, settings: CheckpointConfig, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings, self._clock = settings, clock
+        self._save_seconds = (0.0, 0.0)  # that the last two saves held up the steps
+        self._size = 0  # bytes of the last
+        self._since: tuple[int, float] | None = None  # step and time from which on work is not saved
+        self._look = 0  # the next step at which the clock is read
+
+    def due(self, step: int) -> bool:
+        """Whether to save after `step`. Every process calls it after every step."""
+        if any(every and step % every == 0 for every in (self._settings.every, self._settings.keep_period)):
+            return True
+        fraction = self._settings.max_time_fraction
+        if fraction is None or step < self._look:
+            return False
+        if self._since is None:  # the step before compiled
+            self._since, self._look = (step, self._clock()), step + 1
+            return False
+        first, began = self._since
+        save_seconds = min(self._save_seconds)  # the first save compiles, and any may be slow
+        wanted = max(MIN_SECONDS, save_seconds / fraction, self._size / MAX_RATE)
+        wait = np.array(steps_until_save(step - first, self._clock() - began, wanted), np.int32)
+        self._look = step + int(multihost_utils.broadcast_one_to_all(wait))
+        return self._look == step
+
+    def saved(self, step: int, seconds: float, size: int) -> None:
+        """Count from `step` on, whose save held up the steps for `seconds` and writes `size` bytes."""
+        self._save_seconds, self._size = (self._save_seconds[1], seconds), size
+        self._since, self._look = (step, self._clock()), step + 1
+
+
+def steps_until_save(steps: int, seconds: float, wanted: float) -> int:
+    """Return how many more steps `wanted` seconds need, where `steps` took `seconds`; 0 where that time is over.
+
+    At most as many as there were, so that an estimate from few steps cannot be far off.
+    """
+    return 0 if seconds >= wanted else min(steps, math.ceil((wanted - seconds) * steps / max(seconds, 1e-9)))
+
+
+def kept_steps(steps: Sequence[int], settings: CheckpointConfig) -> set[int]:
+    """Return which of the ascending steps keep their checkpoints; of those between multiples of `every`, the newest."""
+    regular = [step for step in steps if step % (settings.every or 1) == 0]
+    forever = [step for step in steps if settings.keep_period and step % settings.keep_period == 0]
+    return {*steps[-1:], *regular[-settings.keep :], *forever}
+
+
+class KeptSteps(NamedTuple):
+    """`kept_steps`, as Orbax asks for it."""
+
+    settings: CheckpointConfig
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+        """Return for each checkpoint whether it stays."""
+        remaining = kept_steps([checkpoint.step for checkpoint in checkpoints], self.settings)
+        return [checkpoint.step in remaining for checkpoint in checkpoints]
 
 
 @functools.cache  # once per process
@@ -65,7 +135,7 @@ def _silence_dropped_reads() -> None:
 class Checkpoints:
     """The checkpoints of one work directory, `WORKDIR/checkpoints/STEP`, or at the URL that it mirrors."""
 
-    def __init__(self, workdir: pathlib.Path, config: CheckpointConfig, read_only: bool = False) -> None:
+    def __init__(self, workdir: pathlib.Path, settings: CheckpointConfig, read_only: bool = False) -> None:
         # Orbax warns about its own defaults, and logs the traceback of what it also raises.
         absl.logging.set_verbosity(absl.logging.FATAL)
         _silence_dropped_reads()
@@ -80,7 +150,7 @@ class Checkpoints:
                 )
             self._mirror.fetch(states=True)
         options = ocp.CheckpointManagerOptions(
-            preservation_policy=None if read_only else KeptSteps(config),
+            preservation_policy=None if read_only else KeptSteps(settings),
             read_only=read_only,
             create=not read_only,
             cleanup_tmp_directories=not read_only,
@@ -90,20 +160,19 @@ class Checkpoints:
                 workdir.mkdir(parents=True, exist_ok=True)  # Orbax makes the directory of the checkpoints alone
             self._manager = ocp.CheckpointManager(self.directory, options=options)
         # Each process reads on its own: one that finds damage must not leave the others in a barrier inside Orbax.
-        me = jax.process_index()
-        alone = ocp.options.MultiprocessingOptions(
-            primary_host=me, active_processes={me}, barrier_sync_key_prefix=f"process_{me}"
+        process = jax.process_index()
+        self._alone = ocp.options.MultiprocessingOptions(
+            primary_host=process, active_processes={process}, barrier_sync_key_prefix=f"process_{process}"
         )
-        self._alone = alone
-        reading = ocp.CheckpointManagerOptions(read_only=True, create=False, multiprocessing_options=alone)
+        reading = ocp.CheckpointManagerOptions(read_only=True, create=False, multiprocessing_options=self._alone)
         self._reader = ocp.CheckpointManager(self.directory, options=reading)
 
     def steps(self) -> list[int]:
         """Return the steps with a complete checkpoint, newest first, as process 0 sees the directory."""
-        found = sorted(self._manager.all_steps(), reverse=True)
-        count = int(multihost_utils.broadcast_one_to_all(np.array(len(found), np.int32)))
-        seen = np.resize(np.array(found or [0], np.int32), count)  # another process may see more or fewer
-        return [int(step) for step in multihost_utils.broadcast_one_to_all(seen)]
+        seen = sorted(self._manager.all_steps(), reverse=True)
+        count = int(multihost_utils.broadcast_one_to_all(np.array(len(seen), np.int32)))
+        steps = np.resize(np.array(seen or [0], np.int32), count)  # another process may see more or fewer
+        return [int(step) for step in multihost_utils.broadcast_one_to_all(steps)]
 
     def save(self, step: int, state: Tree, record: Record) -> int:
         """Start writing; return the state's bytes once it is copied, the rest happens in the background.
@@ -215,22 +284,15 @@ class Checkpoints:
             return functools.reduce(operator.getitem, path, reader.restore(place, args=args))
 
     def newest(
-        self, abstract: Tree, say: Callable[[str], None], check: Check = lambda record: None
+        self, restore: Callable[[int], tuple[Tree, Record]], say: Callable[[str], None]
     ) -> tuple[int, Tree, Record] | None:
         """Return step, state and record of the newest undamaged checkpoint; None where there is no checkpoint.
+
+        `restore(step)` is `restore` with what it needs, or `restore_params`.
 
         Raises:
             UserError: every checkpoint is damaged; starting over is the user's decision.
         """
-        return self._newest(lambda step: self.restore(step, abstract, check), say)
-
-    def newest_params(self, say: Callable[[str], None]) -> tuple[int, Tree, Record] | None:
-        """Return the same with the parameters alone, as `restore_params` does."""
-        return self._newest(self.restore_params, say)
-
-    def _newest(
-        self, restore: Callable[[int], tuple[Tree, Record]], say: Callable[[str], None]
-    ) -> tuple[int, Tree, Record] | None:
         steps = self.steps()
         for step in steps:
             try:
@@ -245,7 +307,7 @@ class Checkpoints:
 
     def set_aside(self, step: int) -> None:
         """Move the (damaged) checkpoints after `step` out of the way, to `WORKDIR/damaged/`."""
-        for newer in [other for other in self.steps() if other > step and jax.process_index() == 0]:
+        for newer in [saved for saved in self.steps() if saved > step and jax.process_index() == 0]:
             _move(self.directory / str(newer), self.directory.parent / "damaged" / str(newer))
         multihost_utils.sync_global_devices("checkpoints set aside")
         self._manager.reload()
@@ -273,8 +335,8 @@ def saved_steps(directory: Place) -> list[int]:
     """Return the steps of the complete checkpoints in a directory, newest first, as this process sees it."""
     local = isinstance(directory, pathlib.Path)
     with contextlib.nullcontext() if local else writing(directory, "listed"):
-        found = [place for place in directory.glob("*") if place.name.isdecimal()]
-        return sorted((int(one.name) for one in found if local or (one / COMMITTED).exists()), reverse=True)
+        places = [place for place in directory.glob("*") if place.name.isdecimal()]
+        return sorted((int(place.name) for place in places if local or (place / COMMITTED).exists()), reverse=True)
 
 
 def read_record(directory: Place, step: int) -> Record:
@@ -356,9 +418,9 @@ def _raise_together(damage: CorruptCheckpointError | None) -> None:
         raise damage or CorruptCheckpointError(f"process {elsewhere[0]} cannot read it")
 
 
-def _check_digests(saved: dict[str, str], found: dict[str, str]) -> None:
+def _check_digests(saved: dict[str, str], present: dict[str, str]) -> None:
     """Raise CorruptCheckpointError where a leaf is not what was saved, or is missing."""
-    wrong = sorted(name for name in saved.keys() | found.keys() if saved.get(name) != found.get(name))
+    wrong = sorted(name for name in saved.keys() | present.keys() if saved.get(name) != present.get(name))
     if wrong:
         raise CorruptCheckpointError(f"{len(wrong)} of its digests do not match, the first is that of {wrong[0]}")
 

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import pathlib
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from bert_jax.errors import writing
 from bert_jax.files import write_text
 from bert_jax.parallel.energy import Meter
 from bert_jax.training.tensorboard import ENERGY, TensorBoard
-from bert_jax.training.trackers import Sending
+from bert_jax.training.trackers import MetricsSender
 
 Line = dict[str, Any]
 SPLITS = ("train", "heldout")
@@ -23,17 +22,13 @@ NOT_SCORES = ("step", "split", "seq_len", "ema_decay")  # of a line about held-o
 # Losses that a line holds times a weight, and the field that has it; all others are in nats.
 WEIGHTED = {
     "replaced_loss": "replaced_tokens.weight",
-    **{f"{what}_loss": f"distillation.{what}_weight" for what in ("soft", "cosine", "hidden", "attention")},
+    **{f"{term}_loss": f"distillation.{term}_weight" for term in ("soft", "cosine", "hidden", "attention")},
     "z_loss": "train.z_loss",
 }
+MAKE_ROOM = "make room, then start again: the run resumes"
 GRAD_NORMS = "train/grad_norms"  # TensorBoard shows a name as numbers or as histograms, not as both
-TIMED = (
-    "tokens_per_second",
-    "model_flops_utilization",
-    "input_wait_fraction",
-    "energy_joules",
-    "memory_bytes",
-)  # measured
+# Measured by the clock or on the devices: another run of the same config has other numbers.
+TIMED = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules", "memory_bytes")
 
 
 class MetricsFile:
@@ -68,14 +63,15 @@ class MetricsFile:
     ) -> None:
         self.path = workdir / "metrics.jsonl"
         self._meter, self._step, self._used_bytes = meter, step, used_bytes
-        self._tracker = Sending(tracker, workdir, root or workdir, settings or {}, say) if tracker else None
-        with self._writing():
-            keep_lines_until(self.path, step, say)
+        self._tracker = MetricsSender(tracker, workdir, root or workdir, settings or {}, say) if tracker else None
+        with writing(self.path, MAKE_ROOM):
+            # Lines from before this start; a new run has none.
+            self.earlier_lines = keep_lines_until(self.path, step, say) if self.path.exists() else []
             if digest and not has_digest(self.path, digest):
                 say(
                     f"{self.path}: differs from what the checkpoint of step {step:,} recorded; its numbers may be wrong"
                 )
-            self._digest = _Digest(read_metrics(self.path))
+            self._digest = _Digest(self.earlier_lines)
             self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 (open for the whole run)
             self._board = TensorBoard(workdir, step)
             if settings:
@@ -93,7 +89,7 @@ class MetricsFile:
             line = line | self._energy() | ({} if memory is None else {"memory_bytes": memory})
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
         numbers = {f"{line['split']}/{name}": value for name, value in line.items() if name not in ("step", "split")}
-        with self._writing():
+        with writing(self.path, MAKE_ROOM):
             self._file.write(json.dumps(finite, allow_nan=False) + "\n")
             self._board.write(line["step"], numbers)
             if finite_norms := [norm for norm in grad_norms if math.isfinite(norm)]:
@@ -102,11 +98,6 @@ class MetricsFile:
         if self._tracker:
             self._tracker.write(line["step"], numbers)
 
-    def has(self, step: int, split: str) -> bool:
-        """Whether a line of `step` and `split` is in the file."""
-        self.flush()
-        return any(line["step"] == step and line["split"] == split for line in read_metrics(self.path))
-
     def digest(self) -> str:
         """Make every line durable, and return their number and digest."""
         self.flush()
@@ -114,7 +105,7 @@ class MetricsFile:
 
     def flush(self) -> None:
         """Make every line durable; called before a checkpoint, which must never be newer than its metrics."""
-        with self._writing():
+        with writing(self.path, MAKE_ROOM):
             self._file.flush()
             os.fsync(self._file.fileno())
             self._board.flush()
@@ -123,7 +114,7 @@ class MetricsFile:
         """Flush and close."""
         if self._tracker:
             self._tracker.close()
-        with self._writing(), contextlib.closing(self._board), self._file:
+        with writing(self.path, MAKE_ROOM), contextlib.closing(self._board), self._file:
             if energy := self._energy():  # with the last evaluation
                 self._board.write(self._step, {ENERGY: energy["energy_joules"]})
             self.flush()
@@ -135,21 +126,18 @@ class MetricsFile:
         joules = self._meter.joules() if self._meter else None
         return {} if joules is None else {"energy_joules": round(joules, 1)}
 
-    def _writing(self) -> contextlib.AbstractContextManager[None]:
-        return writing(self.path, "make room, then start again: the run resumes")
-
 
 def read_metrics(path: pathlib.Path) -> list[Line]:
-    """The lines of a metrics file that are whole; `damaged_lines` returns the others."""
+    """Return the undamaged lines of a metrics file."""
     return [line for _, line in _lines(path) if line is not None]
 
 
-def digest_of(path: pathlib.Path, number: int | None = None) -> str:
+def digest_of(path: pathlib.Path, num_lines: int | None = None) -> str:
     """Return `NUMBER:SHA256` of the first lines, or of all: without what depends on the clock, as a run repeats them.
 
     Of the first ones, since a resumed run may add a line of the step of its checkpoint.
     """
-    return str(_Digest(read_metrics(path)[:number]))
+    return str(_Digest(read_metrics(path)[:num_lines]))
 
 
 def has_digest(path: pathlib.Path, digest: str) -> bool:
@@ -161,23 +149,23 @@ class _Digest:
     """What `digest_of` returns, as lines are added: SHA-256 of a JSON list of them."""
 
     def __init__(self, lines: Iterable[Line]) -> None:
-        self._number, self._hash = 0, hashlib.sha256(b"[")
+        self._num_lines, self._hash = 0, hashlib.sha256(b"[")
         for line in lines:
             self.add(line)
 
     def add(self, line: Line) -> None:
         timeless = {name: value for name, value in line.items() if name not in TIMED}
-        self._hash.update(f"{', ' if self._number else ''}{json.dumps(timeless, sort_keys=True)}".encode())
-        self._number += 1
+        self._hash.update(f"{', ' if self._num_lines else ''}{json.dumps(timeless, sort_keys=True)}".encode())
+        self._num_lines += 1
 
     def __str__(self) -> str:
-        whole = self._hash.copy()
-        whole.update(b"]")
-        return f"{self._number}:{whole.hexdigest()}"
+        complete = self._hash.copy()
+        complete.update(b"]")
+        return f"{self._num_lines}:{complete.hexdigest()}"
 
 
 def damaged_lines(path: pathlib.Path) -> list[bytes]:
-    """The other lines, but for a last one that a killed run left half-written."""
+    """Return the damaged lines of a metrics file, without a last line that a killed run left half-written."""
     return [text for text, line in _lines(path) if line is None]
 
 
@@ -191,14 +179,14 @@ def _line(text: bytes) -> Line | None:
     try:
         line = strict_json.parse(text.decode())
         numbers = [value for name, value in line.items() if name != "split"]
-        whole = line["split"] in SPLITS and type(line["step"]) is int
+        is_known = line["split"] in SPLITS and type(line["step"]) is int
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    return line if whole and all(type(one) in (int, float, type(None)) for one in numbers) else None
+    return line if is_known and all(type(x) in (int, float, type(None)) for x in numbers) else None
 
 
-def keep_lines_until(path: pathlib.Path, step: int, say: Callable[[str], None] = lambda line: None) -> None:
-    """Drop every line after `step`, atomically: the resumed run writes them again.
+def keep_lines_until(path: pathlib.Path, step: int, say: Callable[[str], None]) -> list[Line]:
+    """Drop every line after `step`, atomically, and return the others: the resumed run writes the dropped ones again.
 
     Damaged lines are appended to `metrics.damaged` beside the file, and counted in what is said.
     """
@@ -209,26 +197,6 @@ def keep_lines_until(path: pathlib.Path, step: int, say: Callable[[str], None] =
             file.flush()
             os.fsync(file.fileno())
         say(f"{path}: damaged lines: {len(damaged)}, moved to {aside}")
-    lines = [json.dumps(line) + "\n" for line in read_metrics(path) if line["step"] <= step]
-    write_text(path, "".join(lines))
-
-
-class Stopwatch:
-    """Times a stretch of steps and the waiting for input in it; pauses (evaluation, saving) are left out."""
-
-    def __init__(self) -> None:
-        self.restart()
-
-    def restart(self) -> None:
-        """Begin a new stretch."""
-        self._began = time.perf_counter()
-        self._paused = 0.0
-        self.waited = 0.0
-
-    def pause(self, seconds: float) -> None:
-        """Leave `seconds` out of the stretch."""
-        self._paused += seconds
-
-    def seconds(self) -> float:
-        """Return the seconds of the stretch so far, without its pauses."""
-        return time.perf_counter() - self._began - self._paused
+    lines = [line for line in read_metrics(path) if line["step"] <= step]
+    write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
+    return lines

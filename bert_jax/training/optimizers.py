@@ -1,31 +1,9 @@
-"""What an optimizer may ask of each parameter, from its name, its section and its logical axes.
-
-Adam as optax has it and as the original BERT has it, with decoupled weight decay.
-
-LAMB: Adam with a trust ratio per layer.
-
-Muon for the matrices of the blocks, Adam for all else.
-
-StableAdamW: AdamW whose rate falls where the second moment lags behind the gradient.
-
-Learning rates per layer, and a frozen encoder.
-
-A moving average of the parameters beside any optimizer, for evaluation and export.
-
-Optimizers as rows of a table over optax.
+"""Optimizers: rows of a table over optax, and what goes around each of them.
 
 A row takes the learning rate of one step, so `optax.X(learning_rate)` is a row as it is. The rate follows the step of
 the run, not a count inside the optimizer: a skipped update leaves moments alone and still advances the schedule.
-
-parameters.py what a row may ask of each parameter
-adam.py       AdamW, as BERT and as optax have it
-lamb.py       LAMB: a trust ratio per layer
-muon.py       Muon: orthogonalized momentum for the matrices of the blocks
-stable.py     AdamW with update clipping
-depth.py      learning rates per layer, and a frozen encoder
-average.py    a moving average of the parameters beside any optimizer
-
-To add an optimizer, write a function with its own file where it needs one, and add its row to `OPTIMIZERS`.
+`make_optimizer` adds clipping, learning rates per layer, and a moving average of the parameters. To add an optimizer,
+write a function, in a file of its own where it is long, and add its row to `OPTIMIZERS`.
 """
 
 import math
@@ -55,24 +33,19 @@ class ParamInfo(NamedTuple):
 
 def param_info(logical_axes: Tree, sections: Tree) -> ParamInfo:
     """Return what follows from the logical axes and the sections of a model (models.Model)."""
+
+    def is_linear(path: Any, axes: tuple[str, ...], section: str) -> bool:
+        return section == "layers" and path[-1].key == "kernel" and len(axes) == 3
+
     decayed = jax.tree.map(lambda section, it: it and section != "unused", sections, decay_mask(logical_axes))
-    return ParamInfo(logical_axes, sections, decayed, linear_maps(logical_axes, sections))
+    linear = jax.tree_util.tree_map_with_path(is_linear, logical_axes, sections, is_leaf=is_axes)
+    return ParamInfo(logical_axes, sections, decayed, linear)
 
 
 def decay_mask(logical_axes: Tree) -> Tree:
     """Return True for the weights that decay: matrices and embedding tables, not norms, not biases."""
     return jax.tree_util.tree_map_with_path(
         lambda path, _: path[-1].key not in ("bias", "scale"), logical_axes, is_leaf=is_axes
-    )
-
-
-def linear_maps(logical_axes: Tree, sections: Tree) -> Tree:
-    """Return True for the matrices of the blocks: not tables, not vectors, not the maps of embeddings and heads."""
-    return jax.tree_util.tree_map_with_path(
-        lambda path, axes, section: section == "layers" and path[-1].key == "kernel" and len(axes) == 3,
-        logical_axes,
-        sections,
-        is_leaf=is_axes,
     )
 
 

@@ -5,10 +5,9 @@ first steps, and reads no context while it stays there.
 """
 
 import collections
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Sequence
 
-from bert_jax.config import PretrainConfig
+from bert_jax.config import EncoderConfig, OptimizerConfig
 from bert_jax.models.blocks import BLOCKS
 from bert_jax.models.init import can_init_neighbor_heads, init_scales
 from bert_jax.training.metrics import Line
@@ -24,84 +23,65 @@ NARROW = 512
 LONG, SHORT, MANY_MASKS = 256, 32, 0.5
 
 
-class Cause(NamedTuple):
-    """A likely cause and its cure, where `applies(config)`."""
+def likely_causes(model: EncoderConfig, peak_learning_rate: float, seq_len: int, mask_probability: float) -> list[str]:
+    """Return the likely causes of a long plateau, each with its cure, the likeliest first.
 
-    applies: Callable[[PretrainConfig], bool]
-    text: Callable[[PretrainConfig], str]
-
-
-def _finds_neighbors(config: PretrainConfig) -> bool:
-    """Whether the heads of a narrow model have to find a token's neighbors, and could start there."""
-    model = config.model
-    possible = can_init_neighbor_heads(model) and model.embedding_size is None
-    return model.hidden_size < NARROW and possible and not init_scales(model).neighbors
-
-
-def _first_masks(config: PretrainConfig) -> float:
-    """The masking rate at the start of the run."""
-    return config.train.phases[0].mask_probability or config.data.mask_probability
-
-
-CAUSES: tuple[Cause, ...] = (
-    Cause(
-        _finds_neighbors,
-        lambda config: (
-            f"at width {config.model.hidden_size} attention needs many steps to find a token's neighbors: with "
-            "config.model.initialization=neighbors the first block starts there"
+    Args:
+        model: of the run.
+        peak_learning_rate: of the run.
+        seq_len: of its first phase.
+        mask_probability: of its first phase.
+    """
+    narrow = model.hidden_size < NARROW
+    neighbors = can_init_neighbor_heads(model) and model.embedding_size is None and not init_scales(model).neighbors
+    causes = [
+        (
+            narrow and neighbors,
+            f"at width {model.hidden_size} attention needs many steps to find a token's neighbors: with "
+            "config.model.initialization=neighbors the first block starts there",
         ),
-    ),
-    Cause(
-        lambda config: config.model.hidden_size < NARROW and not BLOCKS[config.model.norm_position].norm_reads_input,
-        lambda config: "post-norm blocks of few features learn slowly: see --config=small_cpu for a modern preset",
-    ),
-    Cause(
-        lambda config: True,
-        lambda config: (
-            f"config.optimizer.peak_learning_rate={config.optimizer.peak_learning_rate:g} is too low, or so "
-            "high that grad_norm grows: try 3 times as much and a third"
+        (
+            narrow and not BLOCKS[model.norm_position].norm_reads_input,
+            "post-norm blocks of few features learn slowly: see --config=small_cpu for a modern preset",
         ),
-    ),
-    Cause(
-        lambda config: config.train.phases[0].seq_len > LONG,
-        lambda config: (
-            f"sequences of {config.train.phases[0].seq_len} tokens are long to begin with: a first phase of "
-            "64 or 128 tokens gives more and cheaper steps"
+        (
+            True,
+            f"config.optimizer.peak_learning_rate={peak_learning_rate:g} is too low, or so high that grad_norm grows: "
+            "try 3 times as much and a third",
         ),
-    ),
-    Cause(
-        lambda config: config.train.phases[0].seq_len < SHORT,
-        lambda config: f"sequences of {config.train.phases[0].seq_len} tokens have little context: use 64 or more",
-    ),
-    Cause(
-        lambda config: _first_masks(config) > MANY_MASKS,
-        lambda config: f"masks on {_first_masks(config):.0%} of the tokens leave little context: use 15 to 50 %",
-    ),
-    Cause(
-        lambda config: True,
-        lambda config: "the text itself: `bert-jax inspect CORPUS` shows what the model reads, and likely problems",
-    ),
-)
+        (
+            seq_len > LONG,
+            f"sequences of {seq_len} tokens are long to begin with: a first phase of 64 or 128 tokens gives more and "
+            "cheaper steps",
+        ),
+        (seq_len < SHORT, f"sequences of {seq_len} tokens have little context: use 64 or more"),
+        (
+            mask_probability > MANY_MASKS,
+            f"masks on {mask_probability:.0%} of the tokens leave little context: use 15 to 50 %",
+        ),
+        (True, "the text itself: `bert-jax inspect CORPUS` shows what the model reads, and likely problems"),
+    ]
+    return [text for applies, text in causes if applies]
 
 
 class Plateau:
     """What to say about the lines of metrics of one run, given in order: at most one warning and one all-clear.
 
     Args:
-        config: of the run; `train.plateau_steps` says when the warning is due.
-        phases: of the run.
         entropy: unigram entropy of the text, nats per token.
+        expected_step: the step by which the run is expected to have left the plateau.
+        last_step: of the run.
+        causes: what the warning says may be wrong (`likely_causes`).
     """
 
-    def __init__(self, config: PretrainConfig, phases: tuple[Phase, ...], entropy: float) -> None:
-        self.config, self.entropy = config, entropy
-        self.expected, self.last_step = expected_step(config, phases), phases[-1].end
+    def __init__(self, entropy: float, expected_step: int, last_step: int, causes: Sequence[str]) -> None:
+        self.entropy, self.expected_step, self.last_step, self.causes = entropy, expected_step, last_step, causes
         self.left_at: int | None = None  # the step at which the plateau was left
         self._warned = False
         self._recent: collections.deque[tuple[int, float]] = collections.deque()
 
     def remarks(self, line: Line) -> list[str]:
-        """Return what the console says about the next line of metrics: no text, one, or a warning of several lines."""
+        """Return what the console says about the next line of metrics: no text, a line, or a warning of several."""
         loss, step = line.get(MASKED_LOSS), line["step"]
         if loss is None or self.left_at is not None:
             return []
@@ -116,11 +96,11 @@ class Plateau:
                 f"step {step:,}: left the plateau: the masked-token loss is {self.entropy - loss:.2f} nats below the "
                 f"unigram entropy of {self.entropy:.2f}"
             ]
-        if self._warned or step < min(self.expected, self.last_step):
+        if self._warned or step < min(self.expected_step, self.last_step):
             return []
         self._warned = True
-        causes = [cause.text(self.config) for cause in CAUSES if cause.applies(self.config)]
-        if step < self.expected:
+        causes = list(self.causes)
+        if step < self.expected_step:
             causes.insert(0, f"the run is over after {step:,} steps, before the plateau is expected to end")
         return [
             f"warning: step {step:,}: still on the plateau: the masked-token loss is {loss:.2f}, the unigram entropy "
@@ -130,11 +110,12 @@ class Plateau:
         ]
 
 
-def expected_step(config: PretrainConfig, phases: tuple[Phase, ...]) -> int:
-    """Return the step by which a run is expected to have left the plateau."""
-    if config.train.plateau_steps is not None:
-        return config.train.plateau_steps
+def expected_step(plateau_steps: int | None, optimizer: OptimizerConfig, phases: tuple[Phase, ...]) -> int:
+    """Return the step by which a run is expected to have left the plateau; `plateau_steps` is the user's answer."""
+    if plateau_steps is not None:
+        return plateau_steps
     first, total = phases[0], phases[-1].end
-    own = first.peak_learning_rate is not None
-    run_warmup = warmup_steps(config.optimizer.warmup_steps, config.optimizer.warmup_fraction, total)
-    return (first.warmup_steps if own else run_warmup) + max(MIN_STEPS, round(FRACTION * total))
+    warmup = first.warmup_steps
+    if first.peak_learning_rate is None:
+        warmup = warmup_steps(optimizer.warmup_steps, optimizer.warmup_fraction, total)
+    return warmup + max(MIN_STEPS, round(FRACTION * total))

@@ -45,7 +45,7 @@ class Mirror:
     def __init__(self, url: str) -> None:
         self.url = url
         with writing(user_cache(), "set XDG_CACHE_HOME to a directory on another disk"):
-            self.directory = _own_directory(url)
+            self.directory = _locked_cache_directory(url)
         self._fetched: dict[str, str] = {}  # name -> version of a file that was copied here
         self._pushed: dict[str, tuple[int, int]] = {}  # name -> bytes and time of a file that is the same at the URL
         self._owner = b""
@@ -69,22 +69,22 @@ class Mirror:
 
         if self._owner:
             return
-        found = _mirrored(storage.list_versions(self.url), self.has_checkpoints)
+        remote = _mirrored(storage.list_versions(self.url), self.has_checkpoints)
         if not states:
-            found = {name: version for name, version in found.items() if not STATE.fullmatch(name)}
-        if MANIFEST in found:
+            remote = {name: version for name, version in remote.items() if not STATE.fullmatch(name)}
+        if MANIFEST in remote:
             raise UserError(f"{self.url} holds a corpus (its {MANIFEST}); choose another --workdir")
-        ours = {name: _state(self.directory / name) for name in _names(self.directory)}
-        for name in [name for name in ours if name not in found or self._pushed.get(name) != ours[name]]:
+        local = {name: _size_and_time(self.directory / name) for name in _names(self.directory)}
+        for name in [name for name in local if name not in remote or self._pushed.get(name) != local[name]]:
             (self.directory / name).unlink()  # gone there, or never uploaded by a run that ended with an error
             self._fetched.pop(name, None)
         with writing(self.directory, "make room, or set XDG_CACHE_HOME to a directory on another disk"):
-            changed = [name for name in found if self._fetched.get(name) != found[name]]
+            changed = [name for name in remote if self._fetched.get(name) != remote[name]]
             for name in changed:
                 (self.directory / name).parent.mkdir(parents=True, exist_ok=True)
             _each(lambda name: storage.download(f"{self.url}/{name}", self.directory / name), changed)
-        self._fetched = found
-        self._pushed = {name: _state(self.directory / name) for name in found}
+        self._fetched = remote
+        self._pushed = {name: _size_and_time(self.directory / name) for name in remote}
 
     @contextlib.contextmanager
     def owned(self) -> Iterator[None]:
@@ -122,13 +122,13 @@ class Mirror:
             return
         owner = storage.read_bytes(f"{self.url}/{OWNER}")
         if owner != self._owner:
-            other = owner.decode(errors="replace").split(" ", 1)[-1] if owner else "unknown"
+            new_owner = owner.decode(errors="replace").split(" ", 1)[-1] if owner else "unknown"
             raise UserError(
-                f"{self.url}: another process trains here since (host and process {other}), so this process stops "
+                f"{self.url}: another process trains here since (host and process {new_owner}), so this process stops "
                 "before its next checkpoint; if both are meant to run, give each its own --workdir"
             )
         names = _names(self.directory)
-        present = {name: _state(self.directory / name) for name in names}
+        present = {name: _size_and_time(self.directory / name) for name in names}
         changed = [name for name in names if self._pushed.get(name) != present[name]]
         _upload(self.directory, changed, self.url)
         for last in (True, False):  # what is half removed is not whole
@@ -137,7 +137,7 @@ class Mirror:
         self._pushed = present
 
 
-def fetched(place: str | os.PathLike[str]) -> pathlib.Path:
+def local_copy(place: str | os.PathLike[str]) -> pathlib.Path:
     """Return the directory of a run or a model: a path unchanged, and of a URL the copy of its small files.
 
     Raises:
@@ -149,7 +149,7 @@ def fetched(place: str | os.PathLike[str]) -> pathlib.Path:
     if "://" not in text:
         return pathlib.Path(place)
     url = text.rstrip("/")
-    mirror = next((one for one in _open if one.url == url), None) or Mirror(url)
+    mirror = next((mirror for mirror in _open if mirror.url == url), None) or Mirror(url)
     mirror.fetch()
     return mirror.directory
 
@@ -178,7 +178,7 @@ def uploaded(place: str) -> Iterator[pathlib.Path]:
 
 def mirror_of(directory: pathlib.Path) -> Mirror | None:
     """Return the mirror that a directory is, or lies in; None for one that is only here."""
-    return next((one for one in _open if one.directory in (directory, *directory.parents)), None)
+    return next((mirror for mirror in _open if mirror.directory in (directory, *directory.parents)), None)
 
 
 def checkpoints_in(workdir: pathlib.Path) -> Any:
@@ -191,7 +191,7 @@ def checkpoints_in(workdir: pathlib.Path) -> Any:
     return epath.Path(mirror.url) / workdir.relative_to(mirror.directory) / "checkpoints"
 
 
-def _own_directory(url: str) -> pathlib.Path:
+def _locked_cache_directory(url: str) -> pathlib.Path:
     """An empty directory of the user's cache, locked as long as the process lives; the next one finds it again."""
     name = hashlib.sha256(url.encode()).hexdigest()[:16]
     for number in itertools.count():
@@ -210,20 +210,20 @@ def _own_directory(url: str) -> pathlib.Path:
     raise AssertionError
 
 
-def _mirrored(found: dict[str, str], checkpoints: bool) -> dict[str, str]:
-    """The files to copy, of directories that a killed process left half-uploaded none."""
+def _mirrored(versions: dict[str, str], checkpoints: bool) -> dict[str, str]:
+    """The files to copy, by name; none of a directory that a killed process left half-uploaded."""
     left_out = NOT_MIRRORED if checkpoints else NOT_MIRRORED | {"checkpoints"}
-    folders = {name: pathlib.PurePosixPath(name).parent for name in found if name and not name.endswith("/")}
+    folders = {name: pathlib.PurePosixPath(name).parent for name in versions if name and not name.endswith("/")}
     for name in folders:  # object storage allows any name, and the copy of this one would lie elsewhere
         if name.startswith("/") or ".." in pathlib.PurePosixPath(name).parts:
             raise UserError(f"{name!r} is no name of a file in a directory; remove this object, or choose another URL")
-    whole = {str(folder) for name, folder in folders.items() if LAST.fullmatch(name)}
+    complete = {str(folder) for name, folder in folders.items() if LAST.fullmatch(name)}
     return {
-        name: found[name]
+        name: versions[name]
         for name, folder in folders.items()
         if name != OWNER
         and not left_out & set(folder.parts)
-        and all(str(one) in whole for one in (folder, *folder.parents) if SEALED.fullmatch(str(one)))
+        and all(str(part) in complete for part in (folder, *folder.parents) if SEALED.fullmatch(str(part)))
     }
 
 
@@ -242,9 +242,9 @@ def _upload(directory: pathlib.Path, names: Iterable[str], url: str) -> None:
         _each(lambda name: storage.upload(directory / name, f"{url}/{name}"), chosen)
 
 
-def _state(path: pathlib.Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns
+def _size_and_time(path: pathlib.Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def _each(call: Callable[[str], None], names: Iterable[str]) -> None:

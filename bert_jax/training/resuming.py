@@ -1,56 +1,67 @@
 """What a resumed run may change: nothing that its steps so far depended on."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.config import MUTABLE_AFTER_CURRENT_STEP, Config, PretrainConfig, differences
+from bert_jax.config import (
+    MUTABLE_AFTER_CURRENT_STEP,
+    OptimizerConfig,
+    PhaseConfig,
+    TrainConfig,
+    differences,
+    from_values,
+)
 from bert_jax.training.schedules import Phase, learning_rate, plan_phases
 
+Values = dict[str, Any]  # a config as `to_json` writes it
 
-def refused_changes(saved: Config, wanted: Config, step: int) -> list[str]:
+
+def refused_changes(saved: Values, wanted: Values, step: int) -> list[str]:
     """Return one line for each change that a run after `step` steps may not make.
 
     The number of steps, the phases and the decay may change as long as every step so far reads the same sequences at
     the same learning rate, such as in the stable stretch of `warmup_stable_decay`.
     """
     changed = differences(saved, wanted)
-    if not isinstance(saved, PretrainConfig) or not isinstance(wanted, PretrainConfig):
+    if "phases" not in saved["train"] or "phases" not in wanted["train"]:  # a fine-tuning has none
         return changed
-    others = differences(saved, wanted, MUTABLE_AFTER_CURRENT_STEP)
-    plan = [line for line in changed if line not in others]
-    same = same_steps(saved, wanted, step) if plan else step
-    if same < step:
-        others += [
-            f"{', '.join(plan)}: would have changed step {same + 1:,} of the {step:,} done; go back to a checkpoint of "
-            f"step {same:,} or before, in a copy of the directory without the later ones"
-        ]
-    return others
+    refused = differences(saved, wanted, MUTABLE_AFTER_CURRENT_STEP)
+    if rescheduled := [line for line in changed if line not in refused]:
+        same = same_steps(saved, wanted, step)
+        if same < step:
+            refused.append(
+                f"{', '.join(rescheduled)}: would have changed step {same + 1:,} of the {step:,} done; go back to a "
+                f"checkpoint of step {same:,} or before, in a copy of the directory without the later ones"
+            )
+    return refused
 
 
-def same_steps(saved: PretrainConfig, wanted: PretrainConfig, steps: int) -> int:
+def same_steps(saved: Values, wanted: Values, steps: int) -> int:
     """Return how many of the first `steps` steps read the same sequences at the same learning rate in both configs."""
-    old, new = plan_phases(saved.train), plan_phases(wanted.train)
+    trains = [from_values(TrainConfig, values["train"], "config.train") for values in (saved, wanted)]
+    optimizers = [from_values(OptimizerConfig, values["optimizer"], "config.optimizer") for values in (saved, wanted)]
+    old, new = (plan_phases(train) for train in trains)
     steps = min(steps, old[-1].end, new[-1].end)
-    numbers = jnp.arange(steps)
     rates = [
-        np.asarray(jax.jit(jax.vmap(functools.partial(learning_rate, config.optimizer, phases)))(numbers))
-        for config, phases in ((saved, old), (wanted, new))
+        np.asarray(jax.jit(jax.vmap(functools.partial(learning_rate, optimizer, phases)))(jnp.arange(steps)))
+        for optimizer, phases in zip(optimizers, (old, new), strict=True)
     ]
     for begin in sorted({phase.begin for phase in old + new if phase.begin < steps}):
-        if _reads(saved, old, begin) != _reads(wanted, new, begin):
+        if _sequences_at(trains[0].phases, old, begin) != _sequences_at(trains[1].phases, new, begin):
             steps = begin
             break
     different = np.flatnonzero(rates[0][:steps] != rates[1][:steps])
     return int(different[0]) if different.size else steps
 
 
-def _reads(config: PretrainConfig, phases: tuple[Phase, ...], step: int) -> tuple[object, ...]:
+def _sequences_at(settings: tuple[PhaseConfig, ...], phases: tuple[Phase, ...], step: int) -> tuple[object, ...]:
     """All that the sequences of `step`, and of those after it in the same phase, follow from."""
     phase = next(phase for phase in phases if phase.begin <= step < phase.end)
-    settings = config.train.phases[phase.number]
-    masks = (settings.mask_probability, settings.mask_token_fraction, settings.random_token_fraction)
-    changing = settings.mask_probability_end is not None and (settings.mask_probability_end, phase.begin, phase.end)
-    return (phase.first_sequence(step), phase.seq_len, phase.batch_size, phase.grad_accum_steps, *masks, changing)
+    masks = settings[phase.index]
+    rates = (masks.mask_probability, masks.mask_token_fraction, masks.random_token_fraction)
+    changing = masks.mask_probability_end is not None and (masks.mask_probability_end, phase.begin, phase.end)
+    return (phase.first_sequence(step), phase.seq_len, phase.batch_size, phase.grad_accum_steps, rates, changing)

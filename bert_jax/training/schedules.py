@@ -1,28 +1,29 @@
 """Phases of a run (which step reads which sequences) and learning-rate schedules."""
 
+import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from bert_jax.config import Config, OptimizerConfig, PretrainConfig, TrainConfig
-from bert_jax.errors import UserError
+from bert_jax.config import OptimizerConfig, TrainConfig
 
 
-class Phase(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Phase:
     """Steps `begin` to `end` (exclusive); step s reads `batch_size` sequences from `first_sequence(s)`."""
 
-    begin: int
+    begin: int = 0
     end: int
-    begin_sequence: int
+    begin_sequence: int = 0
     seq_len: int
     batch_size: int
-    grad_accum_steps: int
+    grad_accum_steps: int = 1
     peak_learning_rate: float | None = None  # None: the schedule of the run continues in this phase
     warmup_steps: int = 0
-    number: int = 0  # in config.train.phases
+    index: int = 0  # in config.train.phases
+    batch_keys: str = "config.train"  # prefix of the keys that set its batch, for messages
 
     def first_sequence(self, step: int) -> int:
         """Return the first sequence of `step` (begin <= step <= end): the cursor of the run before that step."""
@@ -36,31 +37,24 @@ def plan_phases(train: TrainConfig) -> tuple[Phase, ...]:
     """
     phases: list[Phase] = []
     fraction, begin, sequence = 0.0, 0, 0
-    for number, phase in enumerate(train.phases):
-        fraction += phase.fraction
-        end = train.steps if number == len(train.phases) - 1 else round(fraction * train.steps)
-        batch_size = phase.batch_size or train.batch_size
-        grad_accum_steps = phase.grad_accum_steps or train.grad_accum_steps
-        warmup = warmup_steps(phase.warmup_steps, phase.warmup_fraction, end - begin)
-        peak = phase.peak_learning_rate
-        phases.append(Phase(begin, end, sequence, phase.seq_len, batch_size, grad_accum_steps, peak, warmup, number))
-        begin, sequence = end, sequence + (end - begin) * batch_size
+    for index, settings in enumerate(train.phases):
+        fraction += settings.fraction
+        end = train.steps if index == len(train.phases) - 1 else round(fraction * train.steps)
+        phase = Phase(
+            begin=begin,
+            end=end,
+            begin_sequence=sequence,
+            seq_len=settings.seq_len,
+            batch_size=settings.batch_size or train.batch_size,
+            grad_accum_steps=settings.grad_accum_steps or train.grad_accum_steps,
+            peak_learning_rate=settings.peak_learning_rate,
+            warmup_steps=warmup_steps(settings.warmup_steps, settings.warmup_fraction, end - begin),
+            index=index,
+            batch_keys=f"config.train.phases[{index}]",
+        )
+        phases.append(phase)
+        begin, sequence = end, phase.first_sequence(end)
     return tuple(phases)
-
-
-def batch_keys(config: Config, phase: Phase) -> str:
-    """Return the prefix of the keys that set the batch of a phase, whatever the recipe sets."""
-    return f"config.train.phases[{phase.number}]" if isinstance(config, PretrainConfig) else "config.train"
-
-
-def check_micro_batches(phases: tuple[Phase, ...]) -> None:
-    """Raise UserError where a batch does not divide into its micro-batches."""
-    for phase in phases:
-        if phase.batch_size % phase.grad_accum_steps:
-            raise UserError(
-                f"a batch of {phase.batch_size} sequences does not divide into {phase.grad_accum_steps} micro-batches; "
-                "change config.train.batch_size or grad_accum_steps, or those of the phase where it has its own"
-            )
 
 
 def warmup_steps(steps: int | None, fraction: float, total: int) -> int:
@@ -68,69 +62,69 @@ def warmup_steps(steps: int | None, fraction: float, total: int) -> int:
     return round(fraction * total) if steps is None else steps
 
 
-def learning_rate(config: OptimizerConfig, phases: tuple[Phase, ...], step: jax.Array) -> jax.Array:
+def learning_rate(settings: OptimizerConfig, phases: tuple[Phase, ...], step: jax.Array) -> jax.Array:
     """Return the learning rate of the update at `step`, float32.
 
     Args:
-        config: name of the schedule, peak and warmup of the run.
+        settings: name of the schedule, peak and warmup of the run.
         phases: of the run; a phase with a peak of its own has a schedule of its own.
         step: int32, from 0.
     """
     total = phases[-1].end
-    schedule = SCHEDULES[config.schedule]
-    warmup = warmup_steps(config.warmup_steps, config.warmup_fraction, total)
-    rate = schedule(config, config.peak_learning_rate, warmup, total)(step)
+    schedule = SCHEDULES[settings.schedule]
+    warmup = warmup_steps(settings.warmup_steps, settings.warmup_fraction, total)
+    rate = schedule(settings, settings.peak_learning_rate, warmup, total)(step)
     for phase in phases:
         if phase.peak_learning_rate is not None:
-            own = schedule(config, phase.peak_learning_rate, phase.warmup_steps, phase.end - phase.begin)
-            rate = jnp.where((step >= phase.begin) & (step < phase.end), own(step - phase.begin), rate)
+            restarted = schedule(settings, phase.peak_learning_rate, phase.warmup_steps, phase.end - phase.begin)
+            rate = jnp.where((step >= phase.begin) & (step < phase.end), restarted(step - phase.begin), rate)
     return jnp.asarray(rate, jnp.float32)
 
 
-def bert(config: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
+def bert(settings: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
     """Warmup replaces the start of a decay that counts from step 0, so the rate drops a little where warmup ends.
 
     As in google-research/bert's optimization.py.
     """
-    return _warmup_and_decay(config.decay_power, peak, warmup, total, decay_begin=0)
+    return _warmup_and_decay(settings.decay_power, peak, warmup, total, decay_begin=0)
 
 
-def electra(config: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
+def electra(settings: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
     """Warmup times a decay that counts from step 0, as in google-research/electra's model/optimization.py."""
-    decay = _warmup_and_decay(config.decay_power, peak, 0, total, decay_begin=0)
+    decay = _warmup_and_decay(settings.decay_power, peak, 0, total, decay_begin=0)
     return lambda step: decay(step) * jnp.minimum(1.0, step / max(1, warmup)).astype(jnp.float32)
 
 
-def linear(config: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
+def linear(settings: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
     """Linear warmup, then decay from the peak to 0, linear or with `decay_power`.
 
     As optax.warmup_polynomial_schedule, and as get_linear_schedule_with_warmup in transformers.
     """
-    return _warmup_and_decay(config.decay_power, peak, warmup, total, decay_begin=warmup)
+    return _warmup_and_decay(settings.decay_power, peak, warmup, total, decay_begin=warmup)
 
 
-def cosine(config: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
+def cosine(settings: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
     """Linear warmup, then half a cosine from the peak to 0."""
     return optax.warmup_cosine_decay_schedule(0.0, peak, warmup, max(total, warmup + 1))
 
 
-def warmup_stable_decay(config: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
+def warmup_stable_decay(settings: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
     """Linear warmup, the peak, and in the last `decay_fraction` of the steps peak * (1 - t^decay_power), t from 0 to 1.
 
     A power of 1 is linear, 0.5 the 1 - sqrt of Haegele et al. 2024. Before the decay nothing depends on the number of
     steps, so that a run may be made longer or shorter until then (training/resuming.py).
     """
-    begin = max(warmup, total - round(config.decay_fraction * total))
+    begin = max(warmup, total - round(settings.decay_fraction * total))
 
     def schedule(step: jax.Array) -> jax.Array:
         done = jnp.clip((step - begin) / max(1, total - begin), 0.0, 1.0)
-        after = jnp.where(step < begin, peak, peak * (1.0 - done**config.decay_power))
+        after = jnp.where(step < begin, peak, peak * (1.0 - done**settings.decay_power))
         return jnp.where(step < warmup, peak * step / max(1, warmup), after).astype(jnp.float32)
 
     return schedule
 
 
-# (config, peak, warmup steps, total steps) -> optax schedule. `config.optimizer.schedule` chooses the row.
+# (settings, peak, warmup steps, total steps) -> optax schedule. `config.optimizer.schedule` chooses the row.
 SCHEDULES: dict[str, Callable[[OptimizerConfig, float, int, int], optax.Schedule]] = {
     "bert": bert,
     "electra": electra,

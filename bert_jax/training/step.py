@@ -1,20 +1,22 @@
 """The state and the step: the same for every objective."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from bert_jax.config import Config
+from bert_jax.errors import UserError
 from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs, training_rngs
 from bert_jax.objectives.means import Mean
 from bert_jax.parallel import sharding
 from bert_jax.parallel.compilation import compiler_options
 from bert_jax.training.optimizers import AveragedState, Optimizer
-from bert_jax.training.schedules import Phase, check_micro_batches, learning_rate
+from bert_jax.training.schedules import Phase
+
+LearningRate = Callable[[jax.Array], jax.Array]  # int32 step -> float32 rate of its update
 
 
 class TrainState(NamedTuple):
@@ -29,17 +31,17 @@ class TrainState(NamedTuple):
     frozen: Params = ()  # read and never updated or saved, such as a teacher's parameters
 
 
-def init_state(config: Config, objective: Objective, optimizer: Optimizer, start: Params | None = None) -> TrainState:
-    """Return the state before the first step, a pure function of `config.seed` and of `start`; nothing is frozen.
+def init_state(seed: int, objective: Objective, optimizer: Optimizer, params: Params | None = None) -> TrainState:
+    """Return the state before the first step, a pure function of `seed` and of `params`; nothing is frozen.
 
     Args:
-        config: of the run.
+        seed: of the run.
         objective: of the run.
         optimizer: of the run.
-        start: float32 parameters; None: random ones.
+        params: float32 parameters to start from; None: random ones.
     """
-    init_key, step_key = jax.random.split(jax.random.PRNGKey(config.seed))
-    params = objective.init(init_key) if start is None else start
+    init_key, step_key = jax.random.split(jax.random.PRNGKey(seed))
+    params = objective.init(init_key) if params is None else params
     zero = jnp.zeros((), jnp.int32)
     return TrainState(zero, params, optimizer(0.0).init(params), step_key, zero, zero)
 
@@ -50,23 +52,23 @@ def evaluated_params(state: TrainState) -> Params:
 
 
 def state_shardings(
-    config: Config, objective: Objective, optimizer: Optimizer, mesh: jax.sharding.Mesh
+    objective: Objective, optimizer: Optimizer, mesh: jax.sharding.Mesh
 ) -> tuple[TrainState, TrainState]:
     """Return shapes and shardings of the state: moments are sharded as their parameters, scalars are replicated."""
-    shapes = jax.eval_shape(functools.partial(init_state, config, objective, optimizer), objective.shapes)
+    shapes = jax.eval_shape(functools.partial(init_state, 0, objective, optimizer), objective.shapes)
     shapes = shapes._replace(frozen=jax.eval_shape(objective.init_frozen, jax.random.PRNGKey(0)))
-    everywhere = sharding.replicated(mesh)
+    replicated = sharding.replicated(mesh)
     params = sharding.shardings(objective.logical_axes, mesh)
     opt_state = optax.tree.map_params(
         optimizer(0.0),
         lambda leaf, shard: leaf if _is_masked(leaf) else shard,
         shapes.opt_state,
         params,
-        transform_non_params=lambda _: everywhere,
+        transform_non_params=lambda _: replicated,
         is_leaf=_is_masked,
     )
     frozen_shardings = sharding.shardings(objective.frozen_axes, mesh) if objective.frozen_axes else ()
-    return shapes, TrainState(everywhere, params, opt_state, everywhere, everywhere, everywhere, frozen_shardings)
+    return shapes, TrainState(replicated, params, opt_state, replicated, replicated, replicated, frozen_shardings)
 
 
 def _is_masked(node: Any) -> bool:
@@ -80,60 +82,61 @@ def abstract_state(shapes: TrainState, shardings: TrainState) -> TrainState:
 
 
 def train_step(
-    config: Config,
     objective: Objective,
     optimizer: Optimizer,
-    phases: tuple[Phase, ...],
-    phase: Phase,
+    learning_rate: LearningRate,
+    grad_accum_steps: int,
     state: TrainState,
     batch: Batch,
 ) -> tuple[TrainState, dict[str, Any]]:
-    """One update from one batch, computed in `phase.grad_accum_steps` micro-batches with the memory of one.
+    """Return the state after one update from one batch, and metrics.
 
-    The loss is a global sum over a global count: micro-batches, devices and hosts change nothing but rounding.
-    A loss or gradient that is not finite leaves parameters and optimizer state as they were, and is counted.
+    The batch is computed in `grad_accum_steps` micro-batches with the memory of one. The loss is a global sum over a
+    global count: micro-batches, devices and hosts change nothing but rounding. A loss or gradient that is not finite
+    leaves parameters and optimizer state as they were, and is counted.
     """
     rng = jax.random.fold_in(state.rng, state.step)
-    loss, gradients, metrics = _gradients(objective, phase.grad_accum_steps, state, batch, rng)
+    loss, gradients, metrics = _gradients(objective, grad_accum_steps, state, batch, rng)
     norm = optax.tree.norm(gradients)
     finite = jnp.isfinite(loss) & jnp.isfinite(norm)
-    rate = learning_rate(config.optimizer, phases, state.step)
+    rate = learning_rate(state.step)
     updates, opt_state = optimizer(rate).update(gradients, state.opt_state, state.params)
     params = optax.apply_updates(state.params, updates)
     params, opt_state = jax.tree.map(
         lambda new, old: jnp.where(finite, new, old), (params, opt_state), (state.params, state.opt_state)
     )
-    bad = 1 - finite.astype(jnp.int32)
-    in_a_row = (state.skipped_in_a_row + 1) * bad
+    skipped = 1 - finite.astype(jnp.int32)
+    in_a_row = (state.skipped_in_a_row + 1) * skipped
     state = state._replace(
         step=state.step + 1,
         params=params,
         opt_state=opt_state,
-        skipped=state.skipped + bad,
+        skipped=state.skipped + skipped,
         skipped_in_a_row=in_a_row,
     )
     report = {"learning_rate": rate, "grad_norm": norm, "skipped": state.skipped, "skipped_in_a_row": in_a_row}
-    one = finite.astype(jnp.float32)
-    means = {name: Mean(jnp.where(finite, m.total, 0.0), m.weight * one) for name, m in metrics.items()}
+    counted = finite.astype(jnp.float32)
+    means = {name: Mean(jnp.where(finite, m.total, 0.0), m.weight * counted) for name, m in metrics.items()}
     return state, {"means": means, "report": report}
 
 
 def jit_step(
-    config: Config,
     objective: Objective,
     optimizer: Optimizer,
-    phases: tuple[Phase, ...],
-    phase: Phase,
+    learning_rate: LearningRate,
+    grad_accum_steps: int,
+    *,
     mesh: jax.sharding.Mesh,
     shardings: TrainState,
+    deterministic: bool = False,
 ) -> Any:
     """Return the jitted step of a phase, `(state, batch) -> (state, metrics)`: the program that runs and is examined.
 
-    `shardings` are those of the state, in and out; the state is donated.
+    `shardings` are those of the state, in and out; the state is donated. `deterministic`: `config.compute`'s.
     """
-    step = functools.partial(train_step, config, objective, optimizer, phases, phase)
+    step = functools.partial(train_step, objective, optimizer, learning_rate, grad_accum_steps)
     out = (shardings, sharding.replicated(mesh))
-    options = compiler_options(mesh, config.compute.deterministic)
+    options = compiler_options(mesh, deterministic)
     return jax.jit(step, donate_argnums=0, out_shardings=out, compiler_options=options)
 
 
@@ -148,13 +151,12 @@ def _gradients(
         return loss, gradients, metrics
 
     def in_micro_batches(batch: Batch, params: Params, frozen: Params, rng: jax.Array, normalizers: Normalizers) -> Any:
-        def rngs(number: Any) -> Rngs:
-            return training_rngs(jax.random.fold_in(rng, number))
+        def rngs(index: Any) -> Rngs:
+            return training_rngs(jax.random.fold_in(rng, index))
 
-        def one(carry: Any, xs: tuple[jax.Array, Batch]) -> tuple[Any, None]:
-            number, micro = xs
-            found = value_and_grad(params, frozen, micro, rngs(number), normalizers)
-            return jax.tree.map(jnp.add, carry, found), None
+        def add_micro_batch(sums: Any, xs: tuple[jax.Array, Batch]) -> tuple[Any, None]:
+            index, micro = xs
+            return jax.tree.map(jnp.add, sums, value_and_grad(params, frozen, micro, rngs(index), normalizers)), None
 
         # Micro-batch i takes sequences i, i + grad_accum_steps, ...: every device keeps the sequences it has.
         micros = {k: jnp.swapaxes(v.reshape(-1, grad_accum_steps, *v.shape[1:]), 0, 1) for k, v in batch.items()}
@@ -162,7 +164,7 @@ def _gradients(
         first = {k: v[0] for k, v in micros.items()}
         shapes = jax.eval_shape(value_and_grad, params, frozen, first, rngs(0), normalizers)
         zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
-        return jax.lax.scan(one, zeros, (jnp.arange(grad_accum_steps), micros))[0]
+        return jax.lax.scan(add_micro_batch, zeros, (jnp.arange(grad_accum_steps), micros))[0]
 
     (loss, metrics), gradients = sharding.sum_over_data(in_micro_batches)(
         batch, state.params, state.frozen, rng, normalizers
@@ -171,21 +173,20 @@ def _gradients(
 
 
 def check_layout(
-    config: Config,
-    objective: Objective,
-    phases: tuple[Phase, ...],
-    devices: Sequence[jax.Device] | None = None,
-) -> jax.sharding.Mesh:
-    """Return the mesh over `devices` (None: all present ones).
+    mesh: jax.sharding.Mesh, objective: Objective, phases: tuple[Phase, ...], evaluation_batch_size: int | None = None
+) -> None:
+    """Raise UserError where devices, model, batches and micro-batches do not divide.
 
-    Raises UserError where devices, model, batches and micro-batches do not divide.
+    `evaluation_batch_size` is that of the config; None: not set there.
     """
-    check_micro_batches(phases)
-    mesh = sharding.make_mesh(config.mesh, devices)
     sharding.check_heads(mesh, objective.num_heads)
     sharding.check_parameters(objective.logical_axes, objective.shapes, mesh)
     for phase in phases:
+        if phase.batch_size % phase.grad_accum_steps:
+            raise UserError(
+                f"a batch of {phase.batch_size} sequences does not divide into {phase.grad_accum_steps} micro-batches; "
+                "change config.train.batch_size or grad_accum_steps, or those of the phase where it has its own"
+            )
         sharding.check_batch(mesh, phase.batch_size, phase.grad_accum_steps)
-    if config.evaluate.batch_size is not None:
-        sharding.check_batch(mesh, config.evaluate.batch_size, name="config.evaluate.batch_size")
-    return mesh
+    if evaluation_batch_size is not None:
+        sharding.check_batch(mesh, evaluation_batch_size, name="config.evaluate.batch_size")

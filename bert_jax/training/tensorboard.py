@@ -48,7 +48,7 @@ class TensorBoard:
         self._add(step, summary=self._text(name, code.encode(errors="replace").decode()))
 
     def flush(self) -> None:
-        """To the file."""
+        """Write all events to the file."""
         self._events.flush()
 
     def close(self) -> None:
@@ -59,7 +59,7 @@ class TensorBoard:
         self._events.write_event(self._event(wall_time=time.time(), step=step, **content))
 
 
-class Session(NamedTuple):
+class RunStart(NamedTuple):
     """One start of a run: its first step, and when it began and last wrote, in seconds since 1970.
 
     `joules` is what counters measured until `measured`, also in seconds since 1970.
@@ -72,7 +72,7 @@ class Session(NamedTuple):
     measured: float | None = None  # None: nothing was
 
 
-def read_sessions(workdir: pathlib.Path) -> list[Session]:
+def read_starts(workdir: pathlib.Path) -> list[RunStart]:
     """Return the starts of a run, first to last, as its TensorBoard events say; a damaged file counts up to its damage.
 
     A file is a row of records: uint64 length, uint32 checksum, an `Event`, uint32 checksum.
@@ -81,25 +81,23 @@ def read_sessions(workdir: pathlib.Path) -> list[Session]:
         from google.protobuf.message import DecodeError
         from tensorboardX.proto import event_pb2
 
-    found = []
+    starts = []
     for path in sorted((workdir / "tensorboard").glob("events.*")):
-        data, at, events = path.read_bytes(), 0, []
-        while at + 12 <= len(data):
-            (length,) = struct.unpack_from("<Q", data, at)
-            record = data[at + 12 : at + 12 + length]
+        data, offset, events = path.read_bytes(), 0, []
+        while offset + 12 <= len(data):
+            (length,) = struct.unpack_from("<Q", data, offset)
+            record = data[offset + 12 : offset + 12 + length]
             try:
                 events.append(event_pb2.Event.FromString(record))
             except DecodeError:
                 break
-            at += length + 16
-        starts = [event for event in events if event.HasField("session_log")]
-        if starts:
-            session = Session(starts[0].step, starts[0].wall_time, events[-1].wall_time)
-            read = [
-                (x.simple_value, event.wall_time) for event in events for x in event.summary.value if x.tag == ENERGY
-            ]
-            found.append(session._replace(joules=read[-1][0], measured=read[-1][1]) if read else session)
-    return sorted(found, key=lambda session: session.began)
+            offset += length + 16
+        if not (logs := [event for event in events if event.HasField("session_log")]):
+            continue
+        energy = [(x.simple_value, event.wall_time) for event in events for x in event.summary.value if x.tag == ENERGY]
+        joules, measured = energy[-1] if energy else (0.0, None)
+        starts.append(RunStart(logs[0].step, logs[0].wall_time, events[-1].wall_time, joules, measured))
+    return sorted(starts, key=lambda start: start.began)
 
 
 @contextlib.contextmanager

@@ -1,9 +1,8 @@
-"""A tracker that gets a copy of a run's metrics: opened once, resumed with its run, left out when it fails.
+"""Trackers, which get a copy of a run's metrics: opened once, resumed with their run, left out when they fail.
 
-Weights & Biases and MLflow, each opened by a function of the same form.
-
-Where they send to, and the keys, are for their own environment variables and commands: WANDB_MODE=offline,
-MLFLOW_TRACKING_URI=http://...
+Weights & Biases and MLflow, each opened by a function of the same form; to add a tracker, write one and add its row to
+TRACKERS. Where they send to, and the keys, are for their own environment variables and commands:
+WANDB_MODE=offline, MLFLOW_TRACKING_URI=http://...
 """
 
 import os
@@ -18,110 +17,9 @@ from typing import Any, NamedTuple
 from bert_jax.errors import UserError, writing
 from bert_jax.files import write_text
 
-CLOSE_SECONDS = 10.0  # for it to take the last lines
-MAX_WAITING = 1000  # lines of metrics that it has not taken yet
-
-
-class Sending:
-    """The run of a tracker. Its id is in `workdir`/NAME.id, by which a resumed run is the same one there.
-
-    A tracker that fails or hangs does not end a training: it is said, and it gets no more metrics. A thread of its own
-    opens it, sends and closes; the methods return at once, but for `close`.
-
-    Args:
-        name: a row of TRACKERS.
-        workdir: of the run.
-        root: the work directory that `workdir` is in, or is; the run is named by the path from there.
-        settings: of the run, by key.
-        say: called with a line where the tracker fails; by the methods, not by the thread.
-
-    Raises:
-        UserError: its package is not installed, its id cannot be written, or it cannot be opened and never was in
-            `root`.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        workdir: pathlib.Path,
-        root: pathlib.Path,
-        settings: Mapping[str, Any],
-        say: Callable[[str], None],
-    ) -> None:
-        self._name, self._say = name, say
-        self._lines = queue.Queue[tuple[int, Mapping[str, float]] | None](MAX_WAITING)  # None: the end
-        self._opened, self._run_id = threading.Event(), ""
-        self._error: Exception | None = None
-        self._given_up = False
-        path = workdir / f"{name}.id"
-        known = path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else None
-        title = os.path.relpath(workdir, root / os.pardir)
-        self._thread = threading.Thread(
-            target=self._work, args=(workdir, title, known or None, settings), name=name, daemon=True
-        )
-        self._thread.start()
-        self._opened.wait(ANSWER_SECONDS)
-        if isinstance(self._error, ImportError):
-            raise UserError(f"config.train.tracker={name} needs {name}: pip install {name} ({self._error})")
-        if self._run_id:
-            if self._run_id != known:
-                with writing(path, "make room, then start again: the run resumes"):
-                    write_text(path, self._run_id + "\n")
-        elif any(root.glob(f"**/{name}.id")):  # its settings are right
-            self._give_up(self._error)
-        else:
-            raise UserError(f"config.train.tracker={name}: {_line(self._error)}; leave it out, or check its settings")
-
-    def write(self, step: int, numbers: Mapping[str, float]) -> None:
-        """Send each number under its name."""
-        self._put((step, numbers))
-
-    def close(self) -> None:
-        """End the run there; it can be resumed. Waits for what is not sent yet, CLOSE_SECONDS at most."""
-        self._put(None)
-        if not self._given_up:
-            self._thread.join(CLOSE_SECONDS)
-            if self._error or self._thread.is_alive():
-                self._give_up(self._error)
-
-    def _put(self, line: tuple[int, Mapping[str, float]] | None) -> None:
-        if self._given_up:
-            return
-        if self._error:
-            self._give_up(self._error)
-            return
-        try:
-            self._lines.put_nowait(line)
-        except queue.Full:
-            self._give_up(None)
-
-    def _give_up(self, error: Exception | None) -> None:
-        self._given_up = True
-        self._say(f"{self._name}: {_line(error)}; it gets no more metrics, metrics.jsonl has all of them")
-
-    def _work(self, workdir: pathlib.Path, title: str, known: str | None, settings: Mapping[str, Any]) -> None:
-        """The thread. A tracker that hangs keeps it, and a process ends without it."""
-        try:
-            tracker = TRACKERS[self._name](workdir, title, known, settings)
-            self._run_id = tracker.run_id
-            self._opened.set()
-            while (line := self._lines.get()) is not None:
-                tracker.send(*line)
-            tracker.close()
-        except Exception as error:  # their own, of no common class
-            self._error = error
-            self._opened.set()
-
-
-def _line(error: Exception | None) -> str:
-    """The first line of an error without the password of a URL; None: the tracker hangs."""
-    if error is None:
-        return "no answer"
-    line = str(error).strip().partition("\n")[0] or type(error).__name__
-    return re.sub(r"(?<=://)[^/\s]+@", "", line)
-
-
 ANSWER_SECONDS = 60.0  # for a service to open a run; for Weights & Biases to upload the rest when a process ends
+CLOSE_SECONDS = 10.0  # for a tracker to take the last lines
+MAX_WAITING = 1000  # lines of metrics that a tracker has not taken yet
 PROJECT = "bert_jax"  # of Weights & Biases; experiment of MLflow
 MAX_PARAMS, MAX_CHARACTERS = 100, 500  # of one request to MLflow; of a parameter
 
@@ -167,8 +65,8 @@ def open_mlflow(workdir: pathlib.Path, name: str, run_id: str | None, settings: 
 
     client = mlflow.MlflowClient()
     if run_id is None:
-        found = client.get_experiment_by_name(PROJECT)
-        experiment = found.experiment_id if found else client.create_experiment(PROJECT)
+        project = client.get_experiment_by_name(PROJECT)
+        experiment = project.experiment_id if project else client.create_experiment(PROJECT)
         run_id = str(client.create_run(experiment, run_name=name).info.run_id)
         params = [Param(key.replace("[", ".").replace("]", ""), f"{x}"[:MAX_CHARACTERS]) for key, x in settings.items()]
         for begin in range(0, len(params), MAX_PARAMS):
@@ -184,9 +82,110 @@ def open_mlflow(workdir: pathlib.Path, name: str, run_id: str | None, settings: 
     return Tracker(known, send, lambda: client.set_terminated(known))
 
 
-# Name, which is also that of its package and of the extra that installs it -> (work directory, name of the run,
+# Name of a tracker, of its package and of the extra that installs it -> (work directory, name of the run,
 # id of the run that it resumes or None, settings by key) -> the open run. Called in a thread that is not the main one.
 TRACKERS: dict[str, Callable[[pathlib.Path, str, str | None, Mapping[str, Any]], Tracker]] = {
     "wandb": open_wandb,
     "mlflow": open_mlflow,
 }
+
+
+class MetricsSender:
+    """The run of a tracker. Its id is in `workdir`/NAME.id, by which a resumed run goes on there.
+
+    A tracker that fails or hangs does not end a training: a line says so, and it gets no more metrics. A thread opens
+    it, sends and closes; the methods return at once, but for `close`.
+
+    Args:
+        name: a row of TRACKERS.
+        workdir: of the run.
+        root: `workdir`, or the work directory that it lies in; the run is named by the path from there.
+        settings: of the run, by key.
+        say: called with a line where the tracker fails; by the methods, not by the thread.
+
+    Raises:
+        UserError: its package is not installed, its id cannot be written, or it cannot be opened and never was in
+            `root`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        workdir: pathlib.Path,
+        root: pathlib.Path,
+        settings: Mapping[str, Any],
+        say: Callable[[str], None],
+    ) -> None:
+        self._name, self._say = name, say
+        self._lines = queue.Queue[tuple[int, Mapping[str, float]] | None](MAX_WAITING)  # None: the end
+        self._opened, self._run_id = threading.Event(), ""
+        self._error: Exception | None = None
+        self._given_up = False
+        path = workdir / f"{name}.id"
+        known = path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else None
+        title = os.path.relpath(workdir, root / os.pardir)
+        self._thread = threading.Thread(
+            target=self._work, args=(workdir, title, known or None, settings), name=name, daemon=True
+        )
+        self._thread.start()
+        self._opened.wait(ANSWER_SECONDS)
+        if isinstance(self._error, ImportError):
+            raise UserError(f"config.train.tracker={name} needs {name}: pip install {name} ({self._error})")
+        if self._run_id:
+            if self._run_id != known:
+                with writing(path, "make room, then start again: the run resumes"):
+                    write_text(path, self._run_id + "\n")
+        elif any(root.glob(f"**/{name}.id")):  # its settings are right
+            self._give_up(self._error)
+        else:
+            raise UserError(
+                f"config.train.tracker={name}: {_first_line(self._error)}; leave it out, or check its settings"
+            )
+
+    def write(self, step: int, numbers: Mapping[str, float]) -> None:
+        """Send each number under its name."""
+        self._put((step, numbers))
+
+    def close(self) -> None:
+        """End the run there; it can be resumed. Waits for what is not sent yet, CLOSE_SECONDS at most."""
+        self._put(None)
+        if not self._given_up:
+            self._thread.join(CLOSE_SECONDS)
+            if self._error or self._thread.is_alive():
+                self._give_up(self._error)
+
+    def _put(self, line: tuple[int, Mapping[str, float]] | None) -> None:
+        if self._given_up:
+            return
+        if self._error:
+            self._give_up(self._error)
+            return
+        try:
+            self._lines.put_nowait(line)
+        except queue.Full:
+            self._give_up(None)
+
+    def _give_up(self, error: Exception | None) -> None:
+        self._given_up = True
+        self._say(f"{self._name}: {_first_line(error)}; it gets no more metrics, metrics.jsonl has all of them")
+
+    def _work(self, workdir: pathlib.Path, title: str, known: str | None, settings: Mapping[str, Any]) -> None:
+        """The thread. A tracker that hangs keeps it, and a process ends without it."""
+        try:
+            tracker = TRACKERS[self._name](workdir, title, known, settings)
+            self._run_id = tracker.run_id
+            self._opened.set()
+            while (line := self._lines.get()) is not None:
+                tracker.send(*line)
+            tracker.close()
+        except Exception as error:  # their own, of no common class
+            self._error = error
+            self._opened.set()
+
+
+def _first_line(error: Exception | None) -> str:
+    """The first line of an error, without the passwords of URLs; None: the tracker hangs."""
+    if error is None:
+        return "no answer"
+    line = str(error).strip().partition("\n")[0] or type(error).__name__
+    return re.sub(r"(?<=://)[^/\s]+@", "", line)

@@ -7,6 +7,7 @@ import os
 import pathlib
 import platform
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 
@@ -18,15 +19,18 @@ from bert_jax.files import new_directory, remove_partial, write_text
 from bert_jax.parallel.energy import find_counters
 from bert_jax.tokenizer import copy_tokenizer, load_tokenizer
 from bert_jax.training.checkpoint import CorruptCheckpointError, Record, read_record, saved_steps, versions
-from bert_jax.training.remote_workdir import checkpoints_in, fetched, mirror_of
+from bert_jax.training.remote_workdir import checkpoints_in, local_copy, mirror_of
 from bert_jax.training.resuming import refused_changes
 
 ELSEWHERE = "make room, or choose another --workdir"
-RESTORE = "put back that of this run, or remove it: the command that began the run writes it again"
+RESTORE = "restore this run's copy, or delete the file and repeat the training command"
 # What processes that held the lock wrote.
 WRITTEN = ("run.json", "tokenizer", "*.lock", "metrics.jsonl", "result.json", "results.json", "model", "best-*", "*.id")
 # Part of the fingerprint -> the key of the config that says where it is.
 PATH_KEYS = {"corpus": "data.corpus", "task": "task.data", "weights": "init_from"}
+
+Values = dict[str, Any]  # a config as `to_json` writes it
+Fingerprint = dict[str, str]  # digests of what a resumed run must find again: corpus, tokenizer, ...
 
 
 @contextlib.contextmanager
@@ -54,43 +58,45 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
             yield
 
 
-def claim(workdir: pathlib.Path, config: Config, fingerprint: dict[str, str], tokenizer: pathlib.Path) -> None:
-    """Write config and tokenizer of a new run; UserError where the directory holds a run with other ones.
+def claim(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, tokenizer: pathlib.Path) -> None:
+    """Write config and tokenizer of a new run; UserError where the directory holds a run with another config or data.
 
     Where run.json was removed, the newest checkpoint says which run it is.
     """
-    run = {"config": to_json(config), "fingerprint": fingerprint, "machine": machine()}
-    path, record = workdir / "run.json", _newest_record(workdir)
-    found: tuple[Config, dict[str, str]] | None = None
-    if path.exists():
-        found = read_run(workdir)
-    elif record:
-        found = from_json(record["config"]), record["fingerprint"]
-    if found:
-        changed = _changes(*found, config, fingerprint, max(saved_steps(checkpoints_in(workdir)), default=0))
+    path, record, directory = workdir / "run.json", _newest_record(workdir), checkpoints_in(workdir)
+    if path.exists() or record:
+        if path.exists():
+            saved_config, saved_fingerprint = read_run(workdir)
+            saved = to_json(saved_config), saved_fingerprint
+        else:
+            assert record
+            saved = to_json(from_json(record["config"])), record["fingerprint"]
+        changed = _changes(*saved, config, fingerprint, max(saved_steps(directory), default=0))
         if changed and record and path.exists():
-            _check_run_file(workdir, *found, record)
+            _check_run_file(workdir, *saved, record)
         if changed:
             raise UserError(
                 f"{workdir} holds a run that differs ({'; '.join(changed)}); "
                 "resume with the same settings, or choose another --workdir"
             )
-    elif saved_steps(checkpoints_in(workdir)):
+    elif saved_steps(directory):
         raise UserError(f"{workdir} holds damaged checkpoints without their run.json; choose another --workdir")
     with writing(workdir, ELSEWHERE):
-        if not (workdir / "tokenizer").exists():
+        if (workdir / "tokenizer").exists():
+            _check_tokenizer(workdir, fingerprint["tokenizer"])
+        else:
             with new_directory(workdir / "tokenizer") as partial:
                 copy_tokenizer(tokenizer, partial)
-        _check_tokenizer(workdir, fingerprint["tokenizer"])
+        run = {"config": config, "fingerprint": fingerprint, "machine": machine()}
         write_text(path, json.dumps(run, indent=1) + "\n")
     if mirror := mirror_of(workdir):
         mirror.push()
 
 
-def check_record(workdir: pathlib.Path, config: Config, fingerprint: dict[str, str], record: Record) -> None:
+def check_record(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, record: Record) -> None:
     """Compare config and fingerprint of run.json, and the tokenizer, with the sealed record of a checkpoint.
 
-    Raises UserError with the one of the three that is not of this run.
+    Raises UserError that says which of them is not of this run.
     """
     place, sealed = workdir / "checkpoints" / str(record["step"]), record["fingerprint"]
     if sealed["tokenizer"] != fingerprint["tokenizer"] == load_tokenizer(workdir / "tokenizer").sha256:
@@ -101,9 +107,9 @@ def check_record(workdir: pathlib.Path, config: Config, fingerprint: dict[str, s
     _check_tokenizer(workdir, sealed["tokenizer"])
 
 
-def _check_run_file(workdir: pathlib.Path, config: Config, fingerprint: dict[str, str], record: Record) -> None:
-    saved, sealed = from_json(record["config"]), record["fingerprint"]
-    changed = _changes(saved, sealed, config, fingerprint, record["step"])
+def _check_run_file(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, record: Record) -> None:
+    saved = to_json(from_json(record["config"]))
+    changed = _changes(saved, record["fingerprint"], config, fingerprint, record["step"])
     if changed:
         raise UserError(
             f"{workdir / 'run.json'} was changed: the sealed record of checkpoints/{record['step']} says otherwise "
@@ -113,11 +119,11 @@ def _check_run_file(workdir: pathlib.Path, config: Config, fingerprint: dict[str
 
 def _check_tokenizer(workdir: pathlib.Path, sha256: str) -> None:
     place = workdir / "tokenizer"
-    found = load_tokenizer(place).sha256
-    if found != sha256:
+    present = load_tokenizer(place).sha256
+    if present != sha256:
         raise UserError(
-            f"{place} is not the tokenizer of this run (digest {found[:12]}, of the run {sha256[:12]}); remove it, and "
-            "the command that began the run copies the right one"
+            f"{place} is not the tokenizer of this run (digest {present[:12]}, of the run {sha256[:12]}); remove it, "
+            "and the command that began the run copies the right one"
         )
 
 
@@ -130,23 +136,22 @@ def _newest_record(workdir: pathlib.Path) -> Record | None:
     return None
 
 
-def _changes(saved: Config, old: dict[str, str], config: Config, fingerprint: dict[str, str], step: int) -> list[str]:
-    """What differs between two runs, of which the first took `step` steps."""
+def _changes(saved: Values, saved_data: Fingerprint, config: Values, data: Fingerprint, step: int) -> list[str]:
+    """The differences of settings and fingerprints between two runs, of which the first took `step` steps."""
+
+    def path_and_digest(values: Values, name: str, fingerprint: Fingerprint) -> str:
+        path = flatten(values).get(PATH_KEYS.get(name, "")) or ""
+        path = ",".join(split_snapshot(place)[0] for place in path.split(","))
+        return f"{path} {str(fingerprint.get(name))[:12]}".strip()  # enough of a digest to tell it from another
+
     return refused_changes(saved, config, step) + [
-        f"{key}: {_named(saved, key, old)} -> {_named(config, key, fingerprint)}"
-        for key in old | fingerprint
-        if old.get(key) != fingerprint.get(key)
+        f"{name}: {path_and_digest(saved, name, saved_data)} -> {path_and_digest(config, name, data)}"
+        for name in saved_data | data
+        if saved_data.get(name) != data.get(name)
     ]
 
 
-def _named(config: Config, key: str, fingerprint: dict[str, str]) -> str:
-    """The path, if the config knows it, and enough of the digest to distinguish it from another."""
-    path = flatten(to_json(config)).get(PATH_KEYS.get(key, "")) or ""
-    path = ",".join(split_snapshot(place)[0] for place in path.split(","))
-    return f"{path} {str(fingerprint.get(key))[:12]}".strip()
-
-
-def read_run(workdir: pathlib.Path) -> tuple[Config, dict[str, str]]:
+def read_run(workdir: pathlib.Path) -> tuple[Config, Fingerprint]:
     """Return config and data fingerprint of the run in `workdir`; UserError where there is none, or it is damaged."""
     path = workdir / "run.json"
     if not path.exists():
@@ -156,7 +161,7 @@ def read_run(workdir: pathlib.Path) -> tuple[Config, dict[str, str]]:
         values, fingerprint = run["config"], run["fingerprint"]
         if not isinstance(values, dict) or "tokenizer" not in fingerprint:
             raise ValueError("no config or no fingerprint")
-        if not all(isinstance(one, str) for one in fingerprint.values()):
+        if not all(isinstance(digest, str) for digest in fingerprint.values()):
             raise ValueError("a fingerprint that is no text")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path}: damaged ({error}); {RESTORE}") from None
@@ -197,16 +202,16 @@ def machine() -> dict[str, str | int]:
 
 
 def read_machine(workdir: pathlib.Path) -> dict[str, str | int]:
-    """Return what `machine` said when the run in `workdir` last began; {} for a run of an older version."""
+    """Return devices and versions of the run in `workdir` when it last began; {} where run.json has none."""
     try:
-        found = strict_json.parse((workdir / "run.json").read_text(encoding="utf-8")).get("machine", {})
-        return {str(name): value for name, value in found.items() if isinstance(value, str | int)}
-    except (OSError, ValueError, AttributeError, RecursionError):
+        machine = strict_json.parse((workdir / "run.json").read_text(encoding="utf-8"))["machine"]
+        return {str(name): value for name, value in machine.items() if isinstance(value, str | int)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
 
 
-def model_in(place: str | os.PathLike[str]) -> pathlib.Path:
+def resolve_model_dir(place: str | os.PathLike[str]) -> pathlib.Path:
     """Return where the model of a path or a gs:// URL is: the best one of a `finetune` work directory, else itself."""
-    directory = fetched(place)
+    directory = local_copy(place)
     best = directory / "model"
     return best if (best / "config.json").is_file() else directory

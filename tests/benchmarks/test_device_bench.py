@@ -76,11 +76,14 @@ LAYS_OUT = """
 from benchmarks.device.model_check import CheckSize
 from benchmarks.device.resume_check import run_config
 from bert_jax.objectives import make_objective
+from bert_jax.parallel.sharding import make_mesh
 from bert_jax.training.schedules import plan_phases
 from bert_jax.training.step import check_layout
 
 config = run_config(CheckSize("tiny", "modern_tiny", 32))
-print(dict(check_layout(config, make_objective(config), plan_phases(config.train)).shape)["data"])
+mesh = make_mesh(config.mesh)
+check_layout(mesh, make_objective(config), plan_phases(config.train), config.evaluate.batch_size)
+print(dict(mesh.shape)["data"])
 """
 
 

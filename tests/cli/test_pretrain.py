@@ -13,8 +13,9 @@ import pytest
 from bert_jax.cli.main import VERBS
 from bert_jax.cli.parser import parse
 from bert_jax.config import FinetuneConfig, PhaseConfig, PretrainConfig, read_config
-from bert_jax.corpus.mixture import open_mixture
+from bert_jax.corpus.mixture import Mixture, open_mixture
 from bert_jax.corpus.store import open_corpus
+from bert_jax.pretraining.data import sequence_rules
 from bert_jax.pretraining.run_lines import run_lines
 from bert_jax.training import workdir
 from bert_jax.training.schedules import plan_phases
@@ -48,6 +49,11 @@ def test_wrong_overrides_leave_the_work_directory_free(world, tmp_path, run, ref
     assert not place.exists() or not (place / "run.json").exists()
     with workdir.locked(place):
         pass
+
+
+def lines_of(config: PretrainConfig, corpus: Mixture) -> list[str]:
+    rules = sequence_rules(config, corpus.tokenizer())
+    return list(run_lines(corpus, rules, plan_phases(config.train), config.model, config.compute))
 
 
 def test_a_field_without_effect_is_refused_in_a_new_run_alone(world, tmp_path, run, refused, monkeypatch) -> None:
@@ -135,11 +141,11 @@ def test_phases_are_printed_with_three_digits_and_without_the_empty(world) -> No
     )
     shares = PhaseConfig(seq_len=16, fraction=0.9), PhaseConfig(seq_len=24, fraction=0.1)
     config = dataclasses.replace(config, train=dataclasses.replace(config.train, phases=shares))
-    (line,) = [line for line in run_lines(config, corpus, plan_phases(config.train)) if line.startswith("phase ")]
+    (line,) = [line for line in lines_of(config, corpus) if line.startswith("phase ")]
     (times,) = re.findall(r"phase 1: steps 0 to 1 of 8 sequences x 16 tokens, ([\d.]+) times the corpus", line)
     assert times == f"{8 * 16 / corpus.split('train').num_tokens:.3g}" != "0"
     growing = dataclasses.replace(config, data=dataclasses.replace(config.data, snapshots=3))
-    said = "\n".join(run_lines(growing, corpus, plan_phases(config.train)))
+    said = "\n".join(lines_of(growing, corpus))
     assert "it is the first of 3 snapshots, 6.2% of the text" in said
     (times,) = re.findall(r"([\d.e-]+) times the text, about", said)
     assert float(times) == pytest.approx(8 * 16 / (16 * corpus.split("train").num_tokens), rel=1e-2)
@@ -153,7 +159,7 @@ def test_likely_problems_are_printed_before_the_run(world, tmp_path) -> None:
     )
     shares = PhaseConfig(seq_len=32, fraction=0.9), PhaseConfig(seq_len=48, fraction=0.1)
     config = dataclasses.replace(config, train=dataclasses.replace(config.train, phases=shares))
-    said = run_lines(config, open_mixture(str(corpus)), plan_phases(config.train))
+    said = lines_of(config, open_mixture(str(corpus)))
     lines = [line for line in said if line.startswith(("phase", "warning"))]
     starts = [line.partition(":")[0] + re.search(r"random ones|padding|$", line)[0] for line in lines]
     assert starts == ["phase 1", "warningrandom ones", "phase 2", "warningrandom ones", "warningpadding"]

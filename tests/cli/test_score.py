@@ -9,9 +9,9 @@ from collections import Counter
 import pytest
 
 from bert_jax.loaded_model import load
-from bert_jax.pretraining import pretrain as pretraining
 from bert_jax.scoring.score import BENCHMARKS
 from bert_jax.training.metrics import read_metrics
+from bert_jax.training.plan import Session
 from tests.cli.commands import is_empty, pretrain_command, vocabulary
 
 WORDS = vocabulary()
@@ -100,14 +100,14 @@ def test_evaluations_during_training_score_pairs(world, pairs, tmp_path, run, re
 
 def test_a_signal_ends_the_scoring_of_pairs(world, pairs, tmp_path, run, monkeypatch) -> None:
     place, argv = tmp_path / "run", [f"--config.evaluate.pairs={pairs}", "--config.evaluate.every=2"]
-    beat, beats = pretraining._beat, []
+    heartbeat, beats = Session.heartbeat, []
 
     def interrupted(*arguments) -> bool:
         beats.append(os.kill(os.getpid(), signal.SIGTERM))
-        return beat(*arguments)
+        return heartbeat(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(pretraining, "_beat", interrupted)
+        patch.setattr(Session, "heartbeat", interrupted)
         status, _, err = run(*pretrain_command(world, place, *argv))
     assert (status, len(beats)) == (0, 1), err
     assert "SIGTERM: stopped after step 2" in err

@@ -133,24 +133,34 @@ def test_unknown_figures_are_left_out() -> None:
 
 
 def report(*phases: PhaseReport) -> Report:
-    return Report("chip", 8, 4.0, None, ROUND, {"data": 8, "fsdp": 1, "tensor": 1}, 7, (), phases)
+    return Report(
+        name="chip",
+        devices=8,
+        chips=4.0,
+        watts=None,
+        machine=ROUND,
+        mesh={"data": 8, "fsdp": 1, "tensor": 1},
+        parameters=7,
+        notes=(),
+        phases=phases,
+    )
 
 
 def phase(fits: bool = True, steps: int = 3600) -> PhaseReport:
     changes = () if fits else ("--config.compute.remat=True",)
     costs = COST if fits else None
     return PhaseReport(
-        Phase(0, steps, 0, 128, 16, 1, 0.0, 0),
-        16 * 128,
-        10,
-        20,
-        Memory(40, 100, 140 if fits else 1400),
-        fits,
-        changes,
-        390.0,
-        costs,
-        estimate_step(costs, ROUND) if costs else None,
-        1.0,
+        phase=Phase(end=steps, seq_len=128, batch_size=16),
+        tokens=16 * 128,
+        parameter_bytes=10,
+        optimizer_bytes=20,
+        memory=Memory(40, 100, 140 if fits else 1400),
+        fits=fits,
+        changes=changes,
+        model_flops=390.0,
+        cost=costs,
+        estimate=estimate_step(costs, ROUND) if costs else None,
+        compile_seconds=1.0,
     )
 
 

@@ -32,7 +32,9 @@ def test_the_name_of_the_kernel_has_the_tiles_in_reach(length: int, reach: int) 
     assert triton.visited_pairs(length, ((reach, 1),)) == expected
     # The loops of the kernel have these bounds.
     block = triton._block(length)
-    head = triton._Head(block, 0.0, None, jnp.full((1,), reach), None, jnp.zeros((length,)), ())
+    head = triton._Head(
+        triton._Which(block, 0.0, False, True), None, jnp.full((1,), reach), None, jnp.zeros((length,)), (), None
+    )
     bounds = [head.near(number) for number in range(length // block)]
     assert block**2 * sum(int(end) - int(first) for first, end in bounds) == expected
 

@@ -17,18 +17,18 @@ import torch
 from torch.nn import functional
 
 from bert_jax import config as c
-from bert_jax.finetuning.task_data import Part, training_batches
+from bert_jax.finetuning.task_data import TaskSplit, training_batches
 from bert_jax.interop.huggingface import load_model
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import make_model
-from bert_jax.objectives.tasks import finetuning, head
+from bert_jax.objectives.tasks import make_task_objective, task_head
 from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.tasks.batching import Feed
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import make_features
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.training.optimizers import make_optimizer
-from bert_jax.training.schedules import Phase
+from bert_jax.training.schedules import Phase, learning_rate
 from bert_jax.training.step import TrainState, train_step
 from tests.helpers import torch_training
 from tests.helpers.tiny_models import CLASSES, LETTERS, MAX_POSITIONS, save
@@ -138,9 +138,9 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets, teache
     config = c.resolve(c.FinetuneConfig, made)
     rng = random.Random(7)
     examples = [{"id": str(number)} | EXAMPLE[kind](rng) for number in range(EXAMPLES)]
-    part = Part("train", examples, make_features(KINDS[kind], examples, tokenizer, config.task)[0])
+    part = TaskSplit("train", examples, make_features(KINDS[kind], examples, tokenizer, config.task)[0])
 
-    heads = (head(kind, 3),)
+    heads = (task_head(kind, 3),)
     loaded = load_model(tmp_path, heads if kind == "similarity" else None)
     assert loaded.heads == heads
     assert (loaded.config.dropout, loaded.config.attention_dropout, loaded.config.classifier_dropout) == (0, 0, 0)
@@ -150,18 +150,26 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets, teache
     teaching = make_model(known.config, config.compute, heads) if teacher else None
     token_types = (known or loaded).config.num_token_types
     feed = Feed(buckets, BATCH, token_types, tokenizer.pad_id)
-    batches = list(itertools.islice(training_batches(config, feed, part, BatchBlocks((0,), 1), 0), STEPS))
+    batches = list(itertools.islice(training_batches(part, feed, config.seed, BatchBlocks((0,), 1), 0), STEPS))
     assert {batch["input_ids"].shape[-1] for batch in batches} == set(buckets)
     assert min(batch["example_weights"].sum() for batch in batches) < BATCH, "every batch is full"
 
     student = make_model(loaded.config, config.compute, heads)
-    objective = finetuning(student, kind, freeze_encoder=False, settings=config.task, teacher=teaching)
+    objective = make_task_objective(student, kind, freeze_encoder=False, settings=config.task, teacher=teaching)
     optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
     params, zero = jax.tree.map(jnp.asarray, loaded.params), jnp.zeros((), jnp.int32)
     frozen = jax.tree.map(jnp.asarray, known.params) if teacher else ()
     state = TrainState(zero, params, optimizer(0.0).init(params), jax.random.PRNGKey(0), zero, zero, frozen)
-    phase = Phase(0, STEPS, 0, MAX_POSITIONS, BATCH, 1)
-    step = jax.jit(functools.partial(train_step, config, objective, optimizer, (phase,), phase))
+    phase = Phase(end=STEPS, seq_len=MAX_POSITIONS, batch_size=BATCH)
+    step = jax.jit(
+        functools.partial(
+            train_step,
+            objective,
+            optimizer,
+            functools.partial(learning_rate, config.optimizer, (phase,)),
+            phase.grad_accum_steps,
+        )
+    )
     ours = []
     for batch in batches:
         state, metrics = step(state, batch)

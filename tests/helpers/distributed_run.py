@@ -23,10 +23,10 @@ from bert_jax.console import Console
 from bert_jax.parallel import sharding
 from bert_jax.parallel.joining import find_peers, joined_processes
 from bert_jax.parallel.preemption import Interrupt
-from bert_jax.training.loop import Data
+from bert_jax.training.plan import Data, Heldout, Session
 from bert_jax.training.schedules import Phase
 from tests.helpers.mesh_run import STEPS, mesh_config
-from tests.helpers.synthetic import random_batch, train
+from tests.helpers.synthetic import random_batch, synthetic_data, train
 
 
 def run_config(run: dict[str, Any]) -> PretrainConfig:
@@ -59,7 +59,7 @@ def sliced_data(config: PretrainConfig, asked: dict[int, list[int]], stop_at: in
         size = config.evaluate.batch_size
         return (made(own(10**6 + i * size, size), phase.seq_len) for i in range(2))
 
-    return Data(batches, heldout, {"corpus": "synthetic", "tokenizer": "none"})
+    return dataclasses.replace(synthetic_data(config), batches=batches, heldout=Heldout(heldout, lambda phase: 2))
 
 
 def main(workdir: str, runs: str, coordinator: str, num_processes: str, process_id: str) -> None:
@@ -67,13 +67,14 @@ def main(workdir: str, runs: str, coordinator: str, num_processes: str, process_
     peers = find_peers(coordinator, int(num_processes), int(process_id))
     console = Console(silent=process_id != "0")
     with Interrupt() as interrupt, joined_processes(peers, WatchdogConfig(), interrupt, "test") as watchdog:
+        session = Session(console=console, interrupt=interrupt, watchdog=watchdog)
         for name, run in json.loads(runs).items():
             config = run_config(run)
             place = pathlib.Path(workdir) / name
             place.mkdir(exist_ok=True)
             asked: dict[int, list[int]] = {}
             data = sliced_data(config, asked, run.get("stop_at"))
-            done = train(config, data, place, console=console, interrupt=interrupt, watchdog=watchdog)
+            done = train(config, data, place, session=session)
             assert done == ("stop_at" not in run), name
             record = pathlib.Path(workdir) / f"{name}.sequences.{num_processes}.{process_id}.json"
             record.write_text(json.dumps(asked))

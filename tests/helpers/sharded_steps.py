@@ -3,6 +3,7 @@
 Prints losses and gradient norms of both, how far the parameters are apart after the last step, and how far they moved.
 """
 
+import functools
 import json
 import sys
 from collections.abc import Callable
@@ -15,10 +16,10 @@ from bert_jax import config as c
 from bert_jax.config import ComputeConfig, EncoderConfig, MeshConfig, OptimizerConfig, PretrainConfig, TaskConfig
 from bert_jax.models import make_model
 from bert_jax.objectives import Objective, make_objective
-from bert_jax.objectives.tasks import finetuning, head
+from bert_jax.objectives.tasks import make_task_objective, task_head
 from bert_jax.parallel.sharding import check_batch, check_heads, make_mesh, place_batch
 from bert_jax.training.optimizers import make_optimizer
-from bert_jax.training.schedules import Phase
+from bert_jax.training.schedules import Phase, learning_rate
 from bert_jax.training.step import init_state, jit_step, state_shardings
 from tests.helpers.synthetic import VOCAB, random_batch
 
@@ -41,9 +42,9 @@ def pretraining(objective: str, **values: dict[str, object]) -> Objective:
 
 def task(kind: str, settings: TaskConfig, teacher: EncoderConfig | None = None) -> Objective:
     student, taught = (
-        one and make_model(one, ComputeConfig(), (head(kind, NUM_LABELS),)) for one in (STUDENT, teacher)
+        one and make_model(one, ComputeConfig(), (task_head(kind, NUM_LABELS),)) for one in (STUDENT, teacher)
     )
-    return finetuning(student, kind, False, settings, taught)
+    return make_task_objective(student, kind, False, settings, taught)
 
 
 def tags(step: int) -> dict[str, np.ndarray]:
@@ -95,12 +96,13 @@ def trained(case: Case, sizes: tuple[int, int, int], params: Any, frozen: Any) -
     mesh = make_mesh(MeshConfig(*sizes), jax.devices()[: int(np.prod(sizes))])
     check_batch(mesh, SEQUENCES, case.grad_accum_steps)
     check_heads(mesh, case.objective.num_heads)
-    phase = Phase(0, STEPS, 0, LENGTH, SEQUENCES, case.grad_accum_steps)
+    phase = Phase(end=STEPS, seq_len=LENGTH, batch_size=SEQUENCES, grad_accum_steps=case.grad_accum_steps)
     with jax.set_mesh(mesh):
-        _, placement = state_shardings(RUN, case.objective, optimizer, mesh)
-        state = init_state(RUN, case.objective, optimizer, params)._replace(frozen=frozen)
+        _, placement = state_shardings(case.objective, optimizer, mesh)
+        state = init_state(RUN.seed, case.objective, optimizer, params)._replace(frozen=frozen)
         state, losses, norms = jax.device_put(jax.device_get(state), placement), [], []
-        step = jit_step(RUN, case.objective, optimizer, (phase,), phase, mesh, placement)
+        schedule = functools.partial(learning_rate, RUN.optimizer, (phase,))
+        step = jit_step(case.objective, optimizer, schedule, phase.grad_accum_steps, mesh=mesh, shardings=placement)
         for number in range(STEPS):
             state, metrics = step(state, place_batch(case.batch(number), mesh))
             losses.append(sum(x.value() for name, x in metrics["means"].items() if name.endswith("_loss")))

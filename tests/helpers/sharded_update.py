@@ -36,8 +36,8 @@ def main() -> None:
     for sizes in MESHES:
         mesh = make_mesh(MeshConfig(*sizes), jax.devices()[: int(np.prod(sizes))])
         with jax.set_mesh(mesh):
-            _, placement = state_shardings(config, objective, optimizer, mesh)
-            state = jax.jit(lambda: init_state(config, objective, optimizer), out_shardings=placement)()
+            _, placement = state_shardings(objective, optimizer, mesh)
+            state = jax.jit(lambda: init_state(config.seed, objective, optimizer), out_shardings=placement)()
             update = jax.jit(
                 lambda g, s, p: optimizer(jnp.float32(1e-4)).update(g, s, p),
                 out_shardings=(placement.params, placement.opt_state),

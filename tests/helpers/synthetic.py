@@ -10,8 +10,14 @@ from bert_jax import config as c
 from bert_jax.config import PretrainConfig
 from bert_jax.console import Console
 from bert_jax.objectives import Rngs, make_objective
-from bert_jax.training.loop import Data, RunContext, fit
+from bert_jax.parallel import sharding
+from bert_jax.training.evaluation import make_evaluate
+from bert_jax.training.loop import fit
+from bert_jax.training.plan import Data, Heldout, Plan, Session, open_session
+from bert_jax.training.profile import profiled_steps
 from bert_jax.training.schedules import Phase, plan_phases
+from bert_jax.training.start import begin, initial_state, restore
+from bert_jax.training.step import check_layout
 
 VOCAB = 100
 # A key as numpy: one of JAX would use a device, which jax.distributed.initialize must precede.
@@ -105,7 +111,9 @@ def synthetic_data(config: PretrainConfig, heldout_batches: int = 2) -> Data:
         size = config.evaluate.batch_size
         return (made(10**6 + i * size, size, phase.seq_len) for i in range(heldout_batches))
 
-    return Data(batches, heldout, {"corpus": "synthetic", "tokenizer": "none"})
+    objective, mesh = make_objective(config), sharding.make_mesh(config.mesh)
+    evaluated = Heldout(heldout, lambda phase: heldout_batches)
+    return Data(batches=batches, heldout=evaluated, evaluate=make_evaluate(objective, mesh))
 
 
 def tiny_config(seed: int = 0, model: dict | None = None, **train: object) -> PretrainConfig:
@@ -123,7 +131,43 @@ def tiny_config(seed: int = 0, model: dict | None = None, **train: object) -> Pr
     return c.resolve(c.PretrainConfig, made)
 
 
-def train(config: PretrainConfig, data: Data, workdir: pathlib.Path, **others: Any) -> bool:
-    """`fit` of the objective and the phases of `config`."""
-    others.setdefault("console", Console())
-    return fit(RunContext(config, make_objective(config), plan_phases(config.train), data, workdir, **others))
+def plan_of(config: PretrainConfig, workdir: pathlib.Path) -> Plan:
+    """The plan of a run on synthetic data."""
+    return Plan(
+        workdir=workdir,
+        root=workdir,
+        recorded_config=c.to_json(config),
+        fingerprint={"corpus": "synthetic", "tokenizer": "none"},
+        seed=config.seed,
+        objective=make_objective(config),
+        phases=plan_phases(config.train),
+        mesh=sharding.make_mesh(config.mesh),
+        optimizer=config.optimizer,
+        compute=config.compute,
+        train=config.train,
+        evaluate_every=config.evaluate.every,
+        checkpoint=config.checkpoint,
+        profiled_steps=profiled_steps(config.profile.steps, config.train.steps) if config.profile.steps else None,
+    )
+
+
+def train(
+    config: PretrainConfig,
+    data: Data,
+    workdir: pathlib.Path,
+    console: Console | None = None,
+    session: Session | None = None,
+    params: Any = None,
+) -> bool:
+    """Run or resume the objective and the phases of `config`."""
+    if session is None:
+        with open_session(console or Console(), config.watchdog) as session:
+            return train(config, data, workdir, session=session, params=params)
+    plan = plan_of(config, workdir)
+    check_layout(plan.mesh, plan.objective, plan.phases, config.evaluate.batch_size)
+    with begin(plan, session) as checkpoints:
+        if checkpoints is None:
+            return False
+        start = restore(plan, checkpoints, session.console)
+        start = start or initial_state(plan.seed, plan.objective, plan.update, plan.state_layout[1], params)
+        return fit(plan, data, start, checkpoints, session)

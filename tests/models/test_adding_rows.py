@@ -131,7 +131,7 @@ def test_an_mlp(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_residual_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(BLOCKS, "cut", Residual(lambda x, sublayer, norm: x + 0 * sublayer(norm(x)), False))
+    monkeypatch.setitem(BLOCKS, "cut", Residual(lambda x, sublayer, norm: x + 0 * sublayer(norm(x)).array(), False))
     _, hidden = run(dataclasses.replace(CONFIG, norm_position="cut"))
     assert (hidden[1:] == hidden[0]).all(), "no sublayer reaches the stream"
 

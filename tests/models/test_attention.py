@@ -109,10 +109,11 @@ def test_the_kernel_in_triton_equals_plain_attention(shape, packed, reach, rate,
 
     plain, pull = jax.vjp(plainly, biases, *separate)
     # The mean of what a query without a key reads is over the blocks in reach, not over all keys.
-    reads = (readable_keys(inputs).any(-1)[:, 0] | (reach is None))[:, :, None]
+    some = readable_keys(inputs).any(-1)[:, 0, :, None]
+    reads = some | (reach is None)
     context, back = jax.vjp(fused, biases, *separate)
     np.testing.assert_allclose(context * reads, plain * reads, rtol=0, atol=1e-5)
-    (of_biases, *ours), (expected, *theirs) = back(gradient * reads), pull(gradient * reads)
+    (of_biases, *ours), (expected, *theirs) = back(gradient * some), pull(gradient * some)  # no loss reads that mean
     np.testing.assert_allclose(of_biases, expected, rtol=0, atol=1e-5 * float(jnp.abs(expected).max()))  # sums
     for one, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
@@ -186,7 +187,9 @@ def test_the_kernel_in_use_is_reported(compute, dropout, platform, says):
 def test_the_kernel_of_windows_on_gpus_is_reported():
     config = dataclasses.replace(EncoderConfig(), attention_dropout=0.0, local_window=128)
     chosen = {name: ComputeConfig(dtype="bfloat16", attention=name) for name in ("auto", "cudnn")}
-    assert kernel_used(config, chosen["auto"], "gpu") == "cuDNN, for windows and packed rows our kernel in Triton"
+    assert kernel_used(config, chosen["auto"], "gpu") == (
+        "cuDNN, for windows, packed rows, up to 512 tokens our kernel in Triton"
+    )
     assert kernel_used(config, chosen["cudnn"], "gpu") == "cuDNN"
 
 
@@ -210,7 +213,9 @@ def test_auto_chooses_the_kernel_of_a_gpu(rate, changes, dtype, chosen, monkeypa
     inputs = dataclasses.replace(random_inputs((2, 64, 2, 16), dtype)[0], **changes)
     kernels.KERNELS["auto"].attend(inputs, rate)
     assert called == [chosen]
-    assert kernels.KERNELS["auto"].prefers_fused_qkv(inputs, rate) == (chosen == "triton")
+    assert kernels.KERNELS["auto"].prefers_fused_qkv(inputs, rate) == (chosen != "tpu"), "of short rows cuDNN's, too"
+    long = dataclasses.replace(random_inputs((1, 1024, 2, 16), dtype)[0], **changes | {"segments": None})
+    assert kernels.KERNELS["auto"].prefers_fused_qkv(long, rate) == (chosen == "triton" and "segments" not in changes)
     assert not any(KERNELS[name].prefers_fused_qkv(inputs, rate) for name in ("xla", "cudnn"))
 
 
@@ -258,7 +263,8 @@ def test_a_gpu_calls_its_fused_kernel_once_a_layer_in_each_direction(scan_layers
     monkeypatch.setattr(cudnn, "available", lambda: True)
     monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91_900)
     config = dataclasses.replace(EncoderConfig(), vocab_size=9, num_layers=2, attention_dropout=0.0)
-    model = make_model(config, ComputeConfig(dtype="bfloat16", scan_layers=scan_layers), (Head("masked_token"),))
+    compute = ComputeConfig(dtype="bfloat16", scan_layers=scan_layers, attention="cudnn")
+    model = make_model(config, compute, (Head("masked_token"),))
     names = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
     batch = {name: jax.ShapeDtypeStruct((4, 32), jnp.int32) for name in names}
 

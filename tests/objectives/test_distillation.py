@@ -22,15 +22,14 @@ from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import Head, make_model, model_flops
 from bert_jax.objectives import make_objective
 from bert_jax.objectives.base import training_rngs
-from bert_jax.objectives.distillation import PROJECTION, depths_of, layers_of, student_of
-from bert_jax.parallel.sharding import BatchBlocks
-from bert_jax.pretraining.data import corpus_data
+from bert_jax.objectives.distillation import PROJECTION, compared_depths, copied_layers, student_params
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.training.optimizers import make_optimizer
-from bert_jax.training.schedules import plan_phases
+from bert_jax.training.schedules import learning_rate, plan_phases
 from bert_jax.training.step import init_state, train_step
 from tests.helpers import torch_training
 from tests.helpers.generated_corpus import generated_corpus
+from tests.helpers.run_data import batches_of
 from tests.helpers.synthetic import NO_DROPOUT, random_batch
 
 STEPS, WARMUP = 30, 5
@@ -122,12 +121,12 @@ def test_losses_and_weights_follow_torch(corpus: pathlib.Path, tmp_path: pathlib
         layers = {f"distillation__{name}": value for name, value in weights.items()}
         config, teacher = student_config(corpus, vocab_size, **layers), teacher_config(vocab_size, hidden_size=width)
     phase = plan_phases(config.train)[0]
-    batches = list(itertools.islice(corpus_data(config, store, BatchBlocks((0,), 1)).batches(phase, 0), STEPS))
+    batches = list(itertools.islice(batches_of(config, store)(phase, 0), STEPS))
 
     objective = make_objective(config, teacher)
     optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
     known = drawn(teacher, 1)
-    state = jax.jit(functools.partial(init_state, config, objective, optimizer))()._replace(frozen=known)
+    state = jax.jit(functools.partial(init_state, config.seed, objective, optimizer))()._replace(frozen=known)
     own = {name: x for name, x in state.params.items() if name != PROJECTION}
     huggingface.export_model(own, config.model, HEADS, store.tokenizer_directory, tmp_path / "student")
     huggingface.export_model(known, teacher, HEADS, store.tokenizer_directory, tmp_path / "teacher")
@@ -147,7 +146,15 @@ def test_losses_and_weights_follow_torch(corpus: pathlib.Path, tmp_path: pathlib
         np.testing.assert_allclose(gradients[PROJECTION]["kernel"], theirs, rtol=0, atol=1e-5)
     reference.zero_grad()
 
-    step = jax.jit(functools.partial(train_step, config, objective, optimizer, plan_phases(config.train), phase))
+    step = jax.jit(
+        functools.partial(
+            train_step,
+            objective,
+            optimizer,
+            functools.partial(learning_rate, config.optimizer, plan_phases(config.train)),
+            phase.grad_accum_steps,
+        )
+    )
     ours = []
     for batch in batches:
         state, metrics = step(state, batch)
@@ -193,18 +200,18 @@ def test_a_narrower_student_learns_without_hidden_states() -> None:
 
 def test_each_layer_is_compared_with_one_of_the_teacher() -> None:
     """TinyBERT: the m-th of 4 with the 3 m-th of 12; the embeddings with the embeddings, the last with the last."""
-    assert depths_of(teacher_config(num_layers=4), teacher_config(num_layers=12)) == [0, 3, 6, 9, 12]
-    assert depths_of(teacher_config(num_layers=3), teacher_config(num_layers=7)) == [0, 2, 5, 7]
+    assert compared_depths(4, 12) == [0, 3, 6, 9, 12]
+    assert compared_depths(3, 7) == [0, 2, 5, 7]
 
 
 def test_a_student_starts_from_the_published_layers() -> None:
     """Of twelve layers 0, 2, 4, 7, 9, 11, as in the authors' code; its first token type is part of its tokens."""
     twelve, config = teacher_config(num_layers=12), student_config(model__num_layers=6)
-    assert layers_of(config.model, twelve) == [0, 2, 4, 7, 9, 11]
-    assert layers_of(student_config(model__num_layers=1).model, twelve) == [0]
+    assert copied_layers(config.model.num_layers, 12) == [0, 2, 4, 7, 9, 11]
+    assert copied_layers(1, 12) == [0]
     params = drawn(twelve, 0)
     before = copy.deepcopy(jax.device_get(params))
-    student = student_of(params, twelve, config)
+    student = student_params(params, twelve, config.model)
     jax.tree.map(np.testing.assert_array_equal, params, before)
     jax.tree.map(
         lambda x, y: np.testing.assert_array_equal(x, np.asarray(y)[[0, 2, 4, 7, 9, 11]]),
@@ -262,19 +269,19 @@ def test_refused_before_anything_is_allocated(
 def test_layers_of_another_shape_are_not_copied() -> None:
     teacher = teacher_config(mlp_size=128)
     with pytest.raises(UserError, match=r"set config\.distillation\.copy_layers=False"):
-        student_of(drawn(teacher, 0), teacher, student_config())
+        student_params(drawn(teacher, 0), teacher, student_config().model)
 
 
 def test_a_student_is_not_deeper_than_the_teacher_whose_layers_it_starts_from() -> None:
     teacher = teacher_config(num_layers=1)
     with pytest.raises(UserError, match=r"num_layers=2, more than the teacher's 1, from which a student starts"):
-        student_of(drawn(teacher, 0), teacher, student_config(model__num_layers=2))
+        student_params(drawn(teacher, 0), teacher, student_config(model__num_layers=2).model)
 
 
 def test_a_field_of_none_is_the_value_that_it_stands_for() -> None:
     teacher = teacher_config(masked_activation=teacher_config().activation)
     assert student_config().model.masked_activation is None
-    student_of(drawn(teacher, 0), teacher, student_config())
+    student_params(drawn(teacher, 0), teacher, student_config().model)
 
 
 def test_the_teacher_is_an_argument_of_the_step_and_no_constant() -> None:

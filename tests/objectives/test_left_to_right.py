@@ -22,14 +22,13 @@ from bert_jax.models import make_model
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.objectives.base import training_rngs
 from bert_jax.objectives.tokens import original_tokens
-from bert_jax.parallel.sharding import BatchBlocks
-from bert_jax.pretraining.data import corpus_data
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.training.optimizers import make_optimizer
-from bert_jax.training.schedules import plan_phases
+from bert_jax.training.schedules import learning_rate, plan_phases
 from bert_jax.training.step import init_state, train_step
 from tests.helpers import torch_training
 from tests.helpers.generated_corpus import generated_corpus
+from tests.helpers.run_data import batches_of
 from tests.helpers.synthetic import NO_DROPOUT, packed_batch, random_batch, unpacked
 
 STEPS, WARMUP = 30, 5
@@ -64,12 +63,12 @@ def test_losses_and_weights_follow_torch(corpus: pathlib.Path, tmp_path: pathlib
     """The loss of the first step and its gradients to 1e-5, thirty steps to 1e-4."""
     store = open_mixture(str(corpus))
     config = with_vocab_size(causal_config(corpus), load_tokenizer(store.tokenizer_directory).vocab_size)
-    heads = OBJECTIVES[config.objective].heads(config)
+    heads = OBJECTIVES[config.objective].heads(config.data.sentence_pairs)
     phase = plan_phases(config.train)[0]
-    batches = list(itertools.islice(corpus_data(config, store, BatchBlocks((0,), 1)).batches(phase, 0), STEPS))
+    batches = list(itertools.islice(batches_of(config, store)(phase, 0), STEPS))
     objective = make_objective(config)
     optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
-    state = jax.jit(functools.partial(init_state, config, objective, optimizer))()
+    state = jax.jit(functools.partial(init_state, config.seed, objective, optimizer))()
     huggingface.export_model(state.params, config.model, heads, store.tokenizer_directory, tmp_path / "model")
     reference = transformers.BertLMHeadModel.from_pretrained(tmp_path / "model")
     assert reference.config.is_decoder
@@ -84,7 +83,15 @@ def test_losses_and_weights_follow_torch(corpus: pathlib.Path, tmp_path: pathlib
     compare(config, gradients, {name: x.grad for name, x in reference.named_parameters()}, 1e-5)
     reference.zero_grad()
 
-    step = jax.jit(functools.partial(train_step, config, objective, optimizer, plan_phases(config.train), phase))
+    step = jax.jit(
+        functools.partial(
+            train_step,
+            objective,
+            optimizer,
+            functools.partial(learning_rate, config.optimizer, plan_phases(config.train)),
+            phase.grad_accum_steps,
+        )
+    )
     ours = []
     for batch in batches:
         state, metrics = step(state, batch)
@@ -99,7 +106,7 @@ def test_losses_and_weights_follow_torch(corpus: pathlib.Path, tmp_path: pathlib
 
 def compare(config: PretrainConfig, tree: typing.Any, theirs: dict[str, torch.Tensor], tolerance: float) -> None:
     """The tensors, but for key biases, whose gradients are rounding error alone."""
-    tensors = to_tensors(tree, config.model, OBJECTIVES[config.objective].heads(config))
+    tensors = to_tensors(tree, config.model, OBJECTIVES[config.objective].heads(config.data.sentence_pairs))
     for name, x in tensors.items():
         if not name.endswith("key.bias"):
             np.testing.assert_allclose(x, theirs[name].detach().numpy(), rtol=0, atol=tolerance, err_msg=name)
@@ -128,7 +135,7 @@ def test_packed_sequences_train_like_their_examples_alone() -> None:
 def test_no_token_reads_a_later_one(positions: str, scan_layers: bool) -> None:
     config = causal_config(positions=positions, family="research")
     compute = c.ComputeConfig(scan_layers=scan_layers)
-    model = make_model(config.model, compute, OBJECTIVES[config.objective].heads(config))
+    model = make_model(config.model, compute, OBJECTIVES[config.objective].heads(config.data.sentence_pairs))
     params, batch = jax.jit(model.init)(jax.random.key(0)), random_batch(0, 4, 24)
     batch["attention_mask"][:] = 1
     other = {name: x.copy() for name, x in batch.items()}

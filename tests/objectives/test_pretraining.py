@@ -9,7 +9,7 @@ import pytest
 
 from bert_jax.batches.pipeline import batch_shapes
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
-from bert_jax.config import DataConfig, PretrainConfig
+from bert_jax.config import EncoderConfig, PretrainConfig
 from bert_jax.config.presets import PRESETS
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
@@ -67,7 +67,7 @@ def test_each_kind_of_sentence_pairs_has_its_heads_and_metrics(pairing: str, pac
     init, loss = loss_of(config)
     params = jax.eval_shape(init, jax.random.key(0))
     _, metrics = jax.eval_shape(loss, params, batch_of(config))
-    heads = {head.name for head in OBJECTIVES[config.objective].heads(config)}
+    heads = {head.name for head in OBJECTIVES[config.objective].heads(config.data.sentence_pairs)}
     assert heads == ({"masked_token", "next_sentence"} if pairing in PAIRED else {"masked_token"})
     assert metrics.keys() == METRICS[pairing]
     assert params.keys() == {"encoder"} | heads | ({"pooler"} if pairing in PAIRED else set())
@@ -107,7 +107,7 @@ def test_z_loss_is_the_squared_log_of_the_partition_function(packing: int) -> No
     weight, config = 0.01, config_of("none", packing)
     batch = packed_batch(0, 8, 24, 4) if packing > 1 else random_batch(0, 8, 24)
     with_loss = dataclasses.replace(config, train=dataclasses.replace(config.train, z_loss=weight))
-    model = make_model(config.model, config.compute, OBJECTIVES["masked_tokens"].heads(config))
+    model = make_model(config.model, config.compute, OBJECTIVES["masked_tokens"].heads(config.data.sentence_pairs))
     params = jax.jit(model.init)(jax.random.key(0))
 
     def closed_form(params: typing.Any) -> jax.Array:
@@ -142,13 +142,11 @@ PRESET = {
 }
 
 
-def published(family: str, pairing: str, **model: object) -> tuple[PretrainConfig, dict[str, int]]:
-    """The architecture of a family, and the ids of padding and separator."""
+def published(family: str, pairing: str, **model: object) -> tuple[EncoderConfig, str, str, dict[str, int]]:
+    """The architecture of a family, an objective, sentence pairs, and the ids of padding and separator."""
     architecture = dataclasses.replace(PRESETS[PRESET.get(family, family)], **model)
-    return PretrainConfig(data=DataConfig(sentence_pairs=pairing), model=architecture), {
-        "pad": architecture.position_offset // 2,
-        "sep": architecture.question_separator_id or 2,
-    }
+    ids = {"pad": architecture.position_offset // 2, "sep": architecture.question_separator_id or 2}
+    return architecture, "masked_tokens", pairing, ids
 
 
 @pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if family.in_transformers])
@@ -169,12 +167,12 @@ def test_a_family_without_the_head_is_refused(family: str, pairing: str) -> None
 def test_a_model_that_cannot_be_exported_is_refused_before_training() -> None:
     with pytest.raises(UserError, match="no electra of transformers has model"):
         check_exportable(*published("electra", "none", pooler_activation="tanh"))
-    roberta, _ = published("roberta", "none")
+    roberta, *settings, _ = published("roberta", "none")
     with pytest.raises(UserError, match=r"position_offset=2: .* set it to 1"):
-        check_exportable(roberta, {"pad": 0, "sep": 2})
-    longformer, _ = published("longformer", "none")
+        check_exportable(roberta, *settings, {"pad": 0, "sep": 2})
+    longformer, *settings, _ = published("longformer", "none")
     with pytest.raises(UserError, match=r"separator_id=2: set it to 3, the id of \[SEP\]"):
-        check_exportable(longformer, {"pad": 1, "sep": 3})
+        check_exportable(longformer, *settings, {"pad": 1, "sep": 3})
 
 
 def test_any_architecture_can_be_trained_as_research() -> None:
@@ -184,9 +182,8 @@ def test_any_architecture_can_be_trained_as_research() -> None:
             UserError, match=f"no bert of transformers has model.{name}=.*; model.family=research allows"
         ):
             check_exportable(*published("bert", "none", **{name: changes[name]}))
-    bert, ids = published("bert", "next_sentence", **changes)
-    model = dataclasses.replace(bert.model, family="research")
-    check_exportable(dataclasses.replace(bert, model=model), ids)
+    bert, *settings = published("bert", "next_sentence", **changes)
+    check_exportable(dataclasses.replace(bert, family="research"), *settings)
 
 
 @pytest.mark.parametrize(
@@ -205,4 +202,4 @@ def test_masked_tokens_alone_are_a_model_of_every_family(family: str, fields: di
     shapes = jax.eval_shape(init, jax.random.key(0))
     assert jax.eval_shape(loss, shapes, batch_of(config))[0].shape == ()
     params = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
-    assert to_tensors(params, config.model, OBJECTIVES[config.objective].heads(config))
+    assert to_tensors(params, config.model, OBJECTIVES[config.objective].heads(config.data.sentence_pairs))

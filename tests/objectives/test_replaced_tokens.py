@@ -21,15 +21,20 @@ from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import Head, make_model, model_flops
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.objectives.base import training_rngs
-from bert_jax.objectives.replaced_tokens import generator_config, own, replace_tokens, sample, whole
-from bert_jax.parallel.sharding import BatchBlocks
-from bert_jax.pretraining.data import corpus_data
+from bert_jax.objectives.replaced_tokens import (
+    generator_config,
+    generator_params,
+    replace_tokens,
+    sample,
+    without_embeddings,
+)
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.training.optimizers import make_optimizer
-from bert_jax.training.schedules import plan_phases
+from bert_jax.training.schedules import learning_rate, plan_phases
 from bert_jax.training.step import init_state, train_step
 from tests.helpers import torch_training
 from tests.helpers.generated_corpus import generated_corpus
+from tests.helpers.run_data import batches_of
 from tests.helpers.synthetic import packed_batch, random_batch
 
 STEPS, WARMUP, WEIGHT = 30, 5, 20.0
@@ -86,13 +91,17 @@ class Electra(torch.nn.Module):
         return [generated.loss, found.loss]
 
 
+def generator_of(config: PretrainConfig) -> c.EncoderConfig:
+    return generator_config(config.model, config.replaced_tokens.generator_size)
+
+
 def reads(config: PretrainConfig) -> typing.Callable[..., typing.Any]:
     """The function (parameters, batch, key of the step) -> what the discriminator reads, and its labels."""
-    generator = make_model(generator_config(config), config.compute, GENERATOR_HEAD)
+    generator = make_model(generator_of(config), config.compute, GENERATOR_HEAD)
 
     @jax.jit
     def read(params: typing.Any, batch: typing.Any, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        guesses = generator.apply(whole(params), batch, None)["mlm_logits"]
+        guesses = generator.apply(generator_params(params), batch, None)["mlm_logits"]
         return replace_tokens(batch, guesses, training_rngs(key).sampling)
 
     return read
@@ -101,8 +110,12 @@ def reads(config: PretrainConfig) -> typing.Callable[..., typing.Any]:
 def written(config: PretrainConfig, params: typing.Any, tokenizer: pathlib.Path, place: pathlib.Path) -> Electra:
     """The parameters as `transformers` reads them back from exported directories."""
     models = {
-        "generator": (whole(params), generator_config(config), GENERATOR_HEAD),
-        "discriminator": (without_generator(params), config.model, OBJECTIVES[config.objective].heads(config)),
+        "generator": (generator_params(params), generator_of(config), GENERATOR_HEAD),
+        "discriminator": (
+            without_generator(params),
+            config.model,
+            OBJECTIVES[config.objective].heads(config.data.sentence_pairs),
+        ),
     }
     for name, (tree, model, heads) in models.items():
         huggingface.export_model(tree, model, heads, tokenizer, place / name)
@@ -119,13 +132,21 @@ def test_losses_and_weights_follow_torch(corpus: pathlib.Path, tmp_path: pathlib
     tokenizer = load_tokenizer(store.tokenizer_directory)
     config = with_vocab_size(electra_config(corpus), tokenizer.vocab_size)
     phase = plan_phases(config.train)[0]
-    batches = list(itertools.islice(corpus_data(config, store, BatchBlocks((0,), 1)).batches(phase, 0), STEPS))
+    batches = list(itertools.islice(batches_of(config, store)(phase, 0), STEPS))
 
     objective = make_objective(config)
     optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
-    state = jax.jit(functools.partial(init_state, config, objective, optimizer))()
+    state = jax.jit(functools.partial(init_state, config.seed, objective, optimizer))()
     first, read = state, reads(config)
-    step = jax.jit(functools.partial(train_step, config, objective, optimizer, plan_phases(config.train), phase))
+    step = jax.jit(
+        functools.partial(
+            train_step,
+            objective,
+            optimizer,
+            functools.partial(learning_rate, config.optimizer, plan_phases(config.train)),
+            phase.grad_accum_steps,
+        )
+    )
     ours, seen = [], []
     for batch in batches:
         seen.append(read(state.params, batch, jax.random.fold_in(state.rng, state.step)))
@@ -162,9 +183,9 @@ def test_losses_and_weights_follow_torch(corpus: pathlib.Path, tmp_path: pathlib
 
 def compare(config: PretrainConfig, tree: typing.Any, theirs: dict[str, torch.Tensor], tolerance: float) -> None:
     """Both models' tensors, but for key biases, whose gradients are rounding error alone."""
-    heads = OBJECTIVES[config.objective].heads(config)
+    heads = OBJECTIVES[config.objective].heads(config.data.sentence_pairs)
     ours = {f"discriminator.{k}": x for k, x in to_tensors(without_generator(tree), config.model, heads).items()}
-    generator = to_tensors(whole(tree), generator_config(config), GENERATOR_HEAD)
+    generator = to_tensors(generator_params(tree), generator_of(config), GENERATOR_HEAD)
     ours |= {f"generator.{k}": x for k, x in generator.items() if "embeddings." not in k}
     compared = 0
     for name, x in theirs.items():
@@ -237,7 +258,7 @@ def test_the_generator_has_google_s_sizes() -> None:
         made.model.update(presets.architecture(f"electra_{name}"))
         made.objective = "replaced_tokens"
         made.replaced_tokens.generator_size = size
-        found = generator_config(c.resolve(c.PretrainConfig, made))
+        found = generator_of(c.resolve(c.PretrainConfig, made))
         published = presets.PRESETS[f"electra_{name}_generator"]
         assert (found.hidden_size, found.num_heads, found.mlp_size, found.num_layers) == (
             published.hidden_size,
@@ -251,17 +272,17 @@ def test_the_generator_has_google_s_sizes() -> None:
 def test_flops_are_those_of_both_models_and_the_head() -> None:
     config = electra_config()
     length, predictions = 32, round(0.15 * 32)
-    both = model_flops(config.model, length, 0) + model_flops(generator_config(config), length, predictions)
+    both = model_flops(config.model, length, 0) + model_flops(generator_of(config), length, predictions)
     assert make_objective(config).flops(length, 0) == both + 6 * length * 32 * 32
 
 
 def test_own_and_whole_are_inverse() -> None:
     config = electra_config()
-    generator = make_model(generator_config(config), config.compute, GENERATOR_HEAD)
+    generator = make_model(generator_of(config), config.compute, GENERATOR_HEAD)
     params = jax.jit(make_objective(config).init)(jax.random.key(0))
     shapes = jax.eval_shape(generator.init, jax.random.key(0))
-    assert jax.tree.map(lambda x: x.shape, whole(params)) == jax.tree.map(lambda x: x.shape, shapes)
-    assert "embeddings" not in own(shapes)["encoder"]
+    assert jax.tree.map(lambda x: x.shape, generator_params(params)) == jax.tree.map(lambda x: x.shape, shapes)
+    assert "embeddings" not in without_embeddings(shapes)["encoder"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from bert_jax.interop.huggingface import load_model
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import make_model
 from bert_jax.objectives.base import training_rngs
-from bert_jax.objectives.tasks import finetuning, head
+from bert_jax.objectives.tasks import make_task_objective, task_head
 from bert_jax.tasks.batching import collate
 from bert_jax.tasks.features import Features
 from tests.helpers.tiny_models import save
@@ -50,11 +50,11 @@ def test_loss_and_gradients_are_those_of_torch(tmp_path, kind, family, suffix, b
     for name, one, rates in (("teacher", "bert", {}), ("student", family, dropout)):
         theirs[name], tokenizer = save(tmp_path / name, one, suffix, **more, **rates)
         ours[name] = load_model(tmp_path / name)
-    heads = (head(kind, 3),)
+    heads = (task_head(kind, 3),)
     student, teacher = (make_model(ours[name].config, ComputeConfig(), heads) for name in ("student", "teacher"))
     batch = rows(kind, tokenizer.pad_token_id)
 
-    objective = finetuning(student, kind, False, SETTINGS, teacher)
+    objective = make_task_objective(student, kind, False, SETTINGS, teacher)
     rngs = training_rngs(jax.random.key(0))
     loss = jax.jit(
         lambda params: objective.loss(params, ours["teacher"].params, batch, rngs, objective.normalizers(batch))[0]

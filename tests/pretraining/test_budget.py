@@ -16,13 +16,16 @@ from bert_jax.console import Console
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
 from bert_jax.models import count_parameters
+from bert_jax.objectives import Objective, make_objective
+from bert_jax.parallel import sharding
 from bert_jax.pretraining.budget import measure as measuring
 from bert_jax.pretraining.budget import plan as planning
 from bert_jax.pretraining.budget.amounts import Budget, parse_budget
-from bert_jax.pretraining.budget.plan import FILE, apply, candidates, plan
+from bert_jax.pretraining.budget.plan import FILE, apply, candidates, config_for_budget
 from bert_jax.pretraining.budget.rule import MAX_EPOCHS, SIZES, USABLE, Candidate, Choice, batch_sizes, choose
 from bert_jax.training.schedules import plan_phases
 from tests.helpers.generated_corpus import generated_corpus
+from tests.helpers.run_data import batches_of
 
 # Parameters are a sixth of the FLOPs per token: 1, 4 and 16 million.
 LADDER = (Candidate(4, 128, 6e6), Candidate(6, 256, 24e6), Candidate(12, 512, 96e6))
@@ -133,7 +136,16 @@ def test_every_size_is_one_of_whole_heads_and_costs_more_than_the_one_before() -
     costs = [one.flops_per_token for one in found]
     assert costs == sorted(costs)
     for size in found:
-        choice = Choice(*size[:2], tokens=2**20, step_tokens=2**11, steps=2**9, flops=1, epochs=1, capped=False)
+        choice = Choice(
+            num_layers=size[0],
+            hidden_size=size[1],
+            tokens=2**20,
+            step_tokens=2**11,
+            steps=2**9,
+            flops=1,
+            epochs=1,
+            capped=False,
+        )
         model = apply(recipe(), choice).model
         assert model.num_heads * 64 == model.hidden_size
         assert model.mlp_size == 2 * model.hidden_size
@@ -143,7 +155,16 @@ def test_every_size_is_one_of_whole_heads_and_costs_more_than_the_one_before() -
 
 
 def test_a_choice_rescales_the_recipe() -> None:
-    choice = Choice(6, 192, tokens=2_048_000, step_tokens=4096, steps=500, flops=1e13, epochs=1.0, capped=False)
+    choice = Choice(
+        num_layers=6,
+        hidden_size=192,
+        tokens=2_048_000,
+        step_tokens=4096,
+        steps=500,
+        flops=1e13,
+        epochs=1.0,
+        capped=False,
+    )
     config = apply(recipe(), choice, given=("checkpoint.every",))
     phases = plan_phases(config.train)
     assert [(p.begin, p.end, p.seq_len, p.batch_size) for p in phases] == [(0, 375, 64, 64), (375, 500, 128, 32)]
@@ -152,7 +173,7 @@ def test_a_choice_rescales_the_recipe() -> None:
     assert (config.model.num_layers, config.model.hidden_size, config.model.mlp_size) == (6, 192, 384)
     assert (config.evaluate.every, config.checkpoint.every, config.train.log_every) == (50, 1_000, 5)
     # A run keeps the batches of the devices that it began on.
-    assert [one.batch_size for one in apply(recipe(), choice._replace(devices=3)).train.phases] == [63, 33]
+    assert [one.batch_size for one in apply(recipe(), dataclasses.replace(choice, devices=3)).train.phases] == [63, 33]
 
 
 @pytest.fixture(scope="module")
@@ -173,14 +194,17 @@ def test_larger_sizes_are_measured_until_none_is_chosen(corpus, tmp_path, monkey
     """A device that is faster on wide models, as GPUs are."""
     measured = []
 
-    def measure(config: PretrainConfig, _) -> float:
-        measured.append((config.model.num_layers, config.model.hidden_size))
-        return 1e9 * config.model.hidden_size
+    def measure(objective: Objective, *_: object, **__: object) -> float:
+        scale = objective.shapes["encoder"]["layers"]["mlp_norm"]["scale"]
+        measured.append(scale.shape)
+        return 1e9 * scale.shape[1]
 
     monkeypatch.setattr(planning, "measure", measure)
+    monkeypatch.setattr(planning, "sequence_rules", lambda *_: None)
+    monkeypatch.setattr(planning, "training_batches", lambda *_: lambda phase, step: None)
     monkeypatch.setattr(planning, "open_mixture", lambda *_, **__: _Large(corpus))
     out = io.StringIO()
-    config = plan(small(corpus), "30m", tmp_path / "run", Console(out))
+    config = config_for_budget(small(corpus), "30m", tmp_path / "run", Console(out))
     assert measured[0] == SIZES[0]
     assert measured == sorted(set(measured), key=SIZES.index)
     assert len(measured) > 1
@@ -189,14 +213,14 @@ def test_larger_sizes_are_measured_until_none_is_chosen(corpus, tmp_path, monkey
     assert record["budget"] == "30m"
     assert [one["flops_per_second"] for one in record["measured"]] == [1e9 * width for _, width in measured]
     # The same number gives the same choice.
-    assert plan(small(corpus), "30m", tmp_path / "other", Console(out)) == config
+    assert config_for_budget(small(corpus), "30m", tmp_path / "other", Console(out)) == config
 
 
 class _Large:
     """A corpus of so many tokens that a budget does not read it through."""
 
     def __init__(self, corpus: pathlib.Path) -> None:
-        self.vocab_size = open_corpus(corpus).vocab_size
+        self.vocab_size, self.tokenizer = open_corpus(corpus).vocab_size, lambda: None
 
     def split(self, name: str):
         return type("Split", (), {"num_tokens": LARGE})
@@ -243,14 +267,14 @@ def test_a_warmup_longer_than_the_run_is_refused_before_anything_is_written(corp
     config, key = small(corpus), "optimizer.warmup_steps"
     config = dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, warmup_steps=1_000))
     with pytest.raises(UserError, match=r"optimizer\.warmup_steps=1000, but the run has"):
-        planning.plan(config, "20K tokens", tmp_path / "run", Console(io.StringIO()), given=(key,))
+        config_for_budget(config, "20K tokens", tmp_path / "run", Console(io.StringIO()), given=(key,))
     assert not (tmp_path / "run").exists()
 
 
 def test_what_the_budget_chooses_cannot_be_given(corpus, tmp_path) -> None:
     for key in ("train.steps", "model.hidden_size", "train.phases[0].batch_size"):
         with pytest.raises(UserError, match=r"--budget chooses config\."):
-            plan(small(corpus), "30m", tmp_path, Console(io.StringIO()), given=(key,))
+            config_for_budget(small(corpus), "30m", tmp_path, Console(io.StringIO()), given=(key,))
     assert read_config(PretrainConfig, planning.DEFAULT_RECIPE, [])
 
 
@@ -275,6 +299,9 @@ def test_every_process_measures_as_many_steps_as_the_first_one_says(corpus, monk
     monkeypatch.setattr(measuring, "SECONDS", 0.0)
     config = small(corpus)
     mixture = planning.open_mixture(config.data.corpus)
-    assert measuring.measure(with_vocab_size(config, mixture.vocab_size), mixture) > 0
+    config = with_vocab_size(config, mixture.vocab_size)
+    objective, phases, mesh = make_objective(config), plan_phases(config.train), sharding.make_mesh(config.mesh)
+    batches = batches_of(config, mixture)(phases[0], 0)
+    assert measuring.measure(objective, config.optimizer, phases, mesh, batches, seed=0, deterministic=False) > 0
     assert asked == [measuring.MIN_STEPS]
     assert len(placed) == 1 + 1 + 7  # to compile, the first one, and those that are timed

@@ -9,12 +9,10 @@ from bert_jax import config as c
 from bert_jax.batches.pipeline import batch_shapes, symbols_of
 from bert_jax.corpus.mixture import Mixture, open_mixture
 from bert_jax.errors import UserError
-from bert_jax.parallel.sharding import BatchBlocks
-from bert_jax.pretraining.data import corpus_data
 from bert_jax.training.schedules import Phase, plan_phases
 from tests.helpers.generated_corpus import generated_corpus
+from tests.helpers.run_data import batches_of, heldout_of
 
-WHOLE = BatchBlocks((0,), 1)
 STEPS, BATCH = 40, 16
 
 
@@ -33,7 +31,7 @@ def configured(data: dict | None = None, *phases: dict) -> c.PretrainConfig:
 
 
 def batches(config: c.PretrainConfig, corpus: Mixture, phase: Phase, step: int, count: int) -> list[dict]:
-    reading = corpus_data(config, corpus, WHOLE).batches(phase, step)
+    reading = batches_of(config, corpus)(phase, step)
     found = [next(reading) for _ in range(count)]
     reading.close()
     return found
@@ -80,12 +78,9 @@ def test_every_evaluation_reads_the_same_masks(corpus: Mixture) -> None:
     """Those of a run with 15 % and BERT's mix, whatever data and phases say."""
 
     def heldout(config: c.PretrainConfig) -> list[list[dict]]:
-        data = corpus_data(config, corpus, WHOLE)
-        assert data.heldout is not None
-        assert data.num_heldout is not None
-        phases = plan_phases(config.train)
-        found = [list(data.heldout(phase)) for phase in phases]
-        assert [len(batches) for batches in found] == [data.num_heldout(phase) for phase in phases]
+        evaluated, phases = heldout_of(config, corpus), plan_phases(config.train)
+        found = [list(evaluated.batches(phase)) for phase in phases]
+        assert [len(batches) for batches in found] == [evaluated.num_batches(phase) for phase in phases]
         return found
 
     (plain,) = heldout(configured())
@@ -109,9 +104,8 @@ MIX = {"mask_probability": 0.3, "mask_token_fraction": 0.75, "random_token_fract
 def test_replaced_tokens_are_evaluated_with_the_mix_that_they_train_with(corpus: Mixture, config) -> None:
     config = dataclasses.replace(config, objective="replaced_tokens")
     (phase,), mask = plan_phases(config.train), symbols_of(corpus.tokenizer()).vocabulary.mask
-    data = corpus_data(config, corpus, WHOLE)
     found = {"hidden": 0, "kept": 0, "random": 0}
-    for batch in data.heldout(phase):
+    for batch in heldout_of(config, corpus).batches(phase):
         predicted, tokens = predictions(batch)
         np.testing.assert_array_equal(predicted, np.rint(0.15 * tokens))
         real = batch["masked_weights"] > 0

@@ -16,7 +16,8 @@ from bert_jax.cli.main import main
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.models import Head, make_model
-from bert_jax.pretraining.initial_weights import starting_weights
+from bert_jax.objectives import OBJECTIVES
+from bert_jax.pretraining.initial_weights import read_initial_weights
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.training.metrics import read_metrics
 from tests.helpers.generated_corpus import generated_corpus
@@ -108,7 +109,17 @@ def test_training_continues_from_both_models(world: pathlib.Path, exported: bool
     values["model"]["vocab_size"] = 150
     values["init_from"] = str(world / ("discriminator" if exported else "run"))
     values["replaced_tokens"]["generator_from"] = str(world / "generator") if exported else None
-    start = starting_weights(c.from_json(values), load_tokenizer(world / "text" / "tokenizer"), QUIET)
+    config = c.from_json(values)
+    start = read_initial_weights(
+        config.init_from,
+        config.model,
+        OBJECTIVES["replaced_tokens"].heads(config.data.sentence_pairs),
+        OBJECTIVES["replaced_tokens"].auxiliary(config.model, config.replaced_tokens),
+        seed=config.seed,
+        tokenizer=load_tokenizer(world / "text" / "tokenizer"),
+        corpus="text",
+        console=QUIET,
+    )
     jax.tree.map(np.testing.assert_array_equal, start, params_of(world / "run"))
 
 

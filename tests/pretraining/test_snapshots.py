@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,12 @@ from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.manifest import fingerprints, read_manifest
 from bert_jax.corpus.mixture import Mixture, open_mixture
 from bert_jax.errors import UserError
-from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.pretraining import snapshots
-from bert_jax.pretraining.data import corpus_data
-from bert_jax.pretraining.snapshots import ALL_PREPARED, Rest, check_snapshots, step_after
-from bert_jax.training.loop import Data
-from bert_jax.training.schedules import plan_phases
+from bert_jax.pretraining.data import Batches
+from bert_jax.pretraining.snapshots import ALL_PREPARED, BackgroundPreparation, check_snapshots, step_after
+from bert_jax.training.schedules import Phase, plan_phases
 from tests.corpus.preparation import make_tokenizer, text
+from tests.helpers.run_data import batches_of, heldout_of
 
 STEPS, BATCH, SIZES = 60, 4, (8, 20, 30)  # documents of each part
 
@@ -66,16 +66,18 @@ def opened(corpus: pathlib.Path, number: int) -> Mixture:
     return open_mixture(f"{corpus}@{fingerprints(read_manifest(corpus))[number][:12]}")
 
 
-def data_of(corpus: pathlib.Path, number: int, count: int | None, rest: Rest = ALL_PREPARED) -> Data:
-    return corpus_data(configured(count), opened(corpus, number), BatchBlocks((0,), 1), rest=rest)
+def data_of(
+    corpus: pathlib.Path, number: int, count: int | None, rest: BackgroundPreparation = ALL_PREPARED
+) -> Callable[[Phase, int], Batches]:
+    return batches_of(configured(count), opened(corpus, number), preparation=rest)
 
 
-def read(data: Data, begin: int = 0, end: int = STEPS) -> list[dict[str, np.ndarray]]:
+def read(data: Callable[[Phase, int], Batches], begin: int = 0, end: int = STEPS) -> list[dict[str, np.ndarray]]:
     """The batches of the steps from `begin` to `end`."""
     found = []
     for phase in plan_phases(configured(3).train):
         first, last = max(begin, phase.begin), min(end, phase.end)
-        with contextlib.closing(data.batches(phase, first)) as batches:
+        with contextlib.closing(data(phase, first)) as batches:
             found += list(itertools.islice(batches, max(0, last - first)))
     return found
 
@@ -103,7 +105,7 @@ def test_each_step_reads_the_sequences_of_its_snapshot(corpus: pathlib.Path) -> 
     expected = alone[0][:first] + alone[1][first:second] + alone[2][second:]
     assert not any(equal(alone[0][step], alone[1][step]) for step in range(STEPS))
     said: list[str] = []
-    data = data_of(corpus, 0, 3, Rest(say=said.append))
+    data = data_of(corpus, 0, 3, BackgroundPreparation(say=said.append))
     assert all(itertools.starmap(equal, zip(read(data), expected, strict=True)))
     assert [line.partition(",")[0] for line in said] == [
         f"step {first}: reading snapshot 2 of 3",
@@ -115,8 +117,9 @@ def test_each_step_reads_the_sequences_of_its_snapshot(corpus: pathlib.Path) -> 
         some = read(data, begin, begin + 3)
         assert all(itertools.starmap(equal, zip(some, expected[begin : begin + 3], strict=True)))
     phase = plan_phases(configured(3).train)[0]
-    assert data.heldout is not None
-    for one, other in zip(data.heldout(phase), data_of(corpus, 0, None).heldout(phase), strict=True):
+    for one, other in zip(
+        *(heldout_of(configured(count), opened(corpus, 0)).batches(phase) for count in (3, None)), strict=True
+    ):
         assert equal(one, other)
 
 
@@ -127,7 +130,7 @@ def test_a_run_waits_for_a_snapshot(
     monkeypatch.setattr(snapshots, "POLL_SECONDS", 0)
     growing, (first, _) = prepared(parts, tmp_path, 1), ends(corpus)
     said: list[str] = []
-    batches = data_of(growing, 0, 2, Rest(lambda: True, said.append)).batches(
+    batches = data_of(growing, 0, 2, BackgroundPreparation(lambda: True, said.append))(
         plan_phases(configured(2).train)[0], first
     )
     assert [next(batches) for _ in range(3)] == [{}, {}, {}]
@@ -141,13 +144,13 @@ def test_a_run_waits_for_a_snapshot(
 def test_an_error_of_the_preparation_ends_the_run_at_once(corpus: pathlib.Path) -> None:
     states = iter([True, True])
 
-    def is_coming() -> bool:
+    def is_running() -> bool:
         try:
             return next(states)
         except StopIteration:
             raise UserError("broken archive") from None
 
-    batches = data_of(corpus, 0, 3, Rest(is_coming)).batches(plan_phases(configured(3).train)[0], 0)
+    batches = data_of(corpus, 0, 3, BackgroundPreparation(is_running))(plan_phases(configured(3).train)[0], 0)
     assert all(next(batches) for _ in range(2))
     with pytest.raises(UserError, match="broken archive"):
         next(batches)
@@ -160,14 +163,14 @@ def test_a_snapshot_that_never_comes_is_an_error(parts: list[str], tmp_path: pat
 
 
 def test_more_snapshots_than_there_will_be_are_refused_at_the_start(corpus: pathlib.Path) -> None:
-    check_snapshots(configured(3), opened(corpus, 0), ALL_PREPARED)
-    check_snapshots(configured(9), opened(corpus, 0), Rest(lambda: True))
+    check_snapshots(3, opened(corpus, 0), ALL_PREPARED)
+    check_snapshots(9, opened(corpus, 0), BackgroundPreparation(lambda: True))
     with pytest.raises(UserError, match=r"snapshots=4, but .* has 3 from \w+ on; lower it, or start with config.data"):
-        check_snapshots(configured(4), opened(corpus, 0), ALL_PREPARED)
+        check_snapshots(4, opened(corpus, 0), ALL_PREPARED)
     with pytest.raises(UserError, match=r"snapshots=3, but .* has 2 from"):
-        check_snapshots(configured(3), opened(corpus, 1), ALL_PREPARED)
+        check_snapshots(3, opened(corpus, 1), ALL_PREPARED)
     with pytest.raises(UserError, match=r"config\.data\.snapshots=2 is for one corpus"):
-        check_snapshots(configured(2), Mixture(opened(corpus, 0).corpora * 2), ALL_PREPARED)
+        check_snapshots(2, Mixture(opened(corpus, 0).corpora * 2), ALL_PREPARED)
 
 
 def test_a_resumed_run_with_more_steps_changes_its_snapshots_where_it_did() -> None:

@@ -31,8 +31,8 @@ def config(vocab_size: int | None = 50, **data: Any) -> PretrainConfig:
 
 def prepared(one: PretrainConfig) -> tuple[PretrainConfig, str]:
     out = io.StringIO()
-    with text_as_corpus(one, Console(out)) as (found, _):
-        return found, out.getvalue()
+    with text_as_corpus(one.data, one.model.vocab_size, Console(out)) as (data, _):
+        return dataclasses.replace(one, data=data), out.getvalue()
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_it_is_made_once_and_again_when_the_text_changes(text: str, tmp_path: pa
 
 def test_a_config_without_text_stays() -> None:
     one = config(corpus="corpus")
-    assert prepared(one)[0] is one
+    assert prepared(one)[0].data is one.data
 
 
 @pytest.mark.parametrize(
@@ -130,15 +130,16 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_the_rest_is_prepared_by_a_process_that_ends_with_the_block(long_text: str, started: list[int]) -> None:
     """The first part is there at once, and the config names its snapshot."""
     out = io.StringIO()
-    with text_as_corpus(config(40, text=long_text, snapshots=3), Console(out)) as (found, coming):
-        assert found.data.corpus is not None
-        corpus = pathlib.Path(found.data.corpus.partition("@")[0])
+    data = config(text=long_text, snapshots=3).data
+    with text_as_corpus(data, 40, Console(out)) as (found, preparation):
+        assert found.corpus is not None
+        corpus = pathlib.Path(found.corpus.partition("@")[0])
         manifest = read_manifest(corpus)
-        assert found == config(40, corpus=f"{corpus}@{manifest['fingerprint'][:12]}", snapshots=3)
+        assert found == config(corpus=f"{corpus}@{manifest['fingerprint'][:12]}", snapshots=3).data
         assert "6.2% of the text is prepared; the rest follows" in out.getvalue()
         assert manifest["documents"]["in"] == 3  # 40 / 16
         (child,) = started
-        assert coming.is_coming()
+        assert preparation.is_running()
         assert is_alive(child)
     assert not is_alive(child)
 
@@ -147,7 +148,8 @@ def test_a_broken_file_of_the_rest_is_an_error(long_text: str, tmp_path: pathlib
     (tmp_path / "39.md").unlink()
     (tmp_path / "39.md.gz").write_bytes(b"no gzip")
     words = r"the rest of config\.data\.text cannot be prepared: .*39\.md\.gz: broken archive"
-    with text_as_corpus(config(40, text=f"{tmp_path}/*.md*", snapshots=2), Console(silent=True)) as (_, coming):
+    data = config(text=f"{tmp_path}/*.md*", snapshots=2).data
+    with text_as_corpus(data, 40, Console(silent=True)) as (_, preparation):
         os.waitid(os.P_PID, started[0], os.WEXITED | os.WNOWAIT)
         with pytest.raises(UserError, match=words):
-            coming.is_coming()
+            preparation.is_running()

@@ -15,7 +15,7 @@ from bert_jax.interop.huggingface import load_model
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import Head, make_model
 from bert_jax.objectives.task_losses import in_batch_negatives
-from bert_jax.objectives.tasks import finetuning
+from bert_jax.objectives.tasks import make_task_objective
 from bert_jax.tasks.batching import collate
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import make_features
@@ -50,7 +50,7 @@ def test_loss_and_gradients_are_those_of_torch(tmp_path, negatives):
     batch = collate(made, 24, loaded.config.num_token_types, tokenizer.pad_id, 10)
     positive = batch["positives"] > 0
     assert 2 < positive.sum() < 7
-    objective = finetuning(make_model(loaded.config, ComputeConfig(), HEADS), "similarity", False, settings)
+    objective = make_task_objective(make_model(loaded.config, ComputeConfig(), HEADS), "similarity", False, settings)
     params = jax.tree.map(jnp.asarray, loaded.params)
     (loss, metrics), gradients = jax.jit(
         lambda params: jax.value_and_grad(objective.loss, has_aux=True)(

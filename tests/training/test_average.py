@@ -70,7 +70,7 @@ def test_it_is_what_is_evaluated_and_exported(tmp_path: pathlib.Path) -> None:
 
     config = tiny_config(steps=2, phases=c.phases({"seq_len": 16}))
     config = dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, ema_decay=0.5))
-    data = synthetic_data(config)._replace(evaluate=evaluate)
+    data = dataclasses.replace(synthetic_data(config), evaluate=evaluate)
     assert train(config, data, tmp_path)
     (line,) = (line for line in read_metrics(tmp_path / "metrics.jsonl") if line["split"] == "heldout")
     assert line["ema_decay"] == 0.5

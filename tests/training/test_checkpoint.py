@@ -1,5 +1,6 @@
 """A checkpoint is restored bit for bit, or refused."""
 
+import functools
 import itertools
 import math
 import pathlib
@@ -13,9 +14,15 @@ import pytest
 
 from bert_jax.config import CheckpointConfig
 from bert_jax.errors import UserError
-from bert_jax.training import checkpoint_policy as cadence_module
-from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError, digests
-from bert_jax.training.checkpoint_policy import Cadence, kept_steps, steps_until_save
+from bert_jax.training import checkpoint as cadence_module
+from bert_jax.training.checkpoint import (
+    CheckpointPolicy,
+    Checkpoints,
+    CorruptCheckpointError,
+    digests,
+    kept_steps,
+    steps_until_save,
+)
 
 
 def state(seed: int = 0) -> dict:
@@ -76,7 +83,7 @@ def clocked_saves(
 ) -> list[int]:
     """The steps that a run saves after, where steps and saves always take the same time."""
     now, saved = 0.0, []
-    cadence = Cadence(config, lambda: now)
+    cadence = CheckpointPolicy(config, lambda: now)
     for step in range(1, steps + 1):
         now += step_seconds
         if cadence.due(step):
@@ -125,7 +132,10 @@ def test_the_clock_of_process_0_decides_for_all(monkeypatch: pytest.MonkeyPatch)
     sent: list[np.ndarray] = []
     monkeypatch.setattr(cadence_module.multihost_utils, "broadcast_one_to_all", lambda x: sent.append(x) or x)
     rng, now = np.random.default_rng(0), 0.0
-    cadence, fast = Cadence(CheckpointConfig(), lambda: now), Cadence(CheckpointConfig(), lambda: 10 * now)
+    cadence, fast = (
+        CheckpointPolicy(CheckpointConfig(), lambda: now),
+        CheckpointPolicy(CheckpointConfig(), lambda: 10 * now),
+    )
     saved = 0
     for step in range(1, 300):
         now += rng.uniform(0.1, 2)
@@ -187,7 +197,7 @@ def test_a_flipped_bit_on_disk_falls_back_to_the_checkpoint_before(tmp_path: pat
         files[0].write_bytes(data)
         said: list[str] = []
         checkpoints = Checkpoints(workdir, CheckpointConfig())
-        found = checkpoints.newest(abstract(), said.append)
+        found = checkpoints.newest(functools.partial(checkpoints.restore, abstract=abstract()), said.append)
         assert found is not None
         step, restored, _ = found
         assert digests(restored) == digests(state(step)), "a wrong state was taken for whole"
@@ -209,7 +219,7 @@ def test_truncated_and_missing_files_are_damage(tmp_path: pathlib.Path) -> None:
     said: list[str] = []
     checkpoints = Checkpoints(tmp_path, CheckpointConfig())
     with pytest.raises(UserError, match="no undamaged checkpoint"):
-        checkpoints.newest(abstract(), said.append)
+        checkpoints.newest(functools.partial(checkpoints.restore, abstract=abstract()), said.append)
     assert len(said) == 2
     checkpoints.close()
 
@@ -251,7 +261,7 @@ def test_damage_in_every_array_is_reported_in_one_line(tmp_path: pathlib.Path) -
 
 def test_an_empty_directory_is_not_an_error(tmp_path: pathlib.Path) -> None:
     checkpoints = Checkpoints(tmp_path, CheckpointConfig())
-    assert checkpoints.newest(abstract(), print) is None
+    assert checkpoints.newest(lambda step: checkpoints.restore(step, abstract()), print) is None
     checkpoints.close()
 
 

@@ -4,12 +4,11 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax.config import PretrainConfig, phases, pretrain_config, resolve
 from bert_jax.errors import UserError
 from bert_jax.objectives import make_objective
 from bert_jax.parallel.sharding import AXES
 from bert_jax.training import loop
-from bert_jax.training.evaluation import make_evaluate, sized_evaluation
+from bert_jax.training.evaluation import evaluation_batch_size, make_evaluate
 from tests.helpers.synthetic import synthetic_data, tiny_config, train
 
 
@@ -32,20 +31,15 @@ def mesh_of(*sizes: int) -> jax.sharding.AbstractMesh:
     ],
 )
 def test_an_evaluation_step_has_32768_tokens_on_a_device_and_at_most_256_sequences(mesh, longest, size) -> None:
-    config = pretrain_config()
-    config.model.max_positions = max(512, longest)
-    config.train.phases = phases({"fraction": 0.9, "seq_len": 64}, {"fraction": 0.1, "seq_len": longest})
-    assert sized_evaluation(resolve(PretrainConfig, config), mesh).evaluate.batch_size == size
-    config.evaluate.batch_size = 24
-    assert sized_evaluation(resolve(PretrainConfig, config), mesh).evaluate.batch_size == 24
+    assert evaluation_batch_size(longest, mesh) == size
 
 
 def test_an_error_about_memory_of_a_step_that_surfaces_at_its_end_suggests_settings(tmp_path, monkeypatch) -> None:
-    def fetched(means):
+    def to_host(means):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 12.50GiB.")
 
     config = tiny_config()
-    monkeypatch.setattr(loop, "fetched", fetched)
+    monkeypatch.setattr(loop, "to_host", to_host)
     with pytest.raises(UserError, match=r"a step of 8 sequences of 16 tokens needs 12\.5 GiB"):
         train(config, synthetic_data(config), tmp_path)
 

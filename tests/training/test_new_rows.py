@@ -1,5 +1,6 @@
 """An objective, an optimizer and a schedule are one row each: toys are added in a test and touch no other file."""
 
+import dataclasses
 import pathlib
 
 import jax
@@ -27,9 +28,9 @@ def with_values(**values: object) -> c.PretrainConfig:
     return config
 
 
-def norm_objective(config: c.PretrainConfig, teacher: c.EncoderConfig | None = None) -> Objective:
+def norm_objective(architecture: c.EncoderConfig, compute: c.ComputeConfig) -> Objective:
     """Every token's hidden state is to have the squared length of 1: (|x|^2 - 1)^2, and the teacher's bias is read."""
-    model = make_model(config.model, config.compute, (Head("hidden_states"),))
+    model = make_model(architecture, compute, (Head("hidden_states"),))
 
     def loss(params, frozen, batch, rngs, normalizers):
         last = model.apply(params, batch, rngs.dropout)["hidden_states"][-1]
@@ -45,7 +46,7 @@ def norm_objective(config: c.PretrainConfig, teacher: c.EncoderConfig | None = N
         logical_axes=model.logical_axes,
         sections=model.sections,
         flops=lambda seq_len, phase: 1.0,
-        num_heads=config.model.num_heads,
+        num_heads=architecture.num_heads,
         frozen_axes={"target": ()},
         init_frozen=lambda rng: {"target": jnp.float32(0)},
     )
@@ -55,12 +56,14 @@ def test_an_objective_is_one_row(tmp_path: pathlib.Path, monkeypatch: pytest.Mon
     """It trains with a frozen parameter, which stays as it is, and resumes."""
     with pytest.raises(UserError, match=r"config\.objective='norm': choose from masked_tokens"):
         with_values(objective="norm")
-    monkeypatch.setitem(OBJECTIVES, "norm", ObjectiveRow(norm_objective, lambda config: ()))
+    monkeypatch.setitem(
+        OBJECTIVES, "norm", ObjectiveRow(lambda made: norm_objective(made.model, made.compute), lambda pairs: ())
+    )
     assert with_values(objective="norm").objective == "norm"
     config = tiny_config(steps=12, log_every=1, phases=c.phases({"seq_len": 16}))
     config = c.from_json(c.to_json(config) | {"objective": "norm"})
     target = {"target": np.float32(1.0)}
-    assert train(config, synthetic_data(config), tmp_path, frozen=target)
+    assert train(config, dataclasses.replace(synthetic_data(config), frozen=target), tmp_path)
     losses = [line["norm_loss"] for line in read_metrics(tmp_path / "metrics.jsonl") if line["split"] == "train"]
     # After the last LayerNorm |x|^2 is the width, 16, so the loss begins at 15^2, and falls as the scale shrinks.
     assert losses[0] == pytest.approx(15**2, rel=1e-3)
@@ -100,14 +103,14 @@ def test_sampling_is_the_same_in_every_evaluation_and_another_in_every_step() ->
     from bert_jax.training.evaluation import make_evaluate
 
     config = tiny_config()
-    model = norm_objective(config)
+    model = norm_objective(config.model, config.compute)
 
     def loss(params, frozen, batch, rngs, normalizers):
         assert rngs.dropout is None
         drawn = jax.random.uniform(rngs.sampling)
         return drawn, {"drawn_loss": Mean(drawn, jnp.float32(1))}
 
-    objective = model._replace(loss=loss)
+    objective = dataclasses.replace(model, loss=loss)
     mesh = sharding.make_mesh(config.mesh)
     with jax.set_mesh(mesh):
         evaluate = make_evaluate(objective, mesh)

@@ -8,11 +8,11 @@ import pathlib
 import pytest
 
 from bert_jax import config as c
+from bert_jax.api import pretrain
 from bert_jax.config import PretrainConfig
 from bert_jax.console import Console
-from bert_jax.pretraining.pretrain import pretrain
 from bert_jax.reports.run.plot import plot_run
-from bert_jax.training.plateau import MARGIN, Plateau, expected_step
+from bert_jax.training.plateau import MARGIN, Plateau, expected_step, likely_causes
 from bert_jax.training.schedules import plan_phases
 from tests.helpers.generated_corpus import generated_corpus
 
@@ -27,7 +27,12 @@ def recipe(steps: int = 2_000, warmup: int = 100, **train: object) -> PretrainCo
 
 
 def watch(config: PretrainConfig) -> Plateau:
-    return Plateau(config, plan_phases(config.train), ENTROPY)
+    phases, masks = plan_phases(config.train), config.train.phases[0].mask_probability
+    expected = expected_step(config.train.plateau_steps, config.optimizer, phases)
+    causes = likely_causes(
+        config.model, config.optimizer.peak_learning_rate, phases[0].seq_len, masks or config.data.mask_probability
+    )
+    return Plateau(ENTROPY, expected, phases[-1].end, causes)
 
 
 def line(step: int, loss: float | None, split: str = "train") -> dict:
@@ -104,7 +109,7 @@ def test_the_end_of_a_short_run_is_named() -> None:
     ],
 )
 def test_when_a_run_is_expected_to_have_left(config: PretrainConfig, expected: int) -> None:
-    assert expected_step(config, plan_phases(config.train)) == expected
+    assert expected_step(config.train.plateau_steps, config.optimizer, plan_phases(config.train)) == expected
 
 
 def test_causes_name_the_fields_that_are_unusual() -> None:
@@ -145,7 +150,7 @@ def test_a_run_keeps_the_entropy_says_it_once_and_draws_it(tmp_path: pathlib.Pat
     """The warning falls due at step 4; a run that is resumed there does not repeat it."""
     corpus = generated_corpus(tmp_path)
     config, out = small_run(corpus), io.StringIO()
-    assert pretrain(config, tmp_path / "run", Console(out))
+    assert pretrain(config, tmp_path / "run", console=Console(out))
     text = out.getvalue()
     assert text.count("warning: step 4: still on the plateau") == 1
     lines = [json.loads(one) for one in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -158,7 +163,7 @@ def test_a_run_keeps_the_entropy_says_it_once_and_draws_it(tmp_path: pathlib.Pat
     (last,) = (tmp_path / "run" / "checkpoints").glob("8")
     last.rename(tmp_path / "gone")
     again = io.StringIO()
-    assert pretrain(config, tmp_path / "run", Console(again))
+    assert pretrain(config, tmp_path / "run", console=Console(again))
     assert "resuming at step 4" in again.getvalue()
     assert "warning: step" not in again.getvalue()
 

@@ -12,7 +12,7 @@ from bert_jax.cli.main import main
 from bert_jax.errors import UserError
 from bert_jax.readers import storage
 from bert_jax.training import remote_workdir as module
-from bert_jax.training.remote_workdir import Mirror, fetched, mirror_of
+from bert_jax.training.remote_workdir import Mirror, local_copy, mirror_of
 
 URL = "memory://bucket/runs/base"
 
@@ -194,7 +194,7 @@ def test_a_corpus_is_no_work_directory() -> None:
 def test_other_urls_are_refused(place, words, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=words):
-        fetched(place)
+        local_copy(place)
     with pytest.raises(SystemExit) as ended:
         main(["evaluate", "--workdir", str(place)])
     assert ended.value.code == 2
@@ -213,5 +213,5 @@ def _missing(protocol: str) -> None:
 
 
 def test_a_path_stays_as_it_is(tmp_path) -> None:
-    assert fetched(tmp_path) == tmp_path
-    assert fetched("runs/base") == pathlib.Path("runs/base")
+    assert local_copy(tmp_path) == tmp_path
+    assert local_copy("runs/base") == pathlib.Path("runs/base")

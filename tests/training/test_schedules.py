@@ -11,7 +11,10 @@ import transformers
 
 from bert_jax import config as c
 from bert_jax.errors import UserError
-from bert_jax.training.schedules import batch_keys, check_micro_batches, learning_rate, plan_phases
+from bert_jax.objectives import make_objective
+from bert_jax.parallel.sharding import make_mesh
+from bert_jax.training.schedules import learning_rate, plan_phases
+from bert_jax.training.step import check_layout
 
 
 def run(steps: int, schedule: str, warmup: float, power: float = 1.0, **train: object) -> c.PretrainConfig:
@@ -99,9 +102,10 @@ def test_phases_cover_every_step_and_sequence_once() -> None:
 
 def test_micro_batches_must_divide() -> None:
     config = run(10, "bert", 0.1, batch_size=10)
-    config = dataclasses.replace(config, train=dataclasses.replace(config.train, grad_accum_steps=4))
+    train = dataclasses.replace(config.train, grad_accum_steps=4)
+    config = dataclasses.replace(config, train=train, model=dataclasses.replace(config.model, vocab_size=100))
     with pytest.raises(UserError, match="10 sequences does not divide into 4"):
-        check_micro_batches(plan_phases(config.train))
+        check_layout(make_mesh(config.mesh), make_objective(config), plan_phases(config.train))
 
 
 def test_the_keys_of_a_phase_set_its_batch() -> None:
@@ -109,6 +113,6 @@ def test_the_keys_of_a_phase_set_its_batch() -> None:
     recipe = "bert_large_lamb"
     config = c.read_config(c.PretrainConfig, recipe, [])
     for phase in plan_phases(config.train):
-        words = [f"--{batch_keys(config, phase)}.grad_accum_steps=64"]
+        words = [f"--{phase.batch_keys}.grad_accum_steps=64"]
         changed = c.read_config(c.PretrainConfig, recipe, words)
-        assert plan_phases(changed.train)[phase.number].grad_accum_steps == 64
+        assert plan_phases(changed.train)[phase.index].grad_accum_steps == 64

@@ -13,12 +13,12 @@ from bert_jax.config import MeshConfig, PretrainConfig
 from bert_jax.errors import UserError
 from bert_jax.objectives import make_objective
 from bert_jax.parallel import sharding
-from bert_jax.training import checkpoint_policy as cadence
+from bert_jax.training import checkpoint as cadence
 from bert_jax.training.checkpoint import digests
-from bert_jax.training.loop import Data
 from bert_jax.training.metrics import read_metrics
 from bert_jax.training.optimizers import make_optimizer
-from bert_jax.training.schedules import plan_phases
+from bert_jax.training.plan import Data
+from bert_jax.training.schedules import learning_rate, plan_phases
 from bert_jax.training.step import TrainState, init_state, train_step
 from tests.helpers.synthetic import NO_DROPOUT, random_batch, synthetic_data, tiny_config, train
 from tests.helpers.tensorboard_events import shown
@@ -27,10 +27,18 @@ from tests.helpers.tensorboard_events import shown
 def stepper(config: PretrainConfig, grad_accum_steps: int = 1):
     objective = make_objective(config)
     optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
-    state = jax.jit(functools.partial(init_state, config, objective, optimizer))()
+    state = jax.jit(functools.partial(init_state, config.seed, objective, optimizer))()
     phases = plan_phases(config.train)
-    phase = phases[0]._replace(grad_accum_steps=grad_accum_steps)
-    return state, jax.jit(functools.partial(train_step, config, objective, optimizer, phases, phase))
+    phase = dataclasses.replace(phases[0], grad_accum_steps=grad_accum_steps)
+    return state, jax.jit(
+        functools.partial(
+            train_step,
+            objective,
+            optimizer,
+            functools.partial(learning_rate, config.optimizer, phases),
+            phase.grad_accum_steps,
+        )
+    )
 
 
 def no_dropout(**model: object) -> dict:
@@ -89,7 +97,7 @@ def test_too_many_bad_steps_stop_the_run(tmp_path: pathlib.Path) -> None:
         for batch in synthetic_data(config).batches(phase, step):
             yield batch | {"masked_weights": np.full_like(batch["masked_weights"], np.inf)}
 
-    data = Data(poisoned, None, {})
+    data = Data(batches=poisoned)
     with pytest.raises(UserError, match="not finite for 3 consecutive steps"):
         train(config, data, tmp_path)
 
@@ -127,7 +135,7 @@ def run(config: PretrainConfig, workdir: pathlib.Path) -> tuple[TrainState, list
     assert train(config, synthetic_data(config), workdir)
     optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
     mesh = sharding.make_mesh(config.mesh)
-    abstract = abstract_state(*state_shardings(config, objective, optimizer, mesh))
+    abstract = abstract_state(*state_shardings(objective, optimizer, mesh))
     checkpoints = Checkpoints(workdir, config.checkpoint, read_only=True)
     state, record = checkpoints.restore(config.train.steps, abstract)
     checkpoints.close()
@@ -220,7 +228,7 @@ def test_a_line_over_two_phases_counts_the_tokens_of_each(
     """3 steps of 8 x 16 tokens and 3 of 8 x 24 in one line of 2 seconds, at a peak of 1 MFLOP/s; and all 6 norms."""
     from bert_jax.training import loop
 
-    monkeypatch.setattr(loop.Stopwatch, "seconds", lambda watch: 2.0)
+    monkeypatch.setattr(loop.Interval, "seconds", lambda watch: 2.0)
     monkeypatch.setattr(loop, "peak_flops", lambda: 1e6)
     config = tiny_config(log_every=6)
     objective = make_objective(config)

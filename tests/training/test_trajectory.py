@@ -23,14 +23,13 @@ from bert_jax.corpus.mixture import open_mixture
 from bert_jax.interop import huggingface
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.objectives import OBJECTIVES, make_objective
-from bert_jax.parallel.sharding import BatchBlocks
-from bert_jax.pretraining.data import corpus_data
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.training.optimizers import make_optimizer
-from bert_jax.training.schedules import plan_phases
+from bert_jax.training.schedules import learning_rate, plan_phases
 from bert_jax.training.step import init_state, train_step
 from tests.helpers import torch_training
 from tests.helpers.generated_corpus import generated_corpus
+from tests.helpers.run_data import batches_of
 from tests.models.reference import reference_loss
 
 STEPS, WARMUP = 50, 5
@@ -87,19 +86,27 @@ def test_losses_and_weights_follow_torch(
     tokenizer = load_tokenizer(store.tokenizer_directory)
     config = with_vocab_size(trajectory_config(corpus, sentence_pairs, **model), tokenizer.vocab_size)
     phase = plan_phases(config.train)[0]
-    batches = list(itertools.islice(corpus_data(config, store, BatchBlocks((0,), 1)).batches(phase, 0), STEPS))
+    batches = list(itertools.islice(batches_of(config, store)(phase, 0), STEPS))
     assert len({batch["input_ids"].tobytes() for batch in batches}) == STEPS
 
     objective = make_objective(config)
     optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
-    state = jax.jit(functools.partial(init_state, config, objective, optimizer))()
-    heads = OBJECTIVES[config.objective].heads(config)
+    state = jax.jit(functools.partial(init_state, config.seed, objective, optimizer))()
+    heads = OBJECTIVES[config.objective].heads(config.data.sentence_pairs)
     huggingface.export_model(state.params, config.model, heads, store.tokenizer_directory, tmp_path / "initial")
     reference = kind.from_pretrained(tmp_path / "initial")
     theirs, norms = torch_training.trajectory(reference, loss_of, batches, config.optimizer, WARMUP)
     final = {name: x.detach().numpy() for name, x in reference.state_dict().items()}
 
-    step = jax.jit(functools.partial(train_step, config, objective, optimizer, plan_phases(config.train), phase))
+    step = jax.jit(
+        functools.partial(
+            train_step,
+            objective,
+            optimizer,
+            functools.partial(learning_rate, config.optimizer, plan_phases(config.train)),
+            phase.grad_accum_steps,
+        )
+    )
     ours = []
     for batch in batches:
         state, metrics = step(state, batch)

@@ -147,7 +147,7 @@ def test_several_processes_are_refused(monkeypatch) -> None:
     monkeypatch.setattr(checkpoint.jax, "process_count", lambda: 2)
     Mirror(URL)
     with pytest.raises(files.UserError, match="several processes can write the parts of a checkpoint to gs:// alone"):
-        checkpoint.Checkpoints(module.fetched(URL), None)  # type: ignore[arg-type]
+        checkpoint.Checkpoints(module.local_copy(URL), None)  # type: ignore[arg-type]
 
 
 def test_the_arrays_are_copied_for_those_alone_who_read_them(memory) -> None:

@@ -4,19 +4,14 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.models.attention.inputs import AttentionInputs, readable_keys, split_heads
+from bert_jax.parallel.platform import runs_fused_kernels
 
 HEAD_MULTIPLE, LARGEST_HEAD = 8, 128  # features; the largest that all of these GPUs take
-OLDEST = (8, 0)  # compute capability: Ampere
 
 
 def available() -> bool:
-    """Return False where this process computes on GPUs that lack the kernel: older ones, and those not by NVIDIA."""
-    if jax.default_backend() != "gpu":
-        return True
-    device = jax.local_devices()[0]
-    if "cuda" not in device.client.platform_version:
-        return False
-    return tuple(map(int, device.compute_capability.split("."))) >= OLDEST
+    """Return whether this process computes on GPUs that have the kernel, or on none."""
+    return runs_fused_kernels()
 
 
 def fits(inputs: AttentionInputs, rate: float) -> bool:

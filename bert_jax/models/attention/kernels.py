@@ -16,6 +16,7 @@ from bert_jax.models.positions import POSITIONS
 from bert_jax.parallel.platform import traced_platform
 
 PLATFORMS = ("cpu", "gpu", "tpu")
+LONGEST_FUSED_QKV = 512  # tokens; up to here at least, one product and its biases save more than cuDNN does
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,13 @@ def _fastest_kernel(inputs: AttentionInputs, rate: float) -> ModuleType:
     return tpu
 
 
+def _prefers_fused_qkv(inputs: AttentionInputs, rate: float) -> bool:
+    """Whether `auto` prefers FusedQKV: for our kernel, also for short rows, which cuDNN's kernel could compute."""
+    fastest = _fastest_kernel(inputs, rate)
+    is_short = inputs.q.shape[1] <= LONGEST_FUSED_QKV
+    return fastest is triton or (fastest is cudnn and is_short and triton.fits(inputs, rate))
+
+
 def _attend_by_fastest(inputs: AttentionInputs, rate: float) -> jax.Array:
     kernel = triton if inputs.fused_qkv else _fastest_kernel(inputs, rate)
     return cast(jax.Array, kernel.attend(inputs, rate))
@@ -63,7 +71,7 @@ KERNELS: dict[str, Kernel] = {
         platforms=("tpu",),
         bias=False,
         head_multiple=tpu_kernels.HEAD_MULTIPLE,
-        prefers_fused_qkv=lambda inputs, rate: _fastest_kernel(inputs, rate) is triton,
+        prefers_fused_qkv=_prefers_fused_qkv,
     ),
     "xla": Kernel(attend=xla.attend, display_name="XLA"),
     # A window is part of cuDNN's mask. Its gradient of a bias, one for all sequences, is not tested on a GPU yet.
@@ -130,8 +138,10 @@ def kernel_used(config: EncoderConfig, compute: ComputeConfig, platform: str) ->
     if used.platforms == (platform,):
         if chosen is not KERNELS["auto"] or used is not KERNELS["cudnn"]:
             return used.display_name
-        exceptions = "windows and packed rows" if config.local_window else "packed rows"
-        return f"{used.display_name}, for {exceptions} {KERNELS['triton'].display_name}"
+        may_fuse = config.attention_bias and not config.query_key_norm and not POSITIONS[config.positions].rotate
+        exceptions = ["windows"] * (config.local_window is not None) + ["packed rows"]
+        exceptions += [f"up to {LONGEST_FUSED_QKV} tokens"] * may_fuse
+        return f"{used.display_name}, for {', '.join(exceptions)} {KERNELS['triton'].display_name}"
     hints = []
     for name, kernel in KERNELS.items():
         if kernel.platforms == (platform,) and kernel.available():

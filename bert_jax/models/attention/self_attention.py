@@ -18,7 +18,7 @@ from bert_jax.models.attention.inputs import (
 from bert_jax.models.attention.kernels import KERNELS
 from bert_jax.models.attention.xla import attention_probabilities, weighted_values
 from bert_jax.models.init import init_scales
-from bert_jax.models.layers import Linear, lookup, save_for_backward
+from bert_jax.models.layers import Biased, Linear, lookup, save_for_backward
 from bert_jax.models.norms import Norm, rms_norm
 from bert_jax.models.positions import POSITIONS, Distances
 from bert_jax.parallel.platform import traced_platform
@@ -31,7 +31,7 @@ GLOBAL_PROJECTIONS = tuple(f"{name}_global" for name in PROJECTIONS)  # without 
 
 
 class SelfAttention(nn.Module):
-    """`x` `[batch, length, width]` -> `[batch, length, width]`.
+    """`x` `[batch, length, width]` -> `[batch, length, width]`, a product whose bias is still to be added.
 
     `seed`: uint32 `[2]`, of the dropout on the probabilities, or None. `value_input`: `[batch, length, any]`, from
     which the values are made; None: `x`, as queries and keys.
@@ -44,7 +44,7 @@ class SelfAttention(nn.Module):
     @nn.compact
     def __call__(
         self, x: jax.Array, metadata: AttentionMetadata, seed: jax.Array | None, value_input: jax.Array | None = None
-    ) -> jax.Array:
+    ) -> Biased:
         config = self.config
         rate = 0.0 if seed is None else config.attention_dropout
         inputs = self._kernel_inputs(x, x if value_input is None else value_input, metadata, seed, rate)
@@ -55,7 +55,7 @@ class SelfAttention(nn.Module):
         else:
             context = save_for_backward(KERNELS[self.kernel].attend(inputs, rate))
         sizes = (config.attention_width, x.shape[-1])
-        return self._linear("output", sizes, ("heads", "embed"), init_scales(config).output)(context)
+        return self._linear("output", sizes, ("heads", "embed"), init_scales(config).output).biased(context)
 
     def _shows_weights(self) -> bool:
         return self.is_mutable_collection(WEIGHTS) and not self.is_initializing()

@@ -3,6 +3,9 @@
 A program has a block of queries of one head and passes over the keys with a running softmax. The backward pass computes
 the scores again, once for a block of keys and once for a block of queries. The dropout mask is that of
 models/dropout.py, element for element; cuDNN's kernel has none here.
+
+Instructions for each score limit the speed, not memory: what is the same for a row or a column is computed once for it.
+Scores are in units of log 2. A bias of keys adds the same to all scores of a query, so that no probability has it.
 """
 
 import dataclasses
@@ -35,7 +38,7 @@ LARGEST_BLOCK, SMALLEST_BLOCK = 64, 16  # rows and columns of a tile; 16 is the 
 HEAD_SIZES = (16, 32, 64, 128)  # features: a power of 2, as all sizes of a tile
 EVERYWHERE: RadiusCounts = ((NO_LIMIT, 1),)
 
-Stats = tuple[jax.Array, jax.Array]  # largest score and sum of exponentials of each query, [batch, heads, length]
+UNIT = math.log2(math.e)
 
 
 def fits(inputs: AttentionInputs, rate: float) -> bool:
@@ -80,14 +83,14 @@ def visited_pairs(length: int, reaches: RadiusCounts) -> int:
 
 
 def _keep(inputs: AttentionInputs, rate: float, reaches: RadiusCounts) -> tuple[jax.Array, Any]:
-    context, stats = jax.tree.map(save_for_backward, _forward_on_mesh(inputs, rate, reaches))
-    return context, (inputs, context, stats)
+    context, partition = map(save_for_backward, _forward_on_mesh(inputs, rate, reaches))
+    return context, (inputs, context, partition)
 
 
 def _pull(rate: float, reaches: RadiusCounts, kept: Any, gradient: jax.Array) -> tuple[AttentionInputs]:
-    inputs, context, stats = kept
+    inputs, *more = kept
     kernel = functools.partial(backward, rate=rate, reaches=reaches)
-    axes, more = (WIDE, (BY_HEAD, BY_HEAD), WIDE), (context, stats, gradient)
+    axes, more = (WIDE, BY_HEAD, WIDE), (*more, gradient)
     outputs = (JOINT, JOINT) if inputs.fused_qkv else (WIDE, WIDE, WIDE)
     found = on_each_device(kernel, inputs, *more, axes=axes, out_axes=outputs)
     if not inputs.fused_qkv:
@@ -100,32 +103,31 @@ def _pull(rate: float, reaches: RadiusCounts, kept: Any, gradient: jax.Array) ->
 _attend.defvjp(_keep, _pull)
 
 
-def _forward_on_mesh(inputs: AttentionInputs, rate: float, reaches: RadiusCounts) -> tuple[jax.Array, Stats]:
+def _forward_on_mesh(inputs: AttentionInputs, rate: float, reaches: RadiusCounts) -> tuple[jax.Array, jax.Array]:
     kernel = functools.partial(forward, rate=rate, reaches=reaches)
-    found: tuple[jax.Array, Stats] = on_each_device(kernel, inputs, axes=(), out_axes=(WIDE, (BY_HEAD, BY_HEAD)))
+    found: tuple[jax.Array, jax.Array] = on_each_device(kernel, inputs, axes=(), out_axes=(WIDE, BY_HEAD))
     return found
 
 
 def forward(
     inputs: AttentionInputs, rate: float, reaches: RadiusCounts = EVERYWHERE, interpret: bool = False
-) -> tuple[jax.Array, Stats]:
-    """Return the context, and what `backward` reads beside it.
+) -> tuple[jax.Array, jax.Array]:
+    """Return the context, and the log of the sum of each query's exponentials, float32 `[batch, heads, length]`.
 
     `reaches` only go into the kernel's name, from which the dry run counts its FLOPs; `interpret` runs on any platform,
     slowly.
     """
     (batch, length, _), heads = _context(inputs).shape, inputs.dropout_keys.shape[1]
-    stats = jax.ShapeDtypeStruct((batch, heads, length), jnp.float32)
-    writes = (("tile", _context(inputs)), ("row", stats), ("row", stats))
+    writes = (("tile", _context(inputs)), ("row", jax.ShapeDtypeStruct((batch, heads, length), jnp.float32)))
     name = f"attention_forward_{visited_pairs(length, reaches)}_pairs"
-    context, *found = _call(_forward_kernel, name, inputs, (), writes, rate, interpret)
-    return context, tuple(found)
+    found: tuple[jax.Array, jax.Array] = _call(_forward_kernel, name, inputs, (), writes, rate, 3, interpret)
+    return found
 
 
 def backward(
     inputs: AttentionInputs,
     context: jax.Array,
-    stats: Stats,
+    partition: jax.Array,
     gradient: jax.Array,
     rate: float,
     reaches: RadiusCounts = EVERYWHERE,
@@ -144,9 +146,10 @@ def backward(
         writes = [("joint tile", products), ("joint sums", sums)]
     else:
         writes = [("tile", inputs.q)] * 3
-    reads = [("whole", gradient), *(("whole row", x) for x in (*stats, across))]
+    reads = [("whole", gradient), ("whole row", partition), ("whole row", across)]
     name = f"attention_backward_{visited_pairs(context.shape[1], reaches)}_pairs"
-    found: tuple[jax.Array, ...] = _call(_backward_kernel, name, inputs, reads, writes, rate, interpret)
+    stages = 2 if rate else 3  # a third one costs registers that the dropout needs: 900 in place of 869 us at 64 x 512
+    found: tuple[jax.Array, ...] = _call(_backward_kernel, name, inputs, reads, writes, rate, stages, interpret)
     return found
 
 
@@ -169,6 +172,7 @@ def _call(
     reads: Sequence[tuple[str, Any]],
     writes: Sequence[tuple[str, Any]],
     rate: float,
+    stages: int,
     interpret: bool,
 ) -> Any:
     """One program per block of tokens, sequence and head; `reads` and `writes` are kinds of blocks, and arrays."""
@@ -199,122 +203,204 @@ def _call(
     else:
         maps = [("whole", x) for x in (inputs.q, inputs.k, inputs.v)]
     reads = [("key", inputs.dropout_keys), ("reach", reach), ("mask", of_queries), ("mask", of_keys), *maps, *reads]
+    which = _Which(block, rate, inputs.segments is not None, inputs.radius is not None)
     return pl.pallas_call(
-        functools.partial(kernel, block=block, rate=rate, number=4 + len(maps)),
+        functools.partial(kernel, which=which, number=4 + len(maps)),
         grid=(length // block, batch, heads),
         in_specs=[specs[kind] for kind, _ in reads],
         out_specs=tuple(specs[kind] for kind, _ in writes),
         out_shape=tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for _, x in writes),
-        compiler_params=triton.CompilerParams(num_warps=4, num_stages=2),
+        compiler_params=triton.CompilerParams(num_warps=4, num_stages=stages),
         interpret=interpret,
         name=name,
     )(*(x for _, x in reads))
 
 
-class _Head(NamedTuple):
-    """What all tiles of scores of one head read: references to arrays, and sizes."""
+class _Which(NamedTuple):
+    """What is known of a kernel when it is compiled."""
 
     block: int
     rate: float
+    packed: bool
+    windows: bool
+
+
+class _Head(NamedTuple):
+    """What all tiles of scores of one head read: references to arrays."""
+
+    which: _Which
     keys: Any  # uint32 [2], of the dropout
     reach: Any  # int32 [1]
     of_queries: Any  # int32 [length]: a query reads the keys of its own number
     of_keys: Any
-    maps: tuple[Any, ...]  # q, k and v [length, head_dim]; or all of them [length, 3, head_dim], and biases
+    maps: tuple[Any, ...]  # q, k and v [length, head_dim]; or all of them [length, 3, head_dim]
+    biases: Any  # of all of them [3, head_dim], or None
 
     def read(self, one: int, number: Any) -> jax.Array:
-        """A block of queries (0), keys (1) or values (2)."""
-        if len(self.maps) == 3:
-            return self.maps[one][self.of(number), :]
-        products, biases = self.maps
-        return products[self.of(number), one, :] + biases[one, :]
+        """A block of queries (0), keys (1) or values (2), without its bias."""
+        rows = self.of(number)
+        return self.maps[one][rows, :] if self.biases is None else self.maps[0][rows, one, :]
 
     def of(self, number: Any) -> Any:
         """The slice of a block."""
-        return pl.ds(number * self.block, self.block)
+        return pl.ds(number * self.which.block, self.which.block)
 
     def near(self, number: Any) -> tuple[Any, Any]:
         """The first of the blocks in reach of a block, and the one after the last."""
-        begin, length = number * self.block, self.of_keys.shape[0]
-        first = jax.lax.div(jnp.maximum(begin - self.reach[0], 0), self.block)
-        last = jax.lax.div(jnp.minimum(begin + self.block - 1 + self.reach[0], length - 1), self.block)
+        block, length = self.which.block, self.of_keys.shape[0]
+        if not self.which.windows:
+            return 0, length // block
+        begin = number * block
+        first = jax.lax.div(jnp.maximum(begin - self.reach[0], 0), block)
+        last = jax.lax.div(jnp.minimum(begin + block - 1 + self.reach[0], length - 1), block)
         return first, last + 1
 
-    def scores(self, q: jax.Array, k: jax.Array, row: Any, column: Any) -> tuple[jax.Array, jax.Array]:
-        """float32 `[block, block]` of a block of queries and one of keys, and which of them a query reads."""
-        rows, columns = self._numbers(row, column)
-        readable = self.of_queries[self.of(row)][:, None] == self.of_keys[self.of(column)][None, :]
-        readable &= jnp.abs(rows - columns) <= self.reach[0]
-        return jnp.where(readable, triton.dot(q, k.T) * q.shape[-1] ** -0.5, MASKED_SCORE), readable
+    def mask(self, column: Any) -> jax.Array:
+        """What is added to the scores of each key of a block, beside what its query decides."""
+        return jnp.where(self.of_keys[self.of(column)] != 0, 0.0, MASKED_SCORE)
 
-    def drop(self, x: jax.Array, row: Any, column: Any) -> jax.Array:
-        """The tile after dropout."""
-        if self.rate == 0:
+
+class _Tile(NamedTuple):
+    """A block of queries and one of keys: arrays `[queries, keys]`, or `[keys, queries]` where it is turned."""
+
+    head: _Head
+    row: Any  # the numbers of the blocks
+    column: Any
+    turned: bool = False
+
+    def queries(self, x: jax.Array) -> jax.Array:
+        """A value of each query, for the tile."""
+        return x[None, :] if self.turned else x[:, None]
+
+    def keys(self, x: jax.Array) -> jax.Array:
+        """A value of each key, for the tile."""
+        return x[:, None] if self.turned else x[None, :]
+
+    def product(self, of_queries: jax.Array, of_keys: jax.Array) -> jax.Array:
+        """Vectors of queries times vectors of keys, float32."""
+        return triton.dot(of_keys, of_queries.T) if self.turned else triton.dot(of_queries, of_keys.T)
+
+    def scores(self, q: jax.Array, k: jax.Array, added: jax.Array) -> jax.Array:
+        """In units of log 2; `added` to those of each key has the mask."""
+        head, which = self.head, self.head.which
+        scores = self.product(q, k) * (UNIT * q.shape[-1] ** -0.5) + self.keys(added)
+        rows, columns = head.of(self.row), head.of(self.column)
+        if which.packed:
+            same = self.queries(head.of_queries[rows]) == self.keys(head.of_keys[columns])
+            scores = jnp.where(same, scores, MASKED_SCORE)
+        if which.windows:
+            numbers, others = self._numbers()
+            scores = jnp.where(jnp.abs(numbers - others) <= head.reach[0], scores, MASKED_SCORE)
+        return scores
+
+    def drop(self, x: jax.Array, instead: Any = 0.0) -> jax.Array:
+        """The tile with `instead` where dropout drops; the rest is not scaled."""
+        which = self.head.which
+        if which.rate == 0:
             return x
-        rows, columns = self._numbers(row, column)
-        index = (rows * self.of_keys.shape[0] + columns).astype(jnp.uint32)
-        kept = keep_mask(index, self.keys[0], self.keys[1], self.rate)
-        return jnp.where(kept, x * (1 / (1 - self.rate)), 0.0)
+        numbers, others = self._numbers()
+        index = (numbers * self.head.of_keys.shape[0] + others).astype(jnp.uint32)
+        return jnp.where(keep_mask(index, self.head.keys[0], self.head.keys[1], which.rate), x, instead)
 
-    def _numbers(self, row: Any, column: Any) -> tuple[jax.Array, jax.Array]:
-        within = jax.lax.iota(jnp.int32, self.block)
-        return (row * self.block + within)[:, None], (column * self.block + within)[None, :]
+    def _numbers(self) -> tuple[jax.Array, jax.Array]:
+        within, block = jax.lax.iota(jnp.int32, self.head.which.block), self.head.which.block
+        return self.queries(self.row * block + within), self.keys(self.column * block + within)
 
 
-def _head(refs: Sequence[Any], block: int, rate: float) -> _Head:
+def _head(refs: Sequence[Any], which: _Which) -> _Head:
     keys, reach, of_queries, of_keys, *maps = refs
-    return _Head(block, rate, keys, reach, of_queries, of_keys, tuple(maps))
+    biases = maps.pop() if len(maps) == 2 else None
+    return _Head(which, keys, reach, of_queries, of_keys, tuple(maps), biases)
 
 
-def _forward_kernel(*refs: Any, number: int, block: int, rate: float) -> None:
-    head, (context, largest_of, sum_of), row = _head(refs[:number], block, rate), refs[number:], pl.program_id(0)
-    queries = head.read(0, row)
+def _forward_kernel(*refs: Any, number: int, which: _Which) -> None:
+    head, (context, partition), row = _head(refs[:number], which), refs[number:], pl.program_id(0)
+    biases, queries = head.biases, head.read(0, row)
+    queries = queries if biases is None else queries + biases[0, :]
 
     def step(column: Any, state: Any) -> Any:
-        total, largest, exponentials = state
-        scores, _ = head.scores(queries, head.read(1, column), row, column)
+        total, largest, exponentials, kept = state
+        tile, values = _Tile(head, row, column), head.read(2, column)
+        scores = tile.scores(queries, head.read(1, column), head.mask(column))
         now = jnp.maximum(largest, jnp.max(scores, axis=1))
-        p, shrink = jnp.exp(scores - now[:, None]), jnp.exp(largest - now)
-        values = head.read(2, column)
-        read = triton.dot(head.drop(p, row, column).astype(values.dtype), values)
-        return total * shrink[:, None] + read, now, exponentials * shrink + jnp.sum(p, axis=1)
+        p, shrink = jnp.exp2(scores - now[:, None]), jnp.exp2(largest - now)
+        dropped = tile.drop(p)
+        total = total * shrink[:, None] + triton.dot(dropped.astype(values.dtype), values)
+        exponentials = exponentials * shrink + jnp.sum(p, axis=1)
+        if biases is not None:
+            kept = kept * shrink + jnp.sum(dropped, axis=1)
+        return total, now, exponentials, kept
 
-    zero = jnp.zeros((block,), jnp.float32)
-    state = (jnp.zeros(queries.shape, jnp.float32), zero - jnp.inf, zero)
-    total, largest, exponentials = jax.lax.fori_loop(*head.near(row), step, state)
-    context[...] = (total / exponentials[:, None]).astype(context.dtype)
-    largest_of[...], sum_of[...] = largest, exponentials
+    zero = jnp.zeros((which.block,), jnp.float32)
+    state = (jnp.zeros(queries.shape, jnp.float32), zero - jnp.inf, zero, zero)
+    total, largest, exponentials, kept = jax.lax.fori_loop(*head.near(row), step, state)
+    if biases is not None:
+        total += kept[:, None] * biases[2, :].astype(jnp.float32)[None, :]
+    context[...] = (total * (1 / (exponentials * (1 - which.rate)))[:, None]).astype(context.dtype)
+    # A query that reads nothing has no gradient.
+    partition[...] = jnp.where(largest > MASKED_SCORE / 2, largest + jnp.log2(exponentials), jnp.inf)
 
 
-def _backward_kernel(*refs: Any, number: int, block: int, rate: float) -> None:
-    head, own = _head(refs[:number], block, rate), pl.program_id(0)
-    gradient, largest_of, sum_of, across_of, *written = refs[number:]
+def _gradients(
+    tile: _Tile, scores: jax.Array, dp: jax.Array, partition: jax.Array, across: jax.Array, of_values: Any = 0.0
+) -> tuple[jax.Array, jax.Array]:
+    """The probabilities of a tile after dropout, and the gradients of its scores, both to be scaled.
 
-    def tile(row: Any, column: Any) -> tuple[jax.Array, ...]:
-        """The probabilities after dropout, the gradients of the scores, and what these are multiplied with."""
-        rows, q, k = head.of(row), head.read(0, row), head.read(1, column)
-        scores, readable = head.scores(q, k, row, column)
-        p = jnp.exp(scores - largest_of[rows][:, None]) * (1 / sum_of[rows])[:, None]
-        dp = head.drop(triton.dot(gradient[rows, :], head.read(2, column).T), row, column)
-        ds = p * (dp - across_of[rows][:, None]) * q.shape[-1] ** -0.5
-        ds = jnp.where(readable, ds, 0.0)  # a row that reads nothing has no gradient
-        return head.drop(p, row, column), ds.astype(q.dtype), q, k
+    `dp` is the gradient of the probabilities without `of_values`, the share of the values' bias; that and what follows
+    `dp` are values of queries.
+    """
+    unscale = 1 / (1 - tile.head.which.rate)
+    p = jnp.exp2(scores - tile.queries(partition))
+    kept = dp * unscale + tile.queries(of_values * unscale - across)
+    return tile.drop(p), p * tile.drop(kept, tile.queries(-across))
+
+
+def _of_keys(head: _Head, number: Any, k: jax.Array) -> jax.Array:
+    """What is added to the scores of each key of a block: the mask, and its product with the queries' bias."""
+    mask = head.mask(number)
+    if head.biases is None:
+        return mask
+    return mask + _by_token(k, head.biases[0, :]) * (UNIT * k.shape[-1] ** -0.5)
+
+
+def _by_token(x: jax.Array, y: jax.Array) -> jax.Array:
+    """The inner products of vectors of tokens."""
+    return jnp.sum(x.astype(jnp.float32) * y.astype(jnp.float32), axis=1)
+
+
+def _backward_kernel(*refs: Any, number: int, which: _Which) -> None:
+    head, own = _head(refs[:number], which), pl.program_id(0)
+    gradient, partition, across, *written = refs[number:]
+    biases, (q, k, v), g = head.biases, (head.read(i, own) for i in range(3)), gradient[head.of(own), :]
+    added, of_values = _of_keys(head, own, k), jnp.zeros((which.block,), jnp.float32)
+    if biases is not None:
+        of_values = _by_token(g, biases[2, :])
+        q, v = q + biases[0, :], v + biases[2, :]
 
     def into_keys(row: Any, state: Any) -> Any:
-        p, ds, q, _ = tile(row, own)
-        into_v = triton.dot(p.astype(q.dtype).T, gradient[head.of(row), :])
-        return state[0] + triton.dot(ds.T, q), state[1] + into_v
+        into_k, into_v, sums = state
+        rows, tile, queries = head.of(row), _Tile(head, row, own, turned=True), head.read(0, row)
+        scores, dp = tile.scores(queries, k, added), tile.product(gradient[rows, :], v)
+        p, ds = _gradients(tile, scores, dp, partition[rows], across[rows])
+        into_k += triton.dot(ds.astype(k.dtype), queries)
+        into_v += triton.dot(p.astype(k.dtype), gradient[rows, :])
+        return into_k, into_v, sums if biases is None else sums + jnp.sum(ds, axis=1)
 
     def into_queries(column: Any, state: Any) -> Any:
-        _, ds, _, k = tile(own, column)
-        return state + triton.dot(ds, k)
+        tile, keys, rows = _Tile(head, own, column), head.read(1, column), head.of(own)
+        scores, dp = tile.scores(q, keys, head.mask(column)), tile.product(g, head.read(2, column))
+        _, ds = _gradients(tile, scores, dp, partition[rows], across[rows], of_values)
+        return state + triton.dot(ds.astype(k.dtype), keys)
 
-    zero, near = jnp.zeros((block, gradient.shape[-1]), jnp.float32), head.near(own)
-    into_k, into_v = jax.lax.fori_loop(*near, into_keys, (zero, zero))
-    found = jax.lax.fori_loop(*near, into_queries, zero), into_k, into_v
-    for i, one in enumerate(found):
-        if len(written) == 3:
+    zero, near = jnp.zeros(q.shape, jnp.float32), head.near(own)
+    into_k, into_v, sums = jax.lax.fori_loop(*near, into_keys, (zero, zero, jnp.zeros((which.block,), jnp.float32)))
+    if biases is not None:
+        into_k += sums[:, None] * biases[0, :].astype(jnp.float32)[None, :]
+    into_q = jax.lax.fori_loop(*near, into_queries, zero)
+    scale = q.shape[-1] ** -0.5
+    for i, one in enumerate((into_q * scale, into_k * scale, into_v * (1 / (1 - which.rate)))):
+        if biases is None:
             written[i][...] = one.astype(gradient.dtype)
         else:
-            products, sums = written
-            products[:, i, :], sums[i, :] = one.astype(gradient.dtype), one.sum(axis=0)
+            products, sums_of = written
+            products[:, i, :], sums_of[i, :] = one.astype(gradient.dtype), one.sum(axis=0)

@@ -23,12 +23,12 @@ class Budget(NamedTuple):
 
 def parse_budget(text: str) -> Budget:
     """Return the budget that `text` names; UserError where it names none."""
-    text, found = text.strip(), Budget()
+    text, budget = text.strip(), Budget()
     if _TIME.fullmatch(text):
-        found = Budget(seconds=sum(float(number) * SECONDS[unit] for number, unit in _PART.findall(text)))
+        budget = Budget(seconds=sum(float(number) * SECONDS[unit] for number, unit in _PART.findall(text)))
     elif match := _COUNT.fullmatch(text):
         number, scale, unit = match.groups()
-        found = Budget(**{unit.lower(): float(number) * SCALES[scale.upper()]})
-    if not any(found):
+        budget = Budget(**{unit.lower(): float(number) * SCALES[scale.upper()]})
+    if not any(budget):
         raise UserError(f"--budget '{text}': give a time, tokens or FLOPs: 30m, 1h30m, '50M tokens', '1e16 flops'")
-    return found
+    return budget

@@ -5,41 +5,60 @@ import functools
 import math
 import statistics
 import time
+from collections.abc import Generator
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from bert_jax.config import PretrainConfig
-from bert_jax.corpus.mixture import Mixture
-from bert_jax.objectives import make_objective
+from bert_jax.config import OptimizerConfig
+from bert_jax.objectives.base import Batch, Objective
 from bert_jax.parallel import sharding
-from bert_jax.pretraining.data import corpus_data
 from bert_jax.training.optimizers import make_optimizer
-from bert_jax.training.schedules import plan_phases
-from bert_jax.training.step import check_layout, init_state, jit_step, state_shardings
+from bert_jax.training.schedules import Phase, learning_rate
+from bert_jax.training.step import init_state, jit_step, state_shardings
 
 SECONDS = 4.0  # of timed steps
 MIN_STEPS, MAX_STEPS = 3, 50
 
 
-def measure(config: PretrainConfig, corpus: Mixture) -> float:
+def measure(
+    objective: Objective,
+    settings: OptimizerConfig,
+    phases: tuple[Phase, ...],
+    mesh: jax.sharding.Mesh,
+    batches: Generator[Batch, None, None],
+    *,
+    seed: int,
+    deterministic: bool,
+) -> float:
     """Return FLOPs of the model's matrix products per second, the median over steps of the first phase.
 
     Every process of a run calls it. Its state is thrown away.
 
-    Raises:
-        UserError: devices, model and batch do not fit each other.
+    Args:
+        objective: of the run.
+        settings: of its optimizer.
+        phases: of the run.
+        mesh: of the run.
+        batches: of the first phase, on this host; closed at the end.
+        seed: of the parameters.
+        deterministic: as in `config.compute`.
     """
-    objective, phases = make_objective(config), plan_phases(config.train)
-    mesh, phase = check_layout(config, objective, phases), phases[0]
-    optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
-    batches = corpus_data(config, corpus, sharding.batch_blocks(mesh)).batches(phase, 0)
+    phase, schedule = phases[0], functools.partial(learning_rate, settings, phases)
+    optimizer = make_optimizer(settings, objective.logical_axes, objective.sections)
     with jax.set_mesh(mesh), contextlib.closing(batches):
-        _, shardings = state_shardings(config, objective, optimizer, mesh)
-        init = functools.partial(init_state, config, objective, optimizer)
-        state = jax.jit(init, out_shardings=shardings)()
-        step = jit_step(config, objective, optimizer, phases, phase, mesh, shardings)
+        _, shardings = state_shardings(objective, optimizer, mesh)
+        state = jax.jit(functools.partial(init_state, seed, objective, optimizer), out_shardings=shardings)()
+        step = jit_step(
+            objective,
+            optimizer,
+            schedule,
+            phase.grad_accum_steps,
+            mesh=mesh,
+            shardings=shardings,
+            deterministic=deterministic,
+        )
         compiled = step.lower(state, sharding.place_batch(next(batches), mesh)).compile()
         seconds, count = list[float](), MIN_STEPS
         while len(seconds) <= count:
@@ -50,5 +69,5 @@ def measure(config: PretrainConfig, corpus: Mixture) -> float:
             if len(seconds) == 2:  # all processes must take the same number of steps: as many as the first one says
                 asked = min(max(MIN_STEPS, math.ceil(SECONDS / seconds[1])), MAX_STEPS)
                 count = int(multihost_utils.broadcast_one_to_all(np.int32(asked)))
-    flops = phase.batch_size * objective.flops(phase.seq_len, phase.number)
+    flops = phase.batch_size * objective.flops(phase.seq_len, phase.index)
     return flops / statistics.median(seconds[1:])  # without the first, which waits for the batches

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import pathlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
@@ -11,13 +11,21 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from bert_jax import strict_json
-from bert_jax.config import PretrainConfig, check_choices, check_warmup, refuse_fields_without_effect, with_vocab_size
+from bert_jax.config import (
+    EncoderConfig,
+    PretrainConfig,
+    check_choices,
+    check_warmup,
+    refuse_fields_without_effect,
+    with_vocab_size,
+)
 from bert_jax.console import Console, format_seconds
 from bert_jax.corpus.build.prepare_parts import text_tokens
-from bert_jax.corpus.mixture import Mixture, open_mixture
+from bert_jax.corpus.mixture import open_mixture
 from bert_jax.errors import UserError, writing
 from bert_jax.files import write_text
 from bert_jax.objectives import OBJECTIVES, make_objective
+from bert_jax.parallel import sharding
 from bert_jax.pretraining.budget.amounts import Budget, parse_budget
 from bert_jax.pretraining.budget.measure import measure
 from bert_jax.pretraining.budget.rule import (
@@ -32,13 +40,14 @@ from bert_jax.pretraining.budget.rule import (
     batch_sizes,
     choose,
 )
+from bert_jax.pretraining.data import sequence_rules, training_batches
 from bert_jax.training.remote_workdir import checkpoints_in, mirror_of
 from bert_jax.training.schedules import plan_phases
+from bert_jax.training.step import check_layout
 
 DEFAULT_RECIPE = "small_cpu"
 FILE = "budget.json"
 MAX_BYTES = 1_000  # of a choice as JSON
-FIRST_MEASURED = Choice(*SIZES[0], tokens=0, step_tokens=2**13, steps=1, flops=0.0, epochs=0.0, capped=False)
 # What a budget chooses: an override of it would be ignored. The others in `apply` are kept where they are given.
 CHOSEN = (
     *(f"model.{name}" for name in ("num_layers", "hidden_size", "num_heads", "mlp_size")),
@@ -46,7 +55,7 @@ CHOSEN = (
 )
 
 
-def plan(
+def config_for_budget(
     config: PretrainConfig, text: str, directory: pathlib.Path, console: Console, given: Collection[str] = ()
 ) -> PretrainConfig:
     """Return the config that fits a budget, and print and record the choice; every process of a run calls it.
@@ -68,7 +77,7 @@ def plan(
     for key in given:
         if key in CHOSEN or (key.startswith("train.phases[") and key.endswith(("batch_size", "grad_accum_steps"))):
             raise UserError(f"--budget chooses config.{key}: leave one of them out")
-    if OBJECTIVES[config.objective].teacher(config):
+    if OBJECTIVES[config.objective].has_teacher:
         raise UserError("--budget chooses the model's size, and a student's follows from its teacher: leave one out")
     if config.model.bottleneck_size:
         raise UserError("--budget chooses one width, a block with config.model.bottleneck_size has two: leave one out")
@@ -76,11 +85,24 @@ def plan(
         raise UserError("no corpus: give --config.data.corpus=DIR of `bert-jax prepare`, or --config.data.text=FILES")
     corpus = open_mixture(config.data.corpus, console.say, progress=console.progress)
     config = with_vocab_size(config, corpus.vocab_size)
+    tokens = text_tokens(corpus.split("train").num_tokens, config.data.snapshots)
+
+    def measured_rate(choice: Choice) -> float:
+        """FLOP/s of real steps in the size of a choice, the same number in every process."""
+        sized = apply(config, choice)
+        objective, phases, mesh = make_objective(sized), plan_phases(sized.train), sharding.make_mesh(sized.mesh)
+        check_layout(mesh, objective, phases, sized.evaluate.batch_size)
+        rules, blocks = sequence_rules(sized, corpus.tokenizer()), sharding.batch_blocks(mesh)
+        batches = training_batches(corpus, rules, phases, blocks)(phases[0], 0)
+        deterministic = sized.compute.deterministic
+        rate = measure(objective, sized.optimizer, phases, mesh, batches, seed=sized.seed, deterministic=deterministic)
+        return float(multihost_utils.broadcast_one_to_all(np.array(rate)))
+
     recorded = _agreed(_recorded(directory, text) if jax.process_index() == 0 else None)
     if recorded is None:
         refuse_fields_without_effect(config)
-        choice, rates = _choose(config, budget, corpus, console)
-        choice = choice._replace(devices=jax.device_count())
+        choice, rates = _choose(budget, tokens, candidates(config), measured_rate, console)
+        choice = dataclasses.replace(choice, devices=jax.device_count())
         check_warmup(apply(config, choice, given).optimizer, choice.steps)  # before anything is written
         if jax.process_index() == 0:
             _record(directory, text, choice, rates)
@@ -96,26 +118,25 @@ def candidates(config: PretrainConfig) -> list[Candidate]:
 
     A generator of ELECTRA is a fraction of the width, and not every width has one. Raises UserError where none has.
     """
-    found, refused = list[Candidate](), None
+    possible, refused = list[Candidate](), None
     for layers, hidden in SIZES:
         try:
-            flops = make_objective(_resized(config, layers, hidden)).flops
+            flops = make_objective(dataclasses.replace(config, model=resized(config.model, layers, hidden))).flops
         except UserError as error:
             refused = error
             continue
-        token = sum(
-            settings.fraction * flops(phase.seq_len, phase.number) / phase.seq_len
+        flops_per_token = sum(
+            settings.fraction * flops(phase.seq_len, phase.index) / phase.seq_len
             for settings, phase in zip(config.train.phases, plan_phases(config.train), strict=True)
         )
-        found.append(Candidate(layers, hidden, token))
-    if refused and not found:
+        possible.append(Candidate(layers, hidden, flops_per_token))
+    if refused and not possible:
         raise refused
-    return found
+    return possible
 
 
 def apply(config: PretrainConfig, choice: Choice, given: Collection[str] = ()) -> PretrainConfig:
     """Return the recipe in the size, with the batches and steps of a choice; keys of `given` keep their value."""
-    config = _resized(config, choice.num_layers, choice.hidden_size)
     train, optimizer, scale = config.train, config.optimizer, choice.steps / config.train.steps
     devices = choice.devices or jax.device_count()
     phases = []
@@ -133,6 +154,7 @@ def apply(config: PretrainConfig, choice: Choice, given: Collection[str] = ()) -
     assert batch_size
     return dataclasses.replace(
         config,
+        model=resized(config.model, choice.num_layers, choice.hidden_size),
         optimizer=optimizer,
         train=dataclasses.replace(
             train,
@@ -164,20 +186,31 @@ def describe(choice: Choice, console: Console) -> None:
 
 
 def _choose(
-    config: PretrainConfig, budget: Budget, corpus: Mixture, console: Console
+    budget: Budget,
+    corpus_tokens: int,
+    sizes: Sequence[Candidate],
+    measured_rate: Callable[[Choice], float],
+    console: Console,
 ) -> tuple[Choice, list[tuple[int, int, float]]]:
     """The choice, and (layers, width, FLOP/s) of what was measured for it: ever larger sizes until none is chosen."""
-    sizes, tokens = candidates(config), text_tokens(corpus.split("train").num_tokens, config.data.snapshots)
     if budget.seconds is None:
         console.say("budget, without a measurement:")
-        return choose(budget, None, tokens, sizes), []
+        return choose(budget, None, corpus_tokens, sizes), []
     rates: list[tuple[int, int, float]] = []
-    choice = FIRST_MEASURED._replace(num_layers=sizes[0].num_layers, hidden_size=sizes[0].hidden_size)
-    while not rates or SIZES.index(choice[:2]) > SIZES.index(rates[-1][:2]):
+    choice = Choice(
+        num_layers=sizes[0].num_layers,
+        hidden_size=sizes[0].hidden_size,
+        tokens=0,
+        step_tokens=2**13,
+        steps=1,
+        flops=0.0,
+        epochs=0.0,
+        capped=False,
+    )
+    while not rates or SIZES.index((choice.num_layers, choice.hidden_size)) > SIZES.index(rates[-1][:2]):
         console.progress(f"measuring {choice.num_layers} layers x {choice.hidden_size}")
-        rate = float(multihost_utils.broadcast_one_to_all(np.array(measure(apply(config, choice), corpus))))
-        rates.append((choice.num_layers, choice.hidden_size, rate))
-        choice = choose(budget, rate, tokens, sizes)
+        rates.append((choice.num_layers, choice.hidden_size, measured_rate(choice)))
+        choice = choose(budget, rates[-1][2], corpus_tokens, sizes)
     layers, hidden, rate = rates[-1]
     time = format_seconds(choice.flops / rate)
     console.say(
@@ -187,18 +220,16 @@ def _choose(
     return choice, rates
 
 
-def _resized(config: PretrainConfig, layers: int, hidden: int) -> PretrainConfig:
-    """The recipe in another size: heads of 64 features, an MLP in the recipe's proportion, a multiple of 32."""
-    model = config.model
+def resized(model: EncoderConfig, layers: int, hidden: int) -> EncoderConfig:
+    """Return the model in another size: heads of 64 features, an MLP in its proportion, a multiple of 32."""
     mlp_size = 32 * max(1, round(hidden * model.mlp_size / model.hidden_size / 32))
     heads = hidden // HEAD_SIZE
-    model = dataclasses.replace(model, num_layers=layers, hidden_size=hidden, num_heads=heads, mlp_size=mlp_size)
-    return dataclasses.replace(config, model=model)
+    return dataclasses.replace(model, num_layers=layers, hidden_size=hidden, num_heads=heads, mlp_size=mlp_size)
 
 
-def _unless(room: str, given: Collection[str], **values: Any) -> dict[str, Any]:
+def _unless(section: str, given: Collection[str], **values: Any) -> dict[str, Any]:
     """The values whose keys the user has not set."""
-    return {name: value for name, value in values.items() if room + name not in given}
+    return {name: value for name, value in values.items() if section + name not in given}
 
 
 def _recorded(directory: pathlib.Path, text: str) -> Choice | None:
@@ -206,8 +237,8 @@ def _recorded(directory: pathlib.Path, text: str) -> Choice | None:
     if not (directory / "run.json").exists() and not checkpoints_in(directory).exists():
         return None  # a choice without a run is of a command that was refused
     try:
-        found = strict_json.parse((directory / FILE).read_text(encoding="utf-8"))
-        budget, choice = found["budget"], Choice(**found["choice"])
+        values = strict_json.parse((directory / FILE).read_text(encoding="utf-8"))
+        budget, choice = values["budget"], Choice(**values["choice"])
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError(
             f"{directory} holds a run without a readable {FILE}: leave --budget out, or choose another --workdir"
@@ -219,16 +250,17 @@ def _recorded(directory: pathlib.Path, text: str) -> Choice | None:
 
 def _agreed(choice: Choice | None) -> Choice | None:
     """The choice of process 0, on every process."""
-    words = json.dumps(choice).encode().ljust(MAX_BYTES)  # a broadcast of floats would round them to 32 bits
-    found = json.loads(multihost_utils.broadcast_one_to_all(np.frombuffer(words, np.uint8)).tobytes())
-    return found and Choice(*found)
+    values = dataclasses.asdict(choice) if choice else None
+    text = json.dumps(values).encode().ljust(MAX_BYTES)  # a broadcast of floats would round them to 32 bits
+    values = json.loads(multihost_utils.broadcast_one_to_all(np.frombuffer(text, np.uint8)).tobytes())
+    return Choice(**values) if values else None
 
 
 def _record(directory: pathlib.Path, text: str, choice: Choice, rates: list[tuple[int, int, float]]) -> None:
     with writing(directory, "make room, or choose another --workdir"):
         directory.mkdir(parents=True, exist_ok=True)
         measured = [{"num_layers": a, "hidden_size": b, "flops_per_second": rate} for a, b, rate in rates]
-        content = {"budget": text, "measured": measured, "choice": choice._asdict()}
+        content = {"budget": text, "measured": measured, "choice": dataclasses.asdict(choice)}
         write_text(directory / FILE, json.dumps(content, indent=1) + "\n")
     if mirror := mirror_of(directory):
         mirror.send(FILE)

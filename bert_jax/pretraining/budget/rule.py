@@ -10,6 +10,7 @@
 The constants are rules of thumb, not fits.
 """
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -37,7 +38,8 @@ class Candidate(NamedTuple):
     flops_per_token: float
 
 
-class Choice(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Choice:
     """What a budget buys.
 
     `epochs`: passes over the corpus; `capped`: whether `MAX_EPOCHS` held it back; `devices`: those that batches divide
@@ -66,40 +68,40 @@ def choose(
         corpus_tokens: of the training split.
         candidates: sizes from the smallest, with the vocabulary and the sequence lengths of the run.
     """
-    most = MAX_EPOCHS * corpus_tokens
-    bought = [_tokens(budget, flops_per_second, one) for one in candidates]
+    max_tokens = MAX_EPOCHS * corpus_tokens
+    bought = [_tokens(budget, flops_per_second, candidate.flops_per_token) for candidate in candidates]
     fitting = [
-        number
-        for number, one in enumerate(candidates)
-        if 6 * min(bought[number], most) / one.flops_per_token >= TOKENS_PER_PARAMETER
+        index
+        for index, candidate in enumerate(candidates)
+        if 6 * min(bought[index], max_tokens) / candidate.flops_per_token >= TOKENS_PER_PARAMETER
     ]
-    chosen = max(fitting, default=0)
-    size, tokens = candidates[chosen], min(bought[chosen], most)
+    largest = max(fitting, default=0)
+    size, tokens = candidates[largest], min(bought[largest], max_tokens)
     power = round(math.log2(BATCH_FACTOR * math.sqrt(max(1.0, tokens))))
     step_tokens = min(max(2**power, MIN_STEP_TOKENS), MAX_STEP_TOKENS)
     steps = max(1, round(tokens / step_tokens))
     tokens = steps * step_tokens
     return Choice(
-        size.num_layers,
-        size.hidden_size,
-        tokens,
-        step_tokens,
-        steps,
-        tokens * size.flops_per_token,
-        tokens / corpus_tokens,
-        bought[chosen] > most,
+        num_layers=size.num_layers,
+        hidden_size=size.hidden_size,
+        tokens=tokens,
+        step_tokens=step_tokens,
+        steps=steps,
+        flops=tokens * size.flops_per_token,
+        epochs=tokens / corpus_tokens,
+        capped=bought[largest] > max_tokens,
     )
 
 
-def _tokens(budget: Budget, flops_per_second: float | None, size: Candidate) -> float:
-    """The tokens that a budget buys of one size."""
+def _tokens(budget: Budget, flops_per_second: float | None, flops_per_token: float) -> float:
+    """The tokens that a budget buys of a size."""
     if budget.tokens is not None:
         return budget.tokens
     if budget.flops is not None:
-        return budget.flops / size.flops_per_token
+        return budget.flops / flops_per_token
     assert budget.seconds is not None
     assert flops_per_second is not None, "a time needs a measurement"
-    return budget.seconds * USABLE * flops_per_second / size.flops_per_token
+    return budget.seconds * USABLE * flops_per_second / flops_per_token
 
 
 def batch_sizes(step_tokens: int, seq_len: int, devices: int) -> tuple[int, int]:

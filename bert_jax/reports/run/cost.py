@@ -8,7 +8,7 @@ import numpy as np
 from bert_jax.console import format_seconds
 from bert_jax.parallel.chips import CHIPS
 from bert_jax.reports.run.record import Run
-from bert_jax.training.tensorboard import Session
+from bert_jax.training.tensorboard import RunStart
 
 WATTS_PER_CORE = 12.0  # of a CPU, where nothing better is known; Lannelongue et al. 2021, "Green Algorithms"
 MAX_UNMEASURED = 0.01  # of the time, up to which nothing is estimated beside the measured energy
@@ -56,7 +56,7 @@ def _format_duration(seconds: float) -> str:
 
 
 def _estimate_energy(
-    machine: Mapping[str, str | int], sessions: Sequence[Session], seconds: float, watts: float | None
+    machine: Mapping[str, str | int], sessions: Sequence[RunStart], seconds: float, watts: float | None
 ) -> tuple[dict[str, float], str]:
     """Return joules that were "measured" and "estimated", as far as they are known, and a note on both."""
     measured_seconds = sum(session.measured - session.began for session in sessions if session.measured is not None)

@@ -12,7 +12,7 @@ from bert_jax.errors import UserError
 from bert_jax.reports.html.markup import POLICY, element, page
 from bert_jax.reports.run.cost import AssumedPower
 from bert_jax.reports.run.page import report_page
-from bert_jax.training.remote_workdir import fetched
+from bert_jax.training.remote_workdir import local_copy
 from bert_jax.training.workdir import read_run
 
 LOOPBACK = "127.0.0.1"
@@ -34,7 +34,7 @@ def follow_runs(workdirs: Sequence[str], port: int, assumed: AssumedPower, conso
         UserError: a directory holds no run, or the port is taken.
     """
     for workdir in workdirs:
-        read_run(fetched(workdir))
+        read_run(local_copy(workdir))
     if not 0 <= port < 1 << 16:
         raise UserError(f"--port {port}: give a number from 0 to 65535")
     try:
@@ -62,7 +62,7 @@ class _LatestPage:
         """Return the page; where the runs cannot be read now, a page that says so."""
         with self._lock:
             try:
-                paths = [fetched(workdir) for workdir in self._workdirs]
+                paths = [local_copy(workdir) for workdir in self._workdirs]
                 if (stats := _file_stats(paths)) != self._stats:
                     text = report_page(paths, Console(silent=True), self._assumed, num_sequences=0)
                     self._stats, self._page = stats, text.encode()

@@ -111,7 +111,7 @@ def heldout_batch(facts: PretrainingFacts, seed: int, step: int, mixture: Mixtur
     if split.num_documents < rule.min_documents:
         raise UserError("too few documents are held out")
     phase = next((phase for phase in facts.phases if step <= phase.end), facts.phases[-1])
-    data, symbols = facts.eval_data[phase.number], symbols_of(mixture.tokenizer())
+    data, symbols = facts.eval_data[phase.index], symbols_of(mixture.tokenizer())
     sequences = make_sequences(split, symbols, phase.seq_len, seed, data, num_token_types=2)
     return sequences.batch(np.arange(min(num_sequences, sequences.num_per_epoch)))
 

@@ -29,7 +29,7 @@ from bert_jax.training.metrics import Line, damaged_lines, read_metrics
 from bert_jax.training.plateau import Plateau, expected_step
 from bert_jax.training.remote_workdir import checkpoints_in
 from bert_jax.training.schedules import Phase, plan_phases
-from bert_jax.training.tensorboard import Session, read_sessions
+from bert_jax.training.tensorboard import RunStart, read_starts
 from bert_jax.training.workdir import read_machine, read_run
 
 MAX_VALUE = 1e300  # a larger number cannot be drawn
@@ -41,7 +41,7 @@ class Training:
 
     label: str
     lines: list[Line]
-    sessions: list[Session]
+    sessions: list[RunStart]
     checkpoints: list[int]  # steps on disk
     num_damaged: int  # lines of metrics.jsonl that cannot be read
     left_plateau_at: int | None = None  # first step whose loss is clearly below the unigram entropy
@@ -198,7 +198,7 @@ def read_training(path: pathlib.Path, label: str) -> Training:
     return Training(
         label=label,
         lines=[{name: _drawable_or_none(value) for name, value in line.items()} for line in read_metrics(metrics)],
-        sessions=read_sessions(path),
+        sessions=read_starts(path),
         checkpoints=sorted(saved_steps(checkpoints_in(path))),
         num_damaged=len(damaged_lines(metrics)),
     )
@@ -206,11 +206,11 @@ def read_training(path: pathlib.Path, label: str) -> Training:
 
 def _pretraining_facts(config: PretrainConfig) -> PretrainingFacts:
     phases, optimizer = plan_phases(config.train), config.optimizer
-    uses_training_masks = OBJECTIVES[config.objective].own_mix
+    uses_training_masks = OBJECTIVES[config.objective].eval_uses_training_masks
     has_two_rates = optimizer.name in WITH_MUON.values and optimizer.peak_learning_rate
     return PretrainingFacts(
         model=config.model,
-        heads=OBJECTIVES[config.objective].heads(config),
+        heads=OBJECTIVES[config.objective].heads(config.data.sentence_pairs),
         objective=config.objective,
         data=config.data,
         phases=phases,
@@ -220,7 +220,7 @@ def _pretraining_facts(config: PretrainConfig) -> PretrainingFacts:
         num_eval_sequences=config.evaluate.num_sequences,
         mask_rates=tuple(rate for phase in config.train.phases for rate in phase_rates(config.data, phase)),
         matrix_rate_ratio=optimizer.muon_learning_rate / optimizer.peak_learning_rate if has_two_rates else None,
-        plateau_end=min(expected_step(config, phases), phases[-1].end),
+        plateau_end=min(expected_step(config.train.plateau_steps, optimizer, phases), phases[-1].end),
     )
 
 
@@ -229,7 +229,7 @@ def _left_plateau_at(config: PretrainConfig, phases: tuple[Phase, ...], training
     entropy = training.last("unigram_entropy", "train")
     if entropy is None:
         return None
-    plateau = Plateau(config, phases, entropy)
+    plateau = Plateau(entropy, phases[-1].end, phases[-1].end, ())
     for line in training.lines:
         plateau.remarks(line)
     return plateau.left_at

@@ -18,10 +18,12 @@ def write_report(
         _use_only_the_cpu()
         from bert_jax.reports.run.cost import AssumedPower
         from bert_jax.reports.run.page import report_page
-        from bert_jax.training.remote_workdir import fetched
+        from bert_jax.training.remote_workdir import local_copy
 
         with contextlib.closing(Console()) as console, console.working("making the page"):
-            return report_page([fetched(workdir) for workdir in workdirs], console, AssumedPower(watts, grams_per_kwh))
+            return report_page(
+                [local_copy(workdir) for workdir in workdirs], console, AssumedPower(watts, grams_per_kwh)
+            )
 
     return write_page(output, make)
 

@@ -1,0 +1,227 @@
+"""Weights, task and sets of a fine-tuning run, checked against each other before anything is written."""
+
+import dataclasses
+import math
+
+import jax
+import numpy as np
+
+from bert_jax.checkpoints.load_model import Weights, read_weights
+from bert_jax.checkpoints.load_model import digest as weights_digest
+from bert_jax.config import ComputeConfig, EncoderConfig, FinetuneTrainConfig, TaskConfig, no_effect
+from bert_jax.console import Console
+from bert_jax.errors import UserError, did_you_mean
+from bert_jax.finetuning.task_data import TaskSplit, read_split, score_names, splits_digest
+from bert_jax.finetuning.teacher import TaskTeacher, read_task_teacher
+from bert_jax.interop.huggingface.model_config import model_config_fields
+from bert_jax.interop.sentence_modules import SentenceModules
+from bert_jax.interop.tensors import WITHOUT_PARAMETERS, class_of
+from bert_jax.models import draw_missing, make_model
+from bert_jax.models.heads import OF_TASKS
+from bert_jax.objectives.base import Objective
+from bert_jax.objectives.tasks import make_task_objective, task_head
+from bert_jax.tasks.batching import Feed, choose_buckets
+from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.reading.examples import SPLITS, existing_sets
+from bert_jax.tasks.table import resolve_task
+from bert_jax.tasks.task import Task
+from bert_jax.tokenizer import Tokenizer, load_tokenizer
+from bert_jax.training.schedules import Phase
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskInputs:
+    """What all trainings of one call read."""
+
+    task: Task
+    weights: Weights  # to start from, with the head of the task
+    architecture: EncoderConfig  # of the weights, with the dropout of this run
+    teacher: TaskTeacher | None
+    tokenizer: Tokenizer
+    train: TaskSplit
+    dev: tuple[TaskSplit, ...]
+    test: tuple[TaskSplit, ...]
+    metric: str  # the score that chooses the best
+
+    @property
+    def fingerprint(self) -> dict[str, str]:
+        """Digests of what a resumed training must find again."""
+        digests = {
+            "task": splits_digest((self.train, *self.dev)),
+            "tokenizer": self.tokenizer.sha256,
+            "weights": weights_digest(self.weights),
+        }
+        return digests | ({"teacher": self.teacher.digest} if self.teacher else {})
+
+
+def read_task_inputs(
+    init_from: str | None,
+    settings: TaskConfig,
+    train: FinetuneTrainConfig,
+    freeze_encoder: bool,
+    seed: int,
+    console: Console,
+) -> TaskInputs:
+    """Return weights, teacher and sets of a task; UserError where they do not fit each other or the settings.
+
+    Args:
+        init_from: model directory to start from.
+        settings: of the task.
+        train: sizes of batches.
+        freeze_encoder: whether the heads alone are trained.
+        seed: of weights that are missing and drawn at random.
+        console: for what was cut, left out or learned from.
+    """
+    if not init_from:
+        raise UserError("no weights: give --config.init_from=DIR: an export, a work directory, or one of transformers")
+    task = resolve_task(settings)
+    kind, head = KINDS[task.kind], task_head(task.kind, len(task.labels))
+    if kind.loss.whole_batch and (train.grad_accum_steps > 1 or train.batch_size < 2):
+        raise UserError(
+            f"task '{task.name}' learns from the other pairs of a batch: set config.train.batch_size to 2 or more, and "
+            "config.train.grad_accum_steps=1"
+        )
+
+    # Weights and tokenizer.
+    rng = jax.random.key(seed)
+    weights = read_weights(init_from, (head,), rng, console)
+    class_of(weights.config, weights.heads)  # the best model is written as one
+    if kind.head == "sentence_embedding":
+        _check_sentences(weights)
+    if settings.bilstm and head.name not in OF_TASKS:
+        raise no_effect("config.task.bilstm", f"{task.kind}, which reads the encoder alone", False)
+    if freeze_encoder and head.name in WITHOUT_PARAMETERS and not settings.bilstm:
+        raise UserError(
+            f"config.optimizer.freeze_encoder leaves nothing to train: {task.kind} has no weights of its own"
+        )
+    tokenizer = load_tokenizer(weights.directory)
+    if tokenizer.vocab_size > weights.config.vocab_size:
+        raise UserError(
+            f"{weights.directory}: its tokenizer has {tokenizer.vocab_size:,} tokens, its model "
+            f"{weights.config.vocab_size:,}; use the tokenizer that the model was trained with"
+        )
+    if settings.max_seq_len > weights.config.max_positions:
+        raise UserError(
+            f"config.task.max_seq_len={settings.max_seq_len}, but the model reads {weights.config.max_positions} tokens"
+        )
+    if settings.bilstm:
+        weights = _with_bilstm(weights, tokenizer, rng)
+    teacher = read_task_teacher(settings, task, head, weights.config, tokenizer, console)
+
+    # The sets of the task.
+    names = {split: existing_sets(task, settings, split) for split in SPLITS}
+    for split in ("train", "dev"):
+        if not names[split]:
+            raise UserError(
+                f"task '{task.name}': no {split} set in {settings.data or '.'}; name a file in config.task.{split}"
+            )
+    (train_set,), dev, test = (
+        tuple(read_split(task, settings, name, tokenizer, console) for name in in_split) for in_split in names.values()
+    )
+    metric, known = settings.metric or task.best, score_names(task, dev)
+    if metric not in known:
+        raise UserError(f"config.task.metric={metric} is none of {', '.join(known)}{did_you_mean(metric, known)}")
+    dropouts = ("dropout", "attention_dropout", "classifier_dropout") if settings.dropout is not None else ()
+    return TaskInputs(
+        task=task,
+        weights=weights,
+        architecture=dataclasses.replace(weights.config, **dict.fromkeys(dropouts, settings.dropout)),
+        teacher=teacher,
+        tokenizer=tokenizer,
+        train=_positives(settings, train_set, console),
+        dev=dev,
+        test=test,
+        metric=metric,
+    )
+
+
+def objective_of_task(
+    inputs: TaskInputs, settings: TaskConfig, compute: ComputeConfig, freeze_encoder: bool
+) -> Objective:
+    """Return the loss of the task, over the encoder with the task's head."""
+    heads, teacher = inputs.weights.heads, None
+    if inputs.teacher:
+        teacher = make_model(inputs.teacher.config, compute, heads)
+    model = make_model(inputs.architecture, compute, heads)
+    return make_task_objective(model, inputs.task.kind, freeze_encoder, settings, teacher)
+
+
+def plan_training(inputs: TaskInputs, settings: TaskConfig, train: FinetuneTrainConfig) -> tuple[Feed, Phase]:
+    """Return how inputs become batches, and the one phase of a training: passes over the training set.
+
+    Batches are padded to lengths that are chosen by the labeled sets, so that every sequence fits.
+    """
+    lengths = np.array([features.length for split in (inputs.train, *inputs.dev) for features in split.features])
+    longest = max(features.length for split in (inputs.train, *inputs.dev, *inputs.test) for features in split.features)
+    max_positions = inputs.weights.config.max_positions
+    buckets = tuple(sorted(settings.buckets or ())) or choose_buckets(lengths, longest, settings.epochs)
+    if buckets[0] < 1 or not longest <= buckets[-1] <= max_positions:
+        raise UserError(
+            f"config.task.buckets={settings.buckets}: the last must lie from {longest}, the longest sequence, to "
+            f"{max_positions}, the longest that the model reads"
+        )
+    # A model without token types does not read those that its teacher needs.
+    models = [inputs.weights.config, *([inputs.teacher.config] if inputs.teacher else [])]
+    feed = Feed(buckets, train.batch_size, max(model.num_token_types for model in models), inputs.tokenizer.pad_id)
+    phase = Phase(
+        end=max(1, round(settings.epochs * math.ceil(len(inputs.train.features) / train.batch_size))),
+        seq_len=buckets[-1],
+        batch_size=train.batch_size,
+        grad_accum_steps=train.grad_accum_steps,
+    )
+    return feed, phase
+
+
+def learning_rates(rates: tuple[float, ...] | None, peak_learning_rate: float) -> tuple[float, ...]:
+    """Return the learning rates to try; UserError where two are the same, as a run would count twice."""
+    rates = rates or (peak_learning_rate,)
+    names = [f"{rate:g}" for rate in rates]
+    if len(set(names)) < len(names) or min(rates) < 0:
+        raise UserError(f"config.task.learning_rates={rates}: give each once, and none below 0")
+    return rates
+
+
+def _positives(settings: TaskConfig, train: TaskSplit, console: Console) -> TaskSplit:
+    """The set with the training pairs alone that belong together; UserError where they have no negatives.
+
+    Kinds of tasks without negatives keep all examples.
+    """
+    if "positives" not in train.features[0].targets:
+        return train
+    positives = [features for features in train.features if features.targets["positives"]]
+    pairs, left_out = len(train.features), len(train.features) - len(positives)
+    why = f"their label is below config.task.positive_from={settings.positive_from:g}"
+    if not positives:
+        raise UserError(f"all {pairs:,} training pairs are left out: {why}; for labels of 0 and 1, set it to 1")
+    if left_out:
+        console.say(f"{left_out:,} of {pairs:,} training pairs are left out: {why}")
+    texts = {tuple(ids.tobytes() for ids, _ in features.sequences[:2]) for features in positives}
+    firsts, seconds = map(set, zip(*texts, strict=True))
+    if len(texts) == len(firsts) * len(seconds) and len(positives[0].sequences) < 3:
+        raise UserError(
+            f"task.train has no negatives: each second text is right for each first one ({len(texts):,} distinct pairs "
+            f"belong together); give more pairs, or a `negative` text with each"
+        )
+    examples = [train.examples[features.example] for features in positives]
+    return TaskSplit(train.name, examples, [features._replace(example=n) for n, features in enumerate(positives)])
+
+
+def _check_sentences(weights: Weights) -> None:
+    """Refuse a directory of sentence-transformers whose vectors are not those that this task trains."""
+    asked = weights.sentences or SentenceModules()
+    trained = {"pooling": "mean", "lower_case": False, "default_prompt": None}
+    for name, value in trained.items():
+        if getattr(asked, name) != value:
+            raise UserError(
+                f"{weights.directory}: a directory of sentence-transformers with {name} {getattr(asked, name)!r}; only "
+                "means of the tokens of the plain text are trained. Without modules.json its encoder is read alone"
+            )
+
+
+def _with_bilstm(weights: Weights, tokenizer: Tokenizer, rng: jax.Array) -> Weights:
+    """The model with two recurrent layers below its heads, random unless it has them; UserError without research."""
+    config = dataclasses.replace(weights.config, bilstm=True)
+    model_config_fields(config, tokenizer.pad_id, "config.task.bilstm")
+    params = draw_missing(config, weights.heads, weights.params, rng)
+    new = weights.new + tuple(params.keys() - weights.params.keys())
+    return dataclasses.replace(weights, config=config, params=params, new=new)

@@ -1,0 +1,152 @@
+"""One training of a task: one learning rate, one seed."""
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+import shutil
+from typing import Any
+
+import jax
+
+from bert_jax import strict_json
+from bert_jax.config import TaskConfig
+from bert_jax.console import Console
+from bert_jax.errors import UserError, writing
+from bert_jax.files import write_text
+from bert_jax.finetuning.inputs import TaskInputs
+from bert_jax.finetuning.task_data import make_dev_evaluation, training_batches
+from bert_jax.interop import huggingface
+from bert_jax.interop.huggingface import TASK_FILE
+from bert_jax.interop.sentence_modules import SentenceModules, sentence_module_files
+from bert_jax.models import Params, draw_missing, make_model
+from bert_jax.parallel import sharding
+from bert_jax.tasks.batching import Feed
+from bert_jax.training.loop import fit
+from bert_jax.training.metrics import NOT_SCORES, read_metrics
+from bert_jax.training.plan import Data, Plan, Session
+from bert_jax.training.start import begin, initial_state, restore
+
+ELSEWHERE = "make room, or choose another --workdir"
+
+
+def train_one(
+    plan: Plan, inputs: TaskInputs, settings: TaskConfig, feed: Feed, evaluation_feed: Feed, session: Session
+) -> dict[str, Any] | None:
+    """Run or resume one training; return the scores and the step of its best evaluation, None where interrupted.
+
+    Args:
+        plan: of this training.
+        inputs: of all trainings.
+        settings: of the task.
+        feed: how the training set becomes batches.
+        evaluation_feed: how the dev sets do.
+        session: of this process.
+    """
+    directory, console, metric, is_first = plan.workdir, session.console, inputs.metric, jax.process_index() == 0
+    path = directory / "result.json"
+    if (done := read_result(path, console)) is not None:
+        return done
+    lines = read_metrics(directory / "metrics.jsonl")
+    history = {line["step"]: line for line in lines if line["split"] == "heldout"}
+
+    def is_exhausted() -> bool:
+        return settings.patience is not None and settings.patience <= best_step(history, metric)[1]
+
+    def should_stop(step: int, scores: dict[str, float], params: Params) -> bool:
+        """Keep the best model; whether its score was not reached again for too long."""
+        for later in [evaluated for evaluated in history if evaluated > step]:
+            del history[later]  # from before the run was stopped: measured again, if at all
+        history[step] = scores
+        best, since = best_step(history, metric)
+        if best == step:
+            export_best(inputs, settings, directory, step, params)
+        if is_exhausted():
+            console.say(f"no better {metric} in {since} evaluations: stopping, the best is of step {best:,}")
+            return True
+        return False
+
+    if not (history and is_exhausted()):
+        model = make_model(inputs.architecture, plan.compute, inputs.weights.heads)
+        heldout, evaluate = make_dev_evaluation(inputs.task, settings, inputs.dev, evaluation_feed, model, plan.mesh)
+        blocks = sharding.batch_blocks(plan.mesh)
+        data = Data(
+            batches=lambda phase, step: training_batches(inputs.train, feed, plan.seed, blocks, step),
+            heldout=heldout,
+            evaluate=evaluate,
+            should_stop=should_stop,
+            frozen=inputs.teacher.params if inputs.teacher else (),
+        )
+        params = None
+        if not settings.random_weights:  # missing heads are drawn from the seed of this training
+            new = {name.split("/")[0] for name in inputs.weights.new}
+            read = {name: x for name, x in inputs.weights.params.items() if name not in new}
+            params = draw_missing(inputs.architecture, inputs.weights.heads, read, jax.random.key(plan.seed))
+        with begin(plan, session) as checkpoints:
+            if checkpoints is None:
+                return None
+            start = restore(plan, checkpoints, console)
+            start = start or initial_state(plan.seed, plan.objective, plan.update, plan.state_layout[1], params)
+            if not fit(plan, data, start, checkpoints, session):
+                return None
+    best, _ = best_step(history, metric)
+    if is_first and not (directory / f"best-{best}").is_dir():
+        raise UserError(
+            f"{directory}: metrics.jsonl lost the line of its best model; remove this directory to train again"
+        )
+    result = {"step": best, "scores": {name: x for name, x in history[best].items() if name not in NOT_SCORES}}
+    if is_first:
+        with writing(directory, ELSEWHERE):
+            write_text(path, json.dumps(result | {"seal": _seal(result)}) + "\n")
+    return result
+
+
+def read_result(path: pathlib.Path, console: Console) -> dict[str, Any] | None:
+    """Return the result of a training that ended; None where there is none, or a damaged one, which a line says."""
+    try:
+        result: dict[str, Any] = strict_json.parse(path.read_text(encoding="utf-8"))
+        if result.pop("seal", None) != _seal(result):
+            raise ValueError("its seal does not match")
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        console.say(f"{path}: damaged ({error}); made again from metrics.jsonl and the checkpoints")
+        return None
+    return result
+
+
+def _seal(result: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(result, sort_keys=True).encode()).hexdigest()
+
+
+def best_step(history: dict[int, dict[str, float]], metric: str) -> tuple[int, int]:
+    """Return the step of the highest score, the first of equals, and how many evaluations followed it."""
+    best = max(sorted(history), key=lambda step: history[step][metric])
+    return best, sum(step > best for step in history)
+
+
+def export_best(inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Path, step: int, params: Params) -> None:
+    """Write `best-STEP`, a model directory, then remove the one before."""
+    mesh = jax.tree.leaves(params)[0].sharding.mesh
+    on_host = jax.device_get(jax.jit(lambda x: x, out_shardings=sharding.replicated(mesh))(params))
+    if jax.process_index():
+        return
+    target = directory / f"best-{step}"
+    shutil.rmtree(target, ignore_errors=True)
+    task, weights = inputs.task, inputs.weights
+    about = {
+        "name": task.name,
+        "kind": task.kind,
+        "labels": list(task.labels),
+        "impossible": task.impossible,
+        "config": dataclasses.asdict(settings),
+    }
+    extra = {TASK_FILE: json.dumps(about, indent=1) + "\n"}
+    if weights.heads[0].name == "sentence_embedding":
+        known = weights.sentences or SentenceModules()  # prompts and the name of a similarity stay
+        modules = dataclasses.replace(known, folder="", normalize=True, max_seq_len=settings.max_seq_len)
+        extra |= sentence_module_files(modules, inputs.architecture.hidden_size)
+    huggingface.export_model(on_host, inputs.architecture, weights.heads, weights.directory, target, task.labels, extra)
+    for old in directory.glob("best-*"):
+        if old != target:
+            shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,235 @@
+"""Layer norm of `x + dropout(product + bias)` by one kernel on GPUs, in Pallas for Triton.
+
+XLA takes three kernels for it, and four for the gradient. Here a program has one token, or in the backward pass some
+tokens of a sequence, and reads and writes each array once; sums over its tokens leave as partial sums. The mask is that
+of dropout.py, element for element; statistics and sums are float32.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+
+from bert_jax.models.dropout import keep_mask
+from bert_jax.models.layers import save_for_backward
+from bert_jax.parallel.sharding import partition_spec
+
+CHUNKS = 8  # of features, each a power of 2; what a program has of a token stays in registers
+LARGEST_CHUNK, SMALLEST_CHUNK = 1024, 64
+LARGEST_BLOCK = 32  # tokens of a program in the backward pass
+
+# Logical axes of what kernels read and write.
+HIDDEN, TOKENS = ("batch", "length", "features"), ("batch", "length")
+FEATURES, KEYS = ("features",), ("batch", "key_words")
+SUMS = ("batch", "length", "features", "features")  # float32 [batch, blocks of tokens, 3, features]
+
+
+def fits(width: int) -> bool:
+    """Return whether the kernel takes vectors of so many features."""
+    chunk = math.gcd(width, LARGEST_CHUNK)
+    return chunk >= SMALLEST_CHUNK and width <= CHUNKS * chunk
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(6, 7))
+def sum_norm(
+    x: jax.Array,
+    product: jax.Array,
+    bias: jax.Array,
+    keys: jax.Array,
+    scale: jax.Array,
+    shift: jax.Array,
+    rate: float,
+    epsilon: float,
+) -> jax.Array:
+    """Return the normalized sum, times `scale`, plus `shift`, as `x`.
+
+    Args:
+        x: `[batch, length, features]`.
+        product: the same.
+        bias: `[features]`.
+        keys: of the dropout of each sequence (dropout.row_keys), uint32 `[batch, 2]`.
+        scale: float32 `[features]`.
+        shift: the same.
+        rate: of the dropout.
+        epsilon: added to variances.
+    """
+    arrays = (x, product, bias, keys, scale, shift)
+    return _forward_on_mesh(arrays, (HIDDEN,), rate, epsilon)[0]
+
+
+def _keep(*arguments: Any) -> tuple[jax.Array, Any]:
+    *arrays, rate, epsilon = arguments
+    out, *saved = map(save_for_backward, _forward_on_mesh(arrays, (HIDDEN, HIDDEN, TOKENS, TOKENS), rate, epsilon))
+    _, _, bias, keys, scale, _ = arrays
+    return out, (*saved, keys, scale, bias)
+
+
+def _pull(rate: float, _: float, kept: Any, gradient: jax.Array) -> tuple[jax.Array | None, ...]:
+    *saved, bias = kept
+    axes = (HIDDEN, HIDDEN, TOKENS, TOKENS, KEYS, FEATURES)
+    written = (HIDDEN, HIDDEN, SUMS) if rate else (HIDDEN, SUMS)
+    *found, sums = _on_mesh(functools.partial(backward, rate=rate), axes, written, gradient, *saved)
+    of_scale, of_shift, of_bias = sums.sum(axis=(0, 1))
+    return found[0], found[-1], of_bias.astype(bias.dtype), None, of_scale, of_shift
+
+
+sum_norm.defvjp(_keep, _pull)
+
+
+def _forward_on_mesh(arrays: Sequence[jax.Array], written: Any, rate: float, epsilon: float) -> Any:
+    kernel = functools.partial(forward, rate=rate, epsilon=epsilon, outputs=len(written))
+    return _on_mesh(kernel, (HIDDEN, HIDDEN, FEATURES, KEYS, FEATURES, FEATURES), written, *arrays)
+
+
+def _on_mesh(kernel: Callable[..., Any], axes: Any, out_axes: Any, *arrays: jax.Array) -> Any:
+    """Each device computes its own tokens."""
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty:
+        return kernel(*arrays)
+    specs, out_specs = (tuple(map(partition_spec, names)) for names in (axes, out_axes))
+    automatic = set(mesh.axis_names) - set(mesh.manual_axes)
+    call = jax.shard_map(kernel, in_specs=specs, out_specs=out_specs, axis_names=automatic, check_vma=False)
+    return call(*arrays)
+
+
+def forward(
+    x: jax.Array,
+    product: jax.Array,
+    bias: jax.Array,
+    keys: jax.Array,
+    scale: jax.Array,
+    shift: jax.Array,
+    rate: float,
+    epsilon: float,
+    outputs: int = 4,
+    interpret: bool = False,
+) -> tuple[jax.Array, ...]:
+    """Return the first `outputs` of: the result, the sum, its means and the inverses of its deviations."""
+    batch, length, _ = x.shape
+    of_tokens = jax.ShapeDtypeStruct((batch, length), jnp.float32)
+    reads = [("tokens", x), ("tokens", product), ("vector", bias), ("key", keys), ("vector", scale), ("vector", shift)]
+    writes = [("tokens", x), ("tokens", x), ("numbers", of_tokens), ("numbers", of_tokens)][:outputs]
+    kernel = functools.partial(_forward_kernel, rate=rate, epsilon=epsilon)
+    return _call(kernel, "sum_norm_forward", 1, reads, writes, interpret)
+
+
+def backward(
+    gradient: jax.Array,
+    total: jax.Array,
+    mean: jax.Array,
+    inverse: jax.Array,
+    keys: jax.Array,
+    scale: jax.Array,
+    rate: float,
+    interpret: bool = False,
+) -> tuple[jax.Array, ...]:
+    """Return the gradients of x and, with dropout, of the product, and sums over blocks of tokens.
+
+    These are the gradients of scale, shift and bias, float32 `[batch, blocks, 3, features]`.
+    """
+    batch, length, width = total.shape
+    block = math.gcd(length, LARGEST_BLOCK)
+    sums = jax.ShapeDtypeStruct((batch, length // block, 3, width), jnp.float32)
+    reads = [("tokens", gradient), ("tokens", total), ("numbers", mean), ("numbers", inverse)]
+    reads += [("key", keys), ("vector", scale)]
+    writes = [*[("tokens", total)] * (2 if rate else 1), ("sums", sums)]
+    kernel = functools.partial(_backward_kernel, rate=rate)
+    return _call(kernel, "sum_norm_backward", block, reads, writes, interpret)
+
+
+def _call(
+    kernel: Callable[..., None],
+    name: str,
+    block: int,
+    reads: Sequence[tuple[str, Any]],
+    writes: Sequence[tuple[str, Any]],
+    interpret: bool,
+) -> Any:
+    """One program, of one warp, per block of tokens; `reads` and `writes` are kinds of blocks, and arrays."""
+    batch, length, width = reads[0][1].shape
+    specs = {
+        "tokens": pl.BlockSpec((None, block, width), lambda i, row: (row, i, 0)),
+        "numbers": pl.BlockSpec((None, block), lambda i, row: (row, i)),
+        "vector": pl.BlockSpec((width,), lambda i, row: (0,)),
+        "key": pl.BlockSpec((None, 2), lambda i, row: (row, 0)),
+        "sums": pl.BlockSpec((None, None, 3, width), lambda i, row: (row, i, 0, 0)),
+    }
+    return pl.pallas_call(
+        kernel,
+        grid=(length // block, batch),
+        in_specs=[specs[kind] for kind, _ in reads],
+        out_specs=tuple(specs[kind] for kind, _ in writes),
+        out_shape=tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for _, x in writes),
+        compiler_params=triton.CompilerParams(num_warps=1, num_stages=1),
+        interpret=interpret,
+        name=name,
+    )(*(x for _, x in reads))
+
+
+def _chunks(width: int) -> list[Any]:
+    """The slices of a token's features that a program computes with."""
+    size = math.gcd(width, LARGEST_CHUNK)
+    return [pl.ds(begin, size) for begin in range(0, width, size)]
+
+
+def _drop(x: jax.Array, token: Any, chunk: Any, width: int, keys: Any, rate: float) -> jax.Array:
+    """A chunk of features after dropout; `token` is the number in the sequence."""
+    if rate == 0:
+        return x
+    index = (token * width + chunk.start + jax.lax.iota(jnp.int32, chunk.size)).astype(jnp.uint32)
+    return jnp.where(keep_mask(index, keys[0], keys[1], rate), x * (1 / (1 - rate)), 0.0)
+
+
+def _forward_kernel(*refs: Any, rate: float, epsilon: float) -> None:
+    x, product, bias, keys, scale, shift, out, *saved = refs
+    width, token, totals = x.shape[-1], pl.program_id(0), []
+    chunks = _chunks(width)
+    for chunk in chunks:
+        added = product[0, chunk].astype(jnp.float32) + bias[chunk].astype(jnp.float32)
+        total = x[0, chunk].astype(jnp.float32) + _drop(added, token, chunk, width, keys, rate)
+        totals.append(total.astype(x.dtype).astype(jnp.float32))  # as the backward pass reads it
+    mean = sum(total.sum() for total in totals) / width
+    variance = sum(jnp.square(total - mean).sum() for total in totals) / width
+    inverse = jax.lax.rsqrt(variance + epsilon)
+    for chunk, total in zip(chunks, totals, strict=True):
+        out[0, chunk] = ((total - mean) * inverse * scale[chunk] + shift[chunk]).astype(out.dtype)
+    if saved:
+        total_of, mean_of, inverse_of = saved
+        mean_of[0], inverse_of[0] = mean, inverse
+        for chunk, total in zip(chunks, totals, strict=True):
+            total_of[0, chunk] = total.astype(x.dtype)
+
+
+def _backward_kernel(*refs: Any, rate: float) -> None:
+    gradient, total, mean, inverse, keys, scale, *gradients, sums = refs
+    (block, width), begin = total.shape, pl.program_id(0) * total.shape[0]
+    chunks = _chunks(width)
+
+    def one(number: Any, state: Any) -> Any:
+        units, wides, found = [], [], []
+        for chunk, (of_scale, of_shift, of_bias) in zip(chunks, state, strict=True):
+            unit = (total[number, chunk].astype(jnp.float32) - mean[number]) * inverse[number]
+            g = gradient[number, chunk].astype(jnp.float32)
+            units.append(unit)
+            wides.append(g * scale[chunk])
+            found.append((of_scale + g * unit, of_shift + g, of_bias))
+        first = sum(g.sum() for g in wides) / width
+        second = sum((g * unit).sum() for g, unit in zip(wides, units, strict=True)) / width
+        for i, (chunk, unit, g) in enumerate(zip(chunks, units, wides, strict=True)):
+            of_x = (g - first - unit * second) * inverse[number]
+            of_product = _drop(of_x, begin + number, chunk, width, keys, rate)
+            for into, value in zip(gradients, (of_x, of_product), strict=False):  # one where they are the same
+                into[number, chunk] = value.astype(into.dtype)
+            found[i] = (*found[i][:2], found[i][2] + of_product)
+        return found
+
+    zero = jnp.zeros((chunks[0].size,), jnp.float32)
+    state = jax.lax.fori_loop(0, block, one, [(zero, zero, zero) for _ in chunks])
+    for chunk, found in zip(chunks, state, strict=True):
+        for i, value in enumerate(found):
+            sums[i, chunk] = value

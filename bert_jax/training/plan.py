@@ -1,0 +1,118 @@
+"""What the loop is given: a plan, a run with nothing left to decide; data; and the session of a process."""
+
+import contextlib
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+
+from bert_jax.config import CheckpointConfig, ComputeConfig, FinetuneTrainConfig, OptimizerConfig, WatchdogConfig
+from bert_jax.console import Console
+from bert_jax.objectives.base import Batch, Objective, Params
+from bert_jax.parallel.preemption import Interrupt
+from bert_jax.parallel.watchdog import Watchdog
+from bert_jax.training.evaluation import Evaluate
+from bert_jax.training.metrics import Line
+from bert_jax.training.optimizers import Optimizer, make_optimizer
+from bert_jax.training.schedules import Phase, learning_rate
+from bert_jax.training.step import LearningRate, TrainState, state_shardings
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A run as the loop reads it; the spines of `pretrain` and `finetune` make it once, after every check."""
+
+    workdir: pathlib.Path  # of its checkpoints and metrics
+    root: pathlib.Path  # work directory of the command: `workdir`, or the one that it lies in
+    recorded_config: dict[str, Any]  # JSON values, as run.json and every checkpoint record them
+    fingerprint: dict[str, str]  # digests of what a resumed run must find again, such as the corpus
+    seed: int
+    objective: Objective
+    phases: tuple[Phase, ...]
+    mesh: jax.sharding.Mesh
+    optimizer: OptimizerConfig
+    compute: ComputeConfig
+    train: FinetuneTrainConfig
+    evaluate_every: int | None  # steps between two evaluations; None: only at the end
+    checkpoint: CheckpointConfig
+    profiled_steps: range | None  # steps that are traced; None: none
+
+    @property
+    def last_step(self) -> int:
+        """The number of steps of the whole run."""
+        return self.phases[-1].end
+
+    @functools.cached_property
+    def update(self) -> Optimizer:
+        """The optimizer of the objective's parameters."""
+        return make_optimizer(self.optimizer, self.objective.logical_axes, self.objective.sections)
+
+    @functools.cached_property
+    def learning_rate(self) -> LearningRate:
+        """The schedule over all phases."""
+        return functools.partial(learning_rate, self.optimizer, self.phases)
+
+    @functools.cached_property
+    def state_layout(self) -> tuple[TrainState, TrainState]:
+        """Shapes and shardings of the state."""
+        return state_shardings(self.objective, self.update, self.mesh)
+
+
+class Heldout(NamedTuple):
+    """What an evaluation reads: `batches(phase)` is one pass, of `num_batches(phase)`."""
+
+    batches: Callable[[Phase], Generator[Batch, None, None]]
+    num_batches: Callable[[Phase], int]
+
+
+def no_remarks(line: Line) -> Iterable[str]:
+    """Return nothing to say about a line of metrics."""
+    return ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Data:
+    """What a run reads beside its state.
+
+    batches(phase, step) -> an endless generator of this host's part of the batches from `step` on; {}: not there yet
+    heldout: one pass over the held-out sequences; None: there are none
+    evaluate(params, frozen params, held-out batches) -> metrics by name; None where nothing is held out
+    should_stop(step, these metrics, params) -> whether the run ends here (early stopping); None: never
+        Both get the moving average of the parameters where there is one.
+    frozen: parameters that are read and not trained, such as a teacher's
+    unigram_entropy: nats per token of the text, which every line of metrics carries; None: the loss is of another kind
+    remarks(line of metrics) -> what the console says about it
+    """
+
+    batches: Callable[[Phase, int], Generator[Batch, None, None]]
+    heldout: Heldout | None = None
+    evaluate: Evaluate | None = None
+    should_stop: Callable[[int, dict[str, float], Params], bool] | None = None
+    frozen: Params = ()
+    unigram_entropy: float | None = None
+    remarks: Callable[[Line], Iterable[str]] = no_remarks
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Session:
+    """One process at work; the command line makes it for one process of several, `open_session` for one alone."""
+
+    console: Console
+    interrupt: Interrupt
+    watchdog: Watchdog
+
+    def heartbeat(self) -> bool:
+        """Restart the watchdog's clock between two parts of long work; return whether the run is to stop."""
+        self.watchdog.alive()
+        return self.interrupt.check()
+
+
+@contextlib.contextmanager
+def open_session(console: Console, limits: WatchdogConfig) -> Iterator[Session]:
+    """Yield the session of a process that trains alone."""
+    with Interrupt() as interrupt, contextlib.closing(Watchdog(limits)) as watchdog:
+        console.beat = watchdog.alive
+        yield Session(console=console, interrupt=interrupt, watchdog=watchdog)

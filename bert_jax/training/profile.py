@@ -1,0 +1,70 @@
+"""A trace of some steps of a run by jax.profiler, for XProf or Perfetto (docs/performance.md)."""
+
+import contextlib
+import pathlib
+import re
+from collections.abc import Callable
+
+import jax
+
+from bert_jax.errors import UserError
+
+
+def profiled_steps(text: str, num_steps: int) -> range:
+    """Return the steps that `config.profile.steps` names, counted from 0.
+
+    Raises UserError unless it is FIRST:END with 0 <= FIRST < END <= `num_steps`.
+    """
+    numbers = re.fullmatch(r"(\d+):(\d+)", text)
+    steps = range(*map(int, numbers.groups())) if numbers else range(0)
+    if not steps or steps.stop > num_steps:
+        raise UserError(
+            f"config.profile.steps={text}: give FIRST:END with 0 <= FIRST < END <= {num_steps:,}, the steps of the "
+            "run, such as 10:13 for three of them"
+        )
+    return steps
+
+
+class Profile:
+    """The trace of one start of a run; each process writes its own files.
+
+    Args:
+        steps: to trace, counted from 0. A run that resumes among them traces the rest.
+        directory: of the trace.
+        say: called with a line where a trace is complete.
+    """
+
+    def __init__(self, steps: range, directory: pathlib.Path, say: Callable[[str], None]) -> None:
+        self._steps, self._directory, self._say = steps, directory, say
+        self._is_tracing = False
+
+    def begins_at(self, step: int) -> bool:
+        """Whether the trace begins before `step` is launched."""
+        return step in self._steps and not self._is_tracing
+
+    def annotation(self, step: int) -> contextlib.AbstractContextManager[None]:
+        """Return the context in which `step` is launched: the trace then has its number."""
+        return (
+            jax.profiler.StepTraceAnnotation("train", step_num=step) if self._is_tracing else contextlib.nullcontext()
+        )
+
+    def ends_at(self, step: int) -> bool:
+        """Whether the trace ends once all steps before `step` are computed."""
+        return self._is_tracing and step not in self._steps
+
+    def begin(self) -> None:
+        """Begin to trace what this process and its devices do."""
+        options = jax.profiler.ProfileOptions()
+        options.python_tracer_level = 0  # every call of a Python function would hide the devices' work
+        jax.profiler.start_trace(self._directory, profiler_options=options)
+        self._is_tracing = True
+
+    def end(self) -> None:
+        """Write the trace, if one was begun."""
+        if self._is_tracing:
+            self._is_tracing = False
+            jax.profiler.stop_trace()
+            self._say(
+                f"a profile of steps {self._steps.start:,} to {self._steps.stop - 1:,} is in {self._directory}: open "
+                f"it with `xprof --logdir {self._directory}`, or its .trace.json.gz on https://ui.perfetto.dev"
+            )

@@ -1,0 +1,110 @@
+"""Where a run begins: the newest checkpoint of its work directory, or a first state."""
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Iterator
+
+import jax
+
+from bert_jax.config import from_json, to_json
+from bert_jax.console import Console
+from bert_jax.errors import UserError
+from bert_jax.objectives.base import Objective, Params
+from bert_jax.objectives.means import Mean
+from bert_jax.parallel import sharding
+from bert_jax.training.checkpoint import Checkpoints, Record, versions
+from bert_jax.training.optimizers import Optimizer
+from bert_jax.training.plan import Plan, Session
+from bert_jax.training.resuming import refused_changes
+from bert_jax.training.step import TrainState, abstract_state, init_state
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Start:
+    """Step and state from which a run goes on."""
+
+    step: int
+    state: TrainState  # without frozen parameters
+    means: dict[str, Mean]  # of the steps since the last line of metrics
+    metrics_digest: str | None  # of the lines of metrics so far
+
+
+@contextlib.contextmanager
+def begin(plan: Plan, session: Session) -> Iterator[Checkpoints | None]:
+    """Yield the checkpoints of a run, on its mesh, once every process is there; None where a signal came before.
+
+    After an error they are closed where there is one process: one of several cannot end alone what all write together.
+    """
+    with jax.set_mesh(plan.mesh):
+        session.watchdog.stage("start")
+        session.watchdog.meet()
+        sharding.warm_up_collectives(plan.mesh)
+        if session.interrupt.check():
+            session.console.say(f"{session.interrupt.name}: stopped before the start")
+            yield None
+            return
+        checkpoints = Checkpoints(plan.workdir, plan.checkpoint)
+        try:
+            yield checkpoints
+        except BaseException:
+            if jax.process_count() == 1:
+                checkpoints.close()
+            raise
+        checkpoints.close()
+
+
+def restore(plan: Plan, checkpoints: Checkpoints, console: Console) -> Start | None:
+    """Return the start from the newest undamaged checkpoint, with a line on the console; None: there is none.
+
+    Raises:
+        UserError: every checkpoint is damaged, or the newest is that of another run.
+    """
+
+    def check(record: Record) -> None:
+        different = refused_changes(to_json(from_json(record["config"])), plan.recorded_config, record["step"])
+        if record["fingerprint"] != plan.fingerprint:
+            different.append("the corpus or its tokenizer")
+        if different:
+            place = plan.workdir / "checkpoints" / str(record["step"])
+            raise UserError(f"{place} belongs to a run that differs ({'; '.join(different)}); choose another --workdir")
+
+    shapes, shardings = plan.state_layout
+    abstract = abstract_state(shapes._replace(frozen=()), shardings._replace(frozen=()))
+    newest = checkpoints.newest(lambda step: checkpoints.restore(step, abstract, check), console.say)
+    if newest is None:
+        return None
+    step, state, record = newest
+    saved, present = record["versions"], versions()
+    changed = [f"{name} {saved[name]} -> {present[name]}" for name in present if saved.get(name) != present[name]]
+    if changed:
+        console.say(f"saved with other versions ({', '.join(changed)}): resuming, but not bit for bit")
+    checkpoints.set_aside(step)
+    if step < plan.last_step:
+        place = checkpoints.directory / str(step)
+        console.say(f"resuming at step {step:,} from {place}, sequence {record['sequence']:,}")
+    else:
+        # One of several trainings of a task; its caller says what comes next.
+        is_training_of_many = plan.root != plan.workdir
+        advice = f"; to train further from {plan.workdir}, use another --workdir and --config.init_from"
+        console.say(f"finished: all {step:,} steps are done{'' if is_training_of_many else advice}")
+    means = {name: Mean(*parts) for name, parts in record["means"].items()}
+    return Start(step=step, state=state, means=means, metrics_digest=record["metrics"])
+
+
+def initial_state(
+    seed: int, objective: Objective, optimizer: Optimizer, shardings: TrainState, params: Params | None
+) -> Start:
+    """Return the start of a new run from float32 parameters of the objective's structure; None: from random ones."""
+    init = functools.partial(init_state, seed, objective, optimizer)
+    shardings = shardings._replace(frozen=())
+    if params is None:
+        state = jax.jit(init, out_shardings=shardings)()
+    else:
+        params = jax.device_put(params, shardings.params)
+        # All but the parameters, which would be copied.
+        without_params = jax.jit(
+            lambda params: init(params)._replace(params=()), out_shardings=shardings._replace(params=())
+        )
+        state = without_params(params)._replace(params=params)
+    return Start(step=0, state=state, means={}, metrics_digest=None)
