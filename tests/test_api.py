@@ -17,7 +17,7 @@ from bert_jax.errors import UserError
 from tests.helpers.generated_corpus import generated_corpus
 from tests.helpers.stored_corpus import store
 from tests.helpers.tiny_models import save
-from tests.reports.written_pages import curve, write_run
+from tests.helpers.written_pages import curve, write_run
 
 ROOT = pathlib.Path(bert_jax.__file__).parent
 

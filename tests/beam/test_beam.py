@@ -35,7 +35,7 @@ from bert_jax.readers import ReadOptions, storage
 from bert_jax.tokenizer import SPECIAL_TOKENS, Normalizer, save_tokenizer, wordpiece_tokenizer
 from tests.beam.runners import IN_MEMORY, RETRYING, RUNNERS, processes
 from tests.beam.small_chunks import small_chunks
-from tests.corpus.preparation import contents
+from tests.helpers.preparation import contents
 
 pytestmark = [pytest.mark.beam, pytest.mark.filterwarnings("default")]  # warnings of Beam itself
 

@@ -19,7 +19,7 @@ from bert_jax.errors import UserError
 from bert_jax.readers import storage
 from bert_jax.tokenizer import SPECIAL_TOKENS, Normalizer, save_tokenizer, wordpiece_tokenizer
 from tests.beam.runners import IN_MEMORY, RETRYING, RUNNERS, processes
-from tests.corpus.preparation import contents, make_tokenizer
+from tests.helpers.preparation import contents, make_tokenizer
 
 pytestmark = [pytest.mark.beam, pytest.mark.filterwarnings("default")]  # warnings of Beam itself
 

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from bert_jax.cli.main import main
-from tests.cli.commands import World, check_refusal, make_world, prepare_command
+from tests.helpers.commands import World, check_refusal, make_world, prepare_command
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import safetensors.numpy
 import tokenizers
 from tensorboardX.embedding import append_pbtxt
 
-from tests.cli.commands import World, is_empty, no_file_beyond, prose, vocabulary
+from tests.helpers.commands import World, is_empty, no_file_beyond, prose, vocabulary
 
 LONGEST = 32  # tokens, of the recipe
 WIDTH = 16

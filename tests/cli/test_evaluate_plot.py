@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.cli.commands import is_empty, prepare_command, pretrain_command
+from tests.helpers.commands import is_empty, prepare_command, pretrain_command
 
 
 def test_evaluate_prints_one_json_object_or_a_table_of_the_same_numbers(world, run) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from bert_jax.models import HEADS
 from bert_jax.reports.card import USES
-from tests.cli.commands import is_empty, vocabulary
+from tests.helpers.commands import is_empty, vocabulary
 
 
 def files(directory: pathlib.Path) -> dict[str, bytes]:

@@ -10,8 +10,8 @@ from bert_jax.console import Console
 from bert_jax.reports.run.predictions import heldout_batch, predict_batch
 from bert_jax.reports.run.record import read_runs
 from bert_jax.reports.run.sections import find_run_corpus
-from tests.cli.commands import is_empty
-from tests.reports.written_pages import Page
+from tests.helpers.commands import is_empty
+from tests.helpers.written_pages import Page
 
 
 def test_a_page_of_a_run(world, run, tmp_path) -> None:

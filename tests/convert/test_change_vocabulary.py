@@ -13,8 +13,8 @@ from bert_jax.cli.main import main
 from bert_jax.convert.vocabulary import token_sources
 from bert_jax.interop.sentence_modules import SentenceModules, read_sentence_modules, sentence_module_files
 from bert_jax.tokenizer import load_tokenizer
-from tests.interop.tokenizer_directories import of_family, wordpiece
-from tests.models.family_cases import CASES, model_of
+from tests.helpers.family_cases import CASES, model_of
+from tests.helpers.tokenizer_directories import of_family, wordpiece
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 OLD = [*SPECIAL, "play", "##ing", "##s", "un", "##play", "##un", "the", "a", "##a"]

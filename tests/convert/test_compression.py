@@ -21,9 +21,8 @@ from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.interop.tensors import flatten, unflatten
 from bert_jax.models import Head, make_model
 from bert_jax.models.encoder import is_global
-from tests.helpers import tiny_models
-from tests.interop import tokenizer_directories
-from tests.models.family_cases import CASES, batch_of, model_of
+from tests.helpers import tiny_models, tokenizer_directories
+from tests.helpers.family_cases import CASES, batch_of, model_of
 
 CONFIG = EncoderConfig(vocab_size=9, hidden_size=8, num_layers=3, num_heads=2, mlp_size=16)
 SHAPES = {

@@ -14,7 +14,7 @@ from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.manifest import read_manifest
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
-from tests.corpus.preparation import make_tokenizer
+from tests.helpers.preparation import make_tokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 

@@ -23,7 +23,7 @@ from bert_jax.corpus.mixture import name_snapshots, open_mixture
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
 from bert_jax.tokenizer import SPECIAL_TOKENS, Normalizer, load_tokenizer, save_tokenizer, wordpiece_tokenizer
-from tests.corpus.preparation import TINY, TINY_PIECES, contents, set_sizes
+from tests.helpers.preparation import TINY, TINY_PIECES, contents, set_sizes
 
 WORDS = [f"{word}{number}" for word in ("the", "cat", "dog", "sat", "mat", "on") for number in range(90)]
 

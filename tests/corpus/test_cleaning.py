@@ -17,7 +17,7 @@ from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.build.summary import format_summary
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions, read_documents
-from tests.corpus.preparation import TINY, TINY_PIECES, contents, make_tokenizer, set_sizes
+from tests.helpers.preparation import TINY, TINY_PIECES, contents, make_tokenizer, set_sizes
 
 RECIPE = """
 deduplicate = "exact"

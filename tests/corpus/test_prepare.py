@@ -20,7 +20,7 @@ from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions
 from bert_jax.tokenizer import cut_text, load_tokenizer
-from tests.corpus.preparation import TINY, TINY_PIECES, contents, make_texts, make_tokenizer, set_sizes
+from tests.helpers.preparation import TINY, TINY_PIECES, contents, make_texts, make_tokenizer, set_sizes
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from bert_jax.corpus.build.staging import UnfinishedCorpus
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions
-from tests.corpus.preparation import TINY, TINY_PIECES, contents, make_texts, make_tokenizer, set_sizes
+from tests.helpers.preparation import TINY, TINY_PIECES, contents, make_texts, make_tokenizer, set_sizes
 
 KILLS = int(os.environ.get("BERT_JAX_KILLS", "5"))
 

@@ -24,7 +24,7 @@ from bert_jax.corpus.store import Split, open_corpus
 from bert_jax.errors import UserError
 from bert_jax.tokenizer import SPECIAL_TOKENS, Normalizer, load_tokenizer, save_tokenizer, wordpiece_tokenizer
 from bert_jax.tokenizer.train import train_from_texts
-from tests.corpus.preparation import TINY, contents, set_sizes
+from tests.helpers.preparation import TINY, contents, set_sizes
 from tests.helpers.stored_corpus import store
 
 # The Universal Declaration of Human Rights, article 1.

@@ -4,8 +4,8 @@ import pathlib
 
 import pytest
 
-from tests.cli.commands import World, make_world
 from tests.gcs.bucket import Bucket, served
+from tests.helpers.commands import World, make_world
 
 STEPS = "--config.train.steps=6"
 

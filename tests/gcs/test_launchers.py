@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from tests.cli.commands import World
 from tests.gcs.bucket import Bucket
 from tests.gcs.test_object_storage import MARK, PLACE, URL, check_same_run, command, commits, wait_for
+from tests.helpers.commands import World
 
 LAUNCH = pathlib.Path(__file__).resolve().parents[2] / "launch"
 COMMAND = f'#!/bin/sh\nexec "{sys.executable}" -m bert_jax "$@"\n'

@@ -18,9 +18,9 @@ import pytest
 from bert_jax.cli.main import main
 from bert_jax.readers import storage
 from bert_jax.training.metrics import TIMED
-from tests.cli.commands import World, pretrain_command
 from tests.gcs.bucket import Bucket
 from tests.gcs.conftest import STEPS
+from tests.helpers.commands import World, pretrain_command
 
 URL, PLACE = "gs://bucket/runs/base", "runs/base"
 MARK = "commit_success.txt"

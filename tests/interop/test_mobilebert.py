@@ -21,8 +21,8 @@ from bert_jax.models import PRESETS, Head, make_model
 from bert_jax.models.heads import Pooler
 from bert_jax.objectives.replaced_tokens import generator_config
 from bert_jax.pretraining.budget.plan import plan
-from tests.interop import tokenizer_directories
-from tests.models.family_cases import CASES, MOBILEBERT, batch_of, model_of
+from tests.helpers import tokenizer_directories
+from tests.helpers.family_cases import CASES, MOBILEBERT, batch_of, model_of
 
 # The fields of google/mobilebert-uncased that are about the architecture.
 PUBLISHED = {

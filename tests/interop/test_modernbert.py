@@ -19,8 +19,8 @@ from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.interop.huggingface.model_config import model_config_fields, parse_model_config
 from bert_jax.models import PRETRAINING_HEADS, Head, make_model
 from bert_jax.tokenizer import load_tokenizer
-from tests.interop import tokenizer_directories
-from tests.models.family_cases import CASES, MODERN, MODERNBERT, batch_of, model_of
+from tests.helpers import tokenizer_directories
+from tests.helpers.family_cases import CASES, MODERN, MODERNBERT, batch_of, model_of
 
 NAME = "modernbert"
 FULL, LOCAL = "full_attention", "sliding_attention"

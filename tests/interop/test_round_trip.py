@@ -14,8 +14,8 @@ from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.models import PRESETS, Head, make_model
-from tests.interop import tokenizer_directories
-from tests.models.family_cases import CASES, PREFIXES, UNREAD, answers, batch_of, classes_of, model_of
+from tests.helpers import tokenizer_directories
+from tests.helpers.family_cases import CASES, PREFIXES, UNREAD, answers, batch_of, classes_of, model_of
 
 EACH = [(family, one) for family in PREFIXES for one in classes_of(family)]
 

@@ -121,7 +121,7 @@ def test_the_kernel_in_triton_equals_plain_attention(shape, packed, reach, rate,
 
 def test_the_triton_kernel_computes_the_same_result_on_a_mesh():
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
-    command = [sys.executable, "-m", "tests.models.mesh_attention"]
+    command = [sys.executable, "-m", "tests.helpers.mesh_attention"]
     env = os.environ | {"XLA_FLAGS": flags, "NPROC": "64", "JAX_PLATFORMS": "cpu"}  # threads for waiting devices
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -10,7 +10,7 @@ import transformers
 
 from bert_jax.checkpoints.load_model import read_weights
 from bert_jax.models.encoder import attention_weights
-from tests.models.family_cases import CASES, batch_of, model_of
+from tests.helpers.family_cases import CASES, batch_of, model_of
 
 CLASSES = {
     "bert": "Bert",

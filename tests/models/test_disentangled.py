@@ -17,7 +17,7 @@ from bert_jax.models import Head, make_model, model_flops
 from bert_jax.models.attention import AttentionInputs, xla
 from bert_jax.models.attention.inputs import RelativeKeysAndQueries
 from bert_jax.models.positions import distance_rows as bucket
-from tests.models.family_cases import CASES, batch_of, model_of
+from tests.helpers.family_cases import CASES, batch_of, model_of
 
 
 def config_of(buckets: int, most: int) -> EncoderConfig:

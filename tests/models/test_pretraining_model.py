@@ -14,7 +14,7 @@ from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import PRESETS, Head, count_parameters, model_flops, padded_vocab, pretraining_model
-from tests.models import reference
+from tests.helpers import reference
 
 SMALL = EncoderConfig(
     vocab_size=211, hidden_size=48, num_layers=2, num_heads=4, mlp_size=80, max_positions=40, initializer_range=0.1

@@ -18,8 +18,8 @@ from bert_jax.errors import UserError
 from bert_jax.pretraining import background_preparation as rest
 from bert_jax.pretraining.text import text_as_corpus
 from bert_jax.tokenizer.train import train_tokenizer
-from tests.corpus.preparation import contents
-from tests.corpus.preparation import text as make_text
+from tests.helpers.preparation import contents
+from tests.helpers.preparation import text as make_text
 
 
 def config(vocab_size: int | None = 50, **data: Any) -> PretrainConfig:

@@ -1,10 +1,10 @@
 """Pages with faults of their own: what a library of the format would drop, the text keeps."""
 
 import pytest
-from page_files import epub
 
 from bert_jax.readers import ReadOptions, read_documents
 from bert_jax.readers.formats.restructured_text import restructured_text
+from tests.helpers.page_files import epub
 
 CHAPTER = "<html xmlns='http://www.w3.org/1999/xhtml'><body>{}</body></html>"
 

@@ -21,9 +21,9 @@ from bert_jax.reports.attention.text import TextAttention, text_attention
 from bert_jax.reports.attention.write import write_attention_file
 from bert_jax.reports.html.markup import UNPRINTABLE
 from bert_jax.reports.html.png import data_uri
+from tests.helpers.browser import Opened
 from tests.helpers.tiny_models import save
-from tests.reports.browser import Opened
-from tests.reports.written_pages import HOSTILE, Page
+from tests.helpers.written_pages import HOSTILE, Page
 
 IDS = np.array([2, 7, 8, 3, 9, 3])  # [CLS] a b [SEP] c [SEP]
 SPECIAL = {"cls": 2, "sep": 3}

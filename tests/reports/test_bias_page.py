@@ -9,8 +9,8 @@ from scipy.stats import binomtest
 from bert_jax.reports.bias_metric_notes import MEANINGS, metric_notes, wilson_interval
 from bert_jax.reports.bias_page import PICTURES, TITLES, bias_json, bias_page
 from bert_jax.scoring.score import BENCHMARKS, BenchmarkReport
-from tests.reports.browser import Browser, Opened
-from tests.reports.written_pages import HOSTILE, Page
+from tests.helpers.browser import Browser, Opened
+from tests.helpers.written_pages import HOSTILE, Page
 
 CROWS = {"pairs": 200, "metric_score": 60.5, "stereotype_score": 62.0, "anti_stereotype_score": None, "neutral": 3}
 STEREOSET = {"items": 90, "language_modeling_score": 81.25, "stereotype_score": 58.75, "icat": 67.03}

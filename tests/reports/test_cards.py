@@ -20,7 +20,7 @@ from bert_jax.models import Head
 from bert_jax.reports.card import model_card
 from bert_jax.reports.provenance import DATASETS
 from bert_jax.tasks.table import TASKS
-from tests.reports.written_pages import HOSTILE, curve, write_run
+from tests.helpers.written_pages import HOSTILE, curve, write_run
 
 
 def weights(*heads: str, step: int | None = None) -> Weights:

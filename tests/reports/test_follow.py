@@ -16,8 +16,8 @@ import pytest
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.reports.run.follow import follow_runs, request_handler
-from tests.cli.commands import command
-from tests.reports.written_pages import Page, curve, write_run
+from tests.helpers.commands import command
+from tests.helpers.written_pages import Page, curve, write_run
 
 
 def get(port: int, path: str = "/", host: str | None = None) -> tuple[int, str, http.client.HTTPMessage]:

@@ -17,9 +17,9 @@ from bert_jax.reports.corpus.checks import TEXT_CHECKS, SequenceText, text_warni
 from bert_jax.reports.corpus.inspect import inspect_corpus
 from bert_jax.reports.corpus.page import PER_PAGE
 from bert_jax.tokenizer.train import train_tokenizer
+from tests.helpers.browser import SHIFT, TAB, Opened
 from tests.helpers.written_corpus import LETTERS, WORDS, text, write_corpus
-from tests.reports.browser import SHIFT, TAB, Opened
-from tests.reports.written_pages import HOSTILE, Page
+from tests.helpers.written_pages import HOSTILE, Page
 
 CARD = re.compile(r'<div class="(card[^"]*)">(.*?)(?=<div class="(?:card|page)|<p class="shown)', re.DOTALL)
 PIECES = [*LETTERS, *(f"##{letter}" for letter in LETTERS), "."]

@@ -23,8 +23,8 @@ from bert_jax.reports.run.sections import find_run_corpus
 from bert_jax.reports.run.warnings import summarize_run
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.tokenizer.train import train_tokenizer
-from tests.reports.browser import Opened
-from tests.reports.written_pages import HOSTILE, Page, curve, write_run
+from tests.helpers.browser import Opened
+from tests.helpers.written_pages import HOSTILE, Page, curve, write_run
 
 STEPS = {"steps": 1000}
 

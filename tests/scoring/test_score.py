@@ -91,7 +91,7 @@ def test_every_query_is_in_one_batch_of_few_shapes(shards):
 def test_eight_devices_score_as_one():
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     done = subprocess.run(
-        [sys.executable, "tests/scoring/mesh_scores.py"],
+        [sys.executable, "tests/helpers/mesh_scores.py"],
         cwd=ROOT,
         env=os.environ | {"XLA_FLAGS": flags, "NPROC": "64", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
         capture_output=True,

@@ -15,7 +15,7 @@ from bert_jax.training import checkpoint
 from bert_jax.training import remote_workdir as module
 from bert_jax.training.metrics import TIMED
 from bert_jax.training.remote_workdir import COMMITTED, Mirror
-from tests.cli.commands import World, make_world, pretrain_command
+from tests.helpers.commands import World, make_world, pretrain_command
 
 URL = "memory://bucket/runs/base"
 STEPS = "--config.train.steps=6"

@@ -10,7 +10,7 @@ import transformers
 
 from bert_jax.config import EncoderConfig
 from bert_jax.models import Head
-from tests.models import reference
+from tests.helpers import reference
 
 transformers.utils.logging.disable_progress_bar()
 
