@@ -20,7 +20,7 @@ from bert_jax.interop.tensors import class_of, flatten, iterate_stored_tensors, 
 from bert_jax.models import PRESETS, Head, make_model
 from bert_jax.models.heads import Pooler
 from bert_jax.objectives.replaced_tokens import generator_config
-from bert_jax.pretraining.budget.plan import plan
+from bert_jax.pretraining.budget.plan import config_for_budget
 from tests.helpers import tokenizer_directories
 from tests.helpers.family_cases import CASES, MOBILEBERT, batch_of, model_of
 
@@ -96,7 +96,7 @@ def test_code_that_resizes_a_model_refuses_a_model_of_two_widths(tmp_path) -> No
     with pytest.raises(UserError, match="makes no generator on trigrams or with a bottleneck"):
         generator_config(config)
     with pytest.raises(UserError, match=r"a block with config\.model\.bottleneck_size has two"):
-        plan(config, "30m", tmp_path, Console())
+        config_for_budget(config, "30m", tmp_path, Console())
 
 
 def test_a_pooler_without_a_dense_layer_is_the_first_token(tmp_path) -> None:
