@@ -27,8 +27,8 @@ Of tests, only the names are read, as sentences: `test_ids_are_those_of_transfor
 A person must read the rest. No program here sees whether a first line makes sense alone, whether a help text names its
 subject, a passive voice, a wrong tense, an inversion of another kind, a pronoun such as "it", "they" or "the other"
 without a noun near it, a metaphor or a vague name that is not listed, an array without its shape, or a sentence that is
-too long. Every sentence in the left column of the glossary's table fails here, each by one of its faults; its other
-faults are for a person.
+too long. Every sentence in the left column of the glossary's table fails by one of its faults
+(`tests/test_language_rules.py`); its other faults are for a person.
 
 `ALLOWED` lists the breaches that stay, each with its reason: an entry is one symbol or one sentence of one file.
 `UNFINISHED` counts the breaches in packages that are not rewritten yet. Both lists only shrink.
