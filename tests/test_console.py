@@ -1,4 +1,4 @@
-"""What a person sees."""
+"""Progress and messages in a terminal."""
 
 import io
 import time

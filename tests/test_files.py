@@ -1,4 +1,4 @@
-"""Files and directories appear whole, whoever else writes there, and their digests are those of sha256sum."""
+"""Files and directories appear whole, whoever else writes there, and their digests agree with sha256sum."""
 
 import os
 import pathlib

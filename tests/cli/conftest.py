@@ -1,4 +1,4 @@
-"""What the verbs make of a small text, once a session; places where nothing can be written."""
+"""Outputs of the verbs for a small text, made once a session, and directories where nothing can be written."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""`embed` through the command line: what it says, and a file that is there whole or not at all."""
+"""`embed` through the command line: its summary, and an output that is complete or absent."""
 
 import json
 import re

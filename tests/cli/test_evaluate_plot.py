@@ -1,4 +1,4 @@
-"""`evaluate` and `plot`: what a run says of itself."""
+"""`evaluate` and `plot`: the scores and curves of a run."""
 
 import json
 import os

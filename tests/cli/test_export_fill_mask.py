@@ -1,4 +1,4 @@
-"""`fill-mask` on what `export` made: guesses, texts that cannot be filled, and directories that are no model."""
+"""`fill-mask` on an exported model: predictions, texts that cannot be filled, and directories without a model."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What the machine lacks, memory or devices, is a message of one line and status 2."""
+"""A lack of memory or devices gives a message of one line and status 2."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""`score` and `bias` on a small model: tables, JSON, the file with all sentences, pages, and what is refused."""
+"""`score` and `bias` on a small model: tables, JSON, the file with all sentences, pages, and refusals."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Corpora that grow: what is added equals a preparation of everything, and what was there stays as it was."""
+"""Corpora that grow: appended text gives the corpus of all texts at once, and stored text stays as it was."""
 
 import itertools
 import json

@@ -1,3 +1,5 @@
+"""`prepare` against a straightforward encoding: corpus, options, warnings and refusals."""
+
 import hashlib
 import multiprocessing
 import os

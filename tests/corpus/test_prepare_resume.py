@@ -1,4 +1,4 @@
-"""Preparations that are killed, interrupted or changed: the files that stay, and what the next call does."""
+"""Preparations that are killed, interrupted or changed: the remaining files, and the effect of the next call."""
 
 import contextlib
 import importlib

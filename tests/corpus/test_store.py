@@ -1,4 +1,4 @@
-"""The corpus store: what was written is read, damage is reported, and shards stay within the limit of open files."""
+"""The corpus store: documents are read back, damage is reported, and shards stay within the limit of open files."""
 
 import dataclasses
 import json

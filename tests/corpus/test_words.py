@@ -1,4 +1,4 @@
-"""Words of scripts without spaces: from a segmenter through the records to what whole-word masking hides."""
+"""Words of scripts without spaces: from a segmenter through the records to whole-word masking."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""The dry run of fine-tuning: its counts against those of transformers and of each other, and its mistakes."""
+"""The dry run of fine-tuning: its counts against transformers and against each other, and its refusals."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The reading of HLO texts: hand-written ones whose costs are counted by hand, and compiled ones with closed forms."""
+"""Costs of HLO texts: hand-written programs against counts by hand, compiled programs against closed forms."""
 
 import jax
 import jax.numpy as jnp

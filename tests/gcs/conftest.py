@@ -1,4 +1,4 @@
-"""What a run on object storage starts from, and the same run on the local disk, undisturbed."""
+"""The inputs of a run on object storage, and an equal run on the local disk that nothing disturbs."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""Tiny models of every family and head, random: the reference's side, the batch they read, and what it answers."""
+"""Tiny random models of every family and head: the models of `transformers`, their batch, and their outputs."""
 
 import dataclasses
 import inspect

@@ -1,4 +1,4 @@
-"""Guesses for masked tokens against the pipeline of `transformers`, for all families."""
+"""Predictions for masked tokens against the pipeline of `transformers`, for all families."""
 
 import pytest
 import transformers

@@ -1,4 +1,4 @@
-"""MobileBERT as published: its config.json, its pooler without parameters, what is refused, and a smaller one."""
+"""MobileBERT as published: its config.json, its pooler without parameters, refusals, and a smaller model."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""`config.json` as published by the families' authors, and what in it is refused, by name."""
+"""`config.json` as the authors of the families published it, and refusals that name the field."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""ModernBERT beyond what all families have: its two spellings, fused tensors, shared head, pairs, packed sequences."""
+"""ModernBERT beyond the other families: its two spellings, fused tensors, shared head, pairs, packed sequences."""
 
 import dataclasses
 import json

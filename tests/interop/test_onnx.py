@@ -1,4 +1,4 @@
-"""Exported ONNX files under onnxruntime give our logits, for batch sizes and lengths other than the exported ones."""
+"""Exported ONNX files under onnxruntime give our logits, also for batch sizes and lengths that were not exported."""
 
 import json
 

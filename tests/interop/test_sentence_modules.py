@@ -1,4 +1,4 @@
-"""Directories of sentence-transformers: vectors beside those of the library, in and out."""
+"""Directories of sentence-transformers: vectors against the library's vectors, after import and after export."""
 
 import json
 import shutil

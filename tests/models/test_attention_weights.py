@@ -1,4 +1,4 @@
-"""Attention weights against those of `transformers`: global and local layers, relative positions, padding."""
+"""Attention weights against `transformers`: global and local layers, relative positions, padding."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""What GPUs keep for the backward pass, and in which layout: the values and gradients are those of other platforms."""
+"""Values that GPUs save for the backward pass, and their layout: results and gradients equal those on a CPU."""
 
 import dataclasses
 import importlib

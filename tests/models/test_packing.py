@@ -1,4 +1,4 @@
-"""Packed rows: every example reads what it reads in a row of its own."""
+"""Packed rows: the outputs of an example equal the outputs of a row with this example alone."""
 
 import dataclasses
 

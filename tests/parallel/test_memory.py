@@ -1,4 +1,4 @@
-"""The memory check before the first step: what it measures, what it refuses, what it suggests."""
+"""The memory check before the first step: its measurements, refusals and suggestions."""
 
 import pathlib
 import re

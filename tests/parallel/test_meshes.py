@@ -1,4 +1,4 @@
-"""Whole runs on eight virtual devices against the same runs on one: every line of metrics agrees."""
+"""Whole runs on eight virtual devices against runs on one device: every line of metrics agrees."""
 
 import json
 import os

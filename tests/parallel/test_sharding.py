@@ -1,4 +1,4 @@
-"""The mesh, the table of axes, the placement of batches, and eight virtual devices against one."""
+"""The mesh, the table of axes, the placement of batches, and eight virtual devices against one device."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""`--budget`: how amounts are read, what the rule chooses, and that a resumed run keeps its choice."""
+"""`--budget`: accepted amounts, the choices of the rule, and that a resumed run keeps its choice."""
 
 import dataclasses
 import io

@@ -1,4 +1,4 @@
-"""Phases with masks of their own: what a run reads in each, and that every evaluation reads the same masks."""
+"""Phases with masks of their own: the batches of each phase, and equal masks in every evaluation."""
 
 import dataclasses
 

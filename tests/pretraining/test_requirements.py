@@ -1,4 +1,4 @@
-"""`requirements.lock`: what a resumed run has to install again."""
+"""`requirements.lock`: the versions that a resumed run has to install again."""
 
 import importlib.metadata
 import pathlib

@@ -1,4 +1,4 @@
-"""Which snapshot a step reads: the same in every run, however fast the rest of the text is prepared."""
+"""The snapshot that a step reads is the same in every run, however fast the background preparation is."""
 
 import contextlib
 import itertools

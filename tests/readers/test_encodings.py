@@ -1,4 +1,4 @@
-"""Which files of a directory are read, and in which encodings."""
+"""Choice of the files of a directory, and their encodings."""
 
 import gzip
 import io

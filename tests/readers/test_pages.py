@@ -1,4 +1,4 @@
-"""Pages with faults of their own: what a library of the format would drop, the text keeps."""
+"""Faulty pages: the text stays complete where a library of the format would drop a part."""
 
 import pytest
 

@@ -1,3 +1,5 @@
+"""Records: JSON, CSV, Parquet, TFDS and web data sets; paths and templates of fields; broken records."""
+
 import gzip
 import io
 import json

@@ -1,3 +1,5 @@
+"""Sources of documents: compressed files, archives, units, pieces, Python docs, and inputs that are refused."""
+
 import bz2
 import gzip
 import io

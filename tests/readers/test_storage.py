@@ -1,3 +1,5 @@
+"""Files on object storage: read, copied, removed; interrupted copies and failing storage."""
+
 import errno
 import gzip
 import os

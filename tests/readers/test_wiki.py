@@ -1,3 +1,5 @@
+"""Text of MediaWiki dumps and of the output of WikiExtractor."""
+
 import bz2
 import html
 import re

@@ -1,4 +1,4 @@
-"""What heads read: patterns of known heads, a picture that another library reads, and text that stays text."""
+"""The page about heads: patterns of known heads, a picture that another library reads, and text that stays text."""
 
 import base64
 import dataclasses

@@ -1,4 +1,4 @@
-"""Model cards: what the Hub's own library reads in them, and text that stays text."""
+"""Model cards: metadata that the Hub's own library reads, and text that stays text."""
 
 import dataclasses
 import json

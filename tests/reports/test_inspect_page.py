@@ -1,4 +1,4 @@
-"""The page of a corpus: its tokens are those of the text, its filters leave what they say, nothing in it runs."""
+"""The page of a corpus: its tokens are the tokens of the text, its filters are right, and nothing in it runs."""
 
 import dataclasses
 import html

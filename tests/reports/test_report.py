@@ -1,4 +1,4 @@
-"""The page about a run: what it says, what it refuses, what it lets no text do, how large it is."""
+"""The page about a run: its sentences, its refusals, hostile text that stays text, and its size."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""`--normalization`: what each keeps and changes, the same ids in other libraries, and which kinds have which."""
+"""`--normalization`: the effect of each form, equal ids in other libraries, and the forms of each kind."""
 
 import sys
 import unicodedata

@@ -1,4 +1,4 @@
-"""A vocabulary of several sources: the part of each, the report, progress, and what is refused."""
+"""A vocabulary of several sources: the part of each source, the report, progress, and refusals."""
 
 import collections
 import dataclasses

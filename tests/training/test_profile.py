@@ -1,4 +1,4 @@
-"""A trace of some steps: written once, readable, and without an effect on what is learned."""
+"""A trace of some steps: written once, readable, and without an effect on the weights."""
 
 import dataclasses
 import gzip

@@ -1,4 +1,4 @@
-"""The mirror of a run on object storage: what is copied, uploaded and removed, and what a failing storage does."""
+"""The mirror of a run on object storage: copies, uploads, removals, and a storage that fails."""
 
 import contextlib
 import itertools
