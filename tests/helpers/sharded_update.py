@@ -1,7 +1,7 @@
 """Print for each mesh the largest difference between Muon's updates and the updates on one device.
 
-tests/training/test_muon.py starts this program on several CPU devices. Differences are relative to the largest update of a
-parameter. The program also checks that the momentum is sharded.
+tests/training/test_muon.py starts this program on several CPU devices. Differences are relative to the largest update
+of a parameter. The program also checks that the momentum is sharded.
 """
 
 import json
