@@ -9,7 +9,7 @@ import pytest
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.kinds.benchmark_scores import CMRC, JAQUAD, KORQUAD, Rule, benchmark_scores, cmrc_segments
+from bert_jax.tasks.kinds.benchmark_scores import CMRC, JAQUAD, KORQUAD, BenchmarkRule, benchmark_scores, cmrc_segments
 from bert_jax.tasks.kinds.kind import make_features
 from bert_jax.tasks.kinds.squad_score import exact_match, token_f1
 from bert_jax.tasks.reading.examples import existing_sets, read_task_examples
@@ -119,7 +119,7 @@ RULES = {
     "korquad": (KORQUAD, KORQUAD_CASES),
     "cmrc2018": (CMRC, CMRC_CASES),
     "jaquad": (JAQUAD, JAQUAD_CASES),
-    "xquad": (Rule(exact_match, token_f1), XQUAD_CASES),
+    "xquad": (BenchmarkRule(exact_match, token_f1), XQUAD_CASES),
 }
 
 
