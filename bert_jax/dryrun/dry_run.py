@@ -26,7 +26,7 @@ from bert_jax.console import Console
 from bert_jax.corpus.mixture import open_mixture
 from bert_jax.dryrun.estimate import Estimate, Machine, estimate_step, machine_of_chip
 from bert_jax.dryrun.hlo_cost import Cost, program_cost
-from bert_jax.dryrun.topology import quiet
+from bert_jax.dryrun.topology import discarded_stderr
 from bert_jax.finetuning.inputs import (
     learning_rates,
     objective_of_task,
@@ -119,7 +119,7 @@ class Total:
     energy_kwh: tuple[float, float] | None
 
 
-def pretraining(config: PretrainConfig) -> Work:
+def pretraining_work(config: PretrainConfig) -> Work:
     """Return the work of a pretraining recipe; without a corpus and a vocabulary size, with the vocabulary of BERT.
 
     Raises:
@@ -151,7 +151,7 @@ def pretraining(config: PretrainConfig) -> Work:
     )
 
 
-def finetuning(config: FinetuneConfig, console: Console) -> Work:
+def finetuning_work(config: FinetuneConfig, console: Console) -> Work:
     """Return the work of a fine-tuning recipe on its longest sequences, from its own weights, task and data.
 
     Raises:
@@ -301,15 +301,15 @@ def _report_phase(work: Work, phase: Phase, mesh: jax.sharding.Mesh, machine: Ma
             shardings=shardings,
             deterministic=work.compute.deterministic,
         )
-        compiled, needed = _compile(step.trace(state, batch).lower(lowering_platforms=(platform,)))
+        compiled, needed = _compile_or_needed_bytes(step.trace(state, batch).lower(lowering_platforms=(platform,)))
     seconds = time.monotonic() - began
     memory = program_memory(compiled) if compiled else None
     if memory is None:
-        arguments = _bytes((state, batch))
+        arguments = _bytes_per_device((state, batch))
         memory = Memory(arguments, max(0, needed - arguments), needed)
-    cost = _cost(compiled) if compiled else None
+    cost = _compiled_cost(compiled) if compiled else None
     fits = compiled is not None and (machine.capacity is None or memory.total <= machine.capacity)
-    parameter_bytes = _bytes(state.params)
+    parameter_bytes = _bytes_per_device(state.params)
     changes: tuple[str, ...] = ()
     if not fits and machine.capacity is not None:
         remat, taken = work.compute.remat, taken_fraction(mesh.devices.flat[0].platform)
@@ -319,7 +319,7 @@ def _report_phase(work: Work, phase: Phase, mesh: jax.sharding.Mesh, machine: Ma
         phase=phase,
         tokens=sequences * phase.seq_len,
         parameter_bytes=parameter_bytes,
-        optimizer_bytes=_bytes(state.opt_state),
+        optimizer_bytes=_bytes_per_device(state.opt_state),
         memory=memory,
         fits=fits,
         changes=changes,
@@ -330,7 +330,7 @@ def _report_phase(work: Work, phase: Phase, mesh: jax.sharding.Mesh, machine: Ma
     )
 
 
-def _cost(compiled: Any) -> Cost:
+def _compiled_cost(compiled: Any) -> Cost:
     """XLA's own count of FLOPs and bytes, which counts a loop's body once, scaled by our count of how often it runs.
 
     The CUDA compiler without a GPU has no count of its own: ours alone.
@@ -345,13 +345,13 @@ def _cost(compiled: Any) -> Cost:
     )
 
 
-def _compile(lowered: Any) -> tuple[Any, int]:
+def _compile_or_needed_bytes(lowered: Any) -> tuple[Any, int]:
     """The compiled program and 0, or None and the bytes that it would need.
 
     Without a GPU to try tiles on, XLA's first guess may not compile (A100, L40S, B200); then all products are cuBLAS's.
     """
     try:
-        with quiet():
+        with discarded_stderr():
             try:
                 return lowered.compile(), 0
             except jax.errors.JaxRuntimeError as error:
@@ -365,6 +365,6 @@ def _compile(lowered: Any) -> tuple[Any, int]:
         return None, needed
 
 
-def _bytes(tree: Any) -> int:
+def _bytes_per_device(tree: Any) -> int:
     """Bytes of one device's part of a tree of shapes with shardings."""
     return sum(math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(tree))

@@ -50,15 +50,15 @@ def estimate_step(cost: Cost, machine: Machine) -> Estimate:
     """Return the bounds of one step on one device, None where the machine's figure is unknown."""
     sent = sum(collective.sent for collective in cost.collectives)
     parts = {
-        "compute": _over(cost.flops, machine.flops),
-        "memory": _over(cost.hbm_bytes, machine.hbm_bandwidth),
-        "interconnect": _over(sent, machine.interconnect),
+        "compute": _seconds_at_rate(cost.flops, machine.flops),
+        "memory": _seconds_at_rate(cost.hbm_bytes, machine.hbm_bandwidth),
+        "interconnect": _seconds_at_rate(sent, machine.interconnect),
     }
     known = {name: seconds for name, seconds in parts.items() if seconds is not None}
     bound = max(known, key=lambda name: known[name]) if known else None
     slow = [
         known.get("compute", 0.0) / SLOW_COMPUTE,
-        _over(cost.bytes, machine.hbm_bandwidth),
+        _seconds_at_rate(cost.bytes, machine.hbm_bandwidth),
         known.get("interconnect"),
     ]
     return Estimate(
@@ -69,5 +69,5 @@ def estimate_step(cost: Cost, machine: Machine) -> Estimate:
     )
 
 
-def _over(amount: float, rate: float | None) -> float | None:
+def _seconds_at_rate(amount: float, rate: float | None) -> float | None:
     return None if rate is None else amount / rate

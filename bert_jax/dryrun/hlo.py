@@ -48,7 +48,7 @@ class Computation(NamedTuple):
     root: Instruction
 
 
-class Module(NamedTuple):
+class HloModule(NamedTuple):
     """All computations of a program, and the name of the entry computation."""
 
     computations: dict[str, Computation]
@@ -66,7 +66,7 @@ _SPACE = re.compile(r"S\(([1-9]\d*)\)")
 _NAME = re.compile(r"%([\w.\-]+)")
 
 
-def parse_hlo(text: str) -> Module:
+def parse_hlo(text: str) -> HloModule:
     """Return the computations of an HLO text; raise ValueError if it has no entry."""
     computations: dict[str, Computation] = {}
     entry = name = ""
@@ -78,7 +78,7 @@ def parse_hlo(text: str) -> Module:
                 raise ValueError(f"the computation {name} has no root")
             computations[name], name = Computation(instructions, root), ""
         elif name and (match := _LINE.match(line)):
-            instruction = _instruction(match[2], match[3])
+            instruction = _parse_instruction(match[2], match[3])
             instructions[instruction.name] = instruction
             if match[1]:
                 root = instruction
@@ -87,19 +87,19 @@ def parse_hlo(text: str) -> Module:
             entry = name if match[1] else entry
     if not entry:
         raise ValueError("not HLO: there is no ENTRY computation")
-    return Module(computations, entry)
+    return HloModule(computations, entry)
 
 
-def _instruction(name: str, rest: str) -> Instruction:
-    cut = _balanced(rest, 0) if rest.startswith("(") else rest.index(" ")
+def _parse_instruction(name: str, rest: str) -> Instruction:
+    cut = _end_of_parentheses(rest, 0) if rest.startswith("(") else rest.index(" ")
     opening = rest.index("(", cut)
-    closing = _balanced(rest, opening)
+    closing = _end_of_parentheses(rest, opening)
     arguments = rest[opening + 1 : closing - 1]
     operands = tuple(_NAME.findall(arguments))
-    return Instruction(name, _arrays(rest[:cut]), rest[cut:opening].strip(), operands, arguments, rest[closing:])
+    return Instruction(name, _parse_arrays(rest[:cut]), rest[cut:opening].strip(), operands, arguments, rest[closing:])
 
 
-def _balanced(text: str, start: int) -> int:
+def _end_of_parentheses(text: str, start: int) -> int:
     """The index after the parenthesis that closes the one at `start`."""
     depth = 0
     for match in re.compile(r"[()]").finditer(text, start):
@@ -109,15 +109,15 @@ def _balanced(text: str, start: int) -> int:
     raise ValueError(f"unbalanced: {text[:200]}")
 
 
-def _arrays(text: str) -> tuple[Array, ...]:
+def _parse_arrays(text: str) -> tuple[Array, ...]:
     arrays = []
     for dtype, sizes, layout in _ARRAY.findall(text):
         shape = tuple(int(size.lstrip("<=")) for size in sizes.split(",") if size)
-        arrays.append(Array(dtype, shape, _padded(shape, layout), bool(_SPACE.search(layout))))
+        arrays.append(Array(dtype, shape, _padded_shape(shape, layout), bool(_SPACE.search(layout))))
     return tuple(arrays)
 
 
-def _padded(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
+def _padded_shape(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
     """Axes from major to minor, the last ones rounded up to whole tiles: `{1,0:T(8,128)(2,1)}`."""
     if not (match := _TILE.match(layout)):
         return shape
@@ -129,7 +129,7 @@ def _padded(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
     return (*physical[:first], *rounded)
 
 
-def called(instruction: Instruction, *keys: str) -> Iterator[str]:
+def called_computations(instruction: Instruction, *keys: str) -> Iterator[str]:
     """Names of the computations that an instruction calls by attributes such as `calls` or `body`."""
     for key in keys:
         yield from re.findall(rf"\b{key}=%?([\w.\-]+)", instruction.attributes)

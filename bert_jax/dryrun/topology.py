@@ -47,7 +47,7 @@ def _tpu_devices(name: str, chip: str, sizes: tuple[int, ...], slices: int) -> l
     options |= {"num_slices": slices} if slices > 1 else {}
     one = f"{chip}:{'x'.join(map(str, sizes))}"
     try:
-        with quiet():
+        with discarded_stderr():
             return list(get_topology_desc(platform="tpu", topology_name=one, **options).devices)
     except (JaxRuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0].removeprefix("INVALID_ARGUMENT: ")
@@ -82,7 +82,7 @@ def parse_topology(name: str) -> tuple[str, tuple[int, ...], int]:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def discarded_stderr() -> Iterator[None]:
     """Discard what a compiler writes to stderr about a machine without its devices."""
     sys.stderr.flush()
     stderr = os.dup(2)

@@ -87,7 +87,7 @@ def read_task_inputs(
     weights = read_weights(init_from, (head,), rng, console)
     class_of(weights.config, weights.heads)  # the best model is written as one
     if kind.head == "sentence_embedding":
-        _check_sentences(weights)
+        _check_sentence_modules(weights)
     if settings.bilstm and head.name not in OF_TASKS:
         raise no_effect("config.task.bilstm", f"{task.kind}, which reads the encoder alone", False)
     if freeze_encoder and head.name in WITHOUT_PARAMETERS and not settings.bilstm:
@@ -128,7 +128,7 @@ def read_task_inputs(
         architecture=dataclasses.replace(weights.config, **dict.fromkeys(dropouts, settings.dropout)),
         teacher=teacher,
         tokenizer=tokenizer,
-        train=_positives(settings, train_set, console),
+        train=_keep_positive_pairs(settings, train_set, console),
         dev=dev,
         test=test,
         metric=metric,
@@ -181,7 +181,7 @@ def learning_rates(rates: tuple[float, ...] | None, peak_learning_rate: float) -
     return rates
 
 
-def _positives(settings: TaskConfig, train: TaskSplit, console: Console) -> TaskSplit:
+def _keep_positive_pairs(settings: TaskConfig, train: TaskSplit, console: Console) -> TaskSplit:
     """The set with the training pairs alone that belong together; UserError where they have no negatives.
 
     Kinds of tasks without negatives keep all examples.
@@ -206,7 +206,7 @@ def _positives(settings: TaskConfig, train: TaskSplit, console: Console) -> Task
     return TaskSplit(train.name, examples, [features._replace(example=n) for n, features in enumerate(positives)])
 
 
-def _check_sentences(weights: Weights) -> None:
+def _check_sentence_modules(weights: Weights) -> None:
     """Refuse a directory of sentence-transformers whose vectors are not those that this task trains."""
     asked = weights.sentences or SentenceModules()
     trained = {"pooling": "mean", "lower_case": False, "default_prompt": None}

@@ -23,7 +23,7 @@ from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Predictions
 
 
-def summarize(task: str, metric: str, results: list[dict[str, Any]]) -> dict[str, Any]:
+def summarize_trainings(task: str, metric: str, results: list[dict[str, Any]]) -> dict[str, Any]:
     """Return every result, the best of them, and for each learning rate mean and standard deviation over the seeds."""
     by_rate = {}
     for rate in dict.fromkeys(result["learning_rate"] for result in results):

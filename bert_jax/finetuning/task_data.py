@@ -58,7 +58,7 @@ def splits_digest(splits: Sequence[TaskSplit]) -> str:
     return digest.hexdigest()
 
 
-def training_batches(
+def task_training_batches(
     split: TaskSplit, feed: Feed, seed: int, blocks: sharding.BatchBlocks, step: int
 ) -> Generator[Batch, None, None]:
     """Yield this process's part of the batches from `step` on, endlessly; seed and epoch determine their order."""

@@ -15,7 +15,7 @@ from bert_jax.console import Console
 from bert_jax.errors import UserError, writing
 from bert_jax.files import write_text
 from bert_jax.finetuning.inputs import TaskInputs
-from bert_jax.finetuning.task_data import make_dev_evaluation, training_batches
+from bert_jax.finetuning.task_data import make_dev_evaluation, task_training_batches
 from bert_jax.interop import huggingface
 from bert_jax.interop.huggingface.model import TASK_FILE
 from bert_jax.interop.sentence_modules import SentenceModules, sentence_module_files
@@ -25,7 +25,7 @@ from bert_jax.tasks.batching import Feed
 from bert_jax.training.loop import fit
 from bert_jax.training.metrics import NOT_SCORES, read_metrics
 from bert_jax.training.plan import Data, Plan, Session
-from bert_jax.training.start import begin, initial_state, restore
+from bert_jax.training.start import initial_state, open_checkpoints, restore_start
 
 ELSEWHERE = "make room, or choose another --workdir"
 
@@ -71,7 +71,7 @@ def train_one(
         heldout, evaluate = make_dev_evaluation(inputs.task, settings, inputs.dev, evaluation_feed, model, plan.mesh)
         blocks = sharding.batch_blocks(plan.mesh)
         data = Data(
-            batches=lambda phase, step: training_batches(inputs.train, feed, plan.seed, blocks, step),
+            batches=lambda phase, step: task_training_batches(inputs.train, feed, plan.seed, blocks, step),
             heldout=heldout,
             evaluate=evaluate,
             should_stop=should_stop,
@@ -82,10 +82,10 @@ def train_one(
             new = {name.split("/")[0] for name in inputs.weights.new}
             read = {name: x for name, x in inputs.weights.params.items() if name not in new}
             params = draw_missing(inputs.architecture, inputs.weights.heads, read, jax.random.key(plan.seed))
-        with begin(plan, session) as checkpoints:
+        with open_checkpoints(plan, session) as checkpoints:
             if checkpoints is None:
                 return None
-            start = restore(plan, checkpoints, console)
+            start = restore_start(plan, checkpoints, console)
             start = start or initial_state(plan.seed, plan.objective, plan.update, plan.state_layout[1], params)
             if not fit(plan, data, start, checkpoints, session):
                 return None

@@ -63,15 +63,19 @@ class ObjectiveRow(NamedTuple):
 
 
 OBJECTIVES: dict[str, ObjectiveRow] = {
-    "masked_tokens": ObjectiveRow(masked_tokens.make, masked_tokens.heads),
+    "masked_tokens": ObjectiveRow(masked_tokens.make_masked_tokens_objective, masked_tokens.heads),
     "replaced_tokens": ObjectiveRow(
-        replaced_tokens.make,
+        replaced_tokens.make_replaced_tokens_objective,
         lambda pairs: replaced_tokens.HEADS,
-        replaced_tokens.auxiliary,
+        replaced_tokens.auxiliary_generator,
         eval_uses_training_masks=True,
     ),
-    "left_to_right": ObjectiveRow(left_to_right.make, lambda pairs: left_to_right.HEADS, causal=True),
-    "distillation": ObjectiveRow(distillation.make, lambda pairs: distillation.HEADS, has_teacher=True),
+    "left_to_right": ObjectiveRow(
+        left_to_right.make_left_to_right_objective, lambda pairs: left_to_right.HEADS, causal=True
+    ),
+    "distillation": ObjectiveRow(
+        distillation.make_distillation_objective, lambda pairs: distillation.HEADS, has_teacher=True
+    ),
 }
 
 

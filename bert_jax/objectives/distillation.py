@@ -41,7 +41,7 @@ MAY_DIFFER = {
 SMALLEST = 1e-12  # added to squared lengths, as torch.nn.CosineEmbeddingLoss does, and to attention weights
 
 
-def make(ingredients: Ingredients) -> Objective:
+def make_distillation_objective(ingredients: Ingredients) -> Objective:
     """Return the mean loss of the masked tokens, plus the weighted means of the comparisons with the teacher.
 
     Raises UserError without a teacher, with one of another vocabulary, with one of another width where angles are
@@ -106,7 +106,7 @@ def make(ingredients: Ingredients) -> Objective:
         }
         value = (metrics["mlm_loss"].total + metrics["soft_loss"].total) / normalizers["masked"]
         if settings.cosine_weight:
-            angles = 1.0 - cosine(outputs["last_hidden_state"], known["last_hidden_state"])
+            angles = 1.0 - cosine_similarity(outputs["last_hidden_state"], known["last_hidden_state"])
             metrics["cosine_loss"] = Mean.of(settings.cosine_weight * angles, token_weights(batch))
             value += metrics["cosine_loss"].total / normalizers["tokens"]
         if settings.hidden_weight:
@@ -147,7 +147,7 @@ def make(ingredients: Ingredients) -> Objective:
     )
 
 
-def cosine(x: jax.Array, y: jax.Array) -> jax.Array:
+def cosine_similarity(x: jax.Array, y: jax.Array) -> jax.Array:
     """Return the cosine of the angle between vectors along the last axis."""
     lengths = (jnp.sum(v * v, axis=-1) + SMALLEST for v in (x, y))
     return jnp.sum(x * y, axis=-1) / jnp.sqrt(math.prod(lengths))

@@ -13,7 +13,7 @@ from bert_jax.objectives.tokens import original_tokens, token_weights
 HEADS = (Head("next_token"),)
 
 
-def make(ingredients: Ingredients) -> Objective:
+def make_left_to_right_objective(ingredients: Ingredients) -> Objective:
     """Return the mean loss of every token after the first of its example, of sequences without masks.
 
     Raises UserError with sentence pairs that have labels.

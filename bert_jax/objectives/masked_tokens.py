@@ -39,7 +39,7 @@ def heads(sentence_pairs: str) -> tuple[Head, ...]:
     return PRETRAINING_HEADS if sentence_pairs in PAIR_LABELS else (Head("masked_token"),)
 
 
-def make(ingredients: Ingredients) -> Objective:
+def make_masked_tokens_objective(ingredients: Ingredients) -> Objective:
     """Return the mean loss of the masked tokens, plus that of the sentence pairs where they have labels.
 
     With a weight `z_loss`, also the mean over the masked tokens of log(Z)^2, which keeps logits near 0
@@ -63,7 +63,7 @@ def make(ingredients: Ingredients) -> Objective:
         masked, log_z = masked_targets(outputs["mlm_logits"], batch)
         terms = {"mlm": masked}
         if pairs:
-            terms[pairs.metric] = _sentence_pairs(outputs["nsp_logits"], batch)
+            terms[pairs.metric] = _sentence_pair_targets(outputs["nsp_logits"], batch)
         means = {name: Mean.of(term.loss, term.weights) for name, term in terms.items()}
         metrics = {}
         for name, term in terms.items():
@@ -115,7 +115,7 @@ def masked_targets(logits: jax.Array, batch: Batch) -> tuple[Targets, jax.Array]
     return Targets(loss, correct, weights), log_z
 
 
-def _sentence_pairs(logits: jax.Array, batch: Batch) -> Targets:
+def _sentence_pair_targets(logits: jax.Array, batch: Batch) -> Targets:
     """In packed sequences, whose labels and weights are `[batch, examples]`, every example is a target."""
     labels, weights = batch["next_sentence_labels"].reshape(-1), batch["example_weights"].reshape(-1)
     return Targets(*cross_entropy(logits, labels), weights)

@@ -20,14 +20,14 @@ from bert_jax.models.dropout import dropout_seeds, random_words
 from bert_jax.objectives import masked_tokens
 from bert_jax.objectives.base import AuxiliaryModel, Batch, Ingredients, Normalizers, Objective, Rngs
 from bert_jax.objectives.means import Mean
-from bert_jax.objectives.tokens import at_masks, token_weights
+from bert_jax.objectives.tokens import token_weights, write_at_masks
 
 GENERATOR = "generator"
 HEADS, GENERATOR_HEADS = (Head("replaced_token"),), (Head("masked_token"),)
 RANDOM_BITS = 23  # of a uniform number, which with a half added is exact in float32
 
 
-def auxiliary(model: EncoderConfig, settings: ReplacedTokensConfig) -> dict[str, AuxiliaryModel]:
+def auxiliary_generator(model: EncoderConfig, settings: ReplacedTokensConfig) -> dict[str, AuxiliaryModel]:
     """Return the generator of `model`, by its name."""
     generator = generator_config(model, settings.generator_size)
     place = settings.generator_from
@@ -71,7 +71,7 @@ def generator_params(params: Params) -> Params:
     return generator | {"encoder": generator["encoder"] | {"embeddings": params["encoder"]["embeddings"]}}
 
 
-def make(ingredients: Ingredients) -> Objective:
+def make_replaced_tokens_objective(ingredients: Ingredients) -> Objective:
     """Return the mean loss of the masked tokens plus `weight` times that of all tokens, each replaced or not.
 
     Raises UserError with sentence pairs that have labels, which nothing would learn, and with weights of a generator
@@ -152,13 +152,13 @@ def replace_tokens(batch: Batch, logits: jax.Array, rng: jax.Array) -> tuple[jax
         int32 and float32 `[batch, length]`: input ids, and 1 where a token was replaced. A sample that
         is the original counts as original.
     """
-    sampled = sample(logits, rng)
+    sampled = sample_tokens(logits, rng)
     differs = (sampled != batch["masked_labels"]).astype(jnp.float32)
-    input_ids = at_masks(batch, batch["input_ids"], sampled)
-    return input_ids, at_masks(batch, jnp.zeros(input_ids.shape, jnp.float32), differs)
+    input_ids = write_at_masks(batch, batch["input_ids"], sampled)
+    return input_ids, write_at_masks(batch, jnp.zeros(input_ids.shape, jnp.float32), differs)
 
 
-def sample(logits: jax.Array, rng: jax.Array) -> jax.Array:
+def sample_tokens(logits: jax.Array, rng: jax.Array) -> jax.Array:
     """Return int32 `logits.shape[:-1]`, drawn from their softmax by Gumbel's noise; no gradient passes."""
     words = random_words(dropout_seeds(rng, ()), logits.shape)
     uniform = ((words >> (32 - RANDOM_BITS)).astype(jnp.float32) + 0.5) * 2.0**-RANDOM_BITS

@@ -38,16 +38,19 @@ def in_batch_negatives(
     """
     examples, texts = outputs.shape[:2]
     candidates, candidate_ids = (x[:, 1:].swapaxes(0, 1).reshape(-1, x.shape[-1]) for x in (outputs, input_ids))
-    same_first = _equal(input_ids[:, 0], input_ids[:, 0]) * positives
+    same_first = _rows_are_equal(input_ids[:, 0], input_ids[:, 0]) * positives
     # Of all second texts, then of all negatives.
-    right = same_first @ _equal(input_ids[:, 1], candidate_ids) + _equal(input_ids[:, 0], candidate_ids) > 0
+    right = (
+        same_first @ _rows_are_equal(input_ids[:, 1], candidate_ids) + _rows_are_equal(input_ids[:, 0], candidate_ids)
+        > 0
+    )
     paired = jnp.eye(examples, examples * (texts - 1), dtype=bool)
     known = jnp.tile(positives, texts - 1) > 0
     cosines = jnp.where(known & (paired | ~right), outputs[:, 0] @ candidates.T, NEVER)
     return cross_entropy(cosines / temperature, jnp.arange(examples))
 
 
-def _equal(x: jax.Array, y: jax.Array) -> jax.Array:
+def _rows_are_equal(x: jax.Array, y: jax.Array) -> jax.Array:
     """Return 1 where rows of `[m, length]` and `[n, length]` are equal, otherwise 0: float32 `[m, n]`."""
     return jnp.all(x[:, None] == y, axis=-1).astype(jnp.float32)
 

@@ -15,7 +15,7 @@ def token_weights(batch: Batch) -> jax.Array:
     return batch["attention_mask"] * counted[:, None]
 
 
-def at_masks(batch: Batch, array: jax.Array, values: jax.Array) -> jax.Array:
+def write_at_masks(batch: Batch, array: jax.Array, values: jax.Array) -> jax.Array:
     """Return `array` `[batch, length]` with `values` `[batch, predictions]` where masks are; fillers write nothing."""
     length = array.shape[1]
     positions = jnp.where(batch["masked_weights"] > 0, batch["masked_positions"], length)
@@ -28,4 +28,4 @@ def at_masks(batch: Batch, array: jax.Array, values: jax.Array) -> jax.Array:
 
 def original_tokens(batch: Batch) -> jax.Array:
     """Return int32 `[batch, length]`: the sequences before they were masked."""
-    return at_masks(batch, batch["input_ids"], batch["masked_labels"])
+    return write_at_masks(batch, batch["input_ids"], batch["masked_labels"])

@@ -52,7 +52,7 @@ def prepare_in_background(inputs: Sequence[str], corpus: pathlib.Path, num_parts
         process.communicate()
 
 
-def main(job: str) -> int:
+def run_preparation(job: str) -> int:
     """Prepare the rest of a text; return the exit status."""
     inputs, corpus, num_parts = json.loads(job)
     os.nice(LOWER_PRIORITY)
@@ -74,4 +74,4 @@ def _end_with_run() -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1]))
+    raise SystemExit(run_preparation(sys.argv[1]))

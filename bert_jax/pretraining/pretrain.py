@@ -38,18 +38,18 @@ from bert_jax.pretraining.teacher import Teacher, read_teacher
 from bert_jax.scoring.minimal_pairs import PACKAGED
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.training import workdir
-from bert_jax.training.checkpoint import versions
+from bert_jax.training.checkpoint import package_versions
 from bert_jax.training.evaluation import evaluation_batch_size
 from bert_jax.training.loop import fit
 from bert_jax.training.plan import Data, Plan, Session, no_remarks
 from bert_jax.training.plateau import Plateau, expected_step, likely_causes
 from bert_jax.training.profile import profiled_steps
 from bert_jax.training.schedules import plan_phases
-from bert_jax.training.start import begin, initial_state, restore
+from bert_jax.training.start import initial_state, open_checkpoints, restore_start
 from bert_jax.training.step import check_layout
 
 
-def pretrain(
+def run_pretraining(
     config: PretrainConfig,
     directory: pathlib.Path,
     session: Session,
@@ -78,7 +78,7 @@ def pretrain(
     tokenizer = corpus.tokenizer()
 
     # Resolve the config, refuse what does not fit, and agree with the other processes: from here on nothing is open.
-    config = resolve(config, corpus, tokenizer, recorded if resumes else None, console)
+    config = resolve_pretrain_config(config, corpus, tokenizer, recorded if resumes else None, console)
     corpus_name = str(config.data.corpus)
     phases, objective_row = plan_phases(config.train), OBJECTIVES[config.objective]
     longest = max(phase.seq_len for phase in phases)
@@ -92,7 +92,7 @@ def pretrain(
     recorded_values = to_json(config)
     fingerprint = {"corpus": corpus.fingerprint, "tokenizer": corpus.tokenizer_sha256, **teacher.fingerprint}
     settings = {f"config.{key}": str(value) for key, value in flatten(recorded_values).items() if key != "data.corpus"}
-    session.watchdog.check_agreement(settings | versions() | fingerprint | {"resumes": str(resumes)})
+    session.watchdog.check_agreement(settings | package_versions() | fingerprint | {"resumes": str(resumes)})
     plan = Plan(
         workdir=directory,
         root=directory,
@@ -170,9 +170,9 @@ def pretrain(
     )
 
     # Take the work directory, and say what begins.
-    with workdir.locked(directory) if is_first else contextlib.nullcontext():
+    with workdir.locked_workdir(directory) if is_first else contextlib.nullcontext():
         if is_first:
-            workdir.claim(directory, plan.recorded_config, fingerprint, corpus.tokenizer_directory)
+            workdir.claim_workdir(directory, plan.recorded_config, fingerprint, corpus.tokenizer_directory)
             lock_versions(directory, console.say)
         for line in run_lines(corpus, rules, phases, config.model, config.compute):
             console.say(line)
@@ -182,15 +182,15 @@ def pretrain(
             console.say(f"too few held-out documents in {', '.join(left_out)}; the evaluation reads the others")
 
         # Restore the newest state or make the first, and train.
-        with begin(plan, session) as checkpoints:
+        with open_checkpoints(plan, session) as checkpoints:
             if checkpoints is None:
                 return False
-            start = restore(plan, checkpoints, console)
+            start = restore_start(plan, checkpoints, console)
             start = start or initial_state(plan.seed, objective, plan.update, plan.state_layout[1], params)
             return fit(plan, data, start, checkpoints, session)
 
 
-def resolve(
+def resolve_pretrain_config(
     config: PretrainConfig, corpus: Mixture, tokenizer: Tokenizer, resumed: PretrainConfig | None, console: Console
 ) -> PretrainConfig:
     """Return the config with nothing left open, so that the next call may come from another directory.
@@ -211,7 +211,7 @@ def resolve(
     config = with_vocab_size(config, tokenizer.vocab_size)
     assert config.data.corpus
     pairs = config.evaluate.pairs
-    init_from, generator_from = absolute(config.init_from), absolute(config.replaced_tokens.generator_from)
+    init_from, generator_from = absolute_path(config.init_from), absolute_path(config.replaced_tokens.generator_from)
     if resumed:
         init_from = keep_original_init("init_from", init_from, resumed.init_from, console)
         original = resumed.replaced_tokens.generator_from
@@ -220,13 +220,13 @@ def resolve(
         config,
         init_from=init_from,
         data=dataclasses.replace(config.data, corpus=name_snapshots(config.data.corpus, corpus)),
-        evaluate=dataclasses.replace(config.evaluate, pairs=pairs if pairs in PACKAGED else absolute(pairs)),
+        evaluate=dataclasses.replace(config.evaluate, pairs=pairs if pairs in PACKAGED else absolute_path(pairs)),
         replaced_tokens=dataclasses.replace(config.replaced_tokens, generator_from=generator_from),
-        distillation=dataclasses.replace(config.distillation, teacher=absolute(config.distillation.teacher)),
+        distillation=dataclasses.replace(config.distillation, teacher=absolute_path(config.distillation.teacher)),
     )
 
 
-def absolute(path: str | None) -> str | None:
+def absolute_path(path: str | None) -> str | None:
     """Return an absolute path, or a URL as it is; None where there is none."""
     if not path:
         return None

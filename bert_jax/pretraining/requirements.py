@@ -35,7 +35,7 @@ def lock_versions(workdir: pathlib.Path, say: Callable[[str], None]) -> None:
     except (OSError, ValueError) as error:  # no reason to end a run
         say(f"{path}: cannot be read ({error}); remove it, and the next start writes it again")
         return
-    present = [(name, old, _version(name)) for name, old in locked]
+    present = [(name, old, _public_version(name)) for name, old in locked]
     changed = [f"{name} {old} -> {new}" for name, old, new in present if new not in (old, None)]
     if changed:
         rest = f" and {len(changed) - MAX_NAMES} more" if len(changed) > MAX_NAMES else ""
@@ -52,10 +52,10 @@ def installed_versions(root: str) -> dict[str, str]:
     is not installed as a package.
     """
     versions: dict[str, str] = {}
-    left, seen = [(root, _extras(root))], set[tuple[str, frozenset[str]]]()
+    left, seen = [(root, _extras_of_package(root))], set[tuple[str, frozenset[str]]]()
     while left:
         name, extras = left.pop()
-        version = _version(name)
+        version = _public_version(name)
         if version is None or (name, extras) in seen:  # None: of an extra or a platform that is not this
             continue
         seen.add((name, extras))
@@ -63,11 +63,11 @@ def installed_versions(root: str) -> dict[str, str]:
         # A checkout on the path has neither file.
         if name != root or (package.read_text("RECORD") and package.read_text("direct_url.json") is None):
             versions[name] = version
-        left += [need for text in package.requires or () for need in _needed(text, extras)]
+        left += [need for text in package.requires or () for need in _needed_package(text, extras)]
     return versions
 
 
-def _version(name: str) -> str | None:
+def _public_version(name: str) -> str | None:
     """Its public part: an index need not have the local part, such as `+cpu`."""
     try:
         return importlib.metadata.version(name).partition("+")[0]
@@ -75,13 +75,13 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _extras(root: str) -> frozenset[str]:
-    if _version(root) is None:
+def _extras_of_package(root: str) -> frozenset[str]:
+    if _public_version(root) is None:
         return frozenset()
     return frozenset(importlib.metadata.metadata(root).get_all("Provides-Extra") or ())
 
 
-def _needed(text: str, extras: frozenset[str]) -> list[tuple[str, frozenset[str]]]:
+def _needed_package(text: str, extras: frozenset[str]) -> list[tuple[str, frozenset[str]]]:
     """Name and extras of a requirement, in a list; [] where its marker does not hold, or the text is malformed."""
     try:
         need = Requirement(text)

@@ -60,7 +60,7 @@ def batches_by_snapshot(
     number = 1
     while True:
         split = corpus.split("train")
-        end = step_after(phases, split.num_tokens) if number < num_snapshots else None
+        end = step_after_tokens(phases, split.num_tokens) if number < num_snapshots else None
         if end is None or step < end:
             if number > 1:
                 preparation.say(_snapshot_summary(corpus, step, number, num_snapshots))
@@ -86,7 +86,7 @@ def check_snapshots(num_snapshots: int, corpus: Mixture, preparation: Background
     if len(corpus.corpora) > 1:
         raise UserError(f"config.data.snapshots={num_snapshots} is for one corpus; leave it out")
     if not preparation.is_running():
-        present = 1 + len(_later(corpus))
+        present = 1 + len(_later_fingerprints(corpus))
         if present < num_snapshots:
             raise UserError(
                 f"config.data.snapshots={num_snapshots}, but {corpus.corpora[0].directory} has {present} from "
@@ -94,7 +94,7 @@ def check_snapshots(num_snapshots: int, corpus: Mixture, preparation: Background
             )
 
 
-def step_after(phases: tuple[Phase, ...], tokens: int) -> int:
+def step_after_tokens(phases: tuple[Phase, ...], tokens: int) -> int:
     """Return the first step before which so many tokens, with padding, were read; the last one where none is."""
     for phase in phases:
         per_step = phase.batch_size * phase.seq_len
@@ -108,7 +108,7 @@ def step_after(phases: tuple[Phase, ...], tokens: int) -> int:
 def _next_snapshot(corpus: Mixture, num_snapshots: int, preparation: BackgroundPreparation) -> Mixture | None:
     """The snapshot after this one; None where it is being prepared."""
     is_running = preparation.is_running()  # asked first: the preparation may end between the two questions
-    directory, later = corpus.corpora[0].directory, _later(corpus)
+    directory, later = corpus.corpora[0].directory, _later_fingerprints(corpus)
     if not later and not is_running:
         raise UserError(
             f"{directory}: no snapshot after {corpus.fingerprint[:SHORT]}, but the run reads {num_snapshots} in turn "
@@ -117,7 +117,7 @@ def _next_snapshot(corpus: Mixture, num_snapshots: int, preparation: BackgroundP
     return Mixture((open_corpus(directory, later[0]),)) if later else None
 
 
-def _later(corpus: Mixture) -> list[str]:
+def _later_fingerprints(corpus: Mixture) -> list[str]:
     """The fingerprints of the snapshots after this one."""
     known = fingerprints(read_manifest(corpus.corpora[0].directory))
     return known[known.index(corpus.fingerprint) + 1 :]

@@ -155,7 +155,7 @@ class Checkpoints:
             create=not read_only,
             cleanup_tmp_directories=not read_only,
         )
-        with writing(self.directory):
+        with writing_checkpoints(self.directory):
             if not read_only:
                 workdir.mkdir(parents=True, exist_ok=True)  # Orbax makes the directory of the checkpoints alone
             self._manager = ocp.CheckpointManager(self.directory, options=options)
@@ -179,10 +179,10 @@ class Checkpoints:
 
         A checkpoint that is uploaded from the local disk is there when this returns.
         """
-        record = record | {"step": step, "digests": digests(state), "versions": versions()}
+        record = record | {"step": step, "digests": digests(state), "versions": package_versions()}
         record["seal"] = _seal(record)
         size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
-        with writing(self.directory):
+        with writing_checkpoints(self.directory):
             if self._mirror and jax.process_index() == 0:
                 self._mirror.push()
             # On a full disk, TensorStore's threads would print a traceback for every array.
@@ -198,7 +198,7 @@ class Checkpoints:
 
     def wait(self) -> None:
         """Wait until everything is on disk; UserError where it cannot be written."""
-        with writing(self.directory):
+        with writing_checkpoints(self.directory):
             self._manager.wait_until_finished()
 
     def record(self, step: int) -> Record:
@@ -221,13 +221,13 @@ class Checkpoints:
             record = self.record(step)
         except CorruptCheckpointError as error:
             damage = error
-        _raise_together(damage)
+        _raise_on_all_processes(damage)
         check(record)
         try:
             state = self._reader.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract)))
         except Exception as error:  # Orbax raises whatever its storage layers raise
-            damage = CorruptCheckpointError(f"its state cannot be read: {_first_line(error)}")
-        _raise_together(damage)
+            damage = CorruptCheckpointError(f"its state cannot be read: {_first_line_of_cause(error)}")
+        _raise_on_all_processes(damage)
         _check_digests(record["digests"], digests(state["state"]))
         return state["state"], record
 
@@ -250,8 +250,8 @@ class Checkpoints:
         except CorruptCheckpointError as error:
             damage = error
         except Exception as error:  # Orbax raises whatever its storage layers raise
-            damage = CorruptCheckpointError(f"its parameters cannot be read: {_first_line(error)}")
-        _raise_together(damage)
+            damage = CorruptCheckpointError(f"its parameters cannot be read: {_first_line_of_cause(error)}")
+        _raise_on_all_processes(damage)
         return params, record
 
     def verify(self, step: int) -> tuple[Record, int]:
@@ -264,7 +264,7 @@ class Checkpoints:
         try:
             state = self._read_part([], self.directory / str(step) / "state")
         except Exception as error:  # Orbax raises whatever its storage layers raise
-            raise CorruptCheckpointError(f"its state cannot be read: {_first_line(error)}") from error
+            raise CorruptCheckpointError(f"its state cannot be read: {_first_line_of_cause(error)}") from error
         _check_digests(record["digests"], digests(state))
         return record, sum(leaf.nbytes for leaf in jax.tree.leaves(state))
 
@@ -308,18 +308,18 @@ class Checkpoints:
     def set_aside(self, step: int) -> None:
         """Move the (damaged) checkpoints after `step` out of the way, to `WORKDIR/damaged/`."""
         for newer in [saved for saved in self.steps() if saved > step and jax.process_index() == 0]:
-            _move(self.directory / str(newer), self.directory.parent / "damaged" / str(newer))
+            _move_directory(self.directory / str(newer), self.directory.parent / "damaged" / str(newer))
         multihost_utils.sync_global_devices("checkpoints set aside")
         self._manager.reload()
 
     def close(self) -> None:
         """Wait for pending writes and release threads."""
         self._reader.close()
-        with writing(self.directory):
+        with writing_checkpoints(self.directory):
             self._manager.close()
 
 
-def _move(place: Place, target: Place) -> None:
+def _move_directory(place: Place, target: Place) -> None:
     if isinstance(place, pathlib.Path):
         shutil.rmtree(target, ignore_errors=True)
         target.parent.mkdir(exist_ok=True)
@@ -334,7 +334,7 @@ def _move(place: Place, target: Place) -> None:
 def saved_steps(directory: Place) -> list[int]:
     """Return the steps of the complete checkpoints in a directory, newest first, as this process sees it."""
     local = isinstance(directory, pathlib.Path)
-    with contextlib.nullcontext() if local else writing(directory, "listed"):
+    with contextlib.nullcontext() if local else writing_checkpoints(directory, "listed"):
         places = [place for place in directory.glob("*") if place.name.isdecimal()]
         return sorted((int(place.name) for place in places if local or (place / COMMITTED).exists()), reverse=True)
 
@@ -347,7 +347,7 @@ def read_record(directory: Place, step: int) -> Record:
     try:
         record = ocp.JsonCheckpointHandler().restore(directory / str(step) / "run")
     except Exception as error:  # Orbax raises whatever its storage layers raise
-        raise CorruptCheckpointError(f"its record cannot be read: {_first_line(error)}") from error
+        raise CorruptCheckpointError(f"its record cannot be read: {_first_line_of_cause(error)}") from error
     seal = record.pop("seal", None) if isinstance(record, dict) else None
     if seal is None or seal != _seal(record):
         raise CorruptCheckpointError("the digest of its record does not match")
@@ -357,7 +357,7 @@ def read_record(directory: Place, step: int) -> Record:
 
 
 @contextlib.contextmanager
-def writing(place: Place, verb: str = "written") -> Iterator[None]:
+def writing_checkpoints(place: Place, verb: str = "written") -> Iterator[None]:
     """As `errors.writing`, also for the ValueErrors in which TensorStore wraps an OSError, and for object storage."""
     with errors.writing(place, "make room, then start again: the run resumes"):
         try:
@@ -367,7 +367,7 @@ def writing(place: Place, verb: str = "written") -> Iterator[None]:
         except Exception as error:  # each package of object storage raises its own
             if not isinstance(place, pathlib.Path):
                 raise StorageError(
-                    f"{place}: cannot be {verb} ({_first_line(error)}); check the storage and the permissions, then "
+                    f"{place}: cannot be {verb} ({_first_line_of_cause(error)}); check the storage and the permissions, then "
                     "start again: the run resumes"
                 ) from error
             if not isinstance(error, ValueError):
@@ -384,7 +384,7 @@ def digests(tree: Tree) -> dict[str, str]:
     Orbax 0.12 restores flipped bits without an error (docs/decisions/), so the project keeps digests of its own.
     """
     leaves = jax.tree_util.tree_leaves_with_path(tree)
-    sums = jax.device_get(_sums([leaf for _, leaf in leaves]))
+    sums = jax.device_get(_leaf_digests([leaf for _, leaf in leaves]))
     return {
         jax.tree_util.keystr(path, simple=True, separator="."): "".join(f"{int(lane):08x}" for lane in lanes)
         for (path, _), lanes in zip(leaves, sums, strict=True)
@@ -392,11 +392,11 @@ def digests(tree: Tree) -> dict[str, str]:
 
 
 @jax.jit
-def _sums(leaves: list[jax.Array]) -> list[list[jax.Array]]:
-    return [_digest(leaf) for leaf in leaves]
+def _leaf_digests(leaves: list[jax.Array]) -> list[list[jax.Array]]:
+    return [_leaf_digest(leaf) for leaf in leaves]
 
 
-def _digest(x: jax.Array) -> list[jax.Array]:
+def _leaf_digest(x: jax.Array) -> list[jax.Array]:
     """Two uint32 scalars: sums over the elements of two mixes of (bits, position), each one-to-one in the bits."""
     bits = jax.lax.bitcast_convert_type(x, jnp.dtype(f"uint{8 * x.dtype.itemsize}")).astype(jnp.uint32)
     index = jnp.zeros(x.shape, jnp.uint32)
@@ -411,7 +411,7 @@ def _digest(x: jax.Array) -> list[jax.Array]:
     return lanes  # scalars, replicated on every process
 
 
-def _raise_together(damage: CorruptCheckpointError | None) -> None:
+def _raise_on_all_processes(damage: CorruptCheckpointError | None) -> None:
     """Raise on every process where any of them found damage: each reads other parts, but all take the same step."""
     elsewhere = np.flatnonzero(multihost_utils.process_allgather(np.array(damage is not None)))
     if damage or elsewhere.size:
@@ -430,12 +430,12 @@ def _seal(record: Record) -> str:
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
-def _first_line(error: Exception) -> str:
+def _first_line_of_cause(error: Exception) -> str:
     cause = error.__cause__ or error  # Orbax wraps TensorStore's message in a page about the array
     return f"{type(cause).__name__}: {(str(cause).splitlines() or [''])[0].partition(' [')[0][:200]}"
 
 
-def versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
     """Return the versions of the packages that numbers depend on."""
     names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "grain", "array_record")
     return {name: importlib.metadata.version(name) for name in names}

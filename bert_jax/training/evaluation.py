@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import jax
 
 from bert_jax.objectives.base import Batch, Objective, Params, Rngs
-from bert_jax.objectives.means import Mean, merge, to_host, values
+from bert_jax.objectives.means import Mean, mean_values, merge_means, to_host
 from bert_jax.parallel import sharding
 from bert_jax.parallel.memory import out_of_memory_in_evaluation_as_user_error
 
@@ -46,10 +46,10 @@ def make_evaluate(objective: Objective, mesh: jax.sharding.Mesh) -> Evaluate:
             for index, batch in enumerate(batches):
                 launched = batch_means(params, frozen, sharding.place_batch(batch, mesh), index)
                 if pending is not None:
-                    merged = merge(merged, to_host(pending))
+                    merged = merge_means(merged, to_host(pending))
                 pending = launched
             if pending is not None:
-                merged = merge(merged, to_host(pending))
-        return values(merged)
+                merged = merge_means(merged, to_host(pending))
+        return mean_values(merged)
 
     return evaluate

@@ -14,7 +14,7 @@ from jax.experimental import multihost_utils
 from bert_jax.config import flatten
 from bert_jax.errors import UserError
 from bert_jax.objectives.base import Batch
-from bert_jax.objectives.means import Mean, merge, to_host, values
+from bert_jax.objectives.means import Mean, mean_values, merge_means, to_host
 from bert_jax.parallel import sharding
 from bert_jax.parallel.chips import peak_flops
 from bert_jax.parallel.energy import Meter, find_counters
@@ -58,7 +58,7 @@ def fit(plan: Plan, data: Data, start: Start, checkpoints: Checkpoints, session:
         )
         for line in file.earlier_lines:
             list(data.remarks(line))  # said before the run was stopped
-    loop = _Loop(plan, data, checkpoints, session, file, start.means)
+    loop = _TrainingLoop(plan, data, checkpoints, session, file, start.means)
     state = start.state._replace(frozen=jax.device_put(data.frozen, plan.state_layout[1].frozen))
     try:
         is_done = loop.run(state, start.step)
@@ -81,7 +81,7 @@ class PendingStep:
     metrics: Any
 
 
-class Interval:
+class MetricsInterval:
     """What happened since the last line of metrics; pauses (evaluation, saving) are left out of its time."""
 
     def __init__(self, means: dict[str, Mean]) -> None:
@@ -101,7 +101,7 @@ class Interval:
         return time.perf_counter() - self._began - self._paused
 
 
-class _Loop:
+class _TrainingLoop:
     """The loop's ends: what is launched but not yet collected, what is collected but not yet written."""
 
     def __init__(
@@ -119,7 +119,7 @@ class _Loop:
         if plan.profiled_steps:
             self.profile = Profile(plan.profiled_steps, plan.workdir / "profile", session.console.say)
         self.pending: PendingStep | None = None  # the newest step
-        self.interval = Interval(means)
+        self.interval = MetricsInterval(means)
         self.is_stopped = False  # by data.should_stop
         self.peak_flops = (peak_flops() or 0.0) * plan.mesh.size  # 0: unknown
 
@@ -234,7 +234,7 @@ class _Loop:
         step, seq_len, interval, train = pending.step, pending.settings.seq_len, self.interval, self.plan.train
         # A step ends after it was launched, and may run out of memory until then.
         with out_of_memory_as_user_error(pending.settings):
-            interval.means = merge(interval.means, to_host(pending.metrics["means"]))
+            interval.means = merge_means(interval.means, to_host(pending.metrics["means"]))
         interval.num_tokens += pending.num_sequences * seq_len
         interval.flops += pending.num_sequences * self.plan.objective.flops(seq_len, pending.phase.index)
         report = {name: value.item() for name, value in jax.device_get(pending.metrics["report"]).items()}
@@ -247,7 +247,7 @@ class _Loop:
         if not _is_due(step, train.log_every) and step < self.plan.last_step:
             return
         seconds = interval.seconds()
-        line: Line = {"step": step, "split": "train"} | values(interval.means)
+        line: Line = {"step": step, "split": "train"} | mean_values(interval.means)
         line |= {"learning_rate": report["learning_rate"], "grad_norm": report["grad_norm"]}
         line |= {"skipped_steps": report["skipped"], "seq_len": seq_len}
         line |= {"batch_size": pending.phase.batch_size, "tokens_per_second": interval.num_tokens / seconds}
@@ -256,7 +256,7 @@ class _Loop:
         line["input_wait_fraction"] = interval.waited / seconds
         self.session.console.training(line, self.plan.last_step, seconds / len(interval.grad_norms))
         self._record_metrics(line, interval.grad_norms)
-        self.interval = Interval({})
+        self.interval = MetricsInterval({})
 
     def _record_metrics(self, line: Line, grad_norms: Sequence[float] = ()) -> None:
         """Write a line of metrics and the norms of its gradients, and say what there is to say about it."""

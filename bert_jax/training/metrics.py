@@ -66,12 +66,12 @@ class MetricsFile:
         self._tracker = MetricsSender(tracker, workdir, root or workdir, settings or {}, say) if tracker else None
         with writing(self.path, MAKE_ROOM):
             # Lines from before this start; a new run has none.
-            self.earlier_lines = keep_lines_until(self.path, step, say) if self.path.exists() else []
+            self.earlier_lines = drop_lines_after(self.path, step, say) if self.path.exists() else []
             if digest and not has_digest(self.path, digest):
                 say(
                     f"{self.path}: differs from what the checkpoint of step {step:,} recorded; its numbers may be wrong"
                 )
-            self._digest = _Digest(self.earlier_lines)
+            self._digest = _LinesDigest(self.earlier_lines)
             self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 (open for the whole run)
             self._board = TensorBoard(workdir, step)
             if settings:
@@ -129,24 +129,24 @@ class MetricsFile:
 
 def read_metrics(path: pathlib.Path) -> list[Line]:
     """Return the undamaged lines of a metrics file."""
-    return [line for _, line in _lines(path) if line is not None]
+    return [line for _, line in _parse_lines(path) if line is not None]
 
 
-def digest_of(path: pathlib.Path, num_lines: int | None = None) -> str:
+def metrics_digest(path: pathlib.Path, num_lines: int | None = None) -> str:
     """Return `NUMBER:SHA256` of the first lines, or of all: without what depends on the clock, as a run repeats them.
 
     Of the first ones, since a resumed run may add a line of the step of its checkpoint.
     """
-    return str(_Digest(read_metrics(path)[:num_lines]))
+    return str(_LinesDigest(read_metrics(path)[:num_lines]))
 
 
 def has_digest(path: pathlib.Path, digest: str) -> bool:
     """Whether a metrics file begins with the lines whose number and digest a checkpoint recorded."""
-    return digest == digest_of(path, int(digest.partition(":")[0]))
+    return digest == metrics_digest(path, int(digest.partition(":")[0]))
 
 
-class _Digest:
-    """What `digest_of` returns, as lines are added: SHA-256 of a JSON list of them."""
+class _LinesDigest:
+    """What `metrics_digest` returns, as lines are added: SHA-256 of a JSON list of them."""
 
     def __init__(self, lines: Iterable[Line]) -> None:
         self._num_lines, self._hash = 0, hashlib.sha256(b"[")
@@ -166,16 +166,16 @@ class _Digest:
 
 def damaged_lines(path: pathlib.Path) -> list[bytes]:
     """Return the damaged lines of a metrics file, without a last line that a killed run left half-written."""
-    return [text for text, line in _lines(path) if line is None]
+    return [text for text, line in _parse_lines(path) if line is None]
 
 
-def _lines(path: pathlib.Path) -> list[tuple[bytes, Line | None]]:
+def _parse_lines(path: pathlib.Path) -> list[tuple[bytes, Line | None]]:
     """Each line with what it says, None where it is damaged; a half-written last line is left out."""
     text = path.read_bytes() if path.exists() else b""
-    return [(line, _line(line)) for line in text.split(b"\n")[:-1]]
+    return [(line, _parse_line(line)) for line in text.split(b"\n")[:-1]]
 
 
-def _line(text: bytes) -> Line | None:
+def _parse_line(text: bytes) -> Line | None:
     try:
         line = strict_json.parse(text.decode())
         numbers = [value for name, value in line.items() if name != "split"]
@@ -185,7 +185,7 @@ def _line(text: bytes) -> Line | None:
     return line if is_known and all(type(x) in (int, float, type(None)) for x in numbers) else None
 
 
-def keep_lines_until(path: pathlib.Path, step: int, say: Callable[[str], None]) -> list[Line]:
+def drop_lines_after(path: pathlib.Path, step: int, say: Callable[[str], None]) -> list[Line]:
     """Drop every line after `step`, atomically, and return the others: the resumed run writes the dropped ones again.
 
     Damaged lines are appended to `metrics.damaged` beside the file, and counted in what is said.

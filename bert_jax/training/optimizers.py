@@ -38,14 +38,14 @@ def param_info(logical_axes: Tree, sections: Tree) -> ParamInfo:
         return section == "layers" and path[-1].key == "kernel" and len(axes) == 3
 
     decayed = jax.tree.map(lambda section, it: it and section != "unused", sections, decay_mask(logical_axes))
-    linear = jax.tree_util.tree_map_with_path(is_linear, logical_axes, sections, is_leaf=is_axes)
+    linear = jax.tree_util.tree_map_with_path(is_linear, logical_axes, sections, is_leaf=is_logical_axes)
     return ParamInfo(logical_axes, sections, decayed, linear)
 
 
 def decay_mask(logical_axes: Tree) -> Tree:
     """Return True for the weights that decay: matrices and embedding tables, not norms, not biases."""
     return jax.tree_util.tree_map_with_path(
-        lambda path, _: path[-1].key not in ("bias", "scale"), logical_axes, is_leaf=is_axes
+        lambda path, _: path[-1].key not in ("bias", "scale"), logical_axes, is_leaf=is_logical_axes
     )
 
 
@@ -54,7 +54,7 @@ def axes_within_layer(axes: tuple[str, ...]) -> tuple[int, ...]:
     return tuple(i for i, name in enumerate(axes) if name != "layers")
 
 
-def is_axes(x: Any) -> bool:
+def is_logical_axes(x: Any) -> bool:
     """Whether `x` is the logical axes of one parameter."""
     return isinstance(x, tuple) and all(isinstance(name, str) for name in x)
 
@@ -117,17 +117,17 @@ def scale_by_layer_trust_ratio(logical_axes: Tree, applies: Tree) -> optax.Gradi
         if not apply:
             return update
         within = axes_within_layer(axes)
-        param_norm, update_norm = _norm(param, within), _norm(update, within)
+        param_norm, update_norm = _norm_over_axes(param, within), _norm_over_axes(update, within)
         ratio = jnp.where((param_norm > 0) & (update_norm > 0), param_norm / jnp.maximum(update_norm, 1e-30), 1.0)
         return update * ratio
 
     def update(updates: Tree, params: Tree = None) -> Tree:
-        return jax.tree.map(scale, logical_axes, applies, updates, params, is_leaf=is_axes)
+        return jax.tree.map(scale, logical_axes, applies, updates, params, is_leaf=is_logical_axes)
 
     return optax.stateless(update)
 
 
-def _norm(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
+def _norm_over_axes(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
     return jnp.sqrt(jnp.sum(jnp.square(x), axis=axes, keepdims=True))
 
 
@@ -159,7 +159,7 @@ def muon(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) -> optax
     return optax.chain(
         optax.partition({"muon": matrices, "adam": scale_by_configured_adam(config)}, labels),
         optax.add_decayed_weights(config.weight_decay, mask=info.decayed),
-        optax.stateless(lambda updates, params: _scale(updates, info.linear, ratio)),
+        optax.stateless(lambda updates, params: _scale_linear_updates(updates, info.linear, ratio)),
         optax.scale_by_learning_rate(learning_rate),
     )
 
@@ -168,7 +168,7 @@ def _scale_by_shape(updates: Tree, params: Tree) -> Tree:
     return jax.tree.map(lambda x: x * math.sqrt(max(1.0, x.shape[2] / x.shape[1])), updates)
 
 
-def _scale(updates: Tree, linear: Tree, ratio: float) -> Tree:
+def _scale_linear_updates(updates: Tree, linear: Tree, ratio: float) -> Tree:
     return jax.tree.map(lambda is_linear, x: x * ratio if is_linear else x, linear, updates)
 
 
@@ -192,7 +192,7 @@ def stable_adamw(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) 
             return (x + (config.weight_decay if decayed else 0.0) * param) / jnp.maximum(1.0, rms)
 
         trees = (info.logical_axes, info.decayed, updates, gradients, second, params)
-        return jax.tree.map(clipped, *trees, is_leaf=is_axes), state
+        return jax.tree.map(clipped, *trees, is_leaf=is_logical_axes), state
 
     return optax.chain(optax.GradientTransformation(adam.init, update), optax.scale_by_learning_rate(learning_rate))
 
@@ -272,7 +272,11 @@ def make_optimizer(config: OptimizerConfig, logical_axes: Tree, sections: Tree) 
     row = OPTIMIZERS[config.name]
 
     def optimizer(learning_rate: Rate) -> optax.GradientTransformation:
-        chain = [] if config.clip_norm is None else [_clip(config.clip_norm, config.freeze_encoder, sections)]
+        chain = (
+            []
+            if config.clip_norm is None
+            else [_clip_trained_gradients(config.clip_norm, config.freeze_encoder, sections)]
+        )
         chain.append(row(learning_rate, config, info))
         if config.layer_decay != 1.0 or config.freeze_encoder:
             chain.append(scale_by_depth(0.0 if config.freeze_encoder else 1.0, config.layer_decay, sections))
@@ -282,7 +286,7 @@ def make_optimizer(config: OptimizerConfig, logical_axes: Tree, sections: Tree) 
     return optimizer
 
 
-def _clip(norm: float, freeze_encoder: bool, sections: Tree) -> optax.GradientTransformation:
+def _clip_trained_gradients(norm: float, freeze_encoder: bool, sections: Tree) -> optax.GradientTransformation:
     """Clip the gradient by the norm of what is trained; the state is empty, as that of optax's own clipping."""
     clip = optax.clip_by_global_norm(norm)
     if not freeze_encoder:

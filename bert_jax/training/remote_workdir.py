@@ -69,12 +69,12 @@ class Mirror:
 
         if self._owner:
             return
-        remote = _mirrored(storage.list_versions(self.url), self.has_checkpoints)
+        remote = _files_to_copy(storage.list_versions(self.url), self.has_checkpoints)
         if not states:
             remote = {name: version for name, version in remote.items() if not STATE.fullmatch(name)}
         if MANIFEST in remote:
             raise UserError(f"{self.url} holds a corpus (its {MANIFEST}); choose another --workdir")
-        local = {name: _size_and_time(self.directory / name) for name in _names(self.directory)}
+        local = {name: _size_and_time(self.directory / name) for name in _finished_files(self.directory)}
         for name in [name for name in local if name not in remote or self._pushed.get(name) != local[name]]:
             (self.directory / name).unlink()  # gone there, or never uploaded by a run that ended with an error
             self._fetched.pop(name, None)
@@ -82,7 +82,7 @@ class Mirror:
             changed = [name for name in remote if self._fetched.get(name) != remote[name]]
             for name in changed:
                 (self.directory / name).parent.mkdir(parents=True, exist_ok=True)
-            _each(lambda name: storage.download(f"{self.url}/{name}", self.directory / name), changed)
+            _call_in_threads(lambda name: storage.download(f"{self.url}/{name}", self.directory / name), changed)
         self._fetched = remote
         self._pushed = {name: _size_and_time(self.directory / name) for name in remote}
 
@@ -97,7 +97,7 @@ class Mirror:
         if self.has_checkpoints:
             self.fetch(states=True)
             cut_off = [name for name in storage.list_versions(self.url) if CHECKPOINT.fullmatch(name)]
-            _each(lambda name: storage.remove(f"{self.url}/{name}"), set(cut_off) - self._fetched.keys())
+            _call_in_threads(lambda name: storage.remove(f"{self.url}/{name}"), set(cut_off) - self._fetched.keys())
         self._owner = f"{secrets.token_hex(8)} {socket.gethostname()} {os.getpid()}".encode()
         try:
             storage.write_bytes(self._owner, f"{self.url}/{OWNER}")
@@ -108,7 +108,7 @@ class Mirror:
 
     def send(self, name: str) -> None:
         """Upload one file at once: until this process owns the run, fetching removes what the URL does not have."""
-        _upload(self.directory, [name], self.url)
+        _upload_files(self.directory, [name], self.url)
 
     def push(self) -> None:
         """Upload what changed and remove what is gone, where this process owns the run.
@@ -127,13 +127,13 @@ class Mirror:
                 f"{self.url}: another process trains here since (host and process {new_owner}), so this process stops "
                 "before its next checkpoint; if both are meant to run, give each its own --workdir"
             )
-        names = _names(self.directory)
+        names = _finished_files(self.directory)
         present = {name: _size_and_time(self.directory / name) for name in names}
         changed = [name for name in names if self._pushed.get(name) != present[name]]
-        _upload(self.directory, changed, self.url)
+        _upload_files(self.directory, changed, self.url)
         for last in (True, False):  # what is half removed is not whole
             gone = [name for name in self._pushed.keys() - present.keys() if bool(LAST.fullmatch(name)) == last]
-            _each(lambda name: storage.remove(f"{self.url}/{name}"), gone)
+            _call_in_threads(lambda name: storage.remove(f"{self.url}/{name}"), gone)
         self._pushed = present
 
 
@@ -173,7 +173,7 @@ def uploaded(place: str) -> Iterator[pathlib.Path]:
         directory = pathlib.Path(folder) / "output"
         SHOWN[str(directory)] = url
         yield directory
-        _upload(directory, _names(directory), url)
+        _upload_files(directory, _finished_files(directory), url)
 
 
 def mirror_of(directory: pathlib.Path) -> Mirror | None:
@@ -210,7 +210,7 @@ def _locked_cache_directory(url: str) -> pathlib.Path:
     raise AssertionError
 
 
-def _mirrored(versions: dict[str, str], checkpoints: bool) -> dict[str, str]:
+def _files_to_copy(versions: dict[str, str], checkpoints: bool) -> dict[str, str]:
     """The files to copy, by name; none of a directory that a killed process left half-uploaded."""
     left_out = NOT_MIRRORED if checkpoints else NOT_MIRRORED | {"checkpoints"}
     folders = {name: pathlib.PurePosixPath(name).parent for name in versions if name and not name.endswith("/")}
@@ -227,19 +227,19 @@ def _mirrored(versions: dict[str, str], checkpoints: bool) -> dict[str, str]:
     }
 
 
-def _names(directory: pathlib.Path) -> list[str]:
+def _finished_files(directory: pathlib.Path) -> list[str]:
     """The files below a directory, without locks and what is unfinished."""
     paths = (path.relative_to(directory) for path in directory.rglob("*") if path.is_file())
     return [path.as_posix() for path in paths if not any(UNFINISHED.match(part) for part in path.parts)]
 
 
-def _upload(directory: pathlib.Path, names: Iterable[str], url: str) -> None:
+def _upload_files(directory: pathlib.Path, names: Iterable[str], url: str) -> None:
     """Copy files to a URL, the last file of directories last: without it a directory is not whole."""
     from bert_jax.readers import storage
 
     for last in (False, True):
         chosen = [name for name in names if bool(LAST.fullmatch(name)) == last]
-        _each(lambda name: storage.upload(directory / name, f"{url}/{name}"), chosen)
+        _call_in_threads(lambda name: storage.upload(directory / name, f"{url}/{name}"), chosen)
 
 
 def _size_and_time(path: pathlib.Path) -> tuple[int, int]:
@@ -247,7 +247,7 @@ def _size_and_time(path: pathlib.Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _each(call: Callable[[str], None], names: Iterable[str]) -> None:
+def _call_in_threads(call: Callable[[str], None], names: Iterable[str]) -> None:
     """Call it for all names, several at once; the first error is raised."""
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(call, names))

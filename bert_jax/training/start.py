@@ -13,7 +13,7 @@ from bert_jax.errors import UserError
 from bert_jax.objectives.base import Objective, Params
 from bert_jax.objectives.means import Mean
 from bert_jax.parallel import sharding
-from bert_jax.training.checkpoint import Checkpoints, Record, versions
+from bert_jax.training.checkpoint import Checkpoints, Record, package_versions
 from bert_jax.training.optimizers import Optimizer
 from bert_jax.training.plan import Plan, Session
 from bert_jax.training.resuming import refused_changes
@@ -31,7 +31,7 @@ class Start:
 
 
 @contextlib.contextmanager
-def begin(plan: Plan, session: Session) -> Iterator[Checkpoints | None]:
+def open_checkpoints(plan: Plan, session: Session) -> Iterator[Checkpoints | None]:
     """Yield the checkpoints of a run, on its mesh, once every process is there; None where a signal came before.
 
     After an error they are closed where there is one process: one of several cannot end alone what all write together.
@@ -54,7 +54,7 @@ def begin(plan: Plan, session: Session) -> Iterator[Checkpoints | None]:
         checkpoints.close()
 
 
-def restore(plan: Plan, checkpoints: Checkpoints, console: Console) -> Start | None:
+def restore_start(plan: Plan, checkpoints: Checkpoints, console: Console) -> Start | None:
     """Return the start from the newest undamaged checkpoint, with a line on the console; None: there is none.
 
     Raises:
@@ -75,7 +75,7 @@ def restore(plan: Plan, checkpoints: Checkpoints, console: Console) -> Start | N
     if newest is None:
         return None
     step, state, record = newest
-    saved, present = record["versions"], versions()
+    saved, present = record["versions"], package_versions()
     changed = [f"{name} {saved[name]} -> {present[name]}" for name in present if saved.get(name) != present[name]]
     if changed:
         console.say(f"saved with other versions ({', '.join(changed)}): resuming, but not bit for bit")

@@ -96,7 +96,7 @@ def train_step(
     leaves parameters and optimizer state as they were, and is counted.
     """
     rng = jax.random.fold_in(state.rng, state.step)
-    loss, gradients, metrics = _gradients(objective, grad_accum_steps, state, batch, rng)
+    loss, gradients, metrics = _loss_and_gradients(objective, grad_accum_steps, state, batch, rng)
     norm = optax.tree.norm(gradients)
     finite = jnp.isfinite(loss) & jnp.isfinite(norm)
     rate = learning_rate(state.step)
@@ -140,7 +140,7 @@ def jit_step(
     return jax.jit(step, donate_argnums=0, out_shardings=out, compiler_options=options)
 
 
-def _gradients(
+def _loss_and_gradients(
     objective: Objective, grad_accum_steps: int, state: TrainState, batch: Batch, rng: jax.Array
 ) -> tuple[jax.Array, Params, dict[str, Mean]]:
     """Loss, gradients and metrics of a batch, summed over its micro-batches by a scan, then over the devices."""

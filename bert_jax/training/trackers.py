@@ -139,7 +139,7 @@ class MetricsSender:
             self._give_up(self._error)
         else:
             raise UserError(
-                f"config.train.tracker={name}: {_first_line(self._error)}; leave it out, or check its settings"
+                f"config.train.tracker={name}: {_first_line_without_password(self._error)}; leave it out, or check its settings"
             )
 
     def write(self, step: int, numbers: Mapping[str, float]) -> None:
@@ -167,7 +167,9 @@ class MetricsSender:
 
     def _give_up(self, error: Exception | None) -> None:
         self._given_up = True
-        self._say(f"{self._name}: {_first_line(error)}; it gets no more metrics, metrics.jsonl has all of them")
+        self._say(
+            f"{self._name}: {_first_line_without_password(error)}; it gets no more metrics, metrics.jsonl has all of them"
+        )
 
     def _work(self, workdir: pathlib.Path, title: str, known: str | None, settings: Mapping[str, Any]) -> None:
         """The thread. A tracker that hangs keeps it, and a process ends without it."""
@@ -183,7 +185,7 @@ class MetricsSender:
             self._opened.set()
 
 
-def _first_line(error: Exception | None) -> str:
+def _first_line_without_password(error: Exception | None) -> str:
     """The first line of an error, without the passwords of URLs; None: the tracker hangs."""
     if error is None:
         return "no answer"

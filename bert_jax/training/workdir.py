@@ -18,7 +18,7 @@ from bert_jax.errors import UserError, writing
 from bert_jax.files import new_directory, remove_partial, write_text
 from bert_jax.parallel.energy import find_counters
 from bert_jax.tokenizer import copy_tokenizer, load_tokenizer
-from bert_jax.training.checkpoint import CorruptCheckpointError, Record, read_record, saved_steps, versions
+from bert_jax.training.checkpoint import CorruptCheckpointError, Record, package_versions, read_record, saved_steps
 from bert_jax.training.remote_workdir import checkpoints_in, local_copy, mirror_of
 from bert_jax.training.resuming import refused_changes
 
@@ -34,7 +34,7 @@ Fingerprint = dict[str, str]  # digests of what a resumed run must find again: c
 
 
 @contextlib.contextmanager
-def locked(workdir: pathlib.Path) -> Iterator[None]:
+def locked_workdir(workdir: pathlib.Path) -> Iterator[None]:
     """Create the directory and lock it against a second process; on object storage, take the run over from it.
 
     Raises UserError where that is not possible, and for the directory of a corpus.
@@ -58,7 +58,7 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
             yield
 
 
-def claim(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, tokenizer: pathlib.Path) -> None:
+def claim_workdir(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, tokenizer: pathlib.Path) -> None:
     """Write config and tokenizer of a new run; UserError where the directory holds a run with another config or data.
 
     Where run.json was removed, the newest checkpoint says which run it is.
@@ -71,7 +71,7 @@ def claim(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, token
         else:
             assert record
             saved = to_json(from_json(record["config"])), record["fingerprint"]
-        changed = _changes(*saved, config, fingerprint, max(saved_steps(directory), default=0))
+        changed = _run_differences(*saved, config, fingerprint, max(saved_steps(directory), default=0))
         if changed and record and path.exists():
             _check_run_file(workdir, *saved, record)
         if changed:
@@ -87,7 +87,7 @@ def claim(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, token
         else:
             with new_directory(workdir / "tokenizer") as partial:
                 copy_tokenizer(tokenizer, partial)
-        run = {"config": config, "fingerprint": fingerprint, "machine": machine()}
+        run = {"config": config, "fingerprint": fingerprint, "machine": machine_info()}
         write_text(path, json.dumps(run, indent=1) + "\n")
     if mirror := mirror_of(workdir):
         mirror.push()
@@ -109,7 +109,7 @@ def check_record(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint
 
 def _check_run_file(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, record: Record) -> None:
     saved = to_json(from_json(record["config"]))
-    changed = _changes(saved, record["fingerprint"], config, fingerprint, record["step"])
+    changed = _run_differences(saved, record["fingerprint"], config, fingerprint, record["step"])
     if changed:
         raise UserError(
             f"{workdir / 'run.json'} was changed: the sealed record of checkpoints/{record['step']} says otherwise "
@@ -136,7 +136,7 @@ def _newest_record(workdir: pathlib.Path) -> Record | None:
     return None
 
 
-def _changes(saved: Values, saved_data: Fingerprint, config: Values, data: Fingerprint, step: int) -> list[str]:
+def _run_differences(saved: Values, saved_data: Fingerprint, config: Values, data: Fingerprint, step: int) -> list[str]:
     """The differences of settings and fingerprints between two runs, of which the first took `step` steps."""
 
     def path_and_digest(values: Values, name: str, fingerprint: Fingerprint) -> str:
@@ -174,7 +174,7 @@ def read_run(workdir: pathlib.Path) -> tuple[Config, Fingerprint]:
 def recorded_config(workdir: pathlib.Path) -> PretrainConfig | None:
     """Return the config of the pretraining in `workdir`; None where there is none."""
     config: Config | None = None
-    with contextlib.suppress(UserError):  # `claim` reports what is damaged
+    with contextlib.suppress(UserError):  # `claim_workdir` reports what is damaged
         if (workdir / "run.json").exists():
             config, _ = read_run(workdir)
         elif record := _newest_record(workdir):
@@ -187,7 +187,7 @@ def has_checkpoints(workdir: pathlib.Path) -> bool:
     return bool(saved_steps(checkpoints_in(workdir)))
 
 
-def machine() -> dict[str, str | int]:
+def machine_info() -> dict[str, str | int]:
     """Return devices and versions of this run, for its report; nothing that a resumed run must find again."""
     return {
         "devices": jax.device_count(),
@@ -197,7 +197,7 @@ def machine() -> dict[str, str | int]:
         "energy": find_counters().text,  # measured how, or why not
         "bert_jax": __version__,
         "python": platform.python_version(),
-        **versions(),
+        **package_versions(),
     }
 
 

@@ -22,7 +22,7 @@ SECONDS = 4.0  # of timed steps
 MIN_STEPS, MAX_STEPS = 3, 50
 
 
-def measure(
+def measure_flops_per_second(
     objective: Objective,
     settings: OptimizerConfig,
     phases: tuple[Phase, ...],

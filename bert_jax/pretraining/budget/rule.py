@@ -57,7 +57,7 @@ class Choice:
     devices: int | None = None
 
 
-def choose(
+def choose_size_and_steps(
     budget: Budget, flops_per_second: float | None, corpus_tokens: int, candidates: Sequence[Candidate]
 ) -> Choice:
     """Return what the budget buys; the same arguments give the same choice.
@@ -69,7 +69,7 @@ def choose(
         candidates: sizes from the smallest, with the vocabulary and the sequence lengths of the run.
     """
     max_tokens = MAX_EPOCHS * corpus_tokens
-    bought = [_tokens(budget, flops_per_second, candidate.flops_per_token) for candidate in candidates]
+    bought = [_tokens_within_budget(budget, flops_per_second, candidate.flops_per_token) for candidate in candidates]
     fitting = [
         index
         for index, candidate in enumerate(candidates)
@@ -93,7 +93,7 @@ def choose(
     )
 
 
-def _tokens(budget: Budget, flops_per_second: float | None, flops_per_token: float) -> float:
+def _tokens_within_budget(budget: Budget, flops_per_second: float | None, flops_per_token: float) -> float:
     """The tokens that a budget buys of a size."""
     if budget.tokens is not None:
         return budget.tokens
