@@ -1,4 +1,4 @@
-"""What a resumed run may change: nothing that its steps so far depended on."""
+"""The settings that a resumed run may change: settings that no step so far depended on."""
 
 import functools
 from typing import Any
@@ -27,7 +27,7 @@ def refused_changes(saved: Values, wanted: Values, step: int) -> list[str]:
     the same learning rate, such as in the stable stretch of `warmup_stable_decay`.
     """
     changed = differences(saved, wanted)
-    if "phases" not in saved["train"] or "phases" not in wanted["train"]:  # a fine-tuning has none
+    if "phases" not in saved["train"] or "phases" not in wanted["train"]:  # a fine-tuning has no phases
         return changed
     refused = differences(saved, wanted, MUTABLE_AFTER_CURRENT_STEP)
     if rescheduled := [line for line in changed if line not in refused]:
@@ -35,13 +35,13 @@ def refused_changes(saved: Values, wanted: Values, step: int) -> list[str]:
         if same < step:
             refused.append(
                 f"{', '.join(rescheduled)}: would have changed step {same + 1:,} of the {step:,} done; go back to a "
-                f"checkpoint of step {same:,} or before, in a copy of the directory without the later ones"
+                f"checkpoint of step {same:,} or before, in a copy of the directory without the later checkpoints"
             )
     return refused
 
 
 def num_same_steps(saved: Values, wanted: Values, steps: int) -> int:
-    """Return how many of the first `steps` steps read the same sequences at the same learning rate in both configs."""
+    """Return how many of the first `steps` steps have the same sequences and learning rate in both configs."""
     trains = [from_values(TrainConfig, values["train"], "config.train") for values in (saved, wanted)]
     optimizers = [from_values(OptimizerConfig, values["optimizer"], "config.optimizer") for values in (saved, wanted)]
     old, new = (plan_phases(train) for train in trains)
@@ -61,7 +61,7 @@ def num_same_steps(saved: Values, wanted: Values, steps: int) -> int:
 def _sequence_settings_at(
     settings: tuple[PhaseConfig, ...], phases: tuple[Phase, ...], step: int
 ) -> tuple[object, ...]:
-    """All that the sequences of `step`, and of those after it in the same phase, follow from."""
+    """Return all settings that determine the sequences of `step` and of the later steps of its phase."""
     phase = next(phase for phase in phases if phase.begin <= step < phase.end)
     masks = settings[phase.index]
     rates = (masks.mask_probability, masks.mask_token_fraction, masks.random_token_fraction)

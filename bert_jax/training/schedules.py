@@ -58,7 +58,7 @@ def plan_phases(train: TrainConfig) -> tuple[Phase, ...]:
 
 
 def warmup_steps(steps: int | None, fraction: float, total: int) -> int:
-    """Return the warmup in steps, which may be given as a fraction of `total`."""
+    """Return `steps`, or if it is None the fraction of `total` steps, rounded: the length of the warmup."""
     return round(fraction * total) if steps is None else steps
 
 
@@ -67,7 +67,7 @@ def learning_rate(settings: OptimizerConfig, phases: tuple[Phase, ...], step: ja
 
     Args:
         settings: name of the schedule, peak and warmup of the run.
-        phases: of the run; a phase with a peak of its own has a schedule of its own.
+        phases: of the run; a phase with a peak learning rate has a separate schedule.
         step: int32, from 0.
     """
     total = phases[-1].end
@@ -82,9 +82,9 @@ def learning_rate(settings: OptimizerConfig, phases: tuple[Phase, ...], step: ja
 
 
 def bert_schedule(settings: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
-    """Warmup replaces the start of a decay that counts from step 0, so the rate drops a little where warmup ends.
+    """Warmup in place of the start of a decay that counts from step 0, so the rate drops a little where warmup ends.
 
-    As in google-research/bert's optimization.py.
+    This is the schedule of google-research/bert's optimization.py.
     """
     return _warmup_and_decay(settings.decay_power, peak, warmup, total, decay_begin=0)
 
@@ -98,7 +98,7 @@ def electra_schedule(settings: OptimizerConfig, peak: float, warmup: int, total:
 def linear_schedule(settings: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
     """Linear warmup, then decay from the peak to 0, linear or with `decay_power`.
 
-    As optax.warmup_polynomial_schedule, and as get_linear_schedule_with_warmup in transformers.
+    This is optax.warmup_polynomial_schedule, and get_linear_schedule_with_warmup in transformers.
     """
     return _warmup_and_decay(settings.decay_power, peak, warmup, total, decay_begin=warmup)
 
@@ -135,6 +135,8 @@ SCHEDULES: dict[str, Callable[[OptimizerConfig, float, int, int], optax.Schedule
 
 
 def _warmup_and_decay(power: float, peak: float, warmup: int, total: int, decay_begin: int) -> optax.Schedule:
+    """Return linear warmup, then peak * (fraction of steps left since `decay_begin`)^power."""
+
     def schedule(step: jax.Array) -> jax.Array:
         left = (total - step) / max(1, total - decay_begin)
         decayed = peak * jnp.clip(left, 0.0, 1.0) ** power

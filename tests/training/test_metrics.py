@@ -135,7 +135,7 @@ def test_changed_numbers_are_reported_unless_they_depend_on_the_clock(tmp_path: 
         assert not said
         path.write_text(path.read_text().replace(old, new))
         MetricsFile(tmp_path, 1, said.append, digest=digest).close()
-    assert said == [f"{path}: differs from what the checkpoint of step 1 recorded; its numbers may be wrong"]
+    assert said == [f"{path}: differs from the record of the checkpoint of step 1; its numbers may be wrong"]
 
 
 def test_lines_of_training_carry_the_energy_of_this_start_and_the_end_of_the_file_too(tmp_path: pathlib.Path) -> None:
