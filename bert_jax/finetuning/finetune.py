@@ -34,10 +34,10 @@ from bert_jax.training.step import check_layout
 def run_finetuning(config: FinetuneConfig, directory: pathlib.Path, session: Session) -> dict[str, Any] | None:
     """Train `config.task` from `config.init_from` with each learning rate and seed.
 
-    Each of several processes calls it, with a directory that all of them see.
+    Each of several processes calls this function, with a directory that all processes see.
 
     Returns:
-        The content of `results.json`; None where a signal ended it early: the same call resumes.
+        The content of `results.json`; None where a signal ended the training early: the same call resumes.
 
     Raises:
         UserError: weights, data or settings that do not fit each other, before anything is written.
@@ -85,7 +85,7 @@ def run_finetuning(config: FinetuneConfig, directory: pathlib.Path, session: Ses
     )
     check_layout(plan.mesh, plan.objective, plan.phases, config.evaluate.batch_size)
 
-    # Take the work directory, and say what the trainings start from.
+    # Take the work directory, and describe the initial weights.
     with workdir.locked_workdir(directory) if is_first else contextlib.nullcontext():
         if is_first:
             workdir.claim_workdir(directory, recorded_config, fingerprint, inputs.weights.directory)
@@ -123,7 +123,7 @@ def run_finetuning(config: FinetuneConfig, directory: pathlib.Path, session: Ses
 
 
 def resolve_finetune_config(config: FinetuneConfig, steps_per_epoch: int) -> FinetuneConfig:
-    """Return the config with an absolute path of the weights, and the steps of evaluations and checkpoints."""
+    """Return the config with an absolute path of the weights; None for `every` becomes `steps_per_epoch`."""
     assert config.init_from
     return dataclasses.replace(
         config,

@@ -33,14 +33,14 @@ ELSEWHERE = "make room, or choose another --workdir"
 def train_one(
     plan: Plan, inputs: TaskInputs, settings: TaskConfig, feed: Feed, evaluation_feed: Feed, session: Session
 ) -> dict[str, Any] | None:
-    """Run or resume one training; return the scores and the step of its best evaluation, None where interrupted.
+    """Run or resume a training; return the scores and the step of its best evaluation; None where a signal ended it.
 
     Args:
         plan: of this training.
         inputs: of all trainings.
         settings: of the task.
         feed: how the training set becomes batches.
-        evaluation_feed: how the dev sets do.
+        evaluation_feed: how the dev sets become batches.
         session: of this process.
     """
     directory, console, metric, is_first = plan.workdir, session.console, inputs.metric, jax.process_index() == 0
@@ -54,9 +54,9 @@ def train_one(
         return settings.patience is not None and settings.patience <= best_step(history, metric)[1]
 
     def should_stop(step: int, scores: dict[str, float], params: Params) -> bool:
-        """Keep the best model; whether its score was not reached again for too long."""
+        """Export the best model; return whether `patience` evaluations followed it."""
         for later in [evaluated for evaluated in history if evaluated > step]:
-            del history[later]  # from before the run was stopped: measured again, if at all
+            del history[later]  # from before the run was stopped; the resumed run evaluates again
         history[step] = scores
         best, since = best_step(history, metric)
         if best == step:
@@ -102,7 +102,7 @@ def train_one(
 
 
 def read_result(path: pathlib.Path, console: Console) -> dict[str, Any] | None:
-    """Return the result of a training that ended; None where there is none, or a damaged one, which a line says."""
+    """Return the result of a finished training; None where the file is absent, or damaged (a line says so)."""
     try:
         result: dict[str, Any] = strict_json.parse(path.read_text(encoding="utf-8"))
         if result.pop("seal", None) != _seal(result):
@@ -116,17 +116,18 @@ def read_result(path: pathlib.Path, console: Console) -> dict[str, Any] | None:
 
 
 def _seal(result: dict[str, Any]) -> str:
+    """Return the SHA-256 of a result, in hex."""
     return hashlib.sha256(json.dumps(result, sort_keys=True).encode()).hexdigest()
 
 
 def best_step(history: dict[int, dict[str, float]], metric: str) -> tuple[int, int]:
-    """Return the step of the highest score, the first of equals, and how many evaluations followed it."""
+    """Return the step of the highest score (the first of equal scores), and the number of evaluations after it."""
     best = max(sorted(history), key=lambda step: history[step][metric])
     return best, sum(step > best for step in history)
 
 
 def export_best(inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Path, step: int, params: Params) -> None:
-    """Write `best-STEP`, a model directory, then remove the one before."""
+    """Write `best-STEP`, a model directory, then remove the previous best model."""
     mesh = jax.tree.leaves(params)[0].sharding.mesh
     on_host = jax.device_get(jax.jit(lambda x: x, out_shardings=sharding.replicated(mesh))(params))
     if jax.process_index():

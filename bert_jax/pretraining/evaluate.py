@@ -36,7 +36,7 @@ def make_evaluation(
     tokenizer: Tokenizer,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Evaluate:
-    """Return the evaluation of a run: it gives the means of the objective, and `pairs_accuracy` where the config has pairs.
+    """Return the evaluation of a run: means of the objective, and `pairs_accuracy` where `settings.pairs` is set.
 
     Args:
         objective: of the run.
@@ -74,11 +74,11 @@ def evaluate_run(
         directory: work directory of `pretrain`.
         step: of the checkpoint; None: the newest undamaged checkpoint.
         console: for progress.
-        corpus_path: a corpus to read instead of the run's: its held-out documents, or all documents where none are held out.
+        corpus_path: a corpus to read instead of the run's: its held-out documents, or all documents where it has none.
 
     Raises:
-        UserError: no run or checkpoint in `directory`, another corpus or teacher than in training, no held-out documents,
-            or a corpus of another tokenizer.
+        UserError: no run or checkpoint in `directory`, another corpus or teacher than in training, no held-out
+            documents, or a corpus of another tokenizer.
     """
     # Open the inputs: config and parameters of the run, its corpus or `corpus_path`, its tokenizer, its teacher.
     config, step, params = restore_params(directory, step, console)

@@ -46,7 +46,7 @@ def lock_versions(workdir: pathlib.Path, say: Callable[[str], None]) -> None:
 
 
 def installed_versions(root: str) -> dict[str, str]:
-    """Return canonical name -> version of the installed packages that `root` needs, directly, indirectly or by an extra.
+    """Return canonical name -> version of the installed packages that `root` needs, also indirectly or by an extra.
 
     `root` is included where it came from a package index, not from a path or a repository (PEP 610). The result is {}
     where `root` is not installed as a package.

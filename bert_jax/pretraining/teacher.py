@@ -47,7 +47,7 @@ def read_teacher(path: str | None, tokenizer: Tokenizer, max_seq_len: int, corpu
 
 
 def teacher_architecture(path: str | None, vocab_size: int) -> EncoderConfig | None:
-    """Return the architecture of a teacher, for a dry run: of a directory, or a preset with the vocabulary of the run."""
+    """Return a teacher's architecture for a dry run: of a directory, or a preset with the vocabulary of the run."""
     if path is None:
         return None
     if path in PRESETS:

@@ -58,9 +58,9 @@ CHOSEN = (
 def config_for_budget(
     config: PretrainConfig, text: str, directory: pathlib.Path, console: Console, given: Collection[str] = ()
 ) -> PretrainConfig:
-    """Return the config that fits a budget, and print and record the choice; every process of a run calls it.
+    """Return the config that fits a budget, and print and record the choice; called by every process of a run.
 
-    A run that is resumed takes the recorded choice and measures nothing.
+    A resumed run takes the recorded choice, without a measurement.
 
     Args:
         config: the recipe; `data.corpus` is set.
@@ -70,7 +70,7 @@ def config_for_budget(
         given: keys that the user has set.
 
     Raises:
-        UserError: no budget or corpus; a key of `given` that the budget chooses; a run with another budget there.
+        UserError: no budget or corpus; a key of `given` that the budget chooses; a run with another budget in `directory`.
     """
     budget = parse_budget(text)
     check_choices(config)
@@ -88,7 +88,7 @@ def config_for_budget(
     tokens = text_tokens(corpus.split("train").num_tokens, config.data.snapshots)
 
     def measured_rate(choice: Choice) -> float:
-        """FLOP/s of real steps in the size of a choice, the same number in every process."""
+        """Return the FLOP/s of real steps in the size of a choice, as process 0 measures them."""
         sized = apply_choice(config, choice)
         objective, phases, mesh = make_objective(sized), plan_phases(sized.train), sharding.make_mesh(sized.mesh)
         check_layout(mesh, objective, phases, sized.evaluate.batch_size)
@@ -118,7 +118,8 @@ def config_for_budget(
 def candidate_sizes(config: PretrainConfig) -> list[Candidate]:
     """Return the sizes that this recipe can have, with the FLOPs of a token: its vocabulary, lengths and masking.
 
-    A generator of ELECTRA is a fraction of the width, and not every width has one. Raises UserError where none has.
+    Some widths are no width of a model: ELECTRA's generator has a fraction of the width. Raises UserError where no size
+    is possible.
     """
     possible, refused = list[Candidate](), None
     for layers, hidden in SIZES:
@@ -138,18 +139,18 @@ def candidate_sizes(config: PretrainConfig) -> list[Candidate]:
 
 
 def apply_choice(config: PretrainConfig, choice: Choice, given: Collection[str] = ()) -> PretrainConfig:
-    """Return the recipe in the size, with the batches and steps of a choice; keys of `given` keep their value."""
+    """Return the recipe with the size, batches and steps of a choice; keys of `given` keep their values."""
     train, optimizer, scale = config.train, config.optimizer, choice.steps / config.train.steps
     devices = choice.devices or jax.device_count()
     phases = []
-    for number, phase in enumerate(train.phases):
+    for index, phase in enumerate(train.phases):
         sequences, micro_batches = batch_sizes(choice.step_tokens, phase.seq_len, devices)
         phases.append(dataclasses.replace(phase, batch_size=sequences, grad_accum_steps=micro_batches))
-        if phase.warmup_steps is not None and f"train.phases[{number}].warmup_steps" not in given:
+        if phase.warmup_steps is not None and f"train.phases[{index}].warmup_steps" not in given:
             phases[-1] = dataclasses.replace(phases[-1], warmup_steps=round(phase.warmup_steps * scale))
     if optimizer.warmup_steps is not None and "optimizer.warmup_steps" not in given:
         optimizer = dataclasses.replace(optimizer, warmup_steps=int(optimizer.warmup_steps * scale))
-    tenth = max(1, choice.steps // EVALUATIONS)
+    evaluate_every = max(1, choice.steps // EVALUATIONS)
     # A forward pass is a third of a step.
     sequences = round(3 * EVALUATED * choice.tokens / EVALUATIONS / train.phases[-1].seq_len)
     batch_size = phases[0].batch_size
@@ -166,9 +167,12 @@ def apply_choice(config: PretrainConfig, choice: Choice, given: Collection[str] 
             **_values_not_given("train.", given, log_every=max(1, choice.steps // 100)),
         ),
         evaluate=dataclasses.replace(
-            config.evaluate, **_values_not_given("evaluate.", given, every=tenth, num_sequences=max(64, sequences))
+            config.evaluate,
+            **_values_not_given("evaluate.", given, every=evaluate_every, num_sequences=max(64, sequences)),
         ),
-        checkpoint=dataclasses.replace(config.checkpoint, **_values_not_given("checkpoint.", given, every=tenth)),
+        checkpoint=dataclasses.replace(
+            config.checkpoint, **_values_not_given("checkpoint.", given, every=evaluate_every)
+        ),
     )
 
 
@@ -194,7 +198,7 @@ def _choose_and_measure(
     measured_rate: Callable[[Choice], float],
     console: Console,
 ) -> tuple[Choice, list[tuple[int, int, float]]]:
-    """The choice, and (layers, width, FLOP/s) of what was measured for it: ever larger sizes until none is chosen."""
+    """Return the choice, and (layers, width, FLOP/s) of each measurement: sizes grow until the choice stops growing."""
     if budget.seconds is None:
         console.say("budget, without a measurement:")
         return choose_size_and_steps(budget, None, corpus_tokens, sizes), []
@@ -223,21 +227,21 @@ def _choose_and_measure(
 
 
 def resized(model: EncoderConfig, layers: int, hidden: int) -> EncoderConfig:
-    """Return the model in another size: heads of 64 features, an MLP in its proportion, a multiple of 32."""
+    """Return the model in another size: heads of 64 features; the MLP keeps its ratio to the width, a multiple of 32."""
     mlp_size = 32 * max(1, round(hidden * model.mlp_size / model.hidden_size / 32))
     heads = hidden // HEAD_SIZE
     return dataclasses.replace(model, num_layers=layers, hidden_size=hidden, num_heads=heads, mlp_size=mlp_size)
 
 
 def _values_not_given(section: str, given: Collection[str], **values: Any) -> dict[str, Any]:
-    """The values whose keys the user has not set."""
+    """Return the values of a section of the config whose keys the user has not set."""
     return {name: value for name, value in values.items() if section + name not in given}
 
 
 def _read_recorded_choice(directory: pathlib.Path, text: str) -> Choice | None:
-    """The choice of the run in a directory; None where no run has begun there."""
+    """Return the recorded choice of the run in a directory; None where no run has begun."""
     if not (directory / "run.json").exists() and not checkpoints_in(directory).exists():
-        return None  # a choice without a run is of a command that was refused
+        return None  # a choice without a run belongs to a refused command
     try:
         values = strict_json.parse((directory / FILE).read_text(encoding="utf-8"))
         budget, choice = values["budget"], Choice(**values["choice"])
@@ -251,7 +255,7 @@ def _read_recorded_choice(directory: pathlib.Path, text: str) -> Choice | None:
 
 
 def _choice_of_process_0(choice: Choice | None) -> Choice | None:
-    """The choice of process 0, on every process."""
+    """Return the choice of process 0, on every process."""
     values = dataclasses.asdict(choice) if choice else None
     text = json.dumps(values).encode().ljust(MAX_BYTES)  # a broadcast of floats would round them to 32 bits
     values = json.loads(multihost_utils.broadcast_one_to_all(np.frombuffer(text, np.uint8)).tobytes())
@@ -259,6 +263,7 @@ def _choice_of_process_0(choice: Choice | None) -> Choice | None:
 
 
 def _write_choice(directory: pathlib.Path, text: str, choice: Choice, rates: list[tuple[int, int, float]]) -> None:
+    """Write budget, measurements and choice to the work directory."""
     with writing(directory, "make room, or choose another --workdir"):
         directory.mkdir(parents=True, exist_ok=True)
         measured = [{"num_layers": a, "hidden_size": b, "flops_per_second": rate} for a, b, rate in rates]
