@@ -102,8 +102,8 @@ def finetune(
 ) -> dict[str, Any] | None:
     """Train `config.task` with each learning rate and seed; return the content of `results.json`.
 
-    Arguments and errors are the same as for `pretrain`. Returns None where a signal ended the training early; the same call
-    resumes.
+    Arguments and errors are the same as for `pretrain`. Returns None where a signal ended the training early; the same
+    call resumes.
     """
     frozen = as_config(FinetuneConfig, config, overrides)
     with open_session(console or Console(), frozen.watchdog) as session:

@@ -199,15 +199,15 @@ def _keep_positive_pairs(settings: TaskConfig, train: TaskSplit, console: Consol
     firsts, seconds = map(set, zip(*texts, strict=True))
     if len(texts) == len(firsts) * len(seconds) and len(positives[0].sequences) < 3:
         raise UserError(
-            f"task.train has no negatives: each second text is right for each first text ({len(texts):,} distinct pairs "
-            f"belong together); give more pairs, or a `negative` text with each pair"
+            f"task.train has no negatives: each second text is right for each first text ({len(texts):,} distinct "
+            f"pairs belong together); give more pairs, or a `negative` text with each pair"
         )
     examples = [train.examples[features.example] for features in positives]
     return TaskSplit(train.name, examples, [features._replace(example=n) for n, features in enumerate(positives)])
 
 
 def _check_sentence_modules(weights: Weights) -> None:
-    """Raise UserError for a directory of sentence-transformers whose pooling or text this task cannot train."""
+    """Raise UserError for a directory of sentence-transformers that this task cannot train."""
     present = weights.sentences or SentenceModules()
     trained = {"pooling": "mean", "lower_case": False, "default_prompt": None}
     for name, value in trained.items():

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 
 class Mean(NamedTuple):
-    """A weighted mean as its parts: adding two merges them exactly, over micro-batches, steps, devices and hosts."""
+    """A weighted mean as two sums, which add up exactly over micro-batches, steps, devices and hosts."""
 
     total: Any  # float32 scalar, sum of value x weight
     weight: Any  # float32 scalar, sum of weights
@@ -28,7 +28,7 @@ def to_host(means: dict[str, Mean]) -> dict[str, Mean]:
 
 
 def merge_means(left: dict[str, Mean], right: dict[str, Mean]) -> dict[str, Mean]:
-    """Return two sets of means with the same names (or an empty one) as one."""
+    """Return the sum of two dictionaries of means with the same names; `left` may be empty."""
     return {
         name: Mean(left[name].total + mean.total, left[name].weight + mean.weight) if name in left else mean
         for name, mean in right.items()
@@ -36,6 +36,6 @@ def merge_means(left: dict[str, Mean], right: dict[str, Mean]) -> dict[str, Mean
 
 
 def mean_values(means: dict[str, Mean]) -> dict[str, float]:
-    """Return the value of each mean, and as `loss` the sum of those named `..._loss`, as a batch's loss is."""
+    """Return the value of each mean, and as `loss` the sum of the means named `..._loss`, the loss of the batch."""
     by_name = {name: mean.value() for name, mean in means.items()}
     return {"loss": sum(value for name, value in by_name.items() if name.endswith("_loss"))} | by_name

@@ -1,8 +1,8 @@
-"""Replaced tokens (ELECTRA, Clark et al. 2020): a small generator fills masks, the encoder says which tokens it filled.
+"""Replaced tokens (ELECTRA, Clark et al. 2020): a small generator fills masks, the encoder finds the replaced tokens.
 
 The generator trains on masked tokens. Its predictions, sampled at temperature 1, replace the masks; no gradient passes
 through the sample. The encoder (the discriminator) then classifies every token. Both read the same embeddings, as in
-Google's code; the parameters of the generator that are its own are under "generator" in the tree.
+Google's code; the other parameters of the generator are under "generator" in the tree.
 """
 
 import dataclasses
@@ -24,14 +24,14 @@ from bert_jax.objectives.tokens import token_weights, write_at_masks
 
 GENERATOR = "generator"
 HEADS, GENERATOR_HEADS = (Head("replaced_token"),), (Head("masked_token"),)
-RANDOM_BITS = 23  # of a uniform number, which with a half added is exact in float32
+RANDOM_BITS = 23  # bits of a uniform number, which plus 0.5 is exact in float32
 
 
 def auxiliary_generator(model: EncoderConfig, settings: ReplacedTokensConfig) -> dict[str, AuxiliaryModel]:
     """Return the generator of `model`, by its name."""
     generator = generator_config(model, settings.generator_size)
-    place = settings.generator_from
-    return {GENERATOR: AuxiliaryModel(generator, GENERATOR_HEADS, without_embeddings, generator_params, place)}
+    init_from = settings.generator_from
+    return {GENERATOR: AuxiliaryModel(generator, GENERATOR_HEADS, without_embeddings, generator_params, init_from)}
 
 
 def generator_config(model: EncoderConfig, size: float) -> EncoderConfig:
@@ -72,9 +72,9 @@ def generator_params(params: Params) -> Params:
 
 
 def make_replaced_tokens_objective(ingredients: Ingredients) -> Objective:
-    """Return the mean loss of the masked tokens plus `weight` times that of all tokens, each replaced or not.
+    """Return the objective: mean loss of the masked tokens, plus `weight` times the mean loss of all tokens (replaced?).
 
-    Raises UserError with sentence pairs that have labels, which nothing would learn, and with weights of a generator
+    Raises UserError with sentence pairs that have labels, which no head would learn, and with weights of a generator
     without weights of the model.
     """
     masked_tokens.refuse_labeled_pairs("replaced_tokens", ingredients.sentence_pairs)
@@ -90,7 +90,7 @@ def make_replaced_tokens_objective(ingredients: Ingredients) -> Objective:
         return discriminator.init(rng) | {GENERATOR: without_embeddings(generator.init(jax.random.fold_in(rng, 1)))}
 
     def normalizers(batch: Batch) -> Normalizers:
-        """The masked tokens and all tokens that carry weight; at least 1 each, against a division by 0."""
+        """Return the weighted numbers of masked tokens and of all tokens, at least 1 against a division by 0."""
         return {
             "mlm": jnp.maximum(jnp.sum(batch["masked_weights"]), 1.0),
             "replaced": jnp.maximum(jnp.sum(token_weights(batch)), 1.0),
@@ -141,12 +141,12 @@ def make_replaced_tokens_objective(ingredients: Ingredients) -> Objective:
 
 
 def replace_tokens(batch: Batch, logits: jax.Array, rng: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the sequences with a sample from `logits` at each mask, and which tokens differ from the original.
+    """Return the sequences with a sample from `logits` at each mask, and a mask of the tokens that changed.
 
     Args:
         batch: with the masks' positions, original tokens and weights, `[batch, predictions]`.
         logits: float32 `[batch, predictions, vocabulary]` of the generator.
-        rng: key; the sample of a row follows from it and the row's number, on every mesh.
+        rng: key; the sample of a row follows from the key and the row's index, on every mesh.
 
     Returns:
         int32 and float32 `[batch, length]`: input ids, and 1 where a token was replaced. A sample that
@@ -159,7 +159,7 @@ def replace_tokens(batch: Batch, logits: jax.Array, rng: jax.Array) -> tuple[jax
 
 
 def sample_tokens(logits: jax.Array, rng: jax.Array) -> jax.Array:
-    """Return int32 `logits.shape[:-1]`, drawn from their softmax by Gumbel's noise; no gradient passes."""
+    """Return int32 `logits.shape[:-1]`: samples from the softmax, by Gumbel noise; no gradient passes."""
     words = random_words(dropout_seeds(rng, ()), logits.shape)
     uniform = ((words >> (32 - RANDOM_BITS)).astype(jnp.float32) + 0.5) * 2.0**-RANDOM_BITS
     noise = -jnp.log(-jnp.log(uniform))

@@ -81,7 +81,7 @@ class Plateau:
         self._recent: collections.deque[tuple[int, float]] = collections.deque()
 
     def remarks(self, line: Line) -> list[str]:
-        """Return lines for the console about the next line of metrics: none, a remark, or a warning of several lines."""
+        """Return lines for the console about the next line of metrics: none, a remark, or a warning with causes."""
         loss, step = line.get(MASKED_LOSS), line["step"]
         if loss is None or self.left_at is not None:
             return []

@@ -48,7 +48,7 @@ from bert_jax.training.step import check_layout
 DEFAULT_RECIPE = "small_cpu"
 FILE = "budget.json"
 MAX_BYTES = 1_000  # of a choice as JSON
-# What a budget chooses: an override of it would be ignored. The others in `apply_choice` are kept where they are given.
+# Keys that every budget chooses, so that an override is refused. The others in `apply_choice` are kept where they are given.
 CHOSEN = (
     *(f"model.{name}" for name in ("num_layers", "hidden_size", "num_heads", "mlp_size")),
     *("train.steps", "train.batch_size", "train.grad_accum_steps"),
@@ -70,7 +70,7 @@ def config_for_budget(
         given: keys that the user has set.
 
     Raises:
-        UserError: no budget or corpus; a key of `given` that the budget chooses; a run with another budget in `directory`.
+        UserError: no budget or corpus; a key of `given` that the budget chooses; a run with another budget.
     """
     budget = parse_budget(text)
     check_choices(config)
@@ -198,7 +198,7 @@ def _choose_and_measure(
     measured_rate: Callable[[Choice], float],
     console: Console,
 ) -> tuple[Choice, list[tuple[int, int, float]]]:
-    """Return the choice, and (layers, width, FLOP/s) of each measurement: sizes grow until the choice stops growing."""
+    """Return the choice, and (layers, width, FLOP/s) of each measurement: ever larger sizes until none is chosen."""
     if budget.seconds is None:
         console.say("budget, without a measurement:")
         return choose_size_and_steps(budget, None, corpus_tokens, sizes), []

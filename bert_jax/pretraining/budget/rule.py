@@ -1,11 +1,11 @@
 """The rule from a budget to a size, tokens, a batch and steps, which docs/learning.md explains.
 
-1. FLOPs: as given; for a time, the measured FLOP/s times `USABLE` of the time, which leaves time for compilation and
+1. FLOPs: as given; for a time, the measured FLOP/s times `USABLE` of it, which leaves time for compilation and
    evaluation.
 2. Tokens of a size: the budget over its FLOPs per token, at most `MAX_EPOCHS` passes over the corpus.
 3. Size: the largest of `SIZES` with at least `TOKENS_PER_PARAMETER`, where a size has as many parameters as its FLOPs
    per token over 6 (Kaplan et al. 2020): matrices of the blocks, attention and predictions.
-4. Tokens per step: the power of two next to `BATCH_FACTOR` times the root of the tokens. So the number of steps grows in proportion.
+4. Tokens per step: the power of two next to `BATCH_FACTOR` times the root of the tokens. Steps then grow at an equal rate.
 5. All else is the recipe's: phases, masking, optimizer, learning rates, the form of the schedule.
 
 The constants are rules of thumb, not fits.
@@ -43,8 +43,8 @@ class Candidate(NamedTuple):
 class Choice:
     """The size, tokens and steps of a run within a budget.
 
-    `epochs`: passes over the corpus; `capped`: whether `MAX_EPOCHS` limits the tokens; `devices`: number of devices that
-    batches divide over, None for the devices present.
+    `epochs`: passes over the corpus; `capped`: whether `MAX_EPOCHS` limits the tokens; `devices`: number of devices
+    that batches divide over, None for the devices present.
     """
 
     num_layers: int
