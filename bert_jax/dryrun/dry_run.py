@@ -62,7 +62,7 @@ Say = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work:
-    """What a run compiles: one program for each phase."""
+    """The inputs of the compilation of a run, one program for each phase."""
 
     objective: Objective
     phases: tuple[Phase, ...]
@@ -76,15 +76,15 @@ class Work:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PhaseReport:
-    """One phase; `cost` and `estimate` are None where the compiler refused the program for lack of memory."""
+    """Results of a phase; `cost` and `estimate` are None where the program needs more memory than the compiler allows."""
 
     phase: Phase
-    tokens: int  # of a step, over all devices
+    tokens: int  # in a step, over all devices
     parameter_bytes: int  # on one device, a part of memory.arguments
     optimizer_bytes: int  # on one device, with the moving average of the parameters
     memory: Memory
     fits: bool
-    changes: tuple[str, ...]  # overrides with which a phase that does not fit should
+    changes: tuple[str, ...]  # overrides that should make a phase fit
     model_flops: float  # of a step, on one device
     cost: Cost | None
     estimate: Estimate | None
@@ -93,7 +93,7 @@ class PhaseReport:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
-    """The whole recipe on devices of one kind; a chip may be several devices."""
+    """Results of a recipe on devices of one kind; a chip may have several devices."""
 
     name: str
     devices: int
@@ -108,7 +108,7 @@ class Report:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Total:
-    """Totals of the recipe; pairs are (fastest, slowest), or None where a figure that they need is unknown."""
+    """Totals of the recipe; pairs are (fastest, slowest), or None where a figure of the chip or a price is unknown."""
 
     steps: int
     tokens: int
@@ -120,7 +120,7 @@ class Total:
 
 
 def pretraining_work(config: PretrainConfig) -> Work:
-    """Return the work of a pretraining recipe; without a corpus and a vocabulary size, with the vocabulary of BERT.
+    """Return the work of a pretraining recipe; without a corpus and a vocabulary size, BERT's size is assumed.
 
     Raises:
         UserError: a value that its table does not have, or a corpus that cannot be read.
@@ -152,7 +152,7 @@ def pretraining_work(config: PretrainConfig) -> Work:
 
 
 def finetuning_work(config: FinetuneConfig, console: Console) -> Work:
-    """Return the work of a fine-tuning recipe on its longest sequences, from its own weights, task and data.
+    """Return the work of a fine-tuning recipe on its longest sequences, from its weights, task and data.
 
     Raises:
         UserError: weights, data or settings that do not fit each other.
@@ -192,11 +192,11 @@ def finetuning_work(config: FinetuneConfig, console: Console) -> Work:
 
 
 def dry_run(work: Work, devices: Sequence[Any] | None, say: Say) -> Report:
-    """Compile every phase of a recipe and report what a step costs on one device.
+    """Compile every phase of a recipe and report the cost of a step on one device.
 
     Args:
         work: of the recipe.
-        devices: present or compile-only; None: those present.
+        devices: present or compile-only devices; None: the devices present.
         say: prints a line of progress; compiling takes from seconds to minutes.
 
     Raises:
@@ -227,9 +227,9 @@ def dry_run(work: Work, devices: Sequence[Any] | None, say: Say) -> Report:
     if (slices := sharding.count_slices(devices)) > 1:
         notes = (*notes, f"{slices} slices: the time of the network between them is in no bound")
     reports = []
-    for number, phase in enumerate(phases, 1):
+    for index, phase in enumerate(phases, 1):
         say(
-            f"compiling phase {number} of {len(phases)} for {len(devices)} x {kind}: "
+            f"compiling phase {index} of {len(phases)} for {len(devices)} x {kind}: "
             f"{phase.batch_size:,} sequences of {phase.seq_len} tokens"
         )
         reports.append(_report_phase(work, phase, mesh, machine))
@@ -252,13 +252,14 @@ def recipe_total(report: Report, price: float | None, watts: float | None) -> To
     Args:
         report: of all its phases.
         price: per chip-hour; None: unknown.
-        watts: per chip; None: those in the table of chips, if any.
+        watts: per chip; None: the watts in the table of chips, if known.
     """
     steps = [phase.phase.end - phase.phase.begin for phase in report.phases]
     watts = report.watts if watts is None else watts
 
-    def over_phases(end: str) -> float | None:
-        seconds: list[Any] = [getattr(phase.estimate, end, None) for phase in report.phases]
+    def over_phases(bound: str) -> float | None:
+        """Return the seconds of all steps at a bound, `fastest` or `slowest`."""
+        seconds: list[Any] = [getattr(phase.estimate, bound, None) for phase in report.phases]
         return None if None in seconds else sum(s * n for s, n in zip(seconds, steps, strict=True))
 
     fastest, slowest = over_phases("fastest"), over_phases("slowest")
@@ -279,16 +280,17 @@ def recipe_total(report: Report, price: float | None, watts: float | None) -> To
 
 
 def _report_phase(work: Work, phase: Phase, mesh: jax.sharding.Mesh, machine: Machine) -> PhaseReport:
+    """Compile the step of a phase, and return its memory, cost and estimated time."""
     objective = work.objective
     optimizer = make_optimizer(work.optimizer, objective.logical_axes, objective.sections)
     schedule = functools.partial(learning_rate, work.optimizer, work.phases)
     split = sharding.batch_sharding(mesh)
     shapes = work.batch_shapes(phase)
     batch = {k: jax.ShapeDtypeStruct(shape, dtype, sharding=split) for k, (shape, dtype) in shapes.items()}
-    sequences = math.prod(batch["input_ids"].shape[:-1])  # an example with choices is several
+    sequences = math.prod(batch["input_ids"].shape[:-1])  # an example with choices has several sequences
     platform = LOWERED_AS.get(mesh.devices.flat[0].platform, mesh.devices.flat[0].platform)
     began = time.monotonic()
-    # Outside the mesh: nothing may run on devices that are not there.
+    # Outside the mesh: nothing may run on absent devices.
     state_shapes, shardings = state_shardings(objective, optimizer, mesh)
     state = abstract_state(state_shapes, shardings)
     with jax.set_mesh(mesh):
@@ -331,9 +333,9 @@ def _report_phase(work: Work, phase: Phase, mesh: jax.sharding.Mesh, machine: Ma
 
 
 def _compiled_cost(compiled: Any) -> Cost:
-    """XLA's own count of FLOPs and bytes, which counts a loop's body once, scaled by our count of how often it runs.
+    """Return XLA's counts of FLOPs and bytes, scaled by the trip counts of loops, whose bodies XLA counts once.
 
-    The CUDA compiler without a GPU has no count of its own: ours alone.
+    The CUDA compiler without a GPU counts nothing; `program_cost` is then the only count.
     """
     text, counted = compiled.as_text(), compiled.cost_analysis()
     if not counted:
@@ -346,9 +348,10 @@ def _compiled_cost(compiled: Any) -> Cost:
 
 
 def _compile_or_needed_bytes(lowered: Any) -> tuple[Any, int]:
-    """The compiled program and 0, or None and the bytes that it would need.
+    """Return (compiled program, 0), or (None, bytes that the program needs) where memory is too small.
 
-    Without a GPU to try tiles on, XLA's first guess may not compile (A100, L40S, B200); then all products are cuBLAS's.
+    Without a GPU to try tiles on, XLA's first choice may not compile (A100, L40S, B200); then cuBLAS computes all
+    products.
     """
     try:
         with discarded_stderr():
@@ -366,5 +369,5 @@ def _compile_or_needed_bytes(lowered: Any) -> tuple[Any, int]:
 
 
 def _bytes_per_device(tree: Any) -> int:
-    """Bytes of one device's part of a tree of shapes with shardings."""
+    """Return the bytes of one device's part of a tree of shapes with shardings."""
     return sum(math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(tree))

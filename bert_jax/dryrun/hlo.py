@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Array(NamedTuple):
-    """An array type."""
+    """The type of an array."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -31,7 +31,7 @@ class Array(NamedTuple):
 
 
 class Instruction(NamedTuple):
-    """One line: `%name = type opcode(operands), attributes`."""
+    """An instruction, a line of HLO: `%name = type opcode(operands), attributes`."""
 
     name: str
     arrays: tuple[Array, ...]  # the result, or the leaves of a tuple
@@ -42,7 +42,7 @@ class Instruction(NamedTuple):
 
 
 class Computation(NamedTuple):
-    """Instructions by name, in order; the root is not always the last."""
+    """Instructions by name, in order; the root is not always the last instruction."""
 
     instructions: dict[str, Instruction]
     root: Instruction
@@ -91,6 +91,7 @@ def parse_hlo(text: str) -> HloModule:
 
 
 def _parse_instruction(name: str, rest: str) -> Instruction:
+    """Return the instruction `%name = rest`."""
     cut = _end_of_parentheses(rest, 0) if rest.startswith("(") else rest.index(" ")
     opening = rest.index("(", cut)
     closing = _end_of_parentheses(rest, opening)
@@ -100,7 +101,7 @@ def _parse_instruction(name: str, rest: str) -> Instruction:
 
 
 def _end_of_parentheses(text: str, start: int) -> int:
-    """The index after the parenthesis that closes the one at `start`."""
+    """Return the index after the parenthesis that closes the parenthesis at `start`."""
     depth = 0
     for match in re.compile(r"[()]").finditer(text, start):
         depth += 1 if match[0] == "(" else -1
@@ -110,6 +111,7 @@ def _end_of_parentheses(text: str, start: int) -> int:
 
 
 def _parse_arrays(text: str) -> tuple[Array, ...]:
+    """Return the arrays of a type, such as `f32[8,128]{1,0}` or a tuple of such types."""
     arrays = []
     for dtype, sizes, layout in _ARRAY.findall(text):
         shape = tuple(int(size.lstrip("<=")) for size in sizes.split(",") if size)
@@ -118,7 +120,7 @@ def _parse_arrays(text: str) -> tuple[Array, ...]:
 
 
 def _padded_shape(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
-    """Axes from major to minor, the last ones rounded up to whole tiles: `{1,0:T(8,128)(2,1)}`."""
+    """Return the axes from major to minor, the last axes rounded up to whole tiles: `{1,0:T(8,128)(2,1)}`."""
     if not (match := _TILE.match(layout)):
         return shape
     physical = [shape[int(axis)] for axis in reversed(match[1].split(",")) if axis]
@@ -130,6 +132,6 @@ def _padded_shape(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
 
 
 def called_computations(instruction: Instruction, *keys: str) -> Iterator[str]:
-    """Names of the computations that an instruction calls by attributes such as `calls` or `body`."""
+    """Yield the names of the computations that an instruction calls by attributes such as `calls` or `body`."""
     for key in keys:
         yield from re.findall(rf"\b{key}=%?([\w.\-]+)", instruction.attributes)

@@ -1,7 +1,7 @@
 """The cost of one run of a compiled program, from its optimized HLO.
 
 XLA's own `cost_analysis()` counts the body of a loop once, which is one layer where layers are scanned. Here each
-computation is multiplied by how often it runs. Otherwise the conventions are XLA's: 2 FLOPs per multiply-add, 1 per
+computation is multiplied by its number of runs. Otherwise the conventions are XLA's: 2 FLOPs per multiply-add, 1 per
 element of an element-wise operation, 0 for transcendental functions; a fusion reads its operands and writes its results
 once, and reads only the slice of an operand that it slices.
 """
@@ -24,8 +24,8 @@ class Collective:
     """All collectives of one kind in one run of the program on one device.
 
     bytes: size of the whole array: the operand of a reduce-scatter, the result of any other collective.
-    sent: bytes that a device sends in a ring of n: 2 (n - 1) / n of an all-reduce's bytes, (n - 1) / n of those of an
-        all-gather, reduce-scatter or all-to-all, all of those of a permutation.
+    sent: bytes that a device sends in a ring of n, as a fraction of `bytes`: 2 (n - 1) / n for an all-reduce, 1 for a
+        permutation, (n - 1) / n for an all-gather, reduce-scatter or all-to-all.
     """
 
     kind: str
@@ -35,18 +35,18 @@ class Collective:
 
 
 class Cost(NamedTuple):
-    """One run of the program on one device."""
+    """The cost of one run of the program on one device."""
 
     flops: float
     bytes: float  # accessed
-    hbm_bytes: float  # those in HBM, not in the chip's own memory
+    hbm_bytes: float  # accessed bytes in HBM, not in the chip's internal memory
     collectives: tuple[Collective, ...]
-    kernels: dict[str, int]  # how many of each kind run
+    kernels: dict[str, int]  # number of launches of each kind
     dcn_bytes: float = 0.0  # handed to the network between slices
 
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")
-# These move or name data, or are counted with another instruction.
+# Instructions that move or name data, or that are counted with another instruction.
 NO_FLOPS = frozenset(
     str.split(
         "parameter constant iota tuple get-tuple-element bitcast bitcast-convert copy copy-start copy-done slice "
@@ -56,7 +56,7 @@ NO_FLOPS = frozenset(
         "outfeed send recv"
     )
 )
-ELEMENT_BY_ELEMENT = ("convert", "bitcast", "reduce")  # an element of the result reads its own elements alone
+ELEMENT_BY_ELEMENT = ("convert", "bitcast", "reduce")  # an element of the result reads only the elements at its index
 TRANSCENDENTAL = frozenset(
     str.split(
         "exponential exponential-minus-one log log-plus-one logistic tanh sine cosine tan erf rsqrt sqrt cbrt power "
@@ -105,9 +105,9 @@ def program_cost(text: str, loops: bool = True) -> Cost:
 def _executed_instructions(
     module: HloModule, name: str, times: int, loops: bool
 ) -> Iterator[tuple[int, Computation, Instruction]]:
-    """Every instruction with how often it runs, including those in loops and calls, not those in fusions.
+    """Yield (number of runs, computation, instruction), also in loops and calls, but not inside fusions.
 
-    Of a conditional the branch of the most FLOPs: which one is taken is not known, so that the sum is a bound.
+    Of a conditional, the branch with the most FLOPs is counted: the branch taken is unknown, so the sum is a bound.
     """
     computation = module.computations[name]
     for op in computation.instructions.values():
@@ -116,7 +116,7 @@ def _executed_instructions(
             trips = _trip_count(module, computation, op) if loops else 1
             for part in called_computations(op, "body", "condition"):
                 yield from _executed_instructions(module, part, times * trips, loops)
-        elif op.opcode in ("call", "call-start"):  # TPU7x: its SparseCores run collectives beside the program
+        elif op.opcode in ("call", "call-start"):  # TPU7x: SparseCores run collectives beside the program
             for part in called_computations(op, "to_apply"):
                 yield from _executed_instructions(module, part, times, loops)
         elif op.opcode == "async-start":
@@ -135,7 +135,7 @@ def _executed_instructions(
 
 
 def _trip_count(module: HloModule, computation: Computation, loop: Instruction) -> int:
-    """The trip count of a loop: the compiler's note, or else the constant that its counter is compared with."""
+    """Return the trip count of a loop: the compiler's note, or else the constant that its counter is compared with."""
     if noted := re.search(r'"?known_trip_count"?:\s*\{"n":"(\d+)"\}', loop.attributes):
         return int(noted[1])
     condition = module.computations[next(called_computations(loop, "condition"))]
@@ -148,7 +148,7 @@ def _trip_count(module: HloModule, computation: Computation, loop: Instruction) 
 
 
 def _instructions_with_fused(module: HloModule, computation: Computation) -> Iterator[Instruction]:
-    """The instructions of a computation and of the fusions in it."""
+    """Yield the instructions of a computation and of the fusions in it."""
     for op in computation.instructions.values():
         yield op
         if op.opcode == "fusion":
@@ -157,6 +157,7 @@ def _instructions_with_fused(module: HloModule, computation: Computation) -> Ite
 
 
 def _instruction_flops(module: HloModule, computation: Computation, op: Instruction) -> float:
+    """Return the FLOPs of one run of an instruction, with the instructions inside a fusion."""
     if op.opcode == "fusion":
         return sum(
             _instruction_flops(module, fused, inner)
@@ -187,7 +188,7 @@ def _instruction_flops(module: HloModule, computation: Computation, op: Instruct
 
 
 def _declared_cost(op: Instruction) -> dict[str, float] | None:
-    """The cost that a kernel's author declares (`pl.CostEstimate` of a Pallas call)."""
+    """Return the cost that a kernel's author declares (`pl.CostEstimate` of a Pallas call); None without a declaration."""
     match = re.search(r'"cost_estimate":\{([^}]*)\}', op.attributes) if op.opcode == "custom-call" else None
     if not match:
         return None
@@ -200,7 +201,7 @@ def _has_array(computation: Computation, name: str) -> bool:
 
 
 def _convolution_flops(op: Instruction, lhs: Array, rhs: Array, result: Array) -> float:
-    """2 x multiply-adds, without those of padding and of the holes of a dilated operand."""
+    """Return 2 x multiply-adds of a convolution, without padding and the holes of a dilated operand."""
     labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", op.attributes)
     assert labels, op
     lhs_size = dict(zip(labels[1], lhs.shape, strict=True))
@@ -230,7 +231,7 @@ def _convolution_flops(op: Instruction, lhs: Array, rhs: Array, result: Array) -
 
 
 def _instruction_bytes(module: HloModule, computation: Computation, op: Instruction) -> tuple[float, float]:
-    """Bytes that an instruction reads and writes, and those of them in HBM."""
+    """Return the bytes that an instruction reads and writes, and the bytes of these in HBM."""
     if op.opcode in NO_BYTES or re.search('target="(AllocateBuffer|ConcatBitcast)"', op.attributes):
         return 0.0, 0.0
     if (noted := _declared_cost(op)) is not None:
@@ -241,15 +242,15 @@ def _instruction_bytes(module: HloModule, computation: Computation, op: Instruct
         for part in called_computations(op, "calls"):
             fused = module.computations[part]
             numbered, carries = _fusion_parameters(fused), _continues_transfer(part, fused)
-            for number, name in enumerate(op.operands):
+            for index, name in enumerate(op.operands):
                 in_vmem = by_name[name].arrays[0].in_vmem if by_name[name].arrays else True
-                moved.append((_fusion_bytes_read(module, fused, numbered[number], carries), in_vmem))
+                moved.append((_fusion_bytes_read(module, fused, numbered[index], carries), in_vmem))
             moved += [
                 (written, array.in_vmem)
                 for written, array in zip(_fusion_bytes_written(fused, carries), op.arrays, strict=True)
             ]
     elif op.opcode.endswith("-done"):
-        # XLA counts the result of an asynchronous copy again where it is waited for; nothing moves then.
+        # XLA counts the result of an asynchronous copy a second time in its `-done`, where no bytes move.
         moved = [(array.stored, True) for array in op.arrays] if op.opcode in ("copy-done", "slice-done") else []
     elif op.opcode in ("slice", "dynamic-slice", "gather"):
         moved = [
@@ -272,11 +273,15 @@ def _instruction_bytes(module: HloModule, computation: Computation, op: Instruct
 
 
 def _fusion_parameters(fused: Computation) -> dict[int, Instruction]:
+    """Return the parameters of a fusion by index."""
     return {int(op.arguments): op for op in fused.instructions.values() if op.opcode == "parameter"}
 
 
 def _fusion_bytes_read(module: HloModule, fused: Computation, parameter: Instruction, carries: bool = False) -> float:
-    """Bytes that a fusion reads of a parameter: of a sliced one the slices, of one that it `carries` on none."""
+    """Return the bytes that a fusion reads of a parameter: only the slices of a sliced parameter.
+
+    A fusion that `carries` on the transfer of another fusion does not read the parameters of the transfer.
+    """
     total, is_counted = 0.0, False
     for user in fused.instructions.values():
         if parameter.name not in user.operands or (carries and (user.opcode == "tuple" or user.opcode in COLLECTIVES)):
@@ -285,7 +290,7 @@ def _fusion_bytes_read(module: HloModule, fused: Computation, parameter: Instruc
         if first and user.opcode in ("slice", "dynamic-slice", "gather"):
             total += user.arrays[0].stored
         elif first and (user.opcode in ELEMENT_BY_ELEMENT or _retiles(module, user)) and user is not fused.root:
-            # What is cut out of the result afterwards is all that is computed of it.
+            # Only the elements that later slices take are computed.
             read = _fusion_bytes_read(module, fused, user) / user.arrays[0].stored
             total += min(read, 1.0) * sum(array.stored for array in parameter.arrays)
         elif first and user.opcode == "dynamic-update-slice":
@@ -304,14 +309,14 @@ def _fusion_bytes_read(module: HloModule, fused: Computation, parameter: Instruc
 
 
 def _retiles(module: HloModule, op: Instruction) -> bool:
-    """Whether an instruction of a fusion only reads an array in other tiles (TPU7x: 8 x 128 out of 16 x 128)."""
+    """Return whether an instruction of a fusion only changes the tiles of an array (TPU7x: 16 x 128 to 8 x 128)."""
     names = called_computations(op, "calls") if op.opcode == "fusion" else ()
     opcodes = [[inner.opcode for inner in module.computations[name].instructions.values()] for name in names]
     return opcodes == [["parameter", "copy"]]
 
 
 def _fusion_bytes_written(fused: Computation, carries: bool = False) -> list[float]:
-    """Bytes that a fusion writes of each result: of one updated in place, the update."""
+    """Return the bytes that a fusion writes of each result: only the update of a result that is updated in place."""
     by_name = fused.instructions
     roots = [by_name[name] for name in fused.root.operands] if fused.root.opcode == "tuple" else [fused.root]
 
@@ -330,7 +335,7 @@ def _fusion_bytes_written(fused: Computation, carries: bool = False) -> list[flo
 def _instruction_collectives(
     module: HloModule, computation: Computation, op: Instruction
 ) -> Iterator[tuple[str, int, int]]:
-    """(kind, bytes, devices of a group) of an instruction, or of those in a fusion."""
+    """Yield (kind, bytes, devices of a group) of the collectives in an instruction, which may be a fusion."""
     if op.opcode == "fusion":
         for part in called_computations(op, "calls"):
             fused = module.computations[part]
@@ -350,13 +355,13 @@ def _instruction_collectives(
 
 
 def _dcn_bytes(computation: Computation, op: Instruction) -> float:
-    """Bytes that libtpu sends to the host for other slices: its part of a collective that crosses them."""
+    """Return the bytes that libtpu sends to the host for other slices: the part of a collective across slices."""
     crosses = op.opcode == "send" and "_xla_megascale_transfer_type" in op.attributes
     return float(computation.instructions[op.operands[0]].arrays[0].bytes) if crosses else 0.0
 
 
 def _continues_transfer(name: str, fused: Computation) -> bool:
-    """Whether a fusion continues a transfer that another fusion started (TPU), beside work of its own."""
+    """Return whether a fusion continues a transfer that another fusion started (TPU), beside other work."""
     instructions = fused.instructions.values()
     starts = any('"AsyncCollectiveStart"' in op.attributes for op in instructions)
     carries = any(op.opcode in COLLECTIVES for op in instructions)
@@ -364,7 +369,7 @@ def _continues_transfer(name: str, fused: Computation) -> bool:
 
 
 def _group_size(attributes: str) -> int:
-    """Number of devices in one group of a collective; 2 for a permutation."""
+    """Return the number of devices in one group of a collective; 2 for a permutation."""
     if match := re.search(r"replica_groups=\{\{([\d,]+)\}", attributes):
         return match[1].count(",") + 1
     if match := re.search(r"replica_groups=\[\d+,(\d+)\]<=", attributes):
@@ -377,6 +382,7 @@ def _group_size(attributes: str) -> int:
     return 2
 
 
-def _ring_fraction_sent(kind: str, group: int) -> float:
-    ring = (group - 1) / group
+def _ring_fraction_sent(kind: str, group_size: int) -> float:
+    """Return the bytes that a device sends in a ring, as a fraction of the bytes of a collective."""
+    ring = (group_size - 1) / group_size
     return {"all-reduce": 2 * ring, "collective-permute": 1.0, "collective-broadcast": 1.0}.get(kind, ring)

@@ -1,6 +1,6 @@
-"""Kernels of a compiled program: what a library's call computes and moves, and the kinds that a report counts.
+"""Kernels of a compiled program: FLOPs of calls of libraries, and the kinds that a report counts.
 
-A library's call is one row of CALLS; the compiler names it, and describes it in the call's configuration.
+A call of a library is one row of CALLS; the compiler writes its name and configuration into the instruction.
 """
 
 import math
@@ -19,14 +19,14 @@ class Call(NamedTuple):
 
 
 def _cublas_product_flops(op: Instruction, operands: Sequence[Array]) -> float:
-    """2 per multiply-add of a matrix product."""
+    """Return the FLOPs of a matrix product of cuBLAS, 2 per multiply-add."""
     match = re.search(r'"lhs_contracting_dimensions":\s*\[([^\]]*)\]', op.attributes)
     contracted = [int(axis) for axis in re.findall(r"\d+", match[1])] if match else []
     return 2.0 * op.arrays[0].size * math.prod(operands[0].shape[axis] for axis in contracted)
 
 
 def _cudnn_attention_flops(products: int) -> Callable[[Instruction, Sequence[Array]], float]:
-    """As many products of [batch, heads, queries, keys] with head_dim; scores of padding count."""
+    """Return the FLOPs of `products` products of [batch, heads, queries, keys] with head_dim; padding counts."""
 
     def flops(op: Instruction, operands: Sequence[Array]) -> float:
         match = re.search(r'"intermediate_tensor_shape":.*?"dimensions":\s*\[([^\]]*)\]', op.attributes)
@@ -37,9 +37,9 @@ def _cudnn_attention_flops(products: int) -> Callable[[Instruction, Sequence[Arr
 
 
 def _triton_attention_flops(products: int) -> Callable[[Instruction, Sequence[Array]], float]:
-    """The same of models/attention/triton.py, whose fifth operand is `[batch, length, ..., width]`.
+    """Return the FLOPs of models/attention/triton.py, whose fifth operand is `[batch, length, ..., width]`.
 
-    Its name says how many pairs of a query and a key are in the tiles that a head visits.
+    The name of a kernel has the number of pairs of a query and a key in the tiles that a head visits.
     """
 
     def flops(op: Instruction, operands: Sequence[Array]) -> float:
@@ -51,8 +51,8 @@ def _triton_attention_flops(products: int) -> Callable[[Instruction, Sequence[Ar
     return flops
 
 
-# By a pattern of custom_call_target and the operation's name; the first that matches. The backward pass computes the
-# scores again, that in Triton twice.
+# Pattern of custom_call_target and the operation's name -> call; the first match counts. The backward pass computes the
+# scores again, in Triton twice.
 CALLS = {
     r"__gpu\$xla\.gpu\.triton .*attention_backward_\d+_pairs": Call(
         "our attention, backward", _triton_attention_flops(7)
@@ -78,14 +78,14 @@ def library_call(op: Instruction) -> Call | None:
 
 
 def result_arrays(op: Instruction) -> tuple[Array, ...]:
-    """Return what an instruction writes, without a library's workspace."""
+    """Return the arrays that an instruction writes, without a library's workspace."""
     if not library_call(op):
         return op.arrays
     return tuple(array for array in op.arrays if array.dtype not in WORKSPACE)
 
 
 def kernel_kind(module: HloModule, op: Instruction) -> str | None:
-    """Return the kind of kernel that an instruction is, None for those that the report does not count."""
+    """Return the kind of kernel of an instruction, None for instructions that the report does not count."""
     if call := library_call(op):
         return call.kind
     if op.opcode != "fusion":
@@ -100,6 +100,7 @@ def kernel_kind(module: HloModule, op: Instruction) -> str | None:
 
 
 def _has_product(module: HloModule, name: str) -> bool:
+    """Return whether a computation, or a computation that it calls, has a matrix product."""
     instructions = module.computations[name].instructions.values()
     return any(
         op.opcode == "dot" or any(_has_product(module, part) for part in called_computations(op, "calls"))

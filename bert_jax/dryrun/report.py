@@ -34,6 +34,7 @@ def report_json(report: Report, total: Total) -> dict[str, Any]:
 
 
 def _phase_json(report: Report, result: PhaseReport) -> dict[str, Any]:
+    """Return the results of a phase as JSON values."""
     phase, memory, cost, estimate = result.phase, result.memory, result.cost, result.estimate
     return {
         "seq_len": phase.seq_len,
@@ -75,13 +76,13 @@ def report_text(report: Report, total: Total) -> str:
         f"interconnect {_scaled_text(figures.interconnect, 1e9, 'GB/s')} sent ({figures.source})",
         *(f"note: {note}" for note in report.notes),
         "",
-        *_phase_columns([_phase_rows(report, result, number) for number, result in enumerate(report.phases, 1)]),
+        *_phase_columns([_phase_rows(report, result, index) for index, result in enumerate(report.phases, 1)]),
         "",
         *_total_rows(report, total),
     ]
-    for number, result in enumerate(report.phases, 1):
+    for index, result in enumerate(report.phases, 1):
         if not result.fits:
-            lines += ["", f"phase {number} does not fit in memory; estimates of what makes it fit:"]
+            lines += ["", f"phase {index} does not fit in memory; changes that should make it fit:"]
             lines += [f"  {change}" for change in result.changes]
     return "\n".join(lines)
 
@@ -89,11 +90,11 @@ def report_text(report: Report, total: Total) -> str:
 Rows = list[tuple[str, str]]
 
 
-def _phase_rows(report: Report, result: PhaseReport, number: int) -> Rows:
-    """Labels and values; a label without leading spaces starts a section."""
+def _phase_rows(report: Report, result: PhaseReport, index: int) -> Rows:
+    """Return the labels and values of a phase; a label without leading spaces starts a section."""
     phase, memory, cost, estimate = result.phase, result.memory, result.cost, result.estimate
     rows = [
-        ("phase", f"{number}"),
+        ("phase", f"{index}"),
         ("  tokens per sequence", f"{phase.seq_len:,}"),
         ("  sequences per step", f"{phase.batch_size:,}"),
         ("  micro-batches", f"{phase.grad_accum_steps:,}"),
@@ -128,18 +129,19 @@ def _phase_rows(report: Report, result: PhaseReport, number: int) -> Rows:
 
 
 def _phase_columns(phases: Sequence[Rows]) -> list[str]:
-    """One line per label of any phase, in the order of first appearance; values are right-aligned."""
+    """Return one line per label of any phase, in the order of first appearance; values are right-aligned."""
     labels: list[str] = []
     for rows in phases:
-        for at, (label, _) in enumerate(rows):
+        for index, (label, _) in enumerate(rows):
             if label not in labels:
-                before = rows[at - 1][0] if at else None
+                before = rows[index - 1][0] if index else None
                 labels.insert(labels.index(before) + 1 if before in labels else len(labels), label)
     values = [dict(rows) for rows in phases]
     return text_table([[label, *(column.get(label, "") for column in values)] for label in labels])
 
 
 def _total_rows(report: Report, total: Total) -> list[str]:
+    """Return the lines about the whole recipe."""
     rows = [
         ("the whole recipe", ""),
         ("  steps", f"{total.steps:,}"),
@@ -163,13 +165,14 @@ def _gib_text(value: int | None) -> str:
 
 
 def _scaled_text(value: float | None, unit: float, name: str) -> str:
+    """Return `value` in a unit, with the name of the unit."""
     if value is None:
         return UNKNOWN
     return f"{_three_digits_text(value / unit)} {name}"
 
 
 def _three_digits_text(value: float) -> str:
-    """At least three significant digits."""
+    """Return a number with at least three significant digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -178,12 +181,14 @@ def _milliseconds_text(seconds: float | None) -> str:
 
 
 def _duration_text(days: tuple[float, float] | None) -> str:
+    """Return a range of time in days, hours or minutes, such that the upper end is at least 2 if possible."""
     units = [(1, "days"), (24, "hours"), (24 * 60, "minutes")]
     unit, name = next((each for each in units if days and days[1] * each[0] >= 2), units[-1])
     return _range_text(days, unit, name)
 
 
 def _range_text(pair: tuple[float | None, float | None] | None, factor: float, name: str) -> str:
+    """Return "low to high name", both values times `factor`; "unknown" where a value is None."""
     if pair is None or pair[0] is None or pair[1] is None:
         return UNKNOWN
     return f"{_three_digits_text(pair[0] * factor)} to {_three_digits_text(pair[1] * factor)} {name}"

@@ -42,11 +42,11 @@ SMALLEST = 1e-12  # added to squared lengths, as torch.nn.CosineEmbeddingLoss do
 
 
 def make_distillation_objective(ingredients: Ingredients) -> Objective:
-    """Return the mean loss of the masked tokens, plus the weighted means of the comparisons with the teacher.
+    """Return the objective: mean loss of the masked tokens, plus weighted means of the comparisons with the teacher.
 
-    Raises UserError without a teacher, with a teacher of another vocabulary, with a teacher of another width where angles
-    are compared, with sentence pairs that have labels, where a projection would start from weights without a projection,
-    and where attention is compared but the numbers of heads differ or sequences are packed.
+    Raises UserError without a teacher, with a teacher of another vocabulary, with a teacher of another width where
+    angles are compared, with sentence pairs that have labels, where a projection would start from weights without a
+    projection, and where attention is compared but the numbers of heads differ or sequences are packed.
     """
     settings, model, teacher = ingredients.distillation, ingredients.model, ingredients.teacher
     if teacher is None:
@@ -76,7 +76,7 @@ def make_distillation_objective(ingredients: Ingredients) -> Objective:
     teacher_depths = np.array(compared_depths(model.num_layers, teacher.num_layers))
 
     def projection(kernel: Any) -> Params:
-        """Return the part of the run's tree beside the model: the projection, or {} if the widths are equal."""
+        """Return the part of the run's tree beside the model: the projection, or {} without a projection."""
         return {PROJECTION: {"kernel": kernel}} if projected else {}
 
     def init(rng: jax.Array) -> Params:

@@ -72,7 +72,7 @@ def generator_params(params: Params) -> Params:
 
 
 def make_replaced_tokens_objective(ingredients: Ingredients) -> Objective:
-    """Return the objective: mean loss of the masked tokens, plus `weight` times the mean loss of all tokens (replaced?).
+    """Return the objective: mean loss of the masked tokens, plus `weight` times the loss of finding replaced tokens.
 
     Raises UserError with sentence pairs that have labels, which no head would learn, and with weights of a generator
     without weights of the model.

@@ -66,8 +66,8 @@ LOSSES: dict[str, Callable[[jax.Array, jax.Array, Batch, TaskConfig], tuple[jax.
 }
 
 
-# Losses of a student against its teacher: (outputs of the student [targets, ...], outputs of the teacher, temperature) -> loss. A loss of a
-# task without a row here has no teacher.
+# Losses of a student against its teacher: (outputs of the student [targets, ...], outputs of the teacher, temperature)
+# -> loss. A loss of a task without a row here has no teacher.
 DISTILLATION_LOSSES: dict[str, Callable[[jax.Array, jax.Array, float], jax.Array]] = {
     "cross_entropy": divergence,
     "squared_error": lambda outputs, taught, temperature: squared_error(outputs, taught[:, 0])[0],

@@ -16,7 +16,7 @@ def token_weights(batch: Batch) -> jax.Array:
 
 
 def write_at_masks(batch: Batch, array: jax.Array, values: jax.Array) -> jax.Array:
-    """Return `array` `[batch, length]` with `values` `[batch, predictions]` at the masks; masks of weight 0 are skipped."""
+    """Return `array` `[batch, length]` with `values` `[batch, predictions]` at the masks of positive weight."""
     length = array.shape[1]
     positions = jnp.where(batch["masked_weights"] > 0, batch["masked_positions"], length)
 

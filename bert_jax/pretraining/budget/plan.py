@@ -48,7 +48,7 @@ from bert_jax.training.step import check_layout
 DEFAULT_RECIPE = "small_cpu"
 FILE = "budget.json"
 MAX_BYTES = 1_000  # of a choice as JSON
-# Keys that every budget chooses, so that an override is refused. The others in `apply_choice` are kept where they are given.
+# Keys that every budget chooses, so that an override is refused; `apply_choice` keeps other overrides.
 CHOSEN = (
     *(f"model.{name}" for name in ("num_layers", "hidden_size", "num_heads", "mlp_size")),
     *("train.steps", "train.batch_size", "train.grad_accum_steps"),

@@ -1,7 +1,6 @@
 """The rule from a budget to a size, tokens, a batch and steps, which docs/learning.md explains.
 
-1. FLOPs: as given; for a time, the measured FLOP/s times `USABLE` of it, which leaves time for compilation and
-   evaluation.
+1. FLOPs: as given; for a time, the measured FLOP/s times `USABLE` of it; the rest is for compilation and evaluation.
 2. Tokens of a size: the budget over its FLOPs per token, at most `MAX_EPOCHS` passes over the corpus.
 3. Size: the largest of `SIZES` with at least `TOKENS_PER_PARAMETER`, where a size has as many parameters as its FLOPs
    per token over 6 (Kaplan et al. 2020): matrices of the blocks, attention and predictions.
