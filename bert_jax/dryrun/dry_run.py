@@ -76,7 +76,7 @@ class Work:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PhaseReport:
-    """Results of a phase; `cost` and `estimate` are None where the program needs more memory than the compiler allows."""
+    """Results of a phase; `cost` and `estimate` are None where the compiler refuses the program for lack of memory."""
 
     phase: Phase
     tokens: int  # in a step, over all devices

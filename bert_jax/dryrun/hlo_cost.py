@@ -188,7 +188,7 @@ def _instruction_flops(module: HloModule, computation: Computation, op: Instruct
 
 
 def _declared_cost(op: Instruction) -> dict[str, float] | None:
-    """Return the cost that a kernel's author declares (`pl.CostEstimate` of a Pallas call); None without a declaration."""
+    """Return the cost that a kernel's author declares (`pl.CostEstimate` of a Pallas call); None if not declared."""
     match = re.search(r'"cost_estimate":\{([^}]*)\}', op.attributes) if op.opcode == "custom-call" else None
     if not match:
         return None
@@ -321,6 +321,7 @@ def _fusion_bytes_written(fused: Computation, carries: bool = False) -> list[flo
     roots = [by_name[name] for name in fused.root.operands] if fused.root.opcode == "tuple" else [fused.root]
 
     def written(root: Instruction) -> list[float]:
+        """Return the written bytes of each array of a root."""
         if root.opcode == "bitcast":
             return written(by_name[root.operands[0]])
         if root.opcode == "dynamic-update-slice":

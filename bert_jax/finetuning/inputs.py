@@ -213,8 +213,8 @@ def _check_sentence_modules(weights: Weights) -> None:
     for name, value in trained.items():
         if getattr(present, name) != value:
             raise UserError(
-                f"{weights.directory}: a directory of sentence-transformers with {name} {getattr(present, name)!r}; only "
-                "means of the tokens of the plain text are trained. Without modules.json its encoder is read alone"
+                f"{weights.directory}: a directory of sentence-transformers with {name} {getattr(present, name)!r}; "
+                "only means of the tokens of the plain text are trained. Without modules.json its encoder is read alone"
             )
 
 

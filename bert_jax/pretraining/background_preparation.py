@@ -38,6 +38,7 @@ def prepare_in_background(inputs: Sequence[str], corpus: pathlib.Path, num_parts
         )
 
     def is_running() -> bool:
+        """Return whether the process is running; raise UserError where it failed."""
         status = process.poll()
         if status:
             lines = log.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -31,12 +31,12 @@ OTHERWISE = "`bert-jax tokenizer` and `prepare` have all options"
 def text_as_corpus(
     data: DataConfig, vocab_size: int | None, console: Console
 ) -> Iterator[tuple[DataConfig, BackgroundPreparation]]:
-    """Yield `data` with a corpus in place of its text (else unchanged), and the preparation of the rest.
+    """Yield `data` with a corpus in place of its text, and the preparation of the rest.
 
     Tokenizer and corpus lie in a directory of the user's cache whose name follows from the files, their sizes and
-    times, the tokenizer, and the versions of the code that makes them: a repeated call finds them again. A preparation that was
-    stopped resumes. Only the first part of a long text is read before the block, also for the vocabulary; the other
-    parts are prepared while the block runs.
+    times, the tokenizer, and the versions of the code that makes them: a repeated call finds them again. A preparation
+    that was stopped resumes. Only the first part of a long text is read before the block, also for the vocabulary; the
+    other parts are prepared while the block runs.
 
     Args:
         data: of the run.

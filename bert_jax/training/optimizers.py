@@ -192,6 +192,7 @@ def stable_adamw(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) 
         def clipped(
             axes: tuple[str, ...], decayed: bool, x: jax.Array, gradient: jax.Array, moment: jax.Array, param: jax.Array
         ) -> jax.Array:
+            """Return the update `x` of a parameter with weight decay, divided by max(1, RMS)."""
             ratio = jnp.square(gradient) / jnp.maximum(moment, max(config.epsilon**2, 1e-30))
             rms = jnp.sqrt(jnp.mean(ratio, axis=axes_within_layer(axes), keepdims=True))
             return (x + (config.weight_decay if decayed else 0.0) * param) / jnp.maximum(1.0, rms)

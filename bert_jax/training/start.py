@@ -63,6 +63,7 @@ def restore_start(plan: Plan, checkpoints: Checkpoints, console: Console) -> Sta
     """
 
     def check(record: Record) -> None:
+        """Raise UserError where a checkpoint belongs to another run."""
         different = refused_changes(to_json(from_json(record["config"])), plan.recorded_config, record["step"])
         if record["fingerprint"] != plan.fingerprint:
             different.append("the corpus or its tokenizer")

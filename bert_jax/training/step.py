@@ -151,6 +151,8 @@ def _loss_and_gradients(
         return loss, gradients, metrics
 
     def in_micro_batches(batch: Batch, params: Params, frozen: Params, rng: jax.Array, normalizers: Normalizers) -> Any:
+        """Return ((loss, metrics), gradients), summed over the micro-batches."""
+
         def rngs(index: Any) -> Rngs:
             return training_rngs(jax.random.fold_in(rng, index))
 

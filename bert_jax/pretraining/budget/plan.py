@@ -227,7 +227,7 @@ def _choose_and_measure(
 
 
 def resized(model: EncoderConfig, layers: int, hidden: int) -> EncoderConfig:
-    """Return the model in another size: heads of 64 features; the MLP keeps its ratio to the width, a multiple of 32."""
+    """Return the model in another size: heads of 64 features, an MLP in proportion to the width, a multiple of 32."""
     mlp_size = 32 * max(1, round(hidden * model.mlp_size / model.hidden_size / 32))
     heads = hidden // HEAD_SIZE
     return dataclasses.replace(model, num_layers=layers, hidden_size=hidden, num_heads=heads, mlp_size=mlp_size)

@@ -4,7 +4,8 @@
 2. Tokens of a size: the budget over its FLOPs per token, at most `MAX_EPOCHS` passes over the corpus.
 3. Size: the largest of `SIZES` with at least `TOKENS_PER_PARAMETER`, where a size has as many parameters as its FLOPs
    per token over 6 (Kaplan et al. 2020): matrices of the blocks, attention and predictions.
-4. Tokens per step: the power of two next to `BATCH_FACTOR` times the root of the tokens. Steps then grow at an equal rate.
+4. Tokens per step: the power of two next to `BATCH_FACTOR` times the root of the tokens. The number of steps
+   then also grows with the root.
 5. All else is the recipe's: phases, masking, optimizer, learning rates, the form of the schedule.
 
 The constants are rules of thumb, not fits.
