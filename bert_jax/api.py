@@ -91,7 +91,7 @@ def pretrain(
         if budget is not None:
             frozen = config_for_budget(frozen, budget, directory, console, tuple(overrides or ()))
         with open_session(console, frozen.watchdog) as session:
-            return pretraining.run_pretraining(frozen, directory, session, preparation)
+            return pretraining.pretrain_in_directory(frozen, directory, session, preparation)
 
 
 def finetune(
@@ -107,7 +107,7 @@ def finetune(
     """
     frozen = as_config(FinetuneConfig, config, overrides)
     with open_session(console or Console(), frozen.watchdog) as session:
-        return finetuning.run_finetuning(frozen, local_copy(workdir), session)
+        return finetuning.finetune_in_directory(frozen, local_copy(workdir), session)
 
 
 def make_batches(config: PretrainConfig, phase: int = 0, step: int = 0) -> Generator[Batch, None, None]:

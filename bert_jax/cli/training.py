@@ -164,7 +164,7 @@ def pretrain(args: argparse.Namespace) -> None:
 
     from bert_jax.config import PretrainConfig
     from bert_jax.pretraining.budget.plan import DEFAULT_RECIPE, config_for_budget
-    from bert_jax.pretraining.pretrain import run_pretraining as run_config
+    from bert_jax.pretraining.pretrain import pretrain_in_directory as run_config
     from bert_jax.pretraining.text import text_as_corpus
 
     args.config = args.config or DEFAULT_RECIPE
@@ -221,7 +221,7 @@ def _finetune_options(parser: argparse.ArgumentParser) -> None:
 def finetune(args: argparse.Namespace) -> None:
     """Train a task or resume, and print the scores."""
     from bert_jax.config import FinetuneConfig
-    from bert_jax.finetuning.finetune import run_finetuning as run
+    from bert_jax.finetuning.finetune import finetune_in_directory as run
 
     results, first = _in_processes(args, FinetuneConfig, run)
     if results and first:

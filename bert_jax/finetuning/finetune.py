@@ -31,7 +31,7 @@ from bert_jax.training.profile import profiled_steps
 from bert_jax.training.step import check_layout
 
 
-def run_finetuning(config: FinetuneConfig, directory: pathlib.Path, session: Session) -> dict[str, Any] | None:
+def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, session: Session) -> dict[str, Any] | None:
     """Train `config.task` from `config.init_from` with each learning rate and seed.
 
     Each of several processes calls this function, with a directory that all processes see.

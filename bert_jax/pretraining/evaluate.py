@@ -65,7 +65,7 @@ def make_evaluation(
     return evaluate_with_pairs
 
 
-def evaluate_run(
+def evaluate_checkpoint(
     directory: pathlib.Path, step: int | None, console: Console, corpus_path: pathlib.Path | None = None
 ) -> dict[str, float | int]:
     """Return the held-out metrics of a checkpoint, with the unigram entropy to compare them with (nats per token).

@@ -49,7 +49,7 @@ from bert_jax.training.start import initial_state, open_checkpoints, restore_sta
 from bert_jax.training.step import check_layout
 
 
-def run_pretraining(
+def pretrain_in_directory(
     config: PretrainConfig,
     directory: pathlib.Path,
     session: Session,
