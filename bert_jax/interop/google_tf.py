@@ -1,6 +1,6 @@
 """Checkpoints of Google's BERT in TensorFlow 1: `bert_config.json` and `bert_model.ckpt.{index,data-*}`.
 
-Names of variables are those of google-research/bert, modeling.py and pretrain_in_directory.py. `RENAMES` turns them into the
+Names of variables are those of google-research/bert, modeling.py and run_pretraining.py. `RENAMES` turns them into the
 names of `transformers`, which are read like its files. Layer normalization adds 1e-12 there, as here.
 
 `hidden_act: "gelu"` is read as the exact GELU, by erf, as in transformers: the released models were trained with it.

@@ -23,7 +23,7 @@ from bert_jax.training.step import LearningRate, TrainState, state_shardings
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A run as the loop reads it; `pretrain_in_directory` and `finetune_in_directory` make it once, after every check."""
+    """A run as the loop reads it; made once by `pretrain_in_directory` or `finetune_in_directory`."""
 
     workdir: pathlib.Path  # of its checkpoints and metrics
     root: pathlib.Path  # work directory of the command: `workdir`, or a directory above it

@@ -44,7 +44,7 @@ def torch_model():
 
 @pytest.fixture(scope="module")
 def variables(torch_model):
-    """What Google's pretrain_in_directory.py saves for the same model."""
+    """What Google's run_pretraining.py saves for the same model."""
     found = {"global_step": np.int64(7)}
 
     def linear(name, module):
