@@ -35,7 +35,7 @@ def _evaluate_options(parser: argparse.ArgumentParser) -> None:
 def evaluate(args: argparse.Namespace) -> None:
     """Print the held-out metrics of a run."""
     from bert_jax.cli.results_text import evaluation_table
-    from bert_jax.pretraining.evaluate import evaluate as run
+    from bert_jax.pretraining.evaluate import evaluate_checkpoint as run
     from bert_jax.training.remote_workdir import local_copy
 
     with open_console() as console:

@@ -115,11 +115,11 @@ def compile_(args: argparse.Namespace) -> int:
     config = read_config(recipe_kind(args.config), args.config, args.overrides)
     devices = topology_devices(args.topology) if args.topology else None
 
-    from bert_jax.dryrun.dry_run import dry_run, finetuning, pretraining, recipe_total
+    from bert_jax.dryrun.dry_run import dry_run, finetuning_work, pretraining_work, recipe_total
     from bert_jax.dryrun.report import report_json, report_text
 
     with open_console() as console, console.working("compiling"):
-        work = finetuning(config, console) if isinstance(config, FinetuneConfig) else pretraining(config)
+        work = finetuning_work(config, console) if isinstance(config, FinetuneConfig) else pretraining_work(config)
         report = dry_run(work, devices, console.say)
     total = recipe_total(report, args.price_per_chip_hour, args.watts_per_chip)
     print(json.dumps(report_json(report, total)) if args.json else report_text(report, total))
@@ -164,7 +164,7 @@ def pretrain(args: argparse.Namespace) -> None:
 
     from bert_jax.config import PretrainConfig
     from bert_jax.pretraining.budget.plan import DEFAULT_RECIPE, config_for_budget
-    from bert_jax.pretraining.pretrain import pretrain as run_config
+    from bert_jax.pretraining.pretrain import pretrain_in_directory as run_config
     from bert_jax.pretraining.text import text_as_corpus
 
     args.config = args.config or DEFAULT_RECIPE
@@ -221,7 +221,7 @@ def _finetune_options(parser: argparse.ArgumentParser) -> None:
 def finetune(args: argparse.Namespace) -> None:
     """Train a task or resume, and print the scores."""
     from bert_jax.config import FinetuneConfig
-    from bert_jax.finetuning.finetune import finetune as run
+    from bert_jax.finetuning.finetune import finetune_in_directory as run
 
     results, first = _in_processes(args, FinetuneConfig, run)
     if results and first:

@@ -47,7 +47,7 @@ def test_wrong_overrides_leave_the_work_directory_free(world, tmp_path, run, ref
     place = tmp_path / "run"
     refused(*pretrain_command(world, place, override), says=tuple(says))
     assert not place.exists() or not (place / "run.json").exists()
-    with workdir.locked(place):
+    with workdir.locked_workdir(place):
         pass
 
 

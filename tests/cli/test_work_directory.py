@@ -126,7 +126,7 @@ def test_a_corpus_is_no_work_directory(world, corpus_copy, refused) -> None:
     before = sorted(corpus_copy.iterdir())
     refused(*pretrain_command(world, corpus_copy), says=(f"{corpus_copy} holds a corpus", "another --workdir"))
     refused(*pretrain_command(world, corpus_copy, corpus=corpus_copy), says=(f"{corpus_copy} holds a corpus",))
-    with pytest.raises(UserError, match="holds a corpus"), workdir.locked(corpus_copy):  # of `finetune` too
+    with pytest.raises(UserError, match="holds a corpus"), workdir.locked_workdir(corpus_copy):  # of `finetune` too
         pass
     assert sorted(corpus_copy.iterdir()) == before
 
@@ -145,7 +145,7 @@ def test_a_finished_run_says_so_and_how_to_train_further(world, run_copy, run, t
 
 
 def test_a_second_process_in_the_same_work_directory(world, tmp_path, refused) -> None:
-    with workdir.locked(tmp_path):
+    with workdir.locked_workdir(tmp_path):
         refused(*pretrain_command(world, tmp_path), says=(str(tmp_path), "another process is training here"))
     assert not (tmp_path / "run.json").exists()
 
