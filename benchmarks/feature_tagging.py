@@ -32,8 +32,8 @@ from bert_jax.console import Console
 from bert_jax.finetuning.task_data import TaskSplit, read_split
 from bert_jax.inference.embed import HEADS
 from bert_jax.models import make_model
-from bert_jax.tasks.batching import collate, fixed_buckets, plan_batches
-from bert_jax.tasks.scoring import score
+from bert_jax.tasks.batching import collate, fixed_buckets, plan_feature_batches
+from bert_jax.tasks.scoring import score_predictions
 from bert_jax.tasks.table import resolve_task
 from bert_jax.tasks.task import Task
 
@@ -130,7 +130,7 @@ def words_of(
     compute = jax.jit(lambda params, batch: encoder.apply(params, batch, None)["hidden_states"])
     lengths = np.array([feature.length for feature in part.features])
     vectors: list[dict[int, np.ndarray]] = [{} for _ in part.examples]
-    for indices, length in plan_batches(lengths, fixed_buckets(128), BATCH, seed=0, epoch=0, shuffle=False):
+    for indices, length in plan_feature_batches(lengths, fixed_buckets(128), BATCH, seed=0, epoch=0, shuffle=False):
         chosen = [part.features[index] for index in indices]
         batch = collate(chosen, length, model.config.num_token_types, model.tokenizer.pad_id, BATCH)
         states = np.asarray(compute(params, {name: batch[name] for name in batch if not name.startswith("token_l")}))
@@ -178,7 +178,7 @@ def trained(
         tags = np.asarray(predict(params, x, lengths))
         tags_by_example |= {int(n): tags[row, : lengths[row]].tolist() for row, n in enumerate(indices)}
     values = [tags_by_example[index] for index in range(len(tags_by_example))]
-    return dict(score(task, parts[1].examples, values))
+    return dict(score_predictions(task, parts[1].examples, values))
 
 
 def batches(
@@ -187,7 +187,7 @@ def batches(
     """Return features `[BATCH, words, width]`, numbers of words, labels, and which examples they are of."""
     sizes = np.array([len(x) for x in inputs])
     made = []
-    for indices, length in plan_batches(sizes, fixed_buckets(128), BATCH, seed, epoch, shuffle):
+    for indices, length in plan_feature_batches(sizes, fixed_buckets(128), BATCH, seed, epoch, shuffle):
         x = np.zeros((BATCH, length, inputs[0].shape[1]), np.float32)
         gold, lengths = np.zeros((BATCH, length), np.int32), np.zeros(BATCH, np.int32)
         for row, index in enumerate(indices):

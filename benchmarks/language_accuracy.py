@@ -37,7 +37,7 @@ def main() -> None:
     arguments.add_argument("--most", type=int, default=300, help="sentences and documents of a language (default: 300)")
     args = arguments.parse_args()
 
-    from bert_jax.corpus.build.cleaning.language import identify, language
+    from bert_jax.corpus.build.cleaning.language import identify_language, language
 
     rows: list[tuple[str, float, float, float]] = []
     unknown: list[str] = []
@@ -49,8 +49,12 @@ def main() -> None:
         right = CODES[code].split(",")
         documents = join(sentences)[: args.most]
         sentences = sentences[: args.most]
-        in_sentences = sum(identify(text, DOCUMENT_CHARACTERS)[0] in right for text in sentences) / len(sentences)
-        in_documents = sum(identify(text, DOCUMENT_CHARACTERS)[0] in right for text in documents) / len(documents)
+        in_sentences = sum(identify_language(text, DOCUMENT_CHARACTERS)[0] in right for text in sentences) / len(
+            sentences
+        )
+        in_documents = sum(identify_language(text, DOCUMENT_CHARACTERS)[0] in right for text in documents) / len(
+            documents
+        )
         kept_fraction = sum(language(text, keep=right) == text for text in documents) / len(documents)
         rows.append((code, in_sentences, in_documents, kept_fraction))
         characters += sum(map(len, sentences)) + 2 * sum(map(len, documents))

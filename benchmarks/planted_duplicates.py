@@ -36,7 +36,7 @@ from collections.abc import Callable, Iterable, Sequence
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 from bert_jax.corpus.build import chunks
-from bert_jax.corpus.build.dedup_decisions import Decisions, decide
+from bert_jax.corpus.build.dedup_decisions import Decisions, decide_copies
 from bert_jax.corpus.build.dedup_pass import find_copies, load_signatures
 from bert_jax.corpus.build.encoding import PrepareSettings, encode_chunk
 from bert_jax.corpus.build.passes import FinishedBlocks, PassProgress
@@ -212,7 +212,7 @@ def main() -> None:
             times["search"].append(seconds(again))
             times["encoding"].append(seconds(lambda: encode(path, args.tokenizer)))
         tracemalloc.start()
-        decide(reopen(folder / "copies"), [0], True)
+        decide_copies(reopen(folder / "copies"), [0], True)
         memory = tracemalloc.get_traced_memory()[1]
     remaining = set(range(len(documents))) - removed
     print(f"{len(documents):,} documents, {manifest['documents']['rejected']}")
@@ -236,7 +236,7 @@ def main() -> None:
     medians = {name: statistics.median(values) for name, values in times.items()}
     ratio = medians["search"] / medians["encoding"]
     print(f"time             {ratio:.2f} of {medians['encoding']:.1f} s for encoding (goal: at most 1.5)")
-    print(f"memory           {memory / len(documents):,.0f} bytes per document to decide, ", end="")
+    print(f"memory           {memory / len(documents):,.0f} bytes per document to decide_copies, ", end="")
     print(f"{disk / len(documents):,.0f} bytes of disk while preparing")
 
 

@@ -13,24 +13,24 @@ number of text tokens in a full slot: the length of the sequence without its spe
     epoch 0     |---------- slot ----------|---------- slot ----------|------ short ------|
     epoch 1     |------ short ------|---------- slot ----------|---------- slot ----------|
 
-    sentence_pairs     text that it reads of a slot     sequence
+    sentence_pairs     text read from a slot            sequence
     next_sentence      whole sentences, cut in two      [CLS] first text [SEP] second text [SEP] padding
     none               the slot itself                  [CLS] text [SEP]
 
 Files, in the order in which a sequence number passes through them:
 
     order.py         sequence number -> epoch and slot: a permutation of each epoch, mixtures of corpora
-    packing.py       which examples share a sequence, where config.data.packing is above 1
-    layout.py        slot -> the tokens of a document that it holds
+    packing.py       the examples that share a sequence, where config.data.packing is above 1
+    layout.py        slot -> its tokens in a document
     windows.py       stretches of text read around a slot, in whole sentences
     sentence_pairs.py  slot -> the text of an example: the rules and their table SENTENCE_PAIRS
     words.py         words of a segmenter, as a bit of each token
-    masking.py       tokens -> which of them are predicted: the table MASKINGS
+    masking.py       tokens -> the tokens to predict: the table MASKINGS
     pipeline.py      all of the above: `make_sequences` returns the function from sequence numbers to a batch
     iteration.py     batches in order, built ahead by threads, for one of several hosts
-    hashing.py       random bits as a function of counters, which all the others draw from
+    hashing.py       random bits as a function of counters, for all other files
 
-    statistics.py    figures of sequences: padding, masks, pairs, the fraction of the corpus that they read
+    statistics.py    figures of sequences: padding, masks, pairs, the covered fraction of the corpus
 
 Shapes in docstrings, such as int64 [examples]: sequences of a batch are [batch], their tokens [batch, seq_len], and
 their predictions, as many as a sequence has at most, [batch, predictions]. All examples of a batch end to end are

@@ -14,7 +14,7 @@ _ROUNDS = 4
 
 
 class Stream(enum.IntEnum):
-    """Purposes of random bits; no two streams share any. The numbers are part of the meaning of a seed: only append."""
+    """Purposes of random bits; streams share no bits. The numbers are part of the meaning of a seed: only append."""
 
     ORDER = 0  # order of the items of a source in an epoch
     OFFSET = 1  # where the slots of a document begin in an epoch
@@ -96,6 +96,7 @@ def permute(index: np.ndarray, size: ArrayLike, seed: ArrayLike) -> np.ndarray:
 
 
 def _as_uint64(value: ArrayLike) -> np.ndarray:
+    """Return integers modulo 2**64 as a uint64 array of at least one dimension."""
     if isinstance(value, int):
         value = value % (1 << 64)
     return np.atleast_1d(np.asarray(value)).astype(np.uint64)

@@ -22,18 +22,18 @@ def batches(
     prefetch: int = 4,
     stop: int | None = None,
 ) -> Generator[Batch, None, None]:
-    """Yield one host's part of each batch, in order, from sequence `start`; any start costs the same.
+    """Yield the part of each batch that belongs to one host, in order, from sequence `start`; any start is fast.
 
     Close the generator (`contextlib.closing`) to stop its threads.
 
     Args:
         sequences: made by `make_sequences`.
-        start: number of sequences consumed before.
-        batch_size: sequences per batch over all hosts; this host gets `batch_size / num_hosts` contiguous ones.
-        host: number of this host, from 0.
+        start: number of sequences that were consumed before.
+        batch_size: sequences per batch over all hosts; this host gets `batch_size / num_hosts` contiguous sequences.
+        host: index of this host.
         num_hosts: number of hosts.
-        num_threads: threads that build batches; 0 builds each batch when it is asked for.
-        prefetch: batches built ahead; 0 builds each batch when it is asked for.
+        num_threads: number of threads that build batches; 0 builds each batch on demand.
+        prefetch: number of batches built ahead; 0 builds each batch on demand.
         stop: the sequence at which iteration ends; filler sequences of weight 0 complete the last batch. None: never.
 
     Raises:
@@ -46,16 +46,16 @@ def batches(
     per_host = batch_size // num_hosts
     source = _BatchSource(sequences, start, stop, batch_size, host * per_host, per_host)
     depth = prefetch if num_threads else 0
-    import grain  # loads jax, which `inspect` does without
+    import grain  # loads jax, which `inspect` does not need
 
-    # Grain warns of more threads than batches to build ahead, as the others would have nothing to do.
+    # Grain warns of more threads than batches built ahead, since further threads would be idle.
     options = grain.ReadOptions(num_threads=min(num_threads, depth), prefetch_buffer_size=depth)
     return _closing(iter(grain.MapDataset.source(source).to_iter_dataset(options)))
 
 
 @dataclasses.dataclass(frozen=True)
 class _BatchSource:
-    """Random access to batches, as Grain wants it: batch i has this host's sequences of start + i * batch_size on."""
+    """Random access to batches, for Grain: batch i has this host's sequences from start + i * batch_size on."""
 
     sequences: Sequences
     start: int
@@ -81,6 +81,7 @@ class _BatchSource:
 
 
 def _closing(iterator: Any) -> Generator[Batch, None, None]:
+    """Yield the items of an iterator, and close it at the end."""
     try:
         yield from iterator
     finally:

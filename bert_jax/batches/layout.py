@@ -1,14 +1,14 @@
-"""Slots: the stretches of documents that examples are made from (see the picture in `__init__.py`).
+"""Slots: the stretches of documents that become examples (see the picture in `__init__.py`).
 
 A document of D tokens has ceil(D / budget) slots. All but one have `budget` tokens, and one short slot has the rest.
 The position of the short slot is drawn anew in every epoch. So each token is in exactly one slot per epoch, the number
-of slots of each length is the same in every epoch, and any slot of a document is found without a look at the others.
+of slots of each length is equal in every epoch, and any slot of a document is found without the other slots.
 
 With two possible beginnings per slot, some tokens of a long document would lie at a bad position in every epoch. So
 where sequences do not need constant lengths, the slots of documents of `MIN_SLIDING_SLOTS` or more slots slide: they
 begin at an offset drawn from a whole budget, and the first and the last slot have 1 token to 3/2 budgets. Where an
-example is the slot itself, they have at most a budget: the offset is drawn from half a budget or more, and where the
-slots have less slack than that, the document has one more.
+example is the slot itself, a slot has at most a budget: the offset is drawn from half a budget or more, and a document
+whose slots have less slack gets one more slot.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ import numpy as np
 from bert_jax.batches.hashing import Stream, integers, random_bits
 from bert_jax.corpus.store import running_total
 
-MIN_SLIDING_SLOTS = 8  # in shorter documents too much text would be left out of the longer slots
+MIN_SLIDING_SLOTS = 8  # in shorter documents the longer slots would lose too much text
 
 
 class ReadableSplit(Protocol):
@@ -39,14 +39,14 @@ class Layout:
     """The slots of a split at one budget. Tokens and slots are numbered through the whole split.
 
     Attributes:
-        split: see above.
+        split: the split.
         budget: text tokens of a full slot.
         record_start: int64 [records + 1], running total of tokens.
         document_start: int64 [documents + 1], running total of tokens.
         first_slot: int64 [documents + 1], running total of slots.
         source_documents: int64 [sources + 1]; source k has the documents [k]:[k + 1].
         slides: whether the slots of long documents slide.
-        bounded: whether sliding slots, too, have at most `budget` tokens.
+        bounded: whether sliding slots also have at most `budget` tokens.
     """
 
     split: ReadableSplit
@@ -60,7 +60,7 @@ class Layout:
 
     @property
     def num_slots(self) -> int:
-        """Slots of the whole split."""
+        """Number of slots of the whole split."""
         return int(self.first_slot[-1])
 
 
@@ -102,7 +102,7 @@ def make_layout(split: ReadableSplit, budget: int, slides: bool, bounded: bool =
 def make_slots(layout: Layout, seed: int, epoch: np.ndarray, slot: np.ndarray, capacity: np.ndarray) -> Slots:
     """Return the `Slots` of int64 [examples] epochs, slot numbers and capacities.
 
-    The last slot number of a document always stands for its short slot, wherever that lies in this epoch.
+    The last slot number of a document always means its short slot, at any position in this epoch.
     """
     document = np.searchsorted(layout.first_slot, slot, side="right") - 1
     short, _ = _short_slot(layout, seed, epoch, document)
@@ -113,7 +113,7 @@ def make_slots(layout: Layout, seed: int, epoch: np.ndarray, slot: np.ndarray, c
 
 
 def slot_lengths(layout: Layout) -> np.ndarray:
-    """Return the tokens of each slot number, int64 [slots]; the same in every epoch, where slots do not slide."""
+    """Return the number of tokens of each slot, int64 [slots], which all epochs share where slots do not slide."""
     tokens = np.diff(layout.document_start)
     lengths = np.full(layout.num_slots, layout.budget, np.int64)
     not_empty = tokens > 0
@@ -142,7 +142,7 @@ def slot_of_token(layout: Layout, seed: int, epoch: np.ndarray, document: np.nda
 
 
 def _short_slot(layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the position of the short slot, and the tokens by which it shifts the slots after it."""
+    """Return the position of the short slot in each document, and the tokens by which it shifts later slots."""
     slots = layout.first_slot[document + 1] - layout.first_slot[document]
     slack = slots * layout.budget - (layout.document_start[document + 1] - layout.document_start[document])
     bits = random_bits(seed, Stream.OFFSET, epoch, document)

@@ -1,7 +1,7 @@
-"""Masked-language-model targets: pure functions of (ids, seed, number of the example), over many examples at once.
+"""Targets of masked language modeling: pure functions of (ids, seed, example number), over many examples at once.
 
-One algorithm with a row of `MASKINGS` per rule: candidates, one beginning at each word, come in a random order. Each is
-taken unless it overlaps a candidate taken before it, or has more tokens than are left to predict.
+One algorithm with a row of `MASKINGS` per rule: a candidate begins at each word, and the candidates come in a random
+order. A candidate is taken unless it overlaps an earlier taken candidate, or has more tokens than remain to predict.
 """
 
 import dataclasses
@@ -16,14 +16,14 @@ from bert_jax.config import DataConfig, PhaseConfig
 
 MAX_WORD_TOKENS = 8  # longer words (scripts without spaces, long numbers) are masked token by token
 MIN_EXAMPLE_TOKENS = 3  # [CLS], a token, [SEP]
-_WORD_BITS = 16  # of a sorting key: the maximum number of words, and so of tokens, of an example is 2**16
-_RANKS = 64  # candidates of an example between two removals of those that cannot be taken anymore
+_WORD_BITS = 16  # bits of a sorting key for the word: an example has at most 2**16 words and tokens
+_RANKS = 64  # candidates of an example between two removals of impossible candidates
 
 
 class Vocabulary(NamedTuple):
     """The part of a tokenizer that masking needs.
 
-    `size`: random tokens are uniform over all of it, as in the original; `mask`: id of [MASK]; `continues`: bool
+    `size`: random tokens are uniform below it, as in the original code; `mask`: id of [MASK]; `continues`: bool
     [size], True where a token continues the word before it.
     """
 
@@ -67,26 +67,29 @@ class Masking(NamedTuple):
     one_draw: bool = False
 
 
-def _harmonic(max_words: int, config: DataConfig) -> np.ndarray:
+def _harmonic_weights(max_words: int, config: DataConfig) -> np.ndarray:
+    """Return weights 1/n of n words."""
     return 1 / np.arange(1, max_words + 1)
 
 
-def _geometric(max_words: int, config: DataConfig) -> np.ndarray:
+def _geometric_weights(max_words: int, config: DataConfig) -> np.ndarray:
+    """Return weights of a geometric distribution of numbers of words."""
     return (1 - config.span_end_probability) ** np.arange(max_words)
 
 
 MASKINGS: dict[str, Masking] = {
     # Devlin et al. 2019; google-research/bert, create_pretraining_data.py: uniformly without replacement.
-    "token": Masking(whole_words=False, max_words=1, weights=_harmonic),
-    # The same, do_whole_word_mask: words in a random order; a word that exceeds what is left is skipped.
-    "whole_word": Masking(whole_words=True, max_words=1, weights=_harmonic),
+    "token": Masking(whole_words=False, max_words=1, weights=_harmonic_weights),
+    # Its do_whole_word_mask: words in a random order; a word with more tokens than remain to predict is skipped.
+    "whole_word": Masking(whole_words=True, max_words=1, weights=_harmonic_weights),
     # Lan et al. 2020: n words with p ~ 1/n, fewer where the text or the number of predictions ends.
-    "ngram": Masking(whole_words=True, max_words=3, weights=_harmonic),
-    # Joshi et al. 2020: n words with p ~ (1 - 0.2)**n, likewise; [MASK], random or kept is drawn once per span.
+    "ngram": Masking(whole_words=True, max_words=3, weights=_harmonic_weights),
+    # Joshi et al. 2020: n words with p ~ (1 - 0.2)**n, fewer at such an end; one draw of [MASK], random or kept per
+    # span.
     "span": Masking(
         whole_words=True,
         max_words=10,
-        weights=_geometric,
+        weights=_geometric_weights,
         one_draw=True,
     ),
 }
@@ -95,9 +98,9 @@ MASKINGS: dict[str, Masking] = {
 def evaluated_data(config: DataConfig, eval_uses_training_masks: bool = False) -> DataConfig:
     """Return `config` for an evaluation: each sequence once, 15 % of its tokens masked, by BERT's mix.
 
-    Losses of runs and of phases with other rates are then comparable (the mix of Devlin et al. 2019). The unit that is
-    masked stays, and with `eval_uses_training_masks` the mix: a generator that was trained without random tokens would
-    give them back as if they were right.
+    Losses of runs and of phases with different rates are then comparable (the mix of Devlin et al. 2019). The masked
+    unit stays and, with `eval_uses_training_masks`, the mix: a generator that was trained without random tokens would
+    predict a random token as the correct token.
     """
     config = dataclasses.replace(config, mask_probability=0.15, weights=None, smoothing=1.0, dupe_factor=None)
     if eval_uses_training_masks:
@@ -112,7 +115,7 @@ def phase_rates(config: DataConfig, phase: PhaseConfig) -> tuple[float, float]:
 
 
 def phase_masking(config: DataConfig, phase: PhaseConfig) -> DataConfig:
-    """Return `config` with the masking of a phase; of a rate that changes, with the maximum, which sets the shapes."""
+    """Return `config` with the masking of a phase; for a changing rate, with its maximum, which sets the shapes."""
     fixed, random = phase.mask_token_fraction, phase.random_token_fraction
     return dataclasses.replace(
         config,
@@ -123,18 +126,18 @@ def phase_masking(config: DataConfig, phase: PhaseConfig) -> DataConfig:
 
 
 def changing_rate(config: DataConfig, phase: PhaseConfig, first: int, num_sequences: int) -> LinearRate | None:
-    """Return the rate of a phase whose sequences are from number `first` on; None: one rate for all of them."""
+    """Return the changing rate of a phase whose sequences begin at number `first`; None for a constant rate."""
     begin, end = phase_rates(config, phase)
     return LinearRate(begin, end, first, num_sequences) if begin != end and num_sequences else None
 
 
 def max_predictions(seq_len: int, mask_probability: float) -> int:
-    """Return the predictions of a full sequence of one example: 20 at length 128 and 77 at 512 with 15 %."""
+    """Return the number of predictions of a full sequence of one example: 20 at length 128 and 77 at 512 with 15 %."""
     return math.ceil(mask_probability * seq_len)
 
 
 def predictions_bound(seq_len: int, config: DataConfig) -> int:
-    """Return the maximum predictions of a sequence of `config.packing` examples, whatever their lengths."""
+    """Return the maximum number of predictions of a sequence of `config.packing` examples of any lengths."""
     if config.packing == 1:
         return max_predictions(seq_len, config.mask_probability)
     # The predictions of each example are rounded up by 1/2 at most, or to 1 where the example is short.
@@ -146,9 +149,9 @@ def predictions_bound(seq_len: int, config: DataConfig) -> int:
 class _Words(NamedTuple):
     """The words of all examples in order, made of maskable tokens.
 
-    `tokens` int64 [maskable]: positions of the maskable tokens. `first` int64 [words + 1]: where in `tokens` each word
-    begins. `bounds` int64 [examples + 1]: words of each example. `run_ends` int64 [words]: the word before which the
-    maskable tokens are next interrupted.
+    `tokens` int64 [maskable]: positions of the maskable tokens. `first` int64 [words + 1]: index in `tokens` of the
+    first token of each word. `bounds` int64 [examples + 1]: words of each example. `run_ends` int64 [words]: the word
+    before which the run of maskable tokens ends.
     """
 
     tokens: np.ndarray
@@ -172,24 +175,24 @@ def mask_tokens(
     """Choose tokens to predict and hide them: 80 % become [MASK], 10 % a random token, 10 % stay.
 
     An example predicts `mask_probability` times its length, special tokens included, rounded half to even, at least 1
-    and at most its maskable tokens. Masking `token` predicts exactly as many; the others predict at most as many, since
-    a word is never split. A word ends before a token that is not maskable, and a word of more than `MAX_WORD_TOKENS`
-    tokens counts as so many words.
+    and at most its maskable tokens. Masking `token` predicts exactly this number; the other maskings predict at most
+    this number, since a word is never split. A word ends before a token that is not maskable, and each token of a word
+    of more than `MAX_WORD_TOKENS` tokens counts as a word.
 
     Args:
-        ids: int32 [tokens], all examples one after the other; not changed.
+        ids: int32 [tokens], all examples one after the other; not modified.
         maskable: bool [tokens], False for [CLS] and [SEP].
-        starts: int64 [examples + 1], where each example begins, and the end; an example has at most 2**16 tokens.
-        numbers: int64 or uint64 [examples]; another number gives other masks.
-        seed: of the run.
+        starts: int64 [examples + 1], the first token of each example, and the end; an example has at most 2**16 tokens.
+        numbers: int64 or uint64 [examples], example numbers, which select the masks.
+        seed: seed of the run.
         config: reads `masking`, `mask_probability`, `mask_token_fraction`, `random_token_fraction`,
             `max_span_length` and `span_end_probability`.
-        vocabulary: of the corpus.
-        rates: float64 [examples], in place of `mask_probability`.
-        begins_word: bool [tokens], by a segmenter; None: as the vocabulary marks it.
+        vocabulary: vocabulary of the corpus.
+        rates: float64 [examples], which replace `mask_probability`.
+        begins_word: bool [tokens], word starts of a segmenter; None: word starts of the vocabulary.
 
     Raises:
-        ValueError: an example is longer.
+        ValueError: an example has more than 2**16 tokens.
     """
     masking = MASKINGS[config.masking]
     lengths = np.diff(starts)
@@ -202,8 +205,8 @@ def mask_tokens(
 
     example = np.repeat(np.arange(len(lengths)), np.diff(words.bounds))
     offset = words.tokens[words.first[:-1]] - starts[example]
-    bits = _bits(seed, Stream.MASK_POSITION, numbers, example, offset)
-    order = _shuffle(words.bounds, bits, np.diff(words.bounds) if masking.whole_words else quota)
+    bits = _example_bits(seed, Stream.MASK_POSITION, numbers, example, offset)
+    order = _shuffle_words(words.bounds, bits, np.diff(words.bounds) if masking.whole_words else quota)
     max_words = (config.max_span_length or masking.max_words) if masking.max_words > 1 else 1
     if not masking.whole_words:
         word = order
@@ -213,7 +216,7 @@ def mask_tokens(
         count = np.ones_like(word)
     else:
         cumulative = np.cumsum(masking.weights(max_words, config))
-        draw = uniform(_bits(seed, Stream.MASK_WORDS, numbers, example, offset))
+        draw = uniform(_example_bits(seed, Stream.MASK_WORDS, numbers, example, offset))
         drawn = 1 + np.searchsorted(cumulative[:-1] / cumulative[-1], draw, side="right")
         drawn = np.minimum(drawn, words.run_ends - np.arange(len(drawn)))
         word, count = _take_spans(order, example, words.first, drawn, quota)
@@ -223,10 +226,10 @@ def mask_tokens(
     size = words.first[word + count] - begin
     positions = words.tokens[np.repeat(begin - np.cumsum(size) + size, size) + np.arange(size.sum())]
     drawn_at = np.repeat(words.tokens[begin], size) if masking.one_draw else positions
-    return Masked(_replace(ids, positions, drawn_at, starts, numbers, seed, config, vocabulary), positions)
+    return Masked(_hide_tokens(ids, positions, drawn_at, starts, numbers, seed, config, vocabulary), positions)
 
 
-def _replace(
+def _hide_tokens(
     ids: np.ndarray,
     positions: np.ndarray,
     drawn_at: np.ndarray,
@@ -242,8 +245,8 @@ def _replace(
     """
     example = np.searchsorted(starts, positions, side="right") - 1
     begin = starts[example]
-    kind = uniform(_bits(seed, Stream.MASK_KIND, numbers, example, drawn_at - begin))
-    token = integers(_bits(seed, Stream.MASK_TOKEN, numbers, example, positions - begin), vocabulary.size)
+    kind = uniform(_example_bits(seed, Stream.MASK_KIND, numbers, example, drawn_at - begin))
+    token = integers(_example_bits(seed, Stream.MASK_TOKEN, numbers, example, positions - begin), vocabulary.size)
     random = kind < config.mask_token_fraction + config.random_token_fraction
     masked = ids.copy()
     masked[positions[random]] = token[random]
@@ -251,8 +254,10 @@ def _replace(
     return masked
 
 
-def _bits(seed: int, stream: Stream, numbers: np.ndarray, example: np.ndarray, offset: np.ndarray) -> np.ndarray:
-    """Return uint64 [n] random bits, one for each pair of an example and an offset in it."""
+def _example_bits(
+    seed: int, stream: Stream, numbers: np.ndarray, example: np.ndarray, offset: np.ndarray
+) -> np.ndarray:
+    """Return random bits, uint64 [n], for each pair of an example and an offset in the example."""
     return random_bits(random_bits(seed, stream, numbers)[example], offset)
 
 
@@ -284,10 +289,10 @@ def _find_words(
     return _Words(tokens, first, np.searchsorted(first, examples), run_ends)
 
 
-def _shuffle(bounds: np.ndarray, bits: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return the first `wanted` int64 [examples] words of each example in the order of their `bits`; int64, end to end.
+def _shuffle_words(bounds: np.ndarray, bits: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Return the first `wanted`, int64 [examples], words of each example in the order of their `bits`; int64 [words].
 
-    Examples of similar numbers of words are sorted together in a table, which is four times as fast as one sort of all.
+    A table sorts examples of similar numbers of words together, four times as fast as a single sort of all words.
     """
     begins, counts = bounds[:-1], np.diff(bounds)
     # The low bits of a key are the word: the smallest keys are a random draw without ties.
@@ -309,15 +314,15 @@ def _shuffle(bounds: np.ndarray, bits: np.ndarray, wanted: np.ndarray) -> np.nda
 
 
 def _take_words(order: np.ndarray, example: np.ndarray, sizes: np.ndarray, quota: np.ndarray) -> np.ndarray:
-    """Return the words, int64 [taken], that a walk along `order` takes; words larger than what is left are skipped.
+    """Return the words, int64 [taken], that a walk along `order` takes; words of more tokens than remain are skipped.
 
-    Each round takes, in all examples at once, the words before the first that is too large, and drops all that are too
-    large from then on. What is left is then less than a word, so few rounds follow.
+    Each round takes, in all examples at once, the words before the first word that is too large, and drops all words
+    that are now too large. Fewer tokens than a word then remain to predict, so few rounds follow.
     """
     left = quota.copy()
     taken = [order[:0]]
     while order.size:
-        begins, counts = _groups(example)
+        begins, counts = _example_groups(example)
         owner = example[begins]
         size = sizes[order]
         total = np.cumsum(size)
@@ -332,16 +337,16 @@ def _take_words(order: np.ndarray, example: np.ndarray, sizes: np.ndarray, quota
 def _take_spans(
     order: np.ndarray, example: np.ndarray, first: np.ndarray, drawn: np.ndarray, quota: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return first words and numbers of words, int64 [taken] each, of the spans that a walk along `order` takes.
+    """Return the first word and the number of words, int64 [taken] each, of the spans that a walk along `order` takes.
 
-    A span has the number of words `drawn` for its first word, or as many of them as still fit. It is skipped if none
-    fits, or if it overlaps an earlier span. The walk is a loop over ranks, in all examples at once.
+    A span has the number of words `drawn` for its first word, or fewer words that still fit. A span is skipped if no
+    word fits, or if it overlaps an earlier span. The walk is a loop over ranks, in all examples at once.
     """
     sizes = np.diff(first)
     left = quota.copy()
     span = np.arange(min(drawn.max(initial=0), quota.max(initial=0)))
     covered = np.zeros(len(sizes) + len(span), bool)
-    # The word of each maskable token; padded at the end by as many tokens as any example predicts.
+    # The word of each maskable token; padded at the end by the maximum number of predicted tokens.
     word_of = np.repeat(np.arange(len(sizes) + 1), np.append(sizes, 1 + quota.max(initial=0)))
     words, counts = [order[:0]], [order[:0]]
     while True:
@@ -349,7 +354,7 @@ def _take_spans(
         order, example = order[possible], example[possible]
         if not order.size:
             return np.concatenate(words), np.concatenate(counts)
-        begins, candidates = _groups(example)
+        begins, candidates = _example_groups(example)
         candidate, end, owner = begins, begins + candidates, example[begins]
         for _ in range(_RANKS):
             alive = (candidate < end) & (left[owner] > 0)
@@ -371,7 +376,7 @@ def _take_spans(
         order, example = order[later], example[later]
 
 
-def _groups(example: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return where each example begins among the words, and its number of words; int64, without empty examples."""
+def _example_groups(example: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first index and the number of words of each non-empty example, int64 each."""
     begins = np.flatnonzero(np.append(True, example[1:] != example[:-1]))
     return begins, np.diff(begins, append=len(example))

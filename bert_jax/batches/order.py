@@ -2,8 +2,8 @@
 
 An item is a slot, or with packing a packed sequence. Sequence n is in epoch n // (sequences per epoch). An epoch is a
 pseudo-random permutation of its sequences, and source k has `num_sequences[k]` of them. The sequences of source k,
-counted through all epochs, run through epochs of its own, each a permutation of its items. So a source that is sampled
-more often than its size allows repeats its items sooner.
+counted through all epochs, run through epochs of the source, each a permutation of its items. So a source that is
+sampled more often than its size allows repeats its items sooner.
 """
 
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ from bert_jax.corpus.store import running_total
 
 
 class Order(NamedTuple):
-    """`num_items` and `num_sequences`, int64 [sources] each: items of each source, and its sequences per epoch."""
+    """The numbers of items and of sequences per epoch of each source, int64 [sources] each."""
 
     num_items: np.ndarray
     num_sequences: np.ndarray
 
     @property
     def num_per_epoch(self) -> int:
-        """Sequences per epoch, of all sources."""
+        """Number of sequences per epoch, of all sources."""
         return int(self.num_sequences.sum())
 
 
@@ -38,8 +38,8 @@ def make_order(
     The sequences of each source are in proportion to its weight or, without weights, to its size to the power of
     `smoothing` (Conneau and Lample 2019; multilingual BERT used 0.7). An epoch has as many sequences as there are
     items, up to rounding; every source that has items gets at least one sequence. An epoch gives each item of a source
-    at most `max_epochs` times on average; what this takes from a source goes to the others in their proportions
-    (UniMax, Chung et al. 2023), and where all reach the limit, an epoch is shorter.
+    at most `max_epochs` times on average; the sequences above this limit go to the other sources in their proportions
+    (UniMax, Chung et al. 2023), and where all sources reach the limit, an epoch is shorter.
     """
     if weights is None and smoothing == 1:
         return Order(num_items, num_items)
@@ -47,13 +47,13 @@ def make_order(
     wanted = np.where(num_items > 0, wanted, 0.0)
     num_sequences = wanted / wanted.sum() * num_items.sum()
     if max_epochs is not None:
-        num_sequences = _capped(wanted, num_sequences, (num_items * max_epochs).astype(float))
+        num_sequences = _cap_sequences(wanted, num_sequences, (num_items * max_epochs).astype(float))
     num_sequences = np.rint(num_sequences).astype(np.int64)
     return Order(num_items, np.where(wanted > 0, np.maximum(num_sequences, 1), 0))
 
 
-def _capped(wanted: np.ndarray, num_sequences: np.ndarray, limits: np.ndarray) -> np.ndarray:
-    """Return the sequences of each source, at most `limits` of each, whose sum stays where the limits allow it.
+def _cap_sequences(wanted: np.ndarray, num_sequences: np.ndarray, limits: np.ndarray) -> np.ndarray:
+    """Return the sequences of each source, at most `limits`, with an unchanged sum where the limits allow it.
 
     All are float64 [sources]; sources below their limit keep the proportions of `wanted`.
     """
@@ -65,7 +65,7 @@ def _capped(wanted: np.ndarray, num_sequences: np.ndarray, limits: np.ndarray) -
 
 
 def locate(order: Order, seed: int, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each sequence number the epoch of its source, and its item counted through all sources.
+    """Return, for each sequence number, the epoch of its source, and its item counted through all sources.
 
     All are int64 [sequences].
     """
@@ -80,7 +80,7 @@ def locate(order: Order, seed: int, numbers: np.ndarray) -> tuple[np.ndarray, np
 
 
 def locate_source(order: Order, seed: int, numbers: np.ndarray) -> np.ndarray:
-    """Return for each sequence number its source, int64 [sequences]."""
+    """Return the source of each sequence number, int64 [sequences]."""
     return _locate_in_source(order, seed, numbers)[1]
 
 

@@ -1,4 +1,4 @@
-"""Several examples in one sequence: which lengths share a sequence is planned once, which examples in every epoch.
+"""Several examples in one sequence: a plan of the lengths that share a sequence, and its examples in every epoch.
 
 After Krell et al. 2021, "Efficient sequence packing without cross-contamination": the plan works on the histogram of
 lengths. From the longest to the shortest, all examples of a length at once, each goes where it leaves the fewest free
@@ -29,7 +29,7 @@ class PackingPlan:
         first_sequence: int64 [patterns + 1]; pattern p has the sequences first_sequence[p]:first_sequence[p + 1].
         classes: int64 [patterns, examples], the class of each entry; -1: none.
         first_member: int64 [patterns, examples], the first member of its class that an entry takes.
-        num_sequences: int64 [sources], packed sequences of each source.
+        num_sequences: int64 [sources], number of packed sequences of each source.
     """
 
     slots: np.ndarray
@@ -41,10 +41,10 @@ class PackingPlan:
 
 
 def plan_packing(lengths: np.ndarray, source_slot: np.ndarray, seq_len: int, max_examples: int) -> PackingPlan:
-    """Plan the packed sequences of a split.
+    """Return the plan of the packed sequences of a split.
 
     Args:
-        lengths: int64 [slots], tokens of each example with its special tokens, at most `seq_len`.
+        lengths: int64 [slots], number of tokens of each example with special tokens, at most `seq_len`.
         source_slot: int64 [sources + 1]; source k has the slots [k]:[k + 1], and no sequence mixes sources.
         seq_len: tokens per sequence.
         max_examples: maximum number of examples per sequence.
@@ -86,7 +86,7 @@ def plan_patterns(histogram: dict[int, int], seq_len: int, max_examples: int) ->
 
     `histogram` maps each length to its number of examples; the patterns use every example exactly once.
     """
-    # By the tokens that are free: patterns that can take another example, and the number of sequences of each.
+    # Number of free tokens -> patterns that can take a further example, and the number of sequences of each.
     open_patterns: list[list[tuple[Pattern, int]]] = [[] for _ in range(seq_len + 1)]
     full: list[tuple[Pattern, int]] = []
 
@@ -106,7 +106,7 @@ def plan_patterns(histogram: dict[int, int], seq_len: int, max_examples: int) ->
             put((*pattern, size), taken, free - size)
             left -= taken
             free = max(size, free - size) if len(pattern) + 1 < max_examples else free
-        # Examples without a place open new sequences, with as many of this length in each as fit.
+        # The remaining examples open new sequences, with the maximum number of examples of this length in each.
         each = min(seq_len // size, max_examples)
         if left >= each:
             put((size,) * each, left // each, seq_len - each * size)
@@ -118,7 +118,7 @@ def plan_patterns(histogram: dict[int, int], seq_len: int, max_examples: int) ->
 def packed_slots(
     plan: PackingPlan, seed: int, epoch: np.ndarray, sequence: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the examples of packed sequences, in order.
+    """Return the slots of the examples of packed sequences, in order.
 
     Args:
         plan: of the split.

@@ -1,4 +1,4 @@
-"""Sequence numbers -> a batch of arrays: order, text, special tokens, masks and padding put together."""
+"""Sequence numbers -> a batch of arrays, with order, text, special tokens, masks and padding."""
 
 import dataclasses
 import functools
@@ -46,12 +46,12 @@ class Sequences:
 
     Attributes:
         batch: int64 [batch] sequence numbers -> `Batch`.
-        num_per_epoch: sequences that read each token of the split about once, unless sources have weights.
-        num_per_source: int64 [sources], how many of them are of each source.
+        num_per_epoch: number of sequences that read each token of the split about once, unless sources have weights.
+        num_per_source: int64 [sources], number of sequences per epoch from each source.
         source_of: int64 [any] sequence numbers -> int64 [any] sources.
-        num_items: int64 [sources], sequences that read each token of the source about once.
-        begins_word: int64 [batch] sequence numbers -> bool [batch, seq_len], whether a word that is masked together
-            begins at a token; None: as the vocabulary marks it.
+        num_items: int64 [sources], number of sequences that read each token of the source about once.
+        begins_word: int64 [batch] sequence numbers -> bool [batch, seq_len], word starts for whole-word masking; None:
+            the word starts of the vocabulary.
     """
 
     batch: Callable[[np.ndarray], Batch]
@@ -64,16 +64,16 @@ class Sequences:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SequencePlan:
-    """All that `build_batch` needs besides sequence numbers.
+    """The inputs of `build_batch` in addition to sequence numbers.
 
     Attributes:
         seq_len, seed, config, num_token_types, symbols: as in `make_sequences`.
         sampler: slots -> examples.
         order: sequence numbers -> slots, or with packing packed sequences.
-        packing: which slots share a sequence; None without packing.
+        packing: plan of the slots that share a sequence; None without packing.
         capacities: int64 [slots], maximum text tokens of each slot's example; None without packing, where every example
             has the whole budget.
-        rate: replaces `config.mask_probability`, which is then its maximum.
+        rate: changing masking rate, whose maximum is `config.mask_probability`; None: a constant rate.
         has_words: whether tokens have the marks of a `MarkedSplit`.
     """
 
@@ -91,7 +91,7 @@ class SequencePlan:
 
 
 def symbols_of(tokenizer: "Tokenizer") -> Symbols:
-    """Return the symbols of a tokenizer."""
+    """Return the special ids, separators and vocabulary of a tokenizer."""
     vocabulary = Vocabulary(tokenizer.vocab_size, tokenizer.mask_id, tokenizer.continues)
     return Symbols(tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.separators, vocabulary)
 
@@ -105,31 +105,31 @@ def make_sequences(
     num_token_types: int = 2,
     rate: LinearRate | None = None,
 ) -> Sequences:
-    """Return sequences, each a pure function of (split, symbols, seq_len, seed, config, rate, sequence number).
+    """Return the sequences of a split, pure functions of (split, symbols, seq_len, seed, config, rate, number).
 
     Args:
         split: `corpus.Split`.
-        symbols: of the corpus's tokenizer.
-        seq_len: tokens per sequence, special tokens included.
-        seed: of the run.
+        symbols: symbols of the corpus's tokenizer.
+        seq_len: number of tokens per sequence, special tokens included.
+        seed: seed of the run.
         config: sentence pairs, packing, masking, and weights of sources.
-        num_token_types: token types of the model; below 2, all types are 0.
-        rate: a masking rate that changes, of which `config.mask_probability` is the maximum; None: that rate.
+        num_token_types: number of token types of the model; below 2, all types are 0.
+        rate: a changing masking rate with the maximum `config.mask_probability`; None: this rate is constant.
 
     Raises:
         UserError: `seq_len` is too short for an example, or for `config.packing` examples; the split has no text;
-            `config.weights` is for another number of sources; a source has too few documents for the sentence pairs.
+            `config.weights` has a wrong number of weights; a source has too few documents for the sentence pairs.
     """
     text = mark_words(split, symbols.vocabulary.continues) if MASKINGS[config.masking].whole_words else split
     rule = SENTENCE_PAIRS[config.sentence_pairs]
-    special = special_tokens(config, symbols.separators)
+    special = num_special_tokens(config, symbols.separators)
     _check_seq_len(seq_len, special + rule.num_texts, config)
     is_packed = config.packing > 1
     sampler = make_sampler(rule, text, seq_len - special, symbols.sep, config.short_seq_probability, is_packed)
     layout, packing, capacities = sampler.layout, None, None
     source_slot = layout.first_slot[layout.source_documents]
     if is_packed:
-        # Each text of a pair has at least one token, however short the slot is.
+        # Each text of a pair has at least one token, even in a short slot.
         capacities = np.maximum(slot_lengths(layout), rule.num_texts)
         packing = plan_packing(capacities + special, source_slot, seq_len, config.packing)
     num_items = np.diff(source_slot) if packing is None else packing.num_sequences
@@ -160,12 +160,12 @@ def make_sequences(
         num_per_source=order.num_sequences,
         source_of=functools.partial(source_of, plan),
         num_items=order.num_items,
-        begins_word=functools.partial(find_words, plan) if plan.has_words else None,
+        begins_word=functools.partial(segmenter_word_starts, plan) if plan.has_words else None,
     )
 
 
 def _check_seq_len(seq_len: int, shortest: int, config: DataConfig) -> None:
-    """Refuse a length that cannot hold the examples; the shortest example has `shortest` tokens."""
+    """Raise UserError for a length that cannot hold the examples; the shortest example has `shortest` tokens."""
     if seq_len < shortest:
         raise UserError(
             f"seq_len={seq_len} is too short: config.data.sentence_pairs={config.sentence_pairs} needs at least "
@@ -173,13 +173,12 @@ def _check_seq_len(seq_len: int, shortest: int, config: DataConfig) -> None:
         )
     if config.packing > seq_len // shortest:
         raise UserError(
-            f"config.data.packing={config.packing}: a sequence of {seq_len} tokens has room for {seq_len // shortest} "
-            "examples"
+            f"config.data.packing={config.packing}: a sequence of {seq_len} tokens holds {seq_len // shortest} examples"
         )
 
 
 def _check_documents(split: ReadableSplit, order: Order, rule: SentencePairRule, config: DataConfig) -> None:
-    """Refuse a source that is sampled but has too few documents for the rule."""
+    """Raise UserError for a sampled source with too few documents for the rule."""
     sources = len(split.source_documents) - 1
     few = np.flatnonzero((order.num_sequences > 0) & (np.diff(split.source_documents) < rule.min_documents))
     if few.size:
@@ -191,8 +190,8 @@ def _check_documents(split: ReadableSplit, order: Order, rule: SentencePairRule,
         )
 
 
-def special_tokens(config: DataConfig, separators: int) -> int:
-    """Return the special tokens per example: [CLS] a [SEP], or [CLS] a [SEP] b [SEP] with `separators` in between."""
+def num_special_tokens(config: DataConfig, separators: int) -> int:
+    """Return the number of special tokens per example, for [CLS] a [SEP] or [CLS] a [SEP]... b [SEP]."""
     return 2 if SENTENCE_PAIRS[config.sentence_pairs].num_texts == 1 else 2 + separators
 
 
@@ -214,7 +213,7 @@ def build_batch(plan: SequencePlan, numbers: np.ndarray) -> Batch:
         rates=plan.rate.at(numbers)[row] if plan.rate else None,
         begins_word=begins_word,
     )
-    # Where each example begins in its row of the batch, and where each token lies in the flat batch.
+    # The first example of each row of the batch, and the position of each token in the flat batch.
     sizes = np.diff(starts)
     first = np.searchsorted(row, row, side="left")
     attention_mask = np.arange(plan.seq_len) < np.bincount(row, sizes, len(numbers))[:, None]
@@ -232,8 +231,8 @@ def build_batch(plan: SequencePlan, numbers: np.ndarray) -> Batch:
     return {name: np.ascontiguousarray(batch[name]) for name in batch_shapes(1, plan.seq_len, plan.config)}
 
 
-def find_words(plan: SequencePlan, numbers: np.ndarray) -> np.ndarray:
-    """Return whether a segmenter's word begins at each token of int64 [batch] sequences, bool [batch, seq_len]."""
+def segmenter_word_starts(plan: SequencePlan, numbers: np.ndarray) -> np.ndarray:
+    """Return whether a segmenter's word begins at each token of sequences, bool [batch, seq_len]."""
     row, slots = slots_of(plan, numbers)
     ids, _, starts = add_special_tokens(plan.sampler.sample(plan.seed, slots), plan.symbols)
     begins = np.arange(plan.seq_len) < np.bincount(row, np.diff(starts), len(numbers))[:, None]
@@ -242,7 +241,7 @@ def find_words(plan: SequencePlan, numbers: np.ndarray) -> np.ndarray:
 
 
 def slots_of(plan: SequencePlan, numbers: np.ndarray) -> tuple[np.ndarray, Slots]:
-    """Return the examples of the sequences, in order: for each the index of its sequence in `numbers`, and its slot."""
+    """Return, for each example of the sequences in order, the index of its sequence in `numbers`, and its slot."""
     layout = plan.sampler.layout
     epoch, item = locate(plan.order, plan.seed, _repeat_epochs(plan, numbers))
     if plan.packing is None or plan.capacities is None:
@@ -253,32 +252,32 @@ def slots_of(plan: SequencePlan, numbers: np.ndarray) -> tuple[np.ndarray, Slots
 
 
 def source_of(plan: SequencePlan, numbers: np.ndarray) -> np.ndarray:
-    """Return the source of each sequence, int64 [sequences]."""
+    """Return the source of each sequence number, int64 [sequences]."""
     return locate_source(plan.order, plan.seed, _repeat_epochs(plan, numbers))
 
 
 def _repeat_epochs(plan: SequencePlan, numbers: np.ndarray) -> np.ndarray:
-    """Return the numbers, which begin again after `dupe_factor` epochs."""
+    """Return the sequence numbers modulo `dupe_factor` epochs, after which the sequences repeat."""
     repeats_after = plan.config.dupe_factor
     return numbers % (repeats_after * plan.order.num_per_epoch) if repeats_after else numbers
 
 
 def add_special_tokens(examples: Examples, symbols: Symbols) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Put the examples end to end, with their special tokens.
+    """Return the examples end to end, with special tokens.
 
     Returns:
         ids: int32 [tokens].
         types: int32 [tokens], 1 in the second text and the [SEP] after it, else 0.
-        starts: int64 [examples + 1], where in `ids` each example begins, and the end.
+        starts: int64 [examples + 1], the first token in `ids` of each example, and the end.
     """
     num_examples, num_texts = examples.lengths.shape
-    ones = np.ones(num_examples, np.int64)
-    # Piece by piece, special tokens and text in turn: where it is copied from, its length, its type.
+    zero, unit = np.zeros(num_examples, np.int64), np.ones(num_examples, np.int64)
+    # Pieces of special tokens and of text alternate: source, length and type of each.
     separators = [symbols.separators] * (num_texts - 1) + [1]
-    origin, sizes, types = [0 * ones], [ones], [0]
+    origin, sizes, types = [zero], [unit], [0]
     for text in range(num_texts):
-        origin += [examples.starts[:, text], 0 * ones]
-        sizes += [examples.lengths[:, text], separators[text] * ones]
+        origin += [examples.starts[:, text], zero]
+        sizes += [examples.lengths[:, text], separators[text] * unit]
         types += [text, text]
     counts = np.stack(sizes, axis=1)
     starts = np.zeros(num_examples + 1, np.int64)
@@ -296,7 +295,7 @@ def add_special_tokens(examples: Examples, symbols: Symbols) -> tuple[np.ndarray
 
 
 def _prediction_arrays(plan: SequencePlan, batch_size: int, positions: np.ndarray, labels: np.ndarray) -> Batch:
-    """Return the arrays [batch, predictions] of predictions at ascending positions in the flat batch."""
+    """Return the arrays [batch, predictions] of masked tokens, given ascending positions in the flat batch."""
     row, position = np.divmod(positions, plan.seq_len)
     rank = np.arange(len(row)) - np.searchsorted(row, np.arange(batch_size), side="left")[row]
     shape = (batch_size, predictions_bound(plan.seq_len, plan.config))
@@ -322,7 +321,7 @@ def _example_arrays(
 
 
 def _spread(shape: tuple[int, ...], positions: np.ndarray, values: np.ndarray | int, fill: int = 0) -> np.ndarray:
-    """Return an int32 array of `fill` with `values` at flat positions."""
+    """Return an int32 array of `shape`, filled with `fill`, with `values` at flat positions."""
     flat = np.full(shape[0] * shape[1], fill, np.int32)
     flat[positions] = values
     return flat.reshape(shape)
@@ -331,14 +330,14 @@ def _spread(shape: tuple[int, ...], positions: np.ndarray, values: np.ndarray | 
 def _scatter(
     shape: tuple[int, int], row: np.ndarray, column: np.ndarray, values: np.ndarray | int, dtype: type
 ) -> np.ndarray:
-    """Return an array of zeros with `values` at [row, column]."""
+    """Return an array of zeros of `shape` with `values` at [row, column]."""
     array: np.ndarray = np.zeros(shape, dtype)
     array[row, column] = values
     return array
 
 
 def batch_shapes(batch_size: int, seq_len: int, config: DataConfig) -> dict[str, tuple[tuple[int, ...], type]]:
-    """Return shape and dtype of each array of a `Batch`, in its order; needs no corpus."""
+    """Return the shape and the dtype of each array of a `Batch`, in its order, without a corpus."""
     tokens, masked = (batch_size, seq_len), (batch_size, predictions_bound(seq_len, config))
     examples = (batch_size, config.packing) if config.packing > 1 else (batch_size,)
     shapes: dict[str, tuple[tuple[int, ...], type]] = {

@@ -1,17 +1,17 @@
 """Slot -> the text of an example: one text, or a pair of texts with a label.
 
-To add a rule, write the function that makes its sampler and add a row to SENTENCE_PAIRS, keyed by the value of
+A new rule is a function that makes its sampler and a row of SENTENCE_PAIRS, keyed by the value of
 `config.data.sentence_pairs`. A rule is a pure function of (text of the split, seed, slots).
 
 Next sentence prediction (Devlin et al. 2019, after google-research/bert, create_pretraining_data.py): two texts; half
 of the second texts come from another document. Whole sentences are gathered until a target length is reached, and split
-in two between sentences. Random second texts replace half of the others. The original keeps the unused sentences of a
-random pair for its next example. Here a fair coin decides whether the first text of a random pair is gathered backward
-from the end of its slot, in mirror image, and likewise for the second text. A window of one sentence always gives a
-random pair. A random second text comes from all documents of the same source except the example's own, and from all of
-their slots, with a probability proportional to the slot's tokens plus a constant (see `random_document_weights`). It
-has as many tokens as the example's own slot has left. If it filled the sequence, as in the original, its length would
-reveal the label of short documents.
+in two between sentences. Random second texts replace half of the second texts. The original code keeps the unused
+sentences of a random pair for its next example. Here a fair coin decides whether the first text of a random pair is
+gathered backward from the end of its slot, in mirror image; another coin decides about the second text. A window of
+one sentence always gives a random pair. A random second text comes from all other documents of the source, and from
+all of their slots, with a probability proportional to the slot's tokens plus a constant (see
+`random_document_weights`). Its length is the rest of the example's slot. If it filled the sequence, as in the original
+code, its length would reveal the label of short documents.
 
 Sentence order prediction (Lan et al. 2020, ALBERT): two texts of one window; half of them are swapped. A window of one
 sentence is cut inside the sentence.
@@ -33,10 +33,10 @@ from bert_jax.corpus.store import running_total
 
 
 class Examples(NamedTuple):
-    """The texts of some examples, as stretches of `tokens`.
+    """The texts of examples, as stretches of `tokens`.
 
     `tokens` uint16 or uint32 [any]. `starts` and `lengths` int64 [examples, texts]. `labels` int64 [examples]: 1 where
-    the second text of a pair is a random one or comes before the first, else 0.
+    the second text of a pair is random or comes before the first text, else 0.
     """
 
     tokens: np.ndarray
@@ -58,12 +58,12 @@ class SentencePairRule:
 
     Attributes:
         num_texts: texts per example, 1 or 2.
-        min_documents: documents that a source needs.
-        concatenates: whether text runs on from one document into the next.
+        min_documents: minimum number of documents of a source.
+        concatenates: whether an example may continue from one document into the next.
         slides: whether the slots of long documents may slide.
         make_sampler: (layout, short_seq_probability) -> `Sampler`.
-        label_meanings: of label 0 and label 1 of a pair, whose texts are A and B.
-        reads_slots: whether an example is its slot, which then has at most a budget.
+        label_meanings: meanings of label 0 and label 1 of a pair of texts A and B.
+        reads_slots: whether an example is its slot, which then has at most a budget of tokens.
     """
 
     num_texts: int
@@ -76,7 +76,7 @@ class SentencePairRule:
 
     @property
     def has_pairs(self) -> bool:
-        """Whether an example is a pair of texts."""
+        """True where an example is a pair of texts."""
         return self.num_texts == 2
 
 
@@ -97,7 +97,7 @@ def make_sampler(
         separator: token id that follows each document where the rule concatenates them.
         short_seq_probability: probability that the target length of a pair is uniform in [2, capacity] instead of its
             capacity.
-        packed: whether examples share sequences, which needs the same number of slots of each length in every epoch.
+        packed: whether examples share sequences, which needs equal numbers of slots of each length in every epoch.
     """
     text = ConcatenatedDocuments(split, separator) if rule.concatenates else split
     layout = make_layout(text, budget, rule.slides and not packed, rule.reads_slots)
@@ -105,7 +105,7 @@ def make_sampler(
 
 
 class ConcatenatedDocuments:
-    """A split with one document per source: its documents, each followed by a separator.
+    """A split with a single document per source: the documents of the source, each followed by a separator.
 
     The separator counts as a token of the last sentence of its document.
     """
@@ -132,44 +132,44 @@ class ConcatenatedDocuments:
 
 
 def random_streams(seed: int, slots: Slots) -> np.ndarray:
-    """Return the random bits of each stream for each example, uint64 [streams, examples]."""
+    """Return the random bits of each stream and example, uint64 [streams, examples]."""
     return random_bits(seed, np.arange(len(Stream))[:, None], slots.example_id)
 
 
 def target_lengths(bits: np.ndarray, capacity: np.ndarray, short_seq_probability: float) -> np.ndarray:
-    """Return the wanted text tokens of each pair: its capacity or, with a probability, uniform in [2, capacity]."""
+    """Return the target number of text tokens of each pair: its capacity, or at random uniform in [2, capacity]."""
     short = uniform(bits[Stream.SHORT]) < short_seq_probability
     return np.where(short, 2 + integers(bits[Stream.TARGET], capacity - 1), capacity)
 
 
 def truncate_pairs(seed: int, slots: Slots, starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return starts and lengths, int64 [examples, 2], of texts cut to the capacity of their slots.
+    """Return starts and lengths, int64 [examples, 2], of pairs of texts, cut to the capacities of their slots.
 
     A fair coin decides for each removed token whether it is taken from the front or the back of its text. `starts` is
     changed in place.
     """
-    new_lengths = np.stack(truncated_lengths(lengths[:, 0], lengths[:, 1], slots.capacity), axis=1)
+    new_lengths = np.stack(truncate_lengths(lengths[:, 0], lengths[:, 1], slots.capacity), axis=1)
     for text, stream in enumerate((Stream.TRUNCATE_FIRST, Stream.TRUNCATE_SECOND)):
         starts[:, text] += _count_heads(random_bits(seed, stream, slots.example_id), (lengths - new_lengths)[:, text])
     return starts, new_lengths
 
 
-def truncated_lengths(first: np.ndarray, second: np.ndarray, capacity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lengths of two texts, int64 [examples] each, after tokens were removed until `capacity` are left.
+def truncate_lengths(first: np.ndarray, second: np.ndarray, capacity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lengths of two texts, int64 [examples] each, after tokens are removed until `capacity` remain.
 
-    Tokens are removed one by one from the longer text, or from the second if both are equally long.
+    Tokens are removed one by one from the longer text, or from the second text if both are equally long.
     """
-    second_kept = np.minimum(second, np.maximum(capacity - first, capacity // 2))
-    return np.minimum(first, capacity - second_kept), second_kept
+    second_length = np.minimum(second, np.maximum(capacity - first, capacity // 2))
+    return np.minimum(first, capacity - second_length), second_length
 
 
 def coin(bits: np.ndarray) -> np.ndarray:
-    """Return a fair coin, bool, of uint64 random bits."""
+    """Return tosses of a fair coin, bool, from uint64 random bits."""
     return bits >> np.uint64(63) == 1
 
 
 def _count_heads(seeds: np.ndarray, tosses: np.ndarray) -> np.ndarray:
-    """Return the heads in int64 [examples] tosses of a fair coin, drawn from uint64 [examples] seeds."""
+    """Return the number of heads in int64 [examples] tosses of a fair coin, drawn from uint64 [examples] seeds."""
     words = np.arange(-(-int(tosses.max(initial=0)) // 64))
     used = np.clip(tosses[:, None] - 64 * words, 0, 64).astype(np.uint64)
     # A shift by 64 is undefined: a full word is shifted by 0, and an unused word is replaced by 0.
@@ -189,7 +189,7 @@ class DocumentWeights(NamedTuple):
 
 
 def next_sentence_sampler(layout: Layout, short_seq_probability: float) -> Sampler:
-    """Return the sampler of pairs of consecutive or random texts."""
+    """Return the sampler of next sentence prediction: pairs of consecutive or random texts."""
     return Sampler(
         layout, functools.partial(_sample_next_sentence, layout, random_document_weights(layout), short_seq_probability)
     )
@@ -198,6 +198,7 @@ def next_sentence_sampler(layout: Layout, short_seq_probability: float) -> Sampl
 def _sample_next_sentence(
     layout: Layout, weights: DocumentWeights, short_seq_probability: float, seed: int, slots: Slots
 ) -> Examples:
+    """Return the pairs of slots: texts of one window, or a text and a random text of another document."""
     bits = random_streams(seed, slots)
     target = target_lengths(bits, slots.capacity, short_seq_probability)
     wants_random = coin(bits[Stream.RANDOM_NEXT])
@@ -209,11 +210,11 @@ def _sample_next_sentence(
     first_begin = np.where((inner > 0) & backward, cut, begin)
     first_end = np.where((inner == 0) | backward, end, cut)
 
-    # Second texts: the rest of the window, or a window in another document, read after the others.
+    # Second texts: the rest of the window, or a window in another document, appended to the tokens.
     random = np.flatnonzero(is_random)
     epoch = slots.epoch[random]
     second_slot = _random_other_slot(layout, weights, seed, epoch, slots.document[random], bits[:, random])
-    # No more than the slot would have given, or the lengths of the texts would reveal the label.
+    # At most the rest of the slot, or the lengths of the texts would reveal the label.
     wanted = np.maximum(1, (np.minimum(target, windows.slot_tokens) - (first_end - first_begin))[random])
     second = gather_windows(layout, seed, epoch, *second_slot, wanted, coin(bits[Stream.OTHER_SIDE, random]))
     second_begin, second_end = first_end.copy(), end.copy()
@@ -226,7 +227,7 @@ def _sample_next_sentence(
 
 
 def random_document_weights(layout: Layout) -> DocumentWeights:
-    """Return weights by which all tokens are read about equally often (tests/batches/test_coverage.py measures it).
+    """Return weights that read all tokens about equally often (tests/batches/test_coverage.py measures it).
 
     From its own slot, a token of a document of several sentences is read 3/4 times per epoch, since half of the
     examples are random pairs and leave half of the slot unread; a token of a document of one sentence is read once. The
@@ -249,7 +250,7 @@ def random_document_weights(layout: Layout) -> DocumentWeights:
 def _random_other_slot(
     layout: Layout, weights: DocumentWeights, seed: int, epoch: np.ndarray, document: np.ndarray, bits: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return a random other document of the same source, and the position of a slot in it; exact, without retries."""
+    """Return a random other document of the source, and the position of a slot in it, without rejection sampling."""
     source = np.searchsorted(layout.source_documents, document, side="right") - 1
     low, high = (weights.start[layout.source_documents[source + side]] for side in (0, 1))
     excluded = weights.start[document + 1] - weights.start[document]
@@ -264,11 +265,12 @@ def _random_other_slot(
 
 
 def sentence_order_sampler(layout: Layout, short_seq_probability: float) -> Sampler:
-    """Return the sampler of pairs of consecutive texts in either order."""
+    """Return the sampler of sentence order prediction: pairs of consecutive texts in either order."""
     return Sampler(layout, functools.partial(_sample_sentence_order, layout, short_seq_probability))
 
 
 def _sample_sentence_order(layout: Layout, short_seq_probability: float, seed: int, slots: Slots) -> Examples:
+    """Return the pairs of slots: the two parts of a window, in their order or swapped."""
     bits, forward = random_streams(seed, slots), np.zeros(len(slots.example_id), bool)
     target = target_lengths(bits, slots.capacity, short_seq_probability)
     windows = gather_windows(layout, seed, slots.epoch, slots.document, slots.position, target, forward)
@@ -278,7 +280,7 @@ def _sample_sentence_order(layout: Layout, short_seq_probability: float, seed: i
     cut = np.where(inner > 0, between, inside)
     starts = np.stack([begin, cut], axis=1)
     starts, lengths = truncate_pairs(seed, slots, starts, np.stack([cut - begin, end - cut], axis=1))
-    # A window of one token has no second text, and so no order.
+    # A window of one token has no second text and no order.
     swapped = coin(bits[Stream.SWAP]) & (end - begin > 1)
     starts[swapped], lengths[swapped] = starts[swapped, ::-1], lengths[swapped, ::-1]
     return Examples(windows.tokens, starts, lengths, swapped.astype(np.int64))
@@ -297,6 +299,7 @@ def slot_sampler(layout: Layout, short_seq_probability: float) -> Sampler:
 def _sample_single_text(
     layout: Layout, windows_of: Callable[[Layout, int, Slots], Windows], seed: int, slots: Slots
 ) -> Examples:
+    """Return the texts of the windows of slots, one text per example."""
     windows = windows_of(layout, seed, slots)
     starts, lengths = windows.begin[:, None], (windows.end - windows.begin)[:, None]
     return Examples(windows.tokens, starts, lengths, np.zeros(len(starts), np.int64))
@@ -328,11 +331,11 @@ SENTENCE_PAIRS: dict[str, SentencePairRule] = {
     "document_sentences": SentencePairRule(
         num_texts=1, min_documents=1, concatenates=False, slides=True, make_sampler=whole_sentence_sampler
     ),
-    # Radford et al. 2019, GPT-2: no token is left out, and only the ends of a source are padded
+    # Radford et al. 2019, GPT-2: every token is read, and only the ends of a source are padded
     "full_text": SentencePairRule(
         num_texts=1, min_documents=1, concatenates=True, slides=True, make_sampler=slot_sampler, reads_slots=True
     ),
-    # For text that has no sentences
+    # For text without sentences
     "none": SentencePairRule(
         num_texts=1, min_documents=1, concatenates=False, slides=False, make_sampler=slot_sampler, reads_slots=True
     ),

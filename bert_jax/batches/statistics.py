@@ -1,4 +1,4 @@
-"""Figures of sequences: padding, masks, pairs, and the fraction of the corpus that sequences read."""
+"""Statistics of sequences: padding, masks, pairs, and the fraction of the corpus that sequences read."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ from bert_jax.batches.pipeline import Sequences, Symbols, make_sequences
 from bert_jax.config import DataConfig
 from bert_jax.corpus.store import running_total
 
-MAX_COVERED_TOKENS = 4_000_000  # whose sequences of two epochs are made: a few seconds
+MAX_COVERED_TOKENS = 4_000_000  # of two epochs of sequences: a few seconds
 NUM_SEQUENCES = 4096
 _SEQUENCES_AT_ONCE = 256
 _FIRST_NUMBER = 4  # below it are special tokens
@@ -21,12 +21,12 @@ class SequenceFigures:
     """Figures of the first `num_sequences` sequences of `seq_len` tokens; an epoch has `num_per_epoch`.
 
     Attributes:
-        seq_len, num_sequences, num_per_epoch: see above.
+        seq_len, num_sequences, num_per_epoch: as above.
         fill: fraction of tokens that are not padding.
-        examples: examples per sequence.
+        examples: number of examples per sequence.
         predicted: fraction of real tokens to predict.
-        masked, random, kept: fractions of these; a random token that equals the original counts as kept.
-        labelled: fraction of pairs with label 1, None without pairs.
+        masked, random, unchanged: fractions of the predicted tokens; a random token may be equal to the original token.
+        positive_pairs: fraction of pairs with label 1; None without pairs.
         idle: fraction of sequences without a prediction.
     """
 
@@ -38,15 +38,15 @@ class SequenceFigures:
     predicted: float
     masked: float
     random: float
-    kept: float
-    labelled: float | None
+    unchanged: float
+    positive_pairs: float | None
     idle: float
 
 
 def sequence_figures(sequences: Sequences, mask_id: int, num_sequences: int = NUM_SEQUENCES) -> SequenceFigures:
-    """Return figures of the first sequences, at most an epoch; they are a sample, as their order is random."""
+    """Return figures of the first sequences of an epoch, which are a sample, since their order is random."""
     num_sequences = min(num_sequences, sequences.num_per_epoch)
-    real = predictions = masked = kept = idle = examples = 0
+    real = predictions = masked = unchanged = idle = examples = 0
     labels: int | None = None
     seq_len = 0
     for first in range(0, num_sequences, _SEQUENCES_AT_ONCE):
@@ -57,7 +57,7 @@ def sequence_figures(sequences: Sequences, mask_id: int, num_sequences: int = NU
         real += int(batch["attention_mask"].sum())
         predictions += int(is_predicted.sum())
         masked += int((is_predicted & (shown == mask_id)).sum())
-        kept += int((is_predicted & (shown == batch["masked_labels"])).sum())
+        unchanged += int((is_predicted & (shown == batch["masked_labels"])).sum())
         idle += int((~is_predicted.any(axis=1)).sum())
         examples += int(batch["example_weights"].sum())
         if "next_sentence_labels" in batch:
@@ -71,9 +71,9 @@ def sequence_figures(sequences: Sequences, mask_id: int, num_sequences: int = NU
         examples=examples / num_sequences,
         predicted=predictions / real,
         masked=masked / at_least_1,
-        random=(predictions - masked - kept) / at_least_1,
-        kept=kept / at_least_1,
-        labelled=None if labels is None else labels / examples,
+        random=(predictions - masked - unchanged) / at_least_1,
+        unchanged=unchanged / at_least_1,
+        positive_pairs=None if labels is None else labels / examples,
         idle=idle / num_sequences,
     )
 
@@ -81,17 +81,17 @@ def sequence_figures(sequences: Sequences, mask_id: int, num_sequences: int = NU
 def coverage(
     split: ReadableSplit, separators: int, seq_len: int, config: DataConfig, limit: int = MAX_COVERED_TOKENS
 ) -> tuple[float, float]:
-    """Return the fractions of the tokens that are in a sequence of the first epoch, and of the first two.
+    """Return the fractions of the tokens that sequences of the first epoch, and of the first two epochs, read.
 
-    Each source is read once per epoch, whatever its weight, but for sources of weight 0. Of a split with more than
-    `limit` tokens about so many are read, from the beginning of each source.
+    Each source is read once per epoch, for any weight but 0. Of a split with more than `limit` tokens, about `limit`
+    tokens are read, from the beginning of each source.
 
     Args:
         split: `corpus.Split`.
         separators: number of [SEP]s between the texts of a pair.
         seq_len: tokens per sequence.
-        config: how sequences are built, and the sources that have no weight.
-        limit: in tokens.
+        config: construction of sequences, and weights of sources.
+        limit: number of tokens.
 
     Raises:
         UserError: as `make_sequences`.
@@ -119,7 +119,7 @@ def coverage(
 class _NumberedTokens:
     """About `limit` tokens of a split, from the beginning of each source; their ids are _FIRST_NUMBER and so on.
 
-    `is_read` bool [sources]: the others are left empty.
+    `is_read` bool [sources]: the other sources become empty.
     """
 
     def __init__(self, split: ReadableSplit, limit: int, is_read: np.ndarray):

@@ -1,4 +1,4 @@
-"""Slots -> windows: the stretch of text read for each example, and the bounds of the sentences in it."""
+"""Slots -> windows: the stretch of text of each example, and the bounds of its sentences."""
 
 import dataclasses
 
@@ -10,15 +10,15 @@ from bert_jax.corpus.store import running_total
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Windows:
-    """The text read for some examples.
+    """The windows of text of examples.
 
     Attributes:
         tokens: uint16 or uint32 [tokens], flat.
-        bounds: int64 [sentences + 1], where sentences begin and end in `tokens`.
+        bounds: int64 [sentences + 1], beginnings and ends of sentences in `tokens`.
         begin, end: int64 [examples], the window in `tokens`.
         first_inner, num_inner: int64 [examples]; the bounds inside a window are
             bounds[first_inner:first_inner + num_inner].
-        slot_tokens: int64 [examples], tokens of the slots.
+        slot_tokens: int64 [examples], number of tokens of each slot.
     """
 
     tokens: np.ndarray
@@ -32,7 +32,7 @@ class Windows:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Spans:
-    """Slots and documents of some examples, int64 [examples], in the flat `tokens` that were read for them."""
+    """Bounds of slots and documents of examples, int64 [examples], in the flat `tokens` that were read for them."""
 
     tokens: np.ndarray
     bounds: np.ndarray
@@ -51,13 +51,14 @@ def gather_windows(
     wanted: np.ndarray,
     backward: np.ndarray,
 ) -> Windows:
-    """Return windows of whole sentences that reach `wanted` tokens, or the slot's number of tokens if that is less.
+    """Return windows of whole sentences that reach `wanted` tokens, or the number of tokens of the slot if smaller.
 
-    The first sentence is the first that begins in the slot or, where none does, the sentence that the slot lies in. A
-    sentence that extends more than half a budget beyond the wanted tokens is cut there; otherwise truncation would
-    leave only the middle of long sentences. Windows `backward` are gathered from the end of the slot, in mirror image.
+    The first sentence is the first sentence that begins in the slot or, without such a sentence, the sentence around
+    the slot. A sentence that extends more than half a budget beyond the wanted tokens is cut there; otherwise
+    truncation would leave only the middle of long sentences. Windows with `backward` are gathered from the end of the
+    slot, in mirror image.
 
-    The arrays are [examples], int64 and `backward` bool. The slots are those at `position` in `document` in `epoch`.
+    The arrays are int64 [examples], `backward` bool [examples]; a slot has a `position` in a `document` in an `epoch`.
     """
     reach = layout.budget // 2
     start, stop = slot_span(layout, seed, epoch, document, position)
@@ -67,14 +68,14 @@ def gather_windows(
     high = np.where(backward, stop, start + reach + wanted)
     spans = _read_spans(layout, document, start, stop, low, high)
     bounds = spans.bounds
-    begin, end = _gather(bounds, spans.start, spans.stop, spans.document_stop, wanted, reach)
-    mirrored = _gather(-bounds[::-1], -spans.stop, -spans.start, -spans.document_start, wanted, reach)
+    begin, end = _gather_sentences(bounds, spans.start, spans.stop, spans.document_stop, wanted, reach)
+    mirrored = _gather_sentences(-bounds[::-1], -spans.stop, -spans.start, -spans.document_start, wanted, reach)
     begin, end = np.where(backward, -mirrored[1], begin), np.where(backward, -mirrored[0], end)
     return _make_windows(spans, begin, end)
 
 
 def sentence_windows(layout: Layout, seed: int, slots: Slots) -> Windows:
-    """Return windows of as many whole sentences as fit the capacity, from the first that begins in the slot.
+    """Return windows of the whole sentences that fit the capacity, from the first sentence that begins in the slot.
 
     A sentence that is longer than the capacity is cut. Where no sentence begins in the slot, the window begins with the
     slot, inside a sentence.
@@ -90,7 +91,7 @@ def sentence_windows(layout: Layout, seed: int, slots: Slots) -> Windows:
 
 
 def slot_windows(layout: Layout, seed: int, slots: Slots) -> Windows:
-    """Return the slots themselves, whatever sentences they cut."""
+    """Return the slots as windows, which may cut sentences."""
     start, stop = slot_span(layout, seed, slots.epoch, slots.document, slots.position)
     spans = _read_spans(layout, slots.document, start, stop, start, stop)
     return _make_windows(spans, spans.start, spans.stop)
@@ -99,7 +100,7 @@ def slot_windows(layout: Layout, seed: int, slots: Slots) -> Windows:
 def _read_spans(
     layout: Layout, document: np.ndarray, start: np.ndarray, stop: np.ndarray, low: np.ndarray, high: np.ndarray
 ) -> _Spans:
-    """Read the records that hold [low, high), within the document; a record holds whole sentences."""
+    """Read the records with the tokens [low, high) of each document; a record has whole sentences."""
     document_start, document_stop = layout.document_start[document], layout.document_start[document + 1]
     low, high = np.maximum(low, document_start), np.minimum(high, document_stop)
     first = np.searchsorted(layout.record_start, low, side="right") - 1
@@ -119,11 +120,11 @@ def _read_spans(
     )
 
 
-def _gather(
+def _gather_sentences(
     bounds: np.ndarray, start: np.ndarray, stop: np.ndarray, limit: np.ndarray, wanted: np.ndarray, reach: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return begin and end of `wanted` tokens in whole sentences from slot [start, stop) of a document to `limit`."""
-    # In the direction that is not asked for, the bounds may not have been read; any bound will do there.
+    """Return the bounds of `wanted` tokens in whole sentences, from slot [start, stop) of a document to `limit`."""
+    # In the unused direction, the bounds may not have been read; the result there is not used.
     bound = np.minimum(np.searchsorted(bounds, start, side="left"), len(bounds) - 1)
     inside = bounds[bound] < np.minimum(stop, start + reach + 1)
     begin = np.where(inside, bounds[bound], np.maximum(bounds[bound - 1], start - reach))
@@ -133,6 +134,7 @@ def _gather(
 
 
 def _make_windows(spans: _Spans, begin: np.ndarray, end: np.ndarray) -> Windows:
+    """Return the windows [begin, end) of tokens, with the sentence bounds inside each."""
     first_inner = np.searchsorted(spans.bounds, begin, side="right")
     return Windows(
         tokens=spans.tokens,

@@ -1,11 +1,11 @@
-"""Words that a segmenter has found in a corpus: a bit of each token, from the records to its place in a sequence."""
+"""Word starts that a segmenter has found: a bit of each token id, from the records of a corpus to its sequences."""
 
 import numpy as np
 
 from bert_jax.batches.layout import ReadableSplit
 from bert_jax.corpus.store import Split
 
-MARK = 30  # the bit that says that a word begins, above all ids
+MARK = 30  # the bit of a token that begins a word, above all ids
 
 
 class MarkedSplit:
@@ -26,10 +26,10 @@ class MarkedSplit:
 
 
 def mark_words(split: ReadableSplit, continues: np.ndarray) -> ReadableSplit:
-    """Return a `MarkedSplit` where a segmenter has found words in it, otherwise the split itself."""
+    """Return a `MarkedSplit` of a split with a segmenter's words, otherwise the split itself."""
     return MarkedSplit(split, continues) if isinstance(split, Split) and split.has_words else split
 
 
 def take_marks(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return int32 [tokens] ids without their bit, and bool [tokens], which had it."""
+    """Return ids without the bit MARK, int32 [tokens], and whether each id had the bit, bool [tokens]."""
     return ids & (1 << MARK) - 1, ids >> MARK != 0

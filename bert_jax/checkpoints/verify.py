@@ -56,7 +56,7 @@ def _verify_sealed(path: pathlib.Path, progress: Progress) -> Verified:
 def _verify_corpus(path: pathlib.Path, progress: Progress) -> Verified:
     names, tokenizer = manifest.all_digests(path), manifest.read_manifest(path)["tokenizer"]["sha256"]
     size = _size(path, *names)
-    damage = manifest.verify(path, _megabytes(progress, size))
+    damage = manifest.verify_corpus(path, _megabytes(progress, size))
     damage += _tokenizer_damage(path / "tokenizer", tokenizer, "the manifest")
     return Verified(f"corpus of {len(names)} files and tokenizer/", damage, size)
 

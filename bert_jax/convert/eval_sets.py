@@ -31,7 +31,7 @@ from bert_jax.tasks.custom import NAME
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.reading.examples import existing_sets
-from bert_jax.tasks.scoring import score
+from bert_jax.tasks.scoring import score_predictions
 from bert_jax.tasks.table import resolve_task
 from bert_jax.tokenizer import load_tokenizer
 
@@ -133,7 +133,9 @@ def task_eval_set(weights: Weights, data: str | None, num_examples: int, console
             for row, index in enumerate(indices):
                 by_input[index] = {name: x[row] for name, x in arrays.items()}
         values = kind.predict(dev.examples, dev.features, by_input, settings, threshold).values
-        return lambda draw: score(task, [dev.examples[n] for n in draw], [values[n] for n in draw])[task.best]
+        return lambda draw: score_predictions(task, [dev.examples[n] for n in draw], [values[n] for n in draw])[
+            task.best
+        ]
 
     def loss(config: EncoderConfig) -> Loss:
         objective = make_task_objective(make_model(config, ComputeConfig(), weights.heads), task.kind, False, settings)

@@ -30,7 +30,7 @@ class _RemoteCorpus(NamedTuple):
     url: str
     manifest: bytes
     digests: dict[str, str]  # file name -> hex SHA-256, without the manifest
-    tokenizer_sha256: str  # of the tokenizer, which is not the digest of a file
+    tokenizer_sha256: str  # `Tokenizer.sha256`, which is not the digest of a file
     num_bytes: int  # of the shards
 
 
@@ -43,17 +43,17 @@ def local_corpus(
 ) -> pathlib.Path:
     """Return a local directory with the corpus at a URL (gs://, s3://, file://, memory:// ...).
 
-    The corpus is copied into the cache once, and every call compares all
-    files with the digests of the manifest. The manifest is copied last, so that a killed copy is not a corpus; the next
-    call keeps the complete files and copies the others. One process of a machine copies while the others wait. Copies
-    of earlier states of the corpus stay in the cache until the user deletes them.
+    The corpus is copied into the cache once, and every call compares all files with the digests of the manifest. The
+    manifest is copied last, so that a killed copy is not a corpus; the next call keeps the complete files and copies
+    the remaining files. One process of a machine copies while the other processes wait. Copies of earlier states of the
+    corpus stay in the cache until the user deletes them.
 
     Args:
-        url: of the corpus.
+        url: URL of the corpus.
         cache: directory of the copies; None: `corpora` in the user's cache.
-        say: called with a line of text when files are copied.
-        snapshot: beginning of its fingerprint, "" for the newest; the copy has none that are newer.
-        progress: called as the copy grows, in the process that copies and in those that wait.
+        say: function that prints a line; called when files are copied.
+        snapshot: beginning of the fingerprint of a snapshot; "": the newest. The copy has no newer snapshot.
+        progress: called as the copy grows, in the copying process and in the waiting processes.
 
     Raises:
         UserError: the URL has no corpus; the corpus cannot be read, is damaged or changes during the copy; the disk has
@@ -68,10 +68,10 @@ def local_corpus(
         lock = os.open(folder / f".{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     with os.fdopen(lock):
         growth = _GrowthReport(directory, remote.num_bytes, progress)
-        _acquire(lock, fcntl.LOCK_SH, growth)  # many processes may check at once; the lock ends with the process
-        if _missing(remote, directory):
-            _acquire(lock, fcntl.LOCK_EX, growth)
-            _copy(remote, directory, say, growth)
+        _wait_for_lock(lock, fcntl.LOCK_SH, growth)  # many processes may check at once; the lock ends with the process
+        if _missing_files(remote, directory):
+            _wait_for_lock(lock, fcntl.LOCK_EX, growth)
+            _copy_missing_files(remote, directory, say, growth)
     return directory
 
 
@@ -83,12 +83,13 @@ def known_snapshots(corpus: str) -> list[str]:
 
 
 class _GrowthReport:
-    """Reports a copy when it has grown, so that a copy that hangs is silent."""
+    """Progress of a copy by the size of its directory; a copy that hangs reports nothing."""
 
     def __init__(self, directory: pathlib.Path, num_bytes: int, progress: ShowProgress):
         self._directory, self._num_bytes, self._progress, self._reported = directory, num_bytes, progress, 0
 
     def update(self) -> None:
+        """Report the size of the directory if it has changed."""
         size = 0
         for path in self._directory.rglob("*"):
             with contextlib.suppress(OSError):  # renamed meanwhile
@@ -98,13 +99,13 @@ class _GrowthReport:
             self._progress("copying the corpus", size // 10**6, self._num_bytes // 10**6, "MB")
 
 
-def _acquire(lock: int, mode: int, growth: _GrowthReport) -> None:
-    """Lock a file, as soon as no other process forbids it."""
+def _wait_for_lock(lock: int, mode: int, growth: _GrowthReport) -> None:
+    """Lock a file, once no other process holds a conflicting lock; report the growth of the copy meanwhile."""
     while True:
         try:
             return fcntl.flock(lock, mode | fcntl.LOCK_NB)
         except BlockingIOError:
-            fcntl.flock(lock, fcntl.LOCK_UN)  # two that share it would wait for each other
+            fcntl.flock(lock, fcntl.LOCK_UN)  # two processes with a shared lock would wait for each other
             growth.update()
             time.sleep(PAUSE)
 
@@ -122,7 +123,7 @@ def _download_manifest(url: str, name: str) -> tuple[bytes, dict[str, Any]]:
 
 
 def _read_remote(url: str, snapshot: str) -> _RemoteCorpus:
-    """Read the manifest at a URL, and the tokenizer's files, whose digests are not in the manifest."""
+    """Read the manifest at a URL, and the files of the tokenizer, whose digests are not in the manifest."""
     from bert_jax.readers import storage
 
     content, manifest = _download_manifest(url, MANIFEST)
@@ -143,16 +144,17 @@ def _read_remote(url: str, snapshot: str) -> _RemoteCorpus:
 
 
 def _download(url: str) -> bytes:
+    """Return the content of the file at a URL; UserError where it does not exist."""
     from bert_jax.readers import storage
 
-    content = storage.read_bytes(url)
+    content = storage.read_url(url)
     if content is None:
         raise UserError(f"{url}: no such file; check the URL")
     return content
 
 
-def _missing(remote: _RemoteCorpus, directory: pathlib.Path) -> list[str]:
-    """Return the names of files that are absent or differ from their digest; the manifest is the last."""
+def _missing_files(remote: _RemoteCorpus, directory: pathlib.Path) -> list[str]:
+    """Return the names of the files that are absent or differ from their digests; the manifest is last."""
     digests = {**remote.digests, MANIFEST: hashlib.sha256(remote.manifest).hexdigest()}
     with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
         intact = pool.map(lambda name: _is_intact(directory / name, digests[name]), digests)
@@ -160,17 +162,20 @@ def _missing(remote: _RemoteCorpus, directory: pathlib.Path) -> list[str]:
 
 
 def _is_intact(path: pathlib.Path, digest: str) -> bool:
+    """Return whether a file exists and has the hex SHA-256 `digest`."""
     try:
         return sha256_of(path) == digest
     except OSError:
         return False
 
 
-def _copy(remote: _RemoteCorpus, directory: pathlib.Path, say: Callable[[str], None], growth: _GrowthReport) -> None:
-    """Copy the missing files; another process may have copied them since."""
+def _copy_missing_files(
+    remote: _RemoteCorpus, directory: pathlib.Path, say: Callable[[str], None], growth: _GrowthReport
+) -> None:
+    """Copy the missing files of a remote corpus into a directory; another process may have copied some meanwhile."""
     from bert_jax.tokenizer import load_tokenizer
 
-    missing = _missing(remote, directory)
+    missing = _missing_files(remote, directory)
     files = [name for name in missing if name != MANIFEST]
     with writing(directory):
         for path in directory.glob(".*"):  # left by a killed copy
@@ -194,7 +199,7 @@ def _copy(remote: _RemoteCorpus, directory: pathlib.Path, say: Callable[[str], N
             for copy in copies:
                 copy.result()
         finally:
-            pool.shutdown(cancel_futures=True)  # after a failure, do not start other copies
+            pool.shutdown(cancel_futures=True)  # after a failure, no further copy starts
     if load_tokenizer(directory / TOKENIZER).sha256 != remote.tokenizer_sha256:
         raise UserError(f"{remote.url}/{TOKENIZER}: not the tokenizer of the manifest; prepare the corpus again")
     if MANIFEST in missing:
@@ -203,7 +208,7 @@ def _copy(remote: _RemoteCorpus, directory: pathlib.Path, say: Callable[[str], N
 
 
 def _copy_file(remote: _RemoteCorpus, name: str, directory: pathlib.Path) -> None:
-    """Copy one file; it gets its name only after its digest is checked."""
+    """Copy one file of a remote corpus; the file gets its name only after its digest is checked."""
     from bert_jax.readers import storage
 
     partial = directory / f".{name.replace('/', '-')}"

@@ -1,7 +1,7 @@
-"""Documents of a corpus that repeat others, by their token ids: exact copies, and near copies that leak.
+"""Documents of a corpus that repeat other documents, by their token ids: exact copies, and near copies that leak.
 
-For near copies, the lowest hashes of each held-out document are looked up while the training documents pass; pairs of
-documents that share enough of them are compared with all of their hashes.
+For near copies, the lowest hashes of each held-out document are looked up while the training documents pass; a pair of
+documents that shares enough of these hashes is compared with all hashes of both.
 """
 
 import hashlib
@@ -12,21 +12,21 @@ import numpy as np
 
 from bert_jax.corpus.build.dedup_decisions import THRESHOLD
 from bert_jax.corpus.build.signatures import SHINGLE, hash_shingles, jaccard
-from bert_jax.corpus.statistics import MAX_TOKENS_READ, document_sizes, sample
+from bert_jax.corpus.statistics import MAX_TOKENS_READ, document_sizes, sample_within_limit
 from bert_jax.corpus.store import MAX_RECORD, Split, running_total
 
 LOWEST_HASHES = 16  # of a held-out document, which are looked up
-# Fraction of them in a document that it is compared with: a near copy has fewer with a probability of 0.0002.
+# Fraction of them that a document must share to be compared: a near copy shares less with a probability of 0.0002.
 MIN_SHARED_FRACTION = 0.4
 MAX_RECORDS = 64  # of a document; the text after them is not compared
-_MAX_OWNERS = 64  # held-out documents with the same hash: more have a boilerplate in common
-_MAX_COMPARED = 8  # training documents that a held-out document is compared with: those that share the most
+_MAX_OWNERS = 64  # held-out documents with the same hash: more documents share boilerplate
+_MAX_COMPARED = 8  # training documents that a held-out document is compared with: the documents that share the most
 _RECORDS_AT_ONCE = 4096
 _TABLE_BITS = 22
 
 
 class Duplicates(NamedTuple):
-    """Documents with the same ids as another document.
+    """Numbers of documents with the same ids as another document.
 
     `train` and `heldout`: documents compared, all of them where `exact`. `repeated`: training documents equal to an
     earlier training document. `leaked`: held-out documents equal to a training document.
@@ -40,9 +40,9 @@ class Duplicates(NamedTuple):
 
 
 class Leaks(NamedTuple):
-    """`near` of `heldout` documents are near copies of one of `train` documents, as preparation defines them.
+    """Numbers of documents: `near` of `heldout` are near copies, as preparation defines them, of one of `train`.
 
-    `exact`: these are all documents, not a sample.
+    `exact`: whether all documents were compared, not a sample.
     """
 
     exact: bool
@@ -55,7 +55,8 @@ def find_duplicates(train: Split, heldout: Split, limit: int = MAX_TOKENS_READ) 
     """Count documents with equal ids, found by a hash of 128 bits.
 
     Equal documents have equal numbers of tokens and sentences, so only documents that share both numbers with another
-    are read. Where those have more than `limit` tokens, a random part of the pairs of numbers is read.
+    document are read. Where these documents have more than `limit` tokens, a random part of the pairs of numbers is
+    read.
     """
     split = Split.join([train, heldout])
     tokens, sentences = document_sizes(split)
@@ -64,7 +65,7 @@ def find_duplicates(train: Split, heldout: Split, limit: int = MAX_TOKENS_READ) 
     _, shape, count = np.unique(tokens * (sentences.max() + 1) + sentences, return_inverse=True, return_counts=True)
     cost = np.bincount(shape, np.where(count[shape] > 1, tokens, 0)).astype(np.int64)
     is_taken = np.zeros(len(cost), bool)
-    is_taken[sample(cost, limit)] = True
+    is_taken[sample_within_limit(cost, limit)] = True
     is_compared = is_taken[shape]
     documents = np.flatnonzero(is_compared & (count[shape] > 1))
     digests = bytearray()
@@ -88,16 +89,16 @@ def find_duplicates(train: Split, heldout: Split, limit: int = MAX_TOKENS_READ) 
 def find_leaks(train: Split, heldout: Split, limit: int = MAX_TOKENS_READ) -> Leaks:
     """Count the held-out documents that are near copies of training documents.
 
-    Of more than `limit` tokens for training, or a tenth of that held out, a random part of the documents is read.
+    Of more than `limit` training tokens, or `limit` / 10 held-out tokens, a random part of the documents is read.
     """
     heldout_cost, train_cost = (
         np.minimum(document_sizes(split)[0], MAX_RECORDS * MAX_RECORD) for split in (heldout, train)
     )
-    heldout_read, train_read = sample(heldout_cost, limit // 10), sample(train_cost, limit)
+    heldout_read, train_read = sample_within_limit(heldout_cost, limit // 10), sample_within_limit(train_cost, limit)
     near = set[int]()
-    for heldout_document, train_document in _candidates(train, train_read, *_lowest_hashes(heldout, heldout_read)):
+    for heldout_document, train_document in _candidate_pairs(train, train_read, *_lowest_hashes(heldout, heldout_read)):
         if heldout_document not in near:
-            similarity = jaccard(_hashes_of(heldout, heldout_document), _hashes_of(train, train_document))
+            similarity = jaccard(_document_hashes(heldout, heldout_document), _document_hashes(train, train_document))
             if similarity >= THRESHOLD:
                 near.add(heldout_document)
     is_complete = (len(heldout_read), len(train_read)) == (heldout.num_documents, train.num_documents)
@@ -121,7 +122,7 @@ def _read_documents(
 
 
 def _shingle_hashes(split: Split, documents: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield hashes of `SHINGLE` ids in a row, uint64, each with its document."""
+    """Yield the hashes of all runs of `SHINGLE` ids, uint64, and the document of each hash."""
     for group, ids, sizes in _read_documents(split, documents, MAX_RECORDS):
         owner = np.repeat(group, sizes)
         hashes = hash_shingles(ids.astype(np.uint64))
@@ -129,7 +130,8 @@ def _shingle_hashes(split: Split, documents: np.ndarray) -> Iterator[tuple[np.nd
         yield hashes[inside], owner[: len(hashes)][inside]
 
 
-def _hashes_of(split: Split, document: int) -> np.ndarray:
+def _document_hashes(split: Split, document: int) -> np.ndarray:
+    """Return the different shingle hashes of a document, ascending."""
     return np.unique(next(_shingle_hashes(split, np.array([document])))[0])
 
 
@@ -150,8 +152,10 @@ def _lowest_hashes(split: Split, documents: np.ndarray) -> tuple[np.ndarray, np.
     return hashes[is_rare], owners[is_rare]
 
 
-def _candidates(train: Split, documents: np.ndarray, keys: np.ndarray, owners: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yield held-out documents with training documents that share their hashes, by the held-out document."""
+def _candidate_pairs(
+    train: Split, documents: np.ndarray, keys: np.ndarray, owners: np.ndarray
+) -> Iterator[tuple[int, int]]:
+    """Yield (held-out document, training document) pairs that share many hashes, by the held-out document."""
     table = np.zeros(1 << _TABLE_BITS, bool)
     shift = np.uint64(64 - _TABLE_BITS)
     table[keys >> shift] = True

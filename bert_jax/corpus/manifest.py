@@ -1,7 +1,7 @@
-"""The manifest of a corpus: counts, settings, and the digests of all files; a corpus with appended documents has more.
+"""The manifest of a corpus: counts, settings, and the digests of all files; each append adds a manifest.
 
-`manifest.json` describes the newest snapshot. Its `snapshots` names the manifests of those before it, oldest first, as
-they were written. A snapshot has the shards of the one before it and further ones, and an index of its own.
+`manifest.json` describes the newest snapshot. Its `snapshots` names the manifests of the earlier snapshots, oldest
+first, unchanged. A snapshot has the shards of the previous snapshot, further shards, and an index of all of them.
 """
 
 import hashlib
@@ -16,14 +16,14 @@ from bert_jax.errors import UserError
 from bert_jax.files import damaged_files
 
 FORMAT_VERSION = 1
-WORDS_VERSION = 2  # the same, where a segmenter has found words: records also say which tokens begin a word
+WORDS_VERSION = 2  # as version 1; records also say which tokens begin a word, as a segmenter found
 MANIFEST = "manifest.json"
 SHORT = 12  # hex digits that name a snapshot
 _NAMED = re.compile(r"(.+)@([0-9a-f]{8,64})")
 
 
 def split_snapshot(corpus: str) -> tuple[str, str]:
-    """Return directory or URL of a corpus, and the snapshot in `CORPUS@FINGERPRINT`; "" for the newest."""
+    """Return the directory or URL of a corpus, and the snapshot in `CORPUS@FINGERPRINT`; "" for the newest."""
     match = None if pathlib.Path(corpus).exists() else _NAMED.fullmatch(corpus)
     return (match[1], match[2]) if match else (corpus, "")
 
@@ -32,26 +32,26 @@ def read_manifest(directory: pathlib.Path, snapshot: str = "") -> dict[str, Any]
     """Return the manifest of a corpus.
 
     Args:
-        directory: of the corpus.
-        snapshot: its fingerprint, or the beginning of it; "": the newest.
+        directory: directory of the corpus.
+        snapshot: the fingerprint of a snapshot, or its beginning; "": the newest.
 
     Raises:
-        UserError: it is missing, of another format, or changed; no such snapshot.
+        UserError: the manifest is missing, changed, or of another format; there is no such snapshot.
     """
     if not directory.is_dir():
-        raise UserError(f"{directory}: no such corpus directory; make one with `prepare --output {directory}`")
-    manifest = _read_file(directory, MANIFEST)
+        raise UserError(f"{directory}: no such corpus directory; make a corpus with `prepare --output {directory}`")
+    manifest = _read_manifest_file(directory, MANIFEST)
     name = snapshot_file(manifest, snapshot, str(directory)) if snapshot else MANIFEST
-    return manifest if name == MANIFEST else _read_file(directory, name)
+    return manifest if name == MANIFEST else _read_manifest_file(directory, name)
 
 
 def fingerprints(manifest: Mapping[str, Any]) -> list[str]:
-    """Return the fingerprints of all snapshots, the newest last."""
+    """Return the fingerprints of all snapshots that the newest manifest names, the newest last."""
     return [*(entry["fingerprint"] for entry in manifest.get("snapshots", ())), manifest["fingerprint"]]
 
 
 def snapshot_file(manifest: Mapping[str, Any], snapshot: str, corpus: str) -> str:
-    """Return the name of the manifest of a snapshot, from the newest manifest of `corpus`.
+    """Return the file name of the manifest of a snapshot, from the newest manifest of `corpus`.
 
     Raises:
         UserError: there is no such snapshot.
@@ -65,7 +65,8 @@ def snapshot_file(manifest: Mapping[str, Any], snapshot: str, corpus: str) -> st
     return matches[-1]
 
 
-def _read_file(directory: pathlib.Path, name: str) -> dict[str, Any]:
+def _read_manifest_file(directory: pathlib.Path, name: str) -> dict[str, Any]:
+    """Return the manifest in the file `name`; UserError where it is missing, changed, or of another format."""
     path = directory / name
     try:
         manifest = strict_json.parse(path.read_text(encoding="utf-8"))
@@ -99,17 +100,17 @@ def _read_file(directory: pathlib.Path, name: str) -> dict[str, Any]:
 
 
 def is_unchanged(manifest: Mapping[str, Any]) -> bool:
-    """Return whether a manifest has the fingerprint and the seal that it says.
+    """Return whether the fingerprint and the seal of a manifest fit its content.
 
     Raises AttributeError, KeyError or TypeError where it is not a manifest.
     """
     return fingerprint(manifest) == manifest["fingerprint"] and seal(manifest) == manifest["seal"]
 
 
-def verify(directory: pathlib.Path, read: Callable[[int], None] = lambda count: None) -> list[str]:
-    """Read every file of all snapshots; return a line for each that is missing or differs from its manifest.
+def verify_corpus(directory: pathlib.Path, read: Callable[[int], None] = lambda count: None) -> list[str]:
+    """Read every file of all snapshots; return a line for each file that is missing or differs from its manifest.
 
-    `read` is called with the number of bytes of each piece that was read. A staged copy has no signatures, which
+    `read` is called with the number of bytes of each piece that was read. A copy in the cache has no signatures, which
     training does not read.
 
     Raises:
@@ -121,10 +122,10 @@ def verify(directory: pathlib.Path, read: Callable[[int], None] = lambda count: 
 def all_digests(directory: pathlib.Path) -> dict[str, str]:
     """Return file name -> hex SHA-256 of the shards, indexes and older manifests of all snapshots, and of signatures.
 
-    The signatures are left out where there is no file of them.
+    The signatures are left out where no file of signatures exists.
     """
     newest, digests = read_manifest(directory), dict[str, str]()
-    older = [_read_file(directory, entry["name"]) for entry in newest.get("snapshots", ())]
+    older = [_read_manifest_file(directory, entry["name"]) for entry in newest.get("snapshots", ())]
     for manifest in (*older, newest):
         digests |= digests_of(manifest) | other_digests(manifest)
     signatures = {entry["name"] for entry in newest["signatures"]}
@@ -157,6 +158,6 @@ def fingerprint(manifest: Mapping[str, Any]) -> str:
 
 
 def seal(manifest: Mapping[str, Any]) -> str:
-    """Return the hex SHA-256 of all else that a manifest says."""
+    """Return the seal of a manifest: hex SHA-256 of its whole content but the seal."""
     content = json.dumps({name: value for name, value in manifest.items() if name != "seal"})
     return hashlib.sha256(json.dumps(json.loads(content), sort_keys=True).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Several corpora as one: languages or sources, prepared separately, that sequences are sampled from by weights."""
+"""A mixture of corpora: languages or sources, prepared separately, from which sequences are sampled by weights."""
 
 import glob
 import hashlib
@@ -19,8 +19,8 @@ class Mixture:
     """Open corpora with the same tokenizer; made by `open_mixture`. Source k of a split is corpus k.
 
     Attributes:
-        corpora: one or more.
-        fingerprint: hex digest of all that sequences are made from; with one corpus, the fingerprint of the corpus.
+        corpora: one or more corpora.
+        fingerprint: hex digest of everything that sequences depend on; with one corpus, the fingerprint of the corpus.
         vocab_size, tokenizer_sha256, tokenizer_directory: of the first corpus, as in `Corpus`.
     """
 
@@ -32,7 +32,7 @@ class Mixture:
         self.tokenizer_directory = corpora[0].tokenizer_directory
 
     def tokenizer(self) -> "Tokenizer":
-        """Return the tokenizer that made the ids; UserError where the files in the corpus are of another."""
+        """Return the tokenizer that made the ids; UserError where the corpus has the files of a different tokenizer."""
         from bert_jax.tokenizer import load_tokenizer  # loads `tokenizers`
 
         tokenizer = load_tokenizer(self.tokenizer_directory)
@@ -45,7 +45,7 @@ class Mixture:
     def split(self, name: str, min_documents: int = 0) -> Split:
         """Return the split 'train' or 'heldout' of all corpora that have at least `min_documents` in it.
 
-        Where no corpus has, it is the split of the first corpus.
+        Where no corpus has that many, return the split of the first corpus.
         """
         splits = [corpus.split(name) for corpus in self.corpora]
         enough = [split for split in splits if split.num_documents >= min_documents]
@@ -71,8 +71,8 @@ def open_mixture(
     Args:
         corpus: as `config.data.corpus`: directories, glob patterns or URLs, separated by commas, each with @ and the
             beginning of a fingerprint for another snapshot than the newest.
-        say: called with a line of text when a corpus is copied from a URL.
-        recorded: `config.data.corpus` of the run that is resumed, whose snapshots are read where `corpus` names none.
+        say: function that prints a line; called when a corpus is copied from a URL.
+        recorded: `config.data.corpus` of the resumed run; its snapshots are read where `corpus` names no snapshot.
         progress: called while a corpus is copied.
 
     Raises:
@@ -94,13 +94,13 @@ def open_mixture(
     for later in corpora[1:]:
         if later.tokenizer_sha256 != first.tokenizer_sha256:
             raise UserError(
-                f"{later.directory} and {first.directory} have different tokenizers; prepare both with the same one"
+                f"{later.directory} and {first.directory} have different tokenizers; prepare both with one tokenizer"
             )
     return Mixture(corpora)
 
 
 def name_snapshots(corpus: str, mixture: Mixture) -> str:
-    """Return `config.data.corpus` with the snapshot that was opened of each corpus, and absolute directories."""
+    """Return `config.data.corpus` with absolute directories and the snapshot that was opened of each corpus."""
     paths = (split_snapshot(item)[0] for item in find_corpora(corpus))
     return ",".join(f"{path}@{opened.fingerprint[:SHORT]}" for path, opened in zip(paths, mixture.corpora, strict=True))
 

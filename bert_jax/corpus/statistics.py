@@ -1,7 +1,7 @@
-"""Figures of a corpus: lengths of documents and sentences, counts of tokens, words, and the unigram entropy.
+"""Statistics of a corpus: lengths of documents and sentences, counts of tokens and words, and the unigram entropy.
 
-Lengths of documents come from the index. Figures that need the text read all of it up to a limit of tokens, and beyond
-the limit a sample, the same every time; each result says how much was read.
+Lengths of documents come from the index. Figures that need the text read the whole text up to a limit of tokens; a
+longer text is sampled with a fixed seed. Each result says how much was read.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ _RECORDS_AT_ONCE = 512
 class Distribution(NamedTuple):
     """A distribution of lengths: `quantiles` at `QUANTILES`; `doublings[i]` lengths are from 2**i to 2**(i + 1) - 1."""
 
-    number: int
+    num_lengths: int
     mean: float
     quantiles: tuple[int, ...]
     doublings: tuple[int, ...]
@@ -36,16 +36,16 @@ class TokenFigures:
     """Figures of the tokens of the training text.
 
     Attributes:
-        records: records read, of `num_records`.
-        num_records: records of the split.
-        tokens: tokens read.
+        records: number of records that were read, of `num_records`.
+        num_records: number of records of the split.
+        tokens: number of tokens that were read.
         counts: int64 [vocab_size], occurrences of each token.
-        sentences: lengths of sentences.
+        sentences: distribution of the lengths of sentences.
         unknown: fraction of unknown tokens.
-        tokens_per_word, characters_per_word: a word is a token that the vocabulary lets begin a word; white space is
-            not counted.
-        joined: fraction of the tokens in words of several tokens, which are masked together.
-        long_words: fraction of the tokens in words of more tokens than are masked together.
+        tokens_per_word, characters_per_word: means over words, as the vocabulary marks them; white space is not
+            counted.
+        joined: fraction of the tokens in words of several tokens, which whole-word masking masks together.
+        long_words: fraction of the tokens in words that are too long to be masked together.
         joined_by_vocabulary, long_words_by_vocabulary: as `joined` and `long_words`, without the words of a segmenter;
             None where there is none.
     """
@@ -71,20 +71,20 @@ def distribution(lengths: np.ndarray) -> Distribution:
 
 
 def _distribution(values: np.ndarray, counts: np.ndarray) -> Distribution:
-    """Return the distribution of ascending `values` with `counts`; a quantile is the least value that reaches it."""
+    """Return the distribution of ascending `values` with `counts`; a quantile is the smallest value that reaches it."""
     total = int(counts.sum())
     if not total:
         return Distribution(0, 0.0, (0,) * len(QUANTILES), ())
     reached = np.cumsum(counts)
     indexes = np.searchsorted(reached, np.maximum(1, np.ceil(np.array(QUANTILES) * total)))
-    _, exponents = np.frexp(values)  # v is below 2**exponent, and not below half of that
+    _, exponents = np.frexp(values)  # 2**(exponent - 1) <= value < 2**exponent
     doublings = np.bincount(np.maximum(exponents - 1, 0), counts).astype(np.int64)
     mean = float((values * counts).sum() / total)
     return Distribution(total, mean, tuple(values[indexes].tolist()), tuple(doublings.tolist()))
 
 
 def document_sizes(split: Split) -> tuple[np.ndarray, np.ndarray]:
-    """Return tokens and sentences of each document, int64 [documents] each."""
+    """Return the numbers of tokens and of sentences of each document, int64 [documents] each."""
     tokens, sentences = (running_total(counts) for counts in (split.tokens_per_record, split.sentences_per_record))
     return np.diff(tokens[split.first_record]), np.diff(sentences[split.first_record])
 
@@ -92,11 +92,11 @@ def document_sizes(split: Split) -> tuple[np.ndarray, np.ndarray]:
 def token_figures(
     split: Split, tokenizer: "Tokenizer", max_word_tokens: int, limit: int = MAX_TOKENS_READ
 ) -> TokenFigures:
-    """Return figures of all records or, where they have more than `limit` tokens, of a random sample of `limit`.
+    """Return the figures of all records or, of more than `limit` tokens, of a random sample of records.
 
-    `max_word_tokens`: tokens of the longest word that is masked together.
+    `max_word_tokens`: number of tokens of the longest word that whole-word masking masks together.
     """
-    records = sample(split.tokens_per_record, limit)
+    records = sample_within_limit(split.tokens_per_record, limit)
     counts = np.zeros(tokenizer.vocab_size, np.int64)
     sentence_counts = np.zeros(1, np.int64)  # by length
     joined, joined_by_vocabulary = np.zeros(2, np.int64), np.zeros(2, np.int64)
@@ -135,11 +135,11 @@ def token_figures(
 
 
 def _tokens_in_words(begins_word: np.ndarray, record_starts: np.ndarray, max_word_tokens: int) -> np.ndarray:
-    """Return the tokens in words of 2 to `max_word_tokens` tokens, and in longer words, int64 [2].
+    """Return the numbers of tokens in words of 2 to `max_word_tokens` tokens and in longer words, int64 [2].
 
     Args:
-        begins_word: bool [tokens], whether a word begins.
-        record_starts: int64 [records + 1], where a record and so a word begins, and the end.
+        begins_word: bool [tokens], whether a token begins a word.
+        record_starts: int64 [records + 1], the first token of each record, which begins a word, and the end.
         max_word_tokens: see `token_figures`.
     """
     begins_word = np.append(begins_word, True)
@@ -157,19 +157,19 @@ def unigram_entropy(split: Split, vocab_size: int) -> float:
 
 
 def token_fractions(split: Split, vocab_size: int, limit: int = MAX_ENTROPY_TOKENS) -> np.ndarray:
-    """Return how often each token occurs in a split, as a fraction of all: float64 `[vocab_size]`.
+    """Return the frequency of each token in a split, as a fraction of all tokens: float64 `[vocab_size]`.
 
-    Of a split with more than `limit` tokens a random sample of records is read, the same each time.
+    Of a split with more than `limit` tokens, a random sample of records is read, with a fixed seed.
     """
-    records, counts = sample(split.tokens_per_record, limit), np.zeros(vocab_size, np.int64)
+    records, counts = sample_within_limit(split.tokens_per_record, limit), np.zeros(vocab_size, np.int64)
     for first in range(0, len(records), _RECORDS_AT_ONCE):
         tokens, *_ = split.read(records[first : first + _RECORDS_AT_ONCE])
         counts += np.bincount(tokens, minlength=vocab_size)
     return counts / counts.sum()
 
 
-def sample(cost: np.ndarray, limit: int) -> np.ndarray:
-    """Return ascending int64 [chosen] items that cost at most `limit` together, and at least one; all if they fit."""
+def sample_within_limit(cost: np.ndarray, limit: int) -> np.ndarray:
+    """Return the ascending indexes of a random sample that costs at most `limit`, int64, or of one item."""
     if cost.sum() <= limit:
         return np.arange(len(cost))
     order = np.random.default_rng(0).permutation(len(cost))

@@ -2,17 +2,17 @@
 
     manifest.json                        counts, digests, settings; written last, see manifest.py
     tokenizer/                           files of the tokenizer that made the ids
-    train-00000-of-00003.arrayrecord     records in the order of their documents; likewise heldout-...
+    train-00000-of-00003.arrayrecord     records in the order of their documents; heldout-... for the held-out split
     train.index.npy                      uint32 [records, 3]: tokens, sentences, 1 where a document begins
-    signatures.npy                       hashes by which copies are found; no training reads them
+    signatures.npy                       hashes by which copies are found; training does not read them
 
 `prepare --append` adds shards, an index of all shards and signatures, train.1-00000-of-00001.arrayrecord and so on. It
-keeps the manifest of before as manifest.0.json: a corpus has a snapshot for each manifest.
+keeps the previous manifest as manifest.0.json: a corpus has a snapshot for each manifest.
 
-A record is a document or a piece of one: a document of more than `MAX_RECORD` tokens is cut at sentence boundaries. The
-bytes of a record are, little-endian: uint32 number of sentences; uint16 length of each sentence; token ids, uint16
-where the vocabulary allows, else uint32. Where a segmenter has found words, a bit per token follows, the lowest of a
-byte first: whether the token begins a word.
+A record is a document or a part of a document: a document of more than `MAX_RECORD` tokens is cut at sentence
+boundaries. The bytes of a record are, little-endian: uint32 number of sentences; uint16 length of each sentence; token
+ids, uint16 where the vocabulary allows, else uint32. Where a segmenter has found words, a bit per token follows, the
+lowest of a byte first: whether the token begins a word.
 """
 
 import concurrent.futures
@@ -37,21 +37,21 @@ if TYPE_CHECKING:
     from array_record.python.array_record_module import ArrayRecordReader
 
 SPLITS = ("train", "heldout")
-READING_THREADS = 8  # number of threads that open files are reserved for; each has one reader per shard
+READING_THREADS = 8  # open files are reserved for this number of threads; each has one reader per shard
 OTHER_FILES = 256  # open files reserved for the rest of the process
-OPEN_FILES = 1 << 16  # limit that is asked of the system, for more threads than those
+OPEN_FILES = 1 << 16  # limit that is asked of the system, for more than `READING_THREADS` threads
 MAX_RECORD = 1024  # tokens; the text of an example is in one or two records
-MAX_SENTENCE = 512  # tokens; published models read no more, so the rest would be discarded
+MAX_SENTENCE = 512  # tokens; published models read no longer sequence
 READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 READ_BUFFER_BYTES = 1 << 12  # the default of 1 MiB per seek is four times slower
-DAMAGE = (RuntimeError, OSError, IndexError)  # what ArrayRecord raises for a damaged file
-# Storage is slow, such as a mounted bucket, where the median of the first reads of a batch takes longer.
+DAMAGE = (RuntimeError, OSError, IndexError)  # raised by ArrayRecord for a damaged file
+# Storage is slow, such as a mounted bucket, if the median of PROBES reads takes longer than SLOW_READ.
 PROBES, SLOW_READ = 16, 2e-3  # number of reads; seconds
 SHARDS_AT_ONCE = 32
 
 
 class Shard(NamedTuple):
-    """A file of a split, with its number of records and bytes according to the manifest.
+    """A file of a split, with its numbers of records and bytes according to the manifest.
 
     `has_words`: whether its records say which tokens begin a word.
     """
@@ -71,7 +71,7 @@ class Split:
         source_documents: int64 [sources + 1]; source k has the documents source_documents[k]:source_documents[k + 1].
         dtype: of the token ids, uint16 or uint32.
         has_words: whether some records say which tokens begin a word.
-        num_records, num_documents, num_sentences, num_tokens: of the whole split.
+        num_records, num_documents, num_sentences, num_tokens: counts over the whole split.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Split:
 
     @classmethod
     def join(cls, splits: Sequence["Split"]) -> "Split":
-        """Return one split with the records of all, in order; each source of each split stays a source.
+        """Return one split with the records of all splits, in order; each source of each split stays a source.
 
         Raises:
             UserError: the splits have ids of two types, and so different vocabularies.
@@ -108,7 +108,7 @@ class Split:
             raise UserError(
                 "corpora with uint16 and with uint32 ids cannot be mixed; prepare them with the same tokenizer"
             )
-        # A running total continues where the one before it ends.
+        # `running_total` of all differences continues the totals of a split after the end of the previous split.
         return cls(
             [shard for split in splits for shard in split._shards],
             tokens_per_record=np.concatenate([split.tokens_per_record for split in splits]),
@@ -146,7 +146,7 @@ class Split:
 
         Args:
             records: as in `read`.
-            continues: of the vocabulary, bool [vocab_size], for records that do not say it.
+            continues: bool [vocab_size], `Tokenizer.continues`, for records that store no word starts.
         """
         data = [memoryview(record) for record in self._read_bytes(records)]
         ends, sizes = self._ends_of_tokens(records).tolist(), self.tokens_per_record[records]
@@ -162,7 +162,7 @@ class Split:
         return tokens, lengths, sentences, begins
 
     def _parse(self, data: Sequence[memoryview], records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return what `read` returns of the bytes of records, up to the end of their tokens."""
+        """Return the arrays of `read` from the bytes of records without the bits of words."""
         sentences = self.sentences_per_record[records]
         starts = (4 + 2 * sentences).tolist()
         lengths = np.frombuffer(b"".join([d[4:k] for d, k in zip(data, starts, strict=True)]), "<u2").astype(np.int32)
@@ -170,7 +170,7 @@ class Split:
         return tokens, lengths, sentences.astype(np.int32)
 
     def _ends_of_tokens(self, records: np.ndarray) -> np.ndarray:
-        """Return the bytes of each record up to the end of its tokens, int64 [n]."""
+        """Return the number of bytes of each record up to the end of its tokens, int64 [n]."""
         return 4 + 2 * self.sentences_per_record[records] + self.dtype.itemsize * self.tokens_per_record[records]
 
     def _shard_of(self, records: np.ndarray) -> np.ndarray:
@@ -178,14 +178,15 @@ class Split:
         return np.searchsorted(self._first_of_shard, records, side="right") - 1
 
     def _read_bytes(self, records: np.ndarray) -> list[bytes]:
+        """Return the bytes of records, in the given order; UserError where a size differs from the index."""
         records = np.asarray(records, np.int64)
         if records.size and not (records.min() >= 0 and records.max() < self.num_records):
             raise IndexError(f"records {records.min()}..{records.max()} of a split with {self.num_records} records")
         shard_of = self._shard_of(records)
         positions = records - self._first_of_shard[shard_of]
-        data = [] if self._slow else self._read_each(shard_of, positions)
+        data = [] if self._slow else self._read_one_by_one(shard_of, positions)
         if len(data) < len(records):
-            data += self._read_at_once(shard_of[len(data) :], positions[len(data) :])
+            data += self._read_in_parallel(shard_of[len(data) :], positions[len(data) :])
         sizes = self._ends_of_tokens(records)
         if self.has_words:
             sizes += np.where(self._shard_has_words[shard_of], -(-self.tokens_per_record[records] // 8), 0)
@@ -195,10 +196,10 @@ class Split:
             raise UserError(f"{path}: damaged shard (its records differ from the index); copy the corpus again")
         return data
 
-    def _read_each(self, shard_of: np.ndarray, positions: np.ndarray) -> list[bytes]:
-        """Return records by a seek and a read each: on a local disk half the cost of `_read_at_once`.
+    def _read_one_by_one(self, shard_of: np.ndarray, positions: np.ndarray) -> list[bytes]:
+        """Return records by a seek and a read each, which costs half of `_read_in_parallel` on a local disk.
 
-        Ends where the storage turns out to be slow, by the median time of PROBES reads by any threads.
+        Stop where the storage turns out to be slow, by the median time of PROBES reads of all threads.
         """
         readers: dict[int, ArrayRecordReader] = vars(self._open).setdefault("readers", {})  # of this thread
         data, shard = list[bytes](), 0
@@ -218,11 +219,11 @@ class Split:
                     if self._slow:
                         break
         except DAMAGE as error:
-            raise _damaged(self._shards[shard], error) from None
+            raise _damaged_shard_error(self._shards[shard], error) from None
         return data
 
-    def _read_at_once(self, shard_of: np.ndarray, positions: np.ndarray) -> list[bytes]:
-        """Return records by one call per shard, which reads its records at the same time; several shards at once."""
+    def _read_in_parallel(self, shard_of: np.ndarray, positions: np.ndarray) -> list[bytes]:
+        """Return records by one call per shard, which reads its records in parallel; several shards at a time."""
         readers: dict[int, ArrayRecordReader] = vars(self._open).setdefault("readers", {})  # of this thread
         data = [b""] * len(positions)
 
@@ -234,19 +235,19 @@ class Split:
                 for index, record in zip(indexes, readers[shard].read(positions[indexes].tolist()), strict=True):
                     data[index] = record
             except (*DAMAGE, ValueError) as error:
-                raise _damaged(self._shards[shard], error) from None
+                raise _damaged_shard_error(self._shards[shard], error) from None
 
         with concurrent.futures.ThreadPoolExecutor(SHARDS_AT_ONCE) as pool:
             list(pool.map(read, np.unique(shard_of).tolist()))
         return data
 
 
-def _damaged(shard: Shard, error: Exception) -> UserError:
+def _damaged_shard_error(shard: Shard, error: Exception) -> UserError:
     return UserError(f"{shard.path}: damaged shard ({error}); copy the corpus again")
 
 
 def _allow_open_files(num_files: int) -> None:
-    """Raise this process's limit of open files; UserError where the system does not allow so many more."""
+    """Raise the limit of open files of this process by `num_files`; UserError where the system does not allow it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = max(OPEN_FILES, num_files + OTHER_FILES)
     if hard != resource.RLIM_INFINITY:
@@ -270,12 +271,12 @@ class Corpus:
     """An open corpus; made by `open_corpus`.
 
     Attributes:
-        directory: of its files.
+        directory: directory of the files.
         manifest: see manifest.py.
         splits: name -> split.
-        fingerprint: hex digest of all that sequences are made from; corpora of equal fingerprint give the same
+        fingerprint: hex digest of everything that sequences depend on; corpora with equal fingerprints give the same
             sequences.
-        vocab_size: size of the vocabulary; every id is below it.
+        vocab_size: size of the vocabulary; every id is smaller.
         tokenizer_sha256: digest of the tokenizer that made the ids.
         tokenizer_directory: directory of the tokenizer's files, for `tokenizer.load_tokenizer`.
     """
@@ -288,11 +289,11 @@ class Corpus:
         self.tokenizer_directory = directory / "tokenizer"
 
     def split(self, name: str) -> Split:
-        """Return the split 'train' or 'heldout'; the latter may be empty."""
+        """Return the split 'train' or 'heldout'; the held-out split may be empty."""
         return self.splits[name]
 
     def _repr_html_(self) -> str:
-        """Return the corpus as a table, which a notebook shows."""
+        """Return the corpus as an HTML table for a notebook."""
         manifest = self.manifest
         rejected = ", ".join(f"{count:,} {reason}" for reason, count in manifest["documents"]["rejected"].items())
         rows: dict[str, object] = {"directory": self.directory}
@@ -312,12 +313,12 @@ def open_corpus(directory: str | os.PathLike[str], snapshot: str = "") -> Corpus
     The manifest, the digests of the indexes and the sizes of the shards are checked; `verify` reads every byte.
 
     Args:
-        directory: of the corpus.
-        snapshot: its fingerprint, or the beginning of it; "": the newest.
+        directory: directory of the corpus.
+        snapshot: the fingerprint of a snapshot, or its beginning; "": the newest.
 
     Raises:
-        UserError: the directory is no corpus or one of an unknown format, has no training document or no such snapshot,
-            or a file in it is missing, truncated or changed.
+        UserError: the directory is no corpus or a corpus of an unknown format, has no training document or no such
+            snapshot, or a file in it is missing, truncated or changed.
     """
     directory = pathlib.Path(directory)
     manifest = read_manifest(directory, snapshot)
@@ -345,6 +346,7 @@ def open_corpus(directory: str | os.PathLike[str], snapshot: str = "") -> Corpus
 
 
 def _open_shard(shard: Shard) -> "ArrayRecordReader":
+    """Open a shard for random access; UserError where its size or number of records differs from the manifest."""
     from array_record.python.array_record_module import ArrayRecordReader
 
     try:
@@ -354,7 +356,7 @@ def _open_shard(shard: Shard) -> "ArrayRecordReader":
             raise UserError(f"{shard.path}: {size:,} bytes, the manifest says {shard.bytes:,}; copy the corpus again")
         reader = ArrayRecordReader(str(shard.path), READER_OPTIONS, file_reader_buffer_size=READ_BUFFER_BYTES)
         if reader.num_records() != shard.records:
-            open(shard.path, "rb").close()  # ArrayRecord takes a file that it cannot open for an empty one
+            open(shard.path, "rb").close()  # ArrayRecord reads a file that it cannot open as an empty file
             raise UserError(
                 f"{shard.path}: {reader.num_records():,} records, the manifest says {shard.records:,}; "
                 "copy the corpus again"
@@ -369,7 +371,7 @@ def _open_shard(shard: Shard) -> "ArrayRecordReader":
 
 
 def load_array(path: pathlib.Path, sha256: str, mmap_mode: Literal["r"] | None = None) -> np.ndarray:
-    """Return the array of a .npy file; UserError where it cannot be read or has another digest."""
+    """Return the array of a .npy file; UserError where it cannot be read or has a different digest."""
     try:
         if sha256_of(path) == sha256:
             return np.load(path, mmap_mode=mmap_mode, allow_pickle=False)

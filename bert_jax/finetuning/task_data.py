@@ -16,12 +16,12 @@ from bert_jax.models import Model, Params
 from bert_jax.objectives.base import Batch
 from bert_jax.parallel import sharding
 from bert_jax.parallel.memory import out_of_memory_in_evaluation_as_user_error
-from bert_jax.tasks.batching import Feed, collate_batches, plan_batches, plan_evaluation
+from bert_jax.tasks.batching import Feed, collate_batches, plan_evaluation, plan_feature_batches
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Predictions, make_features
-from bert_jax.tasks.reading.examples import read_examples
-from bert_jax.tasks.scoring import CORRELATIONS, score
+from bert_jax.tasks.reading.examples import read_task_examples
+from bert_jax.tasks.scoring import CORRELATIONS, score_predictions
 from bert_jax.tasks.task import Example, Task
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.training.evaluation import Evaluate
@@ -38,7 +38,7 @@ class TaskSplit(NamedTuple):
 
 def read_split(task: Task, config: TaskConfig, name: str, tokenizer: Tokenizer, console: Console) -> TaskSplit:
     """Return a set with its features; print the numbers of truncated and split texts."""
-    examples = read_examples(task, config, name, console.say)
+    examples = read_task_examples(task, config, name, console.say)
     features, counts = make_features(KINDS[task.kind], examples, tokenizer, config)
     cut = [f"{count:,} {what.replace('_', ' ')}" for what, count in counts.items() if count]
     if cut:
@@ -66,7 +66,7 @@ def task_training_batches(
     per_epoch = -(-len(lengths) // feed.batch_size)
     epoch, first = divmod(step, per_epoch)
     while True:
-        batches = plan_batches(lengths, feed.buckets, feed.batch_size, seed, epoch, shuffle=True)
+        batches = plan_feature_batches(lengths, feed.buckets, feed.batch_size, seed, epoch, shuffle=True)
         yield from collate_batches(feed, split.features, batches[first:], blocks)
         epoch, first = epoch + 1, 0
 
@@ -89,7 +89,7 @@ def score_split(task: Task, settings: TaskConfig, split: TaskSplit, outputs: Seq
     predictions = kind.predict(split.examples, split.features, outputs, settings, threshold)
     if threshold is not None and kind.tune:
         predictions, threshold = kind.tune(split.examples, predictions)
-    return ScoredSplit(score(task, split.examples, predictions.values), predictions, threshold)
+    return ScoredSplit(score_predictions(task, split.examples, predictions.values), predictions, threshold)
 
 
 def score_names(task: Task, splits: Sequence[TaskSplit]) -> list[str]:
@@ -109,7 +109,7 @@ def score_names(task: Task, splits: Sequence[TaskSplit]) -> list[str]:
     return [
         name
         for split in splits
-        for name in _with_suffix(split, score(task, split.examples, list(map(kind.gold, split.examples))))
+        for name in _with_suffix(split, score_predictions(task, split.examples, list(map(kind.gold, split.examples))))
     ]
 
 

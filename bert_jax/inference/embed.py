@@ -21,7 +21,7 @@ from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.models import Head, Params, make_model
 from bert_jax.models.heads import unit_length
 from bert_jax.objectives.base import Batch
-from bert_jax.tasks.batching import choose_buckets, collate, fixed_buckets, plan_batches
+from bert_jax.tasks.batching import choose_buckets, collate, fixed_buckets, plan_feature_batches
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds.texts import text_features
 
@@ -222,7 +222,7 @@ class _Embedder:
         lengths = np.array([text.length for text in features], np.int64)
         params = {"encoder": self._model.params["encoder"]}
         config, pad_id = self._model.config, self._model.tokenizer.pad_id
-        for indices, length in plan_batches(lengths, buckets, batch_size, seed=0, epoch=0, shuffle=False):
+        for indices, length in plan_feature_batches(lengths, buckets, batch_size, seed=0, epoch=0, shuffle=False):
             batch = collate([features[i] for i in indices], length, config.num_token_types, pad_id, batch_size)
             del batch["example_weights"]
             values = np.asarray(self._compute(params, batch))

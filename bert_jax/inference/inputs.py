@@ -72,7 +72,7 @@ def num_inputs(source: str | os.PathLike[str]) -> int | None:
         objects, count = False, 0
         for line in read_lines(stream, MAX_LINE_BYTES):
             data = line.data
-            if line.number == 1:
+            if line.line_number == 1:
                 data = data.removeprefix(codecs.BOM_UTF8)
                 objects = _holds_objects(source, data.startswith(b"{"))
             count += bool(data.strip() if objects else data or line.too_large)

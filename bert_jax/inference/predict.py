@@ -24,7 +24,7 @@ from bert_jax.models import Head, make_model
 from bert_jax.tasks.batching import Feed, fixed_buckets
 from bert_jax.tasks.custom import given_columns
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.kinds.kind import Kind, make_features
+from bert_jax.tasks.kinds.kind import TaskKind, make_features
 from bert_jax.tasks.kinds.records import record_id
 from bert_jax.tasks.task import Record, Task
 from bert_jax.tokenizer import Tokenizer
@@ -89,7 +89,7 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     return Predictor(outputs_of, loaded.tokenizer, task, settings, threshold)
 
 
-def _head_fits(kind: Kind, head: Head) -> bool:
+def _head_fits(kind: TaskKind, head: Head) -> bool:
     """Return whether the head of a model is the head of a kind."""
     return head.name == kind.head and kind.classes in (None, head.classes)
 
@@ -186,7 +186,7 @@ def _with_training_names(line: Input, columns: Mapping[str, str]) -> Input:
     return line._replace(fields={**line.fields, **renamed})
 
 
-def _make_example(task: Task, kind: Kind, line: Input) -> dict[str, Any]:
+def _make_example(task: Task, kind: TaskKind, line: Input) -> dict[str, Any]:
     """Return the example of an input, without its id."""
     wanted = [field for field in kind.fields if field not in kind.label_fields]
     for field in wanted:

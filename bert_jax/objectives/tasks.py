@@ -27,7 +27,7 @@ def task_head(kind: str, num_labels: int) -> Head:
 def make_task_objective(
     model: Model, kind: str, freeze_encoder: bool, settings: TaskConfig | None = None, teacher: Model | None = None
 ) -> Objective:
-    """Return the mean loss of a task's targets, as `Kind.loss` describes it.
+    """Return the mean loss of a task's targets, as `TaskKind.loss` describes it.
 
     Args:
         model: with the head of `kind`.

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from bert_jax.corpus.build.encoding import PrepareSettings
-from bert_jax.corpus.build.prepare_parts import prepare_rest
+from bert_jax.corpus.build.prepare_parts import prepare_missing_parts
 from bert_jax.errors import UserError
 
 LOWER_PRIORITY = 10  # added to the niceness of the process: the run has priority
@@ -64,7 +64,7 @@ def run_preparation(job: str) -> int:
     try:
         with open(os.path.join(os.path.dirname(corpus), "rest.lock"), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # another run may prepare the text
-            prepare_rest(inputs, PrepareSettings().read_options, pathlib.Path(corpus), num_parts)
+            prepare_missing_parts(inputs, PrepareSettings().read_options, pathlib.Path(corpus), num_parts)
     except UserError as error:
         print(error, file=sys.stderr)
         return 2

@@ -12,7 +12,7 @@ import jax
 from bert_jax.config import DataConfig
 from bert_jax.console import Console
 from bert_jax.corpus.build.encoding import PrepareSettings
-from bert_jax.corpus.build.plan import identity, plan_inputs
+from bert_jax.corpus.build.plan import plan_inputs, preparation_identity
 from bert_jax.corpus.build.prepare import format_summary, prepare
 from bert_jax.corpus.build.prepare_parts import files_of_part, num_parts, prepared_fraction
 from bert_jax.corpus.manifest import SHORT, fingerprints, read_manifest
@@ -78,7 +78,7 @@ def _corpus_of_text(
     """Return the corpus of a text's first part, which is made unless it exists, and the number of the text's parts."""
     options, say = PrepareSettings().read_options, console.say
     planned = plan_inputs(inputs, options, say)
-    files, made_of = planned.files, identity(planned, None, PrepareSettings())
+    files, made_of = planned.files, preparation_identity(planned, None, PrepareSettings())
     made_of["the tokenizer"] = load_tokenizer(tokenizer).sha256 if tokenizer else vocab_size
     made_of["the parts"] = count = num_snapshots or num_parts(files, options)
     name = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]

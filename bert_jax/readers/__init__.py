@@ -10,9 +10,9 @@ formats/        a reader for each format of files
 inputs.py       the inputs of `--input`: a kind of input is a row of INPUT_KINDS
 pieces.py       text -> documents: whole files, paragraphs or lines; long documents in pieces
 python_docs.py  the documentation strings of this Python installation
-rejections.py   documents without text: counts by reason, and what to do about them
-rows.py         text in any encoding -> lines, rows of CSV and TSV, JSON values; tasks and inference read with it, too
-storage.py      files on a local disk or in object storage, whose requests are repeated
+rejections.py   documents without text: counts by reason, and advice
+rows.py         text in any encoding -> lines, rows of CSV and TSV, JSON values; also for tasks and inference
+storage.py      files on a local disk or in object storage, with retries
 """
 
 from bert_jax.readers.documents import Document, RawDocument, ReadOptions

@@ -47,7 +47,7 @@ class Member(NamedTuple):
 
 
 def uncompressed_name(name: str) -> str:
-    """Return the name of a file without the suffix of its compression; an archive's ends in .tar or .zip."""
+    """Return a file name without the suffix of its compression; the result for an archive ends in .tar or .zip."""
     bare, suffix = os.path.splitext(name)
     return bare + ".tar" if suffix in _TAR_SUFFIXES else bare if suffix in _OPENERS else name
 
@@ -55,11 +55,11 @@ def uncompressed_name(name: str) -> str:
 def open_members(
     path: str, file: IO[bytes], max_unpacked_bytes: int = MAX_UNPACKED_BYTES, pattern: str = "*"
 ) -> Iterator[Member]:
-    """Yield the streams of an open file: itself, decompressed, or each member of an archive, decompressed.
+    """Yield the decompressed streams of an open file: the file itself, or each member of an archive.
 
-    Members whose name does not match `pattern` are no part of the input: a WebDataset has texts and other files.
-    Read a stream before asking for the next. Archives in archives are rejected. Everything that is unpacked on the way
-    counts: the members, and the archive itself where it is compressed.
+    Members with a name that does not match `pattern` are skipped: a WebDataset has texts and other files. Read each
+    stream before the next. Archives in archives are rejected. The members count as unpacked bytes, and so does the
+    archive itself where it is compressed.
 
     Raises:
         UserError: the file unpacks to more than `max_unpacked_bytes` and MAX_RATIO times its size.
@@ -77,6 +77,7 @@ def open_members(
 
 
 def _open_member(path: str, inner: str, stream: IO[bytes], unpacked: Unpacked) -> Member:
+    """Return the member `inner` of an archive, decompressed, or rejected where it is an archive."""
     bare, content = _decompress(inner, stream, unpacked)
     if bare.endswith((".tar", ".zip")):
         return Member(f"{path}:{inner}", bare, rejected="archive in an archive")
@@ -84,6 +85,7 @@ def _open_member(path: str, inner: str, stream: IO[bytes], unpacked: Unpacked) -
 
 
 def _tar_members(path: str, stream: IO[bytes], unpacked: Unpacked, pattern: str) -> Iterator[Member]:
+    """Yield the members of a tar archive whose names match `pattern`."""
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=_StrictTarInfo) as archive:
         while (info := archive.next()) is not None:
             archive.members.clear()  # type: ignore[attr-defined]  # it would grow with the archive
@@ -105,7 +107,7 @@ def _tar_members(path: str, stream: IO[bytes], unpacked: Unpacked, pattern: str)
 
 
 class _StrictTarInfo(tarfile.TarInfo):
-    """Raise an error for a damaged, missing or huge header; tarfile takes it for the end of the archive."""
+    """A tar header that raises an error if it is damaged, missing or huge; tarfile would end the archive there."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_StrictTarInfo":
@@ -129,6 +131,7 @@ class _StrictTarInfo(tarfile.TarInfo):
 
 
 def _zip_members(path: str, stream: IO[bytes], unpacked: Unpacked, pattern: str) -> Iterator[Member]:
+    """Yield the members of a zip archive whose names match `pattern`."""
     with zipfile.ZipFile(stream) as archive:
         for info in archive.infolist():
             name = f"{path}:{info.filename}"
@@ -155,6 +158,7 @@ def _decompress(name: str, stream: IO[bytes], unpacked: Unpacked) -> tuple[str, 
 
 
 def _counted_stream(stream: Any, unpacked: Unpacked) -> IO[bytes]:
+    """Return a buffered stream that adds the bytes it reads to `unpacked`."""
     return io.BufferedReader(_CountedStream(stream, unpacked), _DECOMPRESSED_BYTES)
 
 
@@ -176,6 +180,7 @@ class _CountedStream(io.RawIOBase):
 
 
 def _open_zstd(stream: IO[bytes]) -> io.RawIOBase:
+    """Return the decompressed stream of a .zst file; UserError where the package is missing."""
     with needs_packages("reading .zst", "zstandard"):
         import zstandard
     # Few bytes at once: four bytes may expand to 128 KiB in one call.
@@ -208,7 +213,7 @@ class _ZstdFrame:
 class _DecompressedStream(io.RawIOBase):
     """The bytes of concatenated compressed streams; EOFError where a stream ends too early.
 
-    The libraries' own file classes silently stop at data after a stream that is no stream itself.
+    The file classes of the libraries stop silently at other data after a compressed stream.
     """
 
     def __init__(self, stream: IO[bytes], new_decompressor: Callable[[], Any], bytes_per_read: int = 1 << 14):

@@ -1,4 +1,4 @@
-"""Data sets of TensorFlow Datasets (TFDS), read without TensorFlow; TFDS prepares them first where needed."""
+"""Data sets of TensorFlow Datasets (TFDS), read without TensorFlow; TFDS prepares them first if necessary."""
 
 import functools
 import os
@@ -25,7 +25,7 @@ class DataSetName(NamedTuple):
 
 
 def parse_data_set_name(text: str) -> DataSetName:
-    """Return the parts of a name; '' for a missing part."""
+    """Return the parts of the name of a data set; '' for a missing part."""
     before_split, _, split = text.removeprefix(PREFIX).partition("#")
     name, _, data_dir = before_split.partition("@")
     return DataSetName(name, data_dir, split)
@@ -62,7 +62,7 @@ def open_builder(name: str, prepare: bool = False) -> Any:
 
 
 def _prepare_data_set(name: str) -> Any:
-    """Download and prepare a data set as ArrayRecord files; TFDS shows the progress and checks the room on the disk."""
+    """Download and prepare a data set as ArrayRecord files; TFDS shows the progress and checks the disk space."""
     import tensorflow_datasets as tfds
 
     data_set = parse_data_set_name(name)
@@ -80,17 +80,17 @@ def _prepare_data_set(name: str) -> Any:
 
 
 def split_bytes(name: str) -> int:
-    """Return the bytes of the files of the split."""
+    """Return the number of bytes of the files of a split."""
     return int(_open_split(name).num_bytes)
 
 
 def data_set_version(name: str) -> str:
-    """Return the version of the file that TFDS writes last."""
+    """Return the `file_version` of the file that TFDS writes last."""
     return storage.file_version(os.path.join(str(open_builder(name, prepare=True).data_dir), "dataset_info.json"))
 
 
-def read_examples(name: str, options: ReadOptions) -> Iterator[RawDocument]:
-    """Return an iterator over the examples of the split, by default 'train'.
+def read_data_set(name: str, options: ReadOptions) -> Iterator[RawDocument]:
+    """Return an iterator over the documents of a split, by default 'train'.
 
     The text is a feature, with dots before the names of nested features, or a template.
 
@@ -105,6 +105,7 @@ def read_examples(name: str, options: ReadOptions) -> Iterator[RawDocument]:
 
 
 def _read_array_records(name: str, options: ReadOptions) -> Iterator[RawDocument]:
+    """Yield the documents of a split in ArrayRecord files."""
     builder, split = open_builder(name, prepare=True), _open_split(name)
     parts, source = template_parts(options.field), builder.as_data_source(split.name)
     for index in range(len(source)):
@@ -118,6 +119,7 @@ def _read_array_records(name: str, options: ReadOptions) -> Iterator[RawDocument
 
 
 def _read_tfrecords(name: str, options: ReadOptions) -> Iterator[RawDocument]:
+    """Yield the documents of a split in TFRecord files."""
     before = 0
     for path in map(str, _open_split(name).filepaths):
         with storage.open_file(path) as file:
@@ -138,12 +140,13 @@ def _check_feature(name: str, features: Any, feature: str) -> None:
         if key not in names:
             raise UserError(
                 f"{name}: no feature '{feature}'{did_you_mean(key, names)} (there are {format_names(names)}); "
-                "give one with --field"
+                "give a feature with --field"
             )
         features = features[key]
 
 
 def _raw_document(name: str, values: Sequence[Any], bytes_read: int) -> RawDocument:
+    """Return the joined `values`, each the bytes of a feature or of a literal, as a document."""
     if not all(isinstance(value, bytes) for value in values):
         return RawDocument(name=name, rejected="not a text", bytes_read=bytes_read)
     data = b"".join(values)
@@ -153,8 +156,9 @@ def _raw_document(name: str, values: Sequence[Any], bytes_read: int) -> RawDocum
 
 
 def _open_split(name: str) -> Any:
+    """Return TFDS's description of the split in the name of a data set; UserError where it does not exist."""
     splits = open_builder(name, prepare=True).info.splits
     split = parse_data_set_name(name).split or _DEFAULT_SPLIT
     if split not in splits:
-        raise UserError(f"{name}: no split '{split}'; there are {', '.join(splits)}: give one as {PREFIX}...#SPLIT")
+        raise UserError(f"{name}: no split '{split}'; there are {', '.join(splits)}: give a split as {PREFIX}...#SPLIT")
     return splits[split]

@@ -21,19 +21,19 @@ _MAX_NAMES, _MAX_NAME_LENGTH = 5, 40
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """How inputs are read.
+    """Options for reading inputs.
 
     Attributes:
         documents: the unit of text that is a document: 'file' (as 'auto'), 'blank-line' (a paragraph) or 'line'.
         format: a row of `formats.table.FORMATS` for all inputs, or 'auto': each by its name.
-        field: the field of a record that holds the text; dots lead into nested objects, `[]` into lists, and braces
-            make a template of several; see `formats/fields.py`.
+        field: the field of a record with the text; dots lead into nested objects, `[]` into lists, and braces
+            make a template of several fields; see `formats/fields.py`.
         encoding_errors: bytes that cannot be decoded 'reject' the document, or are 'replace'd by U+FFFD.
         encoding: of files of text; a file with the mark of UTF-16 or UTF-32 needs no name.
         max_unpacked_bytes: limit on the unpacked size of a compressed input, unless MAX_RATIO times its size is more.
         members: pattern of the names of the archive members that are read.
-        markup: a row of `formats.table.MARKUPS`: the markup of the text of a field, which becomes plain text.
-        stretch: of every input that `inputs.is_divisible`, the documents that begin from this to this fraction of it.
+        markup: a row of `formats.table.MARKUPS`: the markup of the text of a field, which is converted to plain text.
+        stretch: the fractions between which documents begin, for each input that `inputs.is_divisible`.
     """
 
     documents: str = "auto"
@@ -48,7 +48,7 @@ class ReadOptions:
 
     @property
     def decode_errors(self) -> str:
-        """`encoding_errors` as `bytes.decode` takes it."""
+        """The argument `errors` of `bytes.decode`."""
         return "strict" if self.encoding_errors == "reject" else self.encoding_errors
 
 
@@ -57,14 +57,14 @@ DEFAULT = ReadOptions()
 
 @dataclasses.dataclass(kw_only=True, slots=True)  # not frozen: `bytes_read` is set level by level, for each document
 class RawDocument:
-    """The bytes of a document before its text is extracted, or the reason why it has none.
+    """The bytes of a document before the extraction of its text, or the reason for which it is rejected.
 
     Attributes:
         name: file[:member][:line or number].
         data: b"" where `rejected` is set.
         format: the row of `formats.table.FORMATS` that extracts its text.
         rejected: the reason.
-        bytes_read: of all inputs as they are on disk, up to here.
+        bytes_read: bytes on disk of all inputs, up to here.
         piece: index of a piece of a text longer than MAX_UNSPLIT_BYTES, which was checked before its first piece.
         last: False where another piece of the same document follows.
         fields: as in `Document`.
@@ -83,7 +83,7 @@ class RawDocument:
 
 
 class Document(NamedTuple):
-    """A text with its name, or the reason why there is none.
+    """A text with its name, or the reason for which it is rejected.
 
     Attributes:
         name: as in `RawDocument`.
@@ -99,14 +99,14 @@ class Document(NamedTuple):
 
 
 class Unpacked:
-    """Counts the bytes that an input unpacks to, in whatever way it is packed."""
+    """Counter of the unpacked bytes of an input, with a limit."""
 
     def __init__(self, packed_bytes: int, max_bytes: int):
         self._packed_bytes, self._limit = packed_bytes, max(max_bytes, MAX_RATIO * packed_bytes)
         self._count = 0
 
     def add(self, num_bytes: int) -> None:
-        """Count bytes; UserError where the input has more than it may."""
+        """Count bytes; UserError where the sum exceeds the limit."""
         self._count += num_bytes
         if self._count > self._limit:
             raise UserError(
@@ -116,7 +116,7 @@ class Unpacked:
 
 
 class RejectedError(Exception):
-    """A document has no text; the message is a short reason, by which rejected documents are counted."""
+    """A document without text; the message is the short reason by which rejected documents are counted."""
 
     def __init__(self, reason: str, fields: str = ""):
         super().__init__(reason)

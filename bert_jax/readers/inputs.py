@@ -11,14 +11,14 @@ from bert_jax.errors import UserError, did_you_mean
 from bert_jax.readers import archives, data_sets, pieces, python_docs, storage
 from bert_jax.readers.documents import DEFAULT, DOCUMENT_UNITS, ENCODING_ERRORS, Document, RawDocument, ReadOptions
 from bert_jax.readers.formats.fields import template_parts
-from bert_jax.readers.formats.table import FORMATS, MARKUPS, format_of, is_known, to_document
+from bert_jax.readers.formats.table import FORMATS, MARKUPS, input_format, is_known, to_document
 from bert_jax.readers.rows import check_encoding, utf8_stream
 
 PYTHON_DOCS = "python-docs"
 SMALL_BYTES = 1 << 20  # size on disk below which an input is not divided
 USUAL_RATIO = 4  # of a compressed text
 _SUFFIXES_SHOWN = 8
-# Options that apply to some formats only, and why there may be none of these among the inputs.
+# Options that apply to some formats only, and the message where no input has such a format.
 _OPTIONAL = {
     "field": "no input has fields, as JSON lines, CSV, TSV, Parquet and Arrow have",
     "markup": "no input has fields; give --format html, markdown or rst for whole files",
@@ -29,9 +29,9 @@ _OPTIONAL = {
 
 
 def read_documents(inputs: Sequence[str], options: ReadOptions = DEFAULT) -> Iterator[Document]:
-    """Return an iterator over every document of the inputs, in a fixed order; rejected documents have a reason.
+    """Return an iterator over all documents of the inputs, in a fixed order; rejected documents have a reason.
 
-    A document longer than `documents.MAX_UNSPLIT_BYTES` bytes comes as several, its pieces.
+    A document of more than `documents.MAX_UNSPLIT_BYTES` bytes comes in pieces, each a `Document`.
 
     Raises:
         UserError: as `find_files` and `read_raw_documents`.
@@ -49,10 +49,10 @@ def find_files(
         inputs: files, directories (all files below that `is_known`, sorted), globs, all of these also as URLs,
             'python-docs', or 'tfds:NAME[/CONFIG][:VERSION][@DATA_DIR][#SPLIT]'; these two are returned unchanged.
         options: with another format than 'auto', all files of directories are read.
-        say: called with a line about the files of each directory that are not read.
+        say: function that prints a line; called for each directory with files that are not read.
 
     Raises:
-        UserError: an input that matches nothing, or no file that is read.
+        UserError: an input matches nothing, or no file is read.
     """
     path_by_identity: dict[str, str] = {}
     for item in inputs:
@@ -87,6 +87,7 @@ def _match_known(item: str, options: ReadOptions, unknown: collections.Counter[s
 
 
 def _describe_unknown(unknown: collections.Counter[str]) -> str:
+    """Return a message about files of unknown formats, counted by suffix."""
     shown = ", ".join(f"{count:,} {suffix}" for suffix, count in unknown.most_common(_SUFFIXES_SHOWN))
     num_hidden = sum(unknown.values()) - sum(count for _, count in unknown.most_common(_SUFFIXES_SHOWN))
     rest = f" and {num_hidden:,} others" if num_hidden else ""
@@ -94,7 +95,7 @@ def _describe_unknown(unknown: collections.Counter[str]) -> str:
 
 
 def check_read_options(files: Sequence[str], options: ReadOptions) -> None:
-    """Refuse, before everything is read, options that apply to none of the files of `find_files`.
+    """Raise UserError, before any reading, for options that apply to none of the files of `find_files`.
 
     Raises:
         UserError: an unknown value; a field, but no input has fields; `documents`, but no input is split into
@@ -107,7 +108,7 @@ def check_read_options(files: Sequence[str], options: ReadOptions) -> None:
             raise UserError(f"--{name} {value}: {reason}; leave it out, or give the format of the files with --format")
     for path in files:
         is_plain = _input_kind(path) is _FILE and not storage.is_url(path) and not _is_archive(path)
-        if is_plain and FORMATS[format_of(archives.uncompressed_name(path), options)].has_header:
+        if is_plain and FORMATS[input_format(archives.uncompressed_name(path), options)].has_header:
             next(read_raw_documents([path], options), None)  # refuses a header without the field
 
 
@@ -117,7 +118,7 @@ def total_bytes(files: Iterable[str]) -> int:
 
 
 def input_version(path: str) -> str:
-    """Return a text that changes when an item of `find_files` is written again: a time, an etag, package versions."""
+    """Return a version of an item of `find_files`, which changes with its content: a time, an etag or versions."""
     return _input_kind(path).version(path)
 
 
@@ -130,13 +131,13 @@ def is_divisible(path: str, options: ReadOptions) -> bool:
     """Return whether `options.stretch` applies to an item of `find_files`: a file of records that is not small."""
     if _input_kind(path) is not _FILE or _is_archive(path) or is_small(path):
         return False
-    return FORMATS[format_of(archives.uncompressed_name(path), options)].is_stream
+    return FORMATS[input_format(archives.uncompressed_name(path), options)].is_stream
 
 
 def read_raw_documents(files: Sequence[str], options: ReadOptions = DEFAULT) -> Iterator[RawDocument]:
     """Return an iterator over the documents of the files of `find_files`, in order, for `to_document`.
 
-    Cheap, and in bounded memory. A file may be compressed (.gz, .xz, .bz2, .zst) or a tar or zip archive, itself and
+    Fast, and in bounded memory. A file may be compressed (.gz, .xz, .bz2, .zst) or a tar or zip archive, itself and
     its members compressed or not.
 
     Raises:
@@ -148,12 +149,13 @@ def read_raw_documents(files: Sequence[str], options: ReadOptions = DEFAULT) -> 
 
 
 def _read_in_order(files: Sequence[str], options: ReadOptions) -> Iterator[RawDocument]:
+    """Yield the documents of files, in order, with `bytes_read` over all files."""
     bytes_before = 0
     for path in files:
         with _errors_with_name(path):
             documents = _input_kind(path).read(path, options)
             if options.stretch != DEFAULT.stretch and is_divisible(path, options):
-                documents = _in_stretch(path, options, documents)
+                documents = _select_stretch(path, options, documents)
             for raw in documents:
                 raw.bytes_read += bytes_before
                 yield raw
@@ -170,19 +172,21 @@ class _InputKind(NamedTuple):
 
 
 def _read_file(path: str, options: ReadOptions) -> Iterator[RawDocument]:
+    """Yield the documents of a file, or of the members of an archive."""
     with storage.open_file(path) as file:
         members = archives.open_members(path, file, options.max_unpacked_bytes, options.members)
         for name, bare_name, stream, rejected in members:
             if stream is None:
                 yield RawDocument(name=name, rejected=rejected, bytes_read=file.tell())
                 continue
-            row = FORMATS[format_of(bare_name, options)]
+            row = FORMATS[input_format(bare_name, options)]
             for raw in row.read(name, utf8_stream(stream, options.encoding) if row.is_text else stream, options):
                 raw.bytes_read = file.tell()
                 yield raw
 
 
 def _read_python_docs(_: str, options: ReadOptions) -> Iterator[RawDocument]:
+    """Yield the documents of the input 'python-docs'."""
     for name, text in python_docs.python_documents():
         yield from pieces.read_text_documents(name, io.BytesIO(text.encode()), options, "text")
 
@@ -191,19 +195,20 @@ _FILE = _InputKind(_read_file, storage.file_size, storage.file_version)
 INPUT_KINDS = {
     PYTHON_DOCS: _InputKind(_read_python_docs, lambda _: 0, python_docs.installed_packages, ("documents",)),
     data_sets.PREFIX: _InputKind(
-        data_sets.read_examples, data_sets.split_bytes, data_sets.data_set_version, ("field", "markup")
+        data_sets.read_data_set, data_sets.split_bytes, data_sets.data_set_version, ("field", "markup")
     ),
 }
 
 
 def _input_kind(path: str) -> _InputKind:
-    """Return the row of an input; the name is 'python-docs' itself, or has the prefix 'tfds:'."""
+    """Return the row of INPUT_KINDS of an item of `find_files`, or `_FILE`."""
     if path.startswith(data_sets.PREFIX):
         return INPUT_KINDS[data_sets.PREFIX]
     return INPUT_KINDS.get(path, _FILE)
 
 
 def _check_option_values(options: ReadOptions) -> None:
+    """Raise UserError for an option with an impossible value."""
     for value, choices in (
         (options.documents, DOCUMENT_UNITS),
         (options.encoding_errors, ENCODING_ERRORS),
@@ -226,7 +231,7 @@ def _options_that_apply(path: str, options: ReadOptions) -> Collection[str]:
         return _input_kind(path).options
     if _is_archive(path):
         return _OPTIONAL
-    row = FORMATS[format_of(archives.uncompressed_name(path), options)]
+    row = FORMATS[input_format(archives.uncompressed_name(path), options)]
     return {row.option, "encoding" if row.is_text else "", "markup" if row.option == "field" else ""}
 
 
@@ -234,10 +239,10 @@ def _is_archive(path: str) -> bool:
     return archives.uncompressed_name(path).endswith((".tar", ".zip"))
 
 
-def _in_stretch(path: str, options: ReadOptions, documents: Iterator[RawDocument]) -> Iterator[RawDocument]:
+def _select_stretch(path: str, options: ReadOptions, documents: Iterator[RawDocument]) -> Iterator[RawDocument]:
     """Yield the documents of a file that begin in `options.stretch` of its bytes; 1 is the end and beyond.
 
-    `bytes_read` grows block by block. Within a block, the sizes of documents say where each begins.
+    `bytes_read` grows in blocks. Within a block, the sizes of the documents give the beginning of each.
     """
     size, packed = _input_kind(path).size(path), archives.uncompressed_name(path) != path
     first, last = options.stretch

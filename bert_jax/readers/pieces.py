@@ -11,9 +11,9 @@ from bert_jax.errors import writing
 from bert_jax.readers.documents import MAX_PIECE_BYTES, MAX_UNSPLIT_BYTES, RawDocument, ReadOptions
 from bert_jax.readers.rows import read_to_end
 
-_DocumentPart = tuple[str, bytes, bool]  # ':line' where the document begins, some of its bytes, whether they end it
+_DocumentPart = tuple[str, bytes, bool]  # ':line' of the document's beginning, a part of its bytes, whether it ends
 
-# Where a piece may end, the best first; the last match in its second half is used.
+# Possible ends of a piece, the best first; the last match in the second half is used.
 _ENDS = (
     re.compile(rb"\n[ \t\r]*\n+"),
     re.compile(rb"\n"),
@@ -25,7 +25,7 @@ _ENDS = (
 def read_text_documents(
     name: str, stream: IO[bytes], options: ReadOptions, format_name: str, in_pieces: bool = True
 ) -> Iterator[RawDocument]:
-    """Yield the documents of a text, in order; an empty stream is a document that is rejected.
+    """Yield the documents of a text stream, in order; an empty stream is a rejected document.
 
     A document of more than MAX_UNSPLIT_BYTES is written to a temporary file, checked for UTF-8 and NUL, and comes in
     pieces; without `in_pieces` it is rejected as too large, for formats whose parts cannot be read alone.
@@ -46,7 +46,7 @@ def read_text_documents(
 
 
 def read_bounded_document(name: str, stream: IO[bytes], format_name: str, max_bytes: int) -> RawDocument:
-    """Return a stream as a document; rejected where it is empty or has more than `max_bytes`."""
+    """Return the content of a stream as a document; rejected where it is empty or has more than `max_bytes`."""
     data = stream.read(max_bytes + 1)
     if len(data) > max_bytes:
         read_to_end(stream)
@@ -57,7 +57,7 @@ def read_bounded_document(name: str, stream: IO[bytes], format_name: str, max_by
 
 
 class _DocumentBuffer:
-    """Collects the bytes of a document: few in memory, many checked and in a temporary file."""
+    """The bytes of a document: in memory or, if there are many, checked and in a temporary file."""
 
     def __init__(self, format_name: str, decode_errors: str, in_pieces: bool):
         self._format, self._errors = format_name, decode_errors
@@ -90,6 +90,7 @@ class _DocumentBuffer:
             self._spool(data)
 
     def _spool(self, data: bytes) -> None:
+        """Check bytes, and append them to the temporary file."""
         if self._reason:
             return
         if b"\0" in data:
@@ -101,6 +102,7 @@ class _DocumentBuffer:
             self._file.write(data)
 
     def _decode(self, data: bytes, final: bool = False) -> None:
+        """Note whether the bytes are UTF-8, and whether they are blank."""
         try:
             text = self._decoder.decode(data, final)
         except UnicodeDecodeError:
@@ -123,6 +125,7 @@ class _DocumentBuffer:
         self.close()
 
     def _pieces(self, name: str) -> Iterator[RawDocument]:
+        """Yield the pieces of the document in the temporary file."""
         assert self._file is not None
         with _writing_temporary_file():  # the buffer is written now
             self._file.seek(0)
@@ -141,7 +144,7 @@ def _writing_temporary_file() -> contextlib.AbstractContextManager[None]:
 
 
 def _piece_end(window: bytes) -> int:
-    """Return where the piece that starts with this window ends: in its second half."""
+    """Return the end of the next piece, in the second half of the window."""
     half = len(window) // 2
     for pattern in _ENDS:
         ends = [match.end() for match in pattern.finditer(window, half)]
@@ -152,12 +155,14 @@ def _piece_end(window: bytes) -> int:
 
 
 def _file_parts(stream: IO[bytes]) -> Iterator[_DocumentPart]:
+    """Yield the parts of a stream that is one document."""
     while data := stream.read(MAX_PIECE_BYTES):
         yield "", data, False
     yield "", b"", True
 
 
 def _line_parts(stream: IO[bytes]) -> Iterator[_DocumentPart]:
+    """Yield the parts of documents that are lines."""
     where, ends = "", True
     for line_number, data, begins, ends in _numbered_lines(stream):
         if data.strip() or not (begins and ends):
@@ -168,6 +173,7 @@ def _line_parts(stream: IO[bytes]) -> Iterator[_DocumentPart]:
 
 
 def _paragraph_parts(stream: IO[bytes]) -> Iterator[_DocumentPart]:
+    """Yield the parts of documents that are paragraphs, separated by empty lines."""
     where = ""
     for line_number, data, begins, ends in _numbered_lines(stream):
         if begins and ends and not data.strip():

@@ -1,4 +1,4 @@
-"""`python-docs`: the English text in every Python installation, for a first run without a download.
+"""The input `python-docs`: the English text in every Python installation, for a first run without a download.
 
 Documentation strings of the standard library and of all installed packages, read from their source
 as literals (nothing is imported or run), the help topics of `pydoc`, and the packages' own descriptions. A document is
@@ -74,6 +74,7 @@ def _named_strings() -> Iterator[tuple[str, list[str]]]:
 
 
 def _files_below(folder: pathlib.Path, pattern: str) -> Iterator[str]:
+    """Yield the relative paths of the files below a folder that match a pattern, without tests and packages in it."""
     for path in folder.glob(pattern):
         inner = path.relative_to(folder)
         if _SKIPPED_FOLDERS.isdisjoint(inner.parts):

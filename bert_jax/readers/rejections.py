@@ -35,27 +35,27 @@ class Rejections:
     fields: str = ""
 
     def add(self, document: Document) -> None:
-        """Count a document."""
+        """Count a rejected document."""
         self.reasons[document.rejected] += 1
         self.fields = first_fields(self.fields, document.fields)
 
 
 def first_fields(fields: str, others: str) -> str:
-    """Return a field list of two records without the requested field; the order of the records changes nothing."""
+    """Return one of the field lists of two records without the requested field, independent of their order."""
     return min(filter(None, (fields, others)), default="")
 
 
 def describe_rejections(reasons: Mapping[str, int]) -> str:
-    """Return `2 binary, 1 empty`, the most common reason first."""
+    """Return counts with reasons, such as '2 binary, 1 empty', the most common reason first."""
     return ", ".join(f"{n:,} {reason}" for reason, n in sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
 
 
 def most_common_reason(reasons: Mapping[str, int]) -> str:
-    """Return the reason of most rejections; '' where there is none."""
+    """Return the reason for most rejections; '' without rejections."""
     return max(sorted(reasons), key=lambda reason: reasons[reason], default="")
 
 
 def rejection_hint(reasons: Mapping[str, int], fields: str, options: ReadOptions) -> str:
-    """Return how to fix the most common reason."""
+    """Return advice about the most common reason."""
     usual = "look at the input, and describe it with --format and --field"
     return HINTS.get(most_common_reason(reasons), usual).format(field=options.field, fields=fields or "none")

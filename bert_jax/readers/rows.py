@@ -1,4 +1,4 @@
-"""Text in any encoding -> UTF-8 -> lines -> rows of CSV and TSV, and JSON values: the one reader of these formats.
+"""Text in any encoding -> UTF-8 -> lines -> rows of CSV and TSV, and JSON values, for all packages.
 
 A line or row that cannot be read comes with its problem in place of its content, and the caller decides: a corpus
 counts and skips it, tasks and inference refuse it by its line.
@@ -35,7 +35,7 @@ codecs.register_error(_INVALID, lambda error: ("\udcff", error.end))  # type: ig
 
 
 def check_encoding(name: str) -> None:
-    """Raise UserError for a name that Python knows no text encoding of."""
+    """Raise UserError for a name that is no text encoding of Python."""
     try:
         b"a".decode(name, "ignore")
     except (LookupError, ValueError) as error:
@@ -45,7 +45,7 @@ def check_encoding(name: str) -> None:
 
 
 def utf8_stream(stream: IO[bytes], encoding: str) -> IO[bytes]:
-    """Return a stream of the same text in UTF-8: itself with 'utf-8', unless it has the mark of UTF-16 or UTF-32."""
+    """Return a stream of the text in UTF-8, which is `stream` itself where that is UTF-8 without another mark."""
     if codecs.lookup(encoding).name == "utf-8":
         stream = stream if hasattr(stream, "peek") else io.BufferedReader(stream)  # type: ignore[type-var]
         start = stream.peek(4)[:4]
@@ -56,7 +56,7 @@ def utf8_stream(stream: IO[bytes], encoding: str) -> IO[bytes]:
 
 
 class _Utf8Stream(io.RawIOBase):
-    """The UTF-8 of an encoded stream."""
+    """A stream that converts an encoded stream to UTF-8."""
 
     def __init__(self, stream: IO[bytes], encoding: str):
         self._stream, self._encoding = stream, encoding
@@ -83,15 +83,15 @@ class _Utf8Stream(io.RawIOBase):
 
 
 class Line(NamedTuple):
-    """A line with its number, from 1."""
+    """A line with its line number, from 1."""
 
-    number: int
+    line_number: int
     data: bytes  # with its line end; b"" where it is too large
     too_large: bool = False
 
 
 def read_lines(stream: IO[bytes], max_bytes: int = MAX_RECORD_BYTES) -> Iterator[Line]:
-    """Yield every line; no more than `max_bytes` of a line are held."""
+    """Yield every line of a stream, with at most `max_bytes` of a line in memory."""
     line_number = 0
     while data := stream.readline(max_bytes + 1):
         line_number += 1
@@ -104,7 +104,7 @@ def read_lines(stream: IO[bytes], max_bytes: int = MAX_RECORD_BYTES) -> Iterator
 
 
 def read_text_lines(name: str, stream: IO[bytes], max_bytes: int) -> Iterator[tuple[int, str]]:
-    """Yield the number and the text of each line, without its end and without a byte order mark.
+    """Yield the line number and the text of each line, without line ends and without a byte order mark.
 
     Raises:
         UserError: a line of more than `max_bytes`, or not in UTF-8.
@@ -123,7 +123,7 @@ def read_text_lines(name: str, stream: IO[bytes], max_bytes: int) -> Iterator[tu
 
 
 def read_to_end(stream: IO[bytes]) -> None:
-    """Read and drop the rest of a stream, so that a broken archive around it is noticed."""
+    """Read and drop the rest of a stream, so that a broken archive around it raises an error."""
     while stream.read(1 << 20):
         pass
 
@@ -138,10 +138,10 @@ class Row(NamedTuple):
 
 
 def read_rows(stream: IO[bytes], separator: str, quoted: bool, max_bytes: int = MAX_RECORD_BYTES) -> Iterator[Row]:
-    """Yield the rows that are not empty.
+    """Yield the non-empty rows of CSV or TSV.
 
     Args:
-        stream: in UTF-8.
+        stream: a stream in UTF-8.
         separator: one character.
         quoted: whether quotes around a value are syntax as in RFC 4180, or text.
         max_bytes: maximum size of a row.
@@ -151,15 +151,17 @@ def read_rows(stream: IO[bytes], separator: str, quoted: bool, max_bytes: int = 
 
 
 def _unquoted_rows(lines: Iterator[Line], separator: str) -> Iterator[Row]:
+    """Yield a row for each line, in which quotes are text."""
     for line in lines:
         text = _line_text(line).rstrip("\r\n")
         if line.too_large:
-            yield Row(line.number, line.number, [], TOO_LARGE)
+            yield Row(line.line_number, line.line_number, [], TOO_LARGE)
         elif text:
-            yield Row(line.number, line.number, text.split(separator))
+            yield Row(line.line_number, line.line_number, text.split(separator))
 
 
 def _quoted_rows(lines: Iterator[Line], separator: str, max_bytes: int) -> Iterator[Row]:
+    """Yield the rows of lines with quoted values, as in RFC 4180."""
     csv.field_size_limit(max(csv.field_size_limit(), max_bytes))
     row_lines = _LinesOfRow(lines, max_bytes)
     reader = csv.reader(row_lines, delimiter=separator, strict=True)
@@ -180,11 +182,11 @@ def _quoted_rows(lines: Iterator[Line], separator: str, max_bytes: int) -> Itera
 
 
 class _TooLargeError(Exception):
-    """A row is too large to hold in memory."""
+    """A row that is too large to hold in memory."""
 
 
 class _LinesOfRow:
-    """Lines for the csv module; unlike a generator it continues after an error."""
+    """Lines for the csv module; the iterator continues after an error, unlike a generator."""
 
     def __init__(self, lines: Iterator[Line], max_bytes: int):
         self._lines, self._max_bytes = lines, max_bytes
@@ -200,7 +202,7 @@ class _LinesOfRow:
         if line is None:
             self.ended = True
             raise StopIteration
-        self.line_number = line.number
+        self.line_number = line.line_number
         self.num_bytes += len(line.data)
         if line.too_large or self.num_bytes > self._max_bytes:
             raise _TooLargeError
@@ -208,7 +210,7 @@ class _LinesOfRow:
 
 
 def _line_text(line: Line) -> str:
-    data = line.data.removeprefix(codecs.BOM_UTF8) if line.number == 1 else line.data
+    data = line.data.removeprefix(codecs.BOM_UTF8) if line.line_number == 1 else line.data
     return data.decode("utf-8", "surrogateescape")
 
 
@@ -228,7 +230,7 @@ def parse_json(where: str, text: str) -> Any:
 
 
 def check_object(where: str, value: Any) -> dict[str, Any]:
-    """Return a JSON value that is an object; UserError for any other."""
+    """Return a JSON value that is an object; UserError for any other value."""
     if not isinstance(value, dict):
         raise UserError(f"{where}: not a JSON object; write one {{...}} for each example")
     return value

@@ -1,4 +1,4 @@
-"""Files on a local disk, or by URL (gs://, s3://, hf://, memory://) through fsspec: the one layer with retries."""
+"""Files on a local disk, or by URL (gs://, s3://, hf://, memory://) through fsspec, with retries."""
 
 import contextlib
 import glob
@@ -52,7 +52,7 @@ def open_file(path: str) -> IO[bytes]:
 
 
 def file_size(path: str) -> int:
-    """Return the bytes of a file. Raises as `match_files`."""
+    """Return the number of bytes of a file. Raises as `match_files`."""
     if is_url(path):
         return int(_request(path, lambda system, inner: system.size(inner)))
     with _file_errors(path):
@@ -113,8 +113,8 @@ def download(url: str, local_path: str | os.PathLike[str]) -> None:
             _write_local(target, lambda partial: shutil.copyfile(_local_path(url), partial))
 
 
-def read_bytes(url: str) -> bytes | None:
-    """Return the content of a file; None where there is none. Raises as `upload`."""
+def read_url(url: str) -> bytes | None:
+    """Return the content of the file at a URL or path; None where it does not exist. Raises as `upload`."""
 
     def read(system: Any, inner: str) -> bytes | None:
         try:
@@ -159,7 +159,7 @@ def move(url: str, target: str) -> None:
 
 
 def _request(url: str, call: Callable[[Any, str], Result]) -> Result:
-    """Return call(file system of the URL, path in it), tried up to `TRIES` times while another try may succeed."""
+    """Return call(file system of the URL, path in it), with up to `TRIES` tries while a retry may succeed."""
     with _file_errors(url):
         system, inner = _file_system(url)
     with _file_errors(url, StorageError):
@@ -174,7 +174,7 @@ def _request(url: str, call: Callable[[Any, str], Result]) -> Result:
 
 
 def _is_permanent(error: Exception) -> bool:
-    """Return whether another try would fail for the same reason: a wrong name, no permission, a full disk here."""
+    """Return whether a retry would fail for the same reason: a wrong name, no permission, a full local disk."""
     return (
         isinstance(error, UserError | FileNotFoundError | PermissionError)
         or str(error).startswith("Forbidden")  # a status 403, as gcsfs raises it
@@ -214,7 +214,7 @@ def _files_below(directory: str) -> list[str]:
     paths: list[str] = []
     seen: set[str] = set()
     for folder, folders, names in os.walk(directory, onerror=_refuse_unreadable, followlinks=True):
-        folders.sort()  # of two paths to a directory, the same is taken in every run
+        folders.sort()  # of two paths to a directory, every run takes the first
         if os.path.realpath(folder) in seen:
             folders.clear()
             continue
@@ -259,7 +259,7 @@ def _file_system(url: str, **options: bool) -> tuple[Any, str]:
 def _file_errors(path: str, failure: type[UserError] = UserError) -> Iterator[None]:
     """Turn every error of a file system into a UserError of one line; each library has its own exceptions.
 
-    `failure` is raised where another try may succeed.
+    `failure` is raised where a retry may succeed.
     """
     try:
         yield

@@ -1,9 +1,9 @@
 """Tasks around a model: examples, features, batches, predictions, scores. No jax.
 
 kinds/         kinds of tasks, a file each
-reading/       Files of tasks, published or own -> examples
+reading/       files of tasks, published or of a user -> examples
 batching.py    features -> batches: their lengths, their features, and the arrays
-custom.py      the task that a configuration describes
+custom.py      a task that a configuration describes
 features.py    inputs of a model
 scoring.py     metrics: add a row to METRICS
 submission.py  files in the formats of benchmarks: add a row to FORMATS

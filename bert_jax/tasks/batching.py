@@ -84,10 +84,10 @@ def fixed_buckets(longest: int) -> tuple[int, ...]:
     return (*(length for length in doubled if length < longest), longest)
 
 
-def plan_batches(
+def plan_feature_batches(
     lengths: np.ndarray, buckets: Sequence[int], batch_size: int, seed: int, epoch: int, shuffle: bool
 ) -> list[PlannedBatch]:
-    """Return the batches of an epoch: each of the features once, a pure function of the arguments.
+    """Return the batches of an epoch, with each of the features once, a pure function of the arguments.
 
     Features are sorted by bucket and cut into batches, so at most one batch is not full, and at most one batch per
     border holds features of two buckets. With `shuffle`, seed and epoch determine the order of features within a bucket
@@ -123,9 +123,9 @@ def plan_batches(
 
 
 def plan_evaluation(feed: Feed, features: Sequence[Features]) -> list[PlannedBatch]:
-    """Return the batches of a pass over the features, the shortest first."""
+    """Return the batches of an evaluation pass over the features, the shortest first."""
     lengths = np.array([feature.length for feature in features], np.int64)
-    return plan_batches(lengths, feed.buckets, feed.batch_size, seed=0, epoch=0, shuffle=False)
+    return plan_feature_batches(lengths, feed.buckets, feed.batch_size, seed=0, epoch=0, shuffle=False)
 
 
 def collate_batches(
@@ -140,7 +140,7 @@ def collate_batches(
 
 
 def collate(features: Sequence[Features], seq_len: int, num_token_types: int, pad_id: int, batch_size: int) -> Batch:
-    """Return features as C-contiguous arrays. Copies of the first, with weight 0, complete the batch.
+    """Return features as C-contiguous arrays; copies of the first feature, with weight 0, complete the batch.
 
     Args:
         features: 1 to `batch_size`, of the same kind, all labeled or none.

@@ -6,10 +6,10 @@ from collections import Counter
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.kinds.kind import Kind
+from bert_jax.tasks.kinds.kind import TaskKind
 from bert_jax.tasks.reading.data_sets import PREFIX, DataSet
 from bert_jax.tasks.reading.examples import SPLITS, read_records
-from bert_jax.tasks.reading.formats import FORMATS, TOKEN_PER_LINE, format_of
+from bert_jax.tasks.reading.formats import FORMATS, TOKEN_PER_LINE, format_of_suffix
 from bert_jax.tasks.task import SetSource, Task
 
 NAME = "custom"
@@ -42,7 +42,7 @@ def custom_task(config: TaskConfig) -> Task:
     return dataclasses.replace(task, labels=labels, metrics=metrics, best=best)
 
 
-def _custom_columns(config: TaskConfig, kind: Kind) -> dict[str, str]:
+def _custom_columns(config: TaskConfig, kind: TaskKind) -> dict[str, str]:
     """Return the columns of the configuration; without any, all fields of the kind, each in the column of its name."""
     given = given_columns(config, kind)
     columns = {field: field for field in kind.fields}
@@ -56,13 +56,14 @@ def _custom_columns(config: TaskConfig, kind: Kind) -> dict[str, str]:
     return columns | given
 
 
-def _has_token_per_line(config: TaskConfig, kind: Kind, format: str | None) -> bool:
+def _has_token_per_line(config: TaskConfig, kind: TaskKind, format: str | None) -> bool:
+    """Return whether the files of a custom task have a token per line."""
     file = config.train or config.dev or config.test or ""
     in_files = not (config.data or "").startswith(PREFIX)
-    return in_files and (format or format_of(file, kind.suffixes)) in TOKEN_PER_LINE
+    return in_files and (format or format_of_suffix(file, kind.suffixes)) in TOKEN_PER_LINE
 
 
-def given_columns(config: TaskConfig, kind: Kind) -> dict[str, str]:
+def given_columns(config: TaskConfig, kind: TaskKind) -> dict[str, str]:
     """Return `config.columns` as a dict from fields, and `FORMAT`; UserError for an unknown or repeated field."""
     columns: dict[str, str] = {}
     listed = [f"{prefix}{n}" for prefix in kind.column_lists.values() for n in range(MAX_LIST_COLUMNS)]
@@ -82,7 +83,7 @@ def given_columns(config: TaskConfig, kind: Kind) -> dict[str, str]:
     return columns
 
 
-def _custom_labels(task: Task, config: TaskConfig, kind: Kind) -> tuple[str, ...]:
+def _custom_labels(task: Task, config: TaskConfig, kind: TaskKind) -> tuple[str, ...]:
     """Return the labels in the order of config.task.labels, of the data set in TFDS, or of the alphabet."""
     assert kind.label_names
     given = tuple(label.strip() for label in config.labels.split(",")) if config.labels else ()

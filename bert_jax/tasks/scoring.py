@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_jax.errors import UserError, did_you_mean, needs_packages
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.kinds.benchmark_scores import CMRC, JAQUAD, KORQUAD, Rule, benchmark_scores
+from bert_jax.tasks.kinds.benchmark_scores import CMRC, JAQUAD, KORQUAD, BenchmarkRule, benchmark_scores
 from bert_jax.tasks.kinds.kind import Values
 from bert_jax.tasks.kinds.squad_score import squad_scores
 from bert_jax.tasks.kinds.token_classification import ENTITY_TAGS
@@ -23,13 +23,13 @@ PACKAGES = {"sklearn": "scikit-learn", "scipy": "scipy", "seqeval": "seqeval"}
 SYNONYMS = {"L-": "E-", "U-": "S-"}  # of BILOU, which spaCy writes, in IOBES
 
 
-def score(task: Task, examples: Sequence[Example], predictions: Values) -> Scores:
+def score_predictions(task: Task, examples: Sequence[Example], predictions: Values) -> Scores:
     """Return the scores of all metrics of a task: fractions and correlations, but percentages for answers to questions.
 
     Args:
         task: a row of the table, or a custom task.
         examples: labeled.
-        predictions: a value per example, as `Kind.predict` returns them.
+        predictions: a value per example, as `TaskKind.predict` returns them.
 
     Raises:
         UserError: no examples, an unlabeled example, an unknown metric, a metric that does not fit the labels, or a
@@ -125,7 +125,9 @@ def squad_metric(examples: Sequence[Example], predictions: Values, labels: Seque
     return squad_scores(examples, _predictions_by_id(examples, predictions))
 
 
-def answer_scores(rule: Rule, examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
+def answer_scores(
+    rule: BenchmarkRule, examples: Sequence[Example], predictions: Values, labels: Sequence[str]
+) -> Scores:
     """Exact match and F1 in percent: see kinds/benchmark_scores.py."""
     return benchmark_scores(rule, examples, _predictions_by_id(examples, predictions))
 
@@ -156,6 +158,7 @@ def _gold_labels(examples: Sequence[Example]) -> np.ndarray:
 
 
 def _correlation(name: str, examples: Sequence[Example], predictions: Values) -> float:
+    """Return a correlation of scipy.stats between labels and predictions, 0 where it is undefined."""
     gold, predicted = _gold_labels(examples).astype(np.float64), np.asarray(predictions, np.float64)
     if _is_constant(gold, predicted):
         return 0.0
@@ -163,11 +166,12 @@ def _correlation(name: str, examples: Sequence[Example], predictions: Values) ->
 
 
 def _is_constant(gold: np.ndarray, predicted: np.ndarray) -> bool:
-    """Return whether either array has a single value: no correlation is defined, and the libraries warn."""
+    """Return whether one of the arrays is constant: no correlation is defined, and the libraries warn."""
     return bool(np.ptp(gold) == 0 or np.ptp(predicted) == 0)
 
 
 def _import_library(name: str) -> Any:
+    """Return a module of a library of metrics; UserError where the package is missing."""
     package = PACKAGES[name.partition(".")[0]]
     with needs_packages("this metric", package):
         return importlib.import_module(name)

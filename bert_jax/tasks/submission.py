@@ -28,7 +28,7 @@ def write(task: Task, examples: Examples, predictions: Values, path: str | os.Pa
     Args:
         task: a row of the table, or a custom task.
         examples: the set, in order; labels are not needed.
-        predictions: a value per example, as `Kind.predict` returns them.
+        predictions: a value per example, as `TaskKind.predict` returns them.
         path: of the file.
 
     Raises:

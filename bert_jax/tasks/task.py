@@ -17,7 +17,7 @@ class Record(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SetSource:
-    """Where a set of examples of a task lies: the published files, or a split of the data set in TFDS.
+    """The source of a set of examples of a task: the published files, or a split of the data set in TFDS.
 
     Attributes:
         files: alternatives, of which the first that exists is read: names that are read in order.

@@ -1,8 +1,8 @@
 """Bounds on the effect of a `tokenizer.json` from outside: no pattern without end, no text that grows.
 
-The library matches regular expressions by backtracking, which may take for ever, and gives up with a panic. Which of
-them are safe cannot be decided in a few lines, and a thread of the library cannot be stopped. So the patterns of
-published tokenizers are listed, and others are refused.
+The library matches regular expressions by backtracking, which may take for ever or end in a panic. No short program can
+decide whether a pattern is safe, and a thread of the library cannot be stopped. So only the listed patterns of
+published tokenizers are accepted.
 """
 
 import base64
@@ -44,7 +44,7 @@ MAX_WORD = 1_000  # characters of a word, of which WordPiece tries all beginning
 
 
 def check_bounds(definition: Definition) -> None:
-    """Refuse a definition that may take for ever on a text, or make it many times longer; UserError names the part."""
+    """Raise UserError for a definition that may take for ever on a text, or make a text many times longer."""
     for part in PARTS:
         steps = list(components(definition[part]))
         counts = collections.Counter(str(step.get("type")) for step in steps)
@@ -64,8 +64,9 @@ def check_bounds(definition: Definition) -> None:
 
 
 def _check_step(part: str, component: Definition) -> None:
+    """Raise UserError for a step that may lengthen a text."""
     kind = component.get("type")
-    if not isinstance(kind, str):  # the library would guess it
+    if not isinstance(kind, str):  # the library would infer a type from the other keys
         raise UserError(f"its {part} has a step without a type")
     if kind == "Replace":
         pattern, content = component.get("pattern"), component.get("content")
@@ -85,7 +86,7 @@ def _check_step(part: str, component: Definition) -> None:
 
 
 def _regular_expressions(value: Any) -> Iterator[Any]:
-    """Yield every regular expression in a part."""
+    """Yield every regular expression in a part of a definition."""
     if isinstance(value, dict):
         if "Regex" in value:
             yield value["Regex"]

@@ -65,7 +65,7 @@ def define_byte_level(
 
 
 def tokens_without_space(definition: Definition, tokens: Sequence[str]) -> list[bool]:
-    """Return whether each token continues the word before it: its first byte is no space or line end."""
+    """Return whether each token continues a word: its first byte is no space or line end."""
     return [not token.startswith(SPACES) for token in tokens]
 
 
@@ -101,7 +101,7 @@ def train_byte_level(text: TrainingText, vocab_size: int, lowercase: bool, norma
     normalizer = {"type": "Sequence", "normalizers": steps} if len(steps) > 1 else next(iter(steps), None)
     first = (SPECIAL.cls, SPECIAL.pad, SPECIAL.sep, SPECIAL.unk, SPECIAL.mask)  # as in RoBERTa, but for the mask
     untrained = define_byte_level({token: token_id for token_id, token in enumerate(first)}, (), normalizer=normalizer)
-    pair_merging.check_characters(text)
+    pair_merging.check_text_has_characters(text)
     # A line is encoded as inside a text: its first word has a space before it, too.
     lines = (" " + line for piece in text.pieces() for line in piece.split("\n"))
     byte_letters = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -111,6 +111,7 @@ def train_byte_level(text: TrainingText, vocab_size: int, lowercase: bool, norma
 
 
 def _parse_merges(data: bytes, vocabulary: Mapping[str, int]) -> list[list[str]]:
+    """Return the merges in a `merges.txt`; UserError for a merge that is no pair of tokens."""
     try:
         lines = data.decode().split("\n")
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Characters that the normalizer of a tokenizer changes before it looks for tokens, by kind of change: a table."""
+"""Characters that the normalizer of a tokenizer changes, by kind of change: a table."""
 
 import collections
 import functools
@@ -31,6 +31,8 @@ class ChangeKind(NamedTuple):
 
 
 def _has_step(*types: str) -> Callable[[Tokenizer], bool]:
+    """Return a function that tells whether the normalizer of a tokenizer has a step of one of the types."""
+
     def has_step(tokenizer: Tokenizer) -> bool:
         return any(step.get("type") in types for step in tokenizer_json.components(tokenizer.definition["normalizer"]))
 
@@ -38,10 +40,12 @@ def _has_step(*types: str) -> Callable[[Tokenizer], bool]:
 
 
 def _without_marks(text: str) -> str:
+    """Return a text without combining marks, such as accents."""
     return "".join(character for character in unicodedata.normalize("NFD", text) if not _is_mark(character))
 
 
 def _without_invisible(text: str) -> str:
+    """Return a text without control characters and variation selectors."""
     return "".join(
         character
         for character in text
@@ -54,22 +58,23 @@ def _is_mark(character: str) -> bool:
 
 
 def _drops_spaces(tokenizer: Tokenizer) -> bool:
+    """Return whether the user of a tokenizer expects changes of white space."""
     steps = tokenizer_json.components(tokenizer.definition["pre_tokenizer"])
     return any(step.get("type") in NO_SPACES for step in steps) or _has_step("NFKC")(tokenizer)
 
 
-OTHER = "replaced by other characters"  # which no other kinds explain
-# The first that explains a change alone names it; otherwise the first two, and so on.
+OTHER = "replaced by other characters"  # changes that no combination of the other kinds explains
+# A change gets the first kind that explains it alone; otherwise the first two kinds that explain it, and so on.
 KINDS = {
     "canonical form (NFC)": ChangeKind(functools.partial(unicodedata.normalize, "NFC"), _has_step("NFC", "NFKC")),
     "control or zero-width character removed": ChangeKind(_without_invisible, lambda tokenizer: False),
     "white space changed": ChangeKind(lambda text: "".join(text.split()), _drops_spaces),
     "compatibility form (NFKC)": ChangeKind(functools.partial(unicodedata.normalize, "NFKC"), _has_step("NFKC")),
     "accent or other mark removed": ChangeKind(
-        _without_marks, lambda tokenizer: False, "one that is trained with --cased keeps accents"
+        _without_marks, lambda tokenizer: False, "a tokenizer that is trained with --cased keeps accents"
     ),
     "case folded": ChangeKind(
-        str.casefold, lambda tokenizer: tokenizer.lowercase, "one that is trained with --cased keeps capitals"
+        str.casefold, lambda tokenizer: tokenizer.lowercase, "a tokenizer that is trained with --cased keeps capitals"
     ),
     OTHER: ChangeKind(lambda text: "", lambda tokenizer: False),
 }
@@ -119,13 +124,14 @@ def _change_kinds(unit: str, normal: str) -> tuple[str, ...]:
 
 
 def _without_changes(text: str, kinds: Iterable[str]) -> str:
+    """Return a text after the `project` of each kind of change."""
     for name in kinds:
         text = KINDS[name].project(text)
     return text
 
 
 def unexpected_changes(tokenizer: Tokenizer, fractions: Mapping[str, float]) -> dict[str, float]:
-    """Return the entries of kind of change -> fraction of the characters that are worth a warning."""
+    """Return the entries of kind of change -> fraction of the characters that deserve a warning."""
     return {
         name: fraction
         for name, fraction in fractions.items()
@@ -134,7 +140,7 @@ def unexpected_changes(tokenizer: Tokenizer, fractions: Mapping[str, float]) -> 
 
 
 def changes_warning(fractions: Mapping[str, float]) -> str:
-    """Return a line about `unexpected_changes`, "" where there are none."""
+    """Return a warning about `unexpected_changes`; "" without changes."""
     if not fractions:
         return ""
     changed = ", ".join(f"{fraction:.2%} {name}" for name, fraction in fractions.items())

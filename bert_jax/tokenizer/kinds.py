@@ -1,4 +1,4 @@
-"""The table of tokenizer kinds: how each reads its vocabulary file, is trained, and is used."""
+"""The table of tokenizer kinds: vocabulary files, training, and use of each kind."""
 
 import dataclasses
 import functools
@@ -12,10 +12,12 @@ from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
 
 
 def _general_config(definition: Definition, special: SpecialTokens) -> dict[str, Any]:
+    """Return the tokenizer_config.json of a kind without a class of its own in transformers."""
     return tokenizer_json.GENERAL_CONFIG
 
 
 def _no_settings(definition: Definition) -> dict[str, Any]:
+    """Return {}, for a kind without settings in tokenizer_config.json."""
     return {}
 
 
@@ -80,6 +82,7 @@ class TokenizerKind:
 
 
 def _train_by_normalization(train: Callable[..., TrainedVocabulary], names: Iterable[str]) -> dict[str, Train]:
+    """Return name of a normalization -> the training function with this normalization."""
     return {name: functools.partial(train, normalization=name) for name in names}
 
 
@@ -154,7 +157,7 @@ TOKENIZERS = {kind.name: kind for kind in _KINDS}  # `kind_of` takes the first t
 
 
 def kind_of(definition: Definition) -> TokenizerKind:
-    """Return the row of a definition; UserError where there is none."""
+    """Return the row of TOKENIZERS for a definition; UserError for an unknown kind."""
     model = definition["model"]
     pre_tokenizers = {part.get("type") for part in tokenizer_json.components(definition["pre_tokenizer"])}
     for kind in TOKENIZERS.values():

@@ -53,10 +53,10 @@ def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) 
     if pathlib.Path(path).is_dir():
         check_sums(file.parent, FILES)
     try:
-        config = _json_beside(file, CONFIG)
+        config = _read_json_beside(file, CONFIG)
         if lowercase is not None and config.get("do_lower_case", lowercase) != lowercase:
             raise UserError(f"do_lower_case is {config['do_lower_case']} in {CONFIG}, but {lowercase} was asked for")
-        names = _json_beside(file, NAMES) | config
+        names = _read_json_beside(file, NAMES) | config
         if file.name == DEFINITION:
             return _load_definition(file, names, lowercase)
         kind = KIND_OF_FILE.get(file.name, OTHER_NAME)
@@ -132,7 +132,7 @@ def _load_vocabulary(
     definition = parse([_read_table_file(file), *map(_read_table_file, further_files)], special, config, lowercase)
     tokenizer = build_tokenizer(definition, special)
     added = {token["content"] for token in (config.get("added_tokens_decoder") or {}).values()}
-    unknown = (added | _json_beside(file, ADDED).keys()) - set(tokenizer.tokens)
+    unknown = (added | _read_json_beside(file, ADDED).keys()) - set(tokenizer.tokens)
     if unknown:
         raise UserError(
             f"tokens were added to this vocabulary in other files ({', '.join(sorted(unknown))}); save it with "
@@ -153,11 +153,12 @@ def _special_tokens(config: Mapping[str, Any], default: SpecialTokens) -> Specia
     return SpecialTokens(**names)
 
 
-def _json_beside(file: pathlib.Path, name: str) -> dict[str, Any]:
+def _read_json_beside(file: pathlib.Path, name: str) -> dict[str, Any]:
     """Return the object in a JSON file in the directory of `file`; {} where there is no such file."""
     path = file.with_name(name)
     return strict_json.parse_object(_read_table_file(path), name) if path.exists() else {}
 
 
 def _read_table_file(file: pathlib.Path) -> bytes:
+    """Return the bytes of a file of a tokenizer; UserError where it is too large."""
     return strict_json.read_bytes(file, strict_json.MAX_TABLE_BYTES, file.name)

@@ -1,4 +1,4 @@
-"""Vocabularies made by merging pairs, which several kinds share, and the text that they are trained on.
+"""Vocabularies made by merging pairs, for several kinds, and the text for training.
 
 After Sennrich, Haddow and Birch 2016, with the trainer of the library `tokenizers`. The same text gives the same
 vocabulary in any process: nothing depends on the order of the library's hash maps.
@@ -17,7 +17,7 @@ from bert_jax.tokenizer import tokenizer_json
 from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
 
 ALPHABET = 1000  # most frequent characters that every vocabulary contains
-COVERAGE = 0.9995  # and as many more as make up this fraction of the text; the rest is unknown
+COVERAGE = 0.9995  # fraction of the text that further characters cover; the remaining characters are unknown
 MIN_FREQUENCY = 2  # of a piece that training makes
 MAX_TEXT = 8192  # characters passed to the library at once; its memory is a hundred times that
 
@@ -49,14 +49,14 @@ def alphabet(counts: Mapping[str, float], normalize: Callable[[str], str]) -> li
     return sorted(frequent[: max(enough, ALPHABET)])
 
 
-def check_characters(text: TrainingText) -> None:
-    """Raise UserError where the text has nothing but spaces."""
+def check_text_has_characters(text: TrainingText) -> None:
+    """Raise UserError for a text without characters other than spaces."""
     if all(character.isspace() for character in text.characters):
         raise UserError("the text to train a vocabulary from is empty; give files with words in them")
 
 
 def check_filled(num_tokens: int, vocab_size: int) -> None:
-    """Raise UserError where training made fewer tokens than were asked for."""
+    """Raise UserError where training made fewer tokens than requested."""
     if num_tokens < vocab_size:
         raise UserError(
             f"the text fills a vocabulary of {num_tokens:,} tokens, not of {vocab_size:,};"
@@ -90,7 +90,7 @@ def merge_pairs(
     characters: Sequence[str],
     prefix: str = "",
 ) -> tuple[list[str], list[list[str]]]:
-    """Return tokens in the order of ids, and merges in the order they were learned.
+    """Return the tokens of a trained vocabulary in the order of ids, and its merges in the order of learning.
 
     Args:
         pieces: the text.

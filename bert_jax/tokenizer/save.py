@@ -55,7 +55,7 @@ def copy_tokenizer(source: str | os.PathLike[str], target: str | os.PathLike[str
 
 
 def _write_definition(tokenizer: Tokenizer, directory: pathlib.Path, config: Mapping[str, Any]) -> None:
-    """Write definition and config; the values of the tokenizer replace values of `config`."""
+    """Write `tokenizer.json` and `tokenizer_config.json`; the values of the tokenizer replace values of `config`."""
     types = ["token_type_ids"] * (tokenizer.separators == 1)
     settings = {
         **tokenizer.kind.tokenizer_config(tokenizer.definition, tokenizer.special),

@@ -60,7 +60,7 @@ def parse_spiece_model(
     model = parse_model(files[0])
     asked = config.get("do_lower_case", lowercase)
     rule = model.normalizer_spec.name
-    if _of_big_bird(model, config):
+    if _is_big_bird(model, config):
         normalizers = [{"type": "Lowercase"}] if asked else []
         return _with_control_pieces(define_sentencepiece(model, normalizers, special), model)
     if model.trainer_spec.model_type == UNIGRAM and not rule.startswith(OWN):
@@ -157,7 +157,7 @@ def train_unigram(text: TrainingText, vocab_size: int, lowercase: bool, normaliz
 def train_sentencepiece_bpe(
     text: TrainingText, vocab_size: int, lowercase: bool, normalization: str
 ) -> TrainedVocabulary:
-    """Train as `train_unigram`, but a BPE vocabulary."""
+    """Return a BPE vocabulary, trained as by `train_unigram`."""
     return _train_sentencepiece("bpe", text, vocab_size, lowercase, normalization)
 
 
@@ -173,10 +173,11 @@ def library_normalization_step(rule: str) -> Definition:
 def _train_sentencepiece(
     model_type: str, text: TrainingText, vocab_size: int, lowercase: bool, normalization: str
 ) -> TrainedVocabulary:
+    """Return a vocabulary of SentencePiece's `model_type`, trained on a text; see `train_unigram`."""
     with _needs_library():
         library = importlib.import_module("sentencepiece")
     rule = normalization + FOLDED * lowercase
-    pair_merging.check_characters(text)
+    pair_merging.check_text_has_characters(text)
     written = io.BytesIO()
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -221,12 +222,12 @@ def _train_sentencepiece(
 
 
 def _library_rule(rule: str, path: pathlib.Path) -> dict[str, str]:
-    """Return the arguments that name a table of the library."""
+    """Return the arguments of SentencePiece that name a table of the library."""
     return {"rule_name": rule}
 
 
 def _character_table(rule: str, path: pathlib.Path) -> dict[str, str]:
-    """Write a table that keeps all characters, but for case where it folds that; white space separates words."""
+    """Write a table that keeps all characters, except white space and, where it folds case, capitals."""
     changed = dict.fromkeys(WHITE_SPACE, " ")
     if rule.endswith(FOLDED):
         changed |= {letter: letter.lower() for letter in map(chr, range(0x110000)) if letter.lower() != letter}
@@ -246,7 +247,7 @@ NORMALIZATIONS: dict[str, Callable[[str, pathlib.Path], dict[str, str]]] = {
 
 
 def _rare_characters(text: TrainingText, normalize: Callable[[str], str]) -> dict[int, str]:
-    """Return the characters to leave out of the vocabulary, for `str.translate`: to spaces."""
+    """Return the rare characters, which the vocabulary lacks, mapped to spaces for `str.translate`."""
     spaces = str.maketrans(SPACE + RESERVED, "  ")  # the library writes a space before every text, as this mark
     normal = {character: normalize(character).translate(spaces) for character in text.characters}
     known = {" ", *pair_merging.alphabet(text.characters, normal.__getitem__)}
@@ -256,7 +257,7 @@ def _rare_characters(text: TrainingText, normalize: Callable[[str], str]) -> dic
 
 
 def _training_lines(text: TrainingText, replaced: dict[int, str]) -> Iterator[str]:
-    """Yield lines short enough that the library drops none."""
+    """Yield the lines of a text, cut so that the library drops none."""
     for piece in text.pieces():
         for line in piece.translate(replaced).split("\n"):
             yield from (part for part in pair_merging.cut_text(line, MAX_LINE) if part and not part.isspace())
@@ -281,14 +282,14 @@ def _albert_normalizers(lowercase: bool, keep_accents: bool) -> list[Definition]
     return normalizers
 
 
-def _of_big_bird(model: Any, config: Mapping[str, Any]) -> bool:
-    """Whether a model has BigBird's first pieces, or a config names its class."""
+def _is_big_bird(model: Any, config: Mapping[str, Any]) -> bool:
+    """Return whether a model has BigBird's first pieces, or a config names its class."""
     first = tuple(piece.piece for piece in model.pieces[:3])
     return first == BIG_BIRD or str(config.get("tokenizer_class")).startswith("BigBird")
 
 
 def _with_control_pieces(definition: Definition, model: Any) -> Definition:
-    """Make special tokens of `<s>` and `</s>` too, which no role needs, so that no text spells them."""
+    """Return the definition with `<s>` and `</s>` as special tokens, so that no text spells them."""
     known, ends = definition["added_tokens"], BIG_BIRD[1:]
     new = [
         {**known[0], "id": token_id, "content": piece.piece, "lstrip": False}
@@ -299,7 +300,7 @@ def _with_control_pieces(definition: Definition, model: Any) -> Definition:
 
 
 def _without_commas(definition: Definition) -> Definition:
-    """Make every piece like '9,' so unlikely that it is never taken: ALBERT splits it into '9' and ','."""
+    """Return the definition with negligible scores for pieces like '9,', which ALBERT splits into '9' and ','."""
     vocabulary = [[piece, score - 100 * _ends_in_comma(piece)] for piece, score in definition["model"]["vocab"]]
     return {**definition, "model": {**definition["model"], "vocab": vocabulary}}
 
@@ -309,6 +310,7 @@ def _ends_in_comma(piece: str) -> bool:
 
 
 def _unigram_model(model: Any) -> Definition:
+    """Return the unigram model of the library for a parsed model."""
     return {
         "type": "Unigram",
         "unk_id": model.trainer_spec.unk_id,
@@ -318,7 +320,7 @@ def _unigram_model(model: Any) -> Definition:
 
 
 def _bpe_model(model: Any) -> Definition:
-    """Return pieces as merges: SentencePiece merges the two pieces that form the piece of the highest score."""
+    """Return the BPE model of the library: a merge is two pieces that form a piece, by descending score."""
     normal = {piece.piece: piece.score for piece in model.pieces if piece.type == NORMAL}
     merges = [
         [piece[:cut], piece[cut:]]
@@ -340,10 +342,12 @@ def _bpe_model(model: Any) -> Definition:
 
 
 def _precompiled_step(table: bytes) -> Definition:
+    """Return the normalizer that maps text by a SentencePiece table."""
     return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(table).decode()}
 
 
 def _replace_step(pattern: Mapping[str, str], new: str) -> Definition:
+    """Return the normalizer that replaces a pattern by `new`."""
     return {"type": "Replace", "pattern": pattern, "content": new}
 
 

@@ -32,8 +32,8 @@ class Tokenizer:
     """A vocabulary ready to use; made by `load_tokenizer`, `build_tokenizer` or `wordpiece_tokenizer`. Can be pickled.
 
     Attributes:
-        kind: its row of `TOKENIZERS`.
-        definition: the content of its tokenizer.json.
+        kind: the row of `TOKENIZERS`.
+        definition: the content of tokenizer.json.
         special: the names of the special tokens.
         tokens: every token in the order of ids.
         sha256: digest of everything that decides the ids of a text.
@@ -73,7 +73,7 @@ class Tokenizer:
 
     @property
     def normalizer(self) -> Normalizer:
-        """How a WordPiece vocabulary normalizes text."""
+        """The normalization of text by a WordPiece vocabulary."""
         return wordpiece.normalizer_of(self.definition)
 
     @property
@@ -82,9 +82,9 @@ class Tokenizer:
         return self.kind.word_prefix
 
     def encode_sentences(self, sentences: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text, without special tokens, even where the text spells a special token.
+        """Return the ids of each text, without special tokens; a spelled special token becomes ordinary tokens.
 
-        So a corpus cannot forge [SEP].
+        So no text of a corpus can forge [SEP].
         """
         with _no_panic():
             return [encoded.ids for encoded in self.plain.encode_batch_fast(sentences, add_special_tokens=False)]

@@ -204,7 +204,7 @@ def separators_of(definition: Definition, special: SpecialTokens) -> int:
         if single == [cls, "A", sep] and between > 0 and pair == [cls, "A", *[sep] * between, "B", sep]:
             return between
         raise UserError(f"the post_processor builds sequences like {' '.join(pair)!r}, not '{cls} A {sep} B {sep}'")
-    raise UserError("unknown post_processor; supported are those of BERT and RoBERTa")
+    raise UserError("unknown post_processor; BERT's and RoBERTa's are supported")
 
 
 def digest_content(definition: Definition, tokens: Sequence[str], special: SpecialTokens) -> list[Any]:
@@ -224,10 +224,12 @@ def digest_content(definition: Definition, tokens: Sequence[str], special: Speci
 
 
 def _template(pieces: Sequence[Mapping[str, Mapping[str, str]]]) -> list[str]:
+    """Return the ids of the pieces of a template, such as ['[CLS]', 'A', '[SEP]']."""
     return [value["id"] for piece in pieces for value in piece.values()]
 
 
 def _post_processor(special: SpecialTokens, vocabulary: Mapping[str, int], separators: int) -> Definition:
+    """Return the post-processor that adds special tokens, as in BERT or, with two separators, in RoBERTa."""
     ends: Definition = {"sep": [special.sep, vocabulary[special.sep]], "cls": [special.cls, vocabulary[special.cls]]}
     if separators == 1:
         return {"type": "BertProcessing", **ends}

@@ -146,7 +146,7 @@ def train_from_texts(
 
 
 def _checked_normalization(kind: str, asked: str | None) -> str:
-    """Return the normalization that is asked for, if the kind has it; without a wish, its first."""
+    """Return the requested normalization, or the first of the kind; UserError where the kind lacks it."""
     if asked is None:
         return next(iter(TOKENIZERS[kind].train))
     if asked not in TOKENIZERS[kind].train:
@@ -161,13 +161,14 @@ def _checked_normalization(kind: str, asked: str | None) -> str:
 def _train_kind(
     text: TrainingText, vocab_size: int, kind: str, lowercase: bool, normalization: str
 ) -> tuple[Tokenizer, Mapping[str, bytes]]:
+    """Return a tokenizer of a kind, trained on a text, and the further files to save."""
     row = TOKENIZERS[kind]
     trained = row.train[normalization](text, vocab_size, lowercase)
     return build_tokenizer(trained.definition, row.special), trained.files
 
 
 class _SourceReader:
-    """Reads the sources, twice in all, and reports progress."""
+    """Reader of the sources, for two passes, with progress."""
 
     def __init__(self, files: Sequence[Sequence[str]], options: ReadOptions, progress: Progress):
         self._files, self._options = files, options
@@ -190,6 +191,7 @@ class _SourceReader:
 
 
 def _cut_texts(texts: Iterable[str]) -> Iterator[str]:
+    """Yield the pieces of texts, as `cut_text`."""
     return (piece for text in texts for piece in cut_text(text))
 
 

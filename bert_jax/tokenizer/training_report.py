@@ -16,7 +16,7 @@ MANY_ACCENTS = 0.01  # of the characters lose an accent; more are worth a warnin
 
 
 class TokenCounts(NamedTuple):
-    """How a tokenizer encodes a text."""
+    """Counts of the words, characters, tokens and unknown tokens of a text."""
 
     words: int = 0  # separated by spaces
     characters: int = 0  # without line ends
@@ -51,7 +51,7 @@ def source_lines(
     rates: Sequence[float],
     samples: Sequence[Sequence[str]],
 ) -> Iterator[str]:
-    """Yield a line per source: its size, how often it was used, its fraction of the text, its `TokenCounts`."""
+    """Yield a line per source: its size, its rate of use, its fraction of the text, its `TokenCounts`."""
     used = [source.characters * rate for source, rate in zip(counts, rates, strict=True)]
     for source, count, rate, used_characters, sample in zip(inputs, counts, rates, used, samples, strict=True):
         name = source[0] + f" and {len(source) - 1} more" * (len(source) > 1)
@@ -98,5 +98,5 @@ def single_token_warning(
 
 
 def left_out_text(rejected: Mapping[str, int]) -> str:
-    """Return `; left out 2 binary, 1 empty`, or nothing."""
+    """Return a clause about rejected documents, such as '; left out 2 binary, 1 empty', or ''."""
     return f"; left out {describe_rejections(rejected)}" if rejected else ""

@@ -1,4 +1,4 @@
-"""How much of each source a vocabulary is trained on, and which part.
+"""The sample of each source that a vocabulary is trained on: its size and its pieces.
 
 Fractions as in Conneau et al. 2020 (XLM-R): a source of n characters gets a fraction in proportion to n ** smoothing,
 so that small sources count for more. A hash of the text chooses the part: the order and number of files change nothing.

@@ -30,7 +30,7 @@ DECODER = {"type": "WordPiece", "prefix": PREFIX, "cleanup": True}
 
 
 class Normalizer(NamedTuple):
-    """How text is normalized before it is split; the fields are named as in `tokenizer_config.json`."""
+    """Normalization of text before it is split; the fields are named as in `tokenizer_config.json`."""
 
     do_lower_case: bool = True
     strip_accents: bool | None = None  # None: as do_lower_case
@@ -188,7 +188,7 @@ def _merge_within_words(
     """Return tokens in the order of ids, and merges in the order they were learned."""
     untrained = define_bpe(SPECIAL, (), normalizer)
     library = tokenizers.Tokenizer.from_str(json.dumps(untrained))
-    pair_merging.check_characters(text)
+    pair_merging.check_text_has_characters(text)
     characters = pair_merging.alphabet(text.characters, library.normalizer.normalize_str)
     after = {character: library.normalizer.normalize_str("x" + character) for character in characters}
     is_one_word = {character: len(library.pre_tokenizer.pre_tokenize_str(after[character])) == 1 for character in after}

@@ -122,7 +122,7 @@ class Mirror:
 
         if not self._owner:
             return
-        owner = storage.read_bytes(f"{self.url}/{OWNER}")
+        owner = storage.read_url(f"{self.url}/{OWNER}")
         if owner != self._owner:
             new_owner = owner.decode(errors="replace").split(" ", 1)[-1] if owner else "unknown"
             raise UserError(

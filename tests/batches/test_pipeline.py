@@ -261,7 +261,7 @@ def test_a_length_without_room_is_refused(split, sentence_pairs, shortest):
 def test_more_examples_than_fit_into_a_sequence_are_refused(split, sentence_pairs, most):
     config = DataConfig(sentence_pairs=sentence_pairs, packing=most)
     make_sequences(split, split.symbols(), 64, 0, config).batch(np.arange(9))
-    with pytest.raises(UserError, match=f"a sequence of 64 tokens has room for {most} examples"):
+    with pytest.raises(UserError, match=f"a sequence of 64 tokens holds {most} examples"):
         make_sequences(split, split.symbols(), 64, 0, dataclasses.replace(config, packing=most + 1))
 
 

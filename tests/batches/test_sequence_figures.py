@@ -44,9 +44,11 @@ def test_figures_of_sequences(config):
     assert found.fill == pytest.approx(real / (real + padding))
     assert found.examples == pytest.approx(examples / epoch)
     assert found.predicted == pytest.approx(number / real)
-    assert (found.masked, found.kept, found.random) == pytest.approx((masked / number, kept / number, other / number))
+    assert (found.masked, found.unchanged, found.random) == pytest.approx(
+        (masked / number, kept / number, other / number)
+    )
     assert found.idle == pytest.approx(idle / epoch)
-    assert found.labelled == (
+    assert found.positive_pairs == (
         pytest.approx(ones / examples) if SENTENCE_PAIRS[config.sentence_pairs].num_texts == 2 else None
     )
 
@@ -56,5 +58,5 @@ def test_figures_of_the_first_sequences():
     sequences = make_sequences(split, split.symbols(), 32, 0, DataConfig())
     whole, part = sequence_figures(sequences, MASK), sequence_figures(sequences, MASK, num_sequences=1000)
     assert part.num_sequences == 1000 < whole.num_sequences == whole.num_per_epoch == part.num_per_epoch
-    for name in ("fill", "predicted", "masked", "random", "kept", "labelled"):
+    for name in ("fill", "predicted", "masked", "random", "unchanged", "positive_pairs"):
         assert getattr(part, name) == pytest.approx(getattr(whole, name), abs=0.05)

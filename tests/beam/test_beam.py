@@ -28,7 +28,7 @@ from bert_jax.corpus.beam.prepare import prepare_with_beam
 from bert_jax.corpus.build import chunks
 from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.cache import local_corpus
-from bert_jax.corpus.manifest import verify
+from bert_jax.corpus.manifest import verify_corpus
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions, storage
@@ -98,7 +98,7 @@ def test_every_runner_makes_the_bytes_of_prepare(options, texts, tokenizer, loca
     manifest = run(texts, tokenizer, tmp_path / "corpus", options)
     assert contents(tmp_path / "corpus") == contents(local)
     found = open_corpus(tmp_path / "corpus")
-    assert verify(found.directory) == []
+    assert verify_corpus(found.directory) == []
     assert found.manifest == manifest
 
 
@@ -244,15 +244,15 @@ def test_bad_arguments_are_refused_before_anything_is_written(texts, tokenizer, 
 
 
 def test_an_internal_error_keeps_its_traceback(texts, tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "summarize", lambda *arguments: 1 / 0)
+    monkeypatch.setattr(records, "summarize_corpus", lambda *arguments: 1 / 0)
     with pytest.raises(ZeroDivisionError) as raised:
         run(texts, tokenizer, tmp_path / "corpus", IN_MEMORY)
     assert raised.value.__notes__ == [f"{tmp_path / 'corpus'}: incomplete; remove it before the next try"]
 
 
 def test_workers_of_another_version_are_refused(texts, tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr(with_beam, "installed", lambda packages: "this version")
-    monkeypatch.setattr(pipeline, "installed", lambda packages: "another version")
+    monkeypatch.setattr(with_beam, "package_versions", lambda packages: "this version")
+    monkeypatch.setattr(pipeline, "package_versions", lambda packages: "another version")
     with pytest.raises(UserError, match=r"^a worker has another version, this machine this version") as refused:
         run(texts, tokenizer, tmp_path / "corpus", IN_MEMORY)
     assert str(refused.value).count("\n") == 1

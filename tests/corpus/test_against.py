@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from bert_jax.corpus.build.append import signatures_of_corpus
+from bert_jax.corpus.build.append import open_signatures
 from bert_jax.corpus.build.clean import clean_texts, format_account
 from bert_jax.corpus.build.cleaning.recipe import read_recipe
 from bert_jax.corpus.build.prepare import prepare
@@ -176,15 +176,15 @@ def test_a_corpus_that_grows_makes_another_recipe(tmp_path, tokenizer):
     place = str(tmp_path / "c")
     prepare(write(tmp_path / "a.jsonl", texts[:4]), tokenizer, place, workers=1, heldout_fraction=0)
     recipe = recipe_of(tmp_path / "r.toml", "exact", [place])
-    before = read_recipe(recipe).identity([signatures_of_corpus(place).fingerprint])
+    before = read_recipe(recipe).identity([open_signatures(place).fingerprint])
     snapshot = recipe_of(tmp_path / "s.toml", "exact", [f"{place}@{read_manifest(tmp_path / 'c')['fingerprint'][:12]}"])
     prepare(write(tmp_path / "b.jsonl", texts[4:6]), None, place, workers=1, append=True)
-    assert read_recipe(recipe).identity([signatures_of_corpus(place).fingerprint]) != before
+    assert read_recipe(recipe).identity([open_signatures(place).fingerprint]) != before
     inputs = write(tmp_path / "d.jsonl", texts)
     assert clean_texts(inputs, recipe, tmp_path / "all.jsonl", workers=1)["documents"]["kept"] == 2
     assert clean_texts(inputs, snapshot, tmp_path / "old.jsonl", workers=1)["documents"]["kept"] == 4
     with pytest.raises(
-        UserError, match=r"0 of 6 documents are kept: 6 exact duplicate of .*; they are there already; "
+        UserError, match=r"0 of 6 documents are kept: 6 exact duplicate of .*; they are in that corpus already; "
     ):
         clean_texts(write(tmp_path / "e.jsonl", texts[:6]), recipe, tmp_path / "none.jsonl", workers=1)
     near = recipe_of(tmp_path / "n.toml", "near", [place])

@@ -18,7 +18,7 @@ from bert_jax.corpus.build.corpus_writer import BaseCorpus
 from bert_jax.corpus.build.prepare import format_summary, prepare
 from bert_jax.corpus.build.staging import UnfinishedCorpus
 from bert_jax.corpus.cache import local_corpus
-from bert_jax.corpus.manifest import read_manifest, verify
+from bert_jax.corpus.manifest import read_manifest, verify_corpus
 from bert_jax.corpus.mixture import name_snapshots, open_mixture
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
@@ -104,7 +104,7 @@ def test_the_union_prepared_at_once_has_the_same_documents(tmp_path, tokenizer, 
         name: data for name, data in old.items() if name != "manifest.json"
     }
     assert now["manifest.0.json"] == old["manifest.json"]
-    assert verify(tmp_path / "c") == []
+    assert verify_corpus(tmp_path / "c") == []
     assert f"snapshot 3, {manifest['fingerprint'][:12]}: of {len(third)} new documents" in format_summary(manifest, "c")
 
 
@@ -141,7 +141,7 @@ def test_a_copy_of_an_old_snapshot_from_storage(tmp_path, tokenizer):
     for snapshot, expected in ((before.fingerprint[:12], before), ("", open_corpus(tmp_path / "c"))):
         copy = local_corpus(url, tmp_path / "cache", snapshot=snapshot)
         assert documents(open_corpus(copy)) == documents(expected)
-        assert verify(copy) == []
+        assert verify_corpus(copy) == []
         assert not list(copy.glob("signatures*"))
     with pytest.raises(UserError, match="no snapshot 00000000; it has"):
         local_corpus(url, tmp_path / "cache", snapshot="00000000")
@@ -226,7 +226,7 @@ def test_killed_before_every_write(tmp_path, tokenizer, monkeypatch):
             shutil.copytree(found / ".c.incomplete", work)
         now = open_corpus(place)
         assert documents(now) == documents(new if now.fingerprint == new.fingerprint else old)
-        assert verify(place) == []
+        assert verify_corpus(place) == []
         lines = []
         prepare(inputs, None, place, workers=1, append=True, say=lines.append)
         resumed += any("resumes after" in line for line in lines)
@@ -262,7 +262,7 @@ def test_options_that_contradict_the_corpus_are_refused(tmp_path, tokenizer):
         ({"language": "de"}, f"--language de: {prepared} with en; leave the option out"),
         ({"heldout_fraction": 0.1}, f"--heldout_fraction 0.1: {prepared} with 0.3; leave the option out"),
         ({"deduplicate": "near"}, f"--deduplicate near: {prepared} with none; leave the option out"),
-        ({"tokenizer_directory": tmp_path / "other"}, "was prepared with another one; leave the option out"),
+        ({"tokenizer_directory": tmp_path / "other"}, f"not the tokenizer of {tmp_path / 'c'}; leave the option out"),
         ({"clean": tmp_path / "words.toml"}, "was prepared without cleaning; leave the option out"),
         ({"output": tmp_path / "none"}, "no such corpus directory"),
     ]
@@ -333,7 +333,7 @@ def test_copies_between_two_corpora(tmp_path, tokenizer, kinds):
     assert found == (len(sets[0]), exact, near if kinds == ("near", "near") else None)
     line = format_comparison(found, "a", "b")
     assert line.startswith(f"a: of {len(sets[0])} documents {exact} are exact copies of documents of b (")
-    assert line.endswith("near copies are not known, as one was not prepared with --deduplicate near") == (
+    assert line.endswith("near copies are not known, as one corpus was prepared without --deduplicate near") == (
         found.near is None
     )
 

@@ -17,7 +17,7 @@ import pytest
 from bert_jax.corpus import cache
 from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.cache import local_corpus
-from bert_jax.corpus.manifest import verify
+from bert_jax.corpus.manifest import verify_corpus
 from bert_jax.corpus.mixture import open_mixture
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
@@ -100,7 +100,7 @@ def test_a_copy_is_the_corpus(url, source, tmp_path, gets):
     copy = local_corpus(url(source), tmp_path / "cache", lines.append)
     assert contents(copy) == contents(source)
     found = open_corpus(copy)
-    assert verify(found.directory) == []
+    assert verify_corpus(found.directory) == []
     assert found.fingerprint == open_corpus(source).fingerprint
     assert copy.name.startswith("wiki-")
     assert set(gets.values()) == {1}

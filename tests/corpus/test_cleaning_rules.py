@@ -303,7 +303,7 @@ def test_evaluation_files_without_text_are_refused(tmp_path):
     (tmp_path / "b.json").write_text("{")
     for name, words in (("a.txt", "no text of 13 words"), ("b.json", "cannot be read"), ("c", "no such file|match")):
         with pytest.raises(UserError, match=words):
-            contamination.check(files=[str(tmp_path / name)], ngram=13)
+            contamination.check_evaluation_files(files=[str(tmp_path / name)], ngram=13)
 
 
 def test_lines_of_many_documents_are_found_in_blocks_and_removed(tmp_path):

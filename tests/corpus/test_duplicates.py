@@ -182,7 +182,7 @@ def test_similar_documents_stay_in_one_split():
     chain = [" ".join(words[start : start + 100]) for start in range(0, 60, 15)]  # similarity 81 / 111 = 0.73
     texts = ["alone " * 9, *chain]
     rows, sketches = zip(*(sign(text) for text in texts), strict=True)
-    found = decisions.decide([signatures.Signatures(np.concatenate(rows), np.concatenate(sketches))], [0], True)
+    found = decisions.decide_copies([signatures.Signatures(np.concatenate(rows), np.concatenate(sketches))], [0], True)
     assert found.copy_of.tolist() == [-1] * 5
     assert found.split_hashes.tolist() == [split_hash(texts[0])] + [split_hash(chain[0])] * 4
 

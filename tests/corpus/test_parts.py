@@ -14,7 +14,13 @@ import pytest
 from bert_jax import readers as sources
 from bert_jax.corpus.build import prepare_parts as parts
 from bert_jax.corpus.build.prepare import prepare
-from bert_jax.corpus.build.prepare_parts import files_of_part, num_parts, prepare_rest, prepared_fraction, text_tokens
+from bert_jax.corpus.build.prepare_parts import (
+    files_of_part,
+    num_parts,
+    prepare_missing_parts,
+    prepared_fraction,
+    text_tokens,
+)
 from bert_jax.corpus.manifest import fingerprints, read_manifest
 from bert_jax.corpus.store import SPLITS, open_corpus
 from bert_jax.errors import UserError
@@ -102,7 +108,7 @@ def test_the_number_of_parts_follows_from_the_size(tmp_path: pathlib.Path, monke
     """The first part is as large as may be, and a large file that is one document is never divided."""
     file, size = str(write_jsonl(tmp_path / "a.jsonl")), (tmp_path / "a.jsonl").stat().st_size
     for most, expected in ((size, 1), (size - 1, 2), (size // 4 + 1, 2), (size // 5, 3), (size // 64 + 1, 4)):
-        monkeypatch.setattr(parts, "FIRST_BYTES", most)
+        monkeypatch.setattr(parts, "MAX_FIRST_PART_BYTES", most)
         assert num_parts([file], ReadOptions()) == expected
         assert prepared_fraction(0, expected) * size <= most
     (tmp_path / "book.txt").write_text(text(random.Random(0), 300))
@@ -117,9 +123,9 @@ def test_the_corpus_of_all_parts_has_all_documents(tmp_path: pathlib.Path, monke
     first, options = files_of_part([file], ReadOptions(), 0, COUNT)
     before = prepare(first, tokenizer, corpus, options, workers=1, heldout_fraction=0.2)
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
-    prepare_rest([file], ReadOptions(), corpus, COUNT)
+    prepare_missing_parts([file], ReadOptions(), corpus, COUNT)
     made = fingerprints(read_manifest(corpus))
-    prepare_rest([file], ReadOptions(), corpus, COUNT)
+    prepare_missing_parts([file], ReadOptions(), corpus, COUNT)
     whole = prepare([file], tokenizer, tmp_path / "whole", workers=1, heldout_fraction=0.2)
     assert fingerprints(read_manifest(corpus)) == made
     assert (made[0], len(made)) == (before["fingerprint"], COUNT)
@@ -139,4 +145,4 @@ def test_a_part_without_new_documents_is_an_error(tmp_path: pathlib.Path, monkey
     with (
         pytest.raises(UserError, match=r"from 25\.00% to 100\.00% adds no document"),
     ):
-        prepare_rest([str(tmp_path / "a.jsonl")], ReadOptions(), tmp_path / "corpus", 2)
+        prepare_missing_parts([str(tmp_path / "a.jsonl")], ReadOptions(), tmp_path / "corpus", 2)

@@ -17,7 +17,7 @@ from bert_jax.corpus.build import chunks, encoding
 from bert_jax.corpus.build.prepare import format_summary, prepare
 from bert_jax.corpus.build.sentences import WINDOW, check_language
 from bert_jax.corpus.build.signatures import choose_split, split_hash
-from bert_jax.corpus.manifest import verify
+from bert_jax.corpus.manifest import verify_corpus
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions
@@ -69,7 +69,7 @@ def test_the_corpus_equals_a_straightforward_encoding(tmp_path, texts, tokenizer
         [str(texts)], tokenizer, tmp_path / "c", workers=1, heldout_fraction=0.2, progress=lambda *a: seen.append(a)
     )
     found = open_corpus(tmp_path / "c")
-    assert verify(found.directory) == []
+    assert verify_corpus(found.directory) == []
     for name, documents in straightforward(sorted(texts.iterdir()), tokenizer).items():
         split = found.split(name)
         assert split.num_documents == len(documents) > 5

@@ -218,7 +218,7 @@ def test_finished_blocks_are_not_encoded_again(trial, expected, tmp_path, monkey
     trial.prepare(tmp_path / "c", progress=lambda *a: seen.append(a))
     assert "resumes after 4 finished blocks" in trial.messages[-1]
     assert contents(tmp_path / "c") == expected
-    assert encoding.sum_counts([]).documents == 0
+    assert encoding.sum_document_counts([]).documents == 0
     size = sum(path.stat().st_size for path in trial.texts.iterdir())
     assert seen[0][0] > size // 10
     assert seen[-1][:2] == (size, size)

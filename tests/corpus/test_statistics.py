@@ -56,7 +56,7 @@ def test_distribution():
     for lengths in (rng.integers(1, 9, 7), rng.geometric(0.01, 1000), np.array([5]), np.array([0, 0, 1, 2, 3, 4])):
         found = distribution(lengths)
         assert found.quantiles == tuple(np.percentile(lengths, 100 * np.array(QUANTILES), method="inverted_cdf"))
-        assert found.number == len(lengths)
+        assert found.num_lengths == len(lengths)
         assert found.mean == pytest.approx(lengths.mean())
         bars = collections.Counter(max(0, int(length).bit_length() - 1) for length in lengths)
         assert list(found.doublings) == [bars[power] for power in range(max(bars) + 1)]

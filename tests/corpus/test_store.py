@@ -17,7 +17,7 @@ from tokenizers import pre_tokenizers
 from bert_jax.corpus import store as corpus
 from bert_jax.corpus.build.corpus_writer import ShardInfo, cut_sentences, pack_document, token_dtype, write_shard
 from bert_jax.corpus.build.encoding import inside_character
-from bert_jax.corpus.manifest import seal, verify
+from bert_jax.corpus.manifest import seal, verify_corpus
 from bert_jax.corpus.store import Split, open_corpus
 from bert_jax.errors import UserError
 from bert_jax.tokenizer import build_tokenizer, byte_level
@@ -51,7 +51,7 @@ def test_stored_documents_are_read_back(tmp_path, vocab_size, documents_per_shar
     manifest = store(tmp_path / "c", train, heldout, vocab_size, documents_per_shard)
     assert len(manifest["splits"]["train"]["shards"]) == (6 if documents_per_shard == 7 else 1)
     found = open_corpus(tmp_path / "c")
-    assert verify(found.directory) == []
+    assert verify_corpus(found.directory) == []
     assert (found.vocab_size, found.fingerprint) == (vocab_size, manifest["fingerprint"])
     for name, expected in (("train", train), ("heldout", heldout)):
         split = found.split(name)

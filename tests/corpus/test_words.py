@@ -16,7 +16,13 @@ from bert_jax.cli.main import main
 from bert_jax.config import DataConfig
 from bert_jax.corpus.build.encoding import encode_texts
 from bert_jax.corpus.build.prepare import format_summary, prepare
-from bert_jax.corpus.build.segmenters import SEGMENTERS, Segmenter, find_sentences, find_words, word_starts
+from bert_jax.corpus.build.segmenters import (
+    SEGMENTERS,
+    Segmenter,
+    load_sentence_splitter,
+    load_word_splitter,
+    word_starts,
+)
 from bert_jax.corpus.build.sentences import split_sentences
 from bert_jax.corpus.manifest import WORDS_VERSION, read_manifest
 from bert_jax.corpus.statistics import token_figures
@@ -65,8 +71,8 @@ def _two_by_two(monkeypatch):
     row = Segmenter("zh", ("numpy",), lambda: two_by_two, lambda: lambda line: line.replace("。", "。|").split("|"))
     monkeypatch.setitem(SEGMENTERS, "two", row)
     yield
-    find_words.cache_clear()
-    find_sentences.cache_clear()
+    load_word_splitter.cache_clear()
+    load_sentence_splitter.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +192,7 @@ def test_packages_find_words(name):
     for package in SEGMENTERS[name].packages:
         pytest.importorskip(MODULES.get(package, package))
     text, words = SAMPLES[name]
-    found = find_words(name)
+    found = load_word_splitter(name)
     assert set(words) <= set(found(text))
     for each in (text, "", " ", f" {text}\n{text} abc 1.5\t{text}", "😀\u200b。\u3000x"):
         assert "".join("".join(found(each)).split()) == "".join(each.split())
@@ -197,7 +203,7 @@ def test_words_of_burmese_begin_at_syllables():
     pytest.importorskip("icu")
     text = SAMPLES["icu"][0]
     syllables = [match.start() for match in BURMESE_SYLLABLE.finditer(text)]
-    starts = [0, *itertools.accumulate(map(len, find_words("icu")(text)))][:-1]
+    starts = [0, *itertools.accumulate(map(len, load_word_splitter("icu")(text)))][:-1]
     assert len(syllables) > len(starts) > 15
     assert set(starts) <= set(syllables)
 

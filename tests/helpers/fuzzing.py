@@ -27,7 +27,7 @@ from bert_jax.cli.main import main
 from bert_jax.config import DataConfig
 from bert_jax.corpus.build import chunks
 from bert_jax.corpus.build import sentences as splitter
-from bert_jax.corpus.manifest import verify
+from bert_jax.corpus.manifest import verify_corpus
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
 from bert_jax.readers import pieces
@@ -195,7 +195,7 @@ def has_tokens(text, tokenizer):
 
 def check_counts(output, wanted, messages, printed):
     corpus = open_corpus(output)
-    check(verify(pathlib.Path(output)) == [], "damaged")
+    check(verify_corpus(pathlib.Path(output)) == [], "damaged")
     counts = corpus.manifest["documents"]
     check(counts["in"] == counts["stored"] + sum(counts["rejected"].values()), "in != stored + rejected:", counts)
     stored = [ids for split in ("train", "heldout") for ids in documents_of(corpus.split(split))]

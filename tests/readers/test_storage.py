@@ -128,7 +128,7 @@ def test_remove(bucket, tmp_path):
         ("find", storage.list_versions),
         ("exists", storage.match_files),
         ("size", storage.file_size),
-        ("cat_file", storage.read_bytes),
+        ("cat_file", storage.read_url),
         ("open", storage.open_file),
         ("get_file", lambda url: storage.download(url, "nowhere")),
         ("rm", storage.remove),

@@ -7,7 +7,7 @@ import pytest
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.reading.examples import read_examples
+from bert_jax.tasks.reading.examples import read_task_examples
 from bert_jax.tasks.table import resolve_task
 
 TEXTS = {"name": "custom", "kind": "sequence_classification", "labels": "no,yes"}
@@ -150,7 +150,7 @@ def test_training_needs_the_place_of_an_answer(settings, name, content, message,
     (tmp_path / name).write_text(content)
     config = TaskConfig(**settings, data=str(tmp_path), train=name)
     with pytest.raises(UserError, match=f"{message}.*skip_unusable_answers") as caught:
-        read_examples(resolve_task(config), config, "train")
+        read_task_examples(resolve_task(config), config, "train")
     assert len(str(caught.value).splitlines()) <= 2
 
 
@@ -160,5 +160,5 @@ def test_mistakes_are_refused_by_place(settings, name, content, message, tmp_pat
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     config = TaskConfig(**settings, data=str(tmp_path), dev=name or "absent.tsv")
     with pytest.raises(UserError, match=message) as caught:
-        read_examples(resolve_task(config), config, "dev")
+        read_task_examples(resolve_task(config), config, "dev")
     assert len(str(caught.value).splitlines()) <= 2

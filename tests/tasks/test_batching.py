@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_jax.errors import UserError
-from bert_jax.tasks.batching import MAX_BUCKETS, choose_buckets, plan_batches
+from bert_jax.tasks.batching import MAX_BUCKETS, choose_buckets, plan_feature_batches
 from bert_jax.tokenizer import load_tokenizer
 
 
@@ -48,7 +48,7 @@ def test_little_is_padded_on_real_lengths(real_data, tokenizer, lengths_of, max_
     buckets = choose_buckets(lengths, max_seq_len, program_tokens=0)
     assert len(buckets) <= MAX_BUCKETS
     for shuffle in (True, False):
-        batches = plan_batches(lengths, buckets, 32, seed=1, epoch=0, shuffle=shuffle)
+        batches = plan_feature_batches(lengths, buckets, 32, seed=1, epoch=0, shuffle=shuffle)
         assert sum(32 * batch.length for batch in batches) < 1.15 * lengths.sum()
         assert len({batch.length for batch in batches}) <= MAX_BUCKETS
 
@@ -105,7 +105,7 @@ def test_small_data_gets_few_programs_and_large_data_many(examples, most, least)
 def test_each_index_occurs_once_in_the_smallest_bucket_that_holds_its_batch(count, shuffle):
     lengths = np.random.default_rng(count).integers(2, 65, size=count)
     buckets = (16, 24, 40, 64)
-    batches = plan_batches(lengths, buckets, 8, seed=3, epoch=2, shuffle=shuffle)
+    batches = plan_feature_batches(lengths, buckets, 8, seed=3, epoch=2, shuffle=shuffle)
     assert sorted(itertools.chain(*(batch.indices.tolist() for batch in batches))) == list(range(count))
     assert sum(len(batch.indices) < 8 for batch in batches) <= 1
     for batch in batches:
@@ -118,7 +118,7 @@ def test_the_order_is_a_function_of_seed_and_epoch():
     lengths = np.random.default_rng(0).integers(2, 65, size=300)
 
     def order(seed, epoch, shuffle=True):
-        return [batch.indices.tolist() for batch in plan_batches(lengths, (32, 64), 8, seed, epoch, shuffle)]
+        return [batch.indices.tolist() for batch in plan_feature_batches(lengths, (32, 64), 8, seed, epoch, shuffle)]
 
     assert order(1, 0) == order(1, 0)
     orders = [order(1, 0), order(1, 1), order(2, 0), order(0, 0, shuffle=False)]
@@ -130,11 +130,13 @@ def test_the_order_is_a_function_of_seed_and_epoch():
 
 def test_batches_of_all_lengths_are_shuffled():
     lengths = np.repeat([10, 20, 30, 40], 100)
-    found = [batch.length for batch in plan_batches(lengths, (16, 24, 32, 48), 4, seed=0, epoch=0, shuffle=True)]
+    found = [
+        batch.length for batch in plan_feature_batches(lengths, (16, 24, 32, 48), 4, seed=0, epoch=0, shuffle=True)
+    ]
     assert found != sorted(found)
     assert set(found[:25]) == {16, 24, 32, 48}
 
 
 def test_a_sequence_longer_than_every_bucket_is_refused():
     with pytest.raises(UserError, match="hold no sequence of 65 tokens"):
-        plan_batches(np.array([3, 65]), (32, 64), 8, seed=0, epoch=0, shuffle=False)
+        plan_feature_batches(np.array([3, 65]), (32, 64), 8, seed=0, epoch=0, shuffle=False)

@@ -7,13 +7,13 @@ import pytest
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.reading.examples import read_examples
+from bert_jax.tasks.reading.examples import read_task_examples
 from bert_jax.tasks.table import resolve_task
 
 
 def load(split, **settings):
     config = TaskConfig(**settings)
-    return read_examples(resolve_task(config), config, split)
+    return read_task_examples(resolve_task(config), config, split)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from bert_jax.tasks.batching import collate
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import make_features
-from bert_jax.tasks.kinds.texts import truncated_lengths
+from bert_jax.tasks.kinds.texts import truncated_pair_lengths
 from bert_jax.tokenizer import load_tokenizer
 
 PAIRS = [
@@ -85,7 +85,7 @@ def test_truncation_is_the_literal_loop():
                 kept = [first, second]
                 while sum(kept) > limit:
                     kept[0 if kept[0] > kept[1] else 1] -= 1
-                assert truncated_lengths(first, second, limit) == tuple(kept)
+                assert truncated_pair_lengths(first, second, limit) == tuple(kept)
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta"])

@@ -13,9 +13,9 @@ from bert_jax.models import HEADS
 from bert_jax.objectives.task_losses import LOSSES
 from bert_jax.tasks import scoring
 from bert_jax.tasks.kinds import KINDS, records
-from bert_jax.tasks.kinds.kind import Kind, Loss, Predictions
+from bert_jax.tasks.kinds.kind import Loss, Predictions, TaskKind
 from bert_jax.tasks.kinds.texts import text_features
-from bert_jax.tasks.reading.examples import read_examples
+from bert_jax.tasks.reading.examples import read_task_examples
 from bert_jax.tasks.reading.formats import FORMATS
 from bert_jax.tasks.table import resolve_task
 from tests.helpers.finetuning_runs import RECIPE, finetune, read_lines, write_lines
@@ -75,7 +75,7 @@ def _predict(examples, features, outputs, settings, threshold):
     return Predictions([bool(logits[n][1] > logits[n][0]) for n in range(len(examples))])
 
 
-TOY = Kind(
+TOY = TaskKind(
     fields=("text", "more"),
     label_fields=("more",),
     make_example=_make,
@@ -135,6 +135,6 @@ def test_mistakes_in_a_toy_kind_are_refused_as_in_any_other(tmp_path):
     (tmp_path / "bad.jsonl").write_text('{"text": "a", "more": "perhaps"}\n')
     settings = TaskConfig(name="custom", kind="toy", data=str(tmp_path), dev="bad.jsonl")
     with pytest.raises(UserError, match=r"bad.jsonl:1: 'more' is neither"):
-        read_examples(resolve_task(settings), settings, "dev")
+        read_task_examples(resolve_task(settings), settings, "dev")
     with pytest.raises(UserError, match=r"toy has no field 'texts'; did you mean 'text'"):
         resolve_task(TaskConfig(name="custom", kind="toy", columns="texts=a"))

@@ -12,8 +12,8 @@ from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.benchmark_scores import CMRC, JAQUAD, KORQUAD, Rule, benchmark_scores, cmrc_segments
 from bert_jax.tasks.kinds.kind import make_features
 from bert_jax.tasks.kinds.squad_score import exact_match, token_f1
-from bert_jax.tasks.reading.examples import existing_sets, read_examples
-from bert_jax.tasks.scoring import score
+from bert_jax.tasks.reading.examples import existing_sets, read_task_examples
+from bert_jax.tasks.scoring import score_predictions
 from bert_jax.tasks.table import TASKS, resolve_task
 from bert_jax.tokenizer import load_tokenizer
 
@@ -132,7 +132,9 @@ def test_scores_by_the_published_rule(name):
         f1 = 2 * precision * recall / (precision + recall) if common else 0.0
         assert (rule.exact(answer, prediction), rule.f1(answer, prediction)) == (exact, pytest.approx(f1)), answer
         examples = [{"id": "a", "answers": [{"text": "☃"}, {"text": answer}]}]  # the best of several answers counts
-        assert score(TASKS[name], examples, [prediction]) == pytest.approx({"exact": 100.0 * exact, "f1": 100.0 * f1})
+        assert score_predictions(TASKS[name], examples, [prediction]) == pytest.approx(
+            {"exact": 100.0 * exact, "f1": 100.0 * f1}
+        )
 
 
 def test_a_question_without_prediction_scores_nothing():
@@ -170,7 +172,7 @@ def korquad(tmp_path, questions, split, **settings):
     data = {"data": [{"title": "t", "paragraphs": [{"context": CONTEXT, "qas": asked}]}]}
     (tmp_path / f"KorQuAD_v1.0_{split}.json").write_text(json.dumps(data))
     config, lines = TaskConfig(name="korquad", data=str(tmp_path), **settings), []
-    return read_examples(resolve_task(config), config, split, lines.append), lines
+    return read_task_examples(resolve_task(config), config, split, lines.append), lines
 
 
 def test_training_leaves_out_a_misplaced_answer_where_another_stands(tmp_path):

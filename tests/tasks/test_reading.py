@@ -11,14 +11,14 @@ import pytest
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.tasks.kinds.token_classification import to_iob2
-from bert_jax.tasks.reading.examples import existing_sets, read_examples
+from bert_jax.tasks.reading.examples import existing_sets, read_task_examples
 from bert_jax.tasks.table import resolve_task
 
 
 def load(split, report=None, **settings):
     config = TaskConfig(**{key: str(value) for key, value in settings.items()})
     lines = [] if report is None else report
-    return read_examples(resolve_task(config), config, split, lines.append)
+    return read_task_examples(resolve_task(config), config, split, lines.append)
 
 
 def entities(task, examples):

@@ -9,7 +9,7 @@ from seqeval.metrics import classification_report
 
 from bert_jax.errors import UserError
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.scoring import METRICS, score
+from bert_jax.tasks.scoring import METRICS, score_predictions
 from bert_jax.tasks.task import Task
 
 
@@ -23,7 +23,7 @@ def labeled(labels):
 
 def test_classification_by_hand():
     gold, predicted = [1, 1, 1, 0, 0, 0, 0, 1], [1, 1, 0, 0, 0, 1, 0, 1]
-    scores = score(
+    scores = score_predictions(
         task("sequence_classification", ("accuracy", "f1", "macro_f1", "matthews"), ("no", "yes")),
         labeled(gold),
         np.array(predicted),
@@ -37,12 +37,14 @@ def test_classification_by_hand():
             "matthews": (right * left - wrong * missed) / (4 * 4 * 4 * 4) ** 0.5,
         }
     )
-    assert score(task("multiple_choice", ("accuracy",)), labeled([0, 3, 2]), np.array([0, 3, 1])) == {"accuracy": 2 / 3}
+    assert score_predictions(task("multiple_choice", ("accuracy",)), labeled([0, 3, 2]), np.array([0, 3, 1])) == {
+        "accuracy": 2 / 3
+    }
 
 
 def test_regression_by_hand():
     gold, predicted = [0.0, 1.0, 2.0, 5.0], np.array([0.1, 0.9, 4.0, 3.5], np.float32)
-    scores = score(task("regression", ("pearson", "spearman")), labeled(gold), predicted)
+    scores = score_predictions(task("regression", ("pearson", "spearman")), labeled(gold), predicted)
     assert scores["pearson"] == pytest.approx(np.corrcoef(gold, predicted.astype(float))[0, 1])
     assert scores["spearman"] == pytest.approx(1 - 6 * (1 + 1) / (4 * 15))
 
@@ -51,11 +53,13 @@ def test_regression_by_hand():
 @pytest.mark.parametrize("gold", [[0, 0, 0], [1, 1, 1], [0, 1, 1]])
 def test_undefined_metrics_are_numbers_without_a_warning(gold, predicted):
     names = ("accuracy", "f1", "macro_f1", "matthews")
-    scores = score(task("sequence_classification", names, ("no", "yes")), labeled(gold), np.array(predicted))
+    scores = score_predictions(
+        task("sequence_classification", names, ("no", "yes")), labeled(gold), np.array(predicted)
+    )
     assert scores["accuracy"] == np.mean(np.array(gold) == predicted)
     assert scores["matthews"] == 0.0
     assert 0 <= scores["f1"] <= 1
-    assert score(task("regression", ("pearson", "spearman")), labeled(gold), np.array(predicted)) == {
+    assert score_predictions(task("regression", ("pearson", "spearman")), labeled(gold), np.array(predicted)) == {
         "pearson": 0.0,
         "spearman": 0.0,
     }
@@ -92,7 +96,9 @@ def test_entity_scores_of_wnut17_equal_seqeval(real_data, share):
     numbered = [example | {"labels": [names.index(label) for label in example["labels"]]} for example in examples]
     golds = [example["labels"] for example in numbered]
     predicted = corrupted(golds, len(names), share, 0)
-    scores = score(task("token_classification", ("entities", "token_accuracy"), tuple(names)), numbered, predicted)
+    scores = score_predictions(
+        task("token_classification", ("entities", "token_accuracy"), tuple(names)), numbered, predicted
+    )
     report = classification_report(
         [example["labels"] for example in examples],
         [[names[label] for label in one] for one in predicted],
@@ -115,9 +121,9 @@ def test_entities_by_hand():
     names = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
     examples = [{"id": "1", "labels": [1, 2, 0, 3]}, {"id": "2", "labels": [0, 0]}]
     predicted = [[1, 2, 0, 1], [2, 0]]  # correct, wrong type, and an extra entity that begins with I
-    scores = score(task("token_classification", ("entities",), names), examples, predicted)
+    scores = score_predictions(task("token_classification", ("entities",), names), examples, predicted)
     assert scores == pytest.approx({"entity_precision": 1 / 3, "entity_recall": 1 / 2, "entity_f1": 2 / 5})
-    nothing = score(task("token_classification", ("entities",), names), examples[1:], [[0, 0]])
+    nothing = score_predictions(task("token_classification", ("entities",), names), examples[1:], [[0, 0]])
     assert nothing == {"entity_precision": 0.0, "entity_recall": 0.0, "entity_f1": 0.0}
 
 
@@ -128,7 +134,7 @@ def test_entity_scores_of_bilou_equal_the_scores_of_iob():
     assert KINDS["token_classification"].default_metrics(bilou) == (("entities", "token_accuracy"), "entity_f1")
     assert KINDS["token_classification"].default_metrics(("B-X", "NOUN"))[1] == "token_accuracy"
     scores = [
-        score(
+        score_predictions(
             task("token_classification", ("entities",), labels),
             [{"id": str(number), "labels": one} for number, one in enumerate(gold)],
             found,
@@ -141,7 +147,10 @@ def test_entity_scores_of_bilou_equal_the_scores_of_iob():
 
 def test_question_answering_is_scored_by_the_rule_of_squad():
     examples = [{"id": "a", "answers": [{"text": "the cat"}]}]
-    assert score(task("question_answering", ("squad",)), examples, ["Cat."]) == {"exact": 100.0, "f1": 100.0}
+    assert score_predictions(task("question_answering", ("squad",)), examples, ["Cat."]) == {
+        "exact": 100.0,
+        "f1": 100.0,
+    }
 
 
 @pytest.mark.parametrize(
@@ -164,7 +173,7 @@ def test_question_answering_is_scored_by_the_rule_of_squad():
 )
 def test_refused(kind, metrics, labels, examples, message):
     with pytest.raises(UserError, match=message):
-        score(
+        score_predictions(
             task(kind, metrics, labels),
             examples,
             [[0]] * len(examples) if kind == "token_classification" else [0] * len(examples),
@@ -183,10 +192,12 @@ def test_the_message_names_a_missing_library(monkeypatch, kind, metric, module, 
     monkeypatch.setitem(sys.modules, module, None)
     examples = [{"id": str(n), "label": n, "labels": [0]} for n in range(2)]
     with pytest.raises(UserError, match=f"needs {package}: pip install {package}"):
-        score(task(kind, (metric,), ("O",)), examples, [[0], [0]] if kind == "token_classification" else [0, 1])
+        score_predictions(
+            task(kind, (metric,), ("O",)), examples, [[0], [0]] if kind == "token_classification" else [0, 1]
+        )
 
 
 def test_each_example_needs_a_prediction():
     with pytest.raises(ValueError, match="1 predictions for 2 examples"):
-        score(task("sequence_classification", ("accuracy",)), labeled([0, 1]), [0])
+        score_predictions(task("sequence_classification", ("accuracy",)), labeled([0, 1]), [0])
     assert set(METRICS) >= {"accuracy", "f1", "matthews", "pearson", "spearman", "entities", "squad"}

@@ -10,7 +10,7 @@ import pytest
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.reading.examples import read_examples
+from bert_jax.tasks.reading.examples import read_task_examples
 from bert_jax.tasks.submission import file_name, write
 from bert_jax.tasks.table import TASKS, resolve_task
 
@@ -54,7 +54,7 @@ def test_squad_has_the_format_of_published_predictions(real_data, tmp_path):
         members = {member.name: member for member in archive if member.isfile() and "2.0" in member.name}
         published = json.load(archive.extractfile(next(iter(members.values()))))
     config = TaskConfig(name="squad2", data=str(real_data / "squad"), dev="dev-v2.0.recon.json")
-    questions = read_examples(TASKS["squad2"], config, "dev")
+    questions = read_task_examples(TASKS["squad2"], config, "dev")
     write(TASKS["squad2"], questions, [published[question["id"]] for question in questions], tmp_path / "a.json")
     assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8")) == published
 
@@ -63,7 +63,7 @@ def test_tags_are_read_back_by_the_reader(real_data, tmp_path):
     """The second column of labels is the prediction, the first the published one."""
     task = TASKS["wnut17"]
     config = TaskConfig(name="wnut17", data=str(real_data / "ner" / "wnut17"))
-    dev = read_examples(task, config, "dev")
+    dev = read_task_examples(task, config, "dev")
     turned = [[(label + 1) % 13 for label in example["labels"]] for example in dev]
     write(task, dev, turned, tmp_path / "a.conll")
     lines = [line.split("\t") for line in (tmp_path / "a.conll").read_text(encoding="utf-8").split("\n") if line]
@@ -71,7 +71,7 @@ def test_tags_are_read_back_by_the_reader(real_data, tmp_path):
         assert [line[column] for line in lines] == [task.labels[label] for sentence in labels for label in sentence]
     settings = {"name": "custom", "kind": "token_classification", "data": str(tmp_path), "columns": "labels=1"}
     config = TaskConfig(**settings, dev="a.conll", labels=",".join(task.labels))
-    assert read_examples(resolve_task(config), config, "dev") == dev
+    assert read_task_examples(resolve_task(config), config, "dev") == dev
 
 
 def test_tags_of_a_test_set_have_no_published_column(tmp_path):

@@ -67,7 +67,7 @@ def test_the_best_score_is_among_the_scores():
         "multiple_choice": [1],
     }
     for task in TASKS.values():
-        scores = scoring.score(task, [{"id": "x", **labeled[task.kind]}], predicted[task.kind])
+        scores = scoring.score_predictions(task, [{"id": "x", **labeled[task.kind]}], predicted[task.kind])
         assert task.best in scores, task.name
 
 

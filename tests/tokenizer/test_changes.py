@@ -177,7 +177,7 @@ def test_prepare_counts_changes_and_warns(tmp_path):
     (warning,) = (line for line in manifest["warnings"] if "changes" in line)
     assert warning.startswith(
         f"the tokenizer changes characters of the text: {3 / characters:.2%} {MARK}, {1 / characters:.2%} {INVISIBLE};"
-        " one that is trained with --cased keeps accents; one of --kind byte_level, or"
+        " a tokenizer that is trained with --cased keeps accents; one of --kind byte_level, or"
     )
     assert line == (
         f"characters changed by the tokenizer: {3 / characters:.2%} {MARK}, {2 / characters:.2%} {CASE}, "

@@ -11,7 +11,7 @@ import numpy as np
 from bert_jax.corpus.beam.pipeline import beam, spread_chunks
 from bert_jax.corpus.build.chunks import Partition
 from bert_jax.corpus.build.cleaning import repeated_lines
-from bert_jax.corpus.build.cleaning.chunk import clean_chunk, read_cleaned, sum_counts, survey_chunk
+from bert_jax.corpus.build.cleaning.chunk import clean_chunk, read_cleaned, sum_cleaning_counts, survey_chunk
 from bert_jax.corpus.build.cleaning.recipe import Recipe, Step
 from bert_jax.corpus.build.cleaning.rules import RULES
 from bert_jax.corpus.build.cleaning.stage import KEPT, PARTS, REMOVED
@@ -21,7 +21,7 @@ from bert_jax.errors import writing
 from bert_jax.files import sha256_of
 from bert_jax.readers import ReadOptions, storage
 
-Counted = tuple[np.ndarray, np.ndarray]  # hashes of lines, ascending; how many documents have each
+LineCounts = tuple[np.ndarray, np.ndarray]  # hashes of lines, ascending; number of documents with each line
 
 
 def clean_partitions(
@@ -30,27 +30,29 @@ def clean_partitions(
     """Return the partitions of the cleaned texts, and the `CleaningCounts` of all documents.
 
     Args:
-        partitions: of the input.
+        partitions: partitions of the input.
         recipe: the rules.
         settings: how the input is read.
-        check: raises UserError on a worker whose packages are not those of this machine.
+        check: raises UserError on a worker whose package versions differ from this machine.
         work_url: directory or URL for the files, with the names and contents that `clean_documents` gives them.
     """
     chunks = spread_chunks(partitions, "clean", settings)
     repeated: Any = ""
     for index, step in enumerate(recipe.steps):
         if RULES[step.rule].survey:
-            repeated = beam.pvalue.AsSingleton(_survey(chunks, recipe.steps[:index], step, settings, work_url))
+            repeated = beam.pvalue.AsSingleton(
+                _find_repeated_lines(chunks, recipe.steps[:index], step, settings, work_url)
+            )
     clean = beam.ParDo(_Clean(recipe.steps, settings.read_options, check), repeated)
     cleaned = chunks | "clean" >> clean.with_outputs(_Clean.COUNTS, main="texts")
     cleaned_partitions = (
         cleaned.texts
         | "cleaned of a block" >> beam.GroupByKey()
-        | "write cleaned" >> beam.Map(_write_block, work_url).with_output_types(tuple[int, Any])
+        | "write cleaned" >> beam.Map(_upload_block, work_url).with_output_types(tuple[int, Any])
         | "cleaned of a partition" >> beam.GroupByKey()
-        | "cleaned partitions" >> beam.Map(_partition).with_output_types(Any)
+        | "cleaned partitions" >> beam.Map(_partition_of_blocks).with_output_types(Any)
     )
-    return cleaned_partitions, cleaned[_Clean.COUNTS] | "count cleaned" >> beam.CombineGlobally(sum_counts)
+    return cleaned_partitions, cleaned[_Clean.COUNTS] | "count cleaned" >> beam.CombineGlobally(sum_cleaning_counts)
 
 
 class _Clean(beam.DoFn):
@@ -62,50 +64,51 @@ class _Clean(beam.DoFn):
         self._steps, self._read_options, self._check = steps, read_options, check
 
     def setup(self) -> None:
-        """Run once in a worker's process, before the chunks: versions, and the files that rules read."""
+        """Check versions and the files that rules read; Beam calls this once in a process, before the chunks."""
         self._check()
         for step in self._steps:
             RULES[step.rule].check(**step.parameters)
 
     def process(self, chunk: Chunk, repeated: str) -> Iterator[Any]:
-        """Clean a chunk."""
+        """Yield the cleaned and the removed documents of a chunk, and its counts."""
         cleaned = clean_chunk(chunk, self._steps, self._read_options, repeated)
-        yield (chunk.partition, chunk.block), (chunk.index, {KEPT: cleaned.kept, REMOVED: cleaned.removed})
+        yield (chunk.partition, chunk.block), (chunk.index, {KEPT: cleaned.kept_lines, REMOVED: cleaned.removed_lines})
         yield beam.pvalue.TaggedOutput(self.COUNTS, cleaned.counts)
 
 
-def _survey(
+def _find_repeated_lines(
     chunks: beam.PCollection, earlier_steps: Sequence[Step], step: Step, settings: PrepareSettings, work_url: str
 ) -> beam.PCollection:
-    """Return the file of the lines that are repeated in all chunks; each range of their hashes is counted apart."""
+    """Return the file of the lines that many documents repeat; each range of hashes is counted separately."""
     options = settings.read_options
     return (
         chunks
-        | "survey" >> beam.FlatMap(_survey_chunk, earlier_steps, step, options).with_output_types(tuple[int, Any])
-        | "count lines" >> beam.CombinePerKey(_sum_lines)
+        | "survey"
+        >> beam.FlatMap(_count_lines_of_chunk, earlier_steps, step, options).with_output_types(tuple[int, Any])
+        | "count lines" >> beam.CombinePerKey(_sum_line_counts)
         | "repeated" >> beam.Map(_select_repeated, step).with_output_types(tuple[str, Any])
         | "all repeated" >> beam.GroupByKey()
-        | "write repeated" >> beam.Map(_write_repeated, work_url)
+        | "write repeated" >> beam.Map(_upload_repeated_lines, work_url)
     )
 
 
-def _survey_chunk(
+def _count_lines_of_chunk(
     chunk: Chunk, earlier_steps: Sequence[Step], step: Step, read_options: ReadOptions
-) -> Iterator[tuple[int, Counted]]:
+) -> Iterator[tuple[int, LineCounts]]:
     yield from enumerate(repeated_lines.split_ranges(*survey_chunk(chunk, earlier_steps, step, read_options)))
 
 
-def _sum_lines(parts: Iterable[Counted]) -> Counted:
+def _sum_line_counts(parts: Iterable[LineCounts]) -> LineCounts:
     empty = np.zeros(0, "<u8"), np.zeros(0, "<u4")
     return repeated_lines.count_hashes(*zip(empty, *parts, strict=True))
 
 
-def _select_repeated(counted: tuple[int, Counted], step: Step) -> tuple[str, np.ndarray]:
+def _select_repeated(counted: tuple[int, LineCounts], step: Step) -> tuple[str, np.ndarray]:
     return "", repeated_lines.select_repeated(*counted[1], **step.parameters)
 
 
-def _write_repeated(group: tuple[str, Iterable[np.ndarray]], work_url: str) -> str:
-    """Upload the repeated lines under a new name, since workers keep what they read; return it."""
+def _upload_repeated_lines(group: tuple[str, Iterable[np.ndarray]], work_url: str) -> str:
+    """Upload the repeated lines; return the URL, which depends on the content, since workers cache files by URL."""
     with tempfile.TemporaryDirectory() as directory, writing(directory):
         path = pathlib.Path(directory, "repeated.npy")
         repeated_lines.save_repeated(path, [np.sort(np.concatenate(list(group[1])))])
@@ -114,21 +117,21 @@ def _write_repeated(group: tuple[str, Iterable[np.ndarray]], work_url: str) -> s
     return url
 
 
-def _write_block(
+def _upload_block(
     group: tuple[BlockKey, Iterable[tuple[int, Mapping[str, bytes]]]], work_url: str
 ) -> tuple[int, tuple[int, str]]:
-    """Upload the documents of a block; return its partition, its number, and the file of the kept documents."""
+    """Upload the documents of a block; return (partition, (block, file of the kept documents))."""
     key, chunks = group
     with tempfile.TemporaryDirectory() as directory:
         files = FinishedBlocks(pathlib.Path(directory), lambda: writing(directory))
         files.begin(key, PARTS)
-        for _, contents in sorted(chunks, key=operator.itemgetter(0)):  # they arrive in any order
+        for _, contents in sorted(chunks, key=operator.itemgetter(0)):  # chunks arrive in any order
             files.append(key, contents)
         for part in PARTS:
             storage.upload(files.path(key, part), f"{work_url}/{files.path(key, part).name}")
         return key[0], (key[1], f"{work_url}/{files.path(key, KEPT).name}")
 
 
-def _partition(group: tuple[int, Iterable[tuple[int, str]]]) -> Partition:
+def _partition_of_blocks(group: tuple[int, Iterable[tuple[int, str]]]) -> Partition:
     index, blocks = group
     return Partition(index, tuple(path for _, path in sorted(blocks)), 0, read_cleaned)

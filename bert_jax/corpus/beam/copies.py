@@ -1,4 +1,4 @@
-"""Partitions -> decisions about copies: signatures on all workers, and the decisions, which see all of them, on one."""
+"""Partitions -> decisions about copies: all workers compute signatures, a single worker decides."""
 
 import operator
 import os
@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bert_jax.corpus.beam.pipeline import beam, spread_chunks
-from bert_jax.corpus.build.append import signature_files, signatures_of_corpus
+from bert_jax.corpus.build.append import open_signatures, signature_files
 from bert_jax.corpus.build.corpus_writer import write_signatures
-from bert_jax.corpus.build.dedup_decisions import NEAR_COPIES, decide, save_decisions
+from bert_jax.corpus.build.dedup_decisions import NEAR_COPIES, decide_copies, save_decisions
 from bert_jax.corpus.build.dedup_pass import DECISIONS, PARTS, load_signatures, sign_chunk, signature_parts
 from bert_jax.corpus.build.encoding import Chunk, PrepareSettings
 from bert_jax.corpus.build.passes import BlockKey, FinishedBlocks
@@ -19,40 +19,40 @@ from bert_jax.errors import writing
 from bert_jax.readers import ReadOptions, storage
 
 
-def find_copies(
+def find_copies_with_beam(
     partitions: beam.PCollection, settings: PrepareSettings, against: Mapping[str, str], output: str, work_url: str
 ) -> beam.PCollection:
-    """Return one item: the file of the `Decisions` in `work_url`, and the manifest's part about signatures.
+    """Return a single item: the file of the `Decisions` in `work_url`, and the manifest's part about signatures.
 
     Args:
-        partitions: whose documents are compared.
-        settings: how they are read and compared.
-        against: corpus, by its name in a recipe -> its directory for a worker.
-        output: of the corpus; the signatures that it keeps are uploaded there.
+        partitions: partitions of the documents.
+        settings: how the documents are read and compared.
+        against: name of a corpus in a recipe -> its directory for a worker.
+        output: directory or URL of the corpus, for the signatures that it keeps.
         work_url: directory or URL for the signatures of all documents, and the decisions.
     """
     near = NEAR_COPIES[settings.deduplicate]
     return (
         spread_chunks(partitions, "sign", settings)
-        | "sign" >> beam.Map(_sign, settings.read_options, near).with_output_types(tuple[Any, Any])
+        | "sign" >> beam.Map(_sign_chunk, settings.read_options, near).with_output_types(tuple[Any, Any])
         | "signatures of a block" >> beam.GroupByKey()
-        | "write signatures" >> beam.Map(_write_block, work_url).with_output_types(tuple[str, Any])
+        | "write signatures" >> beam.Map(_upload_block, work_url).with_output_types(tuple[str, Any])
         | "all signatures" >> beam.GroupByKey()
-        | "decide" >> beam.Map(_decide, settings, against, output, work_url).with_output_types(Any)
+        | "decide" >> beam.Map(_decide_about_all, settings, against, output, work_url).with_output_types(Any)
     )
 
 
-def _sign(chunk: Chunk, read_options: ReadOptions, near: bool) -> tuple[BlockKey, tuple[int, Signatures]]:
+def _sign_chunk(chunk: Chunk, read_options: ReadOptions, near: bool) -> tuple[BlockKey, tuple[int, Signatures]]:
     return (chunk.partition, chunk.block), (chunk.index, sign_chunk(chunk, read_options, near))
 
 
-def _write_block(group: tuple[BlockKey, Iterable[tuple[int, Signatures]]], work_url: str) -> tuple[str, BlockKey]:
+def _upload_block(group: tuple[BlockKey, Iterable[tuple[int, Signatures]]], work_url: str) -> tuple[str, BlockKey]:
     """Upload the signatures of a block; return its key."""
     key, chunks = group
     with tempfile.TemporaryDirectory() as directory:
         signed = FinishedBlocks(pathlib.Path(directory), lambda: writing(directory))
         signed.begin(key, PARTS)
-        for _, signatures in sorted(chunks, key=operator.itemgetter(0)):  # they arrive in any order
+        for _, signatures in sorted(chunks, key=operator.itemgetter(0)):  # chunks arrive in any order
             signed.append(key, signature_parts(signatures))
         for part in PARTS:
             path = signed.path(key, part)
@@ -60,22 +60,25 @@ def _write_block(group: tuple[BlockKey, Iterable[tuple[int, Signatures]]], work_
     return "", key
 
 
-def _decide(
+def _decide_about_all(
     group: tuple[str, Iterable[BlockKey]],
     settings: PrepareSettings,
     against: Mapping[str, str],
     output: str,
     work_url: str,
 ) -> tuple[str, list[dict[str, str]]]:
+    """Download all signatures, upload decisions and kept signatures; return the items of `find_copies_with_beam`."""
     keys, near = sorted(group[1]), NEAR_COPIES[settings.deduplicate]
-    stored = {name: signatures_of_corpus(directory, near) for name, directory in against.items()}
+    stored = {name: open_signatures(directory, near) for name, directory in against.items()}
     with tempfile.TemporaryDirectory() as directory:
         signed = FinishedBlocks(pathlib.Path(directory), lambda: writing(directory))
         for path in (signed.path(key, part) for key in keys for part in PARTS):
             storage.download(f"{work_url}/{path.name}", path)
         signed.records.update({key: {} for key in keys})
         signatures = load_signatures(signed)
-        decisions = decide(signatures, [partition for partition, _ in keys], near, stored, settings.heldout_fraction)
+        decisions = decide_copies(
+            signatures, [partition for partition, _ in keys], near, stored, settings.heldout_fraction
+        )
         with writing(directory):
             save_decisions(decisions, signed.directory / DECISIONS)
             entries = write_signatures(signed.directory, signature_files(signatures, decisions, near))

@@ -16,18 +16,18 @@ with needs_packages("--runner beam", "'apache-beam>=2.77'", ", with bert_jax in 
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
-__all__ = ["beam", "check_versions", "installed", "make_pipeline", "spread_chunks", "user_error"]
+__all__ = ["beam", "check_versions", "make_pipeline", "package_versions", "spread_chunks", "user_error_message"]
 
 
 def make_pipeline(arguments: Sequence[str]) -> beam.Pipeline:
-    """Return the pipeline of options such as '--runner=FlinkRunner'; UserError for those that Beam does not know."""
+    """Return a pipeline with options such as '--runner=FlinkRunner'; UserError for options that Beam refuses."""
     try:
         options = PipelineOptions(list(arguments))
         options.get_all_options()  # parsed now, not in the middle of the work
         return beam.Pipeline(options=options)
     except SystemExit:
         raise UserError(f"--beam_options {' '.join(arguments)}: not accepted by Apache Beam, see above") from None
-    except (ImportError, ValueError) as error:  # an unknown runner, or one that lacks its package or options
+    except (ImportError, ValueError) as error:  # an unknown runner, or a runner without its package or options
         raise UserError(f"--beam_options {' '.join(arguments)}: {error}") from None
 
 
@@ -38,45 +38,41 @@ def spread_chunks(
     tokenizer: Tokenizer | None = None,
     decided: Any = None,
 ) -> beam.PCollection:
-    """Return the chunks of the partitions: one worker reads a large file, all work on it.
+    """Return the chunks of the partitions: one worker reads a large file, all workers process its chunks.
 
     Args:
-        partitions: of `Partition`.
-        step: that the chunks are for.
-        settings, tokenizer: for `read_chunks`.
-        decided: side input with the file of `Decisions`; None: nothing was decided.
+        partitions: a collection of `Partition`.
+        step: name of the step that takes the chunks.
+        settings, tokenizer: arguments of `read_chunks`.
+        decided: side input with the file of `Decisions`; None: no decisions.
     """
-    return (
-        partitions
-        | f"read to {step}"
-        >> beam.FlatMap(_read, chunks.read_chunks, tokenizer, settings, decided).with_output_types(Any)
-        | f"spread to {step}" >> beam.Reshuffle()
-    )
+    read = beam.FlatMap(_read_chunks_of_partition, chunks.read_chunks, tokenizer, settings, decided)
+    return partitions | f"read to {step}" >> read.with_output_types(Any) | f"spread to {step}" >> beam.Reshuffle()
 
 
-def _read(
+def _read_chunks_of_partition(
     partition: Partition, read: Any, tokenizer: Tokenizer | None, settings: PrepareSettings, decided: str | None
 ) -> Iterator[Chunk]:
     yield from read(partition, tokenizer, settings, load_decisions(decided) if decided else None)
 
 
-def installed(packages: Sequence[str]) -> str:
-    """Return the versions of bert_jax and of packages."""
+def package_versions(packages: Sequence[str]) -> str:
+    """Return the versions of bert_jax and of packages as text, 'NAME VERSION, ...'."""
     versions = ((name, version_of(name) or "not installed") for name in packages)
     return ", ".join(f"{name} {version}" for name, version in (("bert_jax", __version__), *versions))
 
 
 def check_versions(packages: Sequence[str], wanted: str) -> None:
-    """Raise UserError on a worker where `installed` differs from the machine that started the job."""
-    if (found := installed(packages)) != wanted:
+    """Raise UserError on a worker where `package_versions` differ from the machine that started the job."""
+    if (versions := package_versions(packages)) != wanted:
         raise UserError(
-            f"a worker has {found}, this machine {wanted}: other versions may produce other"
-            " bytes; install the same on the workers"
+            f"a worker has {versions}, this machine has {wanted}: other versions may produce other bytes; "
+            "install the same versions on the workers"
         )
 
 
-def user_error(error: Exception) -> str:
-    """Return the message of a UserError on any machine, or ''. Other processes send it inside a traceback."""
+def user_error_message(error: Exception) -> str:
+    """Return the message of a UserError on any machine, or ''; other processes send it inside a traceback."""
     if not isinstance(error, UserError) and "UserError: " not in str(error):
         return ""
     return str(error).rpartition("UserError: ")[2].partition(" [while running")[0].strip()

@@ -1,4 +1,4 @@
-"""`prepare --runner beam`: the same bytes as `prepare`, made by Beam's workers."""
+"""The verb `prepare --runner beam`: the workers of Beam make the same bytes as `prepare` on one machine."""
 
 import functools
 import json
@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 from bert_jax.corpus.beam.cleaning import clean_partitions
-from bert_jax.corpus.beam.copies import find_copies
-from bert_jax.corpus.beam.pipeline import beam, check_versions, installed, make_pipeline, user_error
+from bert_jax.corpus.beam.copies import find_copies_with_beam
+from bert_jax.corpus.beam.pipeline import beam, check_versions, make_pipeline, package_versions, user_error_message
 from bert_jax.corpus.beam.records import write_corpus
-from bert_jax.corpus.build.append import signatures_of_corpus
+from bert_jax.corpus.build.append import open_signatures
 from bert_jax.corpus.build.chunks import Partition
 from bert_jax.corpus.build.cleaning import recipe as recipes
 from bert_jax.corpus.build.cleaning.chunk import read_cleaned
@@ -29,7 +29,7 @@ from bert_jax.errors import UserError, check_output
 from bert_jax.readers import ReadOptions, storage
 from bert_jax.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 
-UNFINISHED = "unfinished"  # in the output: files of cleaning and of the search for copies, until the manifest is there
+UNFINISHED = "unfinished"  # in the output: files of cleaning and of the search for copies, until the manifest exists
 CLEANED, COPIES = f"{UNFINISHED}/cleaned", f"{UNFINISHED}/copies"
 
 
@@ -47,13 +47,13 @@ def prepare_with_beam(
     """Make the corpus that `prepare` makes from the same arguments, byte for byte, on any runner of Beam.
 
     Args:
-        inputs: as in `prepare`; all workers read them, so they are URLs, or paths that every machine has. So are the
-            corpora and files that a recipe names.
+        inputs: as in `prepare`; URLs, or paths that every machine has, since all workers read them. The same holds for
+            the corpora and files that a recipe names.
         tokenizer_directory, read_options, clean: as in `prepare`.
         output: a URL or directory that all workers write to. The manifest is written last: without it, there is no
             corpus.
         keep_removed: as in `prepare`; this machine writes it, after the workers, and reads the documents once more.
-        beam_options: the command line of a Beam pipeline, such as '--runner=FlinkRunner'.
+        beam_options: command-line options of a Beam pipeline, such as '--runner=FlinkRunner'.
         options: see `PrepareOptions`.
 
     Returns:
@@ -68,7 +68,7 @@ def prepare_with_beam(
     if keep_removed is not None and recipe is None and not finds_copies:
         raise UserError("--keep_removed: nothing is removed; give --deduplicate exact or near, or --clean")
     for corpus in recipe.against if recipe else ():
-        signatures_of_corpus(corpus, NEAR_COPIES[settings.deduplicate])  # refused now, not in the middle of the work
+        open_signatures(corpus, NEAR_COPIES[settings.deduplicate])  # refused now, not in the middle of the work
     pipeline = make_pipeline(beam_options)
     tokenizer = load_tokenizer(tokenizer_directory)
     output = _absolute_output(os.fspath(output))
@@ -77,14 +77,14 @@ def prepare_with_beam(
         _upload_tokenizer(tokenizer, output)  # first: an output that cannot be written fails before the work
         try:
             with pipeline:
-                _build(pipeline, partitions, tokenizer, settings, recipe, output)
+                _add_steps(pipeline, partitions, tokenizer, settings, recipe, output)
             if removed:
                 _write_removed(removed, partitions, settings, recipe, output)
             if recipe or finds_copies:
                 storage.remove(f"{output}/{UNFINISHED}")
         except Exception as error:
             note = f"{output}: incomplete; remove it before the next try"
-            if message := user_error(error):
+            if message := user_error_message(error):
                 raise UserError(f"{message}\n{note}") from None
             error.add_note(note)
             raise
@@ -93,7 +93,7 @@ def prepare_with_beam(
 
 
 def _absolute_output(output: str) -> str:
-    """Return the output as every worker names it; refuse one that is not empty."""
+    """Return the URL or absolute path of the output; UserError where it is not empty."""
     if not storage.is_url(output):
         output = os.path.abspath(output.removeprefix("file://"))
         check_output(output)
@@ -107,6 +107,7 @@ def _absolute_output(output: str) -> str:
 
 
 def _upload_tokenizer(tokenizer: Tokenizer, output: str) -> None:
+    """Upload the files of a tokenizer into the directory `tokenizer` of the output."""
     with tempfile.TemporaryDirectory() as temporary:
         directory = pathlib.Path(temporary) / "tokenizer"
         save_tokenizer(tokenizer, directory)
@@ -114,7 +115,7 @@ def _upload_tokenizer(tokenizer: Tokenizer, output: str) -> None:
             storage.upload(path, f"{output}/{directory.name}/{path.name}")
 
 
-def _build(
+def _add_steps(
     pipeline: beam.Pipeline,
     partitions: Sequence[Partition],
     tokenizer: Tokenizer,
@@ -122,10 +123,11 @@ def _build(
     recipe: Recipe | None,
     output: str,
 ) -> None:
+    """Add the steps of a preparation to a pipeline: clean, find copies, write the corpus."""
     packages = [*LIBRARIES, *(recipes.LIBRARIES if recipe else ())]
     if settings.segmenter != NO_SEGMENTER:
         packages += SEGMENTERS[settings.segmenter].packages
-    check = functools.partial(check_versions, packages, installed(packages))
+    check = functools.partial(check_versions, packages, package_versions(packages))
     documents = pipeline | "partitions" >> beam.Create(partitions).with_output_types(Any)
     cleaned = decided = signatures = None
     if recipe:
@@ -133,7 +135,7 @@ def _build(
         cleaned = beam.pvalue.AsSingleton(counts)
     if settings.deduplicate in NEAR_COPIES:
         against = {corpus: os.path.abspath(corpus) for corpus in (recipe.against if recipe else ())}
-        copies = find_copies(documents, settings, against, output, f"{output}/{COPIES}")
+        copies = find_copies_with_beam(documents, settings, against, output, f"{output}/{COPIES}")
         decided = beam.pvalue.AsSingleton(copies | "decisions" >> beam.Keys())
         signatures = beam.pvalue.AsSingleton(copies | "kept signatures" >> beam.Values())
     write_corpus(documents, tokenizer, settings, recipe, check, output, cleaned, decided, signatures)
@@ -146,12 +148,12 @@ def _write_removed(
     recipe: Recipe | None,
     output: str,
 ) -> None:
-    """Write the documents that were removed."""
+    """Append the documents that the recipe and the search for copies removed to a JSON lines file."""
     if recipe:
-        files = storage.match_files(f"{output}/{CLEANED}")  # their names are in the order of the blocks
+        files = storage.match_files(f"{output}/{CLEANED}")  # sorted names are in the order of the blocks
         copy_removed(path, [name for name in files if name.endswith(f".{REMOVED}")])
-        kept = tuple(name for name in files if name.endswith(f".{KEPT}"))
-        partitions = [Partition(0, kept, 0, read_cleaned)]
+        kept_files = tuple(name for name in files if name.endswith(f".{KEPT}"))
+        partitions = [Partition(0, kept_files, 0, read_cleaned)]
     if settings.deduplicate in NEAR_COPIES:
         decisions = load_decisions(f"{output}/{COPIES}/{DECISIONS}")
         write_removed(path, partitions, settings.read_options, decisions)

@@ -11,14 +11,14 @@ from bert_jax.corpus.build import corpus_writer
 from bert_jax.corpus.build.cleaning.chunk import CleaningCounts
 from bert_jax.corpus.build.cleaning.recipe import Recipe
 from bert_jax.corpus.build.corpus_writer import PackedRecords, ShardInfo, token_dtype
-from bert_jax.corpus.build.encoding import Chunk, DocumentCounts, PrepareSettings, encode_chunk, sum_counts
-from bert_jax.corpus.build.summary import summarize
+from bert_jax.corpus.build.encoding import Chunk, DocumentCounts, PrepareSettings, encode_chunk, sum_document_counts
+from bert_jax.corpus.build.summary import summarize_corpus
 from bert_jax.corpus.manifest import MANIFEST
 from bert_jax.errors import writing
 from bert_jax.readers import storage
 from bert_jax.tokenizer import Tokenizer
 
-Key = tuple[str, int, int]  # split, partition, block: a shard
+ShardKey = tuple[str, int, int]  # split, partition, block
 
 
 def write_corpus(
@@ -32,16 +32,16 @@ def write_corpus(
     decided: Any = None,
     signatures: Any = None,
 ) -> None:
-    """Write everything of a corpus but its tokenizer.
+    """Write all files of a corpus but its tokenizer.
 
     Args:
-        partitions: of the documents.
+        partitions: partitions of the documents.
         tokenizer, settings, recipe: of the corpus.
-        check: raises UserError on a worker whose packages are not those of this machine.
-        output: directory or URL.
-        cleaned: side input with the `CleaningCounts`; None: nothing was cleaned.
-        decided: side input with the file of `Decisions`; None: no copies were searched for.
-        signatures: side input with the manifest's part about signatures; None: no copies were searched for.
+        check: raises UserError on a worker whose package versions differ from this machine.
+        output: directory or URL of the corpus.
+        cleaned: side input with the `CleaningCounts`; None: without cleaning.
+        decided: side input with the file of `Decisions`; None: without a search for copies.
+        signatures: side input with the manifest's part about signatures; None: without a search for copies.
     """
     chunks = spread_chunks(partitions, "encode", settings, tokenizer, decided)
     encode = beam.ParDo(_Encode(tokenizer, settings, check))
@@ -52,13 +52,13 @@ def write_corpus(
         | "group" >> beam.GroupByKey()
         | "write" >> beam.Map(_write_shard, output, beam.pvalue.AsList(shards)).with_output_types(Any)
     )
-    counts = encoded[_Encode.COUNTS] | "count" >> beam.CombineGlobally(sum_counts)
+    counts = encoded[_Encode.COUNTS] | "count" >> beam.CombineGlobally(sum_document_counts)
     _ = (
         (written, counts | "no rows" >> beam.Map(lambda all_counts: (all_counts, b"")))
         | "gather" >> beam.Flatten()
-        | "to one" >> beam.Map(lambda item: ("", item)).with_output_types(tuple[str, Any])
-        | "in one" >> beam.GroupByKey()
-        | "finish" >> beam.Map(_finish, output, tokenizer, settings, recipe, cleaned, signatures)
+        | "to a group" >> beam.Map(lambda item: ("", item)).with_output_types(tuple[str, Any])
+        | "all in a group" >> beam.GroupByKey()
+        | "finish" >> beam.Map(_upload_indexes_and_manifest, output, tokenizer, settings, recipe, cleaned, signatures)
     )
 
 
@@ -71,12 +71,12 @@ class _Encode(beam.DoFn):
         self._tokenizer, self._settings, self._check = tokenizer, settings, check
 
     def setup(self) -> None:
-        """Run once in a worker's process, before the chunks."""
+        """Check versions; Beam calls this once in a process, before the chunks."""
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the runner has a process per core
         self._check()
 
     def process(self, chunk: Chunk) -> Iterator[Any]:
-        """Encode a chunk."""
+        """Yield the records of a chunk for each split, and its counts."""
         encoded = encode_chunk(chunk, self._tokenizer, self._settings)
         for split, packed in encoded.splits.items():
             yield (split, chunk.partition, chunk.block), (chunk.index, packed)
@@ -84,20 +84,20 @@ class _Encode(beam.DoFn):
 
 
 def _write_shard(
-    group: tuple[Key, Iterable[tuple[int, PackedRecords]]], output: str, shards: Sequence[Key]
+    group: tuple[ShardKey, Iterable[tuple[int, PackedRecords]]], output: str, shards: Sequence[ShardKey]
 ) -> tuple[ShardInfo, bytes]:
-    """Write and upload one of all the shards; return its `ShardInfo` and its rows."""
+    """Write and upload a shard under its final name; return its `ShardInfo` and its index rows."""
     key, records = group
     of_split = sorted(shard for shard in shards if shard[0] == key[0])
-    name = corpus_writer.final_name(key[0], of_split.index(key), len(of_split))
+    name = corpus_writer.shard_file_name(key[0], of_split.index(key), len(of_split))
     with tempfile.TemporaryDirectory() as directory, writing(directory):
-        in_order = sorted(records, key=lambda item: item[0])  # they arrive in any order
+        in_order = sorted(records, key=lambda item: item[0])  # chunks arrive in any order
         info = corpus_writer.write_shard(directory, *key, (packed for _, packed in in_order))
         storage.upload(os.path.join(directory, info.name), f"{output}/{name}")
         return info, pathlib.Path(directory, info.rows_name).read_bytes()
 
 
-def _finish(
+def _upload_indexes_and_manifest(
     group: tuple[str, Iterable[tuple[ShardInfo | DocumentCounts, bytes]]],
     output: str,
     tokenizer: Tokenizer,
@@ -106,7 +106,7 @@ def _finish(
     cleaned: CleaningCounts | None,
     signatures: Sequence[dict[str, str]] | None,
 ) -> None:
-    """Upload indexes, and signatures where they are not there yet, then the manifest."""
+    """Upload indexes, signatures unless they were uploaded before, and then the manifest."""
     shards, counts = [], DocumentCounts()
     with tempfile.TemporaryDirectory() as directory, writing(directory):
         target = pathlib.Path(directory)
@@ -117,11 +117,11 @@ def _finish(
                 (target / info.rows_name).write_bytes(rows)
                 shards.append(info)
         if cleaned is not None:
-            counts = sum_counts([cleaned.of_removed(), counts])
-        summary = summarize(tokenizer, settings, shards, counts)
+            counts = sum_document_counts([cleaned.of_removed(), counts])
+        summary = summarize_corpus(tokenizer, settings, shards, counts)
         if recipe and cleaned is not None:
             summary["cleaning"] = {**recipe.for_manifest(), **cleaned.for_manifest()}
-        by_split = corpus_writer.shards_by_split(shards)
+        by_split = corpus_writer.group_shards_by_split(shards)
         splits = corpus_writer.write_indexes(target, target, by_split, token_dtype(tokenizer.vocab_size))
         names = [split["index"]["name"] for split in splits.values()]
         if signatures is None:

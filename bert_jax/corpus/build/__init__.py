@@ -1,24 +1,24 @@
-"""Documents -> store: clean, deduplicate, split into sentences, encode, append.
+"""Documents -> corpus store: clean, deduplicate, split into sentences, encode, append.
 
 Files in the order in which a preparation enters them:
 
-prepare.py           `prepare`, which the verb calls: the spine, on this machine; corpus/beam has the same for Beam
+prepare.py           `prepare`, which the verb calls: all steps on this machine; corpus/beam has the steps for Beam
 plan.py              options, settings and inputs, checked before the work; the identity by which it resumes
 append.py            the corpus that documents are added to; the signatures that a corpus keeps
 staging.py           the directory of a corpus that is being written; its finished blocks survive a kill
 passes.py            a pass over all documents: chunks on all cores, results in order, finished blocks
 chunks.py            files -> partitions -> chunks: how the work is divided
-cleaning/            the rules of a recipe change texts or remove documents, before anything else
+cleaning/            the rules of a recipe change texts or remove documents, before all other steps
 dedup_pass.py        the search for copies: signatures of all documents, decisions; removed documents as JSON lines
 signatures.py        a text -> its normal form, and hashes by which equal and similar texts meet
-dedup_decisions.py   signatures -> which documents repeat which, and which stay in one split
+dedup_decisions.py   signatures -> the documents that repeat earlier documents, and the groups that stay in one split
 encoding.py          a chunk of documents -> sentences -> records of token ids
 sentences.py         a text -> its sentences, by the rules of a language
-segmenters.py        words of scripts without spaces, by packages of others: to add one, add a row to SEGMENTERS
+segmenters.py        words of scripts without spaces, by other packages: a new segmenter is a row of SEGMENTERS
 corpus_writer.py     records -> shards -> indexes, signatures and manifest
-summary.py           counts of documents, sentences and tokens, and warnings, for the manifest and for a person
+summary.py           counts of documents, sentences and tokens, and warnings, for the manifest and the terminal
 clean.py             `clean_texts`, which the verb `clean` calls: cleaning alone, to JSON lines
-prepare_parts.py     a text in parts, each of which makes a snapshot, so that training can begin after the first
+prepare_parts.py     a text in parts, each of which adds a snapshot, so that training can begin after the first part
 
 A change of anything that decides the bytes of a corpus needs a new `manifest.FORMAT_VERSION`.
 """

@@ -1,7 +1,7 @@
-"""`prepare --append`: the corpus that documents are added to, and the signatures by which copies of its documents meet.
+"""The corpus of `prepare --append`, and the signatures that a corpus keeps to find copies of its documents.
 
-A corpus keeps the signatures of its documents in `signatures.npy` and, of near copies, `sketches.npy`. Corpora with
-different tokenizers can be compared by them.
+A corpus keeps the signatures of its documents in `signatures.npy` and, for near copies, in `sketches.npy`. Signatures
+compare corpora with different tokenizers, too.
 """
 
 import json
@@ -15,7 +15,7 @@ import numpy as np
 from bert_jax.corpus.build.cleaning.chunk import CleaningCounts
 from bert_jax.corpus.build.cleaning.recipe import Recipe, make_step
 from bert_jax.corpus.build.corpus_writer import CONTENT, SIGNATURES, BaseCorpus, ShardInfo, SignatureFiles
-from bert_jax.corpus.build.dedup_decisions import NEAR_COPIES, Decisions, StoredSignatures, decide
+from bert_jax.corpus.build.dedup_decisions import NEAR_COPIES, Decisions, StoredSignatures, decide_copies
 from bert_jax.corpus.build.encoding import DocumentCounts
 from bert_jax.corpus.build.segmenters import NO_SEGMENTER
 from bert_jax.corpus.build.signatures import ROW, Signatures
@@ -25,11 +25,11 @@ from bert_jax.errors import UserError
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
 
 SKETCHES = "sketches.npy"
-# Settings that all documents of a corpus have in common; a manifest names a segmenter where there is one.
+# Settings that all documents of a corpus have in common; a manifest without a segmenter has no entry for it.
 SETTINGS = ("language", "heldout_fraction", "deduplicate", "segmenter")
 
 
-class Existing(NamedTuple):
+class ExistingCorpus(NamedTuple):
     """The corpus that documents are added to: its tokenizer, recipe, and the `SETTINGS` of its documents."""
 
     base: BaseCorpus
@@ -38,7 +38,7 @@ class Existing(NamedTuple):
     settings: Mapping[str, Any]
 
     def shards(self) -> list[ShardInfo]:
-        """Return the sums of each split as one shard."""
+        """Return the counts of each split, as a single shard."""
         nouns = ("records", "documents", "sentences", "tokens")
         return [
             ShardInfo(split=split, partition=0, block=0, **{noun: entry[noun] for noun in nouns})
@@ -46,32 +46,32 @@ class Existing(NamedTuple):
         ]
 
     def counts(self) -> DocumentCounts:
-        """Return the counts over its documents."""
+        """Return the counts over the documents of the corpus."""
         documents = self.base.manifest["documents"]
         return DocumentCounts(documents=documents["in"], rejected=documents["rejected"], **self.base.manifest["counts"])
 
     def cleaning_counts(self) -> CleaningCounts:
-        """Return the counts of its cleaning."""
+        """Return the counts of the cleaning of the corpus."""
         cleaning = self.base.manifest["cleaning"]
         return CleaningCounts(**{name: cleaning[name] for name in CleaningCounts().for_manifest()})
 
 
-def read_existing(
+def read_existing_corpus(
     directory: pathlib.Path,
     tokenizer_directory: str | os.PathLike[str] | None,
     options: Mapping[str, Any],
     recipe: Recipe | None,
-) -> Existing:
-    """Return the corpus in a directory that documents are added to.
+) -> ExistingCorpus:
+    """Return the corpus to which documents are added, after a check of the arguments against it.
 
     Args:
-        directory: of the corpus.
-        tokenizer_directory: None, or the directory of its tokenizer.
-        options: name -> value of `SETTINGS`; those that the user did not give are missing or None.
-        recipe: None, or the recipe that it was cleaned with.
+        directory: directory of the corpus.
+        tokenizer_directory: None, or the directory of the corpus's tokenizer.
+        options: name -> value of `SETTINGS`; missing or None for options that the user did not give.
+        recipe: None, or the recipe of the corpus.
 
     Raises:
-        UserError: no corpus, or an argument contradicts it.
+        UserError: no corpus, or an argument contradicts the corpus.
     """
     manifest = read_manifest(directory)
     settings = {name: {"segmenter": NO_SEGMENTER, **manifest["settings"]}[name] for name in SETTINGS}
@@ -84,16 +84,14 @@ def read_existing(
     if tokenizer.sha256 != manifest["tokenizer"]["sha256"]:
         raise UserError(f"{directory / 'tokenizer'}: not the tokenizer of this corpus; copy or prepare it again")
     if tokenizer_directory is not None and load_tokenizer(tokenizer_directory).sha256 != tokenizer.sha256:
-        raise UserError(
-            f"--tokenizer {tokenizer_directory}: {directory} was prepared with another one; leave the option out"
-        )
+        raise UserError(f"--tokenizer {tokenizer_directory}: not the tokenizer of {directory}; leave the option out")
     cleaning = manifest.get("cleaning", {})
     rules, against = cleaning.get("rules"), tuple(cleaning.get("against", ()))
     if recipe:
         recipe_rules = json.loads(json.dumps(recipe.for_manifest()["rules"]))
         if rules is None or list(recipe_rules.items()) != list(rules.items()) or recipe.against != against:
-            how = "with other rules" if cleaning else "without cleaning"
-            raise UserError(f"--clean {recipe.name}: {directory} was prepared {how}; leave the option out")
+            preparation = "with other rules" if cleaning else "without cleaning"
+            raise UserError(f"--clean {recipe.name}: {directory} was prepared {preparation}; leave the option out")
         if recipe.deduplicate not in ("none", settings["deduplicate"]):
             raise UserError(
                 f"--clean {recipe.name}: deduplicate = {recipe.deduplicate}, but {directory} was prepared with "
@@ -103,28 +101,31 @@ def read_existing(
         name = str(directory / MANIFEST)
         steps = tuple(make_step(name, rule, parameters) for rule, parameters in rules.items())
         recipe = Recipe(name, steps, settings["deduplicate"], against)
-    return Existing(BaseCorpus(directory, manifest), tokenizer, recipe, settings)
+    return ExistingCorpus(BaseCorpus(directory, manifest), tokenizer, recipe, settings)
 
 
 def signature_files(blocks: Sequence[Signatures], decisions: Decisions, near: bool) -> SignatureFiles:
-    """Return the files of signatures that a corpus keeps of its documents.
+    """Return the files of signatures that a corpus keeps for its documents.
 
     Args:
-        blocks: signatures of all documents that were read, as the decisions count them.
-        decisions: about them.
-        near: whether near copies are found; otherwise only the hashes of normal forms are kept.
+        blocks: signatures of all documents that were read, in the order of the decisions.
+        decisions: decisions about these documents.
+        near: whether near copies are found; otherwise the files have only the hashes of normal forms.
     """
     if not near:
-        hashes = (block.rows[["equal", "begins"]].astype(CONTENT) for block in _of_kept_documents(blocks, decisions))
+        hashes = (
+            block.rows[["equal", "begins"]].astype(CONTENT)
+            for block in _signatures_of_kept_documents(blocks, decisions)
+        )
         return {SIGNATURES: (CONTENT, hashes)}
     return {
-        SIGNATURES: (ROW, (block.rows for block in _of_kept_documents(blocks, decisions))),
-        SKETCHES: (np.dtype("<u4"), (block.sketches for block in _of_kept_documents(blocks, decisions))),
+        SIGNATURES: (ROW, (block.rows for block in _signatures_of_kept_documents(blocks, decisions))),
+        SKETCHES: (np.dtype("<u4"), (block.sketches for block in _signatures_of_kept_documents(blocks, decisions))),
     }
 
 
-def _of_kept_documents(blocks: Sequence[Signatures], decisions: Decisions) -> Iterator[Signatures]:
-    """Yield the signatures of the documents that are kept, with the hash by which each was put in a split."""
+def _signatures_of_kept_documents(blocks: Sequence[Signatures], decisions: Decisions) -> Iterator[Signatures]:
+    """Yield the signatures of the kept documents, with the split hashes of the decisions."""
     last = int(decisions.partitions[0]) - 1
     for block in blocks:
         document = last + np.cumsum(block.rows["begins"])
@@ -135,11 +136,13 @@ def _of_kept_documents(blocks: Sequence[Signatures], decisions: Decisions) -> It
         yield Signatures(rows[is_kept], block.sketches[np.repeat(is_kept, rows["sketch"])])
 
 
-def stored_signatures(directory: str | os.PathLike[str], manifest: Mapping[str, Any]) -> StoredSignatures:
-    """Return the signatures of all documents of a corpus, mapped into memory; bands and sketches of near copies alone.
+def read_stored_signatures(directory: str | os.PathLike[str], manifest: Mapping[str, Any]) -> StoredSignatures:
+    """Return the signatures of all documents of a corpus, mapped into memory.
+
+    Bands and sketches are empty for documents that were prepared without `--deduplicate near`.
 
     Raises:
-        UserError: their files are damaged.
+        UserError: a file of signatures is damaged.
     """
     arrays = {
         entry["name"]: load_array(pathlib.Path(directory, entry["name"]), entry["sha256"], mmap_mode="r")
@@ -156,26 +159,26 @@ def stored_signatures(directory: str | os.PathLike[str], manifest: Mapping[str, 
     return StoredSignatures(blocks, manifest["settings"]["heldout_fraction"], manifest["fingerprint"])
 
 
-def signatures_of_corpus(corpus: str, near: bool = False) -> StoredSignatures:
-    """Return the `stored_signatures` of a corpus, or of a snapshot of it, CORPUS@FINGERPRINT.
+def open_signatures(corpus: str, near: bool = False) -> StoredSignatures:
+    """Return the signatures of a corpus, or of a snapshot CORPUS@FINGERPRINT, as `read_stored_signatures`.
 
     Raises:
-        UserError: as `read_manifest` and `stored_signatures`; `near`, and the corpus keeps none of near copies.
+        UserError: as `read_manifest` and `read_stored_signatures`; `near`, and the corpus was prepared without it.
     """
     directory, snapshot = split_snapshot(corpus)
     manifest = read_manifest(pathlib.Path(directory), snapshot)
     if near and not NEAR_COPIES.get(manifest["settings"]["deduplicate"], False):
         raise UserError(
             f"{directory}: prepared without --deduplicate near, so near copies of its documents cannot be found; "
-            'prepare it again with that, or search with deduplicate = "exact"'
+            'prepare it again with --deduplicate near, or search with deduplicate = "exact"'
         )
-    return stored_signatures(directory, manifest)
+    return read_stored_signatures(directory, manifest)
 
 
-class Comparison(NamedTuple):
-    """Numbers of `documents` of a corpus that are exact and near copies of documents of another.
+class CorpusComparison(NamedTuple):
+    """Numbers of `documents` of a corpus that are exact and near copies of documents of a reference corpus.
 
-    `near` is None where one of them was not prepared with `--deduplicate near`, so that near copies are not known.
+    `near` is None, unknown, where one of the corpora was prepared without `--deduplicate near`.
     """
 
     documents: int
@@ -183,29 +186,29 @@ class Comparison(NamedTuple):
     near: int | None
 
 
-def compare_corpora(corpus: str, reference: str) -> Comparison:
+def compare_corpora(corpus: str, reference: str) -> CorpusComparison:
     """Count the documents of a corpus that repeat a document of the corpus `reference`.
 
     Args:
-        corpus, reference: directories, each with @ and the beginning of a fingerprint for a snapshot that is not the
-            newest.
+        corpus, reference: directories, each with @ and the beginning of a fingerprint for an older snapshot.
 
     Raises:
-        UserError: as `read_manifest` and `stored_signatures`.
+        UserError: as `read_manifest` and `read_stored_signatures`.
     """
-    blocks, stored = signatures_of_corpus(corpus).blocks, signatures_of_corpus(reference)
+    blocks, stored = open_signatures(corpus).blocks, open_signatures(reference)
     near = all(any(block.rows["bands"].any() for block in both) for both in (blocks, stored.blocks))
-    decisions = decide(blocks, [0] * len(blocks), near, {reference: stored._replace(heldout_fraction=0)})
+    decisions = decide_copies(blocks, [0] * len(blocks), near, {reference: stored._replace(heldout_fraction=0)})
     first = int(decisions.partitions[0])
     copy_of, exact = decisions.copy_of[first:], decisions.exact[first:]
-    repeats = (copy_of >= 0) & (copy_of < first)
-    return Comparison(len(copy_of), int((repeats & exact).sum()), int((repeats & ~exact).sum()) if near else None)
+    repeats_reference = (copy_of >= 0) & (copy_of < first)
+    num_near = int((repeats_reference & ~exact).sum()) if near else None
+    return CorpusComparison(len(copy_of), int((repeats_reference & exact).sum()), num_near)
 
 
-def format_comparison(comparison: Comparison, corpus: str, reference: str) -> str:
-    """Return a line about a comparison."""
+def format_comparison(comparison: CorpusComparison, corpus: str, reference: str) -> str:
+    """Return a line about the comparison of a corpus with a reference corpus."""
     num_documents = max(1, comparison.documents)
-    near = "near copies are not known, as one was not prepared with --deduplicate near"
+    near = "near copies are not known, as one corpus was prepared without --deduplicate near"
     if comparison.near is not None:
         near = f"{comparison.near:,} are near copies ({comparison.near / num_documents:.2%})"
     return (

@@ -1,7 +1,7 @@
-"""Files -> partitions -> chunks: how the work of a preparation is divided.
+"""Files -> partitions -> chunks: the division of the work of a preparation.
 
-The division is the same in every run, for any number of workers: a partition is read by one process, a chunk is encoded
-at once, and the chunks of a block go to the same shards.
+The division does not depend on the number of workers: one process reads a partition, one call encodes a chunk, and the
+chunks of a block go to the same shards.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ CHUNKS_PER_BLOCK = 512  # a killed preparation loses at most one block
 
 @dataclasses.dataclass(frozen=True)
 class Partition:
-    """Consecutive inputs that one process reads."""
+    """Consecutive input files that one process reads."""
 
     index: int
     files: tuple[str, ...]
@@ -30,7 +30,7 @@ class Partition:
 
 
 def plan_partitions(files: Sequence[str], sizes: Sequence[int]) -> tuple[Partition, ...]:
-    """Group the inputs: consecutive whole files of at most `PARTITION_BYTES` together, a larger file alone."""
+    """Group the input files: consecutive files of at most `PARTITION_BYTES` together, a larger file alone."""
     partitions: list[Partition] = []
     group: list[str] = []
     bytes_before = group_bytes = 0
@@ -46,10 +46,10 @@ def plan_partitions(files: Sequence[str], sizes: Sequence[int]) -> tuple[Partiti
 def read_chunks(
     partition: Partition, tokenizer: Tokenizer | None, settings: PrepareSettings, decisions: Decisions | None = None
 ) -> Iterator[Chunk]:
-    """Yield the chunks of a partition, in order, at least one; cheap, and in bounded memory.
+    """Yield the chunks of a partition, in order, at least one; fast, and in bounded memory.
 
-    With decisions, removed documents are rejected ones without text, and the others have their `split_hashes`. Without
-    a tokenizer, the chunks cannot be encoded.
+    With decisions, a removed document is rejected and without text, and the kept documents have their `split_hashes`.
+    Without a tokenizer, the chunks cannot be encoded.
 
     Raises:
         UserError: as `readers.read_raw_documents`.
@@ -85,7 +85,7 @@ def read_chunks(
             split_hashes.append(decided_hash)
         if tokenizer is None or (raw.last and not raw.piece):
             continue
-        # What the chunk of a later piece has to know of the document.
+        # The chunk of a later piece needs the split of the document, and whether it has records.
         text = to_document(raw, settings.read_options).text if raw.piece == 0 or not has_records else ""
         if raw.piece == 0:
             document_hash = split_hash(text) if decided_hash is None else decided_hash

@@ -1,4 +1,4 @@
-"""Cleaning alone: documents -> JSON lines that every reader of text takes."""
+"""Cleaning alone: documents -> JSON lines, an input format of `prepare` and other programs."""
 
 import dataclasses
 import json
@@ -7,14 +7,14 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bert_jax.corpus.build.append import signatures_of_corpus
+from bert_jax.corpus.build.append import open_signatures
 from bert_jax.corpus.build.cleaning.recipe import read_recipe
-from bert_jax.corpus.build.cleaning.stage import Cleaned, clean_documents, copy_removed, num_passes
+from bert_jax.corpus.build.cleaning.stage import CleanedDocuments, clean_documents, copy_removed, num_passes
 from bert_jax.corpus.build.dedup_decisions import NEAR_COPIES, Decisions
 from bert_jax.corpus.build.dedup_pass import find_copies, removed_file, write_removed
 from bert_jax.corpus.build.encoding import PrepareSettings
 from bert_jax.corpus.build.passes import PassProgress, ShowProgress
-from bert_jax.corpus.build.plan import check_workers, identity, make_settings, plan_inputs
+from bert_jax.corpus.build.plan import check_workers, make_settings, plan_inputs, preparation_identity
 from bert_jax.corpus.build.sentences import NO_LANGUAGE
 from bert_jax.corpus.build.staging import UnfinishedCorpus
 from bert_jax.corpus.build.summary import check_rejected, count_noun, format_cleaning, hint_about
@@ -23,7 +23,7 @@ from bert_jax.readers import ReadOptions
 from bert_jax.readers.rejections import describe_rejections
 
 SUFFIX = ".jsonl"
-NOTHING_LEFT = "nothing left"  # of a long document, all of whose pieces were removed
+NOTHING_LEFT = "nothing left"  # reason of rejection of a long document, all of whose pieces were removed
 
 
 def clean_texts(
@@ -38,14 +38,14 @@ def clean_texts(
     progress: ShowProgress | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Write the documents that a recipe keeps as JSON lines {name, text}; `prepare` with the recipe reads the same.
+    """Write the documents that a recipe keeps, as JSON lines {name, text}: the texts that `prepare` encodes.
 
-    Bounded in memory, resumed after a kill, and the same bytes for any number of workers, as `prepare`. A document of
-    more than `documents.MAX_UNSPLIT_BYTES` has several lines {name, text, piece, last}.
+    As `prepare`, use bounded memory, resume after a kill, and write equal bytes for any number of workers. A document
+    of more than `documents.MAX_UNSPLIT_BYTES` has several lines {name, text, piece, last}.
 
     Args:
         inputs, read_options, keep_removed, max_rejected_fraction, workers, progress, say: as in `prepare`.
-        recipe: for `read_recipe`.
+        recipe: argument of `read_recipe`.
         output: a file that ends in `.jsonl`, or a directory with a file per block of some 512 MB of text.
 
     Returns:
@@ -53,9 +53,9 @@ def clean_texts(
         characters, characters_kept}}, where in = kept + the sum of rejected.
 
     Raises:
-        UserError: bad input, recipe or output; too many rejected documents; no document that is kept.
+        UserError: bad input, recipe or output; too many rejected documents; no kept document.
     """
-    # The plan, as that of `prepare` without a tokenizer.
+    # The plan, as in `prepare`, without a tokenizer.
     output = pathlib.Path(output)
     steps = read_recipe(recipe)
     options = {
@@ -68,11 +68,11 @@ def clean_texts(
     planned = plan_inputs(inputs, read_options, say)
     finds_copies = settings.deduplicate in NEAR_COPIES
     near = NEAR_COPIES.get(settings.deduplicate, False)
-    against = {corpus: signatures_of_corpus(corpus, near) for corpus in steps.against}
-    made_from = identity(planned, None, settings, steps, against, keep_removed is not None)
+    against = {corpus: open_signatures(corpus, near) for corpus in steps.against}
+    identity = preparation_identity(planned, None, settings, steps, against, keep_removed is not None)
     pass_progress = PassProgress(progress, planned.num_bytes, num_passes(steps) + finds_copies)
 
-    with removed_file(keep_removed) as removed, UnfinishedCorpus(output, made_from, say) as unfinished:
+    with removed_file(keep_removed) as removed, UnfinishedCorpus(output, identity, say) as unfinished:
         cleaned = clean_documents(
             unfinished.cleaned, unfinished.lines, planned.partitions, steps, settings, num_workers, pass_progress
         )
@@ -104,7 +104,7 @@ def clean_texts(
 
 
 def format_account(account: Mapping[str, Any], output: str | os.PathLike[str]) -> str:
-    """Return two lines about an account: all documents, and the changes by rules."""
+    """Return two lines about the result of `clean_texts`: counts of documents, and changes by rules."""
     documents = account["documents"]
     reasons = describe_rejections(documents["rejected"])
     return (
@@ -115,15 +115,17 @@ def format_account(account: Mapping[str, Any], output: str | os.PathLike[str]) -
 
 
 class _Written(NamedTuple):
+    """Numbers of documents and characters that were written, and of rejected documents by reason."""
+
     documents: int
     characters: int
     rejected: dict[str, int]
 
 
 def _write_documents(
-    output: pathlib.Path, is_one_file: bool, cleaned: Cleaned, decisions: Decisions | None
+    output: pathlib.Path, is_one_file: bool, cleaned: CleanedDocuments, decisions: Decisions | None
 ) -> _Written:
-    """Write the lines that have text and repeat no other document."""
+    """Write the cleaned documents that have text and repeat no earlier document."""
     if not is_one_file:
         output.mkdir()
     index = int(decisions.partitions[0]) - 1 if decisions else -1

@@ -20,14 +20,14 @@ from bert_jax.files import sha256_of, sync, write_text
 # One record per chunk gives random access; uncompressed files read 2.5 times as fast as zstd (docs/decisions/).
 WRITER_OPTIONS = "group_size:1,uncompressed"
 ROW = np.dtype("<u4")
-INDEX = 3  # columns of a row that go to the index
+INDEX = 3  # number of columns of a row that go to the index
 COLUMNS = INDEX + 4
 SIGNATURES = "signatures.npy"
-# A row of signatures: the hash of the normal form of a document or piece of one, and whether a document begins.
+# A row of signatures: the hash of the normal form of a document or piece, and whether a document begins.
 CONTENT = np.dtype([("equal", "<u8", 2), ("begins", "?")])
 _NO_HASH = bytes(16)
 
-# Name of a file -> type and parts of the array in it.
+# File name -> dtype and parts of the array in the file.
 SignatureFiles = Mapping[str, tuple[np.dtype, Iterable[np.ndarray]]]
 
 
@@ -39,12 +39,12 @@ class BaseCorpus(NamedTuple):
 
     @property
     def num_snapshots(self) -> int:
-        """Number of snapshots, which the names of added files have."""
+        """Number of snapshots, which is a part of the names of added files."""
         return len(self.manifest.get("snapshots", ())) + 1
 
     @property
     def old_manifest_name(self) -> str:
-        """Name that its manifest has when a newer one takes its name."""
+        """File name of the current manifest after the next append."""
         return f"manifest.{self.num_snapshots - 1}.json"
 
 
@@ -52,7 +52,7 @@ class PackedRecords(NamedTuple):
     """Documents as records.
 
     `rows`: uint32 [records, 7], the index row as in the corpus, and the hash of the normal form (16 bytes) of the
-    document or piece that begins in the record; 0 where none begins, or where the hash is known from elsewhere.
+    document or piece that begins in the record; 0 where none begins, or where the signatures have the hash.
     """
 
     records: list[bytes]
@@ -61,9 +61,9 @@ class PackedRecords(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShardInfo:
-    """A written shard; `vars(info)` is JSON. Its rows are beside it, in the file `rows_name`.
+    """A written shard; `vars(info)` is JSON. The file `rows_name` in the same directory has its rows.
 
-    `documents`: that begin in the shard.
+    `documents`: number of documents that begin in the shard.
     """
 
     split: str
@@ -79,24 +79,24 @@ class ShardInfo:
 
     @property
     def name(self) -> str:
-        """File name until `assemble_corpus` gives the final one."""
+        """File name of the shard until `assemble_corpus` renames it."""
         return f"{self.partition:05}-{self.block:05}.{self.split}.arrayrecord"
 
     @property
     def rows_name(self) -> str:
-        """Name of the file of its rows, as in `PackedRecords`, without a header."""
+        """File name of the rows of the shard, as in `PackedRecords`, without a header."""
         return f"{self.name}.rows"
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
-    """Return the narrowest type for every id: uint16 or uint32, little-endian."""
+    """Return the narrowest dtype for all ids of a vocabulary: uint16 or uint32, little-endian."""
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
 def cut_sentences(lengths: np.ndarray, inside: np.ndarray | None = None) -> np.ndarray:
-    """Return sentence lengths, int64 [sentences], with each over `MAX_SENTENCE` cut into several; the sum stays.
+    """Return sentence lengths, int64 [sentences], with longer lengths than `MAX_SENTENCE` cut in parts of equal sum.
 
-    No cut is before a token of `inside`, bool [sum of lengths], which begins within a character; None: no token does.
+    No cut is before a token of `inside`, bool [sum of lengths], which begins within a character; None: no such token.
     """
     if not lengths.size or lengths.max() <= MAX_SENTENCE:
         return lengths
@@ -121,14 +121,14 @@ def pack_document(
     content_hash: bytes = _NO_HASH,
     words: np.ndarray | None = None,
 ) -> PackedRecords:
-    """Return one document as records of at most `MAX_RECORD` tokens.
+    """Return a document as records of at most `MAX_RECORD` tokens.
 
     Args:
         lengths: int64 [sentences], each from 1 to `MAX_SENTENCE`.
         tokens: uint16 or uint32 [sum of lengths].
         begins: False where the document has records already.
-        content_hash: hash of its normal form.
-        words: bool [sum of lengths], whether each token begins a word; None: as its vocabulary marks it.
+        content_hash: hash of the normal form of the document.
+        words: bool [sum of lengths], whether each token begins a word; None: the record stores no word starts.
     """
     ends = np.cumsum(lengths)
     records, rows = list[bytes](), list[tuple[int, ...]]()
@@ -153,9 +153,9 @@ def concatenate_records(parts: Sequence[PackedRecords]) -> PackedRecords:
 
 
 class ShardWriter:
-    """Writes one shard and its rows to disk under temporary names; `close` renames them.
+    """Writer of a shard and its rows under temporary file names; `close` renames the files.
 
-    A context manager: leaving it before `close` removes the files. A shard that is written again has the same bytes.
+    A context manager: leaving it before `close` removes the files. Equal records give equal bytes.
     """
 
     def __init__(self, directory: pathlib.Path, split: str, partition: int, block: int):
@@ -171,7 +171,7 @@ class ShardWriter:
         return self
 
     def write(self, packed: PackedRecords) -> None:
-        """Append records."""
+        """Append records to the shard."""
         for record in packed.records:
             self._writer.write(record)
         with open(self._rows, "ab") as file:
@@ -180,7 +180,7 @@ class ShardWriter:
         self._index_sums += packed.rows[:, :INDEX].sum(axis=0, dtype=np.int64)
 
     def close(self) -> ShardInfo:
-        """Complete the shard; it is on disk under its name when this returns."""
+        """Complete the shard; return its description when the files are on disk under their names."""
         self._writer.close()
         sync(self._shard)
         sync(self._rows)
@@ -211,10 +211,10 @@ class ShardWriter:
 def write_shard(
     directory: str | os.PathLike[str], split: str, partition: int, block: int, packed: Iterable[PackedRecords]
 ) -> ShardInfo:
-    """Write the shard of the records, in order, into a directory, completely or not at all.
+    """Write records, in order, as a shard into a directory, completely or not at all.
 
     Raises:
-        OSError, RuntimeError: no space, or a directory that cannot be written.
+        OSError, RuntimeError: the disk is full, or the directory cannot be written.
     """
     with ShardWriter(pathlib.Path(directory), split, partition, block) as writer:
         for records in packed:
@@ -231,21 +231,21 @@ def assemble_corpus(
     signatures: SignatureFiles | None = None,
     base: BaseCorpus | None = None,
 ) -> dict[str, Any]:
-    """Make a corpus of shards: move them from `source` to `target`, and write indexes, signatures and manifest there.
+    """Make a corpus of shards: move them from `source` to `target`, and write indexes, signatures and manifest.
 
     Args:
         source: directory with the shards and their rows.
-        target: directory on the same file system that holds at most `tokenizer/`.
-        shards: all shards, in any order; none of a split without records.
-        dtype: of the token ids.
+        target: directory on the same file system, empty but for `tokenizer/`.
+        shards: all shards, in any order; no shard for a split without records.
+        dtype: dtype of the token ids.
         summary: copied into the manifest; `summary['tokenizer']` needs `sha256` and `vocab_size`.
-        signatures: of all documents; None: `content_hashes` of the rows.
-        base: the corpus that the shards are added to; the manifest is that of all shards.
+        signatures: signatures of all documents; None: `content_hashes` of the rows.
+        base: the corpus that the shards are added to; the manifest describes the shards of both.
 
     Returns:
         The manifest as written.
     """
-    by_split = shards_by_split(shards)
+    by_split = group_shards_by_split(shards)
     splits = write_indexes(source, target, by_split, dtype, base)
     if signatures is None:
         signatures = {SIGNATURES: (CONTENT, content_hashes(source, by_split))}
@@ -253,7 +253,7 @@ def assemble_corpus(
     num_appends = base.num_snapshots if base else 0
     for split, split_shards in by_split.items():
         for index, shard in enumerate(split_shards):
-            os.replace(source / shard.name, target / final_name(split, index, len(split_shards), num_appends))
+            os.replace(source / shard.name, target / shard_file_name(split, index, len(split_shards), num_appends))
     manifest = make_manifest(summary, splits, signature_entries, base)
     write_json(target / MANIFEST, manifest)
     for path in [*target.rglob("*"), target]:
@@ -261,19 +261,19 @@ def assemble_corpus(
     return manifest
 
 
-def shards_by_split(shards: Iterable[ShardInfo]) -> dict[str, list[ShardInfo]]:
-    """Return the shards of each split, in the order of their documents."""
+def group_shards_by_split(shards: Iterable[ShardInfo]) -> dict[str, list[ShardInfo]]:
+    """Return split -> its shards, in the order of their documents."""
     ordered = sorted(shards, key=lambda shard: (shard.partition, shard.block))
     return {split: [shard for shard in ordered if shard.split == split] for split in SPLITS}
 
 
-def final_name(split: str, index: int, num_shards: int, num_appends: int = 0) -> str:
-    """Return the file name of a shard in a corpus; `num_appends`: additions to the corpus, up to that of the shard."""
-    return f"{_appended_name(split, num_appends)}-{index:05}-of-{num_shards:05}.arrayrecord"
+def shard_file_name(split: str, index: int, num_shards: int, num_appends: int = 0) -> str:
+    """Return the file name of a shard in a corpus; `num_appends`: number of the append that adds the shard, from 1."""
+    return f"{_insert_append_number(split, num_appends)}-{index:05}-of-{num_shards:05}.arrayrecord"
 
 
-def _appended_name(name: str, num_appends: int) -> str:
-    """Return `train.index.npy` or, for what is added later, `train.1.index.npy`."""
+def _insert_append_number(name: str, num_appends: int) -> str:
+    """Return a file name such as `train.index.npy` or, for the first append, `train.1.index.npy`."""
     stem, *suffixes = name.split(".")
     return ".".join([stem, *([str(num_appends)] if num_appends else []), *suffixes])
 
@@ -290,7 +290,7 @@ def write_indexes(
     Args:
         source: directory with the rows of the shards.
         target, dtype, base: as in `assemble_corpus`.
-        by_split: from `shards_by_split`.
+        by_split: from `group_shards_by_split`.
     """
     splits: dict[str, Any] = {}
     num_appends = base.num_snapshots if base else 0
@@ -299,19 +299,19 @@ def write_indexes(
         if entry and not shards:
             splits[split] = entry
             continue
-        # The index columns of all rows, after those of the index that the corpus had.
+        # The old index, then the index columns of the new rows.
         old = [np.load(base.directory / entry["index"]["name"], mmap_mode="r", allow_pickle=False)] if base else []
         rows = (np.fromfile(source / shard.rows_name, ROW).reshape(-1, COLUMNS)[:, :INDEX] for shard in shards)
-        index = target / _appended_name(f"{split}.index.npy", num_appends)
-        _save_arrays(index, itertools.chain(old, rows), ROW, (INDEX,))
+        index_path = target / _insert_append_number(f"{split}.index.npy", num_appends)
+        _save_arrays(index_path, itertools.chain(old, rows), ROW, (INDEX,))
         new_shards = [
             {
-                "name": final_name(split, number, len(shards), num_appends),
+                "name": shard_file_name(split, index, len(shards), num_appends),
                 "records": shard.records,
                 "bytes": shard.bytes,
                 "sha256": shard.sha256,
             }
-            for number, shard in enumerate(shards)
+            for index, shard in enumerate(shards)
         ]
         splits[split] = {
             **{
@@ -320,13 +320,13 @@ def write_indexes(
             },
             "dtype": dtype.str,
             "shards": [*entry.get("shards", ()), *new_shards],
-            "index": {"name": index.name, "sha256": sha256_of(index)},
+            "index": {"name": index_path.name, "sha256": sha256_of(index_path)},
         }
     return splits
 
 
 def content_hashes(source: pathlib.Path, by_split: Mapping[str, Sequence[ShardInfo]]) -> Iterator[np.ndarray]:
-    """Yield the hashes in the rows of each shard, `CONTENT` [documents and pieces]."""
+    """Yield the content hashes in the rows of each shard, `CONTENT` [documents and pieces]."""
     for shard in itertools.chain.from_iterable(by_split.values()):
         rows = np.fromfile(source / shard.rows_name, ROW).reshape(-1, COLUMNS)
         rows = rows[rows[:, INDEX:].any(axis=1)]
@@ -339,10 +339,10 @@ def content_hashes(source: pathlib.Path, by_split: Mapping[str, Sequence[ShardIn
 def write_signatures(
     target: pathlib.Path, signatures: SignatureFiles, base: BaseCorpus | None = None
 ) -> list[dict[str, str]]:
-    """Write the files of signatures; return the part of the manifest about all signatures."""
+    """Write the files of signatures into `target`; return the manifest's part about old and new signatures."""
     entries = list(base.manifest["signatures"]) if base else []
     for name, (dtype, arrays) in signatures.items():
-        path = target / _appended_name(name, base.num_snapshots if base else 0)
+        path = target / _insert_append_number(name, base.num_snapshots if base else 0)
         _save_arrays(path, arrays, dtype)
         entries.append({"name": path.name, "sha256": sha256_of(path)})
     return entries
@@ -354,7 +354,7 @@ def make_manifest(
     signatures: Sequence[Mapping[str, str]],
     base: BaseCorpus | None = None,
 ) -> dict[str, Any]:
-    """Return the manifest with its fingerprint and seal, of `summarize`, `write_indexes` and `write_signatures`."""
+    """Return the manifest, with fingerprint and seal, of the results of the functions that write its parts."""
     manifest = {"format_version": FORMAT_VERSION, **summary, "splits": splits, "signatures": signatures}
     if base:
         snapshot = {
@@ -371,7 +371,7 @@ def make_manifest(
 def _save_arrays(
     path: pathlib.Path, arrays: Iterable[np.ndarray], dtype: np.dtype, columns: tuple[int, ...] = ()
 ) -> None:
-    """Write arrays, one after the other, as one for `np.load`; one is in memory at a time."""
+    """Write the concatenation of arrays to a .npy file, with a single array in memory at a time."""
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
     rows = 0
     with open(path, "wb") as file:
@@ -379,10 +379,10 @@ def _save_arrays(
         for array in arrays:
             file.write(np.ascontiguousarray(array).tobytes())
             rows += len(array)
-        file.seek(0)  # the header has space for any number
+        file.seek(0)  # the header has space for any number of rows
         np.lib.format.write_array_header_1_0(file, {**header, "shape": (rows, *columns)})
 
 
 def write_json(path: pathlib.Path, content: Any) -> None:
-    """Write a file that appears complete or not at all, and is on disk when this returns."""
+    """Write content as JSON, completely or not at all; the file is on disk when this function returns."""
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")

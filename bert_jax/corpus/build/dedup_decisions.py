@@ -1,4 +1,4 @@
-"""Signatures of all documents -> which documents repeat which, and by which hash each is put in a split."""
+"""Signatures of all documents -> decisions: the documents to remove as copies, and a split hash for each document."""
 
 import dataclasses
 import functools
@@ -16,15 +16,15 @@ from bert_jax.corpus.build.signatures import BANDS, SKETCH, Signatures, choose_s
 from bert_jax.readers import RawDocument, storage
 
 THRESHOLD = 0.8  # Jaccard similarity of near copies
-# Of documents that stay in one split: no near copy leaks because its similarity was underestimated.
+# Minimum similarity of documents that must be in one split; lower than THRESHOLD, since similarity is an estimate.
 SAME_SPLIT_SIMILARITY = 0.7
-# `--deduplicate` -> whether near copies are removed, not only equal ones.
+# `--deduplicate` -> whether near copies are removed in addition to exact copies.
 NEAR_COPIES = {"exact": False, "near": True}
 DEDUPLICATION = ("none", *NEAR_COPIES)
 EXACT, NEAR = "exact duplicate", "near duplicate"  # reasons of rejection
-OF = " of "  # between a reason and another corpus, which has the document
-# Documents of a band that a document is compared with: the first, and so many before it. More would take a time that
-# grows with the square of the number of documents that share a boilerplate.
+OF = " of "  # between a reason and the name of the corpus that has the document
+# A document is compared with the first document of a band and with the _NEIGHBORS documents before it in the band. All
+# documents would take a time that is quadratic in the number of documents with shared boilerplate.
 _NEIGHBORS = 8
 _SKETCHES_IN_MEMORY = 4096
 _PAIRS_AT_ONCE = 1 << 16
@@ -41,16 +41,16 @@ class StoredSignatures(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Decisions:
-    """The decision about each document: the stored ones, counted from 0, then those of the input.
+    """The decision about each document: first the stored documents, then the documents of the input.
 
     Attributes:
-        partitions: int64 [partitions], the first document of each; the first partition follows on the stored documents.
-        copy_of: int64 [documents], an earlier kept document that this one repeats; -1: none, this one is kept.
+        partitions: int64 [partitions], the first document of each partition, after the stored documents.
+        copy_of: int64 [documents], the earlier kept document that a document repeats; -1: the document is kept.
         exact: bool [documents], whether the copy has the same normal form.
-        split_hashes: uint64 [documents], `split_hash`, the same for all documents of a group, each of which is similar
-            (`SAME_SPLIT_SIMILARITY`) to another one in it.
-        stored_names: str [corpora], of the corpora with the stored documents; "" for the corpus that grows.
-        stored_before: int64 [corpora], the first document of each.
+        split_hashes: uint64 [documents], `split_hash`, equal for all documents of a group, each of which is similar
+            (`SAME_SPLIT_SIMILARITY`) to some document of the group.
+        stored_names: str [corpora], names of the corpora with the stored documents; "": the corpus of an append.
+        stored_before: int64 [corpora], the first document of each corpus.
     """
 
     partitions: np.ndarray
@@ -61,20 +61,20 @@ class Decisions:
     stored_before: np.ndarray
 
     def reason(self, document: int) -> str:
-        """Return why a document is removed; '' where it is kept."""
+        """Return the reason for which a document is removed; '' where it is kept."""
         if self.copy_of[document] < 0:
             return ""
         corpus = self.corpus_of(int(self.copy_of[document]))
         return (EXACT if self.exact[document] else NEAR) + (OF + corpus if corpus else "")
 
     def corpus_of(self, document: int) -> str:
-        """Return the name of the corpus that has a stored document; '' for the corpus that grows, and for others."""
+        """Return the name of the corpus of a stored document; '' for the corpus of an append and for new documents."""
         if document >= self.partitions[0]:
             return ""
         return str(self.stored_names[np.searchsorted(self.stored_before, document, side="right") - 1])
 
     def apply(self, partition: int, documents: Iterable[RawDocument]) -> Iterator[tuple[RawDocument, int]]:
-        """Yield the documents of a partition with their split hashes; of a removed one its name and the reason."""
+        """Yield the documents of a partition with their split hashes; removed documents have a name and a reason."""
         index = int(self.partitions[partition]) - 1
         reason = ""
         for raw in documents:
@@ -88,7 +88,7 @@ class Decisions:
 
 
 def save_decisions(decisions: Decisions, path: pathlib.Path) -> None:
-    """Write decisions to an .npz file, which appears complete or not at all."""
+    """Write decisions to an .npz file, completely or not at all."""
     partial = path.with_name(f"open-{path.name}")
     np.savez(partial, **vars(decisions))
     partial.rename(path)
@@ -100,28 +100,29 @@ def load_decisions(path: str | os.PathLike[str]) -> Decisions:
         return Decisions(**arrays)
 
 
-def decide(
+def decide_copies(
     signatures: Sequence[Signatures],
     partitions: Sequence[int],
     near: bool,
     stored: Mapping[str, StoredSignatures] = MappingProxyType({}),
     heldout_fraction: float = 0.0,
 ) -> Decisions:
-    """Decide about all documents, in their order, so that the first of several copies is kept.
+    """Return the decisions about all documents; the first of several copies is kept.
 
     Args:
-        signatures: of each block, in order.
-        partitions: the partition of each block, ascending from 0 without gaps.
-        near: whether near copies are removed, not only equal ones.
-        stored: corpus -> its documents, which stay as they are. With `near`, a new document that is similar to one of
-            them goes to the same split, and is removed if they are of both splits, or there will be no held-out split.
-        heldout_fraction: by which the new documents are split.
+        signatures: signatures of each block, in order.
+        partitions: partition of each block, ascending from 0 without gaps.
+        near: whether near copies are removed in addition to exact copies.
+        stored: corpus -> signatures of its documents, which stay unchanged. With `near`, a new document goes to the
+            split of the similar stored documents; it is removed if these are in both splits, or if they are held out
+            and the new documents have no held-out split.
+        heldout_fraction: held-out fraction of the new documents.
     """
     num_blocks = np.cumsum([0, *(len(corpus.blocks) for corpus in stored.values())])
-    rows = _Rows([*itertools.chain.from_iterable(corpus.blocks for corpus in stored.values()), *signatures])
+    rows = _DocumentRows([*itertools.chain.from_iterable(corpus.blocks for corpus in stored.values()), *signatures])
     first_stored = rows.documents_before[num_blocks]
     split_hashes = rows.column("split")
-    copy_of = _equal_to(rows)
+    copy_of = _find_exact_copies(rows)
     exact = copy_of >= 0
     group = np.where(exact, copy_of, np.arange(len(copy_of)))
     if near:
@@ -134,7 +135,7 @@ def decide(
         for document, split in enumerate(splits):
             if choose_split(int(split_hashes[document]), heldout_fraction) != split:
                 split_hashes[document] = _FORCED_SPLIT_HASH[split]
-        repeated = np.where(exact, copy_of[copy_of], -1)  # by the equal document, which was removed in turn
+        repeated = np.where(exact, copy_of[copy_of], -1)  # where the equal document is a near copy itself
         copy_of, exact = np.where(repeated < 0, copy_of, repeated), exact & (repeated < 0)
     blocks_before = [num_blocks[-1] + partitions.index(index) for index in range(partitions[-1] + 1)]
     return Decisions(
@@ -147,8 +148,8 @@ def decide(
     )
 
 
-class _Rows:
-    """The rows of all blocks; a document begins with a row and may have more, its later pieces."""
+class _DocumentRows:
+    """The signature rows of all blocks; a document has a row for each of its pieces."""
 
     def __init__(self, signatures: Sequence[Signatures]):
         self._signatures = signatures
@@ -160,18 +161,18 @@ class _Rows:
         self._offsets = [np.cumsum(np.append(0, block.rows["sketch"]).astype(np.int64)) for block in signatures]
 
     def column(self, name: str, band: int | None = None) -> np.ndarray:
-        """Return a field of the first row of every document."""
+        """Return a field of the first row of each document."""
         fields = (block.rows[name] if band is None else block.rows[name][:, band] for block in self._signatures)
         return np.concatenate(list(fields))[self.starts]
 
     def rows_of(self, document: int) -> Iterator[tuple[int, int]]:
-        """Yield the block of each row of a document, and the index of the row in it."""
+        """Yield, for each row of a document, the index of the block and the index of the row in the block."""
         for row in range(self.starts[document], self.ends[document]):
             block = int(np.searchsorted(self._first_row, row, side="right")) - 1
             yield block, row - self._first_row[block]
 
     def equal_hash(self, document: int) -> bytes:
-        """Return a hash of the hashes of all pieces of a document."""
+        """Return a hash of the `equal` hashes of all pieces of a document."""
         digest = hashlib.blake2b(digest_size=16)
         for block, row in self.rows_of(document):
             digest.update(self._signatures[block].rows["equal"][row].tobytes())
@@ -186,22 +187,22 @@ class _Rows:
         return sketches[0] if len(sketches) == 1 else np.unique(np.concatenate(sketches))[:SKETCH]
 
 
-def _equal_to(rows: _Rows) -> np.ndarray:
-    """Return the first document with the same normal form, int64 [documents]; -1 for that one, and without text."""
+def _find_exact_copies(rows: _DocumentRows) -> np.ndarray:
+    """Return the first document of equal normal form, int64 [documents]; -1 for first documents, and without text."""
     hashes = rows.column("equal")
     for document in np.flatnonzero(rows.ends - rows.starts > 1).tolist():
         hashes[document] = np.frombuffer(rows.equal_hash(document), "<u8")
     with_text = np.flatnonzero(rows.column("has_text"))
     copy_of = np.full(len(hashes), -1)
     order = with_text[np.lexsort([with_text, hashes[with_text, 0], hashes[with_text, 1]])]
-    first = _first_of_run(hashes[order])
+    first = _first_equal_index(hashes[order])
     copies = first != np.arange(len(order))
     copy_of[order[copies]] = order[first[copies]]
     return copy_of
 
 
-def _first_of_run(sorted_keys: np.ndarray) -> np.ndarray:
-    """Return for each item the index of the first item that is equal to it, int64 [items]."""
+def _first_equal_index(sorted_keys: np.ndarray) -> np.ndarray:
+    """Return, for each sorted key, the index of the first equal key, int64 [keys]."""
     change = sorted_keys[1:] != sorted_keys[:-1]
     if change.ndim > 1:
         change = change.any(axis=1)
@@ -210,9 +211,9 @@ def _first_of_run(sorted_keys: np.ndarray) -> np.ndarray:
 
 
 def _find_near_copies(
-    rows: _Rows, copy_of: np.ndarray, group: np.ndarray, stored_splits: Sequence[str], holds_out: bool
+    rows: _DocumentRows, copy_of: np.ndarray, group: np.ndarray, stored_splits: Sequence[str], holds_out: bool
 ) -> None:
-    """Mark each document that is a near copy of an earlier kept one; those that are similar to any join its group."""
+    """Set `copy_of` of near copies of earlier kept documents, and join the `group` of similar documents, in place."""
     num_stored = len(stored_splits)
     alive = np.flatnonzero((copy_of < 0) & (rows.column("sketch") > 0))
     sketch = functools.lru_cache(_SKETCHES_IN_MEMORY)(rows.sketch)
@@ -222,7 +223,7 @@ def _find_near_copies(
             document = int(group[document])
         return document
 
-    for earlier, later in _candidates(rows, alive):
+    for earlier, later in _candidate_pairs(rows, alive):
         if later < num_stored or copy_of[later] >= 0:
             continue
         similarity = jaccard(sketch(earlier), sketch(later), SKETCH)
@@ -240,14 +241,14 @@ def _find_near_copies(
         group[document] = root(document)
 
 
-def _candidates(rows: _Rows, alive: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yield pairs of documents that share a band, by the later one, then by the earlier one."""
+def _candidate_pairs(rows: _DocumentRows, alive: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Yield pairs (earlier, later) of documents that share a band, sorted by the later document."""
     num_documents = len(rows.starts)
     pairs = np.zeros(0, np.int64)  # later document * num_documents + earlier document
     for band in range(BANDS):
         keys = rows.column("bands", band)[alive]
         order = np.argsort(keys, kind="stable")
-        first, rank = _first_of_run(keys[order]), np.arange(len(order))
+        first, rank = _first_equal_index(keys[order]), np.arange(len(order))
         new_pairs = [pairs]
         for earlier in (first, *(np.maximum(rank - step, first) for step in range(1, _NEIGHBORS + 1))):
             different = earlier != rank

@@ -1,4 +1,4 @@
-"""The search for copies: a pass that signs all documents, then the decisions; the removed documents as JSON lines."""
+"""The search for copies: a pass that signs all documents, the decisions, and a file of the removed documents."""
 
 import contextlib
 import functools
@@ -18,7 +18,7 @@ from bert_jax.corpus.build.dedup_decisions import (
     NEAR_COPIES,
     Decisions,
     StoredSignatures,
-    decide,
+    decide_copies,
     load_decisions,
     save_decisions,
 )
@@ -41,15 +41,15 @@ def find_copies(
     progress: PassProgress,
     stored: Mapping[str, StoredSignatures] = MappingProxyType({}),
 ) -> Decisions:
-    """Return which documents are removed; finished blocks and decisions of a killed search are kept.
+    """Return the decisions about all documents; finished blocks and decisions of a killed search are reused.
 
     Args:
-        signed: the blocks of signatures that are on disk.
+        signed: blocks of signatures on disk.
         partitions: the whole input.
         settings: how the input is read, and which copies are removed.
         num_workers: as in `map_chunks`.
-        progress: of the pass.
-        stored: corpus -> its documents, whose copies are removed, too.
+        progress: progress of the pass.
+        stored: corpus -> signatures of its documents, whose copies are removed as well.
 
     Raises:
         UserError: as `read_chunks` and `sign_documents`.
@@ -71,7 +71,7 @@ def find_copies(
                 progress.report(chunk.bytes_read, num_documents)
             signed.finish(key, chunk.is_last)
     partition_of_block = [partition for partition, _ in signed.in_order()]
-    decisions = decide(load_signatures(signed), partition_of_block, near, stored, settings.heldout_fraction)
+    decisions = decide_copies(load_signatures(signed), partition_of_block, near, stored, settings.heldout_fraction)
     with signed.writing():
         save_decisions(decisions, path)
     return decisions
@@ -83,12 +83,12 @@ def sign_chunk(chunk: Chunk, read_options: ReadOptions, near: bool) -> Signature
 
 
 def signature_parts(signatures: Signatures) -> dict[str, bytes]:
-    """Return signatures as the parts of a block."""
+    """Return signatures as the contents of the parts of a block."""
     return {ROWS: signatures.rows.tobytes(), SKETCHES: signatures.sketches.tobytes()}
 
 
 def load_signatures(signed: FinishedBlocks) -> list[Signatures]:
-    """Return the signatures of all blocks, in the order of their documents, mapped into memory."""
+    """Return the signatures of all blocks, in the order of the documents, mapped into memory."""
     return [
         Signatures(signed.load_array(key, ROWS, ROW), signed.load_array(key, SKETCHES, "<u4"))
         for key in signed.in_order()
@@ -97,7 +97,7 @@ def load_signatures(signed: FinishedBlocks) -> list[Signatures]:
 
 @contextlib.contextmanager
 def removed_file(path: str | os.PathLike[str] | None) -> Iterator[pathlib.Path | None]:
-    """Give a file beside `path` to write, and rename it to `path` when the context ends without an error.
+    """Yield the path of a temporary file, and rename the file to `path` when the context ends without an error.
 
     Raises:
         UserError: `path` exists.
@@ -125,16 +125,16 @@ def write_removed(
     decisions: Decisions,
     base_corpus: str = "",
 ) -> None:
-    """Read the input again, and append a line {name, reason, repeats, text} per removed document, in order.
+    """Read the input again, and append a JSON line {name, reason, repeats, text} for each removed document, in order.
 
-    `repeats` is the name of the document that was kept. A long document has a line for each of its pieces.
+    `repeats` is the name of the kept document. A long document has a line for each of its pieces.
 
     Args:
-        path: the file.
+        path: file of JSON lines.
         partitions: the whole input.
         options: as in `readers.read_documents`.
-        decisions: about these documents.
-        base_corpus: the corpus that documents are added to. A corpus has no names of documents, so it stands for them.
+        decisions: decisions about these documents.
+        base_corpus: the corpus that documents are added to. Its name stands for its documents, whose names are unknown.
     """
     repeated = set(np.unique(decisions.copy_of).tolist())
     names: dict[int, str] = {}

@@ -1,4 +1,4 @@
-"""A chunk of documents -> sentences -> records of token ids: pure functions, the same wherever a chunk is encoded."""
+"""A chunk of documents -> sentences -> records of token ids: pure functions, with equal results on every machine."""
 
 import collections
 import dataclasses
@@ -19,7 +19,7 @@ from bert_jax.corpus.build.corpus_writer import (
     pack_document,
     token_dtype,
 )
-from bert_jax.corpus.build.segmenters import NO_SEGMENTER, find_words, word_starts
+from bert_jax.corpus.build.segmenters import NO_SEGMENTER, load_word_splitter, word_starts
 from bert_jax.corpus.build.sentences import split_sentences
 from bert_jax.corpus.build.signatures import choose_split, text_hashes
 from bert_jax.corpus.store import MAX_SENTENCE, SPLITS
@@ -31,10 +31,10 @@ from bert_jax.tokenizer.tokenizer_json import components
 
 MIN_HELDOUT = 2  # documents: the second sentence of a pair may come from another document
 UNKNOWN_READ = 500  # sentences with unknown tokens in a chunk that are encoded again, to count their characters
-CHANGED_READ = 20_000  # characters of a chunk that are compared with what the tokenizer makes of them
+CHANGED_READ = 20_000  # characters of a chunk that are compared with the tokenizer's normal form
 GOLDEN_RATIO = (1 + math.sqrt(5)) / 2
 SENTENCES_PER_CALL = 512  # of the tokenizer library; its memory is a hundred times the text
-# How ByteLevel writes bytes (Radford et al. 2019): printable ones as they are, the others in order from 256 on.
+# ByteLevel's letters of bytes (Radford et al. 2019): a printable byte is itself, the other bytes count from 256.
 _PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 _OTHERS = (byte for byte in range(256) if byte not in _PRINTABLE)
 _LETTERS = {chr(byte): byte for byte in _PRINTABLE} | {chr(256 + n): byte for n, byte in enumerate(_OTHERS)}
@@ -48,9 +48,9 @@ class PrepareSettings:
     Attributes:
         read_options: how inputs are read.
         language: ISO 639 code whose rules split sentences, or NO_LANGUAGE.
-        heldout_fraction: of the documents.
+        heldout_fraction: fraction of the documents that is held out.
         deduplicate: an item of `dedup_decisions.DEDUPLICATION`.
-        max_rejected_fraction: of the documents; more are an error.
+        max_rejected_fraction: maximum fraction of rejected documents; a higher fraction is an error.
         segmenter: NO_SEGMENTER, or a row of SEGMENTERS, whose words are stored.
     """
 
@@ -64,18 +64,18 @@ class PrepareSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DocumentCounts:
-    """Counts over documents; `vars(counts)` is JSON.
+    """Sums over documents; `vars(counts)` is JSON.
 
     Attributes:
-        documents: found, stored or rejected.
+        documents: number of documents, stored or rejected.
         rejected: reason -> number of documents.
-        sentences_split: sentences that were cut because they exceed WINDOW characters or MAX_SENTENCE tokens.
-        unknown_tokens: occurrences.
-        characters: of all sentences.
-        unknown_characters: that unknown tokens stand for, see `_unknown_characters`.
-        compared_characters: in which changes were counted.
-        changed_characters: kind of `tokenizer.changes` -> number, scaled to all characters.
-        fields: of a record that lacks the requested one.
+        sentences_split: number of sentences that were cut, of more than WINDOW characters or MAX_SENTENCE tokens.
+        unknown_tokens: number of unknown tokens.
+        characters: number of characters of all sentences.
+        unknown_characters: number of characters that unknown tokens stand for, see `_count_unknown_characters`.
+        compared_characters: number of characters in which changes were counted.
+        changed_characters: kind of `tokenizer.changes` -> number of characters, scaled to all characters.
+        fields: names of the fields of a record without the requested field.
         lowest_hashes: the MIN_HELDOUT smallest `split_hash` of stored documents, ascending.
     """
 
@@ -93,18 +93,18 @@ class DocumentCounts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chunk:
-    """Documents, or pieces of long ones, that are encoded together; made by `chunks.read_chunks`.
+    """Documents, or pieces of long documents, that are encoded together; made by `chunks.read_chunks`.
 
     Attributes:
-        partition: index of its partition.
-        index: in its partition.
-        block: of its partition, whose files its results go to.
-        is_last: of its partition.
-        documents: that it has.
-        bytes_read: of all inputs, after it.
-        split: of the document whose pieces began in earlier chunks.
-        has_records: whether that document has records already.
-        split_hashes: of each document; empty: to be computed.
+        partition: index of the partition.
+        index: index of the chunk in the partition.
+        block: index of the block in the partition; the results go to the files of this block.
+        is_last: whether the chunk is the last of the partition.
+        documents: documents and pieces.
+        bytes_read: bytes of all inputs up to the end of the chunk.
+        split: split of a document that began in an earlier chunk.
+        has_records: whether a document that began in an earlier chunk has records already.
+        split_hashes: split hash of each document; empty: to be computed.
     """
 
     partition: int
@@ -119,14 +119,14 @@ class Chunk:
 
 
 class EncodedChunk(NamedTuple):
-    """The records of a chunk, for the splits that have any, and the counts of its documents."""
+    """The records of a chunk, by split, and the counts of its documents."""
 
     splits: dict[str, PackedRecords]
     counts: DocumentCounts
 
 
 class _Sentences(NamedTuple):
-    """The sentences of one document or piece: `raw`, its split, its hashes, and `num_sentences` after those before."""
+    """The split, hashes and number of sentences of a document or piece `raw`."""
 
     raw: RawDocument
     split: str
@@ -136,7 +136,7 @@ class _Sentences(NamedTuple):
 
 
 def encode_chunk(chunk: Chunk, tokenizer: Tokenizer, settings: PrepareSettings) -> EncodedChunk:
-    """Return the records of a chunk.
+    """Return the records of a chunk, by split, and the counts of its documents.
 
     Raises:
         UserError: as `readers.to_document`.
@@ -188,14 +188,14 @@ def encode_chunk(chunk: Chunk, tokenizer: Tokenizer, settings: PrepareSettings) 
     begins_array = np.array(begins_sentence, bool)
     split_sentence = np.unique(np.cumsum(begins_array)[~begins_array | (lengths > MAX_SENTENCE)])
     characters = sum(map(len, sentences))
-    compared, changed = _changed_characters(sentences, characters, tokenizer)
+    compared, changed = _count_changed_characters(sentences, characters, tokenizer)
     counts = DocumentCounts(
         documents=num_documents,
         rejected=dict(rejections.reasons),
         sentences_split=len(split_sentence),
         unknown_tokens=int(np.count_nonzero(tokens == tokenizer.unk_id)),
         characters=characters,
-        unknown_characters=_unknown_characters(sentences, lengths, tokens, tokenizer),
+        unknown_characters=_count_unknown_characters(sentences, lengths, tokens, tokenizer),
         compared_characters=compared,
         changed_characters=changed,
         fields=rejections.fields,
@@ -208,7 +208,7 @@ def encode_chunk(chunk: Chunk, tokenizer: Tokenizer, settings: PrepareSettings) 
 def inside_character(tokenizer: Tokenizer) -> np.ndarray:
     """Return for each token whether its first byte continues a character of UTF-8: bool `[vocab_size]`.
 
-    A sentence that is too long is not cut before such a token.
+    A sentence of too many tokens is not cut before such a token.
     """
     parts = components(tokenizer.definition.get("pre_tokenizer"))
     letters = _LETTERS if any(part.get("type") == "ByteLevel" for part in parts) else {}
@@ -216,11 +216,13 @@ def inside_character(tokenizer: Tokenizer) -> np.ndarray:
     return np.array(within, bool)
 
 
-def _changed_characters(sentences: Sequence[str], characters: int, tokenizer: Tokenizer) -> tuple[int, dict[str, int]]:
-    """Return the number of characters compared, about `CHANGED_READ`, and those changed by kind, scaled to all.
+def _count_changed_characters(
+    sentences: Sequence[str], characters: int, tokenizer: Tokenizer
+) -> tuple[int, dict[str, int]]:
+    """Return the number of compared characters, about `CHANGED_READ`, and changed characters by kind, scaled to all.
 
-    A sentence of each stretch of equally many is read. Its place differs from stretch to stretch, so that a text with a
-    period, such as of two languages in turns, is read evenly.
+    One sentence of each stretch of sentences is compared. Its offset differs between stretches, so that a periodic
+    text, such as alternating languages, is sampled evenly.
     """
     count = math.ceil(len(sentences) * min(1.0, CHANGED_READ / max(1, characters)))
     offsets = (np.arange(count) + np.arange(count) * GOLDEN_RATIO % 1) * len(sentences) / max(1, count)
@@ -230,8 +232,10 @@ def _changed_characters(sentences: Sequence[str], characters: int, tokenizer: To
     return compared, {kind: round(num_changed * characters / compared) for kind, num_changed in changed.items()}
 
 
-def _unknown_characters(sentences: Sequence[str], lengths: np.ndarray, tokens: np.ndarray, tokenizer: Tokenizer) -> int:
-    """Return the number of characters that unknown tokens stand for, of `UNKNOWN_READ` sentences scaled to all."""
+def _count_unknown_characters(
+    sentences: Sequence[str], lengths: np.ndarray, tokens: np.ndarray, tokenizer: Tokenizer
+) -> int:
+    """Return the characters that unknown tokens stand for, estimated from at most `UNKNOWN_READ` sentences."""
     unknown = tokens == tokenizer.unk_id
     with_unknown = np.unique(np.repeat(np.arange(len(lengths)), lengths)[unknown])
     size = min(len(with_unknown), UNKNOWN_READ)
@@ -244,8 +248,8 @@ def _unknown_characters(sentences: Sequence[str], lengths: np.ndarray, tokens: n
     return round(characters * int(np.count_nonzero(unknown)) / max(1, num_unknown))
 
 
-def sum_counts(counts: Iterable[DocumentCounts]) -> DocumentCounts:
-    """Return the sum of several counts."""
+def sum_document_counts(counts: Iterable[DocumentCounts]) -> DocumentCounts:
+    """Return the sum of the counts of blocks or corpora."""
     counts = list(counts)
     rejected: collections.Counter[str] = collections.Counter()
     changed: collections.Counter[str] = collections.Counter()
@@ -267,12 +271,12 @@ def sum_counts(counts: Iterable[DocumentCounts]) -> DocumentCounts:
 
 
 def fraction_above(value: int) -> float:
-    """Return the smallest held-out fraction of three decimals that holds out a document with this `split_hash`."""
+    """Return the smallest held-out fraction, with three decimals, that holds out a document with split hash `value`."""
     return ((value * 1000 >> 64) + 1) / 1000
 
 
 def has_tokens(text: str, begins_document: bool, tokenizer: Tokenizer, settings: PrepareSettings) -> bool:
-    """Return whether `encode_chunk` finds a token in the text of a document or piece; stops at the first."""
+    """Return whether the text of a document or piece has a token; stop at the first token."""
     sentences = _sentences_of(text, begins_document, tokenizer, settings)
     return any(tokenizer.encode_sentences([sentence])[0] for sentence, _ in sentences)
 
@@ -287,11 +291,12 @@ def _sentences_of(
 def encode_texts(
     texts: Sequence[str], tokenizer: Tokenizer, segmenter: str = NO_SEGMENTER
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Return the number of ids of each text, int64 [texts], and all ids, uint16 or uint32 [their sum].
+    """Return the number of ids of each text, int64 [texts], all ids, uint16 or uint32 [ids], and word starts.
 
-    With a segmenter, also which tokens begin a word, bool [their sum]; without, None.
+    Word starts are bool [ids], whether each token begins a word, or None without a segmenter.
+
     """
-    dtype, split_words = token_dtype(tokenizer.vocab_size), find_words(segmenter)
+    dtype, split_words = token_dtype(tokenizer.vocab_size), load_word_splitter(segmenter)
     lengths, tokens, starts = [np.zeros(0, np.int64)], [np.zeros(0, dtype)], list[bool]()
     for first in range(0, len(texts), SENTENCES_PER_CALL):
         group = texts[first : first + SENTENCES_PER_CALL]

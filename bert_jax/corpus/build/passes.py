@@ -1,4 +1,4 @@
-"""A pass over all documents: chunks on all cores, results in order, block by block; finished blocks survive a kill."""
+"""A pass over all documents: chunks on all cores, results in order, in blocks; finished blocks survive a kill."""
 
 import collections
 import concurrent.futures
@@ -28,22 +28,22 @@ from bert_jax.files import sha256_of, sync
 Result = TypeVar("Result")
 BlockKey = tuple[int, int]  # index of a partition, and of the block in it
 ShowProgress = Callable[[int, int, int], None]  # bytes of input read, bytes in all, documents done
-CHUNKS_PER_WORKER = 3  # one in work, one waiting, one done and waiting for its turn
+CHUNKS_PER_WORKER = 3  # a chunk in work, a waiting chunk, and a result that waits for earlier results
 
 
 class PassProgress:
-    """The progress of several passes over the same input, shown as that of one."""
+    """The total progress of several passes over the input."""
 
     def __init__(self, show: ShowProgress | None, input_bytes: int, num_passes: int):
         self._show, self._input_bytes, self._num_passes = show, input_bytes, num_passes
         self._begun, self._pass_bytes = 0, 0
 
     def begin_pass(self, pass_bytes: int | None = None) -> None:
-        """Begin a pass, which reads `pass_bytes`; None: those of the input."""
+        """Begin a pass, which reads `pass_bytes`; None: all bytes of the input."""
         self._begun, self._pass_bytes = self._begun + 1, self._input_bytes if pass_bytes is None else pass_bytes
 
     def report(self, bytes_read: int, num_documents: int) -> None:
-        """Show what the pass has done so far."""
+        """Show the progress of the current pass as a part of the total."""
         if self._show:
             scaled = bytes_read * self._input_bytes // self._pass_bytes if self._pass_bytes else bytes_read
             done = (self._begun - 1) * self._input_bytes + scaled
@@ -54,12 +54,12 @@ class FinishedBlocks:
     """The blocks that a pass has finished, as files in a directory.
 
     00000-00001.PART     each part of a block
-    00000-00001.json     the digests of the parts, and what else is known of the block; written after them
+    00000-00001.json     the record of a block, with the digests of its parts; written after them
 
     Attributes:
-        directory: with the files.
-        writing: context that words the errors of writing to it.
-        records: what is known of each block: whether it `is_last` of its partition, and what `finish` was given.
+        directory: directory of the files.
+        writing: context in which an error of writing becomes a UserError.
+        records: the record of each block: whether it `is_last` of its partition, and the arguments of `finish`.
     """
 
     def __init__(self, directory: pathlib.Path, writing: Callable[[], contextlib.AbstractContextManager[None]]):
@@ -67,7 +67,7 @@ class FinishedBlocks:
         self.records: dict[BlockKey, dict[str, Any]] = {}
 
     def read_records(self) -> dict[BlockKey, dict[str, Any]]:
-        """Return the record of each block that a killed pass finished, whether its files are there or not."""
+        """Return the record of each block that a killed pass finished, whether its files exist or not."""
         records = {}
         for path in sorted(self.directory.glob("*.json")):
             with contextlib.suppress(OSError, ValueError, AttributeError):
@@ -77,7 +77,7 @@ class FinishedBlocks:
         return records
 
     def resume(self) -> None:
-        """Take over the blocks that a killed pass finished and whose files are intact."""
+        """Reuse the blocks that a killed pass finished and whose files are intact."""
         for key, record in self.read_records().items():
             with contextlib.suppress(OSError):
                 if all(sha256_of(self.directory / name) == digest for name, digest in record["sha256"].items()):
@@ -93,31 +93,31 @@ class FinishedBlocks:
         return bool(blocks) and blocks == list(range(len(blocks))) and self.records[partition, blocks[-1]]["is_last"]
 
     def path(self, key: BlockKey, part: str) -> pathlib.Path:
-        """Return the file of a part."""
+        """Return the path of the file of a part of a block."""
         return self.directory / f"{key[0]:05}-{key[1]:05}.{part}"
 
     def begin(self, key: BlockKey, parts: Iterable[str]) -> None:
-        """Make the files of a block, empty."""
+        """Create the empty files of a block."""
         with self.writing():
             self.directory.mkdir(exist_ok=True)
             for part in parts:
                 self.path(key, part).write_bytes(b"")
 
     def append(self, key: BlockKey, contents: Mapping[str, bytes]) -> None:
-        """Write more to the parts of a block."""
-        with self.writing():  # around the closing, too, which writes what is left
+        """Append contents to the parts of a block."""
+        with self.writing():  # includes closing the file, which writes the rest of its buffer
             for part, content in contents.items():
                 with self.path(key, part).open("ab") as file:
                     file.write(content)
 
     def finish(self, key: BlockKey, is_last: bool, digests: Mapping[str, str] | None = None, **known: Any) -> None:
-        """Record a block whose files are complete, so that it is not made again.
+        """Record a block with complete files, so that a resumed pass skips it.
 
         Args:
-            key: of the block.
-            is_last: of its partition.
-            digests: file name -> hex SHA-256 of files that are on disk; None: those of `begin`.
-            known: of the block, as JSON.
+            key: key of the block.
+            is_last: whether the block is the last of its partition.
+            digests: file name -> hex SHA-256 of files on disk; None: the files that `begin` created.
+            known: further fields of the record, as JSON.
         """
         with self.writing():
             if digests is None:
@@ -131,8 +131,9 @@ class FinishedBlocks:
         self.records[key] = record
 
     def load_array(self, key: BlockKey, part: str, dtype: Any) -> np.ndarray:
-        """Return the numbers of a part, mapped into memory; an empty file cannot be mapped."""
+        """Return the numbers in a part of a block, mapped into memory."""
         path = self.path(key, part)
+        # An empty file cannot be mapped.
         return np.memmap(path, dtype, "r") if path.stat().st_size else np.zeros(0, dtype)
 
 
@@ -143,10 +144,10 @@ def map_blocks(
     work: Callable[[Chunk], Result],
     num_workers: int,
 ) -> Generator[tuple[BlockKey, Iterator[tuple[Chunk, Result]]]]:
-    """Yield each block that is not finished, and its chunks with their results, in order; close it to end the work.
+    """Yield each unfinished block, and its chunks with their results, in order; close the generator to end the work.
 
     Args:
-        finished: the blocks of this pass.
+        finished: the finished blocks of this pass.
         partitions: the whole input.
         read: yields the chunks of a partition.
         work, num_workers: as in `map_chunks`.
@@ -165,15 +166,15 @@ def map_blocks(
 def map_chunks(
     chunks: Iterable[Chunk], work: Callable[[Chunk], Result], num_workers: int
 ) -> Generator[tuple[Chunk, Result]]:
-    """Yield each chunk, without its documents, and its result, in order. Close the generator to end the processes.
+    """Yield each chunk, without its documents, and its result, in order; close the generator to end the processes.
 
     Args:
         chunks: from `read_chunks`.
-        work: what is done with a chunk; can be pickled.
-        num_workers: number of processes; 1 works in this process.
+        work: function of a chunk; can be pickled.
+        num_workers: number of processes; 1: this process does the work.
 
     Raises:
-        UserError: as `work`, and where a process was killed.
+        UserError: raised by `work`, or a process was killed.
     """
     if num_workers == 1:
         for chunk in chunks:
@@ -181,7 +182,7 @@ def map_chunks(
         return
     executor = concurrent.futures.ProcessPoolExecutor(
         num_workers,
-        # Spawned: a fork copies the locks of the library's threads in whatever state they are.
+        # Spawned: a fork would copy the locks of the library's threads in any state.
         multiprocessing.get_context("spawn"),
         _start_worker,
         (work,),
@@ -189,7 +190,7 @@ def map_chunks(
     waiting: collections.deque[tuple[Chunk, concurrent.futures.Future[Result]]] = collections.deque()
     try:
         for chunk in chunks:
-            waiting.append((dataclasses.replace(chunk, documents=()), executor.submit(_work, chunk)))
+            waiting.append((dataclasses.replace(chunk, documents=()), executor.submit(_work_on, chunk)))
             if len(waiting) >= CHUNKS_PER_WORKER * num_workers:
                 done, future = waiting.popleft()
                 yield done, future.result()
@@ -206,8 +207,9 @@ _work_of_process: Callable[[Chunk], Any]
 
 
 def _start_worker(work: Callable[[Chunk], Any]) -> None:
+    """Prepare a worker process for `work`."""
     global _work_of_process
-    # Rebuilt by pickle: the library's tokenizers lose `encode_special_tokens` when they are pickled themselves.
+    # Pickle rebuilds our tokenizer; a pickled tokenizer of the library would lose `encode_special_tokens`.
     _work_of_process = work
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
@@ -215,12 +217,13 @@ def _start_worker(work: Callable[[Chunk], Any]) -> None:
 
 
 def _end_with_parent() -> None:
-    """End a worker whose parent was killed; it would wait for work forever."""
+    """End this worker process when its parent is killed; the worker would wait for work forever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     multiprocessing.connection.wait([parent.sentinel])
     os._exit(1)
 
 
-def _work(chunk: Chunk) -> Any:
+def _work_on(chunk: Chunk) -> Any:
+    """Return the result of this worker process for a chunk."""
     return _work_of_process(chunk)

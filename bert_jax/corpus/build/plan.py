@@ -1,4 +1,4 @@
-"""What a preparation is made from, decided and checked before the work: settings, inputs, identity."""
+"""The plan of a preparation, checked before the work: settings, inputs, identity."""
 
 import dataclasses
 import hashlib
@@ -29,19 +29,19 @@ LIBRARIES = ("array_record", "sentencex", "tokenizers")  # another version may p
 
 
 class PrepareOptions(TypedDict, total=False):
-    """The options of a preparation; an option that is missing or None has its default, or the value of a corpus.
+    """The options of a preparation; a missing option or None means the default or, for an append, the corpus's value.
 
     Keys:
         heldout_fraction: fraction of the documents held out for evaluation, chosen by a hash of their normal form, so
-            that texts that differ in white space, case and punctuation alone stay in one split; default: 0.02.
-        language: ISO 639 code, of two letters where there is one, whose rules split sentences; default: English.
-        segmenter: a row of SEGMENTERS, which finds the words that whole-word masking hides, and in a language without
-            rules the sentences; default: 'none', words begin as the vocabulary marks them.
-        deduplicate: 'exact' removes documents with the normal form of an earlier one; 'near' also removes documents
-            with a similarity of `dedup_decisions.THRESHOLD` to an earlier one that is kept, and puts the members of a
-            group of similar documents in one split; default: 'none'.
-        max_rejected_fraction: fraction of the documents that may be rejected for a fault; default: 0.1. More are an
-            error.
+            that texts that differ only in white space, case and punctuation stay in one split; default: 0.02.
+        language: ISO 639 code, with two letters if possible, whose rules split sentences; default: English.
+        segmenter: a row of SEGMENTERS, which finds words for whole-word masking and, in a language without rules, the
+            sentences; default: 'none', word starts come from the vocabulary.
+        deduplicate: 'exact' removes documents with the normal form of an earlier document; 'near' also removes
+            documents with a similarity of `dedup_decisions.THRESHOLD` to an earlier kept document, and puts a group of
+            similar documents in one split; default: 'none'.
+        max_rejected_fraction: maximum fraction of the documents that are rejected for a fault; default: 0.1. A higher
+            fraction is an error.
     """
 
     heldout_fraction: float | None
@@ -53,7 +53,7 @@ class PrepareOptions(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True)
 class PlannedInputs:
-    """The files that are read, their sizes in bytes and the sum of these, and their partitions."""
+    """The files of the input, their sizes in bytes, the sum of the sizes, and the partitions."""
 
     files: Sequence[str]
     sizes: Sequence[int]
@@ -62,11 +62,11 @@ class PlannedInputs:
 
 
 def make_settings(read_options: ReadOptions, options: Mapping[str, Any], recipe: Recipe | None) -> PrepareSettings:
-    """Return settings with the options that are not None, and with the search for copies that the recipe asks for.
+    """Return the settings of a preparation, from the options that are not None and the recipe's search for copies.
 
     Raises:
-        UserError: a fraction out of range, an unknown name, a code that can be of no language, a missing package, or a
-            search for copies that contradicts the recipe.
+        UserError: a fraction out of range, an unknown name, an impossible language code, a missing package, or a search
+            for copies that contradicts the recipe.
     """
     given = {name: value for name, value in options.items() if value is not None}
     settings = PrepareSettings(read_options=read_options, **given)
@@ -107,7 +107,7 @@ def check_workers(workers: int | None) -> int:
     return workers
 
 
-def identity(
+def preparation_identity(
     inputs: PlannedInputs,
     tokenizer: Tokenizer | None,
     settings: PrepareSettings,
@@ -116,22 +116,21 @@ def identity(
     keeps_removed: bool = False,
     base: BaseCorpus | None = None,
 ) -> dict[str, Any]:
-    """Return everything that the bytes of shards depend on, by the names that messages use.
+    """Return everything that the bytes of shards depend on, by the names in messages; a change starts the work over.
 
     Args:
-        inputs: with sizes and, in their files, times or etags.
+        inputs: planned files with their sizes; times or etags are read from the files.
         tokenizer, settings, recipe: of the preparation.
-        against: the corpora that the recipe names.
-        keeps_removed: whether removed documents are kept in a file.
+        against: signatures of the corpora that the recipe names.
+        keeps_removed: whether removed documents are written to a file.
         base: the corpus that documents are added to.
     """
     content = hashlib.sha256()
     for path, size in zip(inputs.files, inputs.sizes, strict=True):
         name = os.path.abspath(path) if os.path.exists(path) else path
         content.update(json.dumps([name, size, readers.input_version(path)]).encode())
-    reading = dataclasses.replace(
-        settings.read_options, max_unpacked_bytes=0
-    )  # a refused input may be resumed with more
+    # Without the limit, so that a higher limit resumes a preparation that refused an input.
+    reading = dataclasses.replace(settings.read_options, max_unpacked_bytes=0)
     return {
         "the input": content.hexdigest(),
         "the corpus": base and base.manifest["fingerprint"],

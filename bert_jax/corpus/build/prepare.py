@@ -1,4 +1,4 @@
-"""Documents -> corpus on this machine: on all cores, in bounded memory; resumes where it was killed."""
+"""Documents -> corpus on this machine: on all cores, in bounded memory, resumable after a kill."""
 
 import contextlib
 import dataclasses
@@ -8,25 +8,25 @@ import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Unpack
 
-from bert_jax.corpus.build.append import read_existing, signature_files, signatures_of_corpus, stored_signatures
+from bert_jax.corpus.build.append import open_signatures, read_existing_corpus, read_stored_signatures, signature_files
 from bert_jax.corpus.build.chunks import read_chunks
-from bert_jax.corpus.build.cleaning.chunk import sum_counts as sum_cleaning_counts
+from bert_jax.corpus.build.cleaning.chunk import sum_cleaning_counts
 from bert_jax.corpus.build.cleaning.recipe import read_recipe
 from bert_jax.corpus.build.cleaning.stage import clean_documents, copy_removed, num_passes
 from bert_jax.corpus.build.corpus_writer import ShardInfo, ShardWriter, assemble_corpus, token_dtype
 from bert_jax.corpus.build.dedup_decisions import NEAR_COPIES
 from bert_jax.corpus.build.dedup_pass import find_copies, load_signatures, removed_file, write_removed
-from bert_jax.corpus.build.encoding import Chunk, DocumentCounts, EncodedChunk, encode_chunk, sum_counts
+from bert_jax.corpus.build.encoding import Chunk, DocumentCounts, EncodedChunk, encode_chunk, sum_document_counts
 from bert_jax.corpus.build.passes import BlockKey, PassProgress, ShowProgress, map_blocks
 from bert_jax.corpus.build.plan import (
     PrepareOptions,
     check_workers,
-    identity,
     make_settings,
     plan_inputs,
+    preparation_identity,
 )
 from bert_jax.corpus.build.staging import UnfinishedCorpus
-from bert_jax.corpus.build.summary import TooManyRejectedUserError, check_rejected, format_summary, summarize
+from bert_jax.corpus.build.summary import TooManyRejectedUserError, check_rejected, format_summary, summarize_corpus
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions
 from bert_jax.tokenizer import load_tokenizer, save_tokenizer
@@ -48,32 +48,33 @@ def prepare(
     say: Callable[[str], None] = lambda line: None,
     **options: Unpack[PrepareOptions],
 ) -> dict[str, Any]:
-    """Make the corpus `output` from text, or add to it; the same input gives the same bytes for any number of workers.
+    """Make a corpus from text, or add documents to a corpus; the bytes do not depend on the number of workers.
 
-    Killed or interrupted, it leaves `.NAME.incomplete` beside the output if a block of `chunks.CHUNKS_PER_BLOCK` chunks
-    was finished; the same call resumes from there and produces the same bytes. A change since (an input's name, size,
-    time or etag, a setting, the tokenizer, a version) makes it start over.
+    A killed preparation leaves `.NAME.incomplete` beside the output if a block of `chunks.CHUNKS_PER_BLOCK` chunks was
+    finished; the same call resumes from there and produces the same bytes. A change of an input (name, size, time or
+    etag), a setting, the tokenizer or a version starts the preparation over.
 
     Args:
         inputs, read_options: as in `readers.read_documents`.
-        tokenizer_directory: for `load_tokenizer`; the tokenizer is saved in the corpus. None: that of the corpus.
+        tokenizer_directory: argument of `load_tokenizer`; the tokenizer is saved in the corpus. None: the corpus's
+            tokenizer.
         output: directory of the corpus.
-        clean: recipe for `cleaning.recipe.read_recipe`, whose rules change or remove documents before anything else.
+        clean: recipe for `cleaning.recipe.read_recipe`, whose rules change or remove documents before all other steps.
         append: add documents to the corpus `output`, with its tokenizer and its options, where none are given. Exact
-            copies of its documents are removed and, with its `deduplicate` near, near ones. Its files stay as they are;
-            until the manifest is replaced at the end, it is the corpus of before.
-        keep_removed: JSON lines file for the documents that `clean` and `deduplicate` removed; for the latter, the
+            copies of its documents are removed and, if the corpus was prepared with `deduplicate` near, near copies.
+            Its files stay unchanged; readers see the old corpus until the manifest is replaced at the end.
+        keep_removed: JSON lines file for the documents that `clean` and `deduplicate` removed; for `deduplicate`, the
             input is read once more.
         workers: number of processes that encode; None: one per core; 1: this process.
-        progress: called with (bytes of input read, bytes in all, documents done); `deduplicate` reads the input twice.
-        say: called with a line when the preparation resumes, starts over, or keeps blocks for the next call.
+        progress: called with (bytes of input read, all bytes, documents done); `deduplicate` reads the input twice.
+        say: function that prints a line; called when the preparation resumes, starts over, or keeps finished blocks.
         options: see `PrepareOptions`.
 
     Returns:
         The manifest. `manifest['documents']` has {in, stored, rejected: {reason: n}}, where in = stored + the sum of
         rejected; `manifest['warnings']` has lines to show; with `clean`, `manifest['cleaning']` has the rules and
-        {changed: {rule: n}}. Where `append` found nothing new, it is that of before, and `manifest['unchanged']` has
-        {in, rejected} of what was read.
+        {changed: {rule: n}}. If `append` found no new document, return the old manifest with the additional entry
+        'unchanged', the {in, rejected} of the documents that were read.
 
     Raises:
         UserError: bad input, tokenizer or output; no training document; too many rejected documents; `append` with
@@ -82,7 +83,7 @@ def prepare(
     # The plan: recipe, settings, tokenizer, inputs, and the signatures of documents that are in a corpus already.
     output = pathlib.Path(output)
     recipe = None if clean is None else read_recipe(clean)
-    existing = read_existing(output, tokenizer_directory, options, recipe) if append else None
+    existing = read_existing_corpus(output, tokenizer_directory, options, recipe) if append else None
     if existing:
         recipe, tokenizer = existing.recipe, existing.tokenizer
         settings = make_settings(read_options, {**options, **existing.settings}, None)
@@ -96,15 +97,15 @@ def prepare(
     base = existing.base if existing else None
     near = NEAR_COPIES.get(settings.deduplicate, False)
     finds_copies = append or settings.deduplicate in NEAR_COPIES
-    stored = {"": stored_signatures(base.directory, base.manifest)} if base else {}
-    against = {corpus: signatures_of_corpus(corpus, near) for corpus in (recipe.against if recipe else ())}
+    stored = {"": read_stored_signatures(base.directory, base.manifest)} if base else {}
+    against = {corpus: open_signatures(corpus, near) for corpus in (recipe.against if recipe else ())}
     if keep_removed is not None and not finds_copies and recipe is None:
         raise UserError("--keep_removed: nothing is removed; give --deduplicate exact or near, or --clean")
-    made_from = identity(planned, tokenizer, settings, recipe, against, keep_removed is not None, base)
+    identity = preparation_identity(planned, tokenizer, settings, recipe, against, keep_removed is not None, base)
     pass_progress = PassProgress(progress, planned.num_bytes, 1 + finds_copies + (num_passes(recipe) if recipe else 0))
 
-    with removed_file(keep_removed) as removed, UnfinishedCorpus(output, made_from, say, base) as unfinished:
-        # Clean the documents, find the copies among them, encode the others.
+    with removed_file(keep_removed) as removed, UnfinishedCorpus(output, identity, say, base) as unfinished:
+        # Clean the documents, find copies, encode the remaining documents.
         partitions, num_bytes = planned.partitions, planned.num_bytes
         cleaned = decisions = None
         if recipe:
@@ -122,22 +123,22 @@ def prepare(
         work = functools.partial(encode_chunk, tokenizer=tokenizer, settings=settings)
         with contextlib.closing(map_blocks(unfinished.encoded, partitions, read, work, num_workers)) as blocks:
             for key, results in blocks:
-                _write_block(key, results, unfinished, pass_progress)
+                _write_encoded_block(key, results, unfinished, pass_progress)
 
-        # Sum up; with `append`, with the documents that the corpus had.
+        # Sum the counts; with `append`, add the counts of the corpus.
         records = unfinished.encoded.records.values()
         shards = [ShardInfo(**shard) for record in records for shard in record["shards"]]
         removed_counts = [cleaned.counts.of_removed()] if cleaned else []
-        counts = sum_counts([*removed_counts, *(DocumentCounts(**record["counts"]) for record in records)])
+        counts = sum_document_counts([*removed_counts, *(DocumentCounts(**record["counts"]) for record in records)])
         adds_nothing = existing is not None and not shards
         all_shards, all_counts, cleaning_counts = shards, counts, [cleaned.counts] if cleaned else []
         if existing:
             check_rejected(counts.rejected, counts.documents, counts.fields, settings)
-            settings = dataclasses.replace(settings, max_rejected_fraction=1)  # of the new documents, as checked
-            all_shards, all_counts = [*existing.shards(), *shards], sum_counts([existing.counts(), counts])
+            settings = dataclasses.replace(settings, max_rejected_fraction=1)  # the new documents are checked already
+            all_shards, all_counts = [*existing.shards(), *shards], sum_document_counts([existing.counts(), counts])
             cleaning_counts += [existing.cleaning_counts()] if cleaned else []
         try:
-            summary = {} if adds_nothing else summarize(tokenizer, settings, all_shards, all_counts)
+            summary = {} if adds_nothing else summarize_corpus(tokenizer, settings, all_shards, all_counts)
         except UserError as error:
             if not isinstance(error, TooManyRejectedUserError):  # the same call would fail again
                 unfinished.discard()
@@ -165,20 +166,20 @@ def prepare(
             return assemble_corpus(unfinished.encoded.directory, directory, shards, dtype, summary, signatures, base)
 
 
-def _write_block(
+def _write_encoded_block(
     key: BlockKey,
     results: Iterator[tuple[Chunk, EncodedChunk]],
     unfinished: UnfinishedCorpus,
     progress: PassProgress,
 ) -> None:
-    """Write the shards of a block as its chunks arrive, and record them."""
+    """Write the shards of a block as its encoded chunks arrive, and record the block as finished."""
     encoded = unfinished.encoded
     num_before = sum(record["counts"]["documents"] for record in encoded.records.values())
     writers: dict[str, ShardWriter] = {}
     counts = DocumentCounts()
     with contextlib.ExitStack() as stack:
         for chunk, result in results:
-            counts = sum_counts([counts, result.counts])
+            counts = sum_document_counts([counts, result.counts])
             with unfinished.writing():
                 for split, packed in result.splits.items():
                     if split not in writers:

@@ -1,7 +1,7 @@
-"""A text in parts, each of which makes a snapshot of its corpus, so that training can begin after the first.
+"""A text in parts, each of which adds a snapshot to the corpus, so that training can begin after the first part.
 
-After each part, `GROWTH` times the text of before is prepared. A part has its stretch of every large file, and small
-files as a whole, which are spread over the parts, so that each part has something of all sources.
+Each part multiplies the prepared text by `GROWTH`. A part has a stretch of every large file and some complete small
+files, which are spread over the parts, so that each part has text of all sources.
 """
 
 import dataclasses
@@ -14,38 +14,39 @@ from bert_jax.corpus.manifest import fingerprints, read_manifest
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions
 
-FIRST_BYTES = 32 << 20  # of the inputs on disk, which the first part has at most
+MAX_FIRST_PART_BYTES = 32 << 20  # of the inputs on disk
 GROWTH = 4
-GOLDEN_RATIO = 0.6180339887498949  # its multiples, modulo 1, are spread evenly, however many they are
+GOLDEN_RATIO = 0.6180339887498949  # any number of its multiples, modulo 1, are spread evenly
 
 
 def num_parts(files: Sequence[str], options: ReadOptions) -> int:
-    """Return in how many parts a text is prepared: 1 where it is short, or has a large file that is not divisible."""
+    """Return the number of parts of a text: 1 for a short text and for a large file that is not divisible."""
     if not all(readers.is_small(path) or readers.is_divisible(path, options) for path in files):
         return 1
     count, num_bytes = 1, readers.total_bytes(files)
-    while prepared_fraction(0, count) * num_bytes > FIRST_BYTES:
+    while prepared_fraction(0, count) * num_bytes > MAX_FIRST_PART_BYTES:
         count += 1
     return count
 
 
 def prepared_fraction(part: int, count: int) -> float:
-    """Return the fraction of a text that is prepared after the part `part`, counted from 0, of `count`."""
+    """Return the fraction of a text that is prepared after part `part`, counted from 0, of `count` parts."""
     return float(GROWTH) ** (part + 1 - count)
 
 
 def text_tokens(first_part_tokens: int, count: int | None) -> int:
-    """Return about how many tokens a text has, from the tokens of its first of `count` parts; None: it has one part."""
+    """Return the estimated tokens of a text, from the tokens of the first of `count` parts; None: a single part."""
     return round(first_part_tokens / prepared_fraction(0, count or 1))
 
 
 def files_of_part(files: Sequence[str], options: ReadOptions, part: int, count: int) -> tuple[list[str], ReadOptions]:
-    """Return the files of a part, and how they are read.
+    """Return the files of a part, and the options by which they are read.
 
     Args:
-        files: of `find_files`.
-        options: how all of the text is read.
-        part: counted from 0, of `count`.
+        files: result of `find_files`.
+        options: options for the whole text.
+        part: index of the part, below `count`.
+        count: number of parts.
 
     Raises:
         UserError: there are too few files for so many parts.
@@ -61,20 +62,20 @@ def files_of_part(files: Sequence[str], options: ReadOptions, part: int, count: 
     return part_files, dataclasses.replace(options, stretch=(begin, end))
 
 
-def prepare_rest(
+def prepare_missing_parts(
     inputs: Sequence[str],
     options: ReadOptions,
     corpus: pathlib.Path,
     count: int,
     say: Callable[[str], None] = lambda line: None,
 ) -> None:
-    """Add the parts to a corpus of the first of them, a snapshot each; those that it has already stay.
+    """Add the missing parts of a text to its corpus, a snapshot each.
 
     Args:
         inputs, options: as in `readers.read_documents`.
-        corpus: directory of the corpus; its tokenizer and settings are taken.
+        corpus: directory of the corpus with at least the first part; gives the tokenizer and the settings.
         count: number of parts.
-        say: called with a line about a preparation that resumes.
+        say: function that prints a line; called when a preparation resumes.
 
     Raises:
         UserError: as `prepare`; a part adds no document.

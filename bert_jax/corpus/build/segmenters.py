@@ -1,6 +1,6 @@
-"""Words of scripts without spaces between them, and sentences of languages without rules, by packages of others.
+"""Words of scripts without spaces, and sentences of languages without rules, by packages of other projects.
 
-The packages are imported when they are used. To add one, add a row to SEGMENTERS and the function that imports it.
+The packages are imported when they are used. A new segmenter is a row of SEGMENTERS and a function that imports it.
 """
 
 import bisect
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError, did_you_mean, needs_packages
 
-NO_SEGMENTER = "none"  # words begin as the vocabulary marks them
+NO_SEGMENTER = "none"  # word starts come from the vocabulary
 
 SplitText = Callable[[str], list[str]]  # a pure function: text -> its parts
 
@@ -23,10 +23,10 @@ class Segmenter(NamedTuple):
     """A row of SEGMENTERS.
 
     Attributes:
-        language: ISO 639 code of the texts that it reads.
-        packages: of pip, with dictionaries and models; no row needs a network. Another version may find other words.
-        load_words: imports a function from a text to its words in order; white space may be left out.
-        load_sentences: imports a function from a line to its sentences, end to end. None: by the rules of the language.
+        language: ISO 639 code of the texts.
+        packages: pip packages, with dictionaries and models; no network is needed. Other versions may find other words.
+        load_words: returns a function from a text to its words in order; white space may be left out.
+        load_sentences: returns a function from a line to its sentences, without gaps. None: the rules of the language.
     """
 
     language: str
@@ -35,13 +35,13 @@ class Segmenter(NamedTuple):
     load_sentences: Callable[[], SplitText] | None = None
 
 
-def _rjieba() -> SplitText:
+def _import_rjieba() -> SplitText:
     import rjieba
 
     return rjieba.cut
 
 
-def _fugashi() -> SplitText:
+def _import_fugashi() -> SplitText:
     import fugashi
     import unidic_lite
 
@@ -50,41 +50,41 @@ def _fugashi() -> SplitText:
     return lambda text: tagger.parse(text).split(" ")
 
 
-def _pythainlp_words() -> SplitText:
+def _import_pythainlp_words() -> SplitText:
     os.environ.setdefault("PYTHAINLP_READ_ONLY", "1")  # otherwise it makes a directory in the user's home
     from pythainlp.tokenize import word_tokenize
 
     return functools.partial(word_tokenize, engine="newmm")
 
 
-def _pythainlp_sentences() -> SplitText:
+def _import_pythainlp_sentences() -> SplitText:
     os.environ.setdefault("PYTHAINLP_READ_ONLY", "1")
     from pythainlp.tokenize import sent_tokenize
 
-    sentences: Any = functools.partial(sent_tokenize, engine="crfcut")  # which has another type for other arguments
+    sentences: Any = functools.partial(sent_tokenize, engine="crfcut")  # its type depends on its arguments
     return sentences
 
 
-def _khmercut() -> SplitText:
+def _import_khmercut() -> SplitText:
     import khmercut
 
     return khmercut.tokenize
 
 
-def _laonlp() -> SplitText:
-    os.environ.setdefault("PYTHAINLP_READ_ONLY", "1")  # which it is built on
+def _import_laonlp() -> SplitText:
+    os.environ.setdefault("PYTHAINLP_READ_ONLY", "1")  # laonlp is built on pythainlp
     from laonlp.tokenize import word_tokenize
 
     return word_tokenize
 
 
-def _icu() -> SplitText:
+def _import_icu() -> SplitText:
     import icu
 
     breaks = icu.BreakIterator.createWordInstance(icu.Locale("my"))
 
     def words(text: str) -> list[str]:
-        units = icu.UnicodeString(text)  # of UTF-16, which the iterator counts
+        units = icu.UnicodeString(text)  # the iterator counts UTF-16 units
         breaks.setText(units)
         return [str(units[start:end]) for start, end in itertools.pairwise([0, *breaks])]
 
@@ -93,24 +93,26 @@ def _icu() -> SplitText:
 
 SEGMENTERS: dict[str, Segmenter] = {
     # jieba's dictionary and algorithm in Rust, by the author of jieba-rs
-    "jieba": Segmenter("zh", ("rjieba",), _rjieba),
+    "jieba": Segmenter("zh", ("rjieba",), _import_rjieba),
     # MeCab with the short unit words of UniDic
-    "fugashi": Segmenter("ja", ("fugashi", "unidic-lite"), _fugashi),
+    "fugashi": Segmenter("ja", ("fugashi", "unidic-lite"), _import_fugashi),
     # Words of a dictionary by maximal matching; sentences by a conditional random field
-    "pythainlp": Segmenter("th", ("pythainlp", "python-crfsuite"), _pythainlp_words, _pythainlp_sentences),
-    "khmercut": Segmenter("km", ("khmercut", "python-crfsuite"), _khmercut),
-    "laonlp": Segmenter("lo", ("laonlp", "pythainlp"), _laonlp),
-    # The dictionary of ICU; a wheel of PyICU that has the library inside
-    "icu": Segmenter("my", ("pyicu-wheels",), _icu),
+    "pythainlp": Segmenter(
+        "th", ("pythainlp", "python-crfsuite"), _import_pythainlp_words, _import_pythainlp_sentences
+    ),
+    "khmercut": Segmenter("km", ("khmercut", "python-crfsuite"), _import_khmercut),
+    "laonlp": Segmenter("lo", ("laonlp", "pythainlp"), _import_laonlp),
+    # The dictionary of ICU; the wheel of PyICU contains the library
+    "icu": Segmenter("my", ("pyicu-wheels",), _import_icu),
 }
 
 
 def check_segmenter(name: str, language: str) -> None:
-    """Raise UserError for an unknown name, a missing package, and a language that the package does not read.
+    """Raise UserError for an unknown segmenter, a missing package, or a language that the segmenter does not read.
 
     Args:
         name: a row of SEGMENTERS, or NO_SEGMENTER.
-        language: of the texts, as `--language`; none: any.
+        language: value of `--language`; 'none' allows every segmenter.
     """
     if name == NO_SEGMENTER:
         return
@@ -122,15 +124,15 @@ def check_segmenter(name: str, language: str) -> None:
         raise UserError(
             f"--segmenter {name} reads {row.language}, and --language is {language}; give --language {row.language}"
         )
-    find_words(name)
-    find_sentences(name)
+    load_word_splitter(name)
+    load_sentence_splitter(name)
     segmenter_manifest(name)
 
 
 def segmenter_manifest(name: str) -> dict[str, Any]:
     """Return the part of a manifest about a segmenter, as JSON: its name and the versions of its packages.
 
-    It is {} for NO_SEGMENTER.
+    Return {} for NO_SEGMENTER.
 
     Raises:
         UserError: a package is missing.
@@ -143,19 +145,19 @@ def segmenter_manifest(name: str) -> dict[str, Any]:
 
 
 @functools.cache
-def find_words(name: str) -> SplitText | None:
+def load_word_splitter(name: str) -> SplitText | None:
     """Return the function from a text to its words; None for NO_SEGMENTER."""
-    return None if name == NO_SEGMENTER else _load(name, SEGMENTERS[name].load_words)
+    return None if name == NO_SEGMENTER else _import_splitter(name, SEGMENTERS[name].load_words)
 
 
 @functools.cache
-def find_sentences(name: str) -> SplitText | None:
+def load_sentence_splitter(name: str) -> SplitText | None:
     """Return the function from a line to its sentences; None where the rules of the language find them."""
     load = None if name == NO_SEGMENTER else SEGMENTERS[name].load_sentences
-    return _load(name, load) if load else None
+    return _import_splitter(name, load) if load else None
 
 
-def _load(name: str, load: Callable[[], SplitText]) -> SplitText:
+def _import_splitter(name: str, load: Callable[[], SplitText]) -> SplitText:
     with _needs_packages_of(name):
         return load()
 
@@ -166,17 +168,17 @@ def _needs_packages_of(name: str) -> contextlib.AbstractContextManager[None]:
 
 
 def word_starts(text: str, words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> list[bool]:
-    """Return for each token of a text whether it begins a word.
+    """Return, for each token of a text, whether it begins a word.
 
-    A token belongs to the word in which it begins, even where it reaches into the next; white space belongs to the word
-    after it. Between two letters that have a case no word begins: their scripts have spaces, and packages for other
-    scripts may cut such words into letters.
+    A token belongs to the word in which it begins, even where it reaches into the next word; white space belongs to the
+    word after it. No word begins between two letters that have a case: their scripts have spaces, and packages for
+    other scripts may cut such words into letters.
 
     Args:
-        text: that was encoded.
-        words: of the text, in order. What lies between them belongs to the word before. A word that is not found there,
-            since the package changed its characters, begins nowhere.
-        offsets: of the tokens: their first character and one past the last.
+        text: the text that was encoded.
+        words: words of the text, in order. Characters between two words belong to the first. A word that the text does
+            not contain, since the package changed its characters, begins nowhere.
+        offsets: [start, end) of the characters of each token.
     """
     word_offsets = list[int]()
     end = 0

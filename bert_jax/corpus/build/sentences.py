@@ -1,4 +1,4 @@
-"""A text -> its sentences, by the rules of a language; what can be the code of a language.
+"""A text -> its sentences, by the rules of a language; language codes.
 
 The library that splits sentences uses the rules of English for a language that it does not know.
 """
@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import sentencex
 
-from bert_jax.corpus.build.segmenters import NO_SEGMENTER, find_sentences
+from bert_jax.corpus.build.segmenters import NO_SEGMENTER, load_sentence_splitter
 from bert_jax.errors import UserError
 
-NO_LANGUAGE = "none"  # a line is a sentence and stays as it is: for code, logs, proteins
+NO_LANGUAGE = "none"  # each line is a sentence, unchanged: for code, logs, proteins
 WINDOW = 8192  # characters that are split into sentences in one call, and of the longest sentence
-# When it looks back, the library takes every white space for one byte, and panics inside a wider one.
+# The library assumes that white space has one byte when it looks back, and panics inside a wider character.
 WIDE_SPACES = "".join(filter(str.isspace, map(chr, range(0x80, 0x3001))))
 _LINE = re.compile("[^\n]*\n|[^\n]+")
 # All codes of two letters in ISO 639.
@@ -31,7 +31,7 @@ _COUNTRIES = {"cn": "zh", "cz": "cs", "dk": "da", "gr": "el", "ir": "fa", "jp": 
 
 
 class SentenceEnds(NamedTuple):
-    """Where sentences end in a language: a pattern of what follows their text, and the same in words."""
+    """The ends of sentences in a language: a pattern of the characters after a sentence, and a description."""
 
     pattern: re.Pattern[str]
     description: str
@@ -50,7 +50,7 @@ SENTENCE_ENDS = {
 
 
 def check_language(code: str) -> None:
-    """Raise UserError for what cannot be the code of a language, with what may be meant."""
+    """Raise UserError, with a suggestion, for a text that is not the code of a language."""
     letters = code.partition("-")[0]
     is_code = re.fullmatch("[a-z]{2,3}(-[a-z]+)*", code) and (len(letters) == 3 or letters in _TWO_LETTERS.split())
     if not is_code and code != NO_LANGUAGE:
@@ -64,21 +64,22 @@ def check_language(code: str) -> None:
 def split_sentences(
     text: str, language: str, prefix: str = "", begins_document: bool = True, segmenter: str = NO_SEGMENTER
 ) -> Iterator[tuple[str, bool]]:
-    """Yield the sentences of a text without surrounding white space; those longer than the window in several parts.
+    """Yield the sentences of a text without surrounding white space; longer sentences than the window in several parts.
 
-    The text is read through a window: the library's time is quadratic in a paragraph that is not ASCII. A sentence cut
-    by the end of the window is read again from its start; one that fills it is cut, at a space if possible.
+    The text is read through a window, since the library's time is quadratic in a paragraph that is not ASCII. A
+    sentence that the end of the window cuts is read again from its start; a sentence that fills the window is cut, at a
+    space if possible.
 
     Args:
         text: any.
-        language: ISO 639 code, or NO_LANGUAGE: the lines with their ends, as they are. A language of SENTENCE_ENDS is
-            split there, the others by sentencex.
-        prefix: put before every sentence after white space, but for the first of a document.
+        language: ISO 639 code, or NO_LANGUAGE: unchanged lines with their line ends. SENTENCE_ENDS splits its
+            languages, sentencex the other languages.
+        prefix: put before every sentence after white space, except the first sentence of a document.
         begins_document: whether the text begins a document.
-        segmenter: NO_SEGMENTER, or a row of SEGMENTERS, which finds the sentences of a line if it can.
+        segmenter: NO_SEGMENTER, or a row of SEGMENTERS, which finds the sentences of a line if it has `load_sentences`.
 
     Yields:
-        A sentence or part of one, and whether it begins a sentence.
+        A sentence or a part of a sentence, and whether the text begins a sentence.
     """
     if language == NO_LANGUAGE:
         for line in _LINE.findall(text):
@@ -101,11 +102,11 @@ def split_sentences(
         elif not is_complete:
             sentences.pop()
         for sentence in sentences:
-            end = plain.index(sentence, start) + len(sentence)  # the library leaves out empty lines of a longer text
+            end = plain.index(sentence, start) + len(sentence)  # the library drops empty lines of a longer text
             stripped = text[start:end].strip()
             after_space = after_space or text[start].isspace()
             if stripped:
-                # A byte-level vocabulary would encode the line end as bytes, and not recognize the word after it.
+                # A byte-level vocabulary would encode a line end as bytes, and not recognize the next word.
                 line = " ".join(stripped.split()) if "\n" in stripped else stripped
                 yield (prefix if after_space and not begins_document else "") + line, not inside_sentence
                 begins_document, after_space = False, False
@@ -114,11 +115,11 @@ def split_sentences(
 
 
 def _segment(language: str, segmenter: str, text: str) -> list[str]:
-    """Return the sentences of a text, each with what follows it."""
-    split_line = find_sentences(segmenter)
+    """Return the sentences of a text, each with the white space and marks after it; they join to the text."""
+    split_line = load_sentence_splitter(segmenter)
     if split_line:
         lines = [(line, split_line(line) if line.strip() else [line]) for line in _LINE.findall(text)]
-        # A package that changes characters has not found where a sentence ends in the text itself.
+        # Where the package changed characters, its sentence ends are not positions of the text.
         return [part for line, parts in lines for part in (parts if "".join(parts) == line else [line])]
     ends = SENTENCE_ENDS.get(language.partition("-")[0])
     if ends is None:

@@ -1,10 +1,10 @@
-"""Hashes of a text, by which equal and similar texts meet: of its normal form, and of its shingles.
+"""Signatures of texts, which find equal and similar texts: hashes of the normal form and of the shingles.
 
-Two texts are equal if they have the same normal form, which leaves out what copies differ in: width, case, white space
-and punctuation. They are near copies if the sets of their shingles have a Jaccard similarity of
-`dedup_decisions.THRESHOLD`; a shingle is five words in a row, or five characters where words have no spaces between
-them. Candidates for near copies come from MinHash with locality-sensitive hashing (Broder 1997; Leskovec, Rajaraman and
-Ullman, "Mining of Massive Datasets", chapter 3). The lowest hashes of the shingles, a sketch, check the candidates.
+Two texts are equal if they have the same normal form, which ignores the common differences between copies: width, case,
+white space and punctuation. Two texts are near copies if the sets of their shingles have a Jaccard similarity of
+`dedup_decisions.THRESHOLD`; a shingle is five words in a row, or five characters in scripts without spaces. Candidates
+for near copies come from MinHash with locality-sensitive hashing (Broder 1997; Leskovec, Rajaraman and Ullman, "Mining
+of Massive Datasets", chapter 3). The lowest hashes of the shingles, a sketch, check the candidates.
 """
 
 import functools
@@ -19,11 +19,11 @@ import numpy as np
 
 from bert_jax.readers import RawDocument, ReadOptions, to_document
 
-SPLIT_CHARACTERS = 1 << 16  # of the normal form that decide the split; long documents come in pieces
+SPLIT_CHARACTERS = 1 << 16  # the first characters of the normal form decide the split; long documents come in pieces
 SHINGLE = 5  # words
 # Two documents with a similarity of 0.8 meet in one of the bands with a probability of 1 - (1 - 0.8**5)**20 = 0.9996.
 BANDS, ROWS = 20, 5
-SKETCH = 1024  # hashes of shingles that are kept of a document, the lowest
+SKETCH = 1024  # number of the lowest hashes of shingles that a document keeps
 ROW = np.dtype(
     [
         ("equal", "<u8", 2),  # hash of the normal form
@@ -41,7 +41,7 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Signatures(NamedTuple):
-    """The signatures of documents, or of pieces of long ones: `ROW` [documents], and their sketches, uint32 [any]."""
+    """The signatures of documents, or of pieces of long documents: `ROW` [documents], and sketches, uint32 [any]."""
 
     rows: np.ndarray
     sketches: np.ndarray
@@ -52,40 +52,40 @@ def _is_ignored(character: str) -> bool:
 
 
 _ASCII_IGNORED = [code for code in range(128) if _is_ignored(chr(code))]
-# What stands for a white space -> the ASCII characters that are deleted.
+# Replacement of white space -> the ASCII characters that are deleted.
 _DELETED = {"": bytes(_ASCII_IGNORED), " ": bytes(code for code in _ASCII_IGNORED if not chr(code).isspace())}
 
 
 def normal_form(text: str) -> str:
-    """Return the letters, marks, numbers and symbols of a text in NFKC, case folded; of a text without any, itself."""
-    return _folded(text, "") or text
+    """Return the letters, marks, numbers and symbols of a text in NFKC, case folded; the text itself if it has none."""
+    return _fold(text, "") or text
 
 
 def normal_words(text: str) -> list[str]:
-    """Return the words of the normal form, split at white space; in scripts without spaces each character."""
-    spaced = _folded(text, " ")
+    """Return the words of the normal form, split at white space; in scripts without spaces, the characters."""
+    spaced = _fold(text, " ")
     return (spaced if spaced.isascii() else _UNSPACED.sub(r" \g<0> ", spaced)).split()
 
 
 def text_hashes(text: str) -> tuple[bytes, int]:
-    """Return a hash of the normal form, 16 bytes, and `split_hash`."""
+    """Return a hash of the normal form of a text, 16 bytes, and its `split_hash`."""
     form = normal_form(text)
     start = hashlib.blake2b(form[:SPLIT_CHARACTERS].encode(), digest_size=8).digest()
     return hashlib.blake2b(form.encode(), digest_size=16).digest(), int.from_bytes(start, "big")
 
 
 def split_hash(text: str) -> int:
-    """Return a uniform hash below 2**64 of the start of the normal form."""
+    """Return a uniform hash below 2**64 of the start of the normal form of a text."""
     return text_hashes(text)[1]
 
 
 def choose_split(hash_of_text: int, heldout_fraction: float) -> str:
-    """Return 'train' or 'heldout': the same for equal `split_hash`es, whatever else is in the corpus."""
+    """Return 'train' or 'heldout'; the split depends on the `split_hash` and the fraction alone."""
     return "heldout" if hash_of_text < heldout_fraction * 2**64 else "train"
 
 
-def _folded(text: str, space: str) -> str:
-    """Return the normal form with `space`, '' or ' ', for each white space."""
+def _fold(text: str, space: str) -> str:
+    """Return the normal form of a text with `space`, '' or ' ', in place of each white space."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
     text = text.casefold().encode().translate(None, _DELETED[space]).decode()
@@ -101,12 +101,12 @@ def _is_wide_ignored(character: str) -> bool:
 
 
 def hash_words(words: Sequence[str]) -> np.ndarray:
-    """Return a hash of each word, uint64 [words], the same on every machine."""
+    """Return a hash of each word, uint64 [words], equal on every machine."""
     return np.fromiter((zlib.crc32(word.encode()) for word in words), np.uint64, len(words))
 
 
 def hash_ngrams(words: np.ndarray, n: int) -> np.ndarray:
-    """Return a hash of every n numbers in a row, uint64 [max(0, words - n + 1)], of numbers as uint64.
+    """Return a hash of each n-gram of word hashes, uint64 [words], as uint64 [max(0, words - n + 1)].
 
     Equal n-grams have equal hashes; the hashes are not uniform, see `hash_shingles`.
     """
@@ -117,14 +117,14 @@ def hash_ngrams(words: np.ndarray, n: int) -> np.ndarray:
 
 
 def hash_shingles(words: np.ndarray) -> np.ndarray:
-    """Return a uniform hash of every `SHINGLE` numbers in a row, uint64 [max(0, words - SHINGLE + 1)]."""
-    return _mix(hash_ngrams(words, SHINGLE))
+    """Return a uniform hash of each shingle of word hashes or ids, uint64 [max(0, words - SHINGLE + 1)]."""
+    return _murmur_finalizer(hash_ngrams(words, SHINGLE))
 
 
 def hash_shingles_of_texts(texts: Sequence[Sequence[str]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the hashes of the shingles of texts of words, none empty, and where each text begins.
+    """Return the shingle hashes of texts, each a non-empty list of words, and the first shingle of each text.
 
-    A text of fewer than `SHINGLE` words is one shingle.
+    A text of fewer than `SHINGLE` words has one shingle.
 
     Returns:
         uint64 [shingles], int64 [texts].
@@ -135,7 +135,7 @@ def hash_shingles_of_texts(texts: Sequence[Sequence[str]]) -> tuple[np.ndarray, 
     for text, start in zip(texts, (ends - sizes).tolist(), strict=True):
         words[start : start + len(text)] = hash_words(text)
     shingles = hash_shingles(words)
-    inside = np.ones(len(words), bool)  # not across the end of a text
+    inside = np.ones(len(words), bool)  # shingles that do not cross the end of a text
     inside[(ends[:, None] - np.arange(1, SHINGLE)).ravel()] = False
     return shingles[inside[: len(shingles)]], ends - sizes - (SHINGLE - 1) * np.arange(len(sizes))
 
@@ -167,11 +167,11 @@ def sign_documents(documents: Sequence[RawDocument], read_options: ReadOptions, 
 
 
 def jaccard(first: np.ndarray, second: np.ndarray, sketch_size: int | None = None) -> float:
-    """Return the Jaccard similarity of two sets of numbers, int [any] each, ascending and different.
+    """Return the Jaccard similarity of two sets of integers, ascending arrays of distinct values.
 
-    With `sketch_size` they are the lowest numbers of larger sets. The similarity is exact where both have fewer,
-    otherwise it is estimated from the lowest numbers of their union (Cohen and Kaplan, "Summarizing data using bottom-k
-    sketches", 2007).
+    With `sketch_size`, the arrays are the lowest values of larger sets. The similarity is exact where both have fewer
+    values; otherwise it is estimated from the lowest values of their union (Cohen and Kaplan, "Summarizing data using
+    bottom-k sketches", 2007).
     """
     union = np.union1d(first, second)
     if sketch_size and max(len(first), len(second)) >= sketch_size:
@@ -187,17 +187,17 @@ def _band_hashes(shingles: np.ndarray, starts: np.ndarray) -> np.ndarray:
         np.minimum.reduceat(shingles * multiplier, starts, out=lowest[row])
     bands = np.zeros([BANDS, len(starts)], np.uint64)
     for row in range(ROWS):
-        bands = _mix(bands * _MULTIPLIER + lowest[row::ROWS])
+        bands = _murmur_finalizer(bands * _MULTIPLIER + lowest[row::ROWS])
     return (bands.T >> np.uint64(32)).astype("<u4")
 
 
-def _mix(bits: np.ndarray) -> np.ndarray:
-    """Return hashes of uint64 numbers, a permutation: the finalizer of MurmurHash3 (Appleby)."""
+def _murmur_finalizer(bits: np.ndarray) -> np.ndarray:
+    """Return a permutation of uint64 values: the finalizer of MurmurHash3 (Appleby)."""
     bits = (bits ^ (bits >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     bits = (bits ^ (bits >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return bits ^ (bits >> np.uint64(33))
 
 
-# Odd, so that each gives a permutation of the hashes; the text with the least is the same in two sets with the
-# probability of their similarity.
-_MULTIPLIERS = _mix(np.arange(1, BANDS * ROWS + 1, dtype=np.uint64) * _MULTIPLIER) | np.uint64(1)
+# Odd, so that each multiplier permutes the hashes; the lowest products of two sets are equal with a probability that
+# is their similarity.
+_MULTIPLIERS = _murmur_finalizer(np.arange(1, BANDS * ROWS + 1, dtype=np.uint64) * _MULTIPLIER) | np.uint64(1)

@@ -1,12 +1,12 @@
-"""The directory of a corpus that is being written, beside the final one; finished blocks survive a kill.
+"""The directory of a corpus that is being written, beside the final directory; finished blocks survive a kill.
 
 .NAME.incomplete/
     plan.json      everything that the bytes of shards depend on: input, tokenizer, settings, versions
-    cleaned/       documents as the rules of `--clean` leave them, see cleaning/stage.py
-    lines/         the lines that are counted for them
+    cleaned/       documents after the rules of `--clean`, see cleaning/stage.py
+    lines/         counts of lines for the rule `repeated_lines`
     copies/        the signatures of `--deduplicate`, see dedup_pass.py
     blocks/        the shards of encoded documents, 00000-00001.train.arrayrecord and so on, and their rows
-    corpus/        the corpus while it is assembled; renamed to NAME when complete
+    corpus/        the corpus during its assembly; renamed to NAME when complete
 """
 
 import contextlib
@@ -20,7 +20,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from bert_jax import errors, strict_json
-from bert_jax.corpus.build.corpus_writer import BaseCorpus, ShardInfo, final_name, shards_by_split, write_json
+from bert_jax.corpus.build.corpus_writer import (
+    BaseCorpus,
+    ShardInfo,
+    group_shards_by_split,
+    shard_file_name,
+    write_json,
+)
 from bert_jax.corpus.build.passes import FinishedBlocks
 from bert_jax.corpus.build.summary import count_noun
 from bert_jax.corpus.manifest import MANIFEST, read_manifest
@@ -29,14 +35,14 @@ from bert_jax.files import SUMS, new_file, sync, write_sums
 
 
 class UnfinishedCorpus:
-    """The directory of a corpus that is being written; one process at a time holds it.
+    """The directory of a corpus that is being written, with a lock for a single process.
 
-    A context manager: left before the end of `publishing`, it keeps the finished blocks; without any, it leaves nothing
-    behind.
+    A context manager: on an exit before the end of `publishing`, finished blocks stay on disk; without finished blocks,
+    the directory is removed.
 
     Attributes:
-        cleaned, lines, signed, encoded: the finished blocks of each pass, at first those of a killed preparation with
-            the same identity. The record of an encoded block has its `shards`, each the fields of a `ShardInfo`.
+        cleaned, lines, signed, encoded: the finished blocks of each pass, at first the blocks of a killed preparation
+            of equal identity. The record of an encoded block has its `shards`, each the fields of a `ShardInfo`.
     """
 
     def __init__(
@@ -46,8 +52,13 @@ class UnfinishedCorpus:
         say: Callable[[str], None],
         base: BaseCorpus | None = None,
     ):
-        """Args: the final directory; everything that its bytes depend on, as JSON; a function that prints a line; the
-        corpus in the final directory, where documents are added to it.
+        """Describe the directory; the context manager creates it.
+
+        Args:
+            output: the final directory.
+            identity: result of `preparation_identity`, JSON.
+            say: function that prints a line.
+            base: for an append, the corpus in the final directory.
         """
         self._output = output.absolute()
         self._directory = self._output.parent / f".{self._output.name}.incomplete"
@@ -62,7 +73,7 @@ class UnfinishedCorpus:
             check_output(self._output)
         with self.writing():
             self._directory.mkdir(parents=True, exist_ok=True)
-            # Held until the process ends, however it ends: a directory without a lock is a leftover.
+            # The system releases the lock at any end of the process: a directory without a lock is a leftover.
             self._lock = os.open(self._directory, os.O_RDONLY)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -80,7 +91,7 @@ class UnfinishedCorpus:
         return self
 
     def _resume(self) -> None:
-        """Keep the blocks that a killed preparation of the same identity finished, and remove everything else."""
+        """Reuse the blocks that a killed preparation of equal identity finished, and remove everything else."""
         try:
             before = strict_json.parse((self._directory / "plan.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -97,25 +108,25 @@ class UnfinishedCorpus:
             self._say(f"{self._output}: resumes after {blocks_text} of an interrupted preparation")
         elif before and changed:
             self._say(f"{self._output}: starts over, as {' and '.join(changed)} changed since it was interrupted")
-        kept = {self._directory / "plan.json", *(blocks.directory for blocks in self._passes)} if num_finished else {}
+        reused = {self._directory / "plan.json", *(blocks.directory for blocks in self._passes)} if num_finished else {}
         for path in self._directory.iterdir():
-            if path not in kept:
+            if path not in reused:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         self.encoded.directory.mkdir(exist_ok=True)
         if not num_finished:
             write_json(self._directory / "plan.json", self._identity)
 
     def _rename_shards_back(self) -> None:
-        """Give shards that have their final names already the names in their blocks."""
+        """Move shards that have their final names already back to the names in their blocks."""
         records = self.encoded.read_records().values()
         shards = [ShardInfo(**shard) for record in records for shard in record["shards"]]
         directories, num_appends = [self._corpus], 0
         if self._base:
             directories, num_appends = [self._corpus, self._output], self._base.num_snapshots
-        for split, split_shards in shards_by_split(shards).items():
+        for split, split_shards in group_shards_by_split(shards).items():
             for index, shard in enumerate(split_shards):
                 for directory in directories:
-                    path = directory / final_name(split, index, len(split_shards), num_appends)
+                    path = directory / shard_file_name(split, index, len(split_shards), num_appends)
                     if path.exists():
                         os.replace(path, self.encoded.directory / shard.name)
 
@@ -124,7 +135,7 @@ class UnfinishedCorpus:
 
     @contextlib.contextmanager
     def publishing(self) -> Iterator[pathlib.Path]:
-        """Give a path for the corpus, move it to the final one at the end, and forget the finished blocks."""
+        """Yield a temporary path for the corpus; at the end, move the corpus to its final path."""
         with self.writing():
             yield self._corpus
             if self._base:
@@ -135,7 +146,7 @@ class UnfinishedCorpus:
         self.discard()
 
     def discard(self) -> None:
-        """Forget the finished blocks, so that nothing is kept."""
+        """Forget the finished blocks, so that the exit removes the directory."""
         for blocks in self._passes:
             blocks.records.clear()
 
@@ -156,7 +167,7 @@ class UnfinishedCorpus:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Turn the error of a full disk or a read-only directory into a UserError; ArrayRecord raises RuntimeError."""
+        """Turn errors of a full disk or a read-only directory, of Python and ArrayRecord, into a UserError."""
         kept = "finished blocks were kept" if self._num_finished() else "nothing was kept"
         with errors.writing(self._output, f"{kept}; make room, or choose another --output"):
             try:
@@ -166,9 +177,9 @@ class UnfinishedCorpus:
 
 
 def _publish_append(source: pathlib.Path, base: BaseCorpus) -> None:
-    """Move the files in `source` into a corpus, the manifest last: a reader sees all of them or none.
+    """Move the files in `source` into a corpus, the manifest last, so that a reader sees all files or none.
 
-    A kill leaves files that no manifest names, and the next append replaces or removes them.
+    After a kill, files remain that no manifest names; the next append replaces or removes them.
     """
     for path in base.directory.glob(f"*.{base.num_snapshots}-*-of-*.arrayrecord"):
         path.unlink()

@@ -1,4 +1,4 @@
-"""The summary of a corpus for its manifest: documents by split and by reason of rejection, settings, warnings."""
+"""The summary of a corpus for its manifest: documents by split and by reason for rejection, settings, warnings."""
 
 import dataclasses
 import math
@@ -23,22 +23,22 @@ from bert_jax.tokenizer.changes import changes_warning, unexpected_changes
 MANY_UNKNOWN = 0.05  # of the tokens
 MANY_LOST = 0.001  # of the characters, in unknown tokens
 MANY_REJECTED = 0.5  # of the documents, for one reason that can be fixed
-# Reasons that are choices, or that lose no text.
+# Reasons for rejection that are choices, or that lose no text.
 NO_FAULTS = {EXACT, NEAR, "empty", "redirect", "not an article"}
-CODE_LENGTH = 2  # of the codes by which the sentence splitter knows most languages
+CODE_LENGTH = 2  # letters of the codes by which the sentence splitter knows most languages
 
 
 class TooManyRejectedUserError(UserError):
     """More documents are rejected than the settings allow; Beam knows the errors of its workers by `UserError: `."""
 
 
-def summarize(
+def summarize_corpus(
     tokenizer: Tokenizer, settings: PrepareSettings, shards: Iterable[ShardInfo], counts: DocumentCounts
 ) -> dict[str, Any]:
-    """Return the part of the manifest that describes documents and settings, for all shards and documents in any order.
+    """Return the part of the manifest about documents and settings, for all shards and documents in any order.
 
     Raises:
-        UserError: nothing to train on. TooManyRejectedUserError: see there.
+        UserError: no training document. TooManyRejectedUserError: see `check_rejected`.
     """
     num_documents = dict.fromkeys(SPLITS, 0)
     sentences = tokens = 0
@@ -61,7 +61,7 @@ def summarize(
             f"0 training documents ({heldout:,} held out, {rejected}); lower --heldout_fraction, or give more documents"
         )
     unknown, lost = counts.unknown_tokens / tokens, counts.unknown_characters / max(1, counts.characters)
-    changed = {kind: number / counts.characters for kind, number in counts.changed_characters.items()}
+    changed = {kind: count / counts.characters for kind, count in counts.changed_characters.items()}
     character_changes = changes_warning(unexpected_changes(tokenizer, changed))
     warnings = [
         *_split_warnings(settings, counts, train, heldout),
@@ -103,8 +103,8 @@ def check_rejected(rejected: Mapping[str, int], num_documents: int, fields: str,
     Args:
         rejected: reason -> number of documents.
         num_documents: number of all documents.
-        fields: names of the fields of a record that lacks the requested field.
-        settings: of the preparation.
+        fields: names of the fields of a record without the requested field.
+        settings: settings of the preparation.
     """
     faults = {reason: count for reason, count in rejected.items() if not _is_choice(reason)}
     num_faults = sum(faults.values())
@@ -117,20 +117,21 @@ def check_rejected(rejected: Mapping[str, int], num_documents: int, fields: str,
 
 
 def hint_about(rejected: Mapping[str, int], fields: str, options: ReadOptions) -> str:
-    """Return how to fix what most documents were rejected for."""
+    """Return advice about the reason for which most documents were rejected."""
     if OF in (reason := most_common_reason(rejected)) and _is_choice(reason):
-        return "they are there already; leave that corpus out of the recipe's `against` to keep copies"
+        return "they are in that corpus already; leave it out of the recipe's `against` to keep copies"
     if _is_rule(reason):
         return "change the recipe of the cleaning, or leave its rule out"
     return rejection_hint(rejected, fields, options)
 
 
 def _is_rule(reason: str) -> bool:
+    """Return whether a reason for rejection is a rule of a cleaning."""
     return reason.partition(": ")[0] in RULES
 
 
 def _is_choice(reason: str) -> bool:
-    """Return whether a reason is a choice, such as a rule of a cleaning, or loses no text."""
+    """Return whether a reason for rejection is a choice, such as a rule of a cleaning, or loses no text."""
     return reason.partition(OF)[0] in NO_FAULTS or _is_rule(reason)
 
 
@@ -139,7 +140,7 @@ def _split_warnings(settings: PrepareSettings, counts: DocumentCounts, train: in
     if train == 1:
         yield (
             "one training document: next-sentence prediction draws sentences from another document, so it cannot be "
-            "trained; give more files, or split this one with --documents blank-line or line"
+            "trained; give more files, or split this document with --documents blank-line or line"
         )
     elif heldout < MIN_HELDOUT and settings.heldout_fraction > 0:
         stored = train + heldout
@@ -166,11 +167,11 @@ def _content_warnings(
     unknown: float,
     lost: float,
 ) -> Iterator[str]:
-    """Yield warnings about text that does not fit tokenizer, options or training."""
+    """Yield warnings about text that does not fit the tokenizer, the options or the training."""
     if sentences == stored:
-        yield "every document is one sentence, so every pair is a random one; join lines that belong together"
+        yield "every document is one sentence, so every pair is random; join lines that belong together"
     if lost > MANY_LOST or unknown > MANY_UNKNOWN:
-        cure = "train one on this text, or take --kind byte_level, which has no unknown tokens"
+        cure = "train a tokenizer on this text, or take --kind byte_level, which has no unknown tokens"
         if unknown > MANY_UNKNOWN:
             cure = "was the tokenizer trained on text of another language or kind?"
         yield (
@@ -197,11 +198,11 @@ def _content_warnings(
 
 
 def _finds_sentences(segmenter: str) -> bool:
-    """Return whether a row of SEGMENTERS finds sentences, too."""
+    """Return whether a segmenter also finds sentences."""
     return segmenter in SEGMENTERS and SEGMENTERS[segmenter].load_sentences is not None
 
 
-def sentence_rule(language: str, segmenter: str) -> str:
+def describe_sentence_rule(language: str, segmenter: str) -> str:
     """Return a description of the rules by which sentences and words end."""
     rule = "each line a sentence" if language == NO_LANGUAGE else f"sentences by the rules of {language}"
     if len(code := language.partition("-")[0]) > CODE_LENGTH and language != NO_LANGUAGE:
@@ -215,15 +216,14 @@ def sentence_rule(language: str, segmenter: str) -> str:
 
 
 def count_noun(count: int, noun: str) -> str:
-    """Return `1 document`, `2,000 documents`."""
+    """Return a count with its noun, such as '1 document' or '2,000 documents'."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def format_summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) -> str:
-    """Return lines about a manifest: all documents, changes by cleaning, the content of each split, tokens, sentences.
+    """Return lines about a manifest: documents, changes by cleaning, contents of the splits, tokens, sentences.
 
-    Of a corpus that documents were added to, the first line is about the documents of this time, or of the newest
-    snapshot.
+    After an append, the first line is about the documents of this append, or of the newest snapshot.
     """
     documents, settings = manifest["documents"], manifest["settings"]
     reasons = describe_rejections(documents["rejected"])
@@ -247,14 +247,14 @@ def format_summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) 
         f"{cleaning}{splits}\n"
         f"{manifest['unknown_token_fraction']:.2%} of the tokens unknown, "
         f"{manifest['unknown_character_fraction']:.2%} of the characters lost, "
-        f"{sentence_rule(settings['language'], settings.get('segmenter', NO_SEGMENTER))}, "
+        f"{describe_sentence_rule(settings['language'], settings.get('segmenter', NO_SEGMENTER))}, "
         f"{count_noun(manifest['sentences_split'], 'overlong sentence')} cut in pieces\n"
         f"{format_changes(manifest)}"
     )
 
 
 def format_changes(manifest: Mapping[str, Any]) -> str:
-    """Return a line about the characters that the tokenizer changed, from a manifest or this part of it."""
+    """Return a line about the characters that the tokenizer changed, from a manifest or from `summarize_corpus`."""
     fractions = sorted(manifest["changed_character_fractions"].items(), key=lambda item: -item[1])
     percent = [f"{f'{fraction:.2%}' if fraction >= 5e-5 else 'below 0.01%'} {kind}" for kind, fraction in fractions]
     compared, characters = (manifest["counts"][name] for name in ("compared_characters", "characters"))
@@ -263,7 +263,7 @@ def format_changes(manifest: Mapping[str, Any]) -> str:
 
 
 def _format_added(num_documents: int, rejected: Mapping[str, int]) -> str:
-    """Return words about documents that were read to be added."""
+    """Return the counts of new, added and rejected documents of an append, as text."""
     num_rejected = sum(rejected.values())
     reasons = f" ({describe_rejections(rejected)})" if num_rejected else ""
     added = num_documents - num_rejected
@@ -271,7 +271,7 @@ def _format_added(num_documents: int, rejected: Mapping[str, int]) -> str:
 
 
 def format_cleaning(cleaning: Mapping[str, Any]) -> str:
-    """Return a line about the changes by rules."""
+    """Return a line about the changes by rules, from the manifest's part about cleaning."""
     changed = ", ".join(f"{count:,} by {rule}" for rule, count in cleaning["changed"].items()) or "none"
     kept = cleaning["characters_kept"] / max(1, cleaning["characters"])
     return f"{kept:.1%} of {cleaning['characters']:,} characters left after cleaning; documents changed: {changed}"

@@ -12,7 +12,7 @@ from bert_jax.readers.documents import MAX_RECORD_BYTES, RawDocument, ReadOption
 from bert_jax.readers.formats.arrow_columns import TextColumns
 from bert_jax.readers.rows import read_to_end
 
-_MAX_BATCH_BYTES = 256 << 20  # which is held in memory, some three times; `datasets` writes 1,000 rows at once
+_MAX_BATCH_BYTES = 256 << 20  # held in memory about three times; `datasets` writes batches of 1,000 rows
 _FILE_START = b"ARROW1\0\0"  # of the file format, which holds the same messages between a head and a foot
 _CONTINUES = b"\xff\xff\xff\xff"
 # Fields of the flatbuffers in Arrow's format/Message.fbs: a message, and a record batch in it.
@@ -46,6 +46,7 @@ def read_arrow_records(name: str, stream: IO[bytes], options: ReadOptions) -> It
 
 
 def _documents(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
+    """Yield the rows of all batches of a stream as documents."""
     from pyarrow import ipc
 
     messages = _messages(stream)
@@ -62,7 +63,7 @@ def _documents(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[R
 
 
 def _messages(stream: IO[bytes]) -> Iterator[_Message]:
-    """Yield the messages of the stream; ValueError or struct.error where a message is cut short or may not be read."""
+    """Yield the messages of an Arrow stream; ValueError or struct.error for a broken or unsupported message."""
     begin = stream.read(len(_FILE_START))
     if begin == _FILE_START:
         begin = stream.read(8)
@@ -79,7 +80,7 @@ def _messages(stream: IO[bytes]) -> Iterator[_Message]:
         if kind not in (_SCHEMA, _RECORD_BATCH):
             raise ValueError("dictionary-encoded columns, which are not read: write it as Parquet")
         if not 0 <= length <= _MAX_BATCH_BYTES:
-            raise ValueError(f"a batch of {length:,} bytes: write it in smaller ones")
+            raise ValueError(f"a batch of {length:,} bytes: write smaller batches")
         inner = Table(header, message.Indirect(message.Pos + message.Offset(_HEADER)))
         if kind == _RECORD_BATCH and inner.Offset(_COMPRESSION):
             raise ValueError("compressed batches, which are not read: write it without compression, or as Parquet")

@@ -25,11 +25,11 @@ class TextColumns:
 
     @property
     def dotted_paths(self) -> list[str]:
-        """The full names of the columns."""
+        """The full names of the columns, with dots between nested names."""
         return [".".join(path) for path in self._paths.values()]
 
     def documents(self, batch: Any, unpacked: Unpacked) -> Iterator[RawDocument]:
-        """Yield the documents of the next batch, whose bytes are counted."""
+        """Yield the documents of the next batch; count their bytes in `unpacked`."""
         values = {name: _column_values(batch.column(path[0]), path[1:]) for name, path in self._paths.items()}
         for row in range(batch.num_rows):
             self.num_rows += 1
@@ -49,7 +49,7 @@ class TextColumns:
 
 
 def _column_path(name: str, schema: Any, field: str) -> list[str]:
-    """Return the names of the structs around the column `field`, and its name in the innermost."""
+    """Return the names of the structs around the column `field`, and its name in the innermost struct."""
     import pyarrow.types as kinds
 
     path = [field] if field in schema.names else field.split(".")
@@ -59,7 +59,7 @@ def _column_path(name: str, schema: Any, field: str) -> list[str]:
         if key not in names:
             raise UserError(
                 f"{name}: no column '{field}'{did_you_mean(key, names)} (there are {format_names(names)}); "
-                "give one with --field"
+                "give a column with --field"
             )
         if names.count(key) > 1:
             raise UserError(f"{name}: {names.count(key)} columns are named '{key}'; write it with different names")

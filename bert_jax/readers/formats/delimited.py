@@ -60,7 +60,7 @@ def read_delimited_records(
 
 
 def _rows_without_open_quote(name: str, rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield the rows; a quote that does not end leaves nothing to read after it, so it is refused and not counted."""
+    """Yield the rows; UserError for an unterminated quote, since nothing can be read after it."""
     for row in rows:
         if row.problem == OPEN_QUOTE:
             raise UserError(
@@ -71,6 +71,7 @@ def _rows_without_open_quote(name: str, rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _no_column(name: str, names: Sequence[str], field: str, separator: str) -> UserError:
+    """Return the error for a missing column, with a hint about the separator or a similar name."""
     header = "".join(names)
     hints = (hint for mark, hint in _SEPARATORS.items() if mark != separator and header.count(mark) > len(names) - 1)
     if hint := next(hints, ""):
@@ -78,5 +79,5 @@ def _no_column(name: str, names: Sequence[str], field: str, separator: str) -> U
     near = did_you_mean(field, filter(str.isprintable, names))
     return UserError(
         f"{name}: no column '{field}'{near} (there are {format_names(names)}); "
-        "give one with --field, or its number from 0 where there is no header"
+        "give a column with --field, or its number from 0 where there is no header"
     )

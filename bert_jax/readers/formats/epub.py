@@ -23,7 +23,7 @@ _MAX_LIST_BYTES = 1 << 20  # of a list of contents
 _MAX_CHAPTERS = 10_000
 _XHTML = "application/xhtml+xml"
 _HTML = {_XHTML, "text/html"}
-_END = "\x1e"  # of a chapter; XML and HTML forbid it
+_CHAPTER_END = "\x1e"  # of a chapter; XML and HTML forbid it
 # A CDATA section, or a comment, which may hold the start of a section.
 _CDATA = re.compile(r"<!--(?:.*?-->|.*)|<!\[CDATA\[(?:(.*?)\]\]>|.*)", re.DOTALL)
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, UnicodeDecodeError, ElementTree.ParseError)
@@ -62,12 +62,12 @@ def book_text(data: str, options: ReadOptions) -> str:
     Raises:
         UserError: lxml is not installed.
     """
-    texts = (fragment_text(chapter, options) for chapter in data.split(_END))
+    texts = (fragment_text(chapter, options) for chapter in data.split(_CHAPTER_END))
     return "\n\n".join(filter(None, texts))
 
 
 def _chapters(archive: zipfile.ZipFile, unpacked: Unpacked) -> Iterator[bytes]:
-    """Yield the HTML of each chapter of the reading order, in UTF-8, with _END after it."""
+    """Yield the HTML of each chapter, in reading order and UTF-8, with _CHAPTER_END after it."""
     root = _read_xml(archive, _CONTAINER, unpacked).find(".//{*}rootfile")
     contents = "" if root is None else root.get("full-path", "")
     package = _read_xml(archive, contents, unpacked)
@@ -87,14 +87,16 @@ def _chapters(archive: zipfile.ZipFile, unpacked: Unpacked) -> Iterator[bytes]:
         if path in encrypted:
             raise RejectedError("encrypted")
         data = _read_member(archive, path, MAX_RECORD_BYTES, unpacked)
-        text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig").replace(_END, " ")
+        text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig").replace(
+            _CHAPTER_END, " "
+        )
         if item.get("media-type") == _XHTML:
             text = _CDATA.sub(_without_cdata, text)
         data = text.encode()
         size += len(data)
         if size > MAX_RECORD_BYTES or chapter >= _MAX_CHAPTERS:
             raise RejectedError("too large")
-        yield data + _END.encode()
+        yield data + _CHAPTER_END.encode()
 
 
 def _without_cdata(match: re.Match[str]) -> str:
@@ -103,6 +105,7 @@ def _without_cdata(match: re.Match[str]) -> str:
 
 
 def _read_xml(archive: zipfile.ZipFile, path: str, unpacked: Unpacked) -> ElementTree.Element:
+    """Return the root of an XML file in the archive; RejectedError where it declares entities."""
     data = _read_member(archive, path, _MAX_LIST_BYTES, unpacked)
     if b"<!ENTITY" in data:
         raise RejectedError("broken EPUB")
@@ -110,6 +113,7 @@ def _read_xml(archive: zipfile.ZipFile, path: str, unpacked: Unpacked) -> Elemen
 
 
 def _read_member(archive: zipfile.ZipFile, path: str, max_bytes: int, unpacked: Unpacked) -> bytes:
+    """Return the content of a file in the archive; RejectedError where it is too large or encrypted."""
     info = archive.getinfo(path)
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or info.flag_bits & 1:
         raise RejectedError("encrypted" if info.flag_bits & 1 else "unknown compression")

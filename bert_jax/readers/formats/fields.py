@@ -12,22 +12,22 @@ from bert_jax.readers.rows import ABSENT, look_up
 _EACH = "[]"
 
 
-class TemplatePart(NamedTuple):
-    """A part of a template: a text as it is, then the value of a field; '' for none."""
+class FieldTemplatePart(NamedTuple):
+    """A part of a template: a literal text, then the value of a field; '' for none."""
 
     literal: str
     name: str
 
 
 @functools.cache
-def template_parts(field: str) -> tuple[TemplatePart, ...]:
+def template_parts(field: str) -> tuple[FieldTemplatePart, ...]:
     """Return the parts of a template, in which `\\n` and `\\t` are a line end and a tab; a name alone is one part.
 
     Raises:
         UserError: braces that do not match, or that hold more than a name.
     """
     if "{" not in field and "}" not in field:
-        return (TemplatePart("", field),)
+        return (FieldTemplatePart("", field),)
     try:
         parsed = list(string.Formatter().parse(field))
     except ValueError as error:
@@ -35,7 +35,9 @@ def template_parts(field: str) -> tuple[TemplatePart, ...]:
     for _, name, form, conversion in parsed:
         if name == "" or form or conversion or not set(name or "").isdisjoint(_EACH):
             raise UserError(f"--field '{field}': give plain names of fields in braces, such as {{title}} or {{a.b}}")
-    parts = tuple(TemplatePart(text.replace("\\n", "\n").replace("\\t", "\t"), name or "") for text, name, *_ in parsed)
+    parts = tuple(
+        FieldTemplatePart(text.replace("\\n", "\n").replace("\\t", "\t"), name or "") for text, name, *_ in parsed
+    )
     if not any(part.name for part in parts):
         raise UserError(f"--field '{field}': names no field; give at least one in braces")
     return parts
@@ -50,28 +52,28 @@ def record_text(record: dict[str, Any], options: ReadOptions) -> str:
     """Return the text of a record: a field or a template; dots in names lead into nested objects.
 
     Raises:
-        RejectedError: as `checked_text`, and 'no field'.
+        RejectedError: as `check_document_text`, and 'no field'.
     """
     texts = []
     for literal, name in template_parts(options.field):
         value = look_up(record, name) if name else ""
         if value is ABSENT:
             raise RejectedError("no field", format_names(list(record)))
-        texts.append(literal + checked_text(value, options))
+        texts.append(literal + check_document_text(value, options))
     return "".join(texts)
 
 
 def texts_in_lists(record: dict[str, Any], options: ReadOptions) -> Iterator[str | RejectedError]:
-    """Yield each text to which a path such as `data[].paragraphs[].context` leads, or the reason why there is none."""
+    """Yield each text at a path such as `data[].paragraphs[].context`, or the reason for its rejection."""
     literal = options.field in record
-    for value in [record[options.field]] if literal else _walk(record, options.field.split(".")):
+    for value in [record[options.field]] if literal else _values_at_path(record, options.field.split(".")):
         try:
-            yield value if isinstance(value, RejectedError) else checked_text(value, options)
+            yield value if isinstance(value, RejectedError) else check_document_text(value, options)
         except RejectedError as error:
             yield error
 
 
-def checked_text(value: Any, options: ReadOptions) -> str:
+def check_document_text(value: Any, options: ReadOptions) -> str:
     """Return a value that is a text without NUL and surrogates.
 
     Raises:
@@ -90,7 +92,7 @@ def checked_text(value: Any, options: ReadOptions) -> str:
     return value
 
 
-def _walk(value: Any, steps: Sequence[str]) -> Iterator[Any]:
+def _values_at_path(value: Any, steps: Sequence[str]) -> Iterator[Any]:
     """Yield the values at the end of a path, or a RejectedError where the path ends earlier."""
     if not steps:
         yield value
@@ -107,4 +109,4 @@ def _walk(value: Any, steps: Sequence[str]) -> Iterator[Any]:
             return
         items = [inner for item in items for inner in item]
     for item in items:
-        yield from _walk(item, steps[1:])
+        yield from _values_at_path(item, steps[1:])

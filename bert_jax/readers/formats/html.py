@@ -66,6 +66,7 @@ def fragment_text(data: str, options: ReadOptions) -> str:
 
 @functools.cache
 def _load_trafilatura(name: str) -> Any:
+    """Return the package trafilatura; UserError where it is missing."""
     with needs_packages(f"{name}: HTML", "trafilatura"):
         import trafilatura
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # a page without text is counted
@@ -87,7 +88,7 @@ def _page_in_utf8(data: bytes) -> bytes:
 
 
 class _TextCollector:
-    """Collects the text of the blocks from the events of a parser."""
+    """Collector of the text of blocks from the events of a parser."""
 
     def __init__(self) -> None:
         self._blocks: list[list[str]] = [[]]

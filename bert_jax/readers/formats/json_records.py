@@ -90,6 +90,7 @@ def _texts_of_record(raw: RawDocument, options: ReadOptions) -> Iterator[RawDocu
 
 
 def _read_lines(name: str, stream: IO[bytes]) -> Iterator[RawDocument]:
+    """Yield the lines of a file as documents."""
     for line_number, data, too_large in read_lines(stream):
         if too_large:
             yield RawDocument(name=f"{name}:{line_number}", rejected="too large")
@@ -98,6 +99,7 @@ def _read_lines(name: str, stream: IO[bytes]) -> Iterator[RawDocument]:
 
 
 def _read_list(name: str, stream: IO[bytes]) -> Iterator[RawDocument]:
+    """Yield the items of a JSON list as documents."""
     items = _ItemReader(name, stream)
     items.expect("[")
     while items.next_character() != "]":
@@ -109,6 +111,7 @@ def _read_list(name: str, stream: IO[bytes]) -> Iterator[RawDocument]:
 
 
 def _read_objects(name: str, stream: IO[bytes], max_bytes: int) -> Iterator[RawDocument]:
+    """Yield consecutive JSON objects of several lines as documents."""
     items = _ItemReader(name, stream, max_bytes)
     try:
         while items.next_character():
@@ -129,7 +132,7 @@ class _BrokenJsonError(UserError):
 
 
 class _ItemReader:
-    """The items of a list, or objects in a row; no more than one item is held in memory."""
+    """The items of a JSON list, or consecutive objects, with a single item in memory."""
 
     def __init__(self, name: str, stream: IO[bytes], max_bytes: int = MAX_RECORD_BYTES):
         self._name, self._stream = name, stream
@@ -141,7 +144,7 @@ class _ItemReader:
         self.num_taken = 0
 
     def _read_on(self) -> None:
-        """Read as much as is held already, so that scanning an item repeatedly costs little."""
+        """Double the text in memory, so that repeated scans of an item cost little."""
         data = self._stream.read(max(1 << 16, len(self._text) - self._at))
         self._ended = not data
         self._text = self._text[self._at :] + self._decode(data, self._ended)
@@ -159,13 +162,13 @@ class _ItemReader:
             self._read_on()
 
     def expect(self, character: str) -> None:
-        """Skip the next character; UserError where it is another."""
+        """Skip the next character; UserError where it is a different character."""
         if self.next_character() != character:
             raise self._broken(f"'{character}' is missing")
         self._at += 1
 
     def take_item(self) -> bytes:
-        """Return the next item."""
+        """Return the bytes of the next item."""
         self.next_character()
         while True:
             try:
@@ -188,7 +191,7 @@ class _ItemReader:
         return "\n{" in self._text[self._at :]
 
     def check_end(self) -> None:
-        """Refuse anything after the list."""
+        """Raise UserError for anything after the list."""
         if self.next_character():
             raise self._broken("more after the end of the list")
 

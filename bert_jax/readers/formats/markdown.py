@@ -10,7 +10,12 @@ from bert_jax.readers.documents import ReadOptions
 _SECTION = 1 << 18  # characters per call of the parser, whose result takes up to 500 times the memory
 # A longer paragraph keeps its markup: the parser's time may grow with the square of the number of marks.
 _MAX_PARAGRAPH = 20_000  # characters
-_KEPT = {"text": None, "code_inline": None, "softbreak": " ", "hardbreak": " "}  # token type -> text; None: its content
+_TEXT_OF_TOKEN = {
+    "text": None,
+    "code_inline": None,
+    "softbreak": " ",
+    "hardbreak": " ",
+}  # token type -> text; None: its content
 
 # Metadata before the text, of YAML (lines of `key: value`, indented, listed, commented or empty) or of TOML. Each line
 # matches in one way only, so that the time is linear. Between two rules, prose may have a colon, too ("Note: ..."), so
@@ -67,6 +72,7 @@ def _parse_section(section: str) -> tuple[list[str], str]:
 
 
 def _block_texts(tokens: list[Any], links: dict[str, Any]) -> Iterator[str]:
+    """Yield the text of each block outside tables."""
     in_table = False
     for token in tokens:
         if token.type in ("table_open", "table_close"):
@@ -87,5 +93,8 @@ def _open_fence(tokens: list[Any], section: str) -> str:
 
 
 def _inline_text(content: str, links: dict[str, Any]) -> str:
+    """Return the text of a paragraph without its inline markup."""
     tokens = [child for token in _markdown_parser("inline").parseInline(content, links) for child in token.children]
-    return "".join(_KEPT[child.type] or child.content for child in tokens if child.type in _KEPT).strip()
+    return "".join(
+        _TEXT_OF_TOKEN[child.type] or child.content for child in tokens if child.type in _TEXT_OF_TOKEN
+    ).strip()

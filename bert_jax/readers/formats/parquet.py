@@ -60,6 +60,7 @@ def read_parquet_records(name: str, stream: IO[bytes], options: ReadOptions) -> 
 
 
 def _documents(name: str, stream: IO[bytes], file: Any, options: ReadOptions) -> Iterator[RawDocument]:
+    """Yield the rows of an open Parquet file as documents."""
     texts = TextColumns(name, file.schema_arrow, options)
     columns = texts.dotted_paths
     pages, unpacked = (Unpacked(stream.seek(0, io.SEEK_END), options.max_unpacked_bytes) for _ in range(2))
@@ -109,10 +110,11 @@ def read_page_sizes(file: IO[bytes], chunk: Any) -> Iterator[PageSizes]:
         offset += packed
 
 
-def _read_header(file: IO[bytes], offset: int) -> "_Thrift":
+def _read_header(file: IO[bytes], offset: int) -> "_ThriftStruct":
+    """Return the header of the page at `offset`."""
     for size in _HEADER_BYTES:
         file.seek(offset)
-        header = _Thrift(file.read(size))
+        header = _ThriftStruct(file.read(size))
         try:
             header.read_struct(())
             break
@@ -126,8 +128,8 @@ class _CutShortError(ValueError):
     """The bytes end inside of the struct."""
 
 
-class _Thrift:
-    """The integers of a struct by the path of field ids that leads to each."""
+class _ThriftStruct:
+    """The integers of a Thrift struct, by the path of field ids to each."""
 
     def __init__(self, data: bytes):
         self._data, self.offset = data, 0

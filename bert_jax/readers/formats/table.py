@@ -1,4 +1,4 @@
-"""The table of input formats: the file names of each, how it is read, and how text is extracted."""
+"""The table of input formats: file names, reader, and extraction of text of each format."""
 
 import dataclasses
 import fnmatch
@@ -25,7 +25,7 @@ from bert_jax.readers.pieces import read_text_documents
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Format:
+class InputFormat:
     """A row of FORMATS.
 
     Attributes:
@@ -49,33 +49,33 @@ class Format:
     extract_from_bytes: Callable[[bytes, ReadOptions], str] | None = None
 
 
-def _delimited_format(pattern: str, separator: str, quoted: bool) -> Format:
+def _delimited_format(pattern: str, separator: str, quoted: bool) -> InputFormat:
     read = functools.partial(read_delimited_records, separator=separator, quoted=quoted)
-    return Format(read=read, patterns=(pattern,), option="field", has_header=True, is_stream=True)
+    return InputFormat(read=read, patterns=(pattern,), option="field", has_header=True, is_stream=True)
 
 
-FORMATS: dict[str, Format] = {
-    "text": Format(
+FORMATS: dict[str, InputFormat] = {
+    "text": InputFormat(
         read=functools.partial(read_text_documents, format_name="text"),
         patterns=("*.txt", "*.text"),
         option="documents",
     ),
-    "markdown": Format(
+    "markdown": InputFormat(
         read=functools.partial(read_text_documents, format_name="markdown"),
         extract_text=markdown_text,
         patterns=("*.md", "*.markdown"),
         option="documents",
     ),
-    "rst": Format(
+    "rst": InputFormat(
         read=functools.partial(read_text_documents, format_name="rst", in_pieces=False),
         extract_text=restructured_text,
         patterns=("*.rst", "*.rest"),
         option="documents",
     ),
-    "html": Format(read=read_html, extract_text=page_text, patterns=("*.html", "*.htm", "*.xhtml")),
-    "epub": Format(read=read_epub, extract_text=book_text, patterns=("*.epub",), is_text=False),
-    "pdf": Format(read=read_pdf, patterns=("*.pdf",), is_text=False, extract_from_bytes=pdf_text),
-    "jsonl": Format(
+    "html": InputFormat(read=read_html, extract_text=page_text, patterns=("*.html", "*.htm", "*.xhtml")),
+    "epub": InputFormat(read=read_epub, extract_text=book_text, patterns=("*.epub",), is_text=False),
+    "pdf": InputFormat(read=read_pdf, patterns=("*.pdf",), is_text=False, extract_from_bytes=pdf_text),
+    "jsonl": InputFormat(
         read=read_json_records,
         extract_text=json_field_text,
         patterns=("*.jsonl", "*.ndjson", "*.json-lines", "*.jsonlines", "*.json"),
@@ -84,9 +84,9 @@ FORMATS: dict[str, Format] = {
     ),
     "csv": _delimited_format("*.csv", separator=",", quoted=True),
     "tsv": _delimited_format("*.tsv", separator="\t", quoted=False),
-    "parquet": Format(read=read_parquet_records, patterns=("*.parquet",), option="field", is_text=False),
-    "arrow": Format(read=read_arrow_records, patterns=("*.arrow", "*.feather"), option="field", is_text=False),
-    tfrecord.NAME: Format(
+    "parquet": InputFormat(read=read_parquet_records, patterns=("*.parquet",), option="field", is_text=False),
+    "arrow": InputFormat(read=read_arrow_records, patterns=("*.arrow", "*.feather"), option="field", is_text=False),
+    tfrecord.NAME: InputFormat(
         read=tfrecord.read_tfrecord_examples,
         patterns=("*.tfrecord", "*.tfrecord-[0-9]*-of-[0-9]*"),
         option="field",
@@ -94,11 +94,11 @@ FORMATS: dict[str, Format] = {
         is_stream=True,
         extract_from_bytes=tfrecord.example_text,
     ),
-    "wikiextractor": Format(
+    "wikiextractor": InputFormat(
         read=read_wikiextractor, extract_text=wikiextractor_text, patterns=("wiki_[0-9][0-9]",), is_stream=True
     ),
     # XML names its encoding itself.
-    "mediawiki": Format(
+    "mediawiki": InputFormat(
         read=read_wiki_dump, extract_text=wiki_markup_text, patterns=("*.xml",), is_text=False, is_stream=True
     ),
 }
@@ -114,7 +114,7 @@ MARKUPS: dict[str, Callable[[str, ReadOptions], str]] = {
 _METADATA_PATTERNS = ("dataset_info.json", "dataset_dict.json", "state.json", "cache-*.arrow")
 
 
-def format_of(name: str, options: ReadOptions) -> str:
+def input_format(name: str, options: ReadOptions) -> str:
     """Return the name of the row of FORMATS that reads a file of this name."""
     return options.format if options.format != "auto" else _format_by_name(name) or "text"
 
@@ -135,7 +135,7 @@ def _format_by_name(name: str) -> str:
 
 
 def to_document(raw: RawDocument, options: ReadOptions) -> Document:
-    """Return the text of a document, or why it has none; a piece of a checked document always has text.
+    """Return the text of a document, or the reason for its rejection; a piece of a checked document has text.
 
     Line ends become '\\n', and a byte order mark is dropped.
     """

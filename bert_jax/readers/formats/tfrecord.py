@@ -88,12 +88,13 @@ def example_text(data: bytes, options: ReadOptions) -> str:
 
 
 def _masked_checksum(checksum: int) -> int:
+    """Return a CRC-32C as TFRecord stores it."""
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 @functools.cache
 def _example_class() -> Any:
-    """The class of the message Example."""
+    """Return the class of the protobuf message Example."""
     kinds = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="bert_jax/example.proto", package="bert_jax", syntax="proto3")
     for message, fields in _MESSAGES.items():

@@ -18,7 +18,7 @@ _COLLECTED = {("page", "ns"), ("revision", "model"), ("revision", "text"), ("nam
 
 
 class _NotADumpError(Exception):
-    """The XML is not a MediaWiki dump."""
+    """XML that is not a MediaWiki dump."""
 
 
 def read_wiki_dump(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
@@ -57,7 +57,7 @@ def read_wiki_dump(name: str, stream: IO[bytes], options: ReadOptions) -> Iterat
 
 
 class _PageCollector:
-    """Callbacks of the parser; collects the pages."""
+    """Collector of pages from the events of an XML parser."""
 
     def __init__(self, name: str):
         self.name, self.is_dump = name, False
@@ -134,6 +134,7 @@ class _PageCollector:
             self._ready.append(RawDocument(name=where, data=data, format="mediawiki", rejected=reason))
 
     def _rejection_reason(self) -> str:
+        """Return the reason for which the current page is rejected, '' for an article."""
         markup = self._fields.get("text", "")
         if "redirect" in self._fields or _REDIRECT.match(markup):
             return "redirect"

@@ -71,6 +71,7 @@ def wiki_markup_text(data: str, options: ReadOptions) -> str:
 
 
 def _split_into_sections(markup: str) -> Iterator[str]:
+    """Yield the sections of a page; long sections in parts."""
     for section in _HEADING.split(markup):
         rest = section
         while len(rest) > _SECTION:
@@ -95,7 +96,7 @@ def _prose_paragraphs(rendered: str) -> Iterator[str]:
 
 
 class _Renderer:
-    """Markup -> text, with marks where something was removed."""
+    """Renderer of wiki markup as text, with marks in place of removed parts."""
 
     def __init__(self, namespaces: frozenset[str]):
         import mwparserfromhell
@@ -153,7 +154,7 @@ class _Renderer:
 
 
 def _max_open_marks(markup: str, pair: re.Pattern[str]) -> int:
-    """Return the largest number of marks that are open at once."""
+    """Return the maximum number of simultaneously open marks."""
     depth = most = 0
     for match in pair.finditer(markup):
         depth = max(0, depth - 1) if match[1] else depth + 1
@@ -181,7 +182,7 @@ _BETWEEN = frozenset(("to", "and", "or", "by", "x", "-", "–"))  # noqa: RUF001
 
 
 def _measurement(values: Sequence[str]) -> str:
-    """`3|to|5|km|...` -> `3 to 5 km`."""
+    """Return the text of a measurement: `3|to|5|km|...` gives `3 to 5 km`."""
     numbers = list(itertools.takewhile(lambda value: value in _BETWEEN or value[-1:].isdigit(), values))
     return " ".join(values[: len(numbers) + 1])
 

@@ -90,11 +90,11 @@ def _check_nothing_held_out(figures: CorpusFigures) -> str:
 
 def _check_random_pairs(figures: SequenceFigures, data: DataConfig) -> str:
     has_random = SENTENCE_PAIRS[data.sentence_pairs].min_documents > 1  # second texts from other documents
-    if not has_random or (figures.labelled or 0) <= MAX_RANDOM_PAIRS:
+    if not has_random or (figures.positive_pairs or 0) <= MAX_RANDOM_PAIRS:
         return ""
     return (
-        f"{figures.labelled:.0%} of the pairs are random ones (half should be), so the label says little. Join lines "
-        "that belong together into documents, make sequences longer, or set "
+        f"{figures.positive_pairs:.0%} of the pairs are random ones (half should be), so the label says little. Join "
+        "lines that belong together into documents, make sequences longer, or set "
         "--config.data.sentence_pairs=full_sentences"
     )
 

@@ -161,7 +161,7 @@ def figures_json(
         "vocabulary_unused": figures.unused,
         "duplicates": figures.duplicates._asdict(),
         "leaks": figures.leaks._asdict(),
-        "sequences": figures.sequences and vars(figures.sequences),
+        "sequences": figures.sequences and _sequences_json(figures.sequences),
         "no_sequences": figures.no_sequences,
         "coverage": figures.coverage and {"one epoch": figures.coverage[0], "two epochs": figures.coverage[1]},
         "warnings": dict(warnings),
@@ -173,9 +173,15 @@ def figures_json(
     }
 
 
+def _sequences_json(figures: SequenceFigures) -> dict[str, Any]:
+    """Return figures of sequences under the names that the JSON output has."""
+    names = {"unchanged": "kept", "positive_pairs": "labelled"}
+    return {names.get(name, name): value for name, value in vars(figures).items()}
+
+
 def _distribution_json(lengths: Distribution) -> dict[str, Any]:
     return {
-        "number": lengths.number,
+        "number": lengths.num_lengths,
         "mean": lengths.mean,
         "quantiles": {f"{quantile:g}": value for quantile, value in zip(QUANTILES, lengths.quantiles, strict=True)},
         "from_powers_of_two": {str(1 << power): count for power, count in enumerate(lengths.doublings)},

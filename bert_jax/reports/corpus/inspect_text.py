@@ -116,14 +116,14 @@ def _size_table(sources: Sequence[CorpusSource]) -> list[str]:
 def _preparation_lines(figures: CorpusFigures) -> list[str]:
     # Imported here: these load the libraries that prepare text.
     from bert_jax.corpus.build.sentences import NO_LANGUAGE
-    from bert_jax.corpus.build.summary import format_changes, sentence_rule
+    from bert_jax.corpus.build.summary import describe_sentence_rule, format_changes
     from bert_jax.readers.rejections import describe_rejections
 
     lines = []
     for source in figures.sources:
         language, segmenter, cut = (source.prepared[key] for key in ("language", "segmenter", "sentences_split"))
         if segmenter != NO_SEGMENTER:
-            rule = sentence_rule(language, segmenter)
+            rule = describe_sentence_rule(language, segmenter)
         else:
             rule = "every line is a sentence" if language == NO_LANGUAGE else f"sentences split as in '{language}'"
         name = f"{source.name}: " if len(figures.sources) > 1 else ""
@@ -220,15 +220,15 @@ def _sequence_figure_lines(figures: CorpusFigures) -> list[str]:
         f"{data.packing}; figures of {counted} sequences of an epoch",
         f"{sequences.fill:.1%} full, {sequences.examples:.2f} example{'s' * (sequences.examples != 1)} per sequence",
         f"{sequences.predicted:.2%} of the tokens to predict: {sequences.masked:.1%} hidden, {sequences.random:.1%} "
-        f"replaced at random, {sequences.kept:.1%} kept; {_format_percent(sequences.idle)} of the sequences "
+        f"replaced at random, {sequences.unchanged:.1%} kept; {_format_percent(sequences.idle)} of the sequences "
         "without any",
     ]
     if figures.coverage:
         in_one, in_two = figures.coverage
         lines.append(f"{in_one:.2%} of the tokens are in a sequence of an epoch, {in_two:.2%} in one of two epochs")
     meanings = SENTENCE_PAIRS[data.sentence_pairs].label_meanings
-    if sequences.labelled is not None and meanings:
-        lines.append(f"{sequences.labelled:.1%} of the pairs have label 1: {meanings[1]}")
+    if sequences.positive_pairs is not None and meanings:
+        lines.append(f"{sequences.positive_pairs:.1%} of the pairs have label 1: {meanings[1]}")
     return lines
 
 

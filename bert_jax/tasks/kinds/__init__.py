@@ -3,7 +3,7 @@
 answer_search.py            search for the best answers by the start and end logits of windows
 answer_windows.py           windows over contexts as features, with the tokens at which the answer begins and ends
 benchmark_scores.py         exact match and F1 of questions in other languages
-kind.py                     the type `Kind`: everything in which kinds differ; `make_features`
+kind.py                     the type `TaskKind`: everything in which kinds differ; `make_features`
 multiple_choice.py          the right continuation of a text, of several
 question_answering.py       a span of a context as the answer to a question
 records.py                  checks of the values of a record, shared by the kinds
@@ -15,7 +15,7 @@ texts.py                    texts and pairs of texts as features, and prediction
 token_classification.py     a label for each word of a sentence
 """
 
-from bert_jax.tasks.kinds.kind import Kind
+from bert_jax.tasks.kinds.kind import TaskKind
 from bert_jax.tasks.kinds.multiple_choice import MULTIPLE_CHOICE
 from bert_jax.tasks.kinds.question_answering import QUESTION_ANSWERING
 from bert_jax.tasks.kinds.regression import REGRESSION
@@ -24,7 +24,7 @@ from bert_jax.tasks.kinds.similarity import SIMILARITY
 from bert_jax.tasks.kinds.token_classification import TOKEN_CLASSIFICATION
 
 # In this order, the first kind that fits a head is the kind of a model without a task.json.
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, TaskKind] = {
     "regression": REGRESSION,
     "sequence_classification": SEQUENCE_CLASSIFICATION,
     "token_classification": TOKEN_CLASSIFICATION,

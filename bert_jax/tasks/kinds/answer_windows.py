@@ -55,7 +55,9 @@ def window_features(
     for example_index, example in enumerate(examples):
         ids, offsets = contexts[example["context"]]
         if not len(ids):
-            raise UserError(f"question '{example['id']}' has a context without words; give it one, or leave it out")
+            raise UserError(
+                f"question '{example['id']}' has a context without words; add a context, or leave the question out"
+            )
         question = questions[example["question"]]
         lengths = [len(answers[answer["text"]]) for answer in example.get("answers", ())]
         counts["questions_with_answers_above_max_answer_length"] += min(lengths, default=0) > settings.max_answer_length
@@ -134,6 +136,7 @@ def _answer_tokens(example: Example, offsets: np.ndarray) -> tuple[int, int] | N
 
 
 def _window_targets(answer: tuple[int, int], start: int, end: int, shift: int) -> dict[str, np.int32]:
+    """Return the answer's first and last token in a window of a context, 0 where the window lacks a part of it."""
     first, last = answer
     inside = start <= first and last < end
     starts, ends = (first - start + shift, last - start + shift) if inside else (0, 0)

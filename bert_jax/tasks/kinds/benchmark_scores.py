@@ -1,4 +1,4 @@
-"""Exact match and F1 of questions in other languages: the published rule of a benchmark is a `Rule`.
+"""Exact match and F1 of questions in other languages: the published rule of a benchmark is a `BenchmarkRule`.
 
 The rules differ in their normalization of texts, and in the units of F1. Their scripts: KorQuAD 1.0 (Lim et al., 2019),
 cmrc2018_evaluate.py, version 5 (Cui et al., 2019), and the notebook of JaQuAD (So et al., 2022).
@@ -22,14 +22,16 @@ CMRC_SYMBOLS = frozenset("-:_*^/\\~`+=，。：？！“”；’《》·、「�
 CMRC_CHARACTER = re.compile("[\u4e00-\u9fa5]")
 
 
-class Rule(NamedTuple):
-    """The scores, each from 0 to 1, of an answer and a prediction."""
+class BenchmarkRule(NamedTuple):
+    """The scores of a benchmark: functions of an answer and a prediction, from 0 to 1."""
 
     exact: Callable[[str, str], float]
     f1: Callable[[str, str], float]
 
 
-def benchmark_scores(rule: Rule, examples: Sequence[Example], predictions: Mapping[str, str]) -> dict[str, float]:
+def benchmark_scores(
+    rule: BenchmarkRule, examples: Sequence[Example], predictions: Mapping[str, str]
+) -> dict[str, float]:
     """Return `exact` and `f1` in percent: the mean over the questions of the best score over their answers.
 
     A question without a prediction scores 0, and `missing` is the number of these, if any.
@@ -112,16 +114,16 @@ def _nltk_word_splitter() -> Callable[[str], list[str]]:
     return module.NLTKWordTokenizer().tokenize
 
 
-KORQUAD = Rule(
+KORQUAD = BenchmarkRule(
     exact=lambda answer, prediction: float(korquad_normal(answer) == korquad_normal(prediction)),
     f1=lambda answer, prediction: character_f1(korquad_normal(answer), korquad_normal(prediction)),
 )
-CMRC = Rule(
+CMRC = BenchmarkRule(
     exact=lambda answer, prediction: float(cmrc_normal(answer) == cmrc_normal(prediction)),
     f1=cmrc_f1,
 )
 # Its exact match is an F1 of 1: the same characters in any order.
-JAQUAD = Rule(
+JAQUAD = BenchmarkRule(
     exact=lambda answer, prediction: float(character_f1(answer, prediction) == 1.0),
     f1=character_f1,
 )

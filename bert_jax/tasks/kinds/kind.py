@@ -32,11 +32,11 @@ class Predictions(NamedTuple):
     """Predictions for examples, in their order."""
 
     values: Values  # of each example; metrics and submission formats take these
-    details: Values | None = None  # of each example: probabilities and the like, for `Kind.details`
+    details: Values | None = None  # of each example: probabilities and the like, for `TaskKind.details`
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Kind:
+class TaskKind:
     """A row of `KINDS`: the steps from records over features and the loss to predictions, scores and files.
 
     The comment above a function describes its result.
@@ -93,7 +93,7 @@ class Kind:
 
 
 def make_features(
-    kind: Kind, examples: Examples, tokenizer: Tokenizer, settings: TaskConfig
+    kind: TaskKind, examples: Examples, tokenizer: Tokenizer, settings: TaskConfig
 ) -> tuple[list[Features], Counts]:
     """Return the features of all examples, in order, and counts of truncations and splits.
 

@@ -10,7 +10,7 @@ from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import records
-from bert_jax.tasks.kinds.kind import Counts, Examples, Kind, Loss
+from bert_jax.tasks.kinds.kind import Counts, Examples, Loss, TaskKind
 from bert_jax.tasks.kinds.texts import choice_features, class_predictions, label_target, rounded
 from bert_jax.tasks.task import Record, Task
 from bert_jax.tokenizer import Tokenizer
@@ -27,7 +27,7 @@ def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, 
     if not isinstance(choices, list) or len(choices) < 2:
         raise UserError(f"{record.where}: fewer than two choices; name choice0, choice1, ... in config.task.columns")
     start = records.text_field(record, "start", task, tally) + " " if "start" in fields else ""
-    texts = [start + records.checked_text(record, "choice", value, task, tally) for value in choices]
+    texts = [start + records.check_task_text(record, "choice", value, task, tally) for value in choices]
     index = records.label_field(record, lambda value: _choice_index(record, value, len(texts)))
     return {"text": records.text_field(record, "text", task, tally), "choices": texts} | index
 
@@ -43,7 +43,7 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
     return choice_features(examples, tokenizer, settings.max_seq_len, label_target("labels", np.int32))
 
 
-MULTIPLE_CHOICE = Kind(
+MULTIPLE_CHOICE = TaskKind(
     fields=("text", "choices", "label"),
     optional_fields=("start", "id"),  # start: the beginning that all choices share
     label_fields=("label",),

@@ -12,7 +12,7 @@ from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import records
 from bert_jax.tasks.kinds.answer_search import AnswerCandidates, find_answers
 from bert_jax.tasks.kinds.answer_windows import window_features
-from bert_jax.tasks.kinds.kind import Examples, Kind, Loss, Outputs, Predictions
+from bert_jax.tasks.kinds.kind import Examples, Loss, Outputs, Predictions, TaskKind
 from bert_jax.tasks.kinds.squad_score import tune_threshold
 from bert_jax.tasks.task import Example, Record, Task
 
@@ -121,7 +121,7 @@ def _gold(example: Example) -> str:
     return example["answers"][0]["text"] if example["answers"] else ""
 
 
-QUESTION_ANSWERING = Kind(
+QUESTION_ANSWERING = TaskKind(
     fields=("question", "context", "answers"),
     optional_fields=("is_impossible", "id"),
     label_fields=("answers", "is_impossible"),

@@ -22,10 +22,10 @@ def record_id(record: Record) -> str:
 
 def text_field(record: Record, field: str, task: Task, tally: Counter[str]) -> str:
     """Return a field that must be a text."""
-    return checked_text(record, field, record.fields[field], task, tally)
+    return check_task_text(record, field, record.fields[field], task, tally)
 
 
-def checked_text(record: Record, field: str, value: Any, task: Task, tally: Counter[str]) -> str:
+def check_task_text(record: Record, field: str, value: Any, task: Task, tally: Counter[str]) -> str:
     """Return `value`, a text of `field`; an empty text is counted in published files and refused in others."""
     if not isinstance(value, str):
         raise UserError(f"{record.where}: {field} is {value!r:.40}, not a text; fix it")

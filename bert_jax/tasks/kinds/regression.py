@@ -11,7 +11,7 @@ from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import records
-from bert_jax.tasks.kinds.kind import Counts, Examples, Kind, Loss, Outputs, Predictions
+from bert_jax.tasks.kinds.kind import Counts, Examples, Loss, Outputs, Predictions, TaskKind
 from bert_jax.tasks.kinds.texts import label_target, stack_in_order, text_features
 from bert_jax.tasks.task import Record, Task
 from bert_jax.tokenizer import Tokenizer
@@ -45,7 +45,7 @@ def _predict(examples: Examples, features: Sequence[Features], outputs: Sequence
     return Predictions(stack_in_order(features, [output[OUTPUT][0] for output in outputs]))
 
 
-REGRESSION = Kind(
+REGRESSION = TaskKind(
     fields=("text", "label"),
     optional_fields=("text_pair", "id"),
     label_fields=("label",),

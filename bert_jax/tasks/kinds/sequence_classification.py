@@ -9,7 +9,7 @@ import numpy as np
 from bert_jax.config import TaskConfig
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import records
-from bert_jax.tasks.kinds.kind import Counts, Examples, Kind, Loss
+from bert_jax.tasks.kinds.kind import Counts, Examples, Loss, TaskKind
 from bert_jax.tasks.kinds.texts import class_predictions, label_target, rounded, text_features
 from bert_jax.tasks.task import Record, Task
 from bert_jax.tokenizer import Tokenizer
@@ -30,7 +30,7 @@ def _details(labels: Sequence[str], probabilities: np.ndarray) -> dict[str, Any]
     return {"probabilities": dict(zip(labels, rounded(probabilities), strict=True))}
 
 
-SEQUENCE_CLASSIFICATION = Kind(
+SEQUENCE_CLASSIFICATION = TaskKind(
     fields=("text", "label"),
     optional_fields=("text_pair", "id"),
     label_fields=("label",),

@@ -15,7 +15,7 @@ from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import records
-from bert_jax.tasks.kinds.kind import Counts, Examples, Kind, Loss, Outputs, Predictions
+from bert_jax.tasks.kinds.kind import Counts, Examples, Loss, Outputs, Predictions, TaskKind
 from bert_jax.tasks.kinds.regression import REGRESSION
 from bert_jax.tasks.kinds.texts import separate_features, stack_in_order
 from bert_jax.tasks.task import Example, Record, Task
@@ -50,7 +50,7 @@ def _predict(examples: Examples, features: Sequence[Features], outputs: Sequence
     return Predictions(stack_in_order(features, [output[OUTPUT][0] @ output[OUTPUT][1] for output in outputs]))
 
 
-SIMILARITY = Kind(
+SIMILARITY = TaskKind(
     fields=("text", "text_pair", "label"),
     optional_fields=(NEGATIVE, "id"),
     label_fields=("label",),

@@ -95,7 +95,7 @@ def label_target(key: str, dtype: type[np.generic]) -> Callable[[Example], dict[
     return lambda example: {key: dtype(example["label"])} if "label" in example else {}
 
 
-def truncated_lengths(first: int, second: int, limit: int) -> tuple[int, int]:
+def truncated_pair_lengths(first: int, second: int, limit: int) -> tuple[int, int]:
     """Return how many tokens of two texts fit `limit`, where the longer text loses its last token until both fit.
 
     Of two equally long texts the second loses, as in google-research/bert. `second` is 0 for a single text.
@@ -114,7 +114,7 @@ def _lay_out_pairs(
     for text, text_pair in pairs:
         first, second = ids[text], [] if text_pair is None else ids[text_pair]
         between = [] if text_pair is None else [tokenizer.sep_id] * tokenizer.separators
-        lengths = truncated_lengths(len(first), len(second), max_seq_len - 2 - len(between))
+        lengths = truncated_pair_lengths(len(first), len(second), max_seq_len - 2 - len(between))
         truncated += lengths != (len(first), len(second))
         head = [tokenizer.cls_id, *first[: lengths[0]], *between]
         tail = [*second[: lengths[1]], tokenizer.sep_id]
@@ -125,7 +125,7 @@ def _lay_out_pairs(
 def class_predictions(
     output: str,
 ) -> Callable[[Examples, Sequence[Features], Sequence[Outputs], TaskConfig, float | None], Predictions]:
-    """Return a `Kind.predict`: the class of the highest logit of `output`, int `[n]`, and float `[n, classes]`."""
+    """Return a `TaskKind.predict`: the class of the highest logit of `output`, int `[n]`, and float `[n, classes]`."""
 
     def predict(examples: Examples, features: Sequence[Features], outputs: Sequence[Outputs], *_: Any) -> Predictions:
         logits = stack_in_order(features, [output_of_input[output] for output_of_input in outputs])

@@ -10,7 +10,7 @@ from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.tasks.features import Features, encode_distinct
 from bert_jax.tasks.kinds import records
-from bert_jax.tasks.kinds.kind import Counts, Examples, Kind, Loss, Outputs, Predictions
+from bert_jax.tasks.kinds.kind import Counts, Examples, Loss, Outputs, Predictions, TaskKind
 from bert_jax.tasks.kinds.texts import rounded, softmax
 from bert_jax.tasks.task import Example, Record, Task
 from bert_jax.tokenizer import Tokenizer
@@ -155,7 +155,7 @@ def _default_metrics(labels: Sequence[str]) -> tuple[tuple[str, ...], str]:
     return ("token_accuracy",), "token_accuracy"
 
 
-TOKEN_CLASSIFICATION = Kind(
+TOKEN_CLASSIFICATION = TaskKind(
     fields=("tokens", "labels"),
     label_fields=("labels",),
     numbered_columns={"tokens": "0", "labels": "-1"},

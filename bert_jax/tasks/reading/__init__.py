@@ -1,7 +1,7 @@
-"""Files of tasks, published or own -> examples.
+"""Files of tasks, published or of a user -> examples.
 
 data_sets.py  data sets prepared by TensorFlow Datasets -> records
 examples.py   the sets of a task -> examples: finds the files, checks ids and labels
-files.py      finding a file, and its text
+files.py      paths and texts of the files of a task
 formats.py    a file -> records: add a format to FORMATS
 """

@@ -35,7 +35,7 @@ class DataSet:
         """
         if split not in self._builder.info.splits:
             splits = ", ".join(self._builder.info.splits)
-            raise UserError(f"{self.name}: no split '{split}'; there are {splits}: name one in config.task")
+            raise UserError(f"{self.name}: no split '{split}'; there are {splits}: name a split in config.task")
         features = list(self._builder.info.features)
         present = {field: name for field, name in columns.items() if name in features}
         for field in columns:
@@ -43,11 +43,14 @@ class DataSet:
                 raise absent_column_error(self.name, "feature", field, columns, features)
         names = {field: self.label_names(name) for field, name in present.items()}
         for index, item in enumerate(self._builder.as_data_source(split)):
-            fields = {field: _with_class_names(_plain(item[name]), names[field]) for field, name in present.items()}
+            fields = {
+                field: _with_class_names(_to_json_types(item[name]), names[field]) for field, name in present.items()
+            }
             yield Record(f"{self.name} {split}[{index}]", fields)
 
 
 def _with_class_names(value: Any, names: Sequence[str]) -> Any:
+    """Return the names of class numbers; None for the number -1; other values unchanged."""
     if not names:
         return value
     if isinstance(value, list):
@@ -55,15 +58,15 @@ def _with_class_names(value: Any, names: Sequence[str]) -> Any:
     return names[value] if value >= 0 else None
 
 
-def _plain(value: Any) -> Any:
+def _to_json_types(value: Any) -> Any:
     """Return bytes as text, arrays as lists, and a dict of lists as a list of dicts, as JSON has them."""
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, Mapping):
-        lists = {key: _plain(values) for key, values in value.items()}
+        lists = {key: _to_json_types(values) for key, values in value.items()}
         return [dict(zip(lists, items, strict=True)) for items in zip(*lists.values(), strict=True)]
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_to_json_types(item) for item in value]
     if hasattr(value, "tolist"):
-        return _plain(value.tolist())
+        return _to_json_types(value.tolist())
     return value

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.kinds.kind import Kind
+from bert_jax.tasks.kinds.kind import TaskKind
 from bert_jax.tasks.kinds.records import record_id
 from bert_jax.tasks.reading.data_sets import PREFIX, DataSet
 from bert_jax.tasks.reading.files import find_task_files
@@ -25,7 +25,9 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def read_examples(task: Task, config: TaskConfig, split: str, report: Callable[[str], None] = _say) -> list[Example]:
+def read_task_examples(
+    task: Task, config: TaskConfig, split: str, report: Callable[[str], None] = _say
+) -> list[Example]:
     """Return all examples of a set, in the order of the file; each has an 'id', by default its number from 0.
 
     Args:
@@ -47,7 +49,7 @@ def read_examples(task: Task, config: TaskConfig, split: str, report: Callable[[
     for record in read_records(task, config, split, tally):
         example = kind.make_example(record, task, tally)
         if kind.label not in example and _split_of(split) not in kind.unlabeled:
-            raise UserError(f"{record.where}: has no {kind.label}; give it one, or leave the example out")
+            raise UserError(f"{record.where}: has no {kind.label}; add a {kind.label}, or leave the example out")
         example_id = record_id(record) if "id" in record.fields else str(len(examples))
         if example_id in where_of_id:
             raise UserError(
@@ -88,12 +90,12 @@ def existing_sets(task: Task, config: TaskConfig, split: str) -> tuple[str, ...]
 
 
 def read_records(task: Task, config: TaskConfig, split: str, tally: Counter[str]) -> Iterator[Record]:
-    """Yield the records of a set, from files or TFDS; in `Kind.unlabeled` splits they may have no labels.
+    """Yield the records of a set, from files or TFDS; in `TaskKind.unlabeled` splits they may have no labels.
 
     A column that the user names must be there, but for the labels of a test set.
 
     Raises:
-        UserError: as `read_examples`.
+        UserError: as `read_task_examples`.
     """
     kind = KINDS[task.kind]
     source = task.sets.get(split)
@@ -128,18 +130,19 @@ def _in_tfds(config: TaskConfig) -> bool:
     return (config.data or "").startswith(PREFIX)
 
 
-def _without_empty_label(record: Record, kind: Kind, split: str) -> Record:
+def _without_empty_label(record: Record, kind: TaskKind, split: str) -> Record:
     """Drop an empty label from a record of a split that needs none; refuse it elsewhere."""
     fields = record.fields
     empty = [field for field in kind.label_fields if field in fields and fields[field] in (None, "")]
     if not empty:
         return record
     if _split_of(split) not in kind.unlabeled:
-        raise UserError(f"{record.where}: has no {empty[0]}; give it one, or leave the example out")
+        raise UserError(f"{record.where}: has no {empty[0]}; add a value, or leave the example out")
     return record._replace(fields={field: value for field, value in fields.items() if field not in empty})
 
 
 def _find_published_files(task: Task, config: TaskConfig, source: SetSource) -> list[str]:
+    """Return the paths of the first alternative of the published files that exists; [] without any."""
     for names in source.files:
         paths = find_task_files(config.data or "", task.folder, names)
         if paths:
@@ -148,6 +151,7 @@ def _find_published_files(task: Task, config: TaskConfig, source: SetSource) -> 
 
 
 def _find_user_file(config: TaskConfig, split: str, name: str) -> str:
+    """Return the path of the file of a split in the configuration, plain or .gz; UserError where it is missing."""
     path = os.path.join(config.data or "", name)
     for candidate in (path, f"{path}.gz"):
         if os.path.isfile(candidate):
@@ -156,6 +160,7 @@ def _find_user_file(config: TaskConfig, split: str, name: str) -> str:
 
 
 def _open_data_set(task: Task, config: TaskConfig, source: SetSource, override: str | None) -> DataSet:
+    """Return the data set of a task in TFDS; UserError where the task has none."""
     if not (task.tfds or not task.published) or not (source.tfds or override):
         raise UserError(f"task '{task.name}' is not read from TFDS; name a directory in config.task.data")
     name, at, data_dir = (config.data or "").removeprefix(PREFIX).partition("@")

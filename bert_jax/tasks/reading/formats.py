@@ -50,7 +50,7 @@ def read_delimited(
         if names.count(name) == 1:
             indices[field] = names.index(name)
         elif name in names:
-            raise UserError(f"{where}: two columns are named '{name}'; rename one")
+            raise UserError(f"{where}: two columns are named '{name}'; rename a column")
         elif field not in optional:
             raise absent_column_error(where, "column", field, columns, names)
     for where, values in rows:
@@ -130,6 +130,7 @@ def read_tokens(
 
 
 def _present_columns(where: str, indices: dict[str, int], width: int, optional: Sequence[str]) -> dict[str, int]:
+    """Return the columns that a file of `width` columns has; UserError for a missing required column."""
     present = {}
     for field, index in indices.items():
         # The only column of a file holds the tokens, not their labels.
@@ -204,11 +205,13 @@ def read_squad(path: str, columns: Columns, optional: Sequence[str], skipped: An
 
 
 def _squad_items(where: str, parent: Any, key: str) -> Iterator[tuple[str, Any]]:
+    """Yield the items of the list `key` of a JSON object, with the path of each."""
     for index, item in enumerate(_squad_member(where, parent, key, list)):
         yield f"{where} {key}[{index}]", item
 
 
 def _squad_member(where: str, parent: Any, key: str, kind: type) -> Any:
+    """Return the value of `key` in a JSON object; UserError for another type than `kind`."""
     value = parent.get(key) if isinstance(parent, dict) else None
     if not isinstance(value, kind):
         wanted = "text" if kind is str else "list"
@@ -233,11 +236,11 @@ FORMATS: dict[str, Format] = {
 }
 # Formats with a token per line, whose columns are numbers.
 TOKEN_PER_LINE = ("conll", "conll_space", "conll_tab", "conll_klue")
-# Suffix of a file name, without .gz -> format; a kind may have others (`Kind.suffixes`).
+# Suffix of a file name, without .gz -> format; a kind may have others (`TaskKind.suffixes`).
 SUFFIXES = {".tsv": "tsv", ".csv": "csv", ".json": "json", ".jsonl": "json"}
 
 
-def format_of(path: str, suffixes: Mapping[str, str]) -> str | None:
+def format_of_suffix(path: str, suffixes: Mapping[str, str]) -> str | None:
     """Return the format of a file by its suffix, None for an unknown suffix; `suffixes` precede `SUFFIXES`."""
     bare = path.removesuffix(".gz")
     return (SUFFIXES | dict(suffixes)).get(bare[bare.rfind(".") :])
@@ -256,7 +259,7 @@ def read_file_records(
     Raises:
         UserError: a suffix without a format, or as the format itself.
     """
-    format_name = format_name or format_of(path, suffixes) or ""
+    format_name = format_name or format_of_suffix(path, suffixes) or ""
     if not format_name:
         known = ", ".join(SUFFIXES | dict(suffixes))
         raise UserError(f"{path}: unknown format; use one of {known}, or add format=NAME to the columns")

@@ -1,6 +1,6 @@
 """Lines and pages as in C4 (Raffel et al. 2020, section 2.2), with the thresholds of its published code.
 
-They are made for web pages, where a paragraph is a line: text that is wrapped at a column loses most of its lines.
+The rules fit web pages, where a paragraph is a line: text that is wrapped at a column loses most of its lines.
 """
 
 import re
@@ -22,7 +22,7 @@ def unfinished_lines(
 
 
 def short_lines(text: str, *, min_words: int = 5) -> str | Removed:
-    """Remove the lines of fewer words."""
+    """Remove the lines of fewer than `min_words` words."""
     return keep_lines(text, lambda line: len(line.split(None, min_words)) >= min_words)
 
 
@@ -40,7 +40,7 @@ def policy_lines(text: str, *, phrases: Sequence[str] = _POLICIES) -> str | Remo
 
 
 def sentence_count(text: str, *, min_sentences: int = 3) -> str | Removed:
-    """Remove a text of fewer sentences: marks at the end of a word, quotes and brackets behind them or not."""
+    """Remove a text of fewer sentences: marks at the end of a word, with or without quotes and brackets after them."""
     num_sentences = sum(1 for _ in _SENTENCE_END.finditer(text))
     return text if num_sentences >= min_sentences else Removed(f"{num_sentences} sentences")
 

@@ -17,15 +17,15 @@ _EMAIL = re.compile(
     rf"(?<!{_WORD})(?<!{_MARKS}){_WORD}(?:{_WORD}|{_MARKS}){{0,63}}@"
     rf"(?:[\w-]{{1,63}}\.){{1,8}}[^\W\d_{_UNSPACED}]{{2,63}}(?!{_WORD})"
 )
-# What stands before is checked afterwards: a pattern that begins with a set of characters is found ten times faster.
+# `_mask_match` checks the character before: a pattern that begins with a set of characters is found ten times faster.
 _IPV4 = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}" rf"(?!{_WORD}|\.[0-9])")
 _IPV6 = re.compile(rf"(?<!{_WORD})(?<![:.])[0-9A-Fa-f:]{{2,39}}(?!{_WORD}|:)")
-_INSIDE = re.compile(rf"{_WORD}|\.")  # before an address: it is part of something longer
+_INSIDE = re.compile(rf"{_WORD}|\.")  # a character before an address that is a part of a longer word
 _MIN_COLONS = 7  # of an address of IPv6 without `::`
 
 
 def repair_encoding(text: str) -> str:
-    """Return the text with UTF-8 that was read as Latin-1, Windows-1252 or the like decoded, line by line, by ftfy."""
+    """Return the text after ftfy repaired UTF-8 that was decoded as Latin-1, Windows-1252 or the like, line by line."""
     if text.isascii():
         return text
     fix = _fix_encoding()
@@ -34,6 +34,7 @@ def repair_encoding(text: str) -> str:
 
 @functools.cache
 def _fix_encoding() -> Callable[[str], str]:
+    """Return `ftfy.fix_encoding`; UserError where the package is missing."""
     with needs_packages("[repair_encoding]", "ftfy"):
         import ftfy
     fix: Callable[[str], str] = ftfy.fix_encoding
@@ -41,30 +42,31 @@ def _fix_encoding() -> Callable[[str], str]:
 
 
 def check_repair(**_: object) -> None:
-    """Raise UserError where the package is missing."""
+    """Raise UserError where the package ftfy is missing."""
     _fix_encoding()
 
 
 def mask_emails(text: str, *, replacement: str = "email@example.com") -> str:
-    """Return the text with another e-mail address for each."""
+    """Return the text with `replacement` in place of each e-mail address."""
     return _EMAIL.sub(lambda _: replacement, text) if "@" in text else text
 
 
 def mask_ip_addresses(
     text: str, *, ipv4: str = "192.0.2.1", ipv6: str = "2001:db8::1", public_only: bool = True
 ) -> str:
-    """Return the text with another address for each one of the internet: those that are reserved for documentation.
+    """Return the text with `ipv4` and `ipv6`, addresses for documentation, in place of IP addresses.
 
-    Private, local and reserved addresses belong to no person, and stay with `public_only`; so does `a::b` of a program.
+    With `public_only`, private, local and reserved addresses stay, since they belong to no person, and so does `a::b`
+    in a program.
     """
-    text = _IPV4.sub(lambda match: _masked(match, ipaddress.IPv4Address, ipv4, public_only), text)
+    text = _IPV4.sub(lambda match: _mask_match(match, ipaddress.IPv4Address, ipv4, public_only), text)
     if "::" in text or text.count(":") >= _MIN_COLONS:
-        text = _IPV6.sub(lambda match: _masked(match, ipaddress.IPv6Address, ipv6, public_only), text)
+        text = _IPV6.sub(lambda match: _mask_match(match, ipaddress.IPv6Address, ipv6, public_only), text)
     return text
 
 
-def _masked(match: re.Match[str], kind: Callable[[str], _Address], replacement: str, public_only: bool) -> str:
-    """Return what stands for a match of a pattern."""
+def _mask_match(match: re.Match[str], kind: Callable[[str], _Address], replacement: str, public_only: bool) -> str:
+    """Return the replacement of a match, or the match itself if it is no address or not masked."""
     if match.start() and _INSIDE.match(match.string, match.start() - 1):
         return match[0]
     try:
@@ -75,5 +77,5 @@ def _masked(match: re.Match[str], kind: Callable[[str], _Address], replacement: 
 
 
 def _is_public(address: _Address) -> bool:
-    """Return whether an address is of the internet; of IPv6, only 2000::/3 is."""
+    """Return whether an address belongs to the public internet; for IPv6, only 2000::/3 does."""
     return address.is_global and (address.version == 4 or int(address) >> 125 == 1)

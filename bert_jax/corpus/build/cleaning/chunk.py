@@ -17,21 +17,21 @@ from bert_jax.corpus.build.encoding import Chunk, DocumentCounts
 from bert_jax.readers import RawDocument, ReadOptions, storage, to_document
 from bert_jax.readers.rejections import Rejections, first_fields
 
-EMPTIED = "piece removed: "  # before the reason, of a piece of a long document
+EMPTIED = "piece removed: "  # before the reason for a piece of a long document
 BoundRule = tuple[str, Callable[[str], str | Removed]]  # name of a rule, and the rule with its parameters
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CleaningCounts:
-    """Counts over documents; `vars(counts)` is JSON.
+    """Sums over documents; `vars(counts)` is JSON.
 
     Attributes:
-        documents: read.
-        rejected: reason -> number of documents that are not kept.
-        changed: rule -> number of documents, or pieces of long ones, that it changed.
-        characters: of the documents that were read.
-        characters_kept: of the documents that are kept, after all changes.
-        fields: of a record that lacks the requested one.
+        documents: number of documents that were read.
+        rejected: reason -> number of documents that were removed or rejected.
+        changed: rule -> number of documents, or pieces of long documents, that the rule changed.
+        characters: number of characters of the documents that were read.
+        characters_kept: number of characters of the kept documents, after all changes.
+        fields: names of the fields of a record without the requested field.
     """
 
     documents: int = 0
@@ -42,24 +42,24 @@ class CleaningCounts:
     fields: str = ""
 
     def of_removed(self) -> DocumentCounts:
-        """Return the documents that are not kept, as counts of a block."""
+        """Return the counts of the removed and rejected documents, as counts of a block."""
         return DocumentCounts(documents=sum(self.rejected.values()), rejected=self.rejected, fields=self.fields)
 
     def for_manifest(self) -> dict[str, Any]:
-        """Return the part of a manifest beside the rejected documents."""
+        """Return the counts for the manifest's part about cleaning."""
         return {name: getattr(self, name) for name in ("changed", "characters", "characters_kept")}
 
 
 class CleanedChunk(NamedTuple):
-    """JSON lines of the documents that are kept, and of those that were removed; counts."""
+    """JSON lines of the kept documents and of the removed documents, and counts."""
 
-    kept: bytes
-    removed: bytes
+    kept_lines: bytes
+    removed_lines: bytes
     counts: CleaningCounts
 
 
-def sum_counts(counts: Iterable[CleaningCounts]) -> CleaningCounts:
-    """Return the sum of several counts."""
+def sum_cleaning_counts(counts: Iterable[CleaningCounts]) -> CleaningCounts:
+    """Return the sum of the counts of chunks or blocks."""
     counts = list(counts)
     rejected: collections.Counter[str] = collections.Counter()
     changed: collections.Counter[str] = collections.Counter()
@@ -77,15 +77,15 @@ def sum_counts(counts: Iterable[CleaningCounts]) -> CleaningCounts:
 
 
 def clean_chunk(chunk: Chunk, steps: Sequence[Step], read_options: ReadOptions, repeated: str = "") -> CleanedChunk:
-    """Return the documents of a chunk as the rules leave them.
+    """Return the documents of a chunk after the rules, the removed documents, and counts.
 
-    A long document comes in pieces, each of which is cleaned by itself. A piece that a rule removes becomes empty.
+    The pieces of a long document are cleaned separately. A piece that a rule removes becomes empty.
 
     Args:
         chunk: from `read_chunks`.
-        steps: of a recipe.
+        steps: steps of a recipe.
         read_options: as in `readers.read_documents`.
-        repeated: the file of a survey, for the rule that has one.
+        repeated: file of the repeated lines, for the rule with a survey.
 
     Raises:
         UserError: as `readers.to_document`.
@@ -126,7 +126,7 @@ def clean_chunk(chunk: Chunk, steps: Sequence[Step], read_options: ReadOptions, 
 
 
 def bind_rules(steps: Sequence[Step], repeated: str = "") -> list[BoundRule]:
-    """Return the name of each rule, and the rule with its parameters."""
+    """Return the name and the function of each step's rule, with all parameters bound."""
     rules: list[BoundRule] = []
     for step in steps:
         survey = {"repeated": repeated} if RULES[step.rule].survey else {}
@@ -137,7 +137,7 @@ def bind_rules(steps: Sequence[Step], repeated: str = "") -> list[BoundRule]:
 def apply_rules(
     text: str, rules: Sequence[BoundRule], changed: collections.Counter[str]
 ) -> tuple[str, str, Removed | None]:
-    """Return (text, '', None), or ('', reason, verdict) of the rule that removes it; count the rules that change it."""
+    """Return (text, '', None), or ('', reason, verdict) of a removed text; count the rules that changed it."""
     changes = []
     for name, rule in rules:
         result = rule(text)
@@ -153,11 +153,11 @@ def apply_rules(
 def survey_chunk(
     chunk: Chunk, earlier_steps: Sequence[Step], step: Step, read_options: ReadOptions
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return what the survey of a rule counts: hashes, uint64, ascending, and the documents that have each, uint32.
+    """Return the counts of a survey: hashes of lines, uint64, ascending, and the number of documents of each, uint32.
 
     Args:
         chunk: from `read_chunks`.
-        earlier_steps: the steps before it, whose results it sees.
+        earlier_steps: the steps before `step`, which are applied first.
         step: the step with a survey.
         read_options: as in `readers.read_documents`.
     """
@@ -173,8 +173,8 @@ def survey_chunk(
 
 
 def read_cleaned(files: Sequence[str], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the documents of the files or URLs that `clean_chunk` filled, as `readers.read_raw_documents` does."""
-    del options  # how the input was read
+    """Yield the cleaned documents in files or URLs with the lines of `clean_chunk`, as `readers.read_raw_documents`."""
+    del options  # the input was read with these options already
     bytes_read = 0
     for path in files:
         with io.TextIOWrapper(storage.open_file(path), encoding="utf-8", newline="\n") as file:
@@ -191,9 +191,10 @@ def read_cleaned(files: Sequence[str], options: ReadOptions) -> Iterator[RawDocu
 
 
 def _json_line(name: str, **fields: Any) -> str:
+    """Return a line of JSON about a document."""
     return json.dumps({"name": escape_name(name), **fields}, ensure_ascii=False) + "\n"
 
 
 def escape_name(name: str) -> str:
-    """Return the name of a file that may not be UTF-8, which JSON cannot hold, with escapes."""
+    """Return a file name with escapes in place of bytes that are not UTF-8, which JSON cannot hold."""
     return name.encode(errors="backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""The rule about n-grams that a text has in common with evaluation files (Brown et al. 2020, appendix C: 13 words)."""
+"""The rule that removes texts with an n-gram of evaluation files (Brown et al. 2020, appendix C: 13 words)."""
 
 import csv
 import functools
@@ -11,8 +11,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from bert_jax import readers as sources
-from bert_jax import strict_json
+from bert_jax import readers, strict_json
 from bert_jax.corpus.build.cleaning.texts import Removed
 from bert_jax.corpus.build.signatures import hash_ngrams, hash_words, normal_words
 from bert_jax.errors import UserError
@@ -22,7 +21,7 @@ _MAX_FILE_BYTES = 256 << 20  # of an evaluation file, which is held in memory
 
 
 class NgramIndex(NamedTuple):
-    """The n-grams of files `names`: `hashes` uint64 [n-grams], ascending, and the first of `files` that has each."""
+    """The n-grams of evaluation files: ascending `hashes`, uint64, and the index in `names` of the file of each."""
 
     hashes: np.ndarray
     files: np.ndarray
@@ -32,14 +31,14 @@ class NgramIndex(NamedTuple):
 def contamination(text: str, *, files: Sequence[str], ngram: int = 13) -> str | Removed:
     """Remove a text that has an n-gram of words of one of the files.
 
-    Words are those of the normal form, so that case, punctuation and white space do not count.
+    The words come from the normal form, which ignores case, punctuation and white space.
 
     Args:
-        text: any.
-        files: names, patterns or URLs, as of `--input`: JSON, JSON lines, CSV, TSV and text, compressed or not.
+        text: text of a document.
+        files: paths, patterns or URLs, as for `--input`: JSON, JSON lines, CSV, TSV and text, compressed or not.
         ngram: number of words.
     """
-    index = read_index(tuple(files), ngram)
+    index = read_ngram_index(tuple(files), ngram)
     words = normal_words(text)
     hashes = hash_ngrams(hash_words(words), ngram)
     nearest = np.minimum(np.searchsorted(index.hashes, hashes), len(index.hashes) - 1)
@@ -50,30 +49,30 @@ def contamination(text: str, *, files: Sequence[str], ngram: int = 13) -> str | 
     return Removed(" ".join(words[first : first + ngram]), index.names[index.files[nearest[first]]])
 
 
-def check(*, files: Sequence[str], ngram: int) -> None:
+def check_evaluation_files(*, files: Sequence[str], ngram: int) -> None:
     """Raise UserError where the files cannot be read, or have no n-gram of that length."""
     if ngram < 1:
         raise UserError(f"ngram: {ngram} words; give at least 1")
-    read_index.cache_clear()  # of an earlier call of this process, for files of the same names
-    read_index(tuple(files), ngram)
+    read_ngram_index.cache_clear()  # files of the same names may have changed
+    read_ngram_index(tuple(files), ngram)
 
 
-def versions(*, files: Sequence[str], **_: object) -> list[Any]:
-    """Return what changes when one of the files does."""
-    return [[path, storage.file_size(path), sources.input_version(path)] for path in sources.find_files(files)]
+def evaluation_file_versions(*, files: Sequence[str], **_: object) -> list[Any]:
+    """Return path, size and version of each file, which change with its content."""
+    return [[path, storage.file_size(path), readers.input_version(path)] for path in readers.find_files(files)]
 
 
 @functools.lru_cache(maxsize=2)
-def read_index(files: tuple[str, ...], ngram: int) -> NgramIndex:
-    """Return the n-grams of the files.
+def read_ngram_index(files: tuple[str, ...], ngram: int) -> NgramIndex:
+    """Return the index of the n-grams of evaluation files.
 
     Raises:
-        UserError: see `check`.
+        UserError: see `check_evaluation_files`.
     """
-    names = sources.find_files(files)
+    names = readers.find_files(files)
     hashes, file_indexes = [], []
     for file_index, path in enumerate(names):
-        for text in _texts(path):
+        for text in _read_texts(path):
             ngrams = hash_ngrams(hash_words(normal_words(text)), ngram)
             hashes.append(ngrams)
             file_indexes.append(np.full(len(ngrams), file_index))
@@ -83,20 +82,21 @@ def read_index(files: tuple[str, ...], ngram: int) -> NgramIndex:
     return NgramIndex(keys, np.concatenate(file_indexes)[first], tuple(names))
 
 
-def _texts(path: str) -> Iterator[str]:
-    """Yield the texts of a file: the strings of JSON, the cells of CSV and TSV, the paragraphs of others."""
+def _read_texts(path: str) -> Iterator[str]:
+    """Yield the texts of a file: the strings of JSON, the cells of CSV and TSV, the paragraphs of other files."""
     with storage.open_file(path) as file:
         try:
             for name, bare_name, stream, rejected in archives.open_members(path, file, _MAX_FILE_BYTES):
                 if stream is None:
                     raise UserError(f"{name}: {rejected}; give files of text")
                 suffix = os.path.splitext(bare_name)[1].lower()
-                yield from _READERS.get(suffix, _read_paragraphs)(_decoded(name, stream))
+                yield from _READERS.get(suffix, _read_paragraphs)(_read_stream(name, stream))
         except (*archives.BROKEN_ARCHIVE, ValueError) as error:
             raise UserError(f"{path}: cannot be read for decontamination ({error})") from None
 
 
-def _decoded(name: str, stream: IO[bytes]) -> str:
+def _read_stream(name: str, stream: IO[bytes]) -> str:
+    """Return the text of a stream; UserError where it is too large."""
     data = stream.read(_MAX_FILE_BYTES + 1)
     if len(data) > _MAX_FILE_BYTES:
         raise UserError(f"{name}: has more than {_MAX_FILE_BYTES >> 20} MiB; split it")
@@ -104,7 +104,7 @@ def _decoded(name: str, stream: IO[bytes]) -> str:
 
 
 def _read_json(text: str) -> Iterator[str]:
-    """Yield the strings of one value, or of a value in each line."""
+    """Yield the strings in a JSON value, or in a JSON value on each line."""
     try:
         values = [strict_json.parse(text)]
     except json.JSONDecodeError:
@@ -118,6 +118,7 @@ def _read_json(text: str) -> Iterator[str]:
 
 
 def _read_cells(text: str, delimiter: str, quoting: int) -> Iterator[str]:
+    """Yield the cells of CSV or TSV."""
     limit, lines = csv.field_size_limit(_MAX_FILE_BYTES), io.StringIO(text, newline="")  # of a cell
     try:
         rows = list(csv.reader(lines, delimiter=delimiter, quoting=quoting))  # type: ignore[arg-type]
@@ -130,6 +131,7 @@ def _read_cells(text: str, delimiter: str, quoting: int) -> Iterator[str]:
 
 
 def _read_paragraphs(text: str) -> Iterator[str]:
+    """Yield the paragraphs of a text, separated by empty lines."""
     yield from re.split(r"\n\s*\n", text)
 
 

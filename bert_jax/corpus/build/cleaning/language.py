@@ -1,4 +1,4 @@
-"""The language of a text, by py3langid (a naive Bayes classifier over byte n-grams, after Lui and Baldwin 2012)."""
+"""The rule about the language of a text, by py3langid, a naive Bayes classifier (after Lui and Baldwin 2012)."""
 
 import functools
 from collections.abc import Sequence
@@ -14,23 +14,23 @@ _EXCERPTS = 5
 def language(
     text: str, *, keep: Sequence[str], min_probability: float = 0.65, sample_characters: int = 500
 ) -> str | Removed:
-    """Remove a text in another language, or of which the probability of the language is lower.
+    """Remove a text in a language that is not in `keep`, or with a language probability below `min_probability`.
 
     Args:
-        text: any.
+        text: text of a document.
         keep: ISO 639-1 codes.
-        min_probability: of the language that is found; FineWeb has 0.65.
-        sample_characters: number that is looked at of a longer text, in five places.
+        min_probability: minimum probability of the most likely language; FineWeb has 0.65.
+        sample_characters: number of characters of a longer text that are classified, from five excerpts.
     """
-    code, probability = identify(text, sample_characters)
+    code, probability = identify_language(text, sample_characters)
     if code in keep and probability >= min_probability:
         return text
     evidence = f"{code} with a probability of {probability:.2f}"
     return Removed(evidence, UNCERTAIN if probability < min_probability else code)
 
 
-def identify(text: str, sample_characters: int) -> tuple[str, float]:
-    """Return the code of the most likely language, and its probability."""
+def identify_language(text: str, sample_characters: int) -> tuple[str, float]:
+    """Return the code of the most likely language of a text, and its probability."""
     if len(text) > sample_characters:
         size = sample_characters // _EXCERPTS
         step = (len(text) - size) // (_EXCERPTS - 1)
@@ -39,8 +39,8 @@ def identify(text: str, sample_characters: int) -> tuple[str, float]:
     return str(code), float(probability)
 
 
-def check(*, keep: Sequence[str], min_probability: float, sample_characters: int) -> None:
-    """Raise UserError for a language that the classifier does not know, and where the package is missing."""
+def check_language_rule(*, keep: Sequence[str], min_probability: float, sample_characters: int) -> None:
+    """Raise UserError for a language that the classifier does not know, or a missing package."""
     known = sorted(set(_identifier().labels))
     for code in keep:
         if code not in known:
@@ -53,6 +53,7 @@ def check(*, keep: Sequence[str], min_probability: float, sample_characters: int
 
 @functools.cache
 def _identifier() -> Any:
+    """Return the classifier of py3langid; UserError where the package is missing."""
     with needs_packages("[language]", "py3langid"):
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -1,4 +1,4 @@
-"""A recipe of cleaning, a TOML file -> rules with their parameters, in the order of the file."""
+"""The recipe of a cleaning: a TOML file -> rules with their parameters, in the order of the file."""
 
 import inspect
 import math
@@ -13,9 +13,11 @@ from bert_jax.corpus.build.cleaning.rules import RULES
 from bert_jax.corpus.build.dedup_decisions import DEDUPLICATION, NEAR_COPIES
 from bert_jax.errors import UserError, did_you_mean, nearest
 
-PACKAGE = pathlib.Path(__file__).resolve().parents[3]  # bert_jax; bert_jax.config would load what only training needs
-# Kinds of parameters: the words for them, and whether a value of TOML is one.
-_KINDS: dict[Any, tuple[str, Any]] = {
+PACKAGE = (
+    pathlib.Path(__file__).resolve().parents[3]
+)  # bert_jax; an import of bert_jax.config would load libraries of training
+# Types of parameters -> their names in messages, and a test of a TOML value.
+_PARAMETER_TYPES: dict[Any, tuple[str, Any]] = {
     bool: ("true or false", lambda value: isinstance(value, bool)),
     int: ("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
     float: ("a finite number", lambda value: _is_number(value)),
@@ -25,11 +27,11 @@ _KINDS: dict[Any, tuple[str, Any]] = {
 }
 _DEDUPLICATE, _AGAINST = "deduplicate", "against"
 _MAX_BYTES = 1 << 20
-LIBRARIES = ("ftfy", "py3langid")  # another version may clean otherwise
+LIBRARIES = ("ftfy", "py3langid")  # other versions may give other results
 
 
 class Step(NamedTuple):
-    """A row of `rules.table.RULES`, and all of its parameters."""
+    """A rule, by its name in `rules.RULES`, and all of its parameters."""
 
     rule: str
     parameters: Mapping[str, Any]
@@ -39,10 +41,10 @@ class Recipe(NamedTuple):
     """A recipe of cleaning.
 
     Attributes:
-        name: of its file.
-        steps: in order.
+        name: path of the file.
+        steps: rules with their parameters, in order.
         deduplicate: as the option of `prepare`.
-        against: corpora whose documents are removed, too.
+        against: corpora whose documents are removed as copies.
     """
 
     name: str
@@ -51,9 +53,9 @@ class Recipe(NamedTuple):
     against: tuple[str, ...] = ()
 
     def identity(self, fingerprints: Sequence[str]) -> dict[str, Any]:
-        """Return everything that its result depends on, as JSON, but for `deduplicate`.
+        """Return everything that the result of the recipe depends on, except `deduplicate`, as JSON.
 
-        `fingerprints`: of the corpora `against`.
+        `fingerprints`: fingerprints of the corpora `against`.
         """
         steps = [
             [step.rule, dict(step.parameters), RULES[step.rule].versions(**step.parameters)] for step in self.steps
@@ -68,16 +70,16 @@ class Recipe(NamedTuple):
 
 
 def read_recipe(recipe: str | os.PathLike[str]) -> Recipe:
-    """Read and check a recipe.
+    """Read and check the recipe of a cleaning.
 
     Args:
-        recipe: a file, or the name of a file in configs/clean, such as `web`.
+        recipe: path of a file, or name of a file in configs/clean, such as `web`.
 
     Raises:
-        UserError: no such file; not TOML; an unknown rule or parameter, or one of another type; a package that is
-            missing.
+        UserError: no such file; not TOML; an unknown rule or parameter; a parameter of the wrong type; a missing
+            package.
     """
-    path = _find(os.fspath(recipe))
+    path = _find_recipe(os.fspath(recipe))
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise UserError(f"{path}: more than {_MAX_BYTES:,} bytes; give a recipe of cleaning")
@@ -92,7 +94,7 @@ def read_recipe(recipe: str | os.PathLike[str]) -> Recipe:
         raise UserError(f"{path}: {_AGAINST}: {against!r} is not a list of corpora, each a directory made by `prepare`")
     if against and deduplicate not in NEAR_COPIES:
         raise UserError(
-            f'{path}: {_AGAINST} needs {_DEDUPLICATE} = "exact" or "near" before it, which says what is a copy'
+            f'{path}: {_AGAINST} needs {_DEDUPLICATE} = "exact" or "near" before it, the definition of a copy'
         )
     steps = tuple(make_step(f"{path}", name, given) for name, given in tables.items())
     return Recipe(str(path), steps, deduplicate, tuple(against))
@@ -105,7 +107,7 @@ def parameters_of(rule: str) -> dict[str, inspect.Parameter]:
 
 
 def make_step(path: str, rule: str, given: Any) -> Step:
-    """Return a rule with the parameters of its table; UserError, which names `path`, for wrong parameters."""
+    """Return a rule with the parameters `given` in its table and defaults; UserError for wrong parameters."""
     if rule not in RULES:
         raise UserError(f"{path}: there is no rule '{rule}'{did_you_mean(rule, [*RULES, _DEDUPLICATE, _AGAINST])}")
     if not isinstance(given, dict):
@@ -115,7 +117,7 @@ def make_step(path: str, rule: str, given: Any) -> Step:
         if name not in known:
             has = f"it has {', '.join(known)}" if known else "it has none"
             raise UserError(f"{path}: [{rule}] has no parameter '{name}'{did_you_mean(name, known)} ({has})")
-        description, accepts = _KINDS[known[name].annotation]
+        description, accepts = _PARAMETER_TYPES[known[name].annotation]
         if not accepts(value):
             raise UserError(f"{path}: [{rule}] {name}: {value!r} is not {description}")
     missing = [name for name, parameter in known.items() if parameter.default is parameter.empty and name not in given]
@@ -130,14 +132,15 @@ def make_step(path: str, rule: str, given: Any) -> Step:
 
 
 def version_of(library: str) -> str:
-    """Return the version of a package; '' where it is missing."""
+    """Return the version of an installed package; '' where it is missing."""
     try:
         return metadata.version(library)
     except metadata.PackageNotFoundError:
         return ""
 
 
-def _find(recipe: str) -> pathlib.Path:
+def _find_recipe(recipe: str) -> pathlib.Path:
+    """Return the path of a recipe, from its path or its name; UserError where it does not exist."""
     path = pathlib.Path(recipe)
     if path.is_file():
         return path
@@ -156,8 +159,10 @@ def _find(recipe: str) -> pathlib.Path:
 
 
 def _is_list(value: Any, accepts: Callable[[Any], bool]) -> bool:
+    """Return whether a value is a list of items that `accepts` accepts."""
     return isinstance(value, list) and all(map(accepts, value))
 
 
 def _is_number(value: Any) -> bool:
+    """Return whether a value is a finite number and not a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,7 +1,7 @@
-"""The rule about lines that many documents have, such as menus and notices: a pass counts them before the cleaning.
+"""The rule about lines that many documents have, such as menus and notices; a pass before the cleaning counts them.
 
-Lines are compared without case and the length of white space, and with 0 for every number, so that 'Page 12 of 300' is
-'page 3 of 81'.
+A comparison ignores the case and the length of white space, and replaces each number by 0, so that 'Page 12 of 300'
+equals 'page 3 of 81'.
 """
 
 import functools
@@ -15,33 +15,33 @@ import numpy as np
 from bert_jax.corpus.build.cleaning.texts import Removed, keep_lines
 from bert_jax.readers import storage
 
-LINES, COUNTS = "lines", "counts"  # parts of a block: hashes, ascending; how many documents have each
-_RANGES = 64  # in which the hashes are merged, to bound the memory
+LINES, COUNTS = "lines", "counts"  # parts of a block: ascending hashes of lines; number of documents with each line
+_RANGES = 64  # number of ranges of hashes that are merged separately, to bound the memory
 _NUMBER = re.compile(r"\d+")
 
 
-def remove_repeated(text: str, repeated: str, *, min_documents: int = 20, min_words: int = 3) -> str | Removed:
+def remove_repeated_lines(text: str, repeated: str, *, min_documents: int = 20, min_words: int = 3) -> str | Removed:
     """Remove the lines that `min_documents` or more documents have.
 
     Args:
-        text: any.
-        repeated: the file of `save_repeated`, or its URL.
-        min_documents: number of documents.
-        min_words: of a line; shorter ones, such as 'Yes.' in dialogs, stay.
+        text: text of a document.
+        repeated: path or URL of a file of `save_repeated`.
+        min_documents: minimum number of documents with a line that is removed.
+        min_words: minimum number of words of a line that is removed; 'Yes.' in dialogs stays.
     """
     del min_documents
-    hashes = _load(repeated)
-    return keep_lines(text, lambda line: len(line.split(None, min_words)) < min_words or _hash(line) not in hashes)
+    hashes = _load_hashes(repeated)
+    return keep_lines(text, lambda line: len(line.split(None, min_words)) < min_words or _hash_line(line) not in hashes)
 
 
 def hash_lines(text: str, *, min_documents: int, min_words: int) -> Iterator[int]:
-    """Yield the hashes of the different lines of a text that have `min_words`."""
+    """Yield the hashes of the different lines of a text with at least `min_words` words."""
     del min_documents
-    yield from {_hash(line) for line in text.split("\n") if len(line.split(None, min_words)) >= min_words}
+    yield from {_hash_line(line) for line in text.split("\n") if len(line.split(None, min_words)) >= min_words}
 
 
 def count_hashes(hashes: Sequence[np.ndarray], counts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the different hashes, uint64, ascending, and the sums of their counts, uint32."""
+    """Return the different hashes of all arrays, uint64, ascending, and the sums of their counts, uint32."""
     keys, inverse = np.unique(np.concatenate(hashes), return_inverse=True)
     sums = np.bincount(inverse, np.concatenate(counts), len(keys))
     return keys.astype("<u8"), sums.astype("<u4")
@@ -50,14 +50,14 @@ def count_hashes(hashes: Sequence[np.ndarray], counts: Sequence[np.ndarray]) -> 
 def find_repeated(
     path: pathlib.Path, blocks: Sequence[tuple[np.ndarray, np.ndarray]], *, min_documents: int, min_words: int
 ) -> None:
-    """Write the hashes that `min_documents` documents have in all blocks together; in bounded memory."""
+    """Write the hashes of lines in at least `min_documents` documents of all blocks, in bounded memory."""
     ranges = zip(*(split_ranges(*block) for block in blocks), strict=True)
     counted = (count_hashes(*zip(*parts, strict=True)) for parts in ranges)
     save_repeated(path, [select_repeated(*part, min_documents=min_documents, min_words=min_words) for part in counted])
 
 
 def split_ranges(hashes: np.ndarray, counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the hashes, ascending, and the counts of each of `_RANGES` ranges of hashes."""
+    """Yield the ascending hashes and their counts in each of `_RANGES` ranges of hashes."""
     for index in range(_RANGES):
         first = np.searchsorted(hashes, np.uint64(index << 58))
         end = len(hashes) if index == _RANGES - 1 else np.searchsorted(hashes, np.uint64((index + 1) << 58))
@@ -65,23 +65,25 @@ def split_ranges(hashes: np.ndarray, counts: np.ndarray) -> Iterator[tuple[np.nd
 
 
 def select_repeated(hashes: np.ndarray, counts: np.ndarray, *, min_documents: int, min_words: int) -> np.ndarray:
-    """Return the hashes that `min_documents` documents have."""
+    """Return the hashes with a count of at least `min_documents`."""
     del min_words
     return hashes[counts >= min_documents]
 
 
 def save_repeated(path: pathlib.Path, parts: Sequence[np.ndarray]) -> None:
-    """Write the file that `remove_repeated` reads."""
+    """Write the hashes of repeated lines to the file that `remove_repeated_lines` reads."""
     np.save(path, np.concatenate(parts))
-    _load.cache_clear()  # of an earlier call of this process, for the same output
+    _load_hashes.cache_clear()  # a file of this name may have changed
 
 
 @functools.lru_cache(maxsize=1)
-def _load(path: str) -> frozenset[int]:
+def _load_hashes(path: str) -> frozenset[int]:
+    """Return the hashes in a file of `save_repeated`."""
     with storage.open_file(path) as file:
         return frozenset(np.load(file, allow_pickle=False).tolist())
 
 
-def _hash(line: str) -> int:
+def _hash_line(line: str) -> int:
+    """Return a hash of a line without case, lengths of white space, and numbers."""
     plain = _NUMBER.sub("0", " ".join(line.lower().split()))
     return int.from_bytes(hashlib.blake2b(plain.encode(), digest_size=8).digest(), "big")

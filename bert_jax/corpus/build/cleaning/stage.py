@@ -1,4 +1,4 @@
-"""The passes of a cleaning over all documents, on all cores; the cleaned documents are read instead of the input."""
+"""The passes of a cleaning over all documents, on all cores; the next stage reads the cleaned documents."""
 
 import contextlib
 import functools
@@ -9,7 +9,13 @@ from typing import NamedTuple
 
 from bert_jax.corpus.build.chunks import Partition, read_chunks
 from bert_jax.corpus.build.cleaning import repeated_lines
-from bert_jax.corpus.build.cleaning.chunk import CleaningCounts, clean_chunk, read_cleaned, sum_counts, survey_chunk
+from bert_jax.corpus.build.cleaning.chunk import (
+    CleaningCounts,
+    clean_chunk,
+    read_cleaned,
+    sum_cleaning_counts,
+    survey_chunk,
+)
 from bert_jax.corpus.build.cleaning.recipe import Recipe, Step
 from bert_jax.corpus.build.cleaning.rules import RULES
 from bert_jax.corpus.build.encoding import PrepareSettings
@@ -17,18 +23,18 @@ from bert_jax.corpus.build.passes import FinishedBlocks, PassProgress, map_block
 from bert_jax.errors import writing
 from bert_jax.readers import storage
 
-KEPT, REMOVED = "jsonl", "removed"  # parts of a block: documents that are kept, and those that were removed
+KEPT, REMOVED = "jsonl", "removed"  # parts of a block: kept documents and removed documents
 PARTS = (KEPT, REMOVED)
 
 
-class Cleaned(NamedTuple):
+class CleanedDocuments(NamedTuple):
     """The result of a cleaning.
 
     Attributes:
-        partitions: of the cleaned documents, to be read instead of the partitions of the input.
-        num_bytes: of the cleaned documents.
-        removed: the files of the removed documents, in order.
-        counts: of all documents.
+        partitions: partitions of the cleaned documents, which replace the partitions of the input.
+        num_bytes: number of bytes of the cleaned documents.
+        removed: files of the removed documents, in order.
+        counts: counts over all documents.
     """
 
     partitions: tuple[Partition, ...]
@@ -38,7 +44,7 @@ class Cleaned(NamedTuple):
 
 
 def num_passes(recipe: Recipe) -> int:
-    """Return how often a cleaning reads the input: 1, or 2 with a survey."""
+    """Return the number of passes of a cleaning over the input: 1, or 2 with a survey."""
     return 1 + sum(RULES[step.rule].survey is not None for step in recipe.steps)
 
 
@@ -50,8 +56,8 @@ def clean_documents(
     settings: PrepareSettings,
     num_workers: int,
     progress: PassProgress,
-) -> Cleaned:
-    """Clean all documents; finished blocks of a killed cleaning are kept.
+) -> CleanedDocuments:
+    """Clean all documents; finished blocks of a killed cleaning are reused.
 
     Args:
         cleaned: the blocks of cleaned documents.
@@ -60,7 +66,7 @@ def clean_documents(
         recipe: the rules.
         settings: how the input is read.
         num_workers: as in `map_chunks`.
-        progress: that begins a pass here for each of `num_passes`.
+        progress: progress, which begins `num_passes` passes here.
 
     Raises:
         UserError: as `read_chunks` and `clean_chunk`.
@@ -69,7 +75,9 @@ def clean_documents(
     for index, step in enumerate(recipe.steps):
         if RULES[step.rule].survey:
             progress.begin_pass()
-            repeated = _survey(surveyed, partitions, recipe.steps[:index], step, settings, num_workers, progress)
+            repeated = _find_repeated_lines(
+                surveyed, partitions, recipe.steps[:index], step, settings, num_workers, progress
+            )
     progress.begin_pass()
     read = functools.partial(read_chunks, tokenizer=None, settings=settings)
     work = functools.partial(clean_chunk, steps=recipe.steps, read_options=settings.read_options, repeated=repeated)
@@ -79,8 +87,8 @@ def clean_documents(
             counts = CleaningCounts()
             cleaned.begin(key, PARTS)
             for chunk, result in results:
-                cleaned.append(key, {KEPT: result.kept, REMOVED: result.removed})
-                counts = sum_counts([counts, result.counts])
+                cleaned.append(key, {KEPT: result.kept_lines, REMOVED: result.removed_lines})
+                counts = sum_cleaning_counts([counts, result.counts])
                 num_documents += result.counts.documents
                 progress.report(chunk.bytes_read, num_documents)
             cleaned.finish(key, chunk.is_last, counts=vars(counts))
@@ -90,20 +98,20 @@ def clean_documents(
         paths = [cleaned.path(key, KEPT) for key in cleaned.in_order() if key[0] == partition.index]
         cleaned_partitions.append(Partition(partition.index, tuple(map(str, paths)), bytes_before, read_cleaned))
         bytes_before += sum(path.stat().st_size for path in paths)
-    return Cleaned(
+    return CleanedDocuments(
         tuple(cleaned_partitions),
         bytes_before,
         tuple(str(cleaned.path(key, REMOVED)) for key in cleaned.in_order()),
-        sum_counts(CleaningCounts(**cleaned.records[key]["counts"]) for key in cleaned.in_order()),
+        sum_cleaning_counts(CleaningCounts(**cleaned.records[key]["counts"]) for key in cleaned.in_order()),
     )
 
 
 def copy_removed(path: pathlib.Path, removed: Sequence[str]) -> None:
-    """Append a line {name, reason, found, text} per document, or piece of a long one, that a rule removed.
+    """Append a JSON line {name, reason, found, text} to a file for each document, or piece, that a rule removed.
 
     Args:
-        path: the file.
-        removed: files or URLs of the removed documents, in order.
+        path: file of JSON lines.
+        removed: files or URLs with the lines of the removed documents, in order.
     """
     with writing(path), path.open("ab") as target:
         for name in removed:
@@ -111,7 +119,7 @@ def copy_removed(path: pathlib.Path, removed: Sequence[str]) -> None:
                 shutil.copyfileobj(source, target)
 
 
-def _survey(
+def _find_repeated_lines(
     surveyed: FinishedBlocks,
     partitions: Sequence[Partition],
     earlier_steps: Sequence[Step],
@@ -120,7 +128,7 @@ def _survey(
     num_workers: int,
     progress: PassProgress,
 ) -> str:
-    """Count the lines of all documents; return the file of the repeated lines."""
+    """Count the lines of all documents; return the path of the file of the repeated lines."""
     read = functools.partial(read_chunks, tokenizer=None, settings=settings)
     work = functools.partial(survey_chunk, earlier_steps=earlier_steps, step=step, read_options=settings.read_options)
     with contextlib.closing(map_blocks(surveyed, partitions, read, work, num_workers)) as blocks:

@@ -19,8 +19,8 @@ class Removed(NamedTuple):
     """The verdict that a document is removed.
 
     Attributes:
-        evidence: the reason in this text, for a person, such as '12 words'.
-        group: a kind of evidence that is counted by itself, such as a language.
+        evidence: the reason in this text, for a reader, such as '12 words'.
+        group: a kind of evidence that is counted separately, such as a language.
     """
 
     evidence: str
@@ -29,13 +29,13 @@ class Removed(NamedTuple):
 
 @functools.lru_cache(maxsize=1)
 def words_of(text: str) -> tuple[str, ...]:
-    """Return the words, separated by white space; a text without any is one empty word."""
+    """Return the words of a text, separated by white space; a text without words has an empty word."""
     return tuple(text.split()) or ("",)
 
 
 @functools.lru_cache(maxsize=1)
 def lines_of(text: str) -> tuple[str, ...]:
-    """Return the lines without surrounding white space that are not empty; a text without any has one empty line."""
+    """Return the non-empty lines of a text without surrounding white space; for a text without any, an empty line."""
     return tuple(filter(None, map(str.strip, text.split("\n")))) or ("",)
 
 
@@ -45,19 +45,19 @@ def fraction_of(items: Sequence[str], test: Callable[[str], bool]) -> float:
 
 
 def keep_lines(text: str, keep: Callable[[str], bool]) -> str | Removed:
-    """Return the text without the lines that fail a test, which gets them without surrounding white space.
+    """Return the text without the lines that `keep` rejects; `keep` gets a line without surrounding white space.
 
-    Empty lines stay, but of several in a row that come about this way one does.
+    Empty lines stay; several empty lines in a row, after the removal, become a single empty line.
     """
     lines = text.split("\n")
-    kept = [line for line in lines if not line.strip() or keep(line.strip())]
-    if len(kept) == len(lines):
+    kept_lines = [line for line in lines if not line.strip() or keep(line.strip())]
+    if len(kept_lines) == len(lines):
         return text
-    left = _EMPTY_LINES.sub("\n\n", "\n".join(kept)).strip("\n")
+    left = _EMPTY_LINES.sub("\n\n", "\n".join(kept_lines)).strip("\n")
     return left if left.strip() else Removed("no line is left")
 
 
 @functools.lru_cache(maxsize=1)
 def word_hashes(text: str) -> np.ndarray:
-    """Return `hash_words` of the words of a text."""
+    """Return a hash of each word of a text, as `hash_words`."""
     return hash_words(words_of(text))
