@@ -29,7 +29,7 @@ FEATURES, KEYS = ("features",), ("batch", "key_words")
 SUMS = ("batch", "length", "features", "features")  # float32 [batch, blocks of tokens, 3, features]
 
 
-def fits(width: int) -> bool:
+def fits_sum_norm(width: int) -> bool:
     """Return whether the kernel takes vectors of so many features."""
     chunk = math.gcd(width, LARGEST_CHUNK)
     return chunk >= SMALLEST_CHUNK and width <= CHUNKS * chunk
@@ -73,7 +73,7 @@ def _pull(rate: float, _: float, kept: Any, gradient: jax.Array) -> tuple[jax.Ar
     *saved, bias = kept
     axes = (HIDDEN, HIDDEN, TOKENS, TOKENS, KEYS, FEATURES)
     written = (HIDDEN, HIDDEN, SUMS) if rate else (HIDDEN, SUMS)
-    *found, sums = _on_mesh(functools.partial(backward, rate=rate), axes, written, gradient, *saved)
+    *found, sums = _on_mesh(functools.partial(sum_norm_backward, rate=rate), axes, written, gradient, *saved)
     of_scale, of_shift, of_bias = sums.sum(axis=(0, 1))
     return found[0], found[-1], of_bias.astype(bias.dtype), None, of_scale, of_shift
 
@@ -82,7 +82,7 @@ sum_norm.defvjp(_keep, _pull)
 
 
 def _forward_on_mesh(arrays: Sequence[jax.Array], written: Any, rate: float, epsilon: float) -> Any:
-    kernel = functools.partial(forward, rate=rate, epsilon=epsilon, outputs=len(written))
+    kernel = functools.partial(sum_norm_forward, rate=rate, epsilon=epsilon, outputs=len(written))
     return _on_mesh(kernel, (HIDDEN, HIDDEN, FEATURES, KEYS, FEATURES, FEATURES), written, *arrays)
 
 
@@ -97,7 +97,7 @@ def _on_mesh(kernel: Callable[..., Any], axes: Any, out_axes: Any, *arrays: jax.
     return call(*arrays)
 
 
-def forward(
+def sum_norm_forward(
     x: jax.Array,
     product: jax.Array,
     bias: jax.Array,
@@ -118,7 +118,7 @@ def forward(
     return _call(kernel, "sum_norm_forward", 1, reads, writes, interpret)
 
 
-def backward(
+def sum_norm_backward(
     gradient: jax.Array,
     total: jax.Array,
     mean: jax.Array,

@@ -123,7 +123,7 @@ class Norm(nn.Module):
     def _is_fused(self, x: jax.Array) -> bool:
         """Whether this norm of a sum is one kernel."""
         on_gpu = traced_platform() == "gpu" and runs_fused_kernels() and not self.is_initializing()
-        fits = x.dtype == self.dtype == jnp.bfloat16 and fused_norm.fits(x.shape[-1])
+        fits = x.dtype == self.dtype == jnp.bfloat16 and fused_norm.fits_sum_norm(x.shape[-1])
         return on_gpu and fits and self.normalize is layer_norm and self.scale and self.bias
 
     def _of_sum(self, x: jax.Array, value: Biased, rate: float, seed: jax.Array | None) -> jax.Array:

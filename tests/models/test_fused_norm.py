@@ -41,5 +41,5 @@ def test_one_kernel_equals_sum_and_norm(shape: tuple[int, ...], rate: float, mon
 
 
 def test_widths_that_fit() -> None:
-    assert [fused_norm.fits(width) for width in (128, 256, 384, 512, 768, 1024)] == [True] * 6
-    assert [fused_norm.fits(width) for width in (16, 312, 1000, 16_384)] == [False] * 4
+    assert [fused_norm.fits_sum_norm(width) for width in (128, 256, 384, 512, 768, 1024)] == [True] * 6
+    assert [fused_norm.fits_sum_norm(width) for width in (16, 312, 1000, 16_384)] == [False] * 4
