@@ -13,7 +13,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 import bert_jax
 from bert_jax.cli.main import main
 from bert_jax.errors import UserError
-from bert_jax.inference.embed import EmbedOptions, embed
+from bert_jax.inference.embed import EmbedOptions, embed_file
 from tests.helpers.finetuning_runs import RECIPE, write_lines
 from tests.helpers.tiny_models import save
 
@@ -85,7 +85,7 @@ def test_what_is_asked_for_comes_before_what_the_directory_says(encoder, tmp_pat
     )
     write_lines(tmp_path / "texts.jsonl", [{"text": "abc"}])
     with pytest.raises(UserError, match="features of tokens, which are not normalized"):
-        embed(
+        embed_file(
             tmp_path / "theirs",
             tmp_path / "texts.jsonl",
             tmp_path / "x.safetensors",

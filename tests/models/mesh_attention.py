@@ -20,7 +20,7 @@ AUTO = (jax.sharding.AxisType.Auto,) * 3
 
 
 def main() -> None:
-    for name in ("forward", "backward"):
+    for name in ("triton_forward", "triton_backward"):
         setattr(triton, name, functools.partial(getattr(triton, name), interpret=True))
     inputs, weights = random_inputs((4, 32, 4, 16), packed=True)
 

@@ -91,7 +91,7 @@ def test_the_kernels_in_bfloat16_are_as_near_to_float32_as_plain_attention():
 )
 @pytest.mark.parametrize("joint", [False, True])
 def test_the_kernel_in_triton_equals_plain_attention(shape, packed, reach, rate, joint, monkeypatch):
-    for name in ("forward", "backward"):
+    for name in ("triton_forward", "triton_backward"):
         monkeypatch.setattr(triton, name, functools.partial(getattr(triton, name), interpret=True))
     inputs, gradient = random_inputs(shape, packed=packed)
     inputs = dataclasses.replace(inputs, radius=reach)
@@ -208,7 +208,7 @@ def test_auto_chooses_the_kernel_of_a_gpu(rate, changes, dtype, chosen, monkeypa
     called = []
     for module in (cudnn, triton, tpu):
         name = module.__name__.rsplit(".")[-1]
-        monkeypatch.setattr(module, "attend", lambda inputs, rate, name=name: called.append(name))
+        monkeypatch.setattr(module, f"{name}_attention", lambda inputs, rate, name=name: called.append(name))
     monkeypatch.setattr(kernels, "traced_platform", lambda: "gpu")
     inputs = dataclasses.replace(random_inputs((2, 64, 2, 16), dtype)[0], **changes)
     kernels.KERNELS["auto"].attend(inputs, rate)
@@ -244,7 +244,7 @@ def test_a_gpus_kernel_adds_the_biases_of_a_model(monkeypatch):
         return program, states, gradient
 
     plain, states, gradient = found("xla")
-    for name in ("forward", "backward"):
+    for name in ("triton_forward", "triton_backward"):
         monkeypatch.setattr(triton, name, functools.partial(getattr(triton, name), interpret=True))
     monkeypatch.setattr(self_attention, "traced_platform", lambda: "gpu")
     monkeypatch.setitem(
@@ -260,7 +260,7 @@ def test_a_gpus_kernel_adds_the_biases_of_a_model(monkeypatch):
 @pytest.mark.parametrize("scan_layers", [True, False])
 def test_a_gpu_calls_its_fused_kernel_once_a_layer_in_each_direction(scan_layers, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(cudnn, "available", lambda: True)
+    monkeypatch.setattr(cudnn, "is_cudnn_available", lambda: True)
     monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91_900)
     config = dataclasses.replace(EncoderConfig(), vocab_size=9, num_layers=2, attention_dropout=0.0)
     compute = ComputeConfig(dtype="bfloat16", scan_layers=scan_layers, attention="cudnn")
@@ -304,7 +304,7 @@ def test_gpus_without_the_kernel_compute_by_xla(version, capability, has, monkey
     )
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setattr(jax, "local_devices", lambda: [device])
-    assert cudnn.available() == has
+    assert cudnn.is_cudnn_available() == has
     config = dataclasses.replace(EncoderConfig(), attention_dropout=0.0)
     used = kernel_used(config, ComputeConfig(dtype="bfloat16"), "gpu")
     assert used.startswith("cuDNN, " if has else "XLA")

@@ -7,7 +7,7 @@ from bert_jax.interop.families.base import (
     Family,
     Field,
     ModelClass,
-    Module,
+    NamedModule,
     bare_classes,
     bert_embeddings,
     bert_fields,
@@ -18,7 +18,7 @@ from bert_jax.interop.families.base import (
 )
 
 
-def albert() -> Family:
+def albert_family() -> Family:
     """Return the row of albert."""
     layer = "albert.encoder.albert_layer_groups.{layer}.albert_layers.0"  # one group, of one layer, used for all
     linear = {
@@ -30,7 +30,7 @@ def albert() -> Family:
         "mlp_down": "ffn_output",
     }
     norms = {"attention_norm": "attention.LayerNorm", "mlp_norm": "full_layer_layer_norm"}
-    pooler, order = Module("pooler", "albert.pooler"), Module("next_sentence", "sop_classifier.classifier")
+    pooler, order = NamedModule("pooler", "albert.pooler"), NamedModule("next_sentence", "sop_classifier.classifier")
     masked = masked_head("predictions.dense", "predictions.LayerNorm", "predictions.bias")
     fields = bert_fields(
         vocab_size=Field("vocab_size", 30000),
@@ -48,7 +48,7 @@ def albert() -> Family:
         prefix="albert",
         encoder=(
             *bert_embeddings("albert.embeddings"),
-            Module("encoder/projection", "albert.encoder.embedding_hidden_mapping_in"),
+            NamedModule("encoder/projection", "albert.encoder.embedding_hidden_mapping_in"),
             *modules("encoder/layers", layer, linear),
             *modules("encoder/layers", layer, norms, "norm"),
         ),

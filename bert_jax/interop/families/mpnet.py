@@ -1,4 +1,4 @@
-"""MPNet (Song et al. 2020): learned positions, and T5's relative ones, whose table all layers share."""
+"""MPNet (Song et al. 2020): learned positions, and T5's relative positions with a table for all layers."""
 
 from bert_jax.interop.families.base import (
     BEGIN_AND_END,
@@ -7,7 +7,7 @@ from bert_jax.interop.families.base import (
     Family,
     Field,
     ModelClass,
-    Module,
+    NamedModule,
     bare_classes,
     bert_embeddings,
     bert_fields,
@@ -17,12 +17,12 @@ from bert_jax.interop.families.base import (
     tied_decoder,
 )
 
-BUCKETS, PADDING = 32, 1  # transformers computes with these whatever the file says
+BUCKETS, PADDING = 32, 1  # transformers ignores other values in the file
 
 
-def mpnet() -> Family:
+def mpnet_family() -> Family:
     """Return the row of mpnet."""
-    layer, pooler = "mpnet.encoder.layer.{layer}", Module("pooler", "mpnet.pooler.dense")
+    layer, pooler = "mpnet.encoder.layer.{layer}", NamedModule("pooler", "mpnet.pooler.dense")
     linear = {
         "attention/query": "attention.attn.q",
         "attention/key": "attention.attn.k",
@@ -40,7 +40,7 @@ def mpnet() -> Family:
         prefix="mpnet",
         encoder=(
             *bert_embeddings("mpnet.embeddings"),
-            Module("encoder/position_bias/table", "mpnet.encoder.relative_attention_bias.weight", "array"),
+            NamedModule("encoder/position_bias/table", "mpnet.encoder.relative_attention_bias.weight", "array"),
             *modules("encoder/layers", layer, linear),
             *modules("encoder/layers", layer, norms, "norm"),
         ),

@@ -5,8 +5,8 @@ the scores again, once for a block of keys and once for a block of queries. The 
 the mask of models/dropout.py, element for element; cuDNN's kernel has no dropout here.
 
 Instructions for each score limit the speed, not memory: a value that all scores of a row or a column share is computed
-once. Scores are in units of log 2. The bias of keys adds one number to all scores of a query, and so does not change the
-probabilities.
+once. Scores are in units of log 2. The bias of keys adds one number to all scores of a query: probabilities do not
+change.
 """
 
 import dataclasses
