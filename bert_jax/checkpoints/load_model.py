@@ -213,7 +213,7 @@ def _with_heads(
 
 
 def digest(weights: Weights) -> str:
-    """Return the SHA-256 of config and loaded parameters, in hex: a resumed run must have started from equal weights."""
+    """Return the SHA-256 of config and loaded parameters, in hex: a resumed run must have an equal digest."""
     sha256 = hashlib.sha256(repr(weights.config).encode())
     for path, leaf in jax.tree_util.tree_leaves_with_path(weights.params):
         name = jax.tree_util.keystr(path, simple=True, separator="/")

@@ -64,7 +64,7 @@ def _verify_corpus(path: pathlib.Path, progress: Progress) -> Verified:
 
 
 def _verify_work_directory(path: pathlib.Path, progress: Progress) -> Verified:
-    """Compare checkpoints, run.json and tokenizer with the records of the checkpoints, and check models of `finetune`."""
+    """Compare checkpoints, run.json and tokenizer with their records, and check models of `finetune`."""
     from bert_jax.training import workdir
     from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError, saved_steps
     from bert_jax.training.metrics import damaged_lines

@@ -124,7 +124,7 @@ class Times(NamedTuple):
 
 
 def compare_times(before: Runner, after: Runner, batch: Batch) -> Times:
-    """Return the times of two models; they take turns, and each ratio compares consecutive runs, as the machine may be busy."""
+    """Return the times of two models; each ratio compares consecutive runs, as the machine may be busy."""
     pairs = []
     for round_index in range(ROUNDS + 1):
         pair = []
@@ -146,7 +146,7 @@ def jax_runner(weights: Weights) -> Runner:
 
 
 def onnx_runner(directory: pathlib.Path, output_names: Sequence[str]) -> Runner:
-    """Return a function that runs a directory of `export_onnx` in onnxruntime on a batch, with these names of the outputs.
+    """Return a function that runs a directory of `export_onnx` in onnxruntime; it names outputs by `output_names`.
 
     Logits of masked tokens are taken at `masked_positions`.
     """

@@ -68,7 +68,7 @@ class ScoreComparison(NamedTuple):
 
 
 def compare_scores(eval_set: EvalSet, before: Runner, after: Runner) -> ScoreComparison:
-    """Return both scores and the lost score: the interval is 1.96 standard deviations over paired bootstrap draws of the units."""
+    """Return both scores and the lost score: the margin is 1.96 standard deviations of paired bootstrap draws."""
     score_before, score_after = (eval_set.scorer([run(batch) for batch in eval_set.batches]) for run in (before, after))
     rng, num_units = np.random.default_rng(0), eval_set.num_units
     draws = [rng.integers(0, num_units, num_units) for _ in range(DRAWS)]

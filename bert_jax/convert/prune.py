@@ -157,7 +157,7 @@ def _most_important(importance: np.ndarray, count: int) -> np.ndarray:
 
 
 def _with_last_features(flat: Flat, prefix: str, features: np.ndarray) -> Flat:
-    """Return the existing kernel and bias of a linear map, with only the output features `features` `[layers, count]`."""
+    """Return kernel and bias of a linear map, if they exist, with only the outputs `features` `[layers, count]`."""
     cut = Flat()
     for path in (f"{prefix}kernel", f"{prefix}bias"):
         if path in flat:
@@ -176,7 +176,7 @@ def gate_layers(flat: Flat, gates: jax.Array) -> Flat:
 def remove_layers(
     config: EncoderConfig, flat: Flat, importance: np.ndarray, amount: float
 ) -> tuple[EncoderConfig, Flat, str]:
-    """Remove the least important layers such that the rest follows the architecture's pattern of global and local layers."""
+    """Remove the least important layers; the rest keeps the architecture's pattern of global and local layers."""
     if config.share_layers:
         raise UserError("all layers share their parameters (share_layers): none can be removed by itself")
     num_removed = _num_removed(amount, config.num_layers, "layers")

@@ -306,7 +306,7 @@ def _chunks(embedder: _Embedder, inputs: Iterator[Input]) -> Iterator[tuple[list
 def _count_tokens(
     embedder: _Embedder, inputs: Iterator[Input], progress: Callable[[str, int, int | None], None]
 ) -> tuple[np.ndarray, int, int]:
-    """Return the tokens of each text after truncation, int64 `[texts]`, and the numbers of truncated and empty texts."""
+    """Return the tokens of each text after truncation, int64 `[texts]`, and the counts of truncated and empty texts."""
     lengths = [np.zeros(0, np.int64)]
     num_truncated = num_empty = 0
 

@@ -100,7 +100,8 @@ def _checkpoint_prefix(path: pathlib.Path) -> pathlib.Path:
     names = [index.name.removesuffix(INDEX) for index in sorted(path.glob(f"*{INDEX}"))]
     if len(names) != 1:
         raise UserError(
-            f"{path} holds {len(names)} checkpoints of TensorFlow ({', '.join(names) or 'none'}); give the path of one of them"
+            f"{path} holds {len(names)} checkpoints of TensorFlow ({', '.join(names) or 'none'}); give the path of a "
+            "checkpoint"
         )
     return path / names[0]
 

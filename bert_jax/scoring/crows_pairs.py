@@ -17,7 +17,7 @@ DECIMALS = 3  # metric.py of nyu-mll/crows-pairs rounds scores before it compare
 
 
 def _read_pairs(path: pathlib.Path) -> list[Item]:
-    """Return the pairs of the published file, the more stereotyping sentence first; the details of an item are the direction."""
+    """Return the pairs of the published file, the more stereotyping sentence first; details are the direction."""
     items = []
     for where, row in read_table(path, COLUMNS, DATA):
         direction = row["stereo_antistereo"]

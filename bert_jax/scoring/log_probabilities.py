@@ -62,7 +62,7 @@ def make_scorer(
     temperature: float = 1.0,
     head: str = MASKED,
 ) -> Scorer:
-    """Return a function (parameters, queries, progress) -> results; all processes of the mesh call it and get all results.
+    """Return a function (parameters, queries, progress) -> results; all processes of the mesh call it.
 
     `head`: a row of QUERY_HEADS. Logits are divided by `temperature` before the softmax;
     UserError unless it is above 0.

@@ -94,7 +94,7 @@ def single_queries(context: ScoringContext, tokens: TextTokens, indexes: np.ndar
 def span_queries(
     context: ScoringContext, tokens: TextTokens, indexes: np.ndarray, hidden: np.ndarray | None = None
 ) -> Queries:
-    """Return one query for each token in `indexes` int [queries]: this token and all later tokens of `indexes` are masked.
+    """Return one query for each token in `indexes` int [queries]: this and all later tokens of `indexes` are masked.
 
     The log-probabilities sum to the log-probability of these tokens, given the tokens around them. `hidden` int [any]:
     tokens that are masked in all queries.
@@ -126,7 +126,7 @@ def prefix_queries(context: ScoringContext, tokens: TextTokens, indexes: np.ndar
 
 
 def pair_query(context: ScoringContext, tokens: TextTokens, split: int) -> Queries:
-    """Return one query of the next-sentence head: does the text from the character `split` on follow the text before?"""
+    """Return one query of the next-sentence head: does the text from character `split` on follow the text before?"""
     first = int(np.count_nonzero(tokens.offsets[:, 0] < split))
     ids = [context.cls_id, *tokens.ids[:first], context.sep_id, *tokens.ids[first:], context.sep_id]
     return Queries([np.array(ids, np.int32)], np.array([first + 2], np.int32), np.array([IS_NEXT], np.int32))

@@ -52,7 +52,7 @@ def _read_templates(path: pathlib.Path) -> list[Item]:
         names = names or list(groups)
         if list(groups) != names:
             raise UserError(
-                f"{line.where}: groups {', '.join(groups)}; all lines need the groups of the first line: {', '.join(names)}"
+                f"{line.where}: groups {', '.join(groups)}; all lines need equal groups: {', '.join(names)}"
             )
         items += [_make_item(line.where, template, filler, groups) for filler in fillers]
     return items

@@ -137,7 +137,7 @@ def test_a_format_without_modules_says_so(encoder, tmp_path, capfd):
     save_theirs(encoder, tmp_path / "theirs", "cls")
     paths = ["--model", str(tmp_path / "theirs"), "--output", str(tmp_path / "ours"), "--format", "stablehlo"]
     assert main(["export", *paths]) == 0
-    assert "left out: what modules.json says" in capfd.readouterr().err
+    assert "left out: pooling, length and prompt of modules.json" in capfd.readouterr().err
 
 
 def test_the_encoder_in_a_folder_of_its_own(encoder, tmp_path):

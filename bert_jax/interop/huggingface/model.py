@@ -133,7 +133,7 @@ def export_model(
     labels: tuple[str, ...] = (),
     extra: Mapping[str, str] | None = None,
 ) -> None:
-    """Write a directory that `AutoModelFor...` and `AutoTokenizer` of transformers open without changes, whole or not at all.
+    """Write a directory that `AutoModelFor...` and `AutoTokenizer` of transformers open, whole or not at all.
 
     Args:
         params: a tree of `make_model(config, ..., heads)`, float32.
@@ -308,7 +308,7 @@ def _checked_tokenizer(directory: pathlib.Path, config: EncoderConfig) -> Tokeni
     if FAMILIES[config.family].follow_padding and tokenizer.pad_id + 1 != config.position_offset:
         raise UserError(
             f"{directory}: the tokenizer's padding has the id {tokenizer.pad_id}, and the positions of a "
-            f"{config.family} start at {tokenizer.pad_id + 1}; the positions of this model start at {config.position_offset}"
+            f"{config.family} start at {tokenizer.pad_id + 1}; in this model they start at {config.position_offset}"
         )
     ids = tokenizer.special_ids
     for name, role in FAMILIES[config.family].token_ids.items():

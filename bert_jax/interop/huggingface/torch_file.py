@@ -91,7 +91,7 @@ def _check_pickle_calls(path: pathlib.Path) -> None:
 
 
 def _pickle_streams(path: pathlib.Path, file: IO[bytes]) -> Iterator[IO[bytes]]:
-    """Yield streams that begin with a pickle: a member of a zip archive; the file itself, repeatedly, in the legacy format."""
+    """Yield streams that begin with a pickle: the member of a zip archive; in the legacy format the file itself."""
     is_zip = file.read(len(ZIP)) == ZIP
     file.seek(0)
     if not is_zip:
