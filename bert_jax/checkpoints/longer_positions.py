@@ -36,6 +36,7 @@ def with_longer_positions(weights: Weights, wanted: EncoderConfig, console: Cons
 
 
 def _with_repeated_table(params: Params, offset: int, num_positions: int) -> Params:
+    """Return parameters whose position table repeats its rows after `offset` up to `num_positions` rows."""
     embeddings = params["encoder"]["embeddings"]
     table = np.asarray(embeddings["position"])
     rows = np.resize(table[offset:], (num_positions, table.shape[1]))  # repeats whole rows

@@ -72,7 +72,7 @@ def token_file(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator[
 
 
 def check_projector(directory: pathlib.Path, source: str, output: pathlib.Path) -> None:
-    """Raise UserError if `write_projector` would fail: vectors of tokens, texts on standard input, or a used directory."""
+    """Raise UserError if `write_projector` would fail: vectors of tokens, texts on standard input, a used directory."""
     if output.suffix != ".npy":
         raise UserError(f"--projector {directory}: shows vectors of texts; leave out --pooling tokens")
     if source == STDIN:

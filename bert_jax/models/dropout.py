@@ -33,6 +33,7 @@ def dropout(x: jax.Array, rate: float, seed: jax.Array | None) -> jax.Array:
 # Checkpointed, so that the backward pass saves the seed and not the mask.
 @functools.partial(jax.checkpoint, static_argnums=(1,), prevent_cse=False)
 def _dropout(x: jax.Array, rate: float, seed: jax.Array) -> jax.Array:
+    """Apply dropout with a rate above 0."""
     is_kept = random_words(seed, x.shape) >= _threshold(rate)
     return jnp.where(is_kept, x * jnp.asarray(1.0 / (1.0 - rate), x.dtype), jnp.zeros((), x.dtype))
 

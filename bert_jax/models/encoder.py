@@ -245,6 +245,7 @@ class Encoder(nn.Module):
     def _embed(
         self, input_ids: jax.Array, token_type_ids: jax.Array, segments: jax.Array | None, seed: jax.Array | None
     ) -> jax.Array:
+        """Return the input of the first block: `[batch, length, hidden]`."""
         x = self.embeddings(input_ids, token_type_ids, segments, seed)
         x = self.projection(x) if self.projection else x
         return constrain(x, "batch", "length", "features")

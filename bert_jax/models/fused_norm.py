@@ -63,6 +63,7 @@ def sum_norm(
 
 
 def _forward_and_save(*arguments: Any) -> tuple[jax.Array, Any]:
+    """Return the result of `sum_norm`, and the arrays that the backward pass reads."""
     *arrays, rate, epsilon = arguments
     out, *saved = map(save_for_backward, _forward_on_mesh(arrays, (HIDDEN, HIDDEN, TOKENS, TOKENS), rate, epsilon))
     _, _, bias, keys, scale, _ = arrays
@@ -70,6 +71,7 @@ def _forward_and_save(*arguments: Any) -> tuple[jax.Array, Any]:
 
 
 def _backward_from_saved(rate: float, _: float, residuals: Any, gradient: jax.Array) -> tuple[jax.Array | None, ...]:
+    """Return the gradients of the arrays of `sum_norm`."""
     *saved, bias = residuals
     axes = (HIDDEN, HIDDEN, TOKENS, TOKENS, KEYS, FEATURES)
     written = (HIDDEN, HIDDEN, SUMS) if rate else (HIDDEN, SUMS)
@@ -82,6 +84,7 @@ sum_norm.defvjp(_forward_and_save, _backward_from_saved)
 
 
 def _forward_on_mesh(arrays: Sequence[jax.Array], written: Any, rate: float, epsilon: float) -> Any:
+    """Call `sum_norm_forward`, each device on its tokens; `written`: the axes of the outputs."""
     kernel = functools.partial(sum_norm_forward, rate=rate, epsilon=epsilon, num_outputs=len(written))
     return _on_mesh(kernel, (HIDDEN, HIDDEN, FEATURES, KEYS, FEATURES, FEATURES), written, *arrays)
 

@@ -129,6 +129,7 @@ class Norm(nn.Module):
         return on_gpu and fits and self.normalize is layer_norm and self.scale and self.bias
 
     def _sum_norm(self, x: jax.Array, value: Biased, rate: float, seed: jax.Array | None) -> jax.Array:
+        """Return the norm of `x` plus the value after dropout, by one kernel."""
         (product, bias), size = value, x.shape[-1:]
         scale = param(self, "scale", nn.initializers.ones, size, ("features",))
         shift = param(self, "bias", nn.initializers.zeros, size, ("features",))

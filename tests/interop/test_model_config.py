@@ -446,7 +446,7 @@ REFUSED = [
     (MODERNBERT, {"layer_types": ["full_attention"] * 21}, "layer_types names 21 layers, but num_hidden_layers is 22"),
     (MODERNBERT, {"layer_types": ["full_attention"] * 22}, "contradict global_attn_every_n_layers=3"),
     (MODERNBERT, {"layer_types": ["sliding_attention"] * 22}, "contradict global_attn_every_n_layers=3"),
-    (MODERNBERT, {"layer_types": ["sliding_attention", "full_attention"] * 11}, "only every n-th of layer_types, from the first on, may be full_attention"),
+    (MODERNBERT, {"layer_types": ["sliding_attention", "full_attention"] * 11}, "only every n-th of layer_types"),
     (BERT, {"id2label": {"0": "a", "1": "b"}, "num_labels": 3}, "num_labels is 3, but id2label has 2 names"),
     (BERT, {"id2label": {"0": "a", "1": "b"}, "_num_labels": 3}, "_num_labels is 3, but id2label has 2 names"),
     (BERT, {"num_labels": 3, "_num_labels": 2}, "num_labels is 3 and _num_labels is 2"),

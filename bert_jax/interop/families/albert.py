@@ -12,7 +12,7 @@ from bert_jax.interop.families.base import (
     bert_embeddings,
     bert_fields,
     masked_head,
-    modules,
+    named_modules,
     task_classes,
     tied_decoder,
 )
@@ -49,8 +49,8 @@ def albert_family() -> Family:
         encoder=(
             *bert_embeddings("albert.embeddings"),
             NamedModule("encoder/projection", "albert.encoder.embedding_hidden_mapping_in"),
-            *modules("encoder/layers", layer, linear),
-            *modules("encoder/layers", layer, norms, "norm"),
+            *named_modules("encoder/layers", layer, linear),
+            *named_modules("encoder/layers", layer, norms, "norm"),
         ),
         classes=(
             ModelClass("AlbertForPreTraining", ("masked_token", "next_sentence"), (*masked, pooler, order)),

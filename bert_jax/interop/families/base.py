@@ -139,7 +139,7 @@ def bert_fields(**changed: Field) -> dict[str, Field]:
     } | changed
 
 
-def modules(
+def named_modules(
     our_prefix: str, file_prefix: str, names: Mapping[str, str], kind: str = "linear"
 ) -> tuple[NamedModule, ...]:
     """Return a NamedModule for each of `names` (our path -> name in the file), below the two prefixes."""
@@ -151,7 +151,7 @@ def bert_embeddings(prefix: str) -> tuple[NamedModule, ...]:
     path, tables = "encoder/embeddings", {"position": "position_embeddings.weight"}
     return (
         NamedModule(f"{path}/token", f"{prefix}.word_embeddings.weight", VOCABULARY),
-        *modules(path, prefix, tables | {"token_type": "token_type_embeddings.weight"}, "array"),
+        *named_modules(path, prefix, tables | {"token_type": "token_type_embeddings.weight"}, "array"),
         NamedModule(f"{path}/norm", f"{prefix}.LayerNorm", "norm"),
     )
 
@@ -170,8 +170,8 @@ def bert_encoder(prefix: str) -> tuple[NamedModule, ...]:
     norms = {"attention_norm": "attention.output.LayerNorm", "mlp_norm": "output.LayerNorm"}
     return (
         *bert_embeddings(f"{prefix}.embeddings"),
-        *modules(ours, layer, linear),
-        *modules(ours, layer, norms, "norm"),
+        *named_modules(ours, layer, linear),
+        *named_modules(ours, layer, norms, "norm"),
     )
 
 

@@ -22,7 +22,7 @@ from bert_jax.interop.families.base import (
     bert_encoder,
     bert_fields,
     bert_masked_head,
-    modules,
+    named_modules,
     task_classes,
     tied_decoder,
 )
@@ -38,7 +38,7 @@ def big_bird_family() -> Family:
     masked = bert_masked_head()
     linear = {"mlp_up": "intermediate.dense", "mlp_down": "output.dense", "output": "qa_outputs"}
     answers = (
-        *modules("question_answering", "qa_classifier", linear),
+        *named_modules("question_answering", "qa_classifier", linear),
         NamedModule("question_answering/mlp_norm", "qa_classifier.output.LayerNorm", "norm"),
     )
     return Family(

@@ -10,7 +10,7 @@ from bert_jax.interop.families.base import (
     bare_classes,
     bert_embeddings,
     masked_head,
-    modules,
+    named_modules,
     task_classes,
 )
 
@@ -32,8 +32,8 @@ def distilbert_family() -> Family:
         prefix="distilbert",
         encoder=(
             *bert_embeddings("distilbert.embeddings"),
-            *modules("encoder/layers", layer, linear),
-            *modules("encoder/layers", layer, norms, "norm"),
+            *named_modules("encoder/layers", layer, linear),
+            *named_modules("encoder/layers", layer, norms, "norm"),
         ),
         classes=(
             ModelClass("DistilBertForMaskedLM", ("masked_token",), masked),

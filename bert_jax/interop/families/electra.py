@@ -11,7 +11,7 @@ from bert_jax.interop.families.base import (
     bert_encoder,
     bert_fields,
     masked_head,
-    modules,
+    named_modules,
     task_classes,
 )
 
@@ -27,7 +27,7 @@ def electra_family() -> Family:
             ModelClass(
                 "ElectraForPreTraining",
                 ("replaced_token",),
-                modules("replaced_token", "discriminator_predictions", discriminator),
+                named_modules("replaced_token", "discriminator_predictions", discriminator),
             ),
             ModelClass("ElectraForMaskedLM", ("masked_token",), generator),
             *task_classes("Electra", NamedModule("pooler", "sequence_summary.summary"), CLASSIFICATION_HEAD),

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_jax.errors import UserError
-from bert_jax.interop.families.base import Family, Field, Spelling, bert_fields, modules
+from bert_jax.interop.families.base import Family, Field, Spelling, bert_fields, named_modules
 from bert_jax.interop.families.roberta import roberta_family
 
 WINDOW, LAYERS = "attention_window", "num_hidden_layers"
@@ -22,7 +22,7 @@ def longformer_family() -> Family:
     fields = bert_fields(hidden_dropout_prob=Field("dropout", 0.1, also=("classifier_dropout",)))
     del fields["classifier_dropout"]
     names = {f"{name}_global": f"{name}_global" for name in ("query", "key", "value")}
-    projections = modules("encoder/layers/attention", "longformer.encoder.layer.{layer}.attention.self", names)
+    projections = named_modules("encoder/layers/attention", "longformer.encoder.layer.{layer}.attention.self", names)
     return dataclasses.replace(
         base,
         encoder=(*base.encoder, *projections),

@@ -22,7 +22,7 @@ from bert_jax.interop.families.base import (
     bert_encoder,
     bert_fields,
     bert_masked_head,
-    modules,
+    named_modules,
     task_classes,
     tied_decoder,
 )
@@ -53,8 +53,8 @@ def mobilebert_family() -> Family:
         encoder=(
             *bert_encoder("mobilebert"),
             NamedModule("encoder/embeddings/projection", "mobilebert.embeddings.embedding_transformation"),
-            *modules("encoder/layers", layer, linear),
-            *modules("encoder/layers", layer, norms, "norm"),
+            *named_modules("encoder/layers", layer, linear),
+            *named_modules("encoder/layers", layer, norms, "norm"),
         ),
         classes=(
             ModelClass("MobileBertForPreTraining", ("masked_token", "next_sentence"), (*masked, pooler, next_sentence)),

@@ -21,7 +21,7 @@ from bert_jax.interop.families.base import (
     bare_classes,
     fused_qkv,
     masked_head,
-    modules,
+    named_modules,
 )
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
@@ -47,7 +47,7 @@ def modernbert_family() -> Family:
             NamedModule("encoder/embeddings/norm", "model.embeddings.norm", "norm"),
             NamedModule("encoder/layers/attention_norm", f"{layer}.attn_norm", "norm", first_layer=1),
             *fused_qkv(f"{layer}.attn.Wqkv"),
-            *modules("encoder/layers", layer, {"attention/output": "attn.Wo", "mlp_down": "mlp.Wo"}),
+            *named_modules("encoder/layers", layer, {"attention/output": "attn.Wo", "mlp_down": "mlp.Wo"}),
             NamedModule("encoder/layers/mlp_norm", f"{layer}.mlp_norm", "norm"),
             NamedModule("encoder/layers/mlp_gate", f"{layer}.mlp.Wi", part=(0, 2)),  # the half that is activated
             NamedModule("encoder/layers/mlp_up", f"{layer}.mlp.Wi", part=(1, 2)),

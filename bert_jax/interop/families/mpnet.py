@@ -12,7 +12,7 @@ from bert_jax.interop.families.base import (
     bert_embeddings,
     bert_fields,
     masked_head,
-    modules,
+    named_modules,
     task_classes,
     tied_decoder,
 )
@@ -41,8 +41,8 @@ def mpnet_family() -> Family:
         encoder=(
             *bert_embeddings("mpnet.embeddings"),
             NamedModule("encoder/position_bias/table", "mpnet.encoder.relative_attention_bias.weight", "array"),
-            *modules("encoder/layers", layer, linear),
-            *modules("encoder/layers", layer, norms, "norm"),
+            *named_modules("encoder/layers", layer, linear),
+            *named_modules("encoder/layers", layer, norms, "norm"),
         ),
         classes=(
             ModelClass("MPNetForMaskedLM", ("masked_token",), masked),

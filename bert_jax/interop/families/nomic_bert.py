@@ -20,7 +20,7 @@ from bert_jax.interop.families.base import (
     bert_fields,
     fused_qkv,
     masked_head,
-    modules,
+    named_modules,
     tied_decoder,
 )
 
@@ -43,8 +43,8 @@ def nomic_bert_family() -> Family:
             *(module for module in bert_embeddings("nomic_bert.embeddings") if module.kind != "norm"),
             NamedModule("encoder/embeddings/norm", "nomic_bert.emb_ln", "norm"),
             *fused_qkv(f"{layer}.attn.Wqkv"),
-            *modules("encoder/layers", layer, linear),
-            *modules("encoder/layers", layer, {"attention_norm": "norm1", "mlp_norm": "norm2"}, "norm"),
+            *named_modules("encoder/layers", layer, linear),
+            *named_modules("encoder/layers", layer, {"attention_norm": "norm1", "mlp_norm": "norm2"}, "norm"),
         ),
         classes=(
             ModelClass(

@@ -98,4 +98,4 @@ def _class_with(*heads: str) -> ModelClass:
 def _json_field(field: "dataclasses.Field[Any]") -> Field:
     """Return a field of `EncoderConfig` as a field of `config.json` with equal name and values."""
     table, default = field.metadata.get("table"), cast(int | float | str | None, field.default)
-    return Field(field.name, default, {row: row for row in pkgutil.resolve_tensor_name(table)} if table else None)
+    return Field(field.name, default, {row: row for row in pkgutil.resolve_name(table)} if table else None)

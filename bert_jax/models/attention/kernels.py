@@ -59,6 +59,7 @@ def _prefers_fused_qkv(inputs: AttentionInputs, rate: float) -> bool:
 
 
 def _attend_by_fastest(inputs: AttentionInputs, rate: float) -> jax.Array:
+    """Return the context by the fastest kernel, or by our kernel in Triton for FusedQKV."""
     kernel = triton if inputs.fused_qkv else _fastest_kernel(inputs, rate)
     attend = {cudnn: cudnn.cudnn_attention, triton: triton.triton_attention, tpu: tpu.tpu_attention}[kernel]
     return attend(inputs, rate)

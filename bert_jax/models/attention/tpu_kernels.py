@@ -96,6 +96,7 @@ def _call_per_head_group(
 
 
 def _forward_kernel(keys: Any, masks: Any, q: Any, k: Any, v: Any, context: Any, *, heads: int, rate: float) -> None:
+    """Write the context of the heads of one program."""
     for head, columns in _heads_of_program(q, heads):
         _, dropped, _ = _probabilities(keys, masks, q, k, head, columns, rate)
         context[0, :, columns] = _product("qk,kd->qd", dropped.astype(v.dtype), v[0, :, columns]).astype(context.dtype)
@@ -104,6 +105,7 @@ def _forward_kernel(keys: Any, masks: Any, q: Any, k: Any, v: Any, context: Any,
 def _backward_kernel(
     keys: Any, masks: Any, q: Any, k: Any, v: Any, gradient: Any, dq: Any, dk: Any, dv: Any, *, heads: int, rate: float
 ) -> None:
+    """Write the gradients of q, k and v of the heads of one program."""
     for head, columns in _heads_of_program(q, heads):
         p, dropped, drop = _probabilities(keys, masks, q, k, head, columns, rate)
         g = gradient[0, :, columns]
@@ -153,4 +155,5 @@ def _probabilities(
 
 
 def _product(axes: str, a: jax.Array, b: jax.Array) -> jax.Array:
+    """Return the einsum of two arrays, accumulated in float32."""
     return jnp.einsum(axes, a, b, preferred_element_type=jnp.float32)

@@ -84,6 +84,7 @@ def visited_pairs(length: int, radius_counts: RadiusCounts) -> int:
 
 
 def _forward_and_save(inputs: AttentionInputs, rate: float, radius_counts: RadiusCounts) -> tuple[jax.Array, Any]:
+    """Return the context, and the arrays that the backward pass reads."""
     context, log_sums = map(save_for_backward, _forward_on_mesh(inputs, rate, radius_counts))
     return context, (inputs, context, log_sums)
 
@@ -91,6 +92,7 @@ def _forward_and_save(inputs: AttentionInputs, rate: float, radius_counts: Radiu
 def _backward_from_saved(
     rate: float, radius_counts: RadiusCounts, saved: Any, gradient: jax.Array
 ) -> tuple[AttentionInputs]:
+    """Return the gradients of the inputs, as a tree of inputs."""
     inputs, *arrays = saved
     kernel = functools.partial(triton_backward, rate=rate, radius_counts=radius_counts)
     axes, arrays = (WIDE, BY_HEAD, WIDE), [*arrays, gradient]
@@ -107,6 +109,7 @@ _attend.defvjp(_forward_and_save, _backward_from_saved)
 
 
 def _forward_on_mesh(inputs: AttentionInputs, rate: float, radius_counts: RadiusCounts) -> tuple[jax.Array, jax.Array]:
+    """Call `triton_forward`, each device on its sequences and heads."""
     kernel = functools.partial(triton_forward, rate=rate, radius_counts=radius_counts)
     context_and_log_sums: tuple[jax.Array, jax.Array] = on_each_device(
         kernel, inputs, axes=(), out_axes=(WIDE, BY_HEAD)
@@ -327,7 +330,7 @@ def _forward_kernel(*refs: Any, num_head_refs: int, spec: _KernelSpec) -> None:
     biases, queries = head.biases, head.read(0, row)
     queries = queries if biases is None else queries + biases[0, :]
 
-    def step(column: Any, state: Any) -> Any:
+    def add_block_of_keys(column: Any, state: Any) -> Any:
         total, largest, exponentials, dropped_sum = state
         tile, values = _Tile(head, row, column), head.read(2, column)
         scores = tile.scores(queries, head.read(1, column), head.mask(column))
@@ -342,7 +345,7 @@ def _forward_kernel(*refs: Any, num_head_refs: int, spec: _KernelSpec) -> None:
 
     zero = jnp.zeros((spec.block,), jnp.float32)
     state = (jnp.zeros(queries.shape, jnp.float32), zero - jnp.inf, zero, zero)
-    total, largest, exponentials, dropped_sum = jax.lax.fori_loop(*head.blocks_in_radius(row), step, state)
+    total, largest, exponentials, dropped_sum = jax.lax.fori_loop(*head.blocks_in_radius(row), add_block_of_keys, state)
     if biases is not None:
         total += dropped_sum[:, None] * biases[2, :].astype(jnp.float32)[None, :]
     context[...] = (total * (1 / (exponentials * (1 - spec.rate)))[:, None]).astype(context.dtype)
@@ -393,28 +396,28 @@ def _backward_kernel(*refs: Any, num_head_refs: int, spec: _KernelSpec) -> None:
         value_bias_terms = _token_products(g, biases[2, :])
         q, v = q + biases[0, :], v + biases[2, :]
 
-    def into_keys(row: Any, state: Any) -> Any:
-        into_k, into_v, sums = state
+    def add_key_gradients(row: Any, state: Any) -> Any:
+        dk, dv, sums = state
         rows, tile, queries = head.rows_of_block(row), _Tile(head, row, block_index, transposed=True), head.read(0, row)
         scores, dp = tile.scores(queries, k, key_terms), tile.product(gradient[rows, :], v)
         p, ds = _score_gradients(tile, scores, dp, log_sums[rows], context_products[rows])
-        into_k += triton.dot(ds.astype(k.dtype), queries)
-        into_v += triton.dot(p.astype(k.dtype), gradient[rows, :])
-        return into_k, into_v, sums if biases is None else sums + jnp.sum(ds, axis=1)
+        dk += triton.dot(ds.astype(k.dtype), queries)
+        dv += triton.dot(p.astype(k.dtype), gradient[rows, :])
+        return dk, dv, sums if biases is None else sums + jnp.sum(ds, axis=1)
 
-    def into_queries(column: Any, state: Any) -> Any:
+    def add_query_gradients(column: Any, state: Any) -> Any:
         tile, keys, rows = _Tile(head, block_index, column), head.read(1, column), head.rows_of_block(block_index)
         scores, dp = tile.scores(q, keys, head.mask(column)), tile.product(g, head.read(2, column))
         _, ds = _score_gradients(tile, scores, dp, log_sums[rows], context_products[rows], value_bias_terms)
         return state + triton.dot(ds.astype(k.dtype), keys)
 
     zero, near = jnp.zeros(q.shape, jnp.float32), head.blocks_in_radius(block_index)
-    into_k, into_v, sums = jax.lax.fori_loop(*near, into_keys, (zero, zero, jnp.zeros((spec.block,), jnp.float32)))
+    dk, dv, sums = jax.lax.fori_loop(*near, add_key_gradients, (zero, zero, jnp.zeros((spec.block,), jnp.float32)))
     if biases is not None:
-        into_k += sums[:, None] * biases[0, :].astype(jnp.float32)[None, :]
-    into_q = jax.lax.fori_loop(*near, into_queries, zero)
+        dk += sums[:, None] * biases[0, :].astype(jnp.float32)[None, :]
+    dq = jax.lax.fori_loop(*near, add_query_gradients, zero)
     scale = q.shape[-1] ** -0.5
-    for i, map_gradient in enumerate((into_q * scale, into_k * scale, into_v * (1 / (1 - spec.rate)))):
+    for i, map_gradient in enumerate((dq * scale, dk * scale, dv * (1 / (1 - spec.rate)))):
         if biases is None:
             written[i][...] = map_gradient.astype(gradient.dtype)
         else:
