@@ -1,4 +1,4 @@
-"""A headless Chromium over its DevTools protocol: a page opened, keys pressed, what it asks for and complains of."""
+"""A headless Chromium over its DevTools protocol: open a page, press keys, list its requests and its complaints."""
 
 import base64
 import contextlib
@@ -21,6 +21,10 @@ OPTIONS = (
     "--hide-scrollbars",
     "--remote-debugging-pipe",
     "--no-first-run",
+    # No page of this project asks for anything; the browser itself would.
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
 )
 # The browser reads commands from descriptor 3 and writes answers to 4.
 LAUNCH = (
