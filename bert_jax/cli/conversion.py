@@ -50,7 +50,7 @@ def _export_options(parser: argparse.ArgumentParser) -> None:
 def export(args: argparse.Namespace) -> None:
     """Write a model for other programs."""
     from bert_jax.convert.export import CardFacts
-    from bert_jax.convert.export import export as run
+    from bert_jax.convert.export import export_directory as run
     from bert_jax.training.remote_workdir import local_copy, uploaded
 
     with open_console() as console, console.working("exporting"):
@@ -107,7 +107,7 @@ def _compress_options(parser: argparse.ArgumentParser) -> None:
 
 def compress(args: argparse.Namespace) -> None:
     """Write a smaller model; print what it saves and costs."""
-    from bert_jax.convert.compress import compress as run
+    from bert_jax.convert.compress import compress_model as run
     from bert_jax.convert.prune import TARGETS
     from bert_jax.parallel.compilation import use_compilation_cache
     from bert_jax.training.remote_workdir import local_copy

@@ -43,7 +43,7 @@ def fill_mask(args: argparse.Namespace) -> None:
     with open_console(silent=sys.stdout.isatty()) as console:
         num_texts = 0
         for num_texts, text in enumerate(inputs, 1):
-            guesses = module.fill_mask(model, texts_of(text)["text"], args.top_k, text.where)
+            guesses = module.fill_masks(model, texts_of(text)["text"], args.top_k, text.where)
             if num_texts > 1:
                 console.progress("filling", num_texts - 1, total, "texts")
             if args.json:
@@ -194,7 +194,7 @@ def _embed_options(parser: argparse.ArgumentParser) -> None:
 def embed(args: argparse.Namespace) -> None:
     """Write the vectors of texts."""
     from bert_jax.inference.embed import EmbedOptions
-    from bert_jax.inference.embed import embed as run
+    from bert_jax.inference.embed import embed_file as run
     from bert_jax.inference.feature_files import check_projector, write_projector
     from bert_jax.parallel.compilation import use_compilation_cache
 

@@ -137,7 +137,7 @@ def _verify_options(parser: argparse.ArgumentParser) -> None:
 
 def verify(args: argparse.Namespace) -> int:
     """Print what is damaged; return 1 where anything is."""
-    from bert_jax.checkpoints.verify import verify as run
+    from bert_jax.checkpoints.verify import verify_directory as run
     from bert_jax.training.remote_workdir import local_copy
 
     began = time.monotonic()
