@@ -10,7 +10,7 @@ import pytest
 
 from bert_jax.__main__ import _interrupted, run
 from bert_jax.cli.main import VERBS, main
-from bert_jax.cli.parser import make_parser, parse
+from bert_jax.cli.parser import make_parser, parse_arguments
 from bert_jax.errors import UserError
 
 TEXT = "--input --format --field --markup --members --encoding --encoding_errors --max_unpacked_bytes"
@@ -167,7 +167,7 @@ def test_options_and_overrides_given_twice(refused, argv: list[str], says: str) 
 
 def test_each_language_of_a_tokenizer_has_its_own_input() -> None:
     argv = ["tokenizer", "--input", "a", "b", "--input", "c", "--vocab_size", "9", "--output", "y"]
-    assert parse(VERBS, argv).input == [["a", "b"], ["c"]]
+    assert parse_arguments(VERBS, argv).input == [["a", "b"], ["c"]]
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,8 @@ def test_each_language_of_a_tokenizer_has_its_own_input() -> None:
     ],
 )
 def test_an_override_may_be_written_with_a_space(argv: list[str], overrides: list[str]) -> None:
-    assert parse(VERBS, [*PRETRAIN, *argv]).overrides == overrides
-    args = parse(VERBS, ["inspect", *argv, "corpus"])
+    assert parse_arguments(VERBS, [*PRETRAIN, *argv]).overrides == overrides
+    args = parse_arguments(VERBS, ["inspect", *argv, "corpus"])
     assert (args.corpus, args.overrides) == ("corpus", overrides)
 
 
