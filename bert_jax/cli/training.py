@@ -130,9 +130,9 @@ COMPILE = Verb(
     summary="estimate memory, time and cost of a recipe before it runs",
     description=(
         "A dry run: compiles each phase for the devices present, or for a TPU slice or GPUs that are not present, "
-        "reads memory, FLOPs, bytes, kernels and collectives from the compiled programs, and estimates times from them. "
-        "Exit status 1 if a phase does not fit. A recipe for fine-tuning needs its weights and data. Every field of "
-        "the recipe can be overridden, as in --config.compute.remat=True."
+        "reads memory, FLOPs, bytes, kernels and collectives from the compiled programs, and estimates times from "
+        "them. Exit status 1 if a phase does not fit. A recipe for fine-tuning needs its weights and data. Every "
+        "field of the recipe can be overridden, as in --config.compute.remat=True."
     ),
     example="--config=bert_base --topology v5e:4x4",
     add_options=_compile_options,

@@ -160,4 +160,4 @@ def _json_beside(file: pathlib.Path, name: str) -> dict[str, Any]:
 
 
 def _read_table_file(file: pathlib.Path) -> bytes:
-    return strict_json.read_bytes(file, strict_json.MAX_TABLE_BYTES, file.name)
+    return strict_json.read_bounded_bytes(file, strict_json.MAX_TABLE_BYTES, file.name)

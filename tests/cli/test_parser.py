@@ -69,10 +69,10 @@ def test_a_start_builds_the_parser_of_its_verb_alone() -> None:
         name: dataclasses.replace(verb, add_options=lambda parser, name=name: built.append(name))
         for name, verb in VERBS.items()
     }
-    assert parse(verbs, ["--config.seed=3", "pretrain"]).verb == "pretrain"
+    assert parse_arguments(verbs, ["--config.seed=3", "pretrain"]).verb == "pretrain"
     assert built == ["pretrain"]
     with pytest.raises(SystemExit):
-        parse(verbs, ["--help"])
+        parse_arguments(verbs, ["--help"])
     assert built == ["pretrain", *VERBS]
 
 
@@ -336,5 +336,5 @@ def test_ctrl_c_while_the_words_are_parsed_ends_without_a_traceback(monkeypatch,
     def parse(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bert_jax.cli.main.parse", parse)
+    monkeypatch.setattr("bert_jax.cli.main.parse_arguments", parse)
     assert (run(), capfd.readouterr().err) == (130, "bert-jax: interrupted\n")

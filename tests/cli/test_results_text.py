@@ -4,7 +4,7 @@ import shlex
 
 from bert_jax.cli.main import VERBS
 from bert_jax.cli.parser import parse_arguments
-from bert_jax.cli.results_text import pretrained_model_text, evaluation_table, finetuning_table
+from bert_jax.cli.results_text import evaluation_table, finetuning_table, pretrained_model_text
 from bert_jax.models import Head
 
 
