@@ -136,7 +136,7 @@ def _verify_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_verify(args: argparse.Namespace) -> int:
-    """Print a line for each damaged part of a directory; return 1 if there is one, else 0."""
+    """Print a line for each damaged part of a directory; return 1 for a damaged directory."""
     from bert_jax.checkpoints.verify import verify
     from bert_jax.training.remote_workdir import local_copy
 

@@ -95,11 +95,11 @@ class EncoderConfig:
     )
     local_windows: tuple[int, ...] | None = field(
         None,
-        "attention window of each block if windows differ; local_window is the widest; needs global_every=0 (Longformer)",
+        "attention window of each block if windows differ; local_window is the widest; for global_every=0 (Longformer)",
     )
     global_every: int = field(
         1,
-        "period of global blocks: block i is global if global_every divides i, otherwise local; 0: all blocks are local",
+        "period of global blocks: block i is global if global_every divides i, else local; 0: all blocks are local",
         AT_LEAST_0,
         read_by=ReadBy("local_window", not_values=(None,)),
     )
@@ -165,7 +165,7 @@ class EncoderConfig:
     initializer_range: float = field(0.02, "standard deviation of the truncated normal initialization", AT_LEAST_0)
     initialization: str = field(
         "normal",
-        "initialization; normal: initializer_range; depth_scaled: divided by sqrt(2 * num_layers) in the last matrix of "
+        "initialization; normal: initializer_range; depth_scaled: over sqrt(2 * num_layers) in the last matrix of "
         "a sublayer; identity_head: like depth_scaled, and the dense layer of output heads is the identity; neighbors: "
         "like identity_head, and the first block attends to neighboring tokens (rotary or learned positions); matches: "
         "like neighbors; the last head also attends to equal tokens of the other text (rotary positions, token types)",

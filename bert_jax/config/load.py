@@ -1,4 +1,4 @@
-"""From a recipe and its overrides to one frozen config.
+"""Reading of a recipe and its overrides as one frozen config.
 
 A recipe (`configs/NAME.py`) calls `pretrain_config()` or `finetune_config()`, changes fields and returns the result.
 `resolve` checks this result against the dataclasses of schema.py: an unknown key or a wrong type is an error that names

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from bert_jax.__main__ import _interrupted, run
+from bert_jax.__main__ import _raise_keyboard_interrupt, run
 from bert_jax.cli.main import VERBS, main
 from bert_jax.cli.parser import make_parser, parse_arguments
 from bert_jax.errors import UserError
@@ -283,7 +283,7 @@ def test_ctrl_c_inside_an_import_ends_without_a_traceback(tmp_path) -> None:
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "bert-jax: interrupted\n")
     with pytest.raises(KeyboardInterrupt):
-        _interrupted(signal.SIGINT, None)
+        _raise_keyboard_interrupt(signal.SIGINT, None)
 
 
 def test_ctrl_c_inside_a_callback_of_the_garbage_collector_is_not_forgotten() -> None:

@@ -130,14 +130,14 @@ def test_an_option_without_effect_is_refused(recipe: str, override: str, words: 
 def test_a_warmup_of_a_phase_has_one_option() -> None:
     phase = "--config.train.phases[1]"
     own = [f"{phase}.peak_learning_rate=1e-3", f"{phase}.warmup_steps=5"]
-    with pytest.raises(UserError, match=r"phases\[1\]\.warmup_fraction has no effect beside warmup_steps=5; add"):
+    with pytest.raises(UserError, match=r"phases\[1\]\.warmup_fraction has no effect with warmup_steps=5; add"):
         read(*own, f"{phase}.warmup_fraction=0.1")
 
 
 def test_one_rate_beside_several_is_refused() -> None:
     rates = ["--config.task.learning_rates=(5e-5,3e-5)", "--config.optimizer.peak_learning_rate=1e-4"]
     assert c.read_config(c.FinetuneConfig, "finetune/glue", rates[1:]).optimizer.peak_learning_rate == 1e-4
-    with pytest.raises(UserError, match=r"peak_learning_rate has no effect beside task\.learning_rates"):
+    with pytest.raises(UserError, match=r"peak_learning_rate has no effect with task\.learning_rates"):
         c.read_config(c.FinetuneConfig, "finetune/glue", rates)
 
 
