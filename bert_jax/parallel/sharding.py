@@ -265,7 +265,7 @@ def place_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Ar
 
 
 def constrain(x: jax.Array, *names: str) -> jax.Array:
-    """Constrain the sharding of an activation with the logical axes `names`; without a mesh (`jax.set_mesh`), return `x`.
+    """Constrain the sharding of an activation by its logical axes; without a mesh (`jax.set_mesh`), return `x`.
 
     On GPUs, also constrain the layout to the order of the axes: XLA would store the residual stream with the batch
     last, and read and write it once more in each norm. XLA chooses the layout of an array that the mesh cannot divide

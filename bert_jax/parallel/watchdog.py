@@ -220,7 +220,8 @@ class Watchdog:
     def _silence_message(self, peer: int, now: float) -> str:
         role = ", the coordinator," if peer == 0 else ""
         seconds = now - self._last_message[peer]
-        return f"{self._process_label(peer)}{role} has not answered for {seconds:.0f} s; it was in its {self._peer_stages[peer]}"
+        label, stage = self._process_label(peer), self._peer_stages[peer]
+        return f"{label}{role} has not answered for {seconds:.0f} s; it was in its {stage}"
 
     def _compare_fingerprints(self) -> None:
         """End the run if a fingerprint differs from process 0's; else tell all processes to go on."""

@@ -11,7 +11,7 @@ Z = 1.959964  # standard deviations around the mean that hold 95 % of a normal d
 
 
 class Meaning(NamedTuple):
-    """The sentences on a figure; `{name}` in `says` is any figure. `counted_by` names the figure with the number of items."""
+    """The sentences on a figure; `{name}` in `says` is any figure; `counted_by` names its number of items."""
 
     says: str
     does_not_say: str
@@ -126,7 +126,7 @@ WINOGENDER = {
 
 
 def _fill_sentences(meanings: Mapping[str, Meaning]) -> Callable[[BenchmarkReport], dict[str, Meaning]]:
-    """Return a function from a report to its sentences, with its figures filled in; figures without a value are left out."""
+    """Return a function from a report to its sentences with filled-in figures, without figures that have no value."""
 
     def meanings_of(report: BenchmarkReport) -> dict[str, Meaning]:
         known = {name: meaning for name, meaning in meanings.items() if report.total[name] is not None}

@@ -10,9 +10,9 @@ from bert_jax.reports.attention.patterns import HeadPattern
 from bert_jax.reports.attention.text import (
     MAX_TOKENS,
     TextAttention,
+    attention_within_window,
     chosen_indexes,
     patterns_of_heads,
-    attention_within_window,
 )
 from bert_jax.reports.html.markup import Html, element, folded, page, section, shortened, table
 
@@ -32,8 +32,8 @@ POOLED = (
 )
 WINDOW = (
     "The model read all {total:,} {unit}; the page shows the attention of {unit} {first:,} to {last:,}, counted from 0, "
-    "to each other. Patterns and entropies include their attention to all {unit}; each head gives the part that is not "
-    "shown. "
+    "to each other. Patterns and entropies include their attention to all {unit}; each head gives the part "
+    "that is not shown. "
     "--first_token N shows the text from token N on. Rollout and relevance need all weights of a text: they are for "
     "texts of up to {most} tokens."
 )
@@ -73,8 +73,8 @@ def attention_page(
     num_tokens, side = len(shown.tokens), tokens_per_pixel(len(shown.tokens))
     explanation = (
         f"{len(patterns)} layers of {len(patterns[0])} heads on {num_tokens} {unit}. A row of a map is a "
-        f"{unit[:-1]} that reads, a column is a {unit[:-1]} that is read; a field stands out more from the page, the "
-        "larger its weight. Each map has its own scale, up to its largest weight. The name of a head is the pattern that has half "
+        f"{unit[:-1]} that reads, a column is a {unit[:-1]} that is read; the larger a "
+        "weight, the more its field stands out. Each map has its own scale, up to its largest weight. The name of a head is the pattern that has half "
         "of its attention (Clark et al. 2019), broad where it reads nearly all tokens alike, else mixed."
     )
     parts = [element("h1", "Attention of each head"), lead if rollout is not None else folded("The whole text", lead)]

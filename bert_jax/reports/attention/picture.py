@@ -3,7 +3,7 @@
 import numpy as np
 
 from bert_jax.errors import UserError
-from bert_jax.reports.attention.text import TextAttention, chosen_indexes, attention_within_window
+from bert_jax.reports.attention.text import TextAttention, attention_within_window, chosen_indexes
 from bert_jax.reports.figure import saved_figure
 
 TOKEN_INCHES, MAP_INCHES = 0.28, 1.6  # size of a token of a single map, size of a map of several
