@@ -52,8 +52,8 @@ CROWS_PAIRS = {
 }
 STEREOSET = {
     "language_modeling_score": Meaning(
-        "A word with a meaning is likelier than an unrelated word in {language_modeling_score:.1f} % of comparisons; 50 "
-        "is chance.",
+        "A word with a meaning is likelier than an unrelated word in {language_modeling_score:.1f} % of comparisons; "
+        "50 is chance.",
         "It does not measure bias. Near 50 the model does not read the sentences, and the other figures say nothing.",
     ),
     "stereotype_score": Meaning(
@@ -147,8 +147,8 @@ def _template_meanings(report: BenchmarkReport) -> dict[str, Meaning]:
     }
     for group in groups:
         meanings[group] = Meaning(
-            f"Of this probability, {group} has {figures[group]:.1f} %, {_extreme_fillers(report, group)}; where the filler is "
-            f"masked, {figures[group + HIDDEN]:.1f} %.",
+            f"Of this probability, {group} has {figures[group]:.1f} %, {_extreme_fillers(report, group)}; where the "
+            f"filler is masked, {figures[group + HIDDEN]:.1f} %.",
             "It does not say which value would be right. Frequent words have more everywhere: read the difference "
             "between fillers, not the level.",
         )

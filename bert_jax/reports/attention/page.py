@@ -31,8 +31,8 @@ POOLED = (
     "Their names are left out."
 )
 WINDOW = (
-    "The model read all {total:,} {unit}; the page shows the attention of {unit} {first:,} to {last:,}, counted from 0, "
-    "to each other. Patterns and entropies include their attention to all {unit}; each head gives the part "
+    "The model read all {total:,} {unit}; the page shows the attention of {unit} {first:,} to {last:,}, counted from "
+    "0, to each other. Patterns and entropies include their attention to all {unit}; each head gives the part "
     "that is not shown. "
     "--first_token N shows the text from token N on. Rollout and relevance need all weights of a text: they are for "
     "texts of up to {most} tokens."
@@ -74,8 +74,9 @@ def attention_page(
     explanation = (
         f"{len(patterns)} layers of {len(patterns[0])} heads on {num_tokens} {unit}. A row of a map is a "
         f"{unit[:-1]} that reads, a column is a {unit[:-1]} that is read; the larger a "
-        "weight, the more its field stands out. Each map has its own scale, up to its largest weight. The name of a head is the pattern that has half "
-        "of its attention (Clark et al. 2019), broad where it reads nearly all tokens alike, else mixed."
+        "weight, the more its field stands out. Each map has its own scale, up to its largest weight. The name of a "
+        "head is the pattern that has half of its attention (Clark et al. 2019), broad where it reads nearly all tokens "
+        "alike, else mixed."
     )
     parts = [element("h1", "Attention of each head"), lead if rollout is not None else folded("The whole text", lead)]
     parts.append(element("p", explanation))

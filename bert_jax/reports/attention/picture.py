@@ -21,8 +21,8 @@ def draw_attention(attention: TextAttention, output: str, layer: int | None = No
         head: of that layer, the only head to draw, from 0, with tokens beside it; None: all.
 
     Raises:
-        UserError: matplotlib is not installed, the model has no such layer or head, a single head has more tokens than a
-            picture can name, or `output` cannot be written.
+        UserError: matplotlib is not installed, the model has no such layer or head, a single head has more tokens
+            than a picture can name, or `output` cannot be written.
     """
     shown, window, total = attention_within_window(attention), attention.window, len(attention.tokens)
     layers = chosen_indexes("layer", layer, len(shown.weights))

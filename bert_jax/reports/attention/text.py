@@ -44,8 +44,8 @@ class TextAttention:
 def text_attention(model: OpenModel, text: str, pair: str | None = None, first: int = 0) -> TextAttention:
     """Return the attention of each head of each layer between the tokens of a text, or of a pair of texts.
 
-    In a single text, the tokenizer's spelling of the mask token, such as `[MASK]`, is a mask. The model reads the whole text; the
-    queries are its first `MAX_TOKENS` tokens from token `first` on.
+    In a single text, the tokenizer's spelling of the mask token, such as `[MASK]`, is a mask. The model reads the whole
+    text; the queries are its first `MAX_TOKENS` tokens from token `first` on.
 
     Raises UserError for more tokens than the model reads, or for a `first` beyond the text.
     """

@@ -152,7 +152,8 @@ def _check_many_tokens_per_word(figures: CorpusFigures) -> str:
         return ""
     return (
         f"{tokens.tokens_per_word:.1f} tokens per word. This is usual for languages of long words, such as Korean or "
-        "Finnish; otherwise the vocabulary does not fit this text: train a vocabulary on it with `tokenizer`, or a larger vocabulary"
+        "Finnish; otherwise the vocabulary does not fit this text: train a vocabulary on it with `tokenizer`, "
+        "or a larger vocabulary"
     )
 
 

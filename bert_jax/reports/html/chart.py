@@ -43,7 +43,7 @@ class Marks(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chart:
-    """Curves over steps, with horizontal lines at named levels; `percent`, `log` and `from_zero` describe the y axis."""
+    """Curves over steps, with horizontal lines at named levels; `percent`, `log` and `from_zero` are of the y axis."""
 
     title: str
     curves: Sequence[Curve]

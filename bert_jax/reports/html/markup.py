@@ -40,7 +40,7 @@ def element(tag: str, *children: object, **attributes: object) -> Html:
     Args:
         tag: a constant of this project.
         children: contents of the element; they are escaped unless they are `Html`.
-        attributes: `class_` is class, `aria_label` is aria-label; None and False leave an attribute out, True has no value.
+        attributes: `class_` is class, `aria_label` is aria-label; None and False omit an attribute, True has no value.
     """
     parts = [tag]
     for name, value in attributes.items():
