@@ -66,7 +66,7 @@ def test_overrides_reach_every_level() -> None:
         ("--config.data.weights=(1,1e999)", ["config.data.weights[1]=inf: give a finite number"]),
         ("--config.data.packing=0", ["packing=0 must be at least 1"]),
         ("--config.data.weights=(1.0, -1.0)", ["from 0 on"]),
-        ("--config.data.weights=(0.0, 0.0)", ["one above 0"]),
+        ("--config.data.weights=(0.0, 0.0)", ["at least one of them above 0"]),
     ],
 )
 def test_bad_override_is_refused_by_name(override: str, words: list[str]) -> None:

@@ -75,8 +75,8 @@ def attention_page(
         f"{len(patterns)} layers of {len(patterns[0])} heads on {num_tokens} {unit}. A row of a map is a "
         f"{unit[:-1]} that reads, a column is a {unit[:-1]} that is read; the larger a "
         "weight, the more its field stands out. Each map has its own scale, up to its largest weight. The name of a "
-        "head is the pattern that has half of its attention (Clark et al. 2019), broad where it reads nearly all tokens "
-        "alike, else mixed."
+        "head is the pattern that has half of its attention (Clark et al. 2019), broad where it reads nearly all "
+        "tokens alike, else mixed."
     )
     parts = [element("h1", "Attention of each head"), lead if rollout is not None else folded("The whole text", lead)]
     parts.append(element("p", explanation))

@@ -50,7 +50,7 @@ def sequence_examples(batch: Batch, row: int, tokenizer: "Tokenizer") -> tuple[S
 
 
 def tokens_before_masking(batch: Batch, row: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the tokens of a sequence before masking, int32 `[seq_len]`, and a mask of the targets, bool `[seq_len]`."""
+    """Return the tokens of a sequence before masking, int32 `[seq_len]`, and a mask of targets, bool `[seq_len]`."""
     used = batch["masked_weights"][row] > 0
     positions = batch["masked_positions"][row][used]
     targets = batch["input_ids"][row].copy()
