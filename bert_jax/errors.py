@@ -117,5 +117,6 @@ def check_output(output: str | os.PathLike[str]) -> None:
     if output.is_dir() and not any(output.iterdir()):
         return
     if output.exists():
-        content = "a corpus" if (output / "manifest.json").exists() else "something else"
+        is_corpus = (output / "manifest.json").exists() and (output / "tokenizer").is_dir()  # as no other directory
+        content = "a corpus" if is_corpus else "something else"
         raise UserError(f"{output}: holds {content} already; remove it or choose another --output")

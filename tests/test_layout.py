@@ -3,6 +3,7 @@
 import ast
 import collections
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -166,6 +167,65 @@ def test_every_file_has_one_purpose_and_says_it(path: pathlib.Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert ast.get_docstring(ast.parse(text)), f"{path} has no docstring"
     assert text.count("\n") <= MAX_LINES, f"{path} is too long for one purpose"
+
+
+CONFIGS = {"PretrainConfig", "FinetuneConfig", "Config", "AnyConfig", "Plan", "Session"}
+MAX_CONFIG_FUNCTIONS, MAX_CONFIG_FILES = 30, 14
+# Spines: the functions that put a command together, in the order of execution.
+SPINES = {
+    "corpus/build/prepare.py": "prepare",
+    "corpus/build/clean.py": "clean_texts",
+    "pretraining/pretrain.py": "pretrain",
+    "pretraining/evaluate.py": "evaluate",
+    "finetuning/finetune.py": "finetune",
+    "convert/export.py": "export",
+}
+MAX_SPINE_LINES = 180
+
+
+def names_in(annotation: ast.expr | None) -> set[str]:
+    """The names in an annotation, also of one written as a string; none for functions and classes of them."""
+    names = set[str]()
+    for node in ast.walk(annotation) if annotation else ():
+        if isinstance(node, ast.Name):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            names.add(node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names |= set(re.findall(r"\w+", node.value))
+    return set() if names & {"Callable", "type"} else names
+
+
+def test_few_functions_take_a_whole_config() -> None:
+    """Below the spines a function takes values or a section; a record that holds a config or a plan is one itself."""
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+    configs, known = set(CONFIGS), set[str]()
+    while configs != known:
+        known = set(configs)
+        for tree in trees.values():
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ClassDef):
+                    fields = (field.annotation for field in node.body if isinstance(field, ast.AnnAssign))
+                    configs |= {node.name for field in fields if names_in(field) & known}
+    takers = [
+        f"{path.relative_to(PACKAGE)}:{node.name}"
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        and any(
+            names_in(a.annotation) & configs for a in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        )
+    ]
+    assert len(takers) <= MAX_CONFIG_FUNCTIONS, takers
+    assert len({taker.partition(":")[0] for taker in takers}) <= MAX_CONFIG_FILES, takers
+
+
+@pytest.mark.parametrize("file", SPINES)
+def test_spines_are_read_at_one_sitting(file: str) -> None:
+    tree = ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
+    (spine,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == SPINES[file])
+    assert spine.end_lineno
+    assert spine.end_lineno - spine.lineno < MAX_SPINE_LINES
 
 
 def test_looking_and_preparing_load_no_jax() -> None:

@@ -21,6 +21,10 @@ OPTIONS = (
     "--hide-scrollbars",
     "--remote-debugging-pipe",
     "--no-first-run",
+    # No page of this project asks for anything; the browser itself would.
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
 )
 # The browser reads commands from descriptor 3 and writes answers to 4.
 LAUNCH = (
