@@ -167,7 +167,7 @@ def test_a_window_of_a_long_text(model: OpenModel, found: TextAttention) -> None
     assert attention_within_window(words).tokens == ["c", "[MASK]"]
     for layer, whole in zip(words.weights, attention_between_words(model, found).weights, strict=True):
         np.testing.assert_allclose(layer, whole[:, 2:4], rtol=1e-5)
-    with pytest.raises(UserError, match="no word lies whole among the tokens from 5 on"):
+    with pytest.raises(UserError, match="the tokens from 5 on hold no complete word"):
         attention_between_words(
             model, dataclasses.replace(part, weights=[layer[:, 5:6] for layer in found.weights], first=5)
         )
