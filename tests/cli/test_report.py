@@ -74,5 +74,5 @@ def test_a_page_of_what_heads_read(world, run, refused, tmp_path) -> None:
     refused("attention", "--model", world.model, "--output", tmp_path / "a.txt", "x", says=("a.txt", ".html"))
     refused(*argv, "word " * 40, says=("more than 32 tokens", "shorten it"))
     assert run(*argv, "--first_token", 2, "one long text")[0] == 0
-    assert "the page shows what tokens 2 to" in Page((tmp_path / "heads.html").read_text()).text
+    assert "the page shows the attention of tokens 2 to" in Page((tmp_path / "heads.html").read_text()).text
     refused(*argv, "--first_token", 99, "one text", says=("--first_token 99: this text has",))

@@ -118,7 +118,7 @@ def test_a_warmup_longer_than_its_phase_is_refused() -> None:
         (
             "bert_base",
             "optimizer.warmup_fraction=0.01",
-            "beside warmup_steps=10000; add --config.optimizer.warmup_steps",
+            "with warmup_steps=10000; add --config.optimizer.warmup_steps",
         ),
     ],
 )

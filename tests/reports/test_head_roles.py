@@ -145,7 +145,7 @@ def test_words_on_a_page(model: OpenModel, found: TextAttention) -> None:
     np.testing.assert_allclose(words.relevance.tokens, [found.relevance.tokens[groups == n].sum() for n in range(9)])
     page = Page(attention_page(model, dataclasses.replace(words, tokens=[*HOSTILE, "a", "b", "c"]), TEXT))
     assert "on 9 words" in page.text
-    assert f"What matters for {found.relevance.answer}" in page.text
+    assert f"Relevance for {found.relevance.answer}" in page.text
     assert "<script>alert" in page.text  # as text
 
 
@@ -154,7 +154,7 @@ def test_a_window_of_a_long_text(model: OpenModel, found: TextAttention) -> None
     rows = [layer[:, 2:6] for layer in found.weights]
     part = dataclasses.replace(found, weights=rows, rollout=None, relevance=None, first=2)
     page = Page(attention_page(model, part, TEXT))
-    assert f"read all {len(found.tokens)} tokens; the page shows what tokens 2 to 5," in page.text
+    assert f"read all {len(found.tokens)} tokens; the page shows the attention of tokens 2 to 5," in page.text
     assert "on 4 tokens" in page.text
     assert "Rollout" not in page.text.replace("Rollout and relevance need", "")
     for layer, readings in zip(found.weights, patterns_of_heads(model, part), strict=True):
