@@ -17,7 +17,7 @@ from bert_jax.errors import UserError
 from tests.helpers.generated_corpus import generated_corpus
 from tests.helpers.stored_corpus import store
 from tests.helpers.tiny_models import save
-from tests.reports.written_pages import curve, write_run
+from tests.helpers.written_pages import curve, write_run
 
 ROOT = pathlib.Path(bert_jax.__file__).parent
 
@@ -53,7 +53,7 @@ def bert(tmp_path_factory):
     return place, *save(place, "bert")
 
 
-def test_vectors_are_those_of_transformers_in_the_order_of_the_texts(bert) -> None:
+def test_vectors_equal_transformers_in_the_order_of_the_texts(bert) -> None:
     place, theirs, tokenizer = bert
     states = []
     for text in TEXTS:
@@ -81,7 +81,7 @@ def test_a_notebook_shows_a_table(bert) -> None:
     assert "<script" not in found
 
 
-def test_a_notebook_shows_a_corpus_and_a_run_with_what_is_hostile_escaped(tmp_path) -> None:
+def test_a_notebook_shows_a_corpus_and_a_run_with_hostile_names_escaped(tmp_path) -> None:
     """Three documents of two tokens; the names of a directory, a language and a label come from outside."""
     hostile = "<img src=x onerror=alert(1)>"
     place = tmp_path / hostile

@@ -1,4 +1,4 @@
-"""What a person sees."""
+"""Progress and messages in a terminal."""
 
 import io
 import time
@@ -122,7 +122,7 @@ def test_work_that_cannot_be_counted_shows_its_time_and_leaves_nothing_behind(mo
     assert out.getvalue().endswith("\x1b[K")
 
 
-def test_short_work_and_that_of_a_silent_console_show_nothing() -> None:
+def test_short_work_shows_nothing() -> None:
     out = Terminal()
     with Console(out).working("exporting"):
         pass

@@ -21,8 +21,8 @@ from bert_jax.cli.parser import parse_arguments
 from bert_jax.config import FinetuneConfig, PretrainConfig, read_config, with_vocab_size
 from bert_jax.objectives import make_objective
 from bert_jax.pretraining.initial_weights import check_exportable
+from tests.helpers.browser import open_browser
 from tests.helpers.tiny_models import save
-from tests.reports.browser import open_browser
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FENCE = re.compile(r"^```python\n(?P<code>.*?)^```", re.MULTILINE | re.DOTALL)

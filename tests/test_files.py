@@ -1,4 +1,4 @@
-"""Files and directories appear whole, whoever else writes there, and their digests are those of sha256sum."""
+"""Files and directories appear whole, whoever else writes there, and their digests agree with sha256sum."""
 
 import os
 import pathlib
@@ -24,7 +24,7 @@ def names(place: pathlib.Path) -> list[str]:
     return sorted(str(path.relative_to(place)) for path in place.rglob("*"))
 
 
-def test_sha256sum_reads_what_is_written(sealed) -> None:
+def test_sha256sum_reads_our_sums(sealed) -> None:
     assert names(sealed) == ["SHA256SUMS", "a.txt", "deep", "deep/b.bin"]
     argv = ["sha256sum", "--check", "--strict", "SHA256SUMS"]
     done = subprocess.run(argv, cwd=sealed, capture_output=True, text=True, check=True)
@@ -32,7 +32,7 @@ def test_sha256sum_reads_what_is_written(sealed) -> None:
     assert files.damaged_files(sealed) == []
 
 
-def test_what_sha256sum_writes_is_read(sealed) -> None:
+def test_sums_of_sha256sum_are_read(sealed) -> None:
     made = files.read_sums(sealed)
     for mode in ("--text", "--binary"):  # "digest  name" and "digest *name"
         argv = ["sha256sum", mode, "a.txt", "deep/b.bin"]
@@ -116,7 +116,7 @@ def test_an_error_leaves_the_file_of_before(tmp_path) -> None:
     assert (names(tmp_path), (tmp_path / "a").read_bytes()) == (["a"], b"\xff")
 
 
-def test_leftovers_of_ones_own_are_removed(tmp_path) -> None:
+def test_partial_files_of_this_run_are_removed(tmp_path) -> None:
     (tmp_path / ".best-7.0123abcd.partial").mkdir()
     (tmp_path / ".best-7.0123abcd.partial" / "x").touch()
     (tmp_path / ".run.json.0123abcd.partial").touch()

@@ -1,4 +1,4 @@
-"""JSON from outside: what Python's reader takes, or takes for ever, is refused in a line."""
+"""JSON from outside: input that Python's reader accepts wrongly or reads without end is refused in a line."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""How often each token is read, relative to the mean of all tokens."""
+"""Frequency of each token among the sequences, relative to the mean of all tokens."""
 
 import numpy as np
 import pytest

@@ -154,7 +154,7 @@ def by_hand(ids, maskable, number, kind, seed, config) -> tuple[list[int], list[
     return masked, sorted(offset for span in taken for offset in span)
 
 
-def test_every_rule_has_one_in_plain_python():
+def test_every_masking_rule_has_a_counterpart_in_plain_python():
     assert MASKINGS.keys() == BY_WORD.keys()
 
 
@@ -222,7 +222,7 @@ def test_words_of_more_than_eight_tokens_are_taken_token_by_token(kind):
 
 
 @pytest.mark.parametrize("kind", MASKINGS)
-def test_words_too_large_for_what_is_left_are_skipped(kind):
+def test_words_longer_than_the_remaining_budget_are_skipped(kind):
     # 200 words of three tokens, 3 * 30 + 2 tokens to predict; the walk must end.
     ids = np.tile(np.array([50, 900, 900], np.int32), 200)
     examples = Examples(ids, np.ones(600, bool), np.array([0, 600]), np.arange(1))

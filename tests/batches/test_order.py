@@ -65,7 +65,7 @@ def test_a_source_goes_through_epochs_of_its_own():
             assert sorted((item[own][epoch[own] == one] - first).tolist()) == list(range(size))
 
 
-def test_a_source_with_items_gets_a_sequence_and_an_empty_one_none():
+def test_a_source_with_items_gets_a_sequence_and_an_empty_source_gets_none():
     order = make_order(np.array([10_000, 1, 0]), None, 1e-9 + 0.999)
     assert order.num_sequences[1] == 1
     assert order.num_sequences[2] == 0

@@ -140,7 +140,7 @@ def test_sequences_do_not_depend_on_how_they_are_asked_for(kind):
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
-def test_batch_shapes_are_those_of_batches(kind):
+def test_batch_shapes_equal_the_shapes_of_a_batch(kind):
     split = MemorySplit(random_documents(0, 60, (1, 120), (1, 40)), sources=(30, 20, 10))
     batch = make_sequences(split, split.symbols(), SEQ_LEN, 0, CONFIGS[kind]).batch(np.arange(16))
     shapes = batch_shapes(16, SEQ_LEN, CONFIGS[kind])

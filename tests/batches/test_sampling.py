@@ -51,11 +51,11 @@ def test_examples_equal_the_rule_in_plain_python(name, seq_len, sentence_pairs, 
         assert examples.labels[number] == label
 
 
-def test_every_rule_has_one_in_plain_python():
+def test_every_sentence_rule_has_a_counterpart_in_plain_python():
     assert SENTENCE_PAIRS.keys() == RULES.keys()
 
 
-def test_truncated_takes_from_the_longer_one_by_one():
+def test_truncation_shortens_the_longer_segment_token_by_token():
     for budget in range(2, 12):
         for first in range(1, 25):
             for second in range(1, 25):

@@ -1,3 +1,5 @@
+"""Small chunks for every test of Beam."""
+
 import pytest
 
 from bert_jax.corpus.build import chunks

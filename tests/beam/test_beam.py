@@ -35,7 +35,7 @@ from bert_jax.readers import ReadOptions, storage
 from bert_jax.tokenizer import SPECIAL_TOKENS, Normalizer, save_tokenizer, wordpiece_tokenizer
 from tests.beam.runners import IN_MEMORY, RETRYING, RUNNERS, processes
 from tests.beam.small_chunks import small_chunks
-from tests.corpus.preparation import contents
+from tests.helpers.preparation import contents
 
 pytestmark = [pytest.mark.beam, pytest.mark.filterwarnings("default")]  # warnings of Beam itself
 
@@ -135,7 +135,7 @@ def listens(port):
 
 
 @pytest.mark.parametrize("pool", [False, True], ids=["loopback", "worker pool"])
-def test_a_job_server_makes_the_same(pool, started, texts, tokenizer, local, tmp_path):
+def test_a_job_server_makes_the_same_corpus(pool, started, texts, tokenizer, local, tmp_path):
     """The protocol of Flink and Spark: a job server that takes the pipeline, and workers that it calls."""
     port_file = tmp_path / "port"
     started("apache_beam.runners.portability.local_job_service_main", "--port_file", str(port_file))

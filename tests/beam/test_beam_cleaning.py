@@ -19,7 +19,7 @@ from bert_jax.errors import UserError
 from bert_jax.readers import storage
 from bert_jax.tokenizer import SPECIAL_TOKENS, Normalizer, save_tokenizer, wordpiece_tokenizer
 from tests.beam.runners import IN_MEMORY, RETRYING, RUNNERS, processes
-from tests.corpus.preparation import contents, make_tokenizer
+from tests.helpers.preparation import contents, make_tokenizer
 
 pytestmark = [pytest.mark.beam, pytest.mark.filterwarnings("default")]  # warnings of Beam itself
 
@@ -176,7 +176,7 @@ def test_failed_work_is_repeated(place, local, tmp_path, monkeypatch):
     assert all(any(name in url and number > 1 for url, number in tries.items()) for name in names)
 
 
-def test_object_storage_holds_what_is_between(place, local, tmp_path):
+def test_object_storage_holds_the_intermediate_files(place, local, tmp_path):
     files, output = fsspec.filesystem("memory"), "/bucket/cleaned/corpus"
     prepare_with_beam(
         [str(place / "texts")],

@@ -1,4 +1,4 @@
-"""`make bench-device`: its parts at small sizes on the CPU, its deadline, what fails, and a machine without torch."""
+"""`make bench-device`: its parts at small sizes on the CPU, its deadline, failures, and a machine without torch."""
 
 import importlib
 import importlib.util

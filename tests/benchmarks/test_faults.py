@@ -1,4 +1,4 @@
-"""The suite of faults counts its own processes, and one that fails is no success; the definition of goodput."""
+"""The suite of faults counts its own processes, a failed process is no success, and goodput follows its definition."""
 
 import importlib.util
 import subprocess

@@ -28,7 +28,7 @@ def test_every_row_is_a_config_with_the_same_tokens(row: str) -> None:
     assert ablation.tokens_until(phases, phases[-1].end) == 1_200 * 16 * 128
 
 
-def test_the_ladder_leads_from_bert_to_modern_one_change_at_a_time() -> None:
+def test_the_ladder_leads_from_bert_to_modern_by_single_changes() -> None:
     ladder = [ROWS[row].changes for row in ("bert", *(row for row in ROWS if row.startswith("+")), "modern")]
     assert [len(changes) for changes in ladder] == list(range(len(CHANGES) + 1))
     for less, more in itertools.pairwise(ladder):

@@ -1,4 +1,4 @@
-"""Benchmarks do not show rows of one model or corpus as those of another."""
+"""Benchmarks refuse to show rows of a model or corpus as rows of a different model or corpus."""
 
 import pathlib
 

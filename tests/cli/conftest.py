@@ -1,4 +1,4 @@
-"""What the verbs make of a small text, once a session; places where nothing can be written."""
+"""Outputs of the verbs for a small text, made once a session, and directories where nothing can be written."""
 
 import os
 import pathlib
@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from bert_jax.cli.main import main
-from tests.cli.commands import World, check_refusal, make_world, prepare_command
+from tests.helpers.commands import World, check_refusal, make_world, prepare_command
 
 
 @pytest.fixture(scope="session")

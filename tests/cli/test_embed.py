@@ -1,4 +1,4 @@
-"""`embed` through the command line: what it says, and a file that is there whole or not at all."""
+"""`embed` through the command line: its summary, and an output that is complete or absent."""
 
 import json
 import re
@@ -10,7 +10,7 @@ import safetensors.numpy
 import tokenizers
 from tensorboardX.embedding import append_pbtxt
 
-from tests.cli.commands import World, is_empty, no_file_beyond, prose, vocabulary
+from tests.helpers.commands import World, is_empty, no_file_beyond, prose, vocabulary
 
 LONGEST = 32  # tokens, of the recipe
 WIDTH = 16
@@ -34,7 +34,7 @@ def lengths(world: World, lines: list[str]) -> list[int]:
     return [len(tokenizer.encode(line).ids) for line in lines]
 
 
-def test_embed_says_what_it_wrote(world, tmp_path, embed, run) -> None:
+def test_embed_prints_a_summary_of_its_output(world, tmp_path, embed, run) -> None:
     """What enters the first layer at [CLS] is the same for every text."""
     lines = [*vocabulary()[:5], ""]
     tokens, made = sum(lengths(world, lines)), tmp_path / "out" / "vectors.npy"

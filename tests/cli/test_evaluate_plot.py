@@ -1,4 +1,4 @@
-"""`evaluate` and `plot`: what a run says of itself."""
+"""`evaluate` and `plot`: the scores and curves of a run."""
 
 import json
 import os
@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from tests.cli.commands import is_empty, prepare_command, pretrain_command
+from tests.helpers.commands import is_empty, prepare_command, pretrain_command
 
 
-def test_evaluate_prints_one_json_object_or_the_same_as_a_table(world, run) -> None:
+def test_evaluate_prints_one_json_object_or_a_table_of_the_same_numbers(world, run) -> None:
     status, out, _ = run("evaluate", "--workdir", world.run, "--json")
     assert status == 0
     found = json.loads(out)
@@ -31,7 +31,7 @@ def test_evaluate_prints_one_json_object_or_the_same_as_a_table(world, run) -> N
     assert f"{found['mlm_loss']:.4f}  nats" in lines[list(shown).index("mlm_loss")]
 
 
-def test_evaluate_on_other_devices_than_those_of_the_run(world, run) -> None:
+def test_evaluate_on_three_devices_agrees_with_the_devices_of_the_run(world, run) -> None:
     """A batch that they do not divide is filled up."""
     found = json.loads(run("evaluate", "--workdir", world.run, "--json")[1])
     environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=3", "JAX_PLATFORMS": "cpu"}

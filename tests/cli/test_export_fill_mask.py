@@ -1,4 +1,4 @@
-"""`fill-mask` on what `export` made: guesses, texts that cannot be filled, and directories that are no model."""
+"""`fill-mask` on an exported model: predictions, texts that cannot be filled, and directories without a model."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import pytest
 
 from bert_jax.models import HEADS
 from bert_jax.reports.card import USES
-from tests.cli.commands import is_empty, vocabulary
+from tests.helpers.commands import is_empty, vocabulary
 
 
 def files(directory: pathlib.Path) -> dict[str, bytes]:
@@ -55,7 +55,7 @@ def test_other_formats(world, tmp_path, run, refused, monkeypatch) -> None:
     assert is_empty(tmp_path)
 
 
-def test_fill_mask_prints_guesses_likeliest_first(world, run) -> None:
+def test_fill_mask_prints_the_likeliest_predictions_first(world, run) -> None:
     word = vocabulary()[0]
     status, out, err = run("fill-mask", "--model", world.model, "--json", "--top_k", 200, f"{word} [MASK] {word}.")
     assert (status, err) == (0, "")

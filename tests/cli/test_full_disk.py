@@ -3,7 +3,7 @@
 import os
 import shutil
 
-from tests.cli.commands import (
+from tests.helpers.commands import (
     check_refusal,
     command,
     is_empty,

@@ -122,7 +122,7 @@ def test_sequences_of_a_recipe(corpus, texts, tmp_path, run):
     assert "; 64 tokens, " in " ".join(out.split())
 
 
-def test_masks_are_those_of_the_first_phase(corpus, run):
+def test_the_first_phase_sets_the_masks(corpus, run):
     argv = ("inspect", corpus, "--json", "--config.data.sentence_pairs=full_sentences")
     figures = [
         json.loads(run(*argv, *more)[1])["sequences"]["predicted"]

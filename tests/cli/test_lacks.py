@@ -1,4 +1,4 @@
-"""What the machine lacks, memory or devices, is a message of one line and status 2."""
+"""A lack of memory or devices gives a message of one line and status 2."""
 
 import dataclasses
 import os
@@ -21,7 +21,7 @@ def all_of_it(args: object) -> None:
     bytearray(1 << 60)
 
 
-def test_a_lack_of_host_memory_says_what_to_lower(monkeypatch, capsys) -> None:
+def test_a_lack_of_host_memory_names_the_option_to_lower(monkeypatch, capsys) -> None:
     monkeypatch.setitem(cli.VERBS, "embed", dataclasses.replace(cli.VERBS["embed"], run=all_of_it))
     argv = ["embed", "--model", "m", "--input", "i", "--output", "o"]
     assert cli.main(argv) == 2

@@ -4,7 +4,7 @@ import json
 
 import transformers
 
-from tests.cli.commands import RECIPE, pretrain_command
+from tests.helpers.commands import RECIPE, pretrain_command
 
 MODERN = RECIPE.replace(
     "    config.model.update(hidden_size=16,",

@@ -1,4 +1,4 @@
-"""What every verb takes and how it explains itself; words that it does not know."""
+"""Arguments and help of every verb, and refusals of unknown words."""
 
 import dataclasses
 import shlex

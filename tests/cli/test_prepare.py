@@ -10,7 +10,7 @@ import time
 import pytest
 
 from bert_jax.corpus.store import open_corpus
-from tests.cli.commands import command, is_empty, prepare_command, prose, vocabulary
+from tests.helpers.commands import command, is_empty, prepare_command, prose, vocabulary
 
 
 def test_no_file_matches(world, tmp_path, refused) -> None:

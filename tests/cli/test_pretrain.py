@@ -19,7 +19,7 @@ from bert_jax.pretraining.data import sequence_rules
 from bert_jax.pretraining.run_lines import run_lines
 from bert_jax.training import workdir
 from bert_jax.training.schedules import plan_phases
-from tests.cli.commands import check_refusal, command, is_empty, losses, pretrain_command
+from tests.helpers.commands import check_refusal, command, is_empty, losses, pretrain_command
 from tests.helpers.written_corpus import sentence, write_corpus
 
 

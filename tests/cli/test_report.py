@@ -10,8 +10,8 @@ from bert_jax.console import Console
 from bert_jax.reports.run.predictions import heldout_batch, predict_batch
 from bert_jax.reports.run.record import read_runs
 from bert_jax.reports.run.sections import find_run_corpus
-from tests.cli.commands import is_empty
-from tests.reports.written_pages import Page
+from tests.helpers.commands import is_empty
+from tests.helpers.written_pages import Page
 
 
 def test_a_page_of_a_run(world, run, tmp_path) -> None:
@@ -51,7 +51,7 @@ def test_the_predictions_are_those_that_the_run_was_evaluated_on(world) -> None:
     )
 
 
-def test_what_cannot_be_reported(world, refused, tmp_path) -> None:
+def test_report_refuses_a_path_without_a_run_and_bad_options(world, refused, tmp_path) -> None:
     refused("report", world.texts, "--output", tmp_path / "a.html", says=(str(world.texts), "no run here"))
     says = ("a.pdf", "give the name of an .html file")
     refused("report", world.run, "--output", tmp_path / "a.pdf", says=says)
@@ -65,7 +65,7 @@ def test_what_cannot_be_reported(world, refused, tmp_path) -> None:
     assert is_empty(tmp_path)
 
 
-def test_a_page_of_what_heads_read(world, run, refused, tmp_path) -> None:
+def test_attention_writes_a_page_of_the_heads(world, run, refused, tmp_path) -> None:
     argv = ["attention", "--model", world.model, "--output", tmp_path / "heads.html"]
     assert run(*argv, "one text", "and its pair") == (0, f"{tmp_path / 'heads.html'}\n", "")
     text = Page((tmp_path / "heads.html").read_text()).text

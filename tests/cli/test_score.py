@@ -1,4 +1,4 @@
-"""`score` and `bias` on a small model: tables, JSON, the file with all sentences, pages, and what is refused."""
+"""`score` and `bias` on a small model: tables, JSON, the file with all sentences, pages, and refusals."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from bert_jax.loaded_model import load
 from bert_jax.scoring.score import BENCHMARKS
 from bert_jax.training.metrics import read_metrics
 from bert_jax.training.plan import Session
-from tests.cli.commands import is_empty, pretrain_command, vocabulary
+from tests.helpers.commands import is_empty, pretrain_command, vocabulary
 
 WORDS = vocabulary()
 

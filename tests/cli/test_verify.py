@@ -35,7 +35,7 @@ def files_of(directory: pathlib.Path) -> list[pathlib.Path]:
         ("run", "2 checkpoints, run.json, tokenizer/"),
     ],
 )
-def test_what_is_intact(world, run, name, says) -> None:
+def test_verify_reports_intact_files_and_changes_nothing(world, run, name, says) -> None:
     place = getattr(world, name)
     before = {path: path.read_bytes() for path in files_of(place)}
     status, out, err = run("verify", place)

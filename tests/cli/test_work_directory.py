@@ -11,7 +11,7 @@ import pytest
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
 from bert_jax.training import workdir
-from tests.cli.commands import is_empty, losses, pretrain_command, prose
+from tests.helpers.commands import is_empty, losses, pretrain_command, prose
 
 
 def files_of(directory: pathlib.Path) -> dict[str, bytes]:

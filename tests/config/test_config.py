@@ -1,4 +1,4 @@
-"""Configs: strict, overridable, reversible, with None for what is not set."""
+"""Configs: strict, overridable, reversible; a value that is not set is None."""
 
 import dataclasses
 import pathlib

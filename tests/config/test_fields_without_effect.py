@@ -41,7 +41,7 @@ def test_settings_of_masks_are_refused_without_masks(override: str, default: str
     assert str(error.value).endswith(f"set it to {default}")
 
 
-def test_a_recipe_with_masks_says_what_to_set() -> None:
+def test_a_recipe_with_unused_masks_names_the_field_to_unset() -> None:
     unset = [f"train.phases[{phase}].mask_probability{end}=None" for phase in (0, 1) for end in ("", "_end")]
     with pytest.raises(UserError, match=r"phases\[0\]\.mask_probability has no effect .*; set it to None"):
         refuse_fields_without_effect(config("small_cpu", *CAUSAL))
@@ -114,7 +114,7 @@ def test_an_architecture_alone() -> None:
 
 
 @pytest.mark.parametrize("kind", [PretrainConfig, FinetuneConfig])
-def test_what_a_field_says_names_fields_that_exist(kind: type) -> None:
+def test_the_metadata_of_a_field_names_fields_that_exist(kind: type) -> None:
     keys = {key: field for key, field, _ in fields_of(kind)}
     phase_fields = {key.rpartition(".")[2] for key in keys if key.startswith("train.phases[0].")}
     for key, field in keys.items():

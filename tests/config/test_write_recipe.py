@@ -31,7 +31,7 @@ def test_the_defaults_are_an_empty_recipe() -> None:
     )
 
 
-def test_what_differs_from_the_defaults() -> None:
+def test_values_that_differ_from_the_defaults_are_listed() -> None:
     made = c.pretrain_config()
     made.optimizer.peak_learning_rate = 2e-4
     made.train.phases = c.phases({"seq_len": 64, "fraction": 0.5}, {"seq_len": 256, "fraction": 0.5})

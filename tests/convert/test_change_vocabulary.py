@@ -13,8 +13,8 @@ from bert_jax.cli.main import main
 from bert_jax.convert.vocabulary import token_sources
 from bert_jax.interop.sentence_modules import SentenceModules, read_sentence_modules, sentence_module_files
 from bert_jax.tokenizer import load_tokenizer
-from tests.interop.tokenizer_directories import of_family, wordpiece
-from tests.models.family_cases import CASES, model_of
+from tests.helpers.family_cases import CASES, model_of
+from tests.helpers.tokenizer_directories import of_family, wordpiece
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 OLD = [*SPECIAL, "play", "##ing", "##s", "un", "##play", "##un", "the", "a", "##a"]
@@ -77,7 +77,7 @@ def test_rows_are_carried_over(family: str, tmp_path: pathlib.Path, capsys: pyte
     assert "the model has this vocabulary already" in capsys.readouterr().err
 
 
-def test_what_says_how_a_model_is_used_stays(model: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_sentence_modules_and_task_file_are_copied(model: pathlib.Path, tmp_path: pathlib.Path) -> None:
     modules = SentenceModules(pooling="max", normalize=True, max_seq_len=7, prompts={"query": "q "})
     for name, text in {**sentence_module_files(modules, hidden_size=16), "task.json": '{"kind": "x"}\n'}.items():
         (model / name).parent.mkdir(exist_ok=True)

@@ -21,9 +21,8 @@ from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.interop.tensors import flatten, unflatten
 from bert_jax.models import Head, make_model
 from bert_jax.models.encoder import is_global
-from tests.helpers import tiny_models
-from tests.interop import tokenizer_directories
-from tests.models.family_cases import CASES, batch_of, model_of
+from tests.helpers import tiny_models, tokenizer_directories
+from tests.helpers.family_cases import CASES, batch_of, model_of
 
 CONFIG = EncoderConfig(vocab_size=9, hidden_size=8, num_layers=3, num_heads=2, mlp_size=16)
 SHAPES = {
@@ -56,7 +55,7 @@ def test_importance_is_the_mean_of_the_gates_derivatives(name: str) -> None:
 
 
 @pytest.mark.parametrize(("every", "first_norm"), [(1, True), (3, False), (2, True), (0, True)])
-def test_the_best_layers_are_those_of_all_choices_that_fit(every: int, first_norm: bool) -> None:
+def test_the_best_layers_equal_the_best_of_all_valid_choices(every: int, first_norm: bool) -> None:
     fields = {"local_window": 4 if every != 1 else None, "global_every": every, "first_attention_norm": first_norm}
     config = EncoderConfig(num_layers=7, **fields)
     kinds = [is_global(config, layer) for layer in range(7)]
@@ -204,7 +203,7 @@ def test_nothing_and_everything_are_refused(name: str, amount: float) -> None:
         TARGETS[name].remove(CONFIG, {"encoder/layers/mlp_down/kernel": np.ones((3, 16, 8))}, np.ones(shape), amount)
 
 
-def test_the_interval_is_that_of_the_paired_differences() -> None:
+def test_the_interval_equals_the_closed_form_of_paired_differences() -> None:
     """A mean over units has a closed form: 1.96 times the standard error of the mean difference."""
     rng = np.random.default_rng(0)
     before, difference = rng.normal(0, 10, 400), rng.normal(-0.5, 1, 400)

@@ -14,7 +14,7 @@ from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.manifest import read_manifest
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
-from tests.corpus.preparation import make_tokenizer
+from tests.helpers.preparation import make_tokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -138,7 +138,7 @@ def test_similar_documents_join_the_split_of_the_other_corpus(tmp_path, corpora,
     assert min(counts[0].values()) > 1
 
 
-def test_without_a_held_out_split_what_is_similar_to_one_is_removed(tmp_path, corpora, tokenizer):
+def test_near_duplicates_of_another_held_out_split_are_removed_without_a_held_out_split(tmp_path, corpora, tokenizer):
     known, _ = corpora
     (name, *_), (texts, *_) = known, known.values()
     inputs = write(tmp_path / "a.jsonl", [variant(one, 2) for one in texts])
@@ -153,7 +153,7 @@ def test_without_a_held_out_split_what_is_similar_to_one_is_removed(tmp_path, co
     assert manifest["documents"]["stored"] == len(texts) - held_out > 1
 
 
-def test_a_corpus_remembers_what_it_was_compared_with(tmp_path, corpora, tokenizer):
+def test_a_corpus_remembers_the_corpora_that_it_was_compared_with(tmp_path, corpora, tokenizer):
     known, new = corpora
     recipe = recipe_of(tmp_path / "r.toml", "exact", known)
     expected = [reason for reason, _ in literal(known, new) if reason.startswith("exact")]
@@ -202,7 +202,7 @@ def test_a_corpus_that_grows_makes_another_recipe(tmp_path, tokenizer):
         ('deduplicate = "exact"\nagainst = ["c"]', "c: no such corpus directory"),
     ],
 )
-def test_what_is_refused(tmp_path, monkeypatch, content, words):
+def test_bad_recipes_are_refused(tmp_path, monkeypatch, content, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "r.toml").write_text(content)
     with pytest.raises(UserError, match=words):

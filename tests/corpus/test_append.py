@@ -1,4 +1,4 @@
-"""Corpora that grow: what is added equals a preparation of everything, and what was there stays as it was."""
+"""Corpora that grow: appended text gives the corpus of all texts at once, and stored text stays as it was."""
 
 import itertools
 import json
@@ -23,7 +23,7 @@ from bert_jax.corpus.mixture import name_snapshots, open_mixture
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
 from bert_jax.tokenizer import SPECIAL_TOKENS, Normalizer, load_tokenizer, save_tokenizer, wordpiece_tokenizer
-from tests.corpus.preparation import TINY, TINY_PIECES, contents, set_sizes
+from tests.helpers.preparation import TINY, TINY_PIECES, contents, set_sizes
 
 WORDS = [f"{word}{number}" for word in ("the", "cat", "dog", "sat", "mat", "on") for number in range(90)]
 
@@ -249,7 +249,7 @@ def test_two_appends_at_once(tmp_path, tokenizer):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1.jsonl", "2.jsonl", "c"]
 
 
-def test_what_contradicts_the_corpus_is_refused(tmp_path, tokenizer):
+def test_options_that_contradict_the_corpus_are_refused(tmp_path, tokenizer):
     inputs = write(tmp_path / "1.jsonl", make_texts(9, seed=6))
     (tmp_path / "other").mkdir()
     shutil.copy(tokenizer / "vocab.txt", tmp_path / "other")
@@ -338,7 +338,7 @@ def test_copies_between_two_corpora(tmp_path, tokenizer, kinds):
     )
 
 
-def test_copies_within_a_corpus_are_not_those_of_the_other(tmp_path, tokenizer):
+def test_copies_within_a_corpus_do_not_count_as_copies_of_the_other_corpus(tmp_path, tokenizer):
     """One document twice in the first alone, one twice in both."""
     own, both, others = "the1 cat2 dog3 sat4", "mat5 on6 the7 cat8", "dog9 sat10 mat11 on12"
     for name, texts in {"a": [own, own, both, both], "b": [both, both, others, others]}.items():

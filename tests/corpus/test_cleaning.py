@@ -17,7 +17,7 @@ from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.build.summary import format_summary
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions, read_documents
-from tests.corpus.preparation import TINY, TINY_PIECES, contents, make_tokenizer, set_sizes
+from tests.helpers.preparation import TINY, TINY_PIECES, contents, make_tokenizer, set_sizes
 
 RECIPE = """
 deduplicate = "exact"
@@ -199,7 +199,7 @@ def test_interrupted_cleanings_end_with_the_same_bytes(trial, tmp_path):
     assert not (tmp_path / ".d.jsonl.incomplete").exists()
 
 
-def test_what_a_kill_leaves_leads_to_the_same_bytes(trial, tmp_path):
+def test_a_killed_run_resumes_to_the_same_bytes(trial, tmp_path):
     """What lies on the disk after some of the chunks, in every pass."""
     place, copies, calls = tmp_path / ".c.jsonl.incomplete", [], itertools.count()
 

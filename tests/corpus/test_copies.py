@@ -42,7 +42,7 @@ def literal(train, heldout):
 
 
 @pytest.mark.parametrize("at_once", [4096, 3])
-def test_a_comparison_of_all_pairs_finds_the_same(splits, monkeypatch, at_once):
+def test_leaks_equal_a_comparison_of_all_pairs(splits, monkeypatch, at_once):
     monkeypatch.setattr(copies, "_RECORDS_AT_ONCE", at_once)
     train, heldout = splits
     expected = literal(train, heldout)

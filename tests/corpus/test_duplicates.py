@@ -23,7 +23,7 @@ from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.build.signatures import normal_form, normal_words, split_hash
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions
-from tests.corpus.preparation import TINY, TINY_PIECES, contents, make_tokenizer, set_sizes
+from tests.helpers.preparation import TINY, TINY_PIECES, contents, make_tokenizer, set_sizes
 
 TEXTS = (
     "Hello,   World! It's 5 o'clock \u2014 “really”?\r\n\tYes.",

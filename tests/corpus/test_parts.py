@@ -19,7 +19,7 @@ from bert_jax.corpus.manifest import fingerprints, read_manifest
 from bert_jax.corpus.store import SPLITS, open_corpus
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions, inputs
-from tests.corpus.preparation import make_tokenizer, text
+from tests.helpers.preparation import make_tokenizer, text
 
 COUNT = 3
 

@@ -1,3 +1,5 @@
+"""`prepare` against a straightforward encoding: corpus, options, warnings and refusals."""
+
 import hashlib
 import multiprocessing
 import os
@@ -20,7 +22,7 @@ from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions
 from bert_jax.tokenizer import cut_text, load_tokenizer
-from tests.corpus.preparation import TINY, TINY_PIECES, contents, make_texts, make_tokenizer, set_sizes
+from tests.helpers.preparation import TINY, TINY_PIECES, contents, make_texts, make_tokenizer, set_sizes
 
 
 @pytest.fixture(scope="session")
@@ -308,7 +310,7 @@ def test_language_codes_of_three_letters_give_a_warning(tmp_path, tokenizer, lan
     )
 
 
-def test_the_message_lists_the_fields_of_records_without_the_requested_one(tmp_path, tokenizer):
+def test_the_message_lists_the_fields_of_records_without_the_requested_field(tmp_path, tokenizer):
     for name, field in (("b.jsonl", "review"), ("a.jsonl", "body"), ("c.jsonl", "text")):
         (tmp_path / name).write_text(f'{{"id": 1, "{field}": "the cat sat. the dog sat."}}\n' * 5)
     hint = "a record without 'text' has 'id', 'body'; give the field of the text with --field"

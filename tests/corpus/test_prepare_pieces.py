@@ -18,7 +18,7 @@ from bert_jax.corpus.store import open_corpus
 from bert_jax.readers import find_files, pieces
 from bert_jax.tokenizer import load_tokenizer, save_tokenizer
 from bert_jax.tokenizer.train import train_from_texts
-from tests.corpus.preparation import UNSEEN, make_texts, make_tokenizer, set_sizes, text
+from tests.helpers.preparation import UNSEEN, make_texts, make_tokenizer, set_sizes, text
 
 
 @pytest.fixture(scope="session")

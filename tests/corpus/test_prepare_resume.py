@@ -1,4 +1,4 @@
-"""Preparations that are killed, interrupted or changed: the files that stay, and what the next call does."""
+"""Preparations that are killed, interrupted or changed: the remaining files, and the effect of the next call."""
 
 import contextlib
 import importlib
@@ -20,7 +20,7 @@ from bert_jax.corpus.build.staging import UnfinishedCorpus
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions
-from tests.corpus.preparation import TINY, TINY_PIECES, contents, make_texts, make_tokenizer, set_sizes
+from tests.helpers.preparation import TINY, TINY_PIECES, contents, make_texts, make_tokenizer, set_sizes
 
 KILLS = int(os.environ.get("BERT_JAX_KILLS", "5"))
 
@@ -296,7 +296,7 @@ def test_leftovers_of_others_are_removed(trial, expected, tmp_path):
     assert not leftover.exists()
 
 
-def test_an_output_in_use_is_refused_and_an_empty_one_taken(trial, expected, tmp_path):
+def test_an_output_in_use_is_refused_and_an_empty_directory_is_used(trial, expected, tmp_path):
     (tmp_path / "c").mkdir()
     trial.prepare(tmp_path / "c")
     with pytest.raises(UserError, match="holds a corpus already"):

@@ -1,4 +1,4 @@
-"""The corpus store: what was written is read, damage is reported, and shards stay within the limit of open files."""
+"""The corpus store: documents are read back, damage is reported, and shards stay within the limit of open files."""
 
 import dataclasses
 import json
@@ -45,7 +45,7 @@ def pieces(lengths, tokens):
 
 @pytest.mark.parametrize("vocab_size", [30522, 119547])
 @pytest.mark.parametrize("documents_per_shard", [1 << 30, 7])
-def test_reads_what_was_written(tmp_path, vocab_size, documents_per_shard):
+def test_stored_documents_are_read_back(tmp_path, vocab_size, documents_per_shard):
     train = list(documents(0, vocab_size=vocab_size))
     heldout = list(documents(1, 3, vocab_size))
     manifest = store(tmp_path / "c", train, heldout, vocab_size, documents_per_shard)
@@ -128,7 +128,7 @@ def test_records_beyond_the_end_are_refused(tmp_path):
             split.read(np.array([0, record]))
 
 
-def test_many_threads_read_the_same(tmp_path):
+def test_many_threads_read_the_same_tokens(tmp_path):
     store(tmp_path / "c", documents(0), documents_per_shard=15)
     split = open_corpus(tmp_path / "c").split("train")
     everything = split.read(np.arange(split.num_records))[0]
@@ -185,7 +185,7 @@ def test_slow_storage_is_read_at_once(tmp_path, documents_per_shard, reading):
         assert sum(reading.sizes) == 200
 
 
-def test_a_few_slow_reads_among_fast_ones_change_nothing(tmp_path, reading):
+def test_a_few_slow_reads_do_not_change_the_sizes_of_reads(tmp_path, reading):
     store(tmp_path / "c", documents(0), [], 30522)
     split = open_corpus(tmp_path / "c").split("train")
     reading.seconds = lambda number: 60.0 if number in (0, 7) else 0.0
@@ -227,7 +227,7 @@ def test_a_long_sentence_of_bytes_is_cut_between_characters():
     assert found.tolist() == [False, True, True, False, False, False]
 
 
-def test_equal_content_gives_equal_fingerprints_and_other_content_different_ones(tmp_path):
+def test_fingerprints_are_equal_exactly_for_equal_content(tmp_path):
     prints = [store(tmp_path / str(n), documents(seed))["fingerprint"] for n, seed in enumerate([0, 0, 1])]
     assert prints[0] == prints[1] != prints[2]
 

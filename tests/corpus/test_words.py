@@ -1,4 +1,4 @@
-"""Words of scripts without spaces: from a segmenter through the records to what whole-word masking hides."""
+"""Words of scripts without spaces: from a segmenter through the records to whole-word masking."""
 
 import itertools
 import json
@@ -24,7 +24,7 @@ from bert_jax.corpus.store import Split, open_corpus
 from bert_jax.errors import UserError
 from bert_jax.tokenizer import SPECIAL_TOKENS, Normalizer, load_tokenizer, save_tokenizer, wordpiece_tokenizer
 from bert_jax.tokenizer.train import train_from_texts
-from tests.corpus.preparation import TINY, contents, set_sizes
+from tests.helpers.preparation import TINY, contents, set_sizes
 from tests.helpers.stored_corpus import store
 
 # The Universal Declaration of Human Rights, article 1.
@@ -271,7 +271,7 @@ def test_an_interrupted_preparation_resumes_with_the_same_words(tmp_path, tokeni
 
 
 @pytest.mark.usefixtures("_two_by_two")
-def test_what_is_added_has_words_by_the_same_segmenter(tmp_path, tokenizer):
+def test_appended_documents_use_the_segmenter_of_the_corpus(tmp_path, tokenizer):
     first, second = write_texts(tmp_path / "1", 8), write_texts(tmp_path / "2", 8, seed=1)
     for name, segmenter in (("c", "two"), ("plain", "none")):
         prepare(first, tokenizer, tmp_path / name, workers=1, language="zh", segmenter=segmenter)

@@ -283,13 +283,13 @@ def test_descriptions_of_gpus_agree_with_the_table_of_chips() -> None:
         assert f"memory_bandwidth: {CHIPS[gpu.device_kind].hbm_bandwidth:.0f}\n" in text
 
 
-def test_without_the_cuda_compiler_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_the_cuda_compiler_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'jax\[cuda13-local\]'"):
         topology.topology_devices("h100:8")
 
 
-def test_without_libtpu_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_libtpu_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'jax\[tpu\]'"):
         topology.topology_devices("v5e:2x2")

@@ -1,4 +1,4 @@
-"""The dry run of fine-tuning: its counts against those of transformers and of each other, and its mistakes."""
+"""The dry run of fine-tuning: its counts against transformers and against each other, and its refusals."""
 
 import json
 
@@ -28,7 +28,7 @@ def words_of(world, kind, *more, **keywords):
     return [word for word in finetune_command(world, "nowhere", kind, *more, **keywords)[1:] if "workdir" not in word]
 
 
-def test_parameters_and_steps_are_those_of_the_run(world, capfd, tmp_path):
+def test_parameters_and_steps_equal_the_numbers_of_a_run(world, capfd, tmp_path):
     theirs, _ = save(tmp_path / "theirs", "bert", "ForSequenceClassification", num_labels=3)
     found, _ = compiled(capfd, *words_of(world, "sequence_classification"))
     (phase,) = found["phases"]
@@ -80,7 +80,7 @@ def test_a_teacher_is_on_the_device(world, capfd, tmp_path):
     assert more == 4 * sum(x.numel() for x in teacher.parameters()) + padding
 
 
-def test_notes_say_what_the_figures_leave_out(world, capfd):
+def test_notes_name_the_limits_of_the_figures(world, capfd):
     more = ["task.buckets=(16, 24)", "task.learning_rates=(1e-3, 2e-3)", "task.num_seeds=2"]
     found, err = compiled(capfd, *words_of(world, "regression", *more))
     assert found["notes"] == [

@@ -1,4 +1,4 @@
-"""The reading of HLO texts: hand-written ones whose costs are counted by hand, and compiled ones with closed forms."""
+"""Costs of HLO texts: hand-written programs against counts by hand, compiled programs against closed forms."""
 
 import jax
 import jax.numpy as jnp
@@ -64,7 +64,7 @@ def test_a_loop_counts_as_often_as_it_runs() -> None:
     assert not found.collectives
 
 
-def test_a_cut_out_of_what_is_computed_element_by_element_reads_that_part_alone() -> None:
+def test_a_slice_of_an_elementwise_result_reads_only_its_part_of_the_input() -> None:
     text = """HloModule cuts
 
 %parts (p.0: f32[12,16,32], p.1: f32[2,24,32]) -> (bf16[2,16,32], f32[8,32], bf16[12,16,32]) {
@@ -234,7 +234,7 @@ ENTRY %main (p: f32[100], q: f32[20]) -> f32[100] {
     assert (found.flops, found.hbm_bytes) == (120, 2 * 480)
 
 
-def test_what_goes_to_other_slices_is_counted_apart() -> None:
+def test_bytes_to_other_slices_are_counted_apart() -> None:
     """As libtpu writes it: a reduce-scatter within the slice, its result to the host, the sum of all slices back."""
     crossing = 'is_host_transfer=true, frontend_attributes={_xla_megascale_transfer_type="ALL_REDUCE"}'
     text = entry(
@@ -307,7 +307,7 @@ def test_tiles_pad_and_near_memory_is_not_hbm() -> None:
     assert found.bytes == 6 * 16 * 24 * 128
 
 
-def test_a_kernel_costs_what_its_author_says() -> None:
+def test_a_kernel_costs_the_estimate_of_its_author() -> None:
     config = '{"custom_call_config":{"body":"x","cost_estimate":{"flops":"123","bytes_accessed":"456"}}}'
     call = f'custom-call(%a), custom_call_target="tpu_custom_call", backend_config={config}'
     found = program_cost(entry("%a = f32[10]{0} parameter(0)", f"ROOT %b = f32[10]{{0}} {call}"))

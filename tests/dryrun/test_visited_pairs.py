@@ -1,4 +1,4 @@
-"""The FLOPs of our attention kernel with a window: tiles counted one by one against what the dry run reads."""
+"""The FLOPs of our attention kernel with a window: a count of single tiles against the dry run."""
 
 import collections
 import re

@@ -1,4 +1,4 @@
-"""Several trainings of a task: their means, and what becomes of them where one is stopped, damaged or good enough."""
+"""Several trainings of a task: their means, and trainings that are stopped, damaged or good enough."""
 
 import json
 import os

@@ -1,11 +1,11 @@
-"""What a run on object storage starts from, and the same run on the local disk, undisturbed."""
+"""The inputs of a run on object storage, and an equal run on the local disk that nothing disturbs."""
 
 import pathlib
 
 import pytest
 
-from tests.cli.commands import World, make_world
 from tests.gcs.bucket import Bucket, served
+from tests.helpers.commands import World, make_world
 
 STEPS = "--config.train.steps=6"
 

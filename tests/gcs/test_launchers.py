@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from tests.cli.commands import World
 from tests.gcs.bucket import Bucket
 from tests.gcs.test_object_storage import MARK, PLACE, URL, check_same_run, command, commits, wait_for
+from tests.helpers.commands import World
 
 LAUNCH = pathlib.Path(__file__).resolve().parents[2] / "launch"
 COMMAND = f'#!/bin/sh\nexec "{sys.executable}" -m bert_jax "$@"\n'
@@ -76,7 +76,7 @@ def test_a_checkpoint_that_is_not_complete_is_no_progress(world, bucket, environ
     assert workdir(environment, "progress").stdout == "2 6\n"
 
 
-def test_what_is_not_there_and_a_bucket_that_fails(bucket, environment) -> None:
+def test_absent_files_are_empty_and_a_failing_bucket_is_an_error(bucket, environment) -> None:
     done = workdir(environment, "progress")
     assert (done.returncode, done.stdout, done.stderr) == (1, "0 0\n", "")
     done = workdir(environment, "read", "requirements.lock")

@@ -18,9 +18,9 @@ import pytest
 from bert_jax.cli.main import main
 from bert_jax.readers import storage
 from bert_jax.training.metrics import TIMED
-from tests.cli.commands import World, pretrain_command
 from tests.gcs.bucket import Bucket
 from tests.gcs.conftest import STEPS
+from tests.helpers.commands import World, pretrain_command
 
 URL, PLACE = "gs://bucket/runs/base", "runs/base"
 MARK = "commit_success.txt"
@@ -73,7 +73,7 @@ def commits(bucket: Bucket) -> list[str]:
     return [name for name in bucket.files(PLACE) if name.count("/") == 2 and name.endswith(MARK)]
 
 
-def test_a_run_is_that_of_the_local_disk_and_every_verb_reads_it(world, bucket, tmp_path, capsys) -> None:
+def test_a_run_equals_a_run_on_the_local_disk_and_every_verb_reads_it(world, bucket, tmp_path, capsys) -> None:
     assert main(command(world)) == 0
     check_same_run(world, bucket)
     assert {"run.json", "requirements.lock", "tokenizer/SHA256SUMS", "owner"} <= bucket.files(PLACE).keys()

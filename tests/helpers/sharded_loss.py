@@ -1,5 +1,7 @@
-"""Run by test_sharding.py on several CPU devices: prints the loss of each model on each mesh, that of one device, and
-the largest relative difference of the gradients."""
+"""Print the loss of each model on each mesh and on one device, and the largest relative difference of the gradients.
+
+tests/parallel/test_sharding.py starts this program on several CPU devices.
+"""
 
 import dataclasses
 import json

@@ -1,5 +1,8 @@
-"""Run by test_muon.py on several CPU devices: prints for each mesh how far Muon's updates are from those of one device,
-relative to the largest update of the parameter, and checks that its momentum is sharded."""
+"""Print for each mesh the largest difference between Muon's updates and the updates on one device.
+
+tests/training/test_muon.py starts this program on several CPU devices. Differences are relative to the largest update
+of a parameter. The program also checks that the momentum is sharded.
+"""
 
 import json
 import sys

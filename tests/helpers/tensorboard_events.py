@@ -1,4 +1,4 @@
-"""What TensorBoard would show of a run."""
+"""The values that TensorBoard would show of a run."""
 
 import pathlib
 import struct

@@ -51,7 +51,7 @@ def states_of(model, tokenizer, **settings):
 
 
 @pytest.mark.parametrize("family", tiny_models.CLASSES)
-def test_means_equal_those_of_transformers(tmp_path, source, family, monkeypatch):
+def test_means_equal_the_means_of_transformers(tmp_path, source, family, monkeypatch):
     monkeypatch.setattr(module, "CHUNK", 4)  # several chunks, the last not full
     model, tokenizer = tiny_models.save(tmp_path / "model", family)
     progress = []

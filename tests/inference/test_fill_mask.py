@@ -1,4 +1,4 @@
-"""Guesses for masked tokens against the pipeline of `transformers`, for all families."""
+"""Predictions for masked tokens against the pipeline of `transformers`, for all families."""
 
 import pytest
 import transformers
@@ -10,7 +10,7 @@ from tests.helpers import tiny_models
 
 
 @pytest.mark.parametrize("family", tiny_models.CLASSES)
-def test_guesses_equal_those_of_transformers(tmp_path, family):
+def test_predictions_equal_the_predictions_of_transformers(tmp_path, family):
     model, tokenizer = tiny_models.save(tmp_path, family)
     text = f"a {tokenizer.mask_token} cd {tokenizer.mask_token}."
     guesses = fill_mask(open_model(tmp_path, HEADS), text, top_k=4)
@@ -22,7 +22,7 @@ def test_guesses_equal_those_of_transformers(tmp_path, family):
     assert [guess["token"] for guess in guesses] == tokenizer.convert_ids_to_tokens([g["token"] for g in wanted])
 
 
-def test_no_guess_without_a_head_or_a_mask(tmp_path):
+def test_bad_texts_options_and_models_are_refused(tmp_path):
     _, tokenizer = tiny_models.save(tmp_path / "roberta", "roberta")
     roberta = open_model(tmp_path / "roberta", HEADS)
     with pytest.raises(UserError, match="the text has no <mask>"):

@@ -13,8 +13,8 @@ from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES, Family, Module
 from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.models import PRESETS
-from tests.interop import tokenizer_directories
-from tests.models.family_cases import CASES, model_of
+from tests.helpers import tokenizer_directories
+from tests.helpers.family_cases import CASES, model_of
 
 
 def toy() -> Family:

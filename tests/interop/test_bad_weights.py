@@ -16,7 +16,7 @@ import torch
 
 from bert_jax.errors import UserError
 from bert_jax.interop.huggingface import load_model
-from tests.models.family_cases import CASES, model_of
+from tests.helpers.family_cases import CASES, model_of
 
 
 @pytest.fixture(scope="module")

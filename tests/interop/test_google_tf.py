@@ -95,7 +95,7 @@ def check_logits(loaded, torch_model):
     np.testing.assert_allclose(ours["nsp_logits"], theirs.seq_relationship_logits, rtol=0, atol=2e-5)
 
 
-def test_logits_are_those_of_torch(variables, torch_model):
+def test_logits_equal_the_logits_of_torch(variables, torch_model):
     loaded = from_variables(variables, FIELDS, "here")
     assert loaded.heads == (Head("masked_token"), Head("next_sentence"))
     assert loaded.config.activation == "gelu"

@@ -12,7 +12,7 @@ from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.models import PRETRAINING_HEADS, pretraining_model
-from tests.interop.tokenizer_directories import wordpiece
+from tests.helpers.tokenizer_directories import wordpiece
 
 CONFIG = EncoderConfig(
     vocab_size=140, hidden_size=24, num_layers=2, num_heads=3, mlp_size=40, max_positions=20, activation="gelu_tanh"

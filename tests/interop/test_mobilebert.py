@@ -1,4 +1,4 @@
-"""MobileBERT as published: its config.json, its pooler without parameters, what is refused, and a smaller one."""
+"""MobileBERT as published: its config.json, its pooler without parameters, refusals, and a smaller model."""
 
 import dataclasses
 
@@ -20,9 +20,9 @@ from bert_jax.interop.tensors import class_of, flatten, iterate_stored_tensors, 
 from bert_jax.models import PRESETS, Head, make_model
 from bert_jax.models.heads import Pooler
 from bert_jax.objectives.replaced_tokens import generator_config
-from bert_jax.pretraining.budget.plan import plan
-from tests.interop import tokenizer_directories
-from tests.models.family_cases import CASES, MOBILEBERT, batch_of, model_of
+from bert_jax.pretraining.budget.plan import config_for_budget
+from tests.helpers import tokenizer_directories
+from tests.helpers.family_cases import CASES, MOBILEBERT, batch_of, model_of
 
 # The fields of google/mobilebert-uncased that are about the architecture.
 PUBLISHED = {
@@ -91,12 +91,12 @@ def test_fields_without_effect_are_refused(change: dict, words: str) -> None:
         make_model(dataclasses.replace(MOBILEBERT, **change), ComputeConfig(), (Head("masked_token"),))
 
 
-def test_what_resizes_a_model_of_one_width_refuses_two(tmp_path) -> None:
+def test_code_that_resizes_a_model_refuses_a_model_of_two_widths(tmp_path) -> None:
     config = PretrainConfig(model=MOBILEBERT)
     with pytest.raises(UserError, match="makes no generator on trigrams or with a bottleneck"):
-        generator_config(config)
+        generator_config(config.model, config.replaced_tokens.generator_size)
     with pytest.raises(UserError, match=r"a block with config\.model\.bottleneck_size has two"):
-        plan(config, "30m", tmp_path, Console())
+        config_for_budget(config, "30m", tmp_path, Console())
 
 
 def test_a_pooler_without_a_dense_layer_is_the_first_token(tmp_path) -> None:
@@ -121,7 +121,7 @@ def test_a_research_directory_names_every_parameter() -> None:
     }
 
 
-def test_importance_is_that_of_every_mlp_and_of_the_end_of_the_bottleneck() -> None:
+def test_importance_adds_up_every_mlp_and_the_end_of_the_bottleneck() -> None:
     """The loss is half the sum of squares, so that the derivative of a gate is the sum of squares behind it."""
     shapes = {"mlp_down/kernel": (40, 14), "mlp_0/mlp_down/kernel": (40, 14), "output/kernel": (14, 24)}
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""`config.json` as published by the families' authors, and what in it is refused, by name."""
+"""`config.json` as the authors of the families published it, and refusals that name the field."""
 
 import dataclasses
 import json
@@ -372,7 +372,7 @@ def test_an_unknown_field_is_refused_in_every_family(family):
         parse_model_config({"model_type": family, "vocab_size": 99, "attention_stride": 3}, "config.json")
 
 
-def test_labels_are_those_of_the_file_in_the_order_of_their_numbers():
+def test_labels_follow_the_order_of_their_numbers_in_the_file():
     names = {str(i): f"name {i}" for i in range(11)}
     read = parse_model_config(BERT | {"id2label": names, "label2id": {x: int(i) for i, x in names.items()}}, "")
     assert (read.labels, read.classes) == (tuple(names.values()), 11)

@@ -1,4 +1,4 @@
-"""ModernBERT beyond what all families have: its two spellings, fused tensors, shared head, pairs, packed sequences."""
+"""ModernBERT beyond the other families: its two spellings, fused tensors, shared head, pairs, packed sequences."""
 
 import dataclasses
 import json
@@ -19,8 +19,8 @@ from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.interop.huggingface.model_config import model_config_fields, parse_model_config
 from bert_jax.models import PRETRAINING_HEADS, Head, make_model
 from bert_jax.tokenizer import load_tokenizer
-from tests.interop import tokenizer_directories
-from tests.models.family_cases import CASES, MODERN, MODERNBERT, batch_of, model_of
+from tests.helpers import tokenizer_directories
+from tests.helpers.family_cases import CASES, MODERN, MODERNBERT, batch_of, model_of
 
 NAME = "modernbert"
 FULL, LOCAL = "full_attention", "sliding_attention"
@@ -46,7 +46,7 @@ def test_the_layers_of_a_file(types, every, window):
 
 
 @pytest.mark.parametrize("change", [{"global_every": 7}, {"global_every": 1}, {"local_rotary_base": None}, {}], ids=str)
-def test_both_spellings_are_written_and_mean_the_same(change):
+def test_both_spellings_are_written_and_agree(change):
     """transformers 4 reads the one, transformers 5 the other."""
     config = dataclasses.replace(MODERNBERT, **change)
     fields = model_config_fields(config, 0, "")
@@ -76,7 +76,7 @@ def test_the_base_of_local_layers_may_be_null_in_files_of_transformers_4():
     ],
     ids=str,
 )
-def test_what_a_modernbert_cannot_be_is_refused_by_name(change, words):
+def test_fields_that_modernbert_lacks_are_refused_by_name(change, words):
     with pytest.raises(UserError, match=words):
         model_config_fields(dataclasses.replace(MODERNBERT, **change), 0, "config.model")
 
@@ -138,7 +138,7 @@ def test_tensors_that_do_not_fit_are_named(change, words, tmp_path):
         ("MultipleChoice", Head("multiple_choice")),
     ],
 )
-def test_the_head_of_a_task_starts_from_that_of_the_masked_tokens(end, head, tmp_path):
+def test_the_head_of_a_task_starts_from_the_head_of_masked_tokens(end, head, tmp_path):
     """As transformers does, where the modules have the same names."""
     theirs = model_of(CASES[NAME], "ModernBertForMaskedLM")
     theirs.save_pretrained(tmp_path)

@@ -1,4 +1,4 @@
-"""Exported ONNX files under onnxruntime give our logits, for batch sizes and lengths other than the exported ones."""
+"""Exported ONNX files under onnxruntime give our logits, also for batch sizes and lengths that were not exported."""
 
 import json
 
@@ -12,8 +12,8 @@ from bert_jax.interop.huggingface import load_model
 from bert_jax.interop.onnx_file import export_onnx, quantize_onnx
 from bert_jax.models import make_model
 from tests.helpers import tiny_models
-from tests.interop.tokenizer_directories import of_family
-from tests.models.family_cases import CASES, answers, batch_of, compare, model_of
+from tests.helpers.family_cases import CASES, answers, batch_of, compare, model_of
+from tests.helpers.tokenizer_directories import of_family
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")

@@ -16,7 +16,7 @@ from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import load_model
 from bert_jax.models import Head, make_model
-from tests.models.family_cases import CASES, CLASSES, PREFIXES, UNREAD, model_of
+from tests.helpers.family_cases import CASES, CLASSES, PREFIXES, UNREAD, model_of
 
 
 def save(directory, family, one, change=lambda tensors: tensors, **fields):

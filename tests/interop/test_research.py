@@ -12,7 +12,7 @@ from bert_jax.config.presets import PRESETS
 from bert_jax.errors import UserError
 from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.models import Head, make_model
-from tests.interop import tokenizer_directories
+from tests.helpers import tokenizer_directories
 
 TINY = dataclasses.replace(PRESETS["tiny"], family="research", vocab_size=101, max_positions=32, num_heads=4)
 MODERN = dataclasses.replace(PRESETS["modern_tiny"], family="research", vocab_size=101)

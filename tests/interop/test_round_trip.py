@@ -14,8 +14,8 @@ from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.models import PRESETS, Head, make_model
-from tests.interop import tokenizer_directories
-from tests.models.family_cases import CASES, PREFIXES, UNREAD, answers, batch_of, classes_of, model_of
+from tests.helpers import tokenizer_directories
+from tests.helpers.family_cases import CASES, PREFIXES, UNREAD, answers, batch_of, classes_of, model_of
 
 EACH = [(family, one) for family in PREFIXES for one in classes_of(family)]
 
@@ -87,7 +87,7 @@ def test_transformers_opens_the_export_whole(family, one, passed_through):
         assert theirs.config.label2id == {label: i for i, label in enumerate(labels)}
 
 
-def test_the_fields_of_an_export_are_those_of_transformers(passed_through):
+def test_the_fields_of_an_export_equal_the_fields_of_transformers(passed_through):
     """Every field of ours is one that `transformers` writes itself, with the value that it has there."""
     for family, one in EACH:
         original, *_, directory = passed_through(family, one)

@@ -1,4 +1,4 @@
-"""Directories of sentence-transformers: vectors beside those of the library, in and out."""
+"""Directories of sentence-transformers: vectors against the library's vectors, after import and after export."""
 
 import json
 import shutil
@@ -54,7 +54,7 @@ def in_old_words(directory, pooling, length):
 @pytest.mark.parametrize(
     ("pooling", "normalize", "length"), [("mean", False, 12), ("cls", True, 12), ("max", True, 7), ("mean", True, 32)]
 )
-def test_vectors_are_those_of_the_library(encoder, tmp_path, pooling, normalize, length, words):
+def test_vectors_equal_the_vectors_of_sentence_transformers(encoder, tmp_path, pooling, normalize, length, words):
     model = save_theirs(encoder, tmp_path / "theirs", pooling, normalize, length)
     if words == "old":
         in_old_words(tmp_path / "theirs", pooling, length)
@@ -74,7 +74,7 @@ def test_vectors_are_those_of_the_library(encoder, tmp_path, pooling, normalize,
     )
 
 
-def test_what_is_asked_for_comes_before_what_the_directory_says(encoder, tmp_path):
+def test_arguments_override_the_settings_of_the_directory(encoder, tmp_path):
     save_theirs(encoder, tmp_path / "theirs", "cls", True, 12)
     plain, ours = bert_jax.load(encoder), bert_jax.load(tmp_path / "theirs")
     np.testing.assert_array_equal(
@@ -184,7 +184,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_computed_is_refused(encoder, tmp_path, capsys, name):
+def test_unsupported_settings_are_refused(encoder, tmp_path, capsys, name):
     file, change, message = REFUSED[name]
     save_theirs(encoder, tmp_path / "theirs", normalize=file.startswith("2_"))
     path = tmp_path / "theirs" / file

@@ -45,7 +45,7 @@ TENSORS = {
 
 @pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
 @pytest.mark.parametrize("name", TENSORS)
-def test_what_is_no_plain_tensor_is_refused(tmp_path, name, legacy):
+def test_a_tensor_of_an_unsupported_kind_is_refused(tmp_path, name, legacy):
     make, words = TENSORS[name]
     path = tmp_path / "pytorch_model.bin"
     torch.save({"first": FEW, "a.weight": make()}, path, _use_new_zipfile_serialization=not legacy)

@@ -1,4 +1,4 @@
-"""A pretended cloud for tests: launch/tpu_pod.sh with tests/launch/bin/gcloud, and what became of the run."""
+"""A pretended cloud for tests: launch/tpu_pod.sh with tests/launch/bin/gcloud, and the state of the run."""
 
 import json
 import os

@@ -203,7 +203,7 @@ def test_restarted_until_finished(tmp_path) -> None:
     assert not (ROOT / "canary").exists()
 
 
-def test_an_interrupted_pod_is_not_a_finished_one(tmp_path) -> None:
+def test_an_interrupted_pod_is_restarted(tmp_path) -> None:
     """Kubernetes would take exit status 0 of a preempted pod for the end of the run."""
     done = run_pods(tmp_path, [[0, 12]])
     assert done.returncode == 0, done.stderr

@@ -61,7 +61,7 @@ def test_the_log_grows_while_the_run_lasts_and_has_its_end(start, place, tmp_pat
     assert not list(tmp_path.rglob("canary*"))
 
 
-def test_what_was_copied_outlives_a_host_that_is_lost_without_a_signal(start, place) -> None:
+def test_the_copied_log_outlives_a_host_that_is_lost_without_a_signal(start, place) -> None:
     name, workdir = place
     process = start(name, "0.05")
     wait_for(lambda: any(path.read_text() for path in workdir.glob("logs/*.log")))

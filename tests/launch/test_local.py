@@ -77,7 +77,7 @@ def test_one_run_of_several_processes(peers, tmp_path) -> None:
         ("3 4 5", 3),
     ],
 )
-def test_the_exit_status_is_that_of_the_failed_process(peers, statuses, expected) -> None:
+def test_the_exit_status_comes_from_the_failed_process(peers, statuses, expected) -> None:
     status, _, _ = ended(peers("3", statuses=statuses))
     assert status == expected
 

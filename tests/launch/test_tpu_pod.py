@@ -126,7 +126,7 @@ def test_arguments_arrive_byte_for_byte(cloud) -> None:
 
 
 @pytest.mark.parametrize("verb", ["create", "setup", "run", "status", "delete"])
-def test_dry_run_prints_what_would_run_and_runs_nothing(cloud, verb) -> None:
+def test_dry_run_prints_the_commands_and_runs_nothing(cloud, verb) -> None:
     more = ["--dry_run", "--", *HOSTILE] if verb == "run" else ["--dry_run"]
     if verb != "create":
         up(cloud)
@@ -565,7 +565,7 @@ def test_babysit_bears_hosts_that_do_not_answer_now_and_then(cloud) -> None:
     assert len(cloud.starts()) == 1
 
 
-def test_babysit_reads_the_hosts_that_answer_beside_a_silent_one(cloud) -> None:
+def test_babysit_reads_the_hosts_that_answer_beside_a_silent_host(cloud) -> None:
     """The run has ended on both: it is finished, whatever the silent host would say."""
     cloud.env["STANDIN_SECONDS"] = "0.2"
     process = cloud.start("babysit", *FAST)

@@ -1,4 +1,4 @@
-"""launch/workdir.py: what the launchers read and write, at a path and in a bucket."""
+"""launch/workdir.py: the files that the launchers read and write, at a path and in a bucket."""
 
 import json
 import os

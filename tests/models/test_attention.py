@@ -119,9 +119,9 @@ def test_the_kernel_in_triton_equals_plain_attention(shape, packed, reach, rate,
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
 
 
-def test_the_kernel_in_triton_computes_the_same_on_a_mesh():
+def test_the_triton_kernel_computes_the_same_result_on_a_mesh():
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
-    command = [sys.executable, "-m", "tests.models.mesh_attention"]
+    command = [sys.executable, "-m", "tests.helpers.mesh_attention"]
     env = os.environ | {"XLA_FLAGS": flags, "NPROC": "64", "JAX_PLATFORMS": "cpu"}  # threads for waiting devices
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -278,7 +278,7 @@ def test_a_gpu_calls_its_fused_kernel_once_a_layer_in_each_direction(scan_layers
     assert "[4,1,32,32]" not in program, "the kernel reads lengths instead of a mask"
 
 
-def test_what_cudnn_cannot_compute_is_left_to_xla():
+def test_cudnn_refuses_dropout_float32_and_odd_shapes():
     inputs, _ = random_inputs(SHAPES["small"], jnp.bfloat16)
     assert cudnn.fits(inputs, 0.0)
     assert not cudnn.fits(inputs, 0.1), "it has no dropout"

@@ -1,4 +1,4 @@
-"""Attention weights against those of `transformers`: global and local layers, relative positions, padding."""
+"""Attention weights against `transformers`: global and local layers, relative positions, padding."""
 
 import functools
 
@@ -10,7 +10,7 @@ import transformers
 
 from bert_jax.checkpoints.load_model import read_weights
 from bert_jax.models.encoder import attention_weights
-from tests.models.family_cases import CASES, batch_of, model_of
+from tests.helpers.family_cases import CASES, batch_of, model_of
 
 CLASSES = {
     "bert": "Bert",
@@ -22,7 +22,7 @@ CLASSES = {
 
 
 @pytest.mark.parametrize("family", CLASSES)
-def test_weights_equal_those_of_transformers(family: str, tmp_path) -> None:
+def test_attention_weights_equal_the_weights_of_transformers(family: str, tmp_path) -> None:
     case = CASES[family]
     model_of(case, f"{CLASSES[family]}Model").save_pretrained(tmp_path / family)
     eager = getattr(transformers, f"{CLASSES[family]}Model").from_pretrained

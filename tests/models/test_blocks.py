@@ -151,7 +151,7 @@ def test_the_encoder_equals_numpy(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["modern", pytest.param("relative, local", marks=pytest.mark.slow)])
-def test_gradients_are_those_of_the_unrolled_encoder_and_of_finite_differences(name: str) -> None:
+def test_gradients_equal_the_unrolled_encoder_and_finite_differences(name: str) -> None:
     config = dataclasses.replace(CASES[name], num_layers=3, dropout=0.1, attention_dropout=0.1)
     params, batch = random_params(config, ComputeConfig()), batch_of(config, [LENGTH, 7])
     weights = np.random.default_rng(2).normal(size=(4, 2, LENGTH, 16)).astype(np.float32)
@@ -185,7 +185,7 @@ def test_the_first_norm_is_unused_and_has_no_gradient() -> None:
 
 
 @pytest.mark.parametrize(("buckets", "most"), [(32, 128), (8, 10), (64, 300), (4, 2)])
-def test_buckets_are_those_of_t5(buckets: int, most: int) -> None:
+def test_buckets_equal_the_buckets_of_t5(buckets: int, most: int) -> None:
     distances = np.arange(-700, 701)
     expected = T5Attention._relative_position_bucket(torch.tensor(distances), True, buckets, most)
     found = np.asarray(relative_bucket(distances, buckets, most))
@@ -235,7 +235,7 @@ def test_windows_of_the_kernels(reach: int, packed: bool) -> None:
         ({"initialization": "norm"}, "initialization='norm' is none of normal"),
     ],
 )
-def test_what_would_be_ignored_is_refused(change: dict, says: str) -> None:
+def test_settings_without_effect_are_refused(change: dict, says: str) -> None:
     with pytest.raises(UserError, match=says):
         make_model(dataclasses.replace(BASE, **change), ComputeConfig(), HEADS).init(jax.random.key(0))
 
@@ -244,7 +244,7 @@ MODERNS = [name for name, config in PRESETS.items() if config.family == "modernb
 
 
 @pytest.mark.parametrize("name", MODERNS)
-def test_modernbert_has_as_many_parameters_as_that_of_transformers(name: str) -> None:
+def test_modernbert_has_as_many_parameters_as_in_transformers(name: str) -> None:
     config = PRESETS[name]
     with torch.device("meta"):
         theirs = ModernBertForMaskedLM(
@@ -258,7 +258,7 @@ def test_modernbert_has_as_many_parameters_as_that_of_transformers(name: str) ->
     assert count_parameters(config, (Head("masked_token"),)) == sum(x.numel() for x in theirs.parameters())
 
 
-def test_initial_deviations_are_those_of_modernbert() -> None:
+def test_initial_standard_deviations_equal_modernbert_in_transformers() -> None:
     config = dataclasses.replace(
         PRESETS["modern_tiny"], vocab_size=400, hidden_size=192, num_layers=8, mlp_size=160, num_heads=3
     )

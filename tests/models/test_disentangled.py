@@ -17,7 +17,7 @@ from bert_jax.models import Head, make_model, model_flops
 from bert_jax.models.attention import AttentionInputs, xla
 from bert_jax.models.attention.inputs import RelativeKeysAndQueries
 from bert_jax.models.positions import distance_rows as bucket
-from tests.models.family_cases import CASES, batch_of, model_of
+from tests.helpers.family_cases import CASES, batch_of, model_of
 
 
 def config_of(buckets: int, most: int) -> EncoderConfig:
@@ -25,7 +25,7 @@ def config_of(buckets: int, most: int) -> EncoderConfig:
 
 
 @pytest.mark.parametrize(("buckets", "most"), [(256, 512), (8, 19), (10, 14), (4, 5), (6, 300)])
-def test_rows_of_distances_are_those_of_deberta(buckets: int, most: int) -> None:
+def test_distance_buckets_equal_the_buckets_of_deberta(buckets: int, most: int) -> None:
     """Within the positions that the model has; (256, 512) are those of all published models of version 3."""
     away = np.arange(1 - most, most)
     expected = make_log_bucket_position(torch.tensor(away), buckets, most).long() + buckets
@@ -76,7 +76,7 @@ def test_scores_have_three_terms() -> None:
         np.testing.assert_allclose(found[row, i, head], expected, rtol=0, atol=1e-5)
 
 
-def test_gradients_are_those_of_torch(tmp_path) -> None:
+def test_gradients_equal_the_gradients_of_torch(tmp_path) -> None:
     """Of the table of distances and its norm, and of the maps that tokens and distances share."""
     case = CASES["deberta-v2"]
     batch = batch_of(case, rows=1)

@@ -10,7 +10,7 @@ from bert_jax.config import ComputeConfig
 from bert_jax.interop.huggingface import load_model
 from bert_jax.models import Head, make_model
 from bert_jax.models.heads import GLOBAL_TOKENS
-from tests.models.family_cases import ALL_HEADS, CASES, UNREAD, Case, answers, batch_of, classes_of, compare, model_of
+from tests.helpers.family_cases import ALL_HEADS, CASES, UNREAD, Case, answers, batch_of, classes_of, compare, model_of
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from bert_jax.models.attention.inputs import AttentionMetadata, GlobalTokens, Wi
 from bert_jax.models.attention.patterns import block_sparse
 from bert_jax.models.model import apply_with_weights
 from bert_jax.training.optimizers import param_info
-from tests.models.family_cases import (
+from tests.helpers.family_cases import (
     BIG_BIRD,
     CASES,
     COMMON,

@@ -1,4 +1,4 @@
-"""What GPUs keep for the backward pass, and in which layout: the values and gradients are those of other platforms."""
+"""Values that GPUs save for the backward pass, and their layout: results and gradients equal those on a CPU."""
 
 import dataclasses
 import importlib
@@ -23,7 +23,9 @@ READERS = ("models.norms", "models.layers", "models.encoder", "parallel.sharding
 
 @pytest.mark.parametrize("scan", [False, True], ids=["unrolled", "scanned"])
 @pytest.mark.parametrize("name", ["post", "pre, gated silu, query-key norm"])
-def test_gradients_with_what_a_gpu_keeps(name: str, scan: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_are_equal_under_the_policy_of_saved_values_for_gpus(
+    name: str, scan: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = dataclasses.replace(CASES[name], num_layers=3, dropout=0.1, attention_dropout=0.1)
     compute = ComputeConfig(scan_layers=scan)
     params, batch = random_params(config, compute), batch_of(config, [LENGTH, 7])

@@ -1,4 +1,4 @@
-"""The rows of INITIALIZATIONS against what their papers and docstrings say of the weights that they draw."""
+"""The rows of INITIALIZATIONS against the distributions in their papers and docstrings."""
 
 import dataclasses
 import math

@@ -14,7 +14,7 @@ from bert_jax.errors import UserError
 from bert_jax.interop.huggingface import export_model
 from bert_jax.models import Head, make_model
 from bert_jax.models.init import OFFSETS
-from tests.interop import tokenizer_directories
+from tests.helpers import tokenizer_directories
 
 CONFIG = dataclasses.replace(
     PRESETS["nomic_bert_mini"], vocab_size=300, initializer_range=0.07, rotary_base=10_000.0, num_layers=1

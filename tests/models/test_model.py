@@ -1,4 +1,4 @@
-"""`Model` as other rooms use it: the sections of the parameters, and the parts that a checkpoint lacks."""
+"""`Model` as other packages use it: the sections of the parameters, and the parts that a checkpoint lacks."""
 
 import dataclasses
 

@@ -14,7 +14,7 @@ from bert_jax.errors import UserError
 from bert_jax.interop.huggingface import export_model
 from bert_jax.models import Head, make_model
 from bert_jax.models.init import OFFSETS
-from tests.interop import tokenizer_directories
+from tests.helpers import tokenizer_directories
 
 LENGTH = 24
 CONFIG = dataclasses.replace(PRESETS["modern_tiny"], vocab_size=200, initializer_range=0.08, num_heads=4)

@@ -1,4 +1,4 @@
-"""Packed rows: every example reads what it reads in a row of its own."""
+"""Packed rows: the outputs of an example equal the outputs of a row with this example alone."""
 
 import dataclasses
 
@@ -43,7 +43,7 @@ def made(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head, ...] 
     ],
     ids=str,
 )
-def test_packed_examples_equal_separate_ones(family, compute):
+def test_packed_examples_equal_separate_examples(family, compute):
     config, batch = FAMILIES[family], packed_batch(0, ROWS, LENGTH, EXAMPLES)
     batch["token_type_ids"] %= max(config.num_token_types, 1)
     alone = unpacked(batch)

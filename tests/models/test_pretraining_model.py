@@ -14,7 +14,7 @@ from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import PRESETS, Head, count_parameters, model_flops, padded_vocab, pretraining_model
-from tests.models import reference
+from tests.helpers import reference
 
 SMALL = EncoderConfig(
     vocab_size=211, hidden_size=48, num_layers=2, num_heads=4, mlp_size=80, max_positions=40, initializer_range=0.1
@@ -168,7 +168,7 @@ def test_logical_axes_name_every_axis():
     assert model.logical_axes["encoder"]["embeddings"]["token"] == ("vocab", "features")
 
 
-def test_initial_values_are_those_of_bert():
+def test_initial_values_follow_the_distribution_of_bert():
     config = dataclasses.replace(PRESETS["tiny"], vocab_size=5000)
     params = jax.jit(pretraining_model(config, ComputeConfig()).init)(jax.random.key(1))
     for name, x in to_tensors(params, config).items():
@@ -220,7 +220,7 @@ def test_parameter_counts(name):
         assert round(count_parameters(config) / 1e6, 1) == PUBLISHED[name]
 
 
-def test_presets_are_the_published_ones():
+def test_presets_equal_the_published_architectures():
     assert len(BERTS) == 6 + 24
     assert PRESETS["base"] == PRESETS["L12_H768"] == EncoderConfig(vocab_size=30522)
     assert count_parameters(PRESETS["base"]) == 110_106_428
@@ -256,7 +256,7 @@ def test_parameter_counts_of_the_other_families(name, heads, number):
     assert count_parameters(PRESETS[name], heads) == number
 
 
-def test_flops_are_those_of_the_reference():
+def test_flops_equal_the_reference():
     gathered = model_flops(PRESETS["base"], 512, round(0.15 * 512)) / 512
     assert gathered == pytest.approx(588e6, rel=2e-3)
     assert model_flops(PRESETS["base"], 512, 512) / 512 == pytest.approx(710e6, rel=2e-3)

@@ -132,7 +132,7 @@ def test_packed_sequences_train_like_their_examples_alone() -> None:
 
 @pytest.mark.parametrize("positions", ["learned", "rotary", "relative"])
 @pytest.mark.parametrize("scan_layers", [True, False])
-def test_no_token_reads_a_later_one(positions: str, scan_layers: bool) -> None:
+def test_no_token_reads_a_later_token(positions: str, scan_layers: bool) -> None:
     config = causal_config(positions=positions, family="research")
     compute = c.ComputeConfig(scan_layers=scan_layers)
     model = make_model(config.model, compute, OBJECTIVES[config.objective].heads(config.data.sentence_pairs))
@@ -178,7 +178,7 @@ def test_refused_before_anything_is_allocated() -> None:
 
 
 @pytest.mark.parametrize(("objective", "causal"), [("left_to_right", False), ("masked_tokens", True)])
-def test_tokens_see_what_their_objective_needs(corpus: pathlib.Path, objective: str, causal: bool) -> None:
+def test_an_objective_refuses_the_wrong_attention_mask(corpus: pathlib.Path, objective: str, causal: bool) -> None:
     config = dataclasses.replace(causal_config(corpus, causal=causal), objective=objective)
     with pytest.raises(UserError, match=f"objective={objective} needs config.model.causal={not causal}"):
         make_objective(config)

@@ -269,7 +269,7 @@ def test_the_generator_has_google_s_sizes() -> None:
         assert found.embedding_size == published.embedding_size
 
 
-def test_flops_are_those_of_both_models_and_the_head() -> None:
+def test_flops_add_up_both_models_and_the_head() -> None:
     config = electra_config()
     length, predictions = 32, round(0.15 * 32)
     both = model_flops(config.model, length, 0) + model_flops(generator_of(config), length, predictions)

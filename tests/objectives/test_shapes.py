@@ -1,4 +1,4 @@
-"""The shapes that models and objectives name, against those of the parameters that they draw."""
+"""Shapes that models and objectives declare against the shapes of the initial parameters."""
 
 import dataclasses
 

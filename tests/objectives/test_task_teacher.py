@@ -42,7 +42,7 @@ def values(student, teacher, batch):
         ("regression", "electra", "ForSequenceClassification", values),
     ],
 )
-def test_loss_and_gradients_are_those_of_torch(tmp_path, kind, family, suffix, both):
+def test_loss_and_gradients_equal_torch(tmp_path, kind, family, suffix, both):
     """A student without token types, and one with them, of a BERT."""
     more = {"num_labels": 1, "problem_type": "regression"} if kind == "regression" else {"num_labels": 3}
     dropout = dict.fromkeys(WITHOUT_DROPOUT[family], 0.0)

@@ -48,7 +48,9 @@ def test_schedulers_of_gpus(environment: dict[str, str], expected: Peers | None)
 
 
 @pytest.mark.parametrize("environment", [SLURM, SLURM | {"SLURM_STEP_NODELIST": "a-1"}, OPEN_MPI])
-def test_it_finds_what_jax_finds(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_detected_peers_equal_the_peers_that_jax_detects(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     try:
         theirs = importlib.import_module("jax._src.clusters").ClusterEnv
     except (ImportError, AttributeError):

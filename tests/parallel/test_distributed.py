@@ -115,7 +115,7 @@ def workdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.mark.slow
-def test_four_processes_train_the_same_as_one(workdir: pathlib.Path) -> None:
+def test_four_processes_train_like_one_process(workdir: pathlib.Path) -> None:
     assert losses(workdir, "tensor") == pytest.approx(losses(workdir, "one"), rel=0, abs=1e-5)
 
 
@@ -135,7 +135,7 @@ def test_each_process_makes_its_own_sequences(workdir: pathlib.Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, 4])
-def test_data_parallel_processes_train_the_same_as_one(workdir: pathlib.Path, processes: int) -> None:
+def test_data_parallel_processes_train_like_one_process(workdir: pathlib.Path, processes: int) -> None:
     name = f"data over {processes}"
     fit(workdir, {name: {"mesh": [-1, 1, 1]}}, processes)
     assert losses(workdir, name) == pytest.approx(losses(workdir, "one"), rel=0, abs=1e-5)

@@ -25,7 +25,7 @@ def no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(energy, "READ_SECONDS", 3600.0)
 
 
-def test_packages_add_up_and_what_is_inside_of_them_or_around_them_is_not_counted_again(tmp_path: pathlib.Path) -> None:
+def test_packages_add_up_and_zones_inside_or_around_them_are_not_counted_again(tmp_path: pathlib.Path) -> None:
     """Two packages, which use 5 and 7 J; cores and memory are zones inside of them, psys is around both."""
     first, second = zone(tmp_path, "0", "package-0", 100_000_000), zone(tmp_path, "1", "package-1", 900_000_000)
     others = [zone(tmp_path, "0:0", "core", 0), zone(tmp_path, "0:1", "dram", 0), zone(tmp_path, "2", "psys", 0)]
@@ -52,7 +52,7 @@ def test_a_counter_that_begins_again_at_zero_goes_on(tmp_path: pathlib.Path) -> 
     meter.close()
 
 
-def test_a_thread_sees_what_nobody_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_counts_a_wraparound_between_two_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """The counter begins again between two questions; 8 + 4 J are counted, not 2 J."""
     monkeypatch.setattr(energy, "READ_SECONDS", 0.001)
     values = [0, 8, 2]

@@ -1,4 +1,4 @@
-"""The memory check before the first step: what it measures, what it refuses, what it suggests."""
+"""The memory check before the first step: its measurements, refusals and suggestions."""
 
 import pathlib
 import re
@@ -179,7 +179,7 @@ def test_a_fraction_of_memory_that_is_no_number_is_refused(monkeypatch: pytest.M
         memory.taken_fraction("gpu")
 
 
-def test_used_bytes_are_those_of_the_process_or_of_its_fullest_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_used_bytes_count_the_process_or_its_fullest_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU the resident size, which grows by an array that is filled."""
     before = memory.used_bytes()
     assert before

@@ -1,4 +1,4 @@
-"""Whole runs on eight virtual devices against the same runs on one: every line of metrics agrees."""
+"""Whole runs on eight virtual devices against runs on one device: every line of metrics agrees."""
 
 import json
 import os
@@ -61,7 +61,7 @@ def workdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.mark.parametrize("name", EIGHT)
-def test_eight_devices_train_the_same_as_one(workdir: pathlib.Path, name: str) -> None:
+def test_eight_devices_train_like_one_device(workdir: pathlib.Path, name: str) -> None:
     (of_one,) = (one for one in ONE if ONE[one][1:] == EIGHT[name][1:])
     one = read_metrics(workdir / of_one / "metrics.jsonl")
     eight = read_metrics(workdir / name / "metrics.jsonl")

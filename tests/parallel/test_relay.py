@@ -1,4 +1,4 @@
-"""The relay between JAX and its coordinator: what passes, what stays open, when it ends."""
+"""The relay between JAX and its coordinator: the bytes that pass, open connections, and the end."""
 
 import signal
 import socket

@@ -1,4 +1,4 @@
-"""The mesh, the table of axes, the placement of batches, and eight virtual devices against one."""
+"""The mesh, the table of axes, the placement of batches, and eight virtual devices against one device."""
 
 import dataclasses
 import json
@@ -57,7 +57,7 @@ def eight_devices() -> list[dict]:
     return on_eight_devices("sharded_loss.py")
 
 
-def test_eight_devices_compute_the_same_as_one(eight_devices):
+def test_eight_devices_compute_like_one_device(eight_devices):
     """With dropout, whose masks are the same on every mesh."""
     everything = [2, 2, 2]
     meshes = {

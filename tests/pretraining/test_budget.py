@@ -1,4 +1,4 @@
-"""`--budget`: how amounts are read, what the rule chooses, and that a resumed run keeps its choice."""
+"""`--budget`: accepted amounts, the choices of the rule, and that a resumed run keeps its choice."""
 
 import dataclasses
 import io
@@ -52,7 +52,7 @@ def test_amounts(text: str, budget: Budget) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "30", "30M", "m", "30 minutes", "-5m", "0m", "0 tokens", "50M", "1e16", "5 m 3"])
-def test_what_is_no_amount_is_refused(text: str) -> None:
+def test_a_budget_that_is_no_amount_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="30m, 1h30m, '50M tokens', '1e16 flops'"):
         parse_budget(text)
 
@@ -130,7 +130,7 @@ def recipe() -> PretrainConfig:
     return c.resolve(PretrainConfig, made)
 
 
-def test_every_size_is_one_of_whole_heads_and_costs_more_than_the_one_before() -> None:
+def test_every_size_has_whole_heads_and_costs_more_than_the_smaller_sizes() -> None:
     found = candidates(recipe())
     assert [one[:2] for one in found] == list(SIZES)
     costs = [one.flops_per_token for one in found]
@@ -271,7 +271,7 @@ def test_a_warmup_longer_than_the_run_is_refused_before_anything_is_written(corp
     assert not (tmp_path / "run").exists()
 
 
-def test_what_the_budget_chooses_cannot_be_given(corpus, tmp_path) -> None:
+def test_fields_that_the_budget_chooses_cannot_be_given(corpus, tmp_path) -> None:
     for key in ("train.steps", "model.hidden_size", "train.phases[0].batch_size"):
         with pytest.raises(UserError, match=r"--budget chooses config\."):
             config_for_budget(small(corpus), "30m", tmp_path, Console(io.StringIO()), given=(key,))
@@ -291,7 +291,7 @@ def test_a_recipe_of_electra_leaves_out_the_sizes_that_have_no_generator(name: s
     assert [one.hidden_size for one in candidates(config)] == widths
 
 
-def test_every_process_measures_as_many_steps_as_the_first_one_says(corpus, monkeypatch) -> None:
+def test_every_process_measures_as_many_steps_as_the_first_process(corpus, monkeypatch) -> None:
     """Not as many as its own clock gives: a step more in one of them would wait for the others for ever."""
     placed, asked, place = [], [], measuring.sharding.place_batch
     monkeypatch.setattr(measuring.sharding, "place_batch", lambda *given: placed.append(0) or place(*given))

@@ -1,4 +1,4 @@
-"""Phases with masks of their own: what a run reads in each, and that every evaluation reads the same masks."""
+"""Phases with masks of their own: the batches of each phase, and equal masks in every evaluation."""
 
 import dataclasses
 
@@ -118,7 +118,7 @@ def test_replaced_tokens_are_evaluated_with_the_mix_that_they_train_with(corpus:
     assert found["kept"] > 0
 
 
-def test_phases_without_masks_of_their_own_read_what_they_read_before(corpus: Mixture) -> None:
+def test_phases_without_mask_settings_read_the_batches_of_the_default_settings(corpus: Mixture) -> None:
     (phase,) = plan_phases(configured().train)
     one, other = (
         batches(config, corpus, phase, 3, 1)[0]

@@ -117,7 +117,7 @@ def test_evaluate_reads_the_teacher(world: pathlib.Path, capsys: pytest.CaptureF
     assert "teacher accuracy" in found
 
 
-def test_refusals_name_what_is_wrong(world: pathlib.Path, tmp_path: pathlib.Path, capsys) -> None:
+def test_a_bad_teacher_or_student_is_refused(world: pathlib.Path, tmp_path: pathlib.Path, capsys) -> None:
     """One line each, before anything is written."""
     generated_corpus(world / "other", documents=60, vocab_size=140)
     student, teacher = tmp_path / "student", f"distillation.teacher={world / 'teacher'}"

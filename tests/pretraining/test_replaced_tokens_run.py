@@ -155,7 +155,7 @@ def test_a_stopped_run_ends_with_the_same_bits(world: pathlib.Path, tmp_path: pa
     assert {"replaced_loss", "replaced_accuracy", "replaced_recall", "replaced_fraction"} <= before[0].keys()
 
 
-def test_refusals_name_what_is_there(world: pathlib.Path, tmp_path: pathlib.Path, capsys) -> None:
+def test_a_missing_or_different_generator_is_refused(world: pathlib.Path, tmp_path: pathlib.Path, capsys) -> None:
     """One line each, before anything is written."""
     place = f"--config.replaced_tokens.generator_from={world / 'generator'}"
     narrower = f"--config.init_from={world / 'run'}", "--config.replaced_tokens.generator_size=1.0"

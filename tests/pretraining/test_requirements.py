@@ -1,4 +1,4 @@
-"""`requirements.lock`: what a resumed run has to install again."""
+"""`requirements.lock`: the versions that a resumed run has to install again."""
 
 import importlib.metadata
 import pathlib
@@ -40,7 +40,7 @@ def packages(tmp_path, monkeypatch) -> pathlib.Path:
     return place
 
 
-def test_what_is_installed_of_what_a_package_needs(packages) -> None:
+def test_installed_versions_cover_the_requirements_of_a_package(packages) -> None:
     wanted = {"qq-root": "1.0", "qq-array": "2.1", "qq-fast": "3.0rc1", "qq-lane": "4.0"}
     assert installed_versions("qq-root") == wanted
     (packages / "qq_root-1.0.dist-info" / "direct_url.json").write_text('{"url": "file:///home/me/secret"}')
@@ -64,7 +64,7 @@ def test_the_lock_of_this_installation(tmp_path) -> None:
     lock_versions(tmp_path, pytest.fail)  # nothing differs
 
 
-def test_a_resumed_run_names_what_differs_and_keeps_the_lock(tmp_path, packages, monkeypatch) -> None:
+def test_a_resumed_run_names_changed_versions_and_keeps_the_lock(tmp_path, packages, monkeypatch) -> None:
     said: list[str] = []
     text = "# of the first start\nqq-array==2.0\nqq-fast==3.0rc1\nqq-gone==1\nqq_lane==3.9\n"
     (tmp_path / LOCK).write_text(text)

@@ -1,4 +1,4 @@
-"""Which snapshot a step reads: the same in every run, however fast the rest of the text is prepared."""
+"""The snapshot that a step reads is the same in every run, however fast the background preparation is."""
 
 import contextlib
 import itertools
@@ -21,7 +21,7 @@ from bert_jax.pretraining import snapshots
 from bert_jax.pretraining.data import Batches
 from bert_jax.pretraining.snapshots import ALL_PREPARED, BackgroundPreparation, check_snapshots, step_after
 from bert_jax.training.schedules import Phase, plan_phases
-from tests.corpus.preparation import make_tokenizer, text
+from tests.helpers.preparation import make_tokenizer, text
 from tests.helpers.run_data import batches_of, heldout_of
 
 STEPS, BATCH, SIZES = 60, 4, (8, 20, 30)  # documents of each part

@@ -18,8 +18,8 @@ from bert_jax.errors import UserError
 from bert_jax.pretraining import background_preparation as rest
 from bert_jax.pretraining.text import text_as_corpus
 from bert_jax.tokenizer.train import train_tokenizer
-from tests.corpus.preparation import contents
-from tests.corpus.preparation import text as make_text
+from tests.helpers.preparation import contents
+from tests.helpers.preparation import text as make_text
 
 
 def config(vocab_size: int | None = 50, **data: Any) -> PretrainConfig:
@@ -45,7 +45,7 @@ def text(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"{tmp_path}/*.md"
 
 
-def test_the_corpus_is_that_of_the_verbs(text: str, tmp_path: pathlib.Path) -> None:
+def test_the_corpus_equals_the_corpus_of_the_verbs(text: str, tmp_path: pathlib.Path) -> None:
     """Byte for byte, with a tokenizer that is trained and with one that is given; both fields are gone."""
     train_tokenizer([[text]], 50, tmp_path / "tokenizer")
     for tokenizer in (None, str(tmp_path / "tokenizer")):

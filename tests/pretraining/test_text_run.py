@@ -16,7 +16,7 @@ import pytest
 from bert_jax.config import CheckpointConfig
 from bert_jax.training.checkpoint import Checkpoints
 from bert_jax.training.metrics import read_metrics
-from tests.corpus.preparation import text
+from tests.helpers.preparation import text
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STEPS, EVERY = 60, 5

@@ -60,7 +60,7 @@ def read(path, **options):
 
 
 @pytest.mark.parametrize("name", PACKED)
-def test_what_unpacks_to_too_much_is_refused(tmp_path, name):
+def test_a_file_that_unpacks_to_too_many_bytes_is_refused(tmp_path, name):
     data = PACKED[name](TEXT)
     (tmp_path / name).write_bytes(data)
     with pytest.raises(UserError) as refusal:
@@ -157,7 +157,7 @@ def test_a_page_that_unpacks_to_much_is_refused_before_it_is_read(tmp_path, monk
     ids=str,
 )
 @pytest.mark.parametrize("texts", [[f"text {i} " * 20 for i in range(5000)], [LONG, "a" * 5000, None] * 9, [], [None]])
-def test_the_pages_of_a_column_are_those_of_its_footer(tmp_path, options, texts):
+def test_the_pages_of_a_column_add_up_to_its_footer(tmp_path, options, texts):
     path = parquet_file(tmp_path / "a.parquet", pyarrow.array(texts, pyarrow.string()), **options)
     with path.open("rb") as file:
         metadata = parquet.ParquetFile(path).metadata

@@ -11,11 +11,11 @@ import zlib
 import pyarrow
 import pytest
 import zstandard
-from page_files import arrow
 from pyarrow import parquet
 
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions, find_files, read_documents
+from tests.helpers.page_files import arrow
 
 
 def write(path, data):

@@ -1,4 +1,4 @@
-"""Which files of a directory are read, and in which encodings."""
+"""Choice of the files of a directory, and their encodings."""
 
 import gzip
 import io
@@ -79,7 +79,7 @@ def test_a_byte_order_mark_names_utf_16(tmp_path, encoding):
     assert read(write(tmp_path / "c.csv", "text,n\r\né,1\r\n".encode(encoding))) == ["é"]
 
 
-def test_what_cannot_be_decoded_is_counted(tmp_path):
+def test_undecodable_text_is_rejected_or_replaced(tmp_path):
     data = "one\n二\n".encode("shift_jis") + b"bad \x81\xff\n" + "三".encode("shift_jis")
     path = write(tmp_path / "a.txt", data)
     found = read(path, encoding="shift_jis", documents="line")

@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from tests.readers import fuzzed_inputs, fuzzing
+from tests.helpers import fuzzed_inputs, fuzzing
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TREES = int(os.environ.get("BERT_JAX_FUZZED", "1000"))
@@ -44,7 +44,7 @@ def test_a_small_bomb(tokenizers, bomb, tmp_path):
 @pytest.mark.slow
 def test_many_trees_and_large_bombs_in_bounded_memory(tmp_path):
     """In a process of its own, so that its peak of memory is theirs."""
-    command = [sys.executable, "-W", "error", "-m", "tests.readers.fuzzing", str(tmp_path), "0", str(TREES)]
+    command = [sys.executable, "-W", "error", "-m", "tests.helpers.fuzzing", str(tmp_path), "0", str(TREES)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

@@ -9,12 +9,12 @@ import zipfile
 
 import pyarrow
 import pytest
-from page_files import arrow, epub, pdf
 from pyarrow import parquet
 
 from bert_jax.errors import UserError
 from bert_jax.readers import Document, ReadOptions, find_files, read_documents
 from bert_jax.readers.inputs import check_read_options
+from tests.helpers.page_files import arrow, epub, pdf
 
 CATS = "Cats are small animals that sleep for much of the day, wherever it is warm."
 MICE = "At night they hunt mice and birds, and in the morning they want their breakfast."

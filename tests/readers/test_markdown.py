@@ -1,3 +1,5 @@
+"""Text of Markdown files, whole books, and front matter."""
+
 import re
 
 import pytest

@@ -1,16 +1,16 @@
-"""Pages with faults of their own: what a library of the format would drop, the text keeps."""
+"""Faulty pages: the text stays complete where a library of the format would drop a part."""
 
 import pytest
-from page_files import epub
 
 from bert_jax.readers import ReadOptions, read_documents
 from bert_jax.readers.formats.restructured_text import restructured_text
+from tests.helpers.page_files import epub
 
 CHAPTER = "<html xmlns='http://www.w3.org/1999/xhtml'><body>{}</body></html>"
 
 
 @pytest.mark.parametrize("opened", ["<!-- ", "<title>", "<script>", "<style>", "<textarea>", "<![CDATA[", "\x1e"])
-def test_what_a_chapter_leaves_open_ends_with_it(tmp_path, opened):
+def test_open_tags_end_with_their_chapter(tmp_path, opened):
     chapters = [CHAPTER.format(f"<p>One.</p>{opened}"), "", CHAPTER.format("<p>Two.</p>")]
     (tmp_path / "a.epub").write_bytes(epub(chapters))
     (book,) = read_documents([str(tmp_path / "a.epub")])

@@ -1,3 +1,5 @@
+"""Records: JSON, CSV, Parquet, TFDS and web data sets; paths and templates of fields; broken records."""
+
 import gzip
 import io
 import json
@@ -313,7 +315,7 @@ def test_a_data_set_of_tfds(prepared):
         read(f"tfds:other@{prepared}")
 
 
-def test_tfds_prepares_what_is_not_there(builder, tmp_path, monkeypatch):
+def test_tfds_prepares_a_missing_data_set(builder, tmp_path, monkeypatch):
     import tensorflow_datasets as tfds
 
     def known(name, data_dir, file_format):

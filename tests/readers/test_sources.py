@@ -1,3 +1,5 @@
+"""Sources of documents: compressed files, archives, units, pieces, Python docs, and inputs that are refused."""
+
 import bz2
 import gzip
 import io
@@ -54,7 +56,7 @@ def read(*inputs, **options):
 
 
 @pytest.mark.parametrize("suffix", PACK)
-def test_compressed_files_and_archives_read_like_plain_ones(tmp_path, suffix):
+def test_compressed_files_and_archives_read_like_plain_files(tmp_path, suffix):
     write(tmp_path / f"a.txt{suffix}", PACK[suffix](TEXT.encode()))
     members = [("z.txt", b"last name first"), (f"b.txt{suffix}", PACK[suffix](TEXT.encode()))]
     write(tmp_path / f"b.tar{suffix}", PACK[suffix](tar(members)))

@@ -1,3 +1,5 @@
+"""Files on object storage: read, copied, removed; interrupted copies and failing storage."""
+
 import errno
 import gzip
 import os
@@ -132,7 +134,7 @@ def test_remove(bucket, tmp_path):
         ("rm", storage.remove),
     ],
 )
-def test_only_what_may_pass_is_tried_again_and_ends_a_run_with_status_1(
+def test_only_transient_failures_are_tried_again_and_end_a_run_with_status_1(
     bucket, tmp_path, monkeypatch, method, call, failure, tries, raised, status
 ):
     calls = []

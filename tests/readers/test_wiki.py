@@ -1,3 +1,5 @@
+"""Text of MediaWiki dumps and of the output of WikiExtractor."""
+
 import bz2
 import html
 import re
@@ -88,7 +90,7 @@ LAUGHS = "".join(f'<!ENTITY a{n} "{f"&a{n - 1};" * 10}">' for n in range(1, 30))
         "<" + "a" * 3_000_000,
     ],
 )
-def test_what_is_no_dump(tmp_path, data):
+def test_a_file_that_is_no_dump_is_rejected(tmp_path, data):
     assert read(tmp_path / "a.xml", data) == ["not a MediaWiki dump"]
 
 

@@ -1,4 +1,4 @@
-"""The recorded values as files, and a value found beside its recorded one."""
+"""Recorded values as files, and comparisons of values with the recorded values."""
 
 import difflib
 import json

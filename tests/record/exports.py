@@ -1,4 +1,4 @@
-"""Model directories of every family and class: read and exported again, and what the models answer.
+"""Model directories of every family and class: read and exported again, and the outputs of the models.
 
 The record is the input as well: config.json and shapes are recorded, numbers follow from the tensors' names. To add a
 family or class, add its config.json and shapes to recorded/exports.json.

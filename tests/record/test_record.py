@@ -1,4 +1,4 @@
-"""Today's behavior is the recorded one: see README.md."""
+"""The behavior of the code equals the recorded behavior: see README.md."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""What the command line says: help, and the fields of every recipe."""
+"""Output of the command line: help, and the fields of every recipe."""
 
 import io
 import json

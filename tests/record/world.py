@@ -1,4 +1,4 @@
-"""What the recorded runs read: a vocabulary, texts, tasks and a model, all written here by fixed formulas."""
+"""Inputs of the recorded runs: a vocabulary, texts, tasks and a model, all written here by fixed formulas."""
 
 import json
 import pathlib

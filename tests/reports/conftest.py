@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.reports.browser import Browser, open_browser
+from tests.helpers.browser import Browser, open_browser
 
 
 @pytest.fixture(scope="session")

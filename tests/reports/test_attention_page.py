@@ -1,4 +1,4 @@
-"""What heads read: patterns of known heads, a picture that another library reads, and text that stays text."""
+"""The page about heads: patterns of known heads, a picture that another library reads, and text that stays text."""
 
 import base64
 import dataclasses
@@ -21,9 +21,9 @@ from bert_jax.reports.attention.text import TextAttention, text_attention
 from bert_jax.reports.attention.write import write_attention_file
 from bert_jax.reports.html.markup import UNPRINTABLE
 from bert_jax.reports.html.png import data_uri
+from tests.helpers.browser import Opened
 from tests.helpers.tiny_models import save
-from tests.reports.browser import Opened
-from tests.reports.written_pages import HOSTILE, Page
+from tests.helpers.written_pages import HOSTILE, Page
 
 IDS = np.array([2, 7, 8, 3, 9, 3])  # [CLS] a b [SEP] c [SEP]
 SPECIAL = {"cls": 2, "sep": 3}
@@ -50,7 +50,7 @@ def heads() -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("name", heads())
-def test_heads_get_the_name_of_what_they_do(name: str) -> None:
+def test_heads_get_the_name_of_their_pattern(name: str) -> None:
     found = head_pattern(heads()[name], IDS, SPECIAL)
     assert found.name == name
     of_mixed = -2 * 0.49 * np.log(0.49) - 4 * 0.005 * np.log(0.005)

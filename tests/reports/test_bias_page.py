@@ -9,8 +9,8 @@ from scipy.stats import binomtest
 from bert_jax.reports.bias_metric_notes import MEANINGS, metric_notes, wilson_interval
 from bert_jax.reports.bias_page import PICTURES, TITLES, bias_json, bias_page
 from bert_jax.scoring.score import BENCHMARKS, BenchmarkReport
-from tests.reports.browser import Browser, Opened
-from tests.reports.written_pages import HOSTILE, Page
+from tests.helpers.browser import Browser, Opened
+from tests.helpers.written_pages import HOSTILE, Page
 
 CROWS = {"pairs": 200, "metric_score": 60.5, "stereotype_score": 62.0, "anti_stereotype_score": None, "neutral": 3}
 STEREOSET = {"items": 90, "language_modeling_score": 81.25, "stereotype_score": 58.75, "icat": 67.03}
@@ -76,7 +76,7 @@ def test_each_number_comes_with_a_sentence(name: str) -> None:
 
 
 @pytest.mark.parametrize(("correct", "number"), [(0, 7), (61, 100), (912, 1508), (40, 40), (1, 2)])
-def test_the_interval_is_that_of_wilson(correct: int, number: int) -> None:
+def test_the_interval_equals_the_wilson_interval_of_scipy(correct: int, number: int) -> None:
     wanted = binomtest(correct, number).proportion_ci(method="wilson")
     assert wilson_interval(100 * correct / number, number) == pytest.approx(
         [100 * wanted.low, 100 * wanted.high], abs=1e-4

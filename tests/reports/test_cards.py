@@ -1,4 +1,4 @@
-"""Model cards: what the Hub's own library reads in them, and text that stays text."""
+"""Model cards: metadata that the Hub's own library reads, and text that stays text."""
 
 import dataclasses
 import json
@@ -20,7 +20,7 @@ from bert_jax.models import Head
 from bert_jax.reports.card import model_card
 from bert_jax.reports.provenance import DATASETS
 from bert_jax.tasks.table import TASKS
-from tests.reports.written_pages import HOSTILE, curve, write_run
+from tests.helpers.written_pages import HOSTILE, curve, write_run
 
 
 def weights(*heads: str, step: int | None = None) -> Weights:
@@ -159,7 +159,7 @@ def test_hostile_names_stay_text(tmp_path: pathlib.Path) -> None:
     assert 'onerror="alert' in shown
 
 
-def test_the_limits_are_those_of_a_bias_report_on_the_same_weights(tmp_path: pathlib.Path) -> None:
+def test_the_limits_come_from_a_bias_report_on_the_same_weights(tmp_path: pathlib.Path) -> None:
     params = {"encoder": {"embeddings": {"token": np.arange(6, dtype=np.float32)}}}
     found = dataclasses.replace(weights("masked_token"), params=params)
     readings = [{"says": f"Of 9 pairs 60 % <b>{HOSTILE[0]}", "does_not_say": "It does not say why."}]

@@ -16,8 +16,8 @@ import pytest
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.reports.run.follow import follow_runs, request_handler
-from tests.cli.commands import command
-from tests.reports.written_pages import Page, curve, write_run
+from tests.helpers.commands import command
+from tests.helpers.written_pages import Page, curve, write_run
 
 
 def get(port: int, path: str = "/", host: str | None = None) -> tuple[int, str, http.client.HTTPMessage]:
@@ -84,7 +84,7 @@ def test_a_host_is_this_machine_with_or_without_a_port(server: http.server.HTTPS
     assert found == [404, 404, 404, 403, 403, 403]
 
 
-def test_what_cannot_be_followed(tmp_path: pathlib.Path) -> None:
+def test_a_missing_run_or_a_bad_port_is_refused(tmp_path: pathlib.Path) -> None:
     write_run(tmp_path / "run", curve(100, 10), train={"steps": 100})
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

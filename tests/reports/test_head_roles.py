@@ -23,7 +23,7 @@ from bert_jax.reports.attention.text import (
 )
 from bert_jax.reports.attention.write import write_attention_file
 from tests.helpers.tiny_models import CLASSES, save
-from tests.reports.written_pages import HOSTILE, Page
+from tests.helpers.written_pages import HOSTILE, Page
 
 TASKS = {"modernbert": "ForMaskedLM", "electra": "ForSequenceClassification"}
 TEXT = "ab c [MASK] de f gaa."

@@ -1,4 +1,4 @@
-"""The page of a corpus: its tokens are those of the text, its filters leave what they say, nothing in it runs."""
+"""The page of a corpus: its tokens are the tokens of the text, its filters are right, and nothing in it runs."""
 
 import dataclasses
 import html
@@ -17,9 +17,9 @@ from bert_jax.reports.corpus.checks import TEXT_CHECKS, SequenceText, text_warni
 from bert_jax.reports.corpus.inspect import inspect_corpus
 from bert_jax.reports.corpus.page import PER_PAGE
 from bert_jax.tokenizer.train import train_tokenizer
+from tests.helpers.browser import SHIFT, TAB, Opened
 from tests.helpers.written_corpus import LETTERS, WORDS, text, write_corpus
-from tests.reports.browser import SHIFT, TAB, Opened
-from tests.reports.written_pages import HOSTILE, Page
+from tests.helpers.written_pages import HOSTILE, Page
 
 CARD = re.compile(r'<div class="(card[^"]*)">(.*?)(?=<div class="(?:card|page)|<p class="shown)', re.DOTALL)
 PIECES = [*LETTERS, *(f"##{letter}" for letter in LETTERS), "."]
@@ -117,7 +117,7 @@ def plain(
     )
 
 
-def test_each_warning_is_shown_by_what_it_names_alone() -> None:
+def test_each_warning_is_shown_only_for_its_cause() -> None:
     shown = {
         "nothing to predict": plain(num_predicted=0),
         "mostly padding": plain(fill=0.5),

@@ -1,4 +1,4 @@
-"""The page about a run: what it says, what it refuses, what it lets no text do, how large it is."""
+"""The page about a run: its sentences, its refusals, hostile text that stays text, and its size."""
 
 import io
 import json
@@ -23,8 +23,8 @@ from bert_jax.reports.run.sections import find_run_corpus
 from bert_jax.reports.run.warnings import summarize_run
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.tokenizer.train import train_tokenizer
-from tests.reports.browser import Opened
-from tests.reports.written_pages import HOSTILE, Page, curve, write_run
+from tests.helpers.browser import Opened
+from tests.helpers.written_pages import HOSTILE, Page, curve, write_run
 
 STEPS = {"steps": 1000}
 
@@ -134,7 +134,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_looks_wrong_is_said(name: str, tmp_path: pathlib.Path) -> None:
+def test_each_fault_of_a_run_gives_one_warning(name: str, tmp_path: pathlib.Path) -> None:
     lines, says = WRONG[name]
     write_run(tmp_path / "run", lines, train=STEPS)
     found = summarize_run(read_runs([tmp_path / "run"])[0])
@@ -158,7 +158,7 @@ def test_three_sentences_of_a_healthy_run(tmp_path: pathlib.Path) -> None:
     assert f"{abs(below):.2f} nats {'below' if below > 0 else 'above'} the unigram entropy of 6.00" in health
 
 
-def test_what_the_curves_do_not_say_is_below_them(tmp_path: pathlib.Path) -> None:
+def test_notes_below_the_curves_explain_masking_rates_and_muon_rates(tmp_path: pathlib.Path) -> None:
     """Masking rates that differ from the evaluation's, and the rate of Muon's matrices; nothing where neither is so."""
     falling = {"seq_len": 64, "mask_probability": 0.4, "mask_probability_end": 0.15}
     muon = {"name": "muon", "peak_learning_rate": 2e-3, "muon_learning_rate": 0.02}

@@ -11,7 +11,7 @@ import pytest
 
 from bert_jax.cli.main import main
 from bert_jax.training import remote_workdir as mirror
-from tests.cli.commands import World, make_world, pretrain_command
+from tests.helpers.commands import World, make_world, pretrain_command
 
 pytestmark = pytest.mark.s3
 BUCKET, URL = "bucket", "s3://bucket/runs/base"

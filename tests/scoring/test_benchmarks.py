@@ -396,7 +396,7 @@ def test_winogender_by_the_probability_of_the_pronoun(bert, tmp_path):
     assert run_benchmark(ours, "winogender", tmp_path / "all_sentences.tsv")[0].total["correlation_bls"] is None
 
 
-def test_templates_beside_a_filler_and_beside_a_masked_one(bert, tmp_path):
+def test_templates_are_scored_beside_a_filler_and_beside_a_masked_filler(bert, tmp_path):
     model, tokenizer, ours = bert
     groups = {"male": ["he", "the father"], "female": ["she", "discombobulation"]}
     first = {"template": "The {} said that [MASK] slept.", "fillers": ["nurse", "photogenic plumber"], "groups": groups}

@@ -61,7 +61,7 @@ def test_each_token_scores_as_in_a_pass_of_its_own(tmp_path, family):
             np.testing.assert_allclose(ours, token_by_token(model, tokenizer, text, masking, 2.5), rtol=0, atol=2e-5)
 
 
-def test_what_cannot_be_scored_is_refused(tmp_path):
+def test_bad_texts_settings_and_models_are_refused(tmp_path):
     tiny_models.save(tmp_path / "bert", "bert")
     model = open_model(tmp_path / "bert")
     with pytest.raises(UserError, match="text 1: a sentence of 40 tokens; this model reads 30"):
@@ -91,7 +91,7 @@ def test_every_query_is_in_one_batch_of_few_shapes(shards):
 def test_eight_devices_score_as_one():
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     done = subprocess.run(
-        [sys.executable, "tests/scoring/mesh_scores.py"],
+        [sys.executable, "tests/helpers/mesh_scores.py"],
         cwd=ROOT,
         env=os.environ | {"XLA_FLAGS": flags, "NPROC": "64", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
         capture_output=True,

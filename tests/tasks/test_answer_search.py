@@ -51,7 +51,7 @@ def brute_force(context, windows, starts, ends, settings, null):
 
 @pytest.mark.parametrize("null", [True, False])
 @pytest.mark.parametrize(("max_seq_len", "longest", "n_best"), [(64, 30, 20), (18, 4, 5), (18, 1, 3), (16, 30, 1000)])
-def test_answers_are_those_of_brute_force(tokenizer, max_seq_len, longest, n_best, null):
+def test_answers_equal_a_brute_force_search(tokenizer, max_seq_len, longest, n_best, null):
     settings = TaskConfig(max_seq_len=max_seq_len, doc_stride=3, max_answer_length=longest, n_best=n_best)
     examples = [{"id": str(n), "question": "why ?" * n, "context": CONTEXT[9 * n :]} for n in range(3)]
     made, _ = make_features(KINDS["question_answering"], examples, tokenizer, settings)

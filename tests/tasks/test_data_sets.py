@@ -112,7 +112,7 @@ def test_a_data_set_that_is_not_prepared_is_not_downloaded(place, name):
         load("dev", name="sst2", data=f"tfds:{name}@{place}")
 
 
-def test_the_message_without_tfds_says_what_to_install(monkeypatch):
+def test_the_message_without_tfds_names_the_packages_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     with pytest.raises(UserError, match="pip install tensorflow-datasets importlib_resources"):
         load("dev", name="sst2", data="tfds:")

@@ -180,7 +180,7 @@ def test_batches_have_the_documented_arrays(bert, kind, types):
     assert collate(made, 24, types, 7, 5).keys() == INPUTS.keys() | {"example_weights"} | learned.keys()
 
 
-def test_targets_of_a_batch_are_those_of_its_features(bert):
+def test_targets_of_a_batch_equal_the_targets_of_its_features(bert):
     tagging, _ = make_features(
         KINDS["token_classification"], [EXAMPLES["token_classification"] | {"id": "1"}], bert, TaskConfig()
     )

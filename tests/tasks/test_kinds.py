@@ -28,7 +28,7 @@ MAY_NAME_KINDS = ("tasks/kinds/", "tasks/table.py", "models/heads", "interop/", 
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_rows_name_only_what_exists(kind):
+def test_kinds_name_only_existing_heads_losses_fields_and_metrics(kind):
     assert kind.head in HEADS
     assert kind.loss.name in LOSSES
     assert set(kind.label_fields) <= {*kind.fields, *kind.optional_fields}

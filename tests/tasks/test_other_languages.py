@@ -140,7 +140,7 @@ def test_a_question_without_prediction_scores_nothing():
     assert benchmark_scores(KORQUAD, examples, {"a": "서울"}) == {"exact": 50.0, "f1": 50.0, "missing": 1.0}
 
 
-def test_the_longest_run_is_that_of_all_pairs_of_runs():
+def test_the_longest_common_run_equals_a_search_of_all_pairs():
     """Compare with the definition: the longest slice of the answer that is a slice of the prediction."""
     for gold in itertools.product("甲乙", repeat=4):
         for predicted in itertools.product("甲乙丙", repeat=3):

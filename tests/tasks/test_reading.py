@@ -63,7 +63,7 @@ class TestRealFiles:
         ],
         indirect=["real_data"],
     )
-    def test_a_published_file_as_a_custom_one(self, real_data, file, columns, labels, counts):
+    def test_a_published_file_is_read_as_a_custom_task(self, real_data, file, columns, labels, counts):
         settings = {"name": "custom", "kind": "sequence_classification", "data": real_data / "glue", "dev": file}
         settings["labels"] = labels
         examples = load("dev", **settings, columns=f"{columns},format=tsv_plain")

@@ -85,7 +85,7 @@ def literal_entities(sentences):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.2, 1.0])
-def test_entities_of_wnut17_are_those_of_seqeval(real_data, share):
+def test_entity_scores_of_wnut17_equal_seqeval(real_data, share):
     examples = sentences(real_data, "wnut17")
     names = sorted({label for example in examples for label in example["labels"]})
     assert len(names) == 13
@@ -121,7 +121,7 @@ def test_entities_by_hand():
     assert nothing == {"entity_precision": 0.0, "entity_recall": 0.0, "entity_f1": 0.0}
 
 
-def test_entities_of_bilou_are_those_of_iob():
+def test_entity_scores_of_bilou_equal_the_scores_of_iob():
     names, bilou = ("O", "B-PER", "I-PER"), ("O", "B-PER", "I-PER", "L-PER", "U-PER")
     golds, predicted = [[1, 2, 2, 0, 1], [1, 2, 0, 1, 1]], [[1, 2, 2, 0, 0], [1, 0, 0, 1, 1]]
     in_bilou = {"golds": [[1, 2, 3, 0, 4], [1, 3, 0, 4, 4]], "predicted": [[1, 2, 3, 0, 0], [4, 0, 0, 4, 4]]}

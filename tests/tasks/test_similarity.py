@@ -41,7 +41,7 @@ def examples(count, seed=0):
 
 
 @pytest.mark.parametrize("negatives", [False, True])
-def test_loss_and_gradients_are_those_of_torch(tmp_path, negatives):
+def test_loss_and_gradients_equal_torch(tmp_path, negatives):
     save(tmp_path, "bert", "Model", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     loaded, settings = load_model(tmp_path, HEADS), TaskConfig(temperature=0.1, positive_from=2.0)
     tokenizer = load_tokenizer(tmp_path)
@@ -164,7 +164,7 @@ def test_a_batch_without_negatives_is_refused(world, tmp_path, capsys, value):
     assert not (tmp_path / "run").exists()
 
 
-def test_what_would_learn_nothing_is_refused(world, tmp_path, capsys):
+def test_a_training_that_would_learn_nothing_is_refused(world, tmp_path, capsys):
     assert main(command(world, tmp_path / "run", "optimizer.freeze_encoder=True")) == 2
     assert "freeze_encoder leaves nothing to train" in capsys.readouterr().err
     write_lines(tmp_path / "one.jsonl", [one | {"label": 4 * (number == 7)} for number, one in enumerate(examples(60))])

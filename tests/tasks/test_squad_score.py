@@ -102,7 +102,7 @@ def literal_best_threshold(predictions, scores, margins, answerable):
     return 100.0 * best / len(margins), threshold
 
 
-def test_thresholds_on_published_predictions_are_those_of_the_official_rule(published):
+def test_thresholds_on_published_predictions_equal_the_official_rule(published):
     expected, predictions, examples = published
     row = next(row for row in expected if "v2.0" in row["set"] and "BERT" in row["predictions"])
     examples = [example for example in examples[row["set"]] if predictions[row["predictions"]][example["id"]]]

@@ -19,7 +19,7 @@ def examples(*ids, **fields):
     return [{"id": name, **fields} for name in ids]
 
 
-def test_names_are_those_of_the_glue_server():
+def test_file_names_equal_the_names_that_the_glue_server_expects():
     names = {file_name(task, split) for task in TASKS.values() for split in task.sets if task.submission == "glue"}
     tests = {name for name in names if "-train" not in name and "-dev" not in name}
     assert tests == {"CoLA.tsv", "SST-2.tsv", "MRPC.tsv", "QQP.tsv", "STS-B.tsv", "MNLI-m.tsv", "MNLI-mm.tsv",

@@ -19,7 +19,7 @@ def test_all_tasks_exist():
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-def test_rows_name_only_what_exists(task):
+def test_tasks_name_only_existing_kinds_metrics_and_formats(task):
     assert task.kind in KINDS
     assert set(task.metrics) <= set(scoring.METRICS)
     assert task.submission in submission.FORMATS
@@ -33,7 +33,7 @@ def test_rows_name_only_what_exists(task):
 
 
 @pytest.mark.parametrize("task", [TASKS[name] for name in GLUE], ids=GLUE)
-def test_glue_is_what_tfds_says(task):
+def test_glue_tasks_agree_with_tfds(task):
     """Compare with the table of GLUE in TFDS: labels in order, columns, splits, and columns of the files."""
     pytest.importorskip("tensorflow_datasets", reason="tensorflow_datasets is not installed")
     from tensorflow_datasets.text.glue import Glue
@@ -100,7 +100,7 @@ def test_resolve_refuses(settings, message):
         resolve_task(TaskConfig(**settings))
 
 
-def test_custom_labels_are_those_of_the_training_file_sorted(tmp_path):
+def test_custom_labels_are_the_sorted_labels_of_the_training_file(tmp_path):
     (tmp_path / "a.tsv").write_text("text\tlabel\nx\tpos\ny\tneg\nz\tpos\n")
     task = resolve_task(TaskConfig(name="custom", kind="sequence_classification", data=str(tmp_path), train="a.tsv"))
     assert task.labels == ("neg", "pos")

@@ -1,4 +1,4 @@
-"""`--normalization`: what each keeps and changes, the same ids in other libraries, and which kinds have which."""
+"""`--normalization`: the effect of each form, equal ids in other libraries, and the forms of each kind."""
 
 import sys
 import unicodedata
@@ -42,7 +42,9 @@ def trained(*settings):
 
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize(("kind", "normalization"), CASES)
-def test_what_is_kept_and_the_same_ids_elsewhere(tmp_path, monkeypatch, kind, normalization, lowercase):
+def test_normalization_follows_its_unicode_form_and_other_libraries_give_the_same_ids(
+    tmp_path, monkeypatch, kind, normalization, lowercase
+):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     if kind != "byte_level":
         sentencepiece = pytest.importorskip("sentencepiece")

@@ -1,3 +1,5 @@
+"""Tokenizers of each kind: special tokens, settings of their files, and files that are broken or disagree."""
+
 import json
 import pickle
 

@@ -106,7 +106,7 @@ def vectors(samples, *files):
 
 
 @pytest.mark.parametrize(("file", "number"), [("bert", 89), ("distilbert", 50), ("roberta", 11), ("albert", 29)])
-def test_ids_equal_the_published_ones(samples, published, file, number):
+def test_ids_equal_the_published_ids(samples, published, file, number):
     cases = list(vectors(samples, file))
     assert len(cases) == number
     for model, name, case in cases:
@@ -120,7 +120,7 @@ def test_ids_equal_the_published_ones(samples, published, file, number):
         assert ids == case["ids"], (model, name)
 
 
-def test_corpus_ids_are_the_published_ones_without_specials(samples, published):
+def test_corpus_ids_equal_the_published_ids_without_special_tokens(samples, published):
     total = 0
     for model, name, case in vectors(samples, "bert", "distilbert", "roberta", "albert"):
         tokenizer = published[VOCABULARY_OF[model]]
@@ -131,7 +131,7 @@ def test_corpus_ids_are_the_published_ones_without_specials(samples, published):
     assert total == 178
 
 
-def test_text_of_ids_is_the_published_one(samples, published):
+def test_decoded_ids_equal_the_published_text(samples, published):
     total = 0
     for model, name, case in vectors(samples, "roberta", "albert"):
         found = published[VOCABULARY_OF[model]].decode(case["ids"])
@@ -273,7 +273,7 @@ REFERENCES = {
 
 
 @pytest.mark.parametrize("name", REFERENCES)
-def test_ids_and_offsets_are_those_of_transformers(samples, transformers, texts, name):
+def test_ids_and_offsets_equal_transformers(samples, transformers, texts, name):
     kind, settings = REFERENCES[name]
     theirs = getattr(transformers, kind).from_pretrained(samples / "vocab" / name, **settings)
     ours = load_tokenizer(samples / "vocab" / name, settings.get("do_lower_case"))
@@ -292,7 +292,7 @@ def test_ids_and_offsets_are_those_of_transformers(samples, transformers, texts,
 
 
 @pytest.mark.parametrize("name", REFERENCES)
-def test_ids_of_words_are_those_of_transformers(samples, transformers, sentences_of_words, name):
+def test_ids_of_words_equal_transformers(samples, transformers, sentences_of_words, name):
     kind, settings = REFERENCES[name]
     prefix = {"add_prefix_space": True} if kind == "RobertaTokenizer" else {}
     theirs = getattr(transformers, kind).from_pretrained(samples / "vocab" / name, **settings, **prefix)
@@ -322,7 +322,7 @@ def alberts_own(processor, text):
     return processor.piece_to_id(found)
 
 
-def test_ids_of_albert_are_those_of_sentencepiece(samples, published, texts, sentences_of_words):
+def test_ids_of_albert_equal_the_ids_of_sentencepiece(samples, published, texts, sentences_of_words):
     sentencepiece = pytest.importorskip("sentencepiece")
     processor = sentencepiece.SentencePieceProcessor(model_file=str(samples / "vocab/albert-base/spiece.model"))
     ours = published["albert-base", None]
@@ -344,7 +344,7 @@ def test_albert_in_transformers(samples, transformers, published, texts):
     assert [one.offsets for one in found] == [list(map(tuple, one)) for one in expected["offset_mapping"]]
 
 
-def test_auto_tokenizer_opens_what_is_saved(tmp_path, samples, published, transformers):
+def test_auto_tokenizer_opens_our_saved_tokenizer(tmp_path, samples, published, transformers):
     for (name, uncased), tokenizer in published.items():
         cases = [
             case
@@ -370,7 +370,7 @@ def test_auto_tokenizer_opens_what_is_saved(tmp_path, samples, published, transf
         ("albert-base", "AlbertTokenizer", {}),
     ],
 )
-def test_what_transformers_saves_is_opened(tmp_path, samples, transformers, texts, name, kind, settings):
+def test_a_tokenizer_that_transformers_saved_is_opened(tmp_path, samples, transformers, texts, name, kind, settings):
     theirs = getattr(transformers, kind).from_pretrained(samples / "vocab" / name, **settings)
     theirs.save_pretrained(tmp_path)
     ours = load_tokenizer(tmp_path)

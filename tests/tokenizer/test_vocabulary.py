@@ -134,7 +134,7 @@ def test_the_turkish_capital_i_is_known(kind, normalization):
     assert not any("\u0130" in token for token in tokenizer.tokens)
 
 
-def test_wordpiece_separates_chinese_characters_and_sentencepiece_joins_adjacent_ones(languages, trained):
+def test_wordpiece_separates_chinese_characters_and_sentencepiece_joins_characters(languages, trained):
     wordpiece = trained("wordpiece", "zh")[0]
     ids = wordpiece.encode_sentences(["我们都是学生。"])[0]
     assert [wordpiece.tokens[number] for number in ids] == list("我们都是学生。")
@@ -336,7 +336,7 @@ def test_token_counts():
     assert str(counts) == "1.20 tokens per word, 2.33 characters per token, 16.67% unknown"
 
 
-def test_what_is_saved_is_what_the_definition_says(tmp_path, trained):
+def test_the_saved_file_equals_the_definition(tmp_path, trained):
     tokenizer, files = trained("unigram", "de")
     save_tokenizer(tokenizer, tmp_path / "saved", files)
     names = sorted(path.name for path in (tmp_path / "saved").iterdir())

@@ -1,4 +1,4 @@
-"""A vocabulary of several sources: the part of each, the report, progress, and what is refused."""
+"""A vocabulary of several sources: the part of each source, the report, progress, and refusals."""
 
 import collections
 import dataclasses
@@ -34,7 +34,7 @@ def test_fractions_follow_exponential_smoothing(smoothing, sample):
         assert math.isclose(mine / taken[0], (size / sizes[0]) ** smoothing)
 
 
-def test_all_of_a_text_is_a_rate_of_one():
+def test_a_source_that_is_used_fully_has_rate_1():
     assert source_rates([3, 7_000_001, 9]) == source_rates([3, 7_000_001, 9], sample_characters=10**10) == [1.0] * 3
     assert source_rates([300, 100], sample_characters=40) == [0.1, 0.1]
     assert source_rates([300, 100], weights=(1, 1)) == [200 / 300, 2.0]
@@ -50,7 +50,7 @@ def test_a_hash_of_the_text_samples_at_the_rate(rate):
     assert found[:99] == [num_copies(f"text {n}", rate) for n in range(99)]
 
 
-def test_a_larger_sample_includes_a_smaller_one():
+def test_a_larger_sample_includes_a_smaller_sample():
     texts = [f"text {n}" for n in range(1000)]
     small, large = ({text for text in texts if num_copies(text, rate)} for rate in (0.1, 0.3))
     assert small < large
@@ -194,7 +194,7 @@ def test_a_source_without_text_is_named(tmp_path, two_sources):
         train_tokenizer([*two_sources, [str(tmp_path / "nothing.txt")]], 60, tmp_path / "tok")
 
 
-def test_the_message_lists_the_fields_of_records_without_the_requested_one(tmp_path, two_sources):
+def test_the_message_lists_the_fields_of_records_without_the_requested_field(tmp_path, two_sources):
     (tmp_path / "a.jsonl").write_text('{"id": 1, "review": "good"}\n' * 490)
     with pytest.raises(UserError, match=r"left out 490 no field; a record without 'text' has 'id', 'review'; give"):
         train_tokenizer([*two_sources, [str(tmp_path / "a.jsonl")]], 60, tmp_path / "tok")

@@ -25,7 +25,7 @@ def test_a_small_recipe_on_four_chips() -> None:
     assert found["total"]["energy_kwh"] == pytest.approx([0.2 * value for value in hours])
 
 
-def test_scanned_layers_cost_the_same_as_unrolled_ones() -> None:
+def test_scanned_layers_cost_as_much_as_unrolled_layers() -> None:
     """XLA's own count of the unrolled program, which has no loops, against ours of the scanned program."""
     words = ("mini", "v5e:2x2", 64, 128)
     scanned, unrolled = phase(*words), phase(*words, "--config.compute.scan_layers=False")
@@ -39,7 +39,7 @@ def test_attention_by_xla_compiles_with_dropout() -> None:
     assert phase("base", "v5e:2x2", 64, 128, *words)["fits"]
 
 
-def test_micro_batches_cost_the_same_as_the_batch() -> None:
+def test_micro_batches_cost_as_many_flops_as_the_batch() -> None:
     words = ("tiny", "v5e:1x1", 64, 128)
     whole, parts = phase(*words), phase(*words, "--config.train.grad_accum_steps=4")
     assert parts["flops_per_chip"] == pytest.approx(whole["flops_per_chip"], rel=0.03)
@@ -76,7 +76,7 @@ def test_other_chips(topology: str) -> None:
     assert all(one["fits"] for one in found["phases"])
 
 
-def test_what_the_sparse_cores_of_a_tpu7x_reduce_is_counted() -> None:
+def test_reductions_on_the_sparse_cores_of_a_tpu7x_are_counted() -> None:
     """The gradient of 8 devices on 4 chips, and no more than padding and a second table beside it."""
     found = dry_run(DEMO, "tpu7x:2x2x1", "--config.model.num_layers=1", "--config.model.vocab_size=512")
     assert (found["devices"], found["chips"], found["mesh"]["data"]) == (8, 4, 8)

@@ -59,7 +59,7 @@ def test_a_skipped_update_leaves_the_average_alone() -> None:
 
 
 @pytest.mark.slow
-def test_it_is_what_is_evaluated_and_exported(tmp_path: pathlib.Path) -> None:
+def test_the_average_is_evaluated_and_exported(tmp_path: pathlib.Path) -> None:
     """Resuming with an average is a case of tests/training/test_train.py."""
     seen = []
 

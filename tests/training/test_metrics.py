@@ -88,7 +88,7 @@ def test_lines_are_json(tmp_path: pathlib.Path) -> None:
     assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"step": 1, "split": "heldout", "loss": 1.5}
 
 
-def test_what_is_not_finite_is_null(tmp_path: pathlib.Path) -> None:
+def test_values_that_are_not_finite_are_null(tmp_path: pathlib.Path) -> None:
     file = MetricsFile(tmp_path, 0)
     file.write({"step": 1, "split": "train", "loss": float("nan"), "grad_norm": float("inf")})
     file.close()
@@ -108,7 +108,7 @@ def test_a_metrics_file_does_not_load_torch(tmp_path: pathlib.Path) -> None:
     assert any((tmp_path / "tensorboard").iterdir())
 
 
-def test_the_digest_is_that_of_the_lines_as_one_list(tmp_path: pathlib.Path) -> None:
+def test_the_digest_equals_the_digest_of_the_lines_as_a_list(tmp_path: pathlib.Path) -> None:
     lines = [{"step": step, "split": "train", "loss": value} for step, value in enumerate((0.1, 1e-9, None), start=1)]
     for number in range(4):
         file = MetricsFile(tmp_path, number - 1)

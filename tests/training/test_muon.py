@@ -110,7 +110,7 @@ def test_muon_equals_optax_on_unstacked_blocks(nesterov: bool) -> None:
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-6, err_msg=name)
 
 
-def test_every_matrix_moves_by_an_orthogonal_one() -> None:
+def test_every_matrix_moves_by_an_orthogonal_matrix() -> None:
     """Singular values of an update are near 1 (Jordan et al.: 0.7 to 1.2) times the factor of the shape."""
     config = OptimizerConfig(name="muon", peak_learning_rate=1.0, muon_learning_rate=1.0, weight_decay=0.0)
     optimizer, params = make_optimizer(config, AXES, SECTIONS)(1.0), random_tree(0)

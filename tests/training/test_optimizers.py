@@ -162,7 +162,7 @@ def test_adamw_equals_torch() -> None:
     assert_trails_equal(ours, trail)
 
 
-def test_zero_gradients_move_only_what_decays() -> None:
+def test_zero_gradients_move_only_parameters_with_weight_decay() -> None:
     optimizer = make_optimizer(OptimizerConfig(name="lamb"), AXES, SECTIONS)(1.0)
     params = jax.tree.map(jnp.asarray, random_tree(0))
     updates, _ = optimizer.update(jax.tree.map(jnp.zeros_like, params), optimizer.init(params), params)

@@ -171,7 +171,7 @@ def test_a_run_keeps_the_entropy_says_it_once_and_draws_it(tmp_path: pathlib.Pat
     assert "<!-- unigram entropy -->" in (tmp_path / "curves.svg").read_text()
 
 
-def test_the_entropy_is_that_of_the_heldout_tokens(tmp_path: pathlib.Path) -> None:
+def test_the_entropy_equals_a_literal_count_of_heldout_tokens(tmp_path: pathlib.Path) -> None:
     """Against a count of each token in a dict."""
     from bert_jax.corpus.statistics import token_fractions, unigram_entropy
     from bert_jax.corpus.store import open_corpus

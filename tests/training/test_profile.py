@@ -1,4 +1,4 @@
-"""A trace of some steps: written once, readable, and without an effect on what is learned."""
+"""A trace of some steps: written once, readable, and without an effect on the weights."""
 
 import dataclasses
 import gzip
@@ -23,7 +23,7 @@ def with_profile(config: c.PretrainConfig, steps: str) -> c.PretrainConfig:
     return dataclasses.replace(config, profile=c.ProfileConfig(steps=steps))
 
 
-def test_steps_are_traced_and_learn_the_same(tmp_path: pathlib.Path) -> None:
+def test_traced_steps_learn_like_other_steps(tmp_path: pathlib.Path) -> None:
     plain = tiny_config(steps=4, phases=ONE_PHASE)
     traced, out = with_profile(plain, "1:3"), io.StringIO()
     assert train(traced, synthetic_data(traced), tmp_path / "traced", Console(out))

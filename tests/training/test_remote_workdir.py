@@ -1,4 +1,4 @@
-"""The mirror of a run on object storage: what is copied, uploaded and removed, and what a failing storage does."""
+"""The mirror of a run on object storage: copies, uploads, removals, and a storage that fails."""
 
 import contextlib
 import itertools
@@ -57,7 +57,7 @@ def test_small_files_are_copied_and_checkpoints_are_not() -> None:
     assert mirror_of(mirror.directory.parent) is None
 
 
-def test_a_later_fetch_copies_what_is_new_and_removes_what_is_gone(memory, monkeypatch) -> None:
+def test_a_later_fetch_copies_new_files_and_removes_deleted_files(memory, monkeypatch) -> None:
     written(**{"run.json": "a", "metrics.jsonl": "b", "tensorboard/old": "c"})
     mirror = Mirror(URL)
     mirror.fetch()
@@ -70,7 +70,7 @@ def test_a_later_fetch_copies_what_is_new_and_removes_what_is_gone(memory, monke
     assert local(mirror) == {"run.json": "a", "metrics.jsonl": "bb"}
 
 
-def test_a_fetch_drops_what_a_run_that_ended_with_an_error_did_not_upload() -> None:
+def test_a_fetch_drops_local_files_of_a_failed_run() -> None:
     written(**{"run.json": "a"})
     mirror = Mirror(URL)
     mirror.fetch()
@@ -98,7 +98,7 @@ def test_directories_that_a_killed_process_left_half_uploaded_are_not_there() ->
     assert local(mirror) == whole | {"predictions/x": "f"}
 
 
-def test_the_owner_uploads_what_changed_the_sums_of_a_directory_last(monkeypatch) -> None:
+def test_the_owner_uploads_changed_files_and_the_sums_of_a_directory_last(monkeypatch) -> None:
     written(**{"run.json": "a", "runs/lr1_seed0/best-2/SHA256SUMS": "b", "notes.txt": "of the user"})
     mirror = Mirror(URL)
     mirror.fetch()

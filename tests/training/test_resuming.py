@@ -1,4 +1,4 @@
-"""What a resumed run may change: a decay that begins late, and no step that was taken."""
+"""Changes that a resumed run may make: a decay that begins late, and no step that was taken."""
 
 import dataclasses
 import pathlib

@@ -1,4 +1,4 @@
-"""Trackers get what metrics.jsonl gets, under the same run when a run resumes, and end no training when they fail."""
+"""Trackers get the values of metrics.jsonl, under one run when a run resumes, and end no training when they fail."""
 
 import errno
 import pathlib

@@ -102,7 +102,7 @@ def test_too_many_bad_steps_stop_the_run(tmp_path: pathlib.Path) -> None:
         train(config, data, tmp_path)
 
 
-def test_step_does_not_depend_on_what_labels_are() -> None:
+def test_a_step_ignores_labels_of_weight_0() -> None:
     """Label 0 is a token like any other: only weights say what counts."""
     config = tiny_config(model=no_dropout())
     objective = make_objective(config)

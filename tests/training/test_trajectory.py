@@ -29,8 +29,8 @@ from bert_jax.training.schedules import learning_rate, plan_phases
 from bert_jax.training.step import init_state, train_step
 from tests.helpers import torch_training
 from tests.helpers.generated_corpus import generated_corpus
+from tests.helpers.reference import reference_loss
 from tests.helpers.run_data import batches_of
-from tests.models.reference import reference_loss
 
 STEPS, WARMUP = 50, 5
 

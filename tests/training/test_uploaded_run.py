@@ -15,7 +15,7 @@ from bert_jax.training import checkpoint
 from bert_jax.training import remote_workdir as module
 from bert_jax.training.metrics import TIMED
 from bert_jax.training.remote_workdir import COMMITTED, Mirror
-from tests.cli.commands import World, make_world, pretrain_command
+from tests.helpers.commands import World, make_world, pretrain_command
 
 URL = "memory://bucket/runs/base"
 STEPS = "--config.train.steps=6"
@@ -74,7 +74,7 @@ def check_same_run(world: World, tmp_path: pathlib.Path) -> None:
     assert weights[0] == weights[1]
 
 
-def test_a_run_is_that_of_the_local_disk_and_every_verb_reads_it(world, tmp_path, monkeypatch, capsys) -> None:
+def test_a_run_equals_a_run_on_the_local_disk_and_every_verb_reads_it(world, tmp_path, monkeypatch, capsys) -> None:
     assert main(command(world)) == 0
     assert steps() == sorted(int(path.name) for path in (world.run / "checkpoints").iterdir())
     assert {"run.json", "tokenizer/SHA256SUMS", "owner"} <= remote().keys()
@@ -114,7 +114,7 @@ def test_a_run_that_ends_while_a_checkpoint_is_uploaded_resumes_before_it(
     check_same_run(world, tmp_path)
 
 
-def test_the_choice_of_a_budget_is_that_of_the_run_on_any_machine(world, tmp_path, monkeypatch, capsys) -> None:
+def test_another_machine_keeps_the_choice_of_the_budget(world, tmp_path, monkeypatch, capsys) -> None:
     # Words that a budget chooses are left out.
     words = [word for word in command(world) if "steps" not in word and "batch" not in word and ".model." not in word]
     words += ["--budget", "20K tokens", "--config.evaluate.num_sequences=64"]

@@ -19,7 +19,7 @@ import pyarrow
 import zstandard
 from pyarrow import parquet
 
-from tests.readers import fuzzed_texts, page_files
+from tests.helpers import fuzzed_texts, page_files
 
 PACK = {
     ".gz": gzip.compress,

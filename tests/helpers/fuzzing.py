@@ -1,6 +1,6 @@
 """`prepare` on random inputs: its messages, the content of the corpus, and the peak of memory.
 
-python -m tests.readers.fuzzing TOKENIZERS FIRST LAST    # prints the faults and the peak of memory as JSON
+python -m tests.helpers.fuzzing TOKENIZERS FIRST LAST    # prints the faults and the peak of memory as JSON
 """
 
 import collections
@@ -34,7 +34,7 @@ from bert_jax.readers import pieces
 from bert_jax.readers.documents import ReadOptions
 from bert_jax.tokenizer import load_tokenizer, save_tokenizer
 from bert_jax.tokenizer.train import train_from_texts
-from tests.readers import fuzzed_inputs, fuzzed_texts, simple_reader
+from tests.helpers import fuzzed_inputs, fuzzed_texts, simple_reader
 
 KINDS = ("wordpiece", "byte_level", "unigram")
 PART = 100_000  # characters

@@ -1,4 +1,4 @@
-"""A headless Chromium over its DevTools protocol: a page opened, keys pressed, what it asks for and complains of."""
+"""A headless Chromium over its DevTools protocol: open a page, press keys, list its requests and its complaints."""
 
 import base64
 import contextlib

@@ -1,6 +1,6 @@
-"""Run by test_score.py on eight CPU devices: the same queries on meshes of eight devices and of one, as JSON.
+"""Scores of equal queries on meshes of eight devices and of one device, as JSON; run by tests/scoring/test_score.py.
 
-python tests/scoring/mesh_scores.py
+python tests/helpers/mesh_scores.py
 """
 
 import json

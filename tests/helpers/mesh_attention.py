@@ -1,6 +1,7 @@
-"""Gradients through the kernel in Triton, interpreted, on a mesh of four devices and on one; a process of its own.
+"""Gradients through the kernel in Triton, interpreted, on a mesh of four devices and on one device.
 
-Of queries, keys and values apart, and of all in one array, whose biases the kernel adds.
+tests/models/test_attention.py starts this program. The gradients are for separate queries, keys and values, and for one
+array of all three, whose biases the kernel adds.
 """
 
 import dataclasses

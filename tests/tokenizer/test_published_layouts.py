@@ -54,7 +54,7 @@ def deberta(tmp_path_factory: pytest.TempPathFactory, text: list[str]) -> pathli
     return place
 
 
-def test_ids_of_deberta_are_those_of_sentencepiece(deberta: pathlib.Path, text: list[str]) -> None:
+def test_ids_of_deberta_equal_the_ids_of_sentencepiece(deberta: pathlib.Path, text: list[str]) -> None:
     sentencepiece = pytest.importorskip("sentencepiece")
     processor = sentencepiece.SentencePieceProcessor(model_file=str(deberta / "spm.model"))
     ours = load_tokenizer(deberta)

@@ -1,4 +1,4 @@
-"""The torch reference: tiny random models of `transformers`, and what passes between the two sides."""
+"""The torch reference: tiny random models of `transformers`, and conversions of weights and batches."""
 
 import tempfile
 

@@ -1,4 +1,4 @@
-"""Tiny models of every family and head, random: the reference's side, the batch they read, and what it answers."""
+"""Tiny random models of every family and head: the models of `transformers`, their batch, and their outputs."""
 
 import dataclasses
 import inspect
@@ -10,7 +10,7 @@ import transformers
 
 from bert_jax.config import EncoderConfig
 from bert_jax.models import Head
-from tests.models import reference
+from tests.helpers import reference
 
 transformers.utils.logging.disable_progress_bar()
 
