@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bert_jax.cli.main import VERBS
-from bert_jax.cli.parser import parse
+from bert_jax.cli.parser import parse_arguments
 from bert_jax.config import FinetuneConfig, PhaseConfig, PretrainConfig, read_config
 from bert_jax.corpus.mixture import Mixture, open_mixture
 from bert_jax.corpus.store import open_corpus
@@ -78,7 +78,7 @@ def test_the_end_says_where_the_model_is_and_which_commands_use_it(run_copy, wor
     assert [argv[0] for argv in commands] == ["evaluate", "fill-mask", "export", "finetune"]
     for argv in commands[:2]:
         assert run(*argv)[0] == 0
-    parsed = [parse(VERBS, argv) for argv in commands]
+    parsed = [parse_arguments(VERBS, argv) for argv in commands]
     config = read_config(FinetuneConfig, parsed[-1].config, parsed[-1].overrides)
     assert config.init_from == str(run_copy)
     assert config.task.name == "mrpc"
