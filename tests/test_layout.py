@@ -178,7 +178,7 @@ SPINES = {
     "pretraining/pretrain.py": "pretrain_in_directory",
     "pretraining/evaluate.py": "evaluate_checkpoint",
     "finetuning/finetune.py": "finetune_in_directory",
-    "convert/export.py": "export",
+    "convert/export.py": "export_directory",
 }
 MAX_SPINE_LINES = 180
 
