@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig, pretrain_config, resolve
-from bert_jax.config.presets import bert, modernbert
+from bert_jax.config.presets import bert_preset, modernbert_preset
 from bert_jax.models import count_parameters
 from bert_jax.objectives import make_objective
 from bert_jax.training.optimizers import make_optimizer
@@ -85,9 +85,9 @@ def make_step(
 def contestants(layers: int, hidden: int, vocab: int) -> dict[str, tuple[EncoderConfig, str]]:
     """Architecture and optimizer of each."""
     same: dict[str, Any] = {"vocab_size": vocab, "num_heads": max(1, hidden // 64), "num_token_types": 0}
-    published = dataclasses.replace(bert(layers, hidden), **same)
+    published = dataclasses.replace(bert_preset(layers, hidden), **same)
     plain = dataclasses.replace(published, dropout=0.0, attention_dropout=0.0)
-    modern = dataclasses.replace(modernbert(layers, hidden, 1, round(8 * hidden / 3)), **same)
+    modern = dataclasses.replace(modernbert_preset(layers, hidden, 1, round(8 * hidden / 3)), **same)
     normed = dataclasses.replace(modern, query_key_norm=True)
     return {
         BASELINE: (plain, "adamw"),

@@ -65,13 +65,13 @@ def ours(directory: pathlib.Path, arguments: argparse.Namespace, write: Write) -
     from bert_jax.config.recipes import finetuning as recipe
     from bert_jax.console import Console
     from bert_jax.finetuning.inputs import objective_of_task, plan_training, read_task_inputs
-    from bert_jax.finetuning.task_data import training_batches
+    from bert_jax.finetuning.task_data import task_training_batches
     from bert_jax.objectives.base import Batch
     from bert_jax.parallel.sharding import batch_blocks, make_mesh
     from bert_jax.training.loop import fit
     from bert_jax.training.plan import Data, Plan, open_session
     from bert_jax.training.schedules import Phase
-    from bert_jax.training.start import begin, initial_state
+    from bert_jax.training.start import initial_state, open_checkpoints
 
     def compiled(event: str, duration_secs: float, **of: Any) -> None:
         if event == "/jax/core/compile/backend_compile_duration":
@@ -105,13 +105,13 @@ def ours(directory: pathlib.Path, arguments: argparse.Namespace, write: Write) -
         blocks = batch_blocks(plan.mesh)
 
         def batches(_: Phase, step: int) -> Generator[Batch, None, None]:
-            for batch in training_batches(inputs.train, feed, config.seed, blocks, step):
+            for batch in task_training_batches(inputs.train, feed, config.seed, blocks, step):
                 yield batch
                 write("step")
 
         write("begin", buckets=feed.buckets, lengths=[features.length for features in inputs.train.features])
         jax.monitoring.register_event_duration_secs_listener(compiled)
-        with open_session(console, config.watchdog) as session, begin(plan, session) as checkpoints:
+        with open_session(console, config.watchdog) as session, open_checkpoints(plan, session) as checkpoints:
             assert checkpoints
             params = inputs.weights.params
             start = initial_state(plan.seed, plan.objective, plan.update, plan.state_layout[1], params)

@@ -226,9 +226,9 @@ def seconds_until(lines: Sequence[Values], phases: Any, step: int) -> float:
 def reported(workdir: pathlib.Path, corpus: str) -> Values:
     """Return loss and accuracy at 15 % BERT masks over the documents of another corpus, and their unigram entropy."""
     from bert_jax.console import Console
-    from bert_jax.pretraining.evaluate import evaluate
+    from bert_jax.pretraining.evaluate import evaluate_checkpoint
 
-    found = evaluate(workdir, None, Console(silent=True), pathlib.Path(corpus))
+    found = evaluate_checkpoint(workdir, None, Console(silent=True), pathlib.Path(corpus))
     return {"loss": found["mlm_loss"], "accuracy": found["mlm_accuracy"], "unigram_entropy": found["unigram_entropy"]}
 
 

@@ -1,12 +1,12 @@
 """Pretrain, fine-tune, evaluate and export BERT-family encoders in JAX.
 
-The Python API is the names in `__all__`; docs/api.md shows each at work. They are imported when first used, so that
+The Python API is the names in `__all__`; docs/api.md shows an example of each. They are imported at first use, so that
 `import bert_jax` is fast and loads no JAX.
 
 The packages, in the order of imports, which is also the order in which data flows: each may import those above it
 (tests/test_layout.py).
 
-    errors.py        the one exception that a mistake of the user raises
+    errors.py        the exception for a mistake of the user
     files.py         files and directories that are written atomically, and their digests
     strict_json.py   JSON from outside, with bounds
     console.py       progress and messages
@@ -22,15 +22,15 @@ The packages, in the order of imports, which is also the order in which data flo
     training/        step, loop, optimizers, schedules, checkpoints, metrics files
     interop/         models of other libraries, in and out: Hugging Face, TensorFlow, StableHLO, ONNX
     checkpoints/     any model directory -> config, parameters, tokenizer
-    inference/       model directories at work: embed, fill masks, predict
+    inference/       texts through a model directory: embed, fill masks, predict
     scoring/         minimal pairs, pseudo-perplexity, bias
     loaded_model.py  a model in memory, for Python
-    reports/         a corpus and a run to look at
-    pretraining/     the whole of `pretrain`
-    finetuning/      the whole of `finetune`
+    reports/         pages, texts and pictures about a corpus, a run or a model
+    pretraining/     all steps of `pretrain`
+    finetuning/      all steps of `finetune`
     convert/         one model directory -> another: export, compress, vocabulary
     api.py           runs for Python
-    dryrun/          a recipe compiled for devices that are not there: memory, time, cost
+    dryrun/          a recipe compiled for devices that are not present: memory, time, cost
     cli/             the command line
 """
 

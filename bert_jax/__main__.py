@@ -10,22 +10,22 @@ RETRY_SECONDS = 0.02
 
 def run() -> int:
     """Run the command line; return its exit status."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where the shell ignores it
-        signal.signal(signal.SIGINT, _interrupted)
-        signal.signal(signal.SIGALRM, _interrupted)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell may have set SIGINT to be ignored
+        signal.signal(signal.SIGINT, _raise_keyboard_interrupt)
+        signal.signal(signal.SIGALRM, _raise_keyboard_interrupt)
     try:
         from bert_jax.cli.main import main
 
         return main()
-    except KeyboardInterrupt:  # before the verb, which names itself
+    except KeyboardInterrupt:  # before the verb runs; a verb prints its own message
         os.write(2, b"bert-jax: interrupted\n")
         return 130
 
 
-def _interrupted(signum: int, frame: types.FrameType | None) -> None:
-    """Raise KeyboardInterrupt; inside an import, where compiled code would crash on it, end the process.
+def _raise_keyboard_interrupt(signum: int, frame: types.FrameType | None) -> None:
+    """Raise KeyboardInterrupt; inside an import, where compiled code would crash, end the process.
 
-    Python prints and forgets what is raised in a callback of the garbage collector: there, ask again a moment later.
+    In a callback of the garbage collector, Python prints and forgets exceptions: the signal is sent again.
     """
     if frame is not None and frame.f_code.co_name in EXCEPTION_SWALLOWING_CALLBACKS:
         signal.setitimer(signal.ITIMER_REAL, RETRY_SECONDS)

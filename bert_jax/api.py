@@ -1,4 +1,4 @@
-"""The runs of the Python API: any form of a config, and defaults for all that only a command line needs."""
+"""The runs of the Python API: any form of a config, and defaults for the arguments of the command line."""
 
 import dataclasses
 import os
@@ -39,7 +39,7 @@ Overrides = Mapping[str, Any]  # {"train.steps": 9}
 
 
 class OpenRun(NamedTuple):
-    """A work directory as it was when it was read; made by `open_run`."""
+    """The state of a work directory when `open_run` read it."""
 
     directory: pathlib.Path
     config: Config
@@ -47,7 +47,7 @@ class OpenRun(NamedTuple):
     summary: RunSummary  # three sentences, and warnings
 
     def _repr_html_(self) -> str:
-        """Return the run as a table, which a notebook shows."""
+        """Return the run as an HTML table for notebooks."""
         checkpoints = {f"{step:,}": None for training in self.trainings for step in training.checkpoints}
         sentences = zip(("what", "how far", "health"), self.summary.sentences, strict=True)
         rows = {"directory": self.directory, **dict(sentences), "looks wrong": "; ".join(self.summary.warnings)}
@@ -58,7 +58,7 @@ def open_run(workdir: str | os.PathLike[str]) -> OpenRun:
     """Read config, metrics and checkpoints of a work directory of `pretrain` or `finetune`, finished or not.
 
     Raises:
-        UserError: it holds no run, or no metrics yet.
+        UserError: the directory holds no run, or no metrics yet.
     """
     (run,) = read_runs([local_copy(workdir)])
     config, _ = read_run(run.path)
@@ -72,12 +72,12 @@ def pretrain(
     console: Console | None = None,
     budget: str | None = None,
 ) -> bool:
-    """Run or resume a pretraining in `workdir`; return False where a signal ended it early (its state is saved).
+    """Run or resume a pretraining in `workdir`; return False where a signal ended the run early (its state is saved).
 
     Args:
         config: a recipe by file or name, a `ConfigDict` such as `pretrain_config()`, or a frozen config.
         workdir: of the run; `load` and `export` read it.
-        overrides: values by key, of a recipe: `{"data.corpus": "corpus/", "train.steps": 9}`.
+        overrides: values by key, for a recipe: `{"data.corpus": "corpus/", "train.steps": 9}`.
         console: for progress; None: stderr.
         budget: a time, tokens or FLOPs, such as "30m" or "50M tokens", that chooses size, batch and steps.
 
@@ -91,7 +91,7 @@ def pretrain(
         if budget is not None:
             frozen = config_for_budget(frozen, budget, directory, console, tuple(overrides or ()))
         with open_session(console, frozen.watchdog) as session:
-            return pretraining.pretrain(frozen, directory, session, preparation)
+            return pretraining.pretrain_in_directory(frozen, directory, session, preparation)
 
 
 def finetune(
@@ -102,23 +102,24 @@ def finetune(
 ) -> dict[str, Any] | None:
     """Train `config.task` with each learning rate and seed; return the content of `results.json`.
 
-    Arguments and errors as in `pretrain`. None: a signal ended it early, and the same call resumes.
+    Arguments and errors are the same as for `pretrain`. Returns None where a signal ended the training early; the same
+    call resumes.
     """
     frozen = as_config(FinetuneConfig, config, overrides)
     with open_session(console or Console(), frozen.watchdog) as session:
-        return finetuning.finetune(frozen, local_copy(workdir), session)
+        return finetuning.finetune_in_directory(frozen, local_copy(workdir), session)
 
 
 def make_batches(config: PretrainConfig, phase: int = 0, step: int = 0) -> Generator[Batch, None, None]:
     """Yield the training batches of `config.data.corpus` without end, as a run on one host reads them.
 
     Args:
-        config: with the vocabulary size of the corpus, or with None.
+        config: a config whose vocabulary size is the corpus's, or None.
         phase: index of the phase, whose sequence length and batch size are taken.
         step: the step of the run whose batch comes first.
 
     Raises:
-        UserError: no corpus, or one that the config does not fit.
+        UserError: no corpus, or a corpus that the config does not fit.
     """
     if not config.data.corpus:
         raise UserError("no corpus: set config.data.corpus to a directory made by `prepare`")

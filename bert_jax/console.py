@@ -1,4 +1,4 @@
-"""What a person sees: progress and messages of a command, and an object in a notebook."""
+"""Progress and messages of a command on a terminal, and tables for a notebook."""
 
 import contextlib
 import html
@@ -13,7 +13,7 @@ from bert_jax.errors import shown
 
 LIVE_SECONDS = 0.1  # between two states of a progress line on a terminal
 LOG_SECONDS = 5.0  # between two progress lines elsewhere
-QUIET_SECONDS = 3.0  # of work of which no part can be counted, before its first line
+QUIET_SECONDS = 3.0  # before the first line of work whose parts cannot be counted
 
 
 class Console:
@@ -21,7 +21,7 @@ class Console:
 
     Args:
         out: stream to write to; None: stderr.
-        silent: print nothing, for all but the first of several processes.
+        silent: print nothing; for all processes of a run but the first.
     """
 
     def __init__(self, out: TextIO | None = None, silent: bool = False) -> None:
@@ -30,10 +30,10 @@ class Console:
         self._live = self._out.isatty()
         self._open_line = False
         self._lock = threading.Lock()  # `working` writes from a thread
-        self._what = ""  # the work that the progress line is about
+        self._task = ""  # the work that the progress line is about
         self._done = 0  # of that work
         self._began = self._shown = 0.0  # when that work began, and when its line was last printed
-        self.beat: Callable[[], None] = lambda: None  # called for each part of a piece of work, printed or not
+        self.beat: Callable[[], None] = lambda: None  # called at each progress report, printed or not
 
     def training(self, line: dict[str, Any], steps: int, seconds_per_step: float) -> None:
         """Print step, loss, accuracies, speed and the time left."""
@@ -62,7 +62,7 @@ class Console:
         self.say(f"step {step:,} held out: {figures}")
 
     def preparation(self, done: int, total: int, documents: int) -> None:
-        """Print bytes of input read and in all (0 where unknown), documents, speed and the time left."""
+        """Print the bytes of input read so far, documents, speed and the time left; a `total` of 0 is unknown."""
         self.beat()
         seconds = self._due("preparation", done)
         if seconds is None:
@@ -76,34 +76,34 @@ class Console:
             )
         self._write(text, keep=not self._live)
 
-    def progress(self, what: str, done: int = 0, total: int | None = None, unit: str = "") -> None:
-        """Print how far a piece of work is, how fast it is, and where `total` is known, the time left.
+    def progress(self, task: str, done: int = 0, total: int | None = None, unit: str = "") -> None:
+        """Print the progress of a task, its speed and, where `total` is known, the time left.
 
         Without `done` and `total`: `compiling ...`, at once. With them: `embedding 120/500 texts  40/s  eta 0:10`, on a
         terminal a line that overwrites itself, elsewhere a line every `LOG_SECONDS` and none for work that is shorter.
 
         Args:
-            what: the work, such as "evaluating".
+            task: the work, such as "evaluating".
             done: units done.
             total: units in all; None: unknown.
             unit: name of a unit, such as "batches".
         """
         self.beat()
         if total is None and not done:
-            self._write(f"{what} ...", keep=not self._live)
-        elif (seconds := self._due(what, done)) is not None:
+            self._write(f"{task} ...", keep=not self._live)
+        elif (seconds := self._due(task, done)) is not None:
             of, pace = "" if total is None else f"/{total:,}", ""
             if done and seconds:
                 rate = done / seconds
                 pace = f"  {rate:,.0f}/s" if rate >= 10 else f"  {rate:.2g}/s"
                 pace += "" if total is None else f"  eta {format_seconds((total - done) / rate)}"
-            self._write(f"{what} {done:,}{of} {unit}".rstrip() + pace, keep=not self._live)
+            self._write(f"{task} {done:,}{of} {unit}".rstrip() + pace, keep=not self._live)
 
     @contextlib.contextmanager
-    def working(self, what: str) -> Iterator[None]:
-        """While the block runs, print `what` and how long it has taken: work of which no part can be counted.
+    def working(self, task: str) -> Iterator[None]:
+        """While the block runs, print `task` and its time so far: for work whose parts cannot be counted.
 
-        Nothing in its first `QUIET_SECONDS`; on a terminal the line is gone when the block ends.
+        Prints nothing in the first `QUIET_SECONDS`; on a terminal the line is removed when the block ends.
         """
         done, began = threading.Event(), time.monotonic()
 
@@ -111,7 +111,7 @@ class Console:
             pause = QUIET_SECONDS
             while not done.wait(pause):
                 pause = 1.0 if self._live else LOG_SECONDS
-                self._write(f"{what} ... {format_seconds(time.monotonic() - began)}", keep=not self._live)
+                self._write(f"{task} ... {format_seconds(time.monotonic() - began)}", keep=not self._live)
 
         thread = threading.Thread(target=tick, name="console", daemon=True)
         thread.start()
@@ -135,14 +135,14 @@ class Console:
             self._out.write("\n")
             self._open_line = False
 
-    def _due(self, what: str, done: int) -> float | None:
-        """Return the seconds since `what` began where another progress line is due, otherwise None.
+    def _due(self, task: str, done: int) -> float | None:
+        """Return the seconds since `task` began if its next progress line is due, otherwise None.
 
-        Work of the same name of which less is done than before has begun again.
+        A task has begun again if fewer of its units are done than before.
         """
         now = time.monotonic()
-        if what != self._what or done < self._done:
-            self._what, self._began, self._shown = what, now, -math.inf if self._live else now
+        if task != self._task or done < self._done:
+            self._task, self._began, self._shown = task, now, -math.inf if self._live else now
         self._done = done
         if now - self._shown < (LIVE_SECONDS if self._live else LOG_SECONDS):
             return None
@@ -150,6 +150,7 @@ class Console:
         return now - self._began
 
     def _write(self, text: str, keep: bool) -> None:
+        """Print a line in place of the open progress line; with `keep` it ends, otherwise the next line replaces it."""
         if self._silent:
             return
         with self._lock:
@@ -177,7 +178,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def text_table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
-    """Return the lines of a table with its columns flush right, but for the columns `left`."""
+    """Return the lines of a table; the columns `left` are flush left, all others flush right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:

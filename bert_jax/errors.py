@@ -14,7 +14,7 @@ REASONS = {errno.EEXIST: "a file exists at this path", errno.ENOTDIR: "a part of
 
 
 class UserError(Exception):
-    """A mistake that the user can fix: what is wrong, where, and how to fix it, in one or two lines.
+    """A mistake that the user can fix; the message gives the mistake, its place and the fix in one or two lines.
 
     The command line prints the message alone and exits with `status`.
     """
@@ -32,7 +32,7 @@ class StorageError(UserError):
 
 
 def shown(text: str) -> str:
-    """Return a message with the URL in place of each local copy in `SHOWN`."""
+    """Return a message with the user's URL in place of each local copy in `SHOWN`."""
     for local_copy, url in SHOWN.items():
         text = text.replace(local_copy, url)
     return text
@@ -55,8 +55,8 @@ def writing(path: str | os.PathLike[str], fix: str = "make room, or choose anoth
 
     Args:
         path: the file or directory that is being written.
-        fix: advice for a full disk: "make room, or X" or "make room, then X". Where room would not help, the first
-            becomes "X", and the second "fix that, then X".
+        fix: advice for a full disk: "make room, or X" or "make room, then X". For other errors, "make room, or X"
+            becomes "X", and "make room, then X" becomes "fix that, then X".
     """
     try:
         yield
@@ -68,14 +68,14 @@ def writing(path: str | os.PathLike[str], fix: str = "make room, or choose anoth
 
 
 def resource_error_message(error: Exception, advice: str) -> str:
-    """Return a message where memory, or the devices that JAX_PLATFORMS names, are lacking; '' for any other error.
+    """Return a message for a lack of memory, or of the devices that JAX_PLATFORMS names; '' for any other error.
 
     Args:
-        error: any error of a verb.
-        advice: lowers its need of memory.
+        error: an error of a verb.
+        advice: a way to lower the need of memory.
     """
     text = str(error)
-    # XLA's words; those of a full `std::bad_alloc` in a library become a MemoryError.
+    # The text of XLA's error; a `std::bad_alloc` in a library becomes a MemoryError.
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in text):
         reason = (text.splitlines() or [""])[0][:200]
         return f"out of memory{f' ({reason})' if reason else ''}; {advice}"
@@ -84,7 +84,7 @@ def resource_error_message(error: Exception, advice: str) -> str:
         return ""
     try:
         jax.devices()
-    except Exception:  # JAX raises whatever the start of a backend raises, also an AssertionError without a word
+    except Exception:  # a backend may raise any exception as it starts, even an AssertionError without a message
         return (
             f"JAX_PLATFORMS={platforms}: no such devices here, or JAX is installed without their plugin; install it, "
             "such as pip install 'jax[cuda12]', or unset JAX_PLATFORMS"
@@ -94,12 +94,12 @@ def resource_error_message(error: Exception, advice: str) -> str:
 
 @contextlib.contextmanager
 def needs_packages(subject: str, packages: str, advice: str = "") -> Iterator[None]:
-    """Turn a failed import in the block into a UserError that says what to install.
+    """Turn a failed import in the block into a UserError that names the packages to install.
 
     Args:
-        subject: what the packages are for, such as "notes.pdf: PDF".
-        packages: as `pip install` takes them.
-        advice: what else helps.
+        subject: the purpose of the packages, such as "notes.pdf: PDF".
+        packages: names, as `pip install` takes them.
+        advice: an alternative, appended to the command.
     """
     try:
         yield
@@ -108,10 +108,10 @@ def needs_packages(subject: str, packages: str, advice: str = "") -> Iterator[No
 
 
 def check_output(output: str | os.PathLike[str]) -> None:
-    """Refuse a place that holds anything, before work is spent on it.
+    """Refuse an output directory that already exists and is not empty, before any work.
 
     Raises:
-        UserError: the place is a file, or a directory that is not empty.
+        UserError: `output` is a file, or a directory that is not empty.
     """
     output = pathlib.Path(output)
     if output.is_dir() and not any(output.iterdir()):

@@ -1,7 +1,7 @@
-"""Files and directories that appear whole or not at all, and digests of what a directory holds.
+"""Files and directories that appear complete or not at all, and digests of the files of a directory.
 
-`SHA256SUMS` is written last into every directory that others are given, in the format of `sha256sum --check`. An
-unfinished file or directory is called `.NAME.XXXXXXXX.partial`, beside its target; only a killed process leaves it.
+`SHA256SUMS` is written last into every directory that users pass on, in the format of `sha256sum --check`. An
+unfinished file or directory is called `.NAME.XXXXXXXX.partial`, next to its target; only a killed process leaves it.
 """
 
 import contextlib
@@ -19,29 +19,29 @@ from bert_jax.errors import UserError, check_output, writing
 SUMS = "SHA256SUMS"
 LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 PIECE_BYTES = 1 << 20
-RUN_SCHEMES = ("gs", "s3")  # where a run or a model can be, beside paths
+RUN_SCHEMES = ("gs", "s3")  # of URLs of a run or a model
 SMALL_BYTES = 32 << 20  # up to this size a file is read at every opening: config, tokenizer, small weights
 OnRead = Callable[[int], None]
 
 
 @contextlib.contextmanager
 def new_directory(target: str | os.PathLike[str], replace: bool = False) -> Iterator[pathlib.Path]:
-    """Yield a directory to write into; when the block ends without an error, it is sealed and named `target`.
+    """Yield a directory to write into; when the block ends without an error, it gets its digests and the name `target`.
 
-    With `replace` it takes the place of a directory of that name.
+    With `replace` it replaces a directory of that name.
 
     Raises:
-        OSError: it cannot be written, or without `replace` `target` holds something when the block ends.
+        OSError: the directory cannot be written, or `target` is not empty at the end and `replace` is False.
     """
     target = pathlib.Path(target).absolute()
-    partial = _partial(target)
+    partial = _partial_path(target)
     try:
         partial.mkdir(parents=True)
         yield partial
         write_sums(partial)
         for path in [*partial.rglob("*"), partial]:
             sync(path)
-        aside = _partial(target)
+        aside = _partial_path(target)
         if replace and target.exists():
             os.rename(target, aside)
         os.rename(partial, target)
@@ -53,7 +53,7 @@ def new_directory(target: str | os.PathLike[str], replace: bool = False) -> Iter
 
 @contextlib.contextmanager
 def output_directory(output: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yield a directory to write into, as `new_directory`, for an `--output`.
+    """Yield a directory to write into, as `new_directory` does, for the option `--output`.
 
     Raises `UserError` where `output` exists and is not empty, and where it cannot be written.
     """
@@ -68,10 +68,10 @@ def new_file(target: str | os.PathLike[str], binary: bool = False) -> Iterator[I
     """Yield a file to write, UTF-8 or `binary`, which replaces `target` when the block ends without an error.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     target = pathlib.Path(target).absolute()
-    partial = _partial(target)
+    partial = _partial_path(target)
     try:
         with open(partial, "xb") if binary else open(partial, "x", encoding="utf-8", newline="") as file:
             yield file
@@ -84,20 +84,20 @@ def new_file(target: str | os.PathLike[str], binary: bool = False) -> Iterator[I
 
 
 def write_text(target: str | os.PathLike[str], text: str) -> None:
-    """Write a text file that appears whole or not at all, and is on disk when this returns."""
+    """Write a text file that appears complete or not at all; it is on disk when the function returns."""
     with new_file(target) as file:
         file.write(text)
 
 
 def user_cache() -> pathlib.Path:
-    """Return this program's directory of the user's cache: what lies there can be made again."""
+    """Return this program's directory in the user's cache; its files can be made again."""
     return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "bert_jax"
 
 
 def url_refusal(text: str, run: bool = False) -> str:
-    """Return why a text is no path of this machine, of which a directory such as `gs:` would be made; "" where it is.
+    """Return the reason why a text, such as a URL, is no local path; "" for a path.
 
-    With `run` it may be a URL of a run or a model on object storage.
+    With `run` the text may also be a URL of a run or a model on object storage.
     """
     scheme, slashes, address = text.partition("://")
     if not slashes:
@@ -111,19 +111,19 @@ def url_refusal(text: str, run: bool = False) -> str:
     return "" if "/" in address.strip("/") else f"{text}: names no directory in a bucket; write {scheme}://BUCKET/NAME"
 
 
-def _partial(target: pathlib.Path) -> pathlib.Path:
-    """Return a name beside the target that no other process has."""
+def _partial_path(target: pathlib.Path) -> pathlib.Path:
+    """Return a path next to `target` that no other process uses."""
     return target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
 
 
 def remove_partial(directory: pathlib.Path, names: Iterable[str]) -> None:
-    """Remove unfinished files and directories of killed processes; only the caller may write these names now."""
+    """Remove unfinished files and directories of killed processes; no other process may write `names` now."""
     for path in [path for name in names for path in directory.glob(f".{name}.????????.partial")]:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def sync(path: pathlib.Path) -> None:
-    """Return when the file or directory is on disk."""
+    """Wait until a file or directory is on disk (fsync)."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -132,7 +132,7 @@ def sync(path: pathlib.Path) -> None:
 
 
 def sha256_of(path: str | os.PathLike[str], on_read: OnRead | None = None) -> str:
-    """Return the hex SHA-256 of a file; `on_read` gets the number of bytes of each piece."""
+    """Return the hex SHA-256 of a file; `on_read` is called with the number of bytes of each piece."""
     digest = hashlib.sha256()
     with open(path, "rb", buffering=0) as file:
         while piece := file.read(PIECE_BYTES):
@@ -143,13 +143,13 @@ def sha256_of(path: str | os.PathLike[str], on_read: OnRead | None = None) -> st
 
 
 def write_sums(directory: pathlib.Path) -> None:
-    """Write `SHA256SUMS` with the digest of every other file at any depth of a directory."""
+    """Write `SHA256SUMS` with the digests of all other files of a directory, subdirectories included."""
     paths = sorted(path for path in directory.rglob("*") if path.is_file() and path != directory / SUMS)
     write_text(directory / SUMS, "".join(f"{sha256_of(path)}  {path.relative_to(directory)}\n" for path in paths))
 
 
 def read_sums(directory: pathlib.Path) -> dict[str, str]:
-    """Return file name -> hex SHA-256 as `SHA256SUMS` of a directory says; {} where there is no such file.
+    """Return file name -> hex SHA-256 from `SHA256SUMS` of a directory; {} without such a file.
 
     Raises:
         UserError: the file is damaged, or names a file outside of the directory.
@@ -180,11 +180,11 @@ def damaged_files(
     """Return a line for each file that is missing or has another digest.
 
     Args:
-        directory: with the files.
-        digests: file name -> hex SHA-256; None: those of `SHA256SUMS`, none where there is no such file.
-        source: where the digests stand, for the lines.
-        max_bytes: larger files are not read; None: all are read.
-        on_read: gets the number of bytes of each piece that was read.
+        directory: the directory with the files.
+        digests: file name -> hex SHA-256; None: the digests of `SHA256SUMS`, or no digests without that file.
+        source: name of the file with the digests, for the lines.
+        max_bytes: larger files are not read; None: no limit.
+        on_read: called with the number of bytes of each piece that was read.
 
     Raises:
         UserError: as `read_sums`.
@@ -205,7 +205,7 @@ def damaged_files(
 def check_sums(
     directory: pathlib.Path, names: Collection[str] | None = None, max_bytes: int | None = SMALL_BYTES
 ) -> None:
-    """Raise UserError for the first damaged file of `SHA256SUMS`, of those in `names`; None: of all."""
+    """Raise UserError for the first damaged file of `SHA256SUMS`; `names` limits the check, None checks all files."""
     digests = {name: digest for name, digest in read_sums(directory).items() if names is None or name in names}
     for line in damaged_files(directory, digests, max_bytes=max_bytes):
         raise UserError(f"{line}; copy the directory again, or remove {SUMS} if you changed the file yourself")

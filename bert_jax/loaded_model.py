@@ -1,4 +1,4 @@
-"""The model of the Python API: a model directory with the things that it is used for."""
+"""The model of the Python API: encode, fill masks, predict and score with a model directory."""
 
 import dataclasses
 import functools
@@ -16,7 +16,7 @@ from bert_jax.errors import UserError
 from bert_jax.inference import embed, fill_mask
 from bert_jax.inference.fill_mask import MaskPrediction
 from bert_jax.inference.inputs import Input
-from bert_jax.inference.predict import Predictor, make_predictor, predict
+from bert_jax.inference.predict import Predictor, make_predictor, predict_inputs
 from bert_jax.models import count_parameters
 from bert_jax.scoring.log_probabilities import Progress
 from bert_jax.scoring.score import BenchmarkReport, ScoringModel, run_benchmark, scoring_model, sentence_scores
@@ -26,11 +26,11 @@ from bert_jax.tokenizer import Tokenizer
 def load(directory: str | os.PathLike[str]) -> "LoadedModel":
     """Return the model of a directory of `export` or of transformers, or of a work directory, with its heads.
 
-    Raises UserError where no model is there, or where encoder or tokenizer are damaged.
+    Raises UserError if the directory has no model, or encoder or tokenizer are damaged.
     """
     try:
         return LoadedModel(open_model(directory))
-    except UserError as error:  # of a head, such as one of several labels per text: the encoder is still of use
+    except UserError as error:  # of a head, such as a head with several labels per text: the encoder is still usable
         return LoadedModel(open_model(directory, embed.HEADS), error)
 
 
@@ -39,7 +39,7 @@ class LoadedModel:
     """A model and its tokenizer."""
 
     model: OpenModel
-    head_error: UserError | None = None  # why its heads cannot be used, where they cannot
+    head_error: UserError | None = None  # the reason why its heads cannot be used; None: they can
 
     @property
     def config(self) -> EncoderConfig:
@@ -48,7 +48,7 @@ class LoadedModel:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Text to ids and back."""
+        """The tokenizer: text to ids and back."""
         return self.model.tokenizer
 
     def _repr_html_(self) -> str:
@@ -93,17 +93,17 @@ class LoadedModel:
     def fill_mask(self, text: str, top_k: int = 5) -> list[MaskPrediction]:
         """Return the `top_k` likeliest tokens of each mask in `text`, likeliest first, mask after mask.
 
-        Raises UserError where the model has no masked-token head, and for a text without a mask.
+        Raises UserError if the model has no masked-token head, and for a text without a mask.
         """
         if self.head_error:
             raise self.head_error
-        return fill_mask.fill_mask(self.model, text, top_k)
+        return fill_mask.fill_masks(self.model, text, top_k)
 
     def predict(self, examples: Sequence[str | Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return the predictions of a fine-tuned model, one per example, in the form that `bert-jax predict` writes.
 
         An example is a text, or a dict with the fields that the kind of task needs, such as `text` and `text_pair`.
-        Raises UserError where the model has no head of a task, and for an example that misses a field.
+        Raises UserError if the model has no head of a task, and for an example that misses a field.
         """
         if isinstance(examples, str):
             raise UserError("examples is one string; give a list of them")
@@ -111,7 +111,7 @@ class LoadedModel:
             Input(f"example {index}", index, {"text": example} if isinstance(example, str) else example)
             for index, example in enumerate(examples)
         ]
-        return list(predict(self._predictor, inputs, Counter()))
+        return list(predict_inputs(self._predictor, inputs, Counter()))
 
     def score(
         self,
@@ -120,11 +120,11 @@ class LoadedModel:
         temperature: float = 1.0,
         progress: Progress = lambda done, total: None,
     ) -> np.ndarray:
-        """Return the pseudo-log-likelihood of each text in nats, float64 `[texts]`: how likely the model finds it.
+        """Return the pseudo-log-likelihood of each text in nats, float64 `[texts]`.
 
-        It is the sum over the tokens, special tokens excluded, of the log-probability of each where it is masked, with
-        the later tokens of its word (`within_word_l2r`, Kauf and Ivanova 2023) or alone (`original`, Salazar et al.
-        2020). Raises UserError where the model has no masked-token head, and for a text that is too long for it.
+        It is the sum of the log-probabilities of all tokens but special tokens, each masked with the later tokens of
+        its word (`within_word_l2r`, Kauf and Ivanova 2023) or alone (`original`, Salazar et al. 2020). Raises UserError
+        if the model has no masked-token head, and for a text that is too long for it.
         """
         if isinstance(texts, str):
             raise UserError("texts is one string; give a list of them")
@@ -142,8 +142,8 @@ class LoadedModel:
     ) -> BenchmarkReport:
         """Return the figures of a benchmark, as `bert-jax score` prints them: `rows` by paradigm or group, and `total`.
 
-        `name` is a row of `inference.scoring.score.BENCHMARKS`, such as `pairs` or `crows_pairs`; `run_benchmark` there
-        documents the other arguments and what is refused.
+        `name` is a row of `bert_jax.scoring.score.BENCHMARKS`, such as `pairs` or `crows_pairs`; `run_benchmark` in
+        that module documents the other arguments and the errors.
         """
         return run_benchmark(self._scoring_model(masking, temperature), name, source, fraction, progress)[0]
 

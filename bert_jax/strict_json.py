@@ -1,6 +1,6 @@
-"""JSON from outside, read strictly: UTF-8, bounded size and depth, no key twice, no number that is not finite.
+"""Strict reading of JSON from outside: UTF-8, bounded size and depth, no key twice, finite numbers only.
 
-Every reader of a JSON file that bert_jax did not write in the same run goes through here.
+Every reader of a JSON file that bert_jax did not write in the current run uses this module.
 """
 
 import collections
@@ -15,13 +15,13 @@ from bert_jax.errors import UserError
 MAX_DEPTH = 100  # of lists and objects in each other
 MAX_BYTES = 16 << 20  # of a file with settings; parsed, it takes some 25 times as much
 MAX_TABLE_BYTES = 64 << 20  # of a vocabulary, or a manifest of many shards
-# A string, which may hold brackets, or a bracket. The last quote is optional: otherwise the search for the end of a
-# string that has none would begin again at each of its characters.
+# A string, which may hold brackets, or a bracket. The last quote is optional: otherwise the search for the end of an
+# unclosed string would begin again at each of its characters.
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{\]}]', re.DOTALL)
 
 
 def parse(text: str) -> Any:
-    """Return the value of a JSON text; ValueError says what is wrong with it, and where."""
+    """Return the value of a JSON text; ValueError gives the mistake and its position."""
     if text.count("[") + text.count("{") > MAX_DEPTH:
         _check_depth(text)
     return _DECODER.decode(text)
@@ -29,7 +29,7 @@ def parse(text: str) -> Any:
 
 def parse_object(text: bytes, where: str) -> dict[str, Any]:
     """Return the object in `text`; UserError names `where` and the problem, such as a key given twice."""
-    value = _parse(text, where)
+    value = _parse_bytes(text, where)
     if not isinstance(value, dict):
         raise UserError(f"{where} is not a JSON object")
     return value
@@ -37,21 +37,21 @@ def parse_object(text: bytes, where: str) -> dict[str, Any]:
 
 def read_object(path: pathlib.Path, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
     """Return the object in a file of at most `max_bytes`; UserError as `parse_object`."""
-    return parse_object(read_bytes(path, max_bytes), str(path))
+    return parse_object(read_bounded_bytes(path, max_bytes), str(path))
 
 
 def read_list(path: pathlib.Path) -> list[Any]:
     """Return the list in a file; UserError as `parse_object`."""
-    value = _parse(read_bytes(path), str(path))
+    value = _parse_bytes(read_bounded_bytes(path), str(path))
     if not isinstance(value, list):
         raise UserError(f"{path} is not a JSON list")
     return value
 
 
-def read_bytes(path: pathlib.Path, max_bytes: int = MAX_BYTES, name: str = "") -> bytes:
-    """Return the content of a file; UserError where it cannot be read or has more than `max_bytes`.
+def read_bounded_bytes(path: pathlib.Path, max_bytes: int = MAX_BYTES, name: str = "") -> bytes:
+    """Return the content of a file; UserError if the file cannot be read or has more than `max_bytes`.
 
-    `name` stands for the file in messages; '': its path.
+    Messages call the file `name`; '' is its path.
     """
     name = name or str(path)
     try:
@@ -60,11 +60,12 @@ def read_bytes(path: pathlib.Path, max_bytes: int = MAX_BYTES, name: str = "") -
     except OSError as error:
         raise UserError(f"{name} cannot be read ({error.strerror or error})") from None
     if len(data) > max_bytes:
-        raise UserError(f"{name} has more than {max_bytes >> 20} MiB, too many for such a file; give another")
+        raise UserError(f"{name} has more than {max_bytes >> 20} MiB, too many for such a file; give a smaller file")
     return data
 
 
-def _parse(text: bytes, where: str) -> Any:
+def _parse_bytes(text: bytes, where: str) -> Any:
+    """Return the value of a JSON text in UTF-8; UserError names `where`."""
     try:
         return parse(text.decode())
     except ValueError as error:
@@ -72,6 +73,7 @@ def _parse(text: bytes, where: str) -> Any:
 
 
 def _check_depth(text: str) -> None:
+    """Raise ValueError where lists and objects are nested deeper than `MAX_DEPTH`."""
     depth = 0
     for match in _TOKEN.finditer(text):
         character = text[match.start()]
@@ -80,7 +82,8 @@ def _check_depth(text: str) -> None:
             raise ValueError(f"more than {MAX_DEPTH} lists and objects in each other: char {match.start()}")
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object as a dict; ValueError for a key that is given twice."""
     value = dict(pairs)
     if len(value) < len(pairs):
         counts = collections.Counter(key for key, _ in pairs)
@@ -88,14 +91,17 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-def _no_constant(name: str) -> Any:
+def _refuse_constant(name: str) -> Any:
+    """Raise ValueError for NaN or Infinity."""
     raise ValueError(f"{name} is no JSON")
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     if not math.isfinite(value := float(text)):
         raise ValueError(f"{text} is too large for a number")
     return value
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_object_without_duplicates, parse_constant=_refuse_constant, parse_float=_parse_finite
+)

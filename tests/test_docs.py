@@ -17,7 +17,7 @@ import pytest
 
 import bert_jax
 from bert_jax.cli.main import VERBS
-from bert_jax.cli.parser import parse
+from bert_jax.cli.parser import parse_arguments
 from bert_jax.config import FinetuneConfig, PretrainConfig, read_config, with_vocab_size
 from bert_jax.objectives import make_objective
 from bert_jax.pretraining.initial_weights import check_exportable
@@ -85,7 +85,7 @@ def test_commands_are_commands(page: pathlib.Path, line: str, monkeypatch: pytes
     """Verbs, options, fields and recipes are known; nothing runs. A recipe of the reader is taken for the default."""
     monkeypatch.chdir(ROOT)
     words = shlex.split(line, comments=True)[1:]
-    args = parse(VERBS, list(itertools.takewhile(lambda word: word not in (">", "|"), words)))
+    args = parse_arguments(VERBS, list(itertools.takewhile(lambda word: word not in (">", "|"), words)))
     kinds, recipe = VERBS[args.verb].config_kinds, getattr(args, "config", None)
     if len(kinds) == 1:
         of_the_reader = recipe is not None and recipe.endswith(".py") and not pathlib.Path(recipe).exists()

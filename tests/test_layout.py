@@ -175,10 +175,10 @@ MAX_CONFIG_FUNCTIONS, MAX_CONFIG_FILES = 30, 14
 SPINES = {
     "corpus/build/prepare.py": "prepare",
     "corpus/build/clean.py": "clean_texts",
-    "pretraining/pretrain.py": "pretrain",
-    "pretraining/evaluate.py": "evaluate",
-    "finetuning/finetune.py": "finetune",
-    "convert/export.py": "export",
+    "pretraining/pretrain.py": "pretrain_in_directory",
+    "pretraining/evaluate.py": "evaluate_checkpoint",
+    "finetuning/finetune.py": "finetune_in_directory",
+    "convert/export.py": "export_directory",
 }
 MAX_SPINE_LINES = 180
 

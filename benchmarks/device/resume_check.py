@@ -28,7 +28,7 @@ from bert_jax.training.checkpoint import Checkpoints
 from bert_jax.training.loop import fit
 from bert_jax.training.plan import Data, Plan, open_session
 from bert_jax.training.schedules import Phase, plan_phases
-from bert_jax.training.start import begin, initial_state, restore
+from bert_jax.training.start import initial_state, open_checkpoints, restore_start
 from bert_jax.training.step import abstract_state
 
 STEPS, SAVED = 12, 6
@@ -74,9 +74,9 @@ def train(config: PretrainConfig, workdir: pathlib.Path) -> list[Any]:
         checkpoint=config.checkpoint,
         profiled_steps=None,
     )
-    with open_session(Console(silent=True), config.watchdog) as session, begin(plan, session) as checkpoints:
+    with open_session(Console(silent=True), config.watchdog) as session, open_checkpoints(plan, session) as checkpoints:
         assert checkpoints
-        start = restore(plan, checkpoints, session.console)
+        start = restore_start(plan, checkpoints, session.console)
         start = start or initial_state(plan.seed, objective, plan.update, plan.state_layout[1], None)
         fit(plan, Data(batches=batches), start, checkpoints, session)
     abstract = abstract_state(*plan.state_layout)

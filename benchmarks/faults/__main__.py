@@ -190,7 +190,7 @@ def _report(lines: list[dict[str, Any]], args: argparse.Namespace, names: list[s
     from scipy.stats import beta
 
     from benchmarks.faults.outcome import FAILURES, OUTCOMES
-    from bert_jax.training.checkpoint import versions
+    from bert_jax.training.checkpoint import package_versions
 
     rows: list[dict[str, Any]] = []
     for name in [*names, "all"]:
@@ -207,7 +207,7 @@ def _report(lines: list[dict[str, Any]], args: argparse.Namespace, names: list[s
         cells = [row["class"], *(f"{row[column]:,}" for column in ("trials", *OUTCOMES)), f"{row['upper_bound']:.1%}"]
         cells.append(f"{row['cpu_seconds']:.1f}")
         print(f"| {' | '.join(cells)} |")
-    software = {"python": platform.python_version()} | versions()
+    software = {"python": platform.python_version()} | package_versions()
     print(f"\n{args.minutes:g} minutes, {args.jobs} at a time, seed {args.seed}; {platform.machine()}, ", end="")
     print(f"{os.cpu_count()} cores; {', '.join(f'{name} {version}' for name, version in software.items())}")
     kills = sum(line["harm"].count(" after ") for line in lines if line["class"] == "SIGKILL")

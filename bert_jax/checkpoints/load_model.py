@@ -1,6 +1,6 @@
-"""Open any model directory: weights, and with `open_model` the tokenizer, checked against each other.
+"""Open any model directory: `read_weights` for the weights, `open_model` also for a tokenizer that fits them.
 
-A directory is one of `export` or of transformers, a work directory of `finetune` (its best model) or of `pretrain`
+A directory is written by `export` or transformers, is a work directory of `finetune` (its best model) or of `pretrain`
 (its newest undamaged checkpoint), or a TensorFlow checkpoint of Google's BERT. Restoring needs no objective and no
 optimizer.
 """
@@ -33,7 +33,7 @@ from bert_jax.training.remote_workdir import checkpoints_in
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Weights(Loaded):
-    """A model as its directory holds it, with the directory of its tokenizer."""
+    """The model of a directory, with the directory of its tokenizer."""
 
     directory: pathlib.Path
     sentences: SentenceModules | None = None  # of a directory of sentence-transformers
@@ -49,15 +49,15 @@ class OpenModel:
     params: Params  # of make_model(config, ..., heads), on the first device of this process
     labels: tuple[str, ...]
     tokenizer: Tokenizer
-    directory: pathlib.Path  # of the tokenizer, and of files beside the model
-    sentences: SentenceModules = SentenceModules()  # how texts become vectors
+    directory: pathlib.Path  # of the tokenizer and further files
+    sentences: SentenceModules = SentenceModules()  # the steps from texts to vectors
 
 
 def open_model(path: str | os.PathLike[str], wanted: tuple[Head, ...] | None = None) -> OpenModel:
     """Return the model of a directory with all its heads, or with the `wanted` heads, and its tokenizer.
 
-    Raises UserError where either cannot be read, where the model lacks a head, and where the tokenizer belongs to
-    another model.
+    Raises UserError if model or tokenizer cannot be read, the model lacks a head, or the tokenizer belongs to another
+    model.
     """
     weights = read_weights(path, wanted)
     tokenizer = load_tokenizer(weights.directory)
@@ -85,18 +85,18 @@ def read_weights(
     step: int | None = None,
     part: str | None = None,
 ) -> Weights:
-    """Return the model in a directory, whoever wrote it.
+    """Return the model in a directory of any kind above.
 
     Args:
         path: a directory as above; for a TensorFlow checkpoint also its path without a suffix.
-        wanted: the heads to load; None: those that are there.
+        wanted: the heads to load; None: all heads of the directory.
         rng: draws the wanted heads that are missing; None: a missing head is refused.
-        console: where the step of a checkpoint and damaged checkpoints are reported; None: stderr.
+        console: prints the step of a checkpoint, and damaged checkpoints; None: stderr.
         step: of a work directory of `pretrain`; None: the newest undamaged checkpoint.
-        part: of such a directory, another model that the run trains, such as "generator"; None: `config.model`'s.
+        part: another model that a run of `pretrain` trains, such as "generator"; None: the model of `config.model`.
 
     Raises:
-        UserError: no model is there, it is damaged, or it lacks a wanted head and there is no `rng`.
+        UserError: the directory has no model, it is damaged, or it lacks a wanted head and there is no `rng`.
     """
     console = console or Console()
     directory = workdir.resolve_model_dir(path)
@@ -123,7 +123,7 @@ def read_weights(
 
 
 def weights_digest(params: Params) -> str:
-    """Return the SHA-256 of the encoder's parameters, in hex: the same for a run and for its export."""
+    """Return the SHA-256 of the encoder's parameters, in hex: equal for a run and its export."""
     sha256 = hashlib.sha256()
     for path, leaf in jax.tree_util.tree_leaves_with_path(params["encoder"]):
         sha256.update(f"{jax.tree_util.keystr(path)} {leaf.shape} {leaf.dtype}".encode())
@@ -132,10 +132,10 @@ def weights_digest(params: Params) -> str:
 
 
 def restore_params(directory: pathlib.Path, step: int | None, console: Console) -> tuple[PretrainConfig, int, Params]:
-    """Return config, step and parameters (numpy arrays) of a pretraining run: their moving average where it has one.
+    """Return config, step and parameters (numpy arrays) of a pretraining run; the moving average, if the run has it.
 
-    `step` None: the newest undamaged checkpoint. Raises UserError where there is none, where the checkpoint of `step`
-    is missing or damaged, and where run.json or the tokenizer is of another run than the checkpoint.
+    `step` None: the newest undamaged checkpoint. Raises UserError if there is none, the checkpoint of `step` is
+    missing or damaged, or run.json or the tokenizer is of another run than the checkpoint.
     """
     config, fingerprint = workdir.read_run(directory)
     if not isinstance(config, PretrainConfig):
@@ -162,7 +162,7 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
 
 
 def has_part(path: str | os.PathLike[str], part: str) -> bool:
-    """Return whether `path` is a work directory of `pretrain` whose run trains `part` beside its model."""
+    """Return whether `path` is a work directory of `pretrain` whose run trains the further model `part`."""
     directory = workdir.resolve_model_dir(path)
     if not (directory / "run.json").is_file():
         return False
@@ -182,7 +182,7 @@ def _weights_of_run(directory: pathlib.Path, step: int | None, part: str | None,
     console.say(f"weights of step {step:,} of {directory}")
     if part is None:
         encoder, heads = config.model, tuple(Head(name) for name in HEADS if name in params and name not in parts)
-        # An objective may learn more than the model.
+        # An objective may have further parameters.
         params = {name: params[name] for name in make_model(encoder, ComputeConfig(), heads).shapes}
     else:
         encoder, heads, params = parts[part].config, parts[part].heads, parts[part].from_run_tree(params)
@@ -192,7 +192,7 @@ def _weights_of_run(directory: pathlib.Path, step: int | None, part: str | None,
 def _with_heads(
     weights: Weights, wanted: tuple[Head, ...] | None, rng: jax.Array | None, path: pathlib.Path
 ) -> Weights:
-    """Return the model with the wanted heads: missing heads are drawn, others are left out."""
+    """Return the model with the wanted heads: missing heads are drawn, unwanted heads left out."""
     if wanted is None:
         return weights
     shapes = make_model(weights.config, ComputeConfig(), wanted).shapes
@@ -213,7 +213,7 @@ def _with_heads(
 
 
 def digest(weights: Weights) -> str:
-    """Return the SHA-256 of config and loaded parameters, in hex: a resumed run must have started from the same."""
+    """Return the SHA-256 of config and loaded parameters, in hex: a resumed run must have an equal digest."""
     sha256 = hashlib.sha256(repr(weights.config).encode())
     for path, leaf in jax.tree_util.tree_leaves_with_path(weights.params):
         name = jax.tree_util.keystr(path, simple=True, separator="/")

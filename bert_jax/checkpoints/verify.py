@@ -1,4 +1,4 @@
-"""`bert-jax verify`: every byte of a directory against the digests that were written with it."""
+"""`bert-jax verify`: the comparison of every byte of a directory with its digests."""
 
 import json
 import pathlib
@@ -22,15 +22,15 @@ class Verified(NamedTuple):
     bytes: int  # that were read
 
 
-def verify(path: pathlib.Path, progress: Progress = lambda activity, done, total, unit: None) -> Verified:
+def verify_directory(path: pathlib.Path, progress: Progress = lambda activity, done, total, unit: None) -> Verified:
     """Read all of a corpus, a tokenizer, a work directory or an export, and compare it with its digests.
 
     Args:
         path: a directory.
-        progress: is called with the activity, the amount that is done and the total, and the unit of both.
+        progress: is called with the activity, the done and the total amount, and their unit.
 
     Raises:
-        UserError: no such directory, or none that has digests.
+        UserError: no such directory, or no digests in it.
     """
     if not path.is_dir():
         raise UserError(f"{path}: no such directory")
@@ -47,22 +47,24 @@ def verify(path: pathlib.Path, progress: Progress = lambda activity, done, total
 
 
 def _verify_sealed(path: pathlib.Path, progress: Progress) -> Verified:
+    """Compare the files of a directory with its SHA256SUMS."""
     names = files.read_sums(path)
-    size = _size(path, *names)
-    damage = files.damaged_files(path, on_read=_megabytes(progress, size))
+    size = _total_bytes(path, *names)
+    damage = files.damaged_files(path, on_read=_megabyte_progress(progress, size))
     return Verified(f"{len(names)} files of {files.SUMS}", damage, size)
 
 
 def _verify_corpus(path: pathlib.Path, progress: Progress) -> Verified:
+    """Compare the files and the tokenizer of a corpus with its manifest."""
     names, tokenizer = manifest.all_digests(path), manifest.read_manifest(path)["tokenizer"]["sha256"]
-    size = _size(path, *names)
-    damage = manifest.verify_corpus(path, _megabytes(progress, size))
+    size = _total_bytes(path, *names)
+    damage = manifest.verify_corpus(path, _megabyte_progress(progress, size))
     damage += _tokenizer_damage(path / "tokenizer", tokenizer, "the manifest")
     return Verified(f"corpus of {len(names)} files and tokenizer/", damage, size)
 
 
 def _verify_work_directory(path: pathlib.Path, progress: Progress) -> Verified:
-    """Compare checkpoints with their records, run.json and tokenizer with these, and the models of a `finetune`."""
+    """Compare checkpoints, run.json and tokenizer with their records, and check models of `finetune`."""
     from bert_jax.training import workdir
     from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError, saved_steps
     from bert_jax.training.metrics import damaged_lines
@@ -106,7 +108,7 @@ def _verify_work_directory(path: pathlib.Path, progress: Progress) -> Verified:
     for model in (path / "model", *path.glob("runs/*/best-*")):
         try:
             damage += files.damaged_files(model)
-            size += _size(model, *files.read_sums(model))
+            size += _total_bytes(model, *files.read_sums(model))
         except UserError as error:
             damage.append(str(error))
     return Verified(f"{count} checkpoints, run.json, tokenizer/", list(dict.fromkeys(damage)), size)
@@ -121,8 +123,8 @@ def _tokenizer_damage(path: pathlib.Path, sha256: str, source: str) -> list[str]
     return files.damaged_files(path) + ([] if is_same else [f"{path}: not the tokenizer of {source}"])
 
 
-def _megabytes(progress: Progress, size: int) -> Callable[[int], None]:
-    """Return a function to call with the bytes of each piece that was read, of `size` in all."""
+def _megabyte_progress(progress: Progress, size: int) -> Callable[[int], None]:
+    """Return a function of the bytes of each read piece, which reports megabytes of `size` bytes in all."""
     done = 0
 
     def read(count: int) -> None:
@@ -133,23 +135,23 @@ def _megabytes(progress: Progress, size: int) -> Callable[[int], None]:
     return read
 
 
-def _size(path: pathlib.Path, *names: str) -> int:
+def _total_bytes(path: pathlib.Path, *names: str) -> int:
     """Return the bytes of the files that exist."""
     return sum((path / name).stat().st_size for name in names if (path / name).is_file())
 
 
-class Kind(NamedTuple):
-    """A row of KINDS."""
+class DirectoryKind(NamedTuple):
+    """A row of KINDS: the name of a kind of directory, and its check."""
 
     name: str
     verify: Callable[[pathlib.Path, Progress], Verified]
 
 
-# A file that such a directory has -> the kind of directory; the first that fits.
+# Pattern of a file in the directory -> the kind of directory; the first row that fits counts.
 KINDS = {
-    files.SUMS: Kind("sealed directory", _verify_sealed),
-    "run.json": Kind("work directory", _verify_work_directory),
-    "checkpoints": Kind("work directory", _verify_work_directory),
-    "manifest.json": Kind("corpus", _verify_corpus),
-    "*.arrayrecord": Kind("corpus", _verify_corpus),
+    files.SUMS: DirectoryKind("sealed directory", _verify_sealed),
+    "run.json": DirectoryKind("work directory", _verify_work_directory),
+    "checkpoints": DirectoryKind("work directory", _verify_work_directory),
+    "manifest.json": DirectoryKind("corpus", _verify_corpus),
+    "*.arrayrecord": DirectoryKind("corpus", _verify_corpus),
 }

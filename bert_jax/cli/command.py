@@ -12,7 +12,7 @@ MODEL_HELP = (
     "here, or gs:// or s3://BUCKET/NAME"
 )
 RUN_HELP = "work directory of `pretrain`, a path, gs:// or s3://BUCKET/NAME"
-STEP_HELP = "step of the checkpoint (default: the newest intact one)"
+STEP_HELP = "step of the checkpoint (default: the newest intact checkpoint)"
 FOLLOW_PORT = 6007  # beside TensorBoard's 6006
 INPUT_FILE_HELP = (
     "text file with one text per line, or JSON lines (.jsonl, or any input whose first character is {); - is standard "
@@ -26,30 +26,30 @@ class Verb:
 
     summary: str  # one imperative clause
     description: str
-    example: str  # what follows `bert-jax VERB`
+    example: str  # the words after `bert-jax VERB`
     add_options: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int | None]  # returns the exit status; None: 0
     config_kinds: tuple[str, ...] = ()  # configs whose keys can be overridden: "pretrain", "finetune"
     positional_hint: str = ""  # advice for a word that belongs to no option; {0} is the word
-    memory_advice: str = "use a machine with more"  # where memory runs out
+    memory_advice: str = "use a machine with more"  # printed where memory runs out
 
 
 def local_path(text: str) -> str:
-    """Return a path; the parser refuses a URL, of which a directory such as `gs:` would be made."""
+    """Return a path; refuse a URL, which would become a directory such as `gs:`."""
     if refusal := url_refusal(text):
         raise argparse.ArgumentTypeError(refusal)
     return text
 
 
 def path_or_url(text: str) -> str:
-    """Return the path or the URL of a run or a model; the parser refuses other URLs."""
+    """Return the path or the URL of a run or a model; refuse other URLs."""
     if refusal := url_refusal(text, run=True):
         raise argparse.ArgumentTypeError(refusal)
     return text
 
 
 def readable_text(text: str) -> str:
-    """Return a text; the parser refuses bytes that are not UTF-8, which Python keeps as halves of surrogate pairs."""
+    """Return a text; refuse bytes that are not UTF-8, which Python stores as halves of surrogate pairs."""
     if not text.isascii() and re.search("[\ud800-\udfff]", text):
         raise argparse.ArgumentTypeError("the text is not UTF-8; set the terminal to it, or use a file")
     return text
@@ -78,19 +78,19 @@ def add_workdir(options: Options, meaning: str = RUN_HELP) -> None:
     options.add_argument("--workdir", required=True, type=path_or_url, metavar="DIR", help=meaning)
 
 
-def add_text(parser: argparse.ArgumentParser, name: str, what: str, nargs: str | None = None) -> None:
-    """Add a text that is given on the command line."""
-    parser.add_argument(name, nargs=nargs, type=readable_text, metavar=name.upper(), help=what)
+def add_text(parser: argparse.ArgumentParser, name: str, meaning: str, nargs: str | None = None) -> None:
+    """Add a positional argument with a text."""
+    parser.add_argument(name, nargs=nargs, type=readable_text, metavar=name.upper(), help=meaning)
 
 
-def add_recipe(parser: argparse.ArgumentParser, example: str, otherwise: str | None = None) -> None:
-    """Add `--config`; `otherwise` says what happens without it, where that is allowed."""
+def add_recipe(parser: argparse.ArgumentParser, example: str, without_recipe: str | None = None) -> None:
+    """Add `--config`; it is required unless `without_recipe` describes a run without a recipe."""
     parser.add_argument(
         "--config",
-        required=otherwise is None,
+        required=without_recipe is None,
         metavar="RECIPE",
-        help=f"recipe: a file, or the name of one that comes with bert-jax, such as {example}; `bert-jax config` lists "
-        f"them{f' ({otherwise})' if otherwise else ''}",
+        help=f"recipe: a file, or the name of a recipe that comes with bert-jax, such as {example}; `bert-jax config` "
+        f"lists them{f' ({without_recipe})' if without_recipe else ''}",
     )
 
 

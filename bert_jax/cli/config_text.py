@@ -1,4 +1,4 @@
-"""What `bert-jax config` prints: the recipes, and every field of one with value, default and meaning."""
+"""Output of `bert-jax config`: the recipes, and every field of a recipe with value, default and meaning."""
 
 import ast
 import dataclasses
@@ -19,7 +19,7 @@ WIDTHS = 60, 120  # columns, minimum and maximum
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrintedField:
-    """A field as it is printed."""
+    """A field of a config as it is printed."""
 
     key: str  # train.phases[0].seq_len
     value: Any
@@ -35,47 +35,49 @@ def config_text(recipe: str | None, overrides: Sequence[str]) -> str:
         UserError: as `read_config`.
     """
     if recipe is None and not overrides:
-        pretraining, finetuning = (_fields(kind, None, ()) for kind in (PretrainConfig, FinetuneConfig))
+        pretraining, finetuning = (_printed_fields(kind, None, ()) for kind in (PretrainConfig, FinetuneConfig))
         shared = {(field.key, field.default) for field in pretraining}
         finetuning = [field for field in finetuning if (field.key, field.default) not in shared]
         return (
-            f"recipes:\n{_recipes()}\n\ndefaults of pretrain:\n{_lines(pretraining)}\n\n"
-            f"defaults of finetune, where they are different:\n{_lines(finetuning)}"
+            f"recipes:\n{_recipe_list()}\n\ndefaults of pretrain:\n{_format_fields(pretraining)}\n\n"
+            f"defaults of finetune, where they are different:\n{_format_fields(finetuning)}"
         )
-    kind = _kind(recipe, overrides)
-    fields = _fields(kind, recipe, overrides)
+    kind = _config_class(recipe, overrides)
+    fields = _printed_fields(kind, recipe, overrides)
     changed = sum(field.value != field.default for field in fields)
     return (
         f"{recipe or 'defaults'}, for `bert-jax {VERB_OF[kind]}`; "
-        f"* marks {changed} fields that differ from their default\n{_lines(fields)}"
+        f"* marks {changed} fields that differ from their default\n{_format_fields(fields)}"
     )
 
 
 def config_json(recipe: str | None, overrides: Sequence[str]) -> dict[str, Any]:
     """Return the fields as JSON values; without a recipe, also the names of the recipes."""
-    kind = _kind(recipe, overrides)
-    fields = [dataclasses.asdict(field) for field in _fields(kind, recipe, overrides)]
+    kind = _config_class(recipe, overrides)
+    fields = [dataclasses.asdict(field) for field in _printed_fields(kind, recipe, overrides)]
     described: dict[str, Any] = {"verb": VERB_OF[kind], "recipe": recipe, "fields": fields}
     return described if recipe else described | {"recipes": list(recipes())}
 
 
-def _kind(recipe: str | None, overrides: Sequence[str]) -> Any:
+def _config_class(recipe: str | None, overrides: Sequence[str]) -> Any:
+    """Return the class of a recipe's config; without a recipe, the class that the overrides belong to."""
     if recipe:
         return recipe_kind(recipe)
     return FinetuneConfig if any(key.startswith("--config.task.") for key in overrides) else PretrainConfig
 
 
-def _fields(kind: Any, recipe: str | None, overrides: Sequence[str]) -> list[PrintedField]:
+def _printed_fields(kind: Any, recipe: str | None, overrides: Sequence[str]) -> list[PrintedField]:
+    """Return the fields of a recipe's config, which has the class `kind`."""
     described = {key: (field, inner) for key, field, inner in fields_of(kind)}
     fields = []
     for key, (value, default) in values_and_defaults(read_config(kind, recipe, overrides)).items():
         field, inner = described[first_phase(index_form(key))]
-        meaning, takes = field.metadata["meaning"], _takes(field, inner)
+        meaning, takes = field.metadata["meaning"], _allowed_values_text(field, inner)
         fields.append(PrintedField(key=index_form(key), value=value, default=default, meaning=meaning, takes=takes))
     return fields
 
 
-def _takes(field: "dataclasses.Field[Any]", inner: Any) -> str:
+def _allowed_values_text(field: "dataclasses.Field[Any]", inner: Any) -> str:
     """Return the values that a field takes, in words."""
     allowed = field.metadata["allowed"]
     none = " or None" if isinstance(inner, types.UnionType) else ""
@@ -86,24 +88,25 @@ def _takes(field: "dataclasses.Field[Any]", inner: Any) -> str:
     return f"one of {', '.join(allowed)}" if isinstance(allowed[0], str) else f"must {range_in_words(*allowed)}{none}"
 
 
-def _recipes() -> str:
+def _recipe_list() -> str:
     """Return every recipe with the first paragraph of its docstring."""
     lines = []
     for name, path in recipes().items():
         docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-        lines += [f"  {name}", *_wrapped(docstring.partition("\n\n")[0])]
+        lines += [f"  {name}", *_indented_lines(docstring.partition("\n\n")[0])]
     return "\n".join(lines)
 
 
-def _lines(fields: Sequence[PrintedField]) -> str:
+def _format_fields(fields: Sequence[PrintedField]) -> str:
+    """Return two lines or more per field: value with default, then meaning and allowed values."""
     lines = []
     for field in fields:
         mark, default = ("*", f"   (default {field.default})") if field.value != field.default else (" ", "")
         lines.append(f"{mark} {field.key} = {field.value}{default}")
-        lines += _wrapped(f"{field.meaning}; {field.takes}" if field.takes else field.meaning)
+        lines += _indented_lines(f"{field.meaning}; {field.takes}" if field.takes else field.meaning)
     return "\n".join(lines)
 
 
-def _wrapped(text: str) -> list[str]:
+def _indented_lines(text: str) -> list[str]:
     width = min(max(WIDTHS[0], shutil.get_terminal_size().columns), WIDTHS[1])
     return textwrap.wrap(text, width, initial_indent=" " * 6, subsequent_indent=" " * 6, break_on_hyphens=False)

@@ -33,30 +33,29 @@ def _export_options(parser: argparse.ArgumentParser) -> None:
         default="huggingface",
         help="target format (default: huggingface)",
     )
-    parser.add_argument("--head", metavar="NAME", help="head to write (default: all that the format can express)")
-    parser.add_argument(
-        "--part", metavar="NAME", help="another model that a run trains: generator (default: the run's config.model)"
-    )
+    parser.add_argument("--head", metavar="NAME", help="head to write (default: all heads that the format can express)")
+    parser.add_argument("--part", metavar="NAME", help="model of the run to write: generator (default: config.model)")
     add_number(parser, "--step", STEP_HELP)
     parser.add_argument("--license", metavar="ID", help="license of the model, for its card: an id such as apache-2.0")
     parser.add_argument(
-        "--base_model", metavar="ID", help="for the card: id on the Hugging Face Hub of the model it was trained from"
+        "--base_model",
+        metavar="ID",
+        help="id on the Hugging Face Hub of the model that this model was trained from, for the card",
     )
     parser.add_argument(
-        "--bias", metavar="FILE", help="for the limits in the card: output of `bert-jax bias --json` for this model"
+        "--bias", metavar="FILE", help="output of `bert-jax bias --json` for this model, for the limits in the card"
     )
 
 
-def export(args: argparse.Namespace) -> None:
+def run_export(args: argparse.Namespace) -> None:
     """Write a model for other programs."""
-    from bert_jax.convert.export import CardFacts
-    from bert_jax.convert.export import export as run
+    from bert_jax.convert.export import CardFacts, export_directory
     from bert_jax.training.remote_workdir import local_copy, uploaded
 
     with open_console() as console, console.working("exporting"):
         facts = CardFacts(args.license, args.base_model, pathlib.Path(args.bias) if args.bias else None)
         with uploaded(args.output) as output:
-            run(
+            export_directory(
                 local_copy(args.workdir),
                 output,
                 args.format,
@@ -71,14 +70,14 @@ def export(args: argparse.Namespace) -> None:
 EXPORT = Verb(
     summary="write a model for other programs",
     description=(
-        "huggingface: a directory that AutoModelFor... and AutoTokenizer of transformers open as it is. stablehlo: a "
+        "huggingface: a directory for AutoModelFor... and AutoTokenizer of transformers. stablehlo: a "
         "program that jax runs without bert_jax. onnx: an ONNX graph; needs pip install onnxscript torch "
-        "transformers. onnx_int8: with int8 weights, a quarter of the bytes; `bert-jax compress` also measures what "
-        "they cost."
+        "transformers. onnx_int8: with int8 weights, a quarter of the bytes; `bert-jax compress` also measures "
+        "the loss of score."
     ),
     example="--workdir runs/base --output my-bert/",
     add_options=_export_options,
-    run=export,
+    run=run_export,
 )
 
 
@@ -88,8 +87,8 @@ def _compress_options(parser: argparse.ArgumentParser) -> None:
         "--method",
         required=True,
         choices=["heads", "mlp", "layers", "onnx_int8"],
-        help="what to remove by importance: attention heads, features of the MLPs, whole layers; or weights as int8, "
-        "in an ONNX file",
+        help="parts to remove by importance: attention heads, features of the MLPs, whole layers; or onnx_int8, "
+        "which stores the weights as int8 in an ONNX file",
     )
     parser.add_argument(
         "--amount", type=float, metavar="FRACTION", help="fraction of heads, MLP features or layers to remove"
@@ -98,16 +97,16 @@ def _compress_options(parser: argparse.ArgumentParser) -> None:
         "--data",
         type=local_path,
         metavar="DIR",
-        help="for a pretrained model a corpus of `prepare`, whose held-out documents are scored; for a fine-tuned one "
-        "the files of its task (default: those that `finetune` read)",
+        help="data to score: for a pretrained model a corpus of `prepare` with held-out documents; for a fine-tuned "
+        "model the files of its task (default: the files that `finetune` read)",
     )
     add_number(parser, "--examples", "training examples that importance is measured on (default: 256)", default=256)
     add_output(parser, "DIR", "directory to create")
 
 
-def compress(args: argparse.Namespace) -> None:
-    """Write a smaller model; print what it saves and costs."""
-    from bert_jax.convert.compress import compress as run
+def run_compress(args: argparse.Namespace) -> None:
+    """Write a smaller model; print its size, speed and score before and after."""
+    from bert_jax.convert.compress import compress_model
     from bert_jax.convert.prune import TARGETS
     from bert_jax.parallel.compilation import use_compilation_cache
     from bert_jax.training.remote_workdir import local_copy
@@ -119,14 +118,14 @@ def compress(args: argparse.Namespace) -> None:
     if args.examples < 1:
         raise UserError(f"--examples {args.examples}: at least 1")
     use_compilation_cache()
-    place, output, amount = local_copy(args.model), pathlib.Path(args.output), args.amount or 0.0
+    model, output, amount = local_copy(args.model), pathlib.Path(args.output), args.amount or 0.0
     with open_console() as console, console.working("compressing"):
-        lines = run(place, output, args.method, amount, args.data, args.examples, console)
+        lines = compress_model(model, output, args.method, amount, args.data, args.examples, console)
     print("\n".join([*lines, args.output]))
 
 
 COMPRESS = Verb(
-    summary="write a smaller model, and measure what it costs",
+    summary="write a smaller model, and measure its loss of score",
     description=(
         "heads, mlp, layers: the parts that matter least for the loss (Michel et al. 2019), in a directory that "
         "transformers opens and `finetune` trains again. Without some heads, transformers opens a NomicBERT alone, "
@@ -136,7 +135,7 @@ COMPRESS = Verb(
     ),
     example="--model runs/qnli --method layers --amount 0.25 --output smaller/",
     add_options=_compress_options,
-    run=compress,
+    run=run_compress,
 )
 
 
@@ -151,7 +150,7 @@ def _vocabulary_options(parser: argparse.ArgumentParser) -> None:
     add_output(parser, "DIR", "model directory to create")
 
 
-def vocabulary(args: argparse.Namespace) -> None:
+def run_vocabulary(args: argparse.Namespace) -> None:
     """Write a model with another vocabulary."""
     from bert_jax.convert.vocabulary import change_vocabulary
     from bert_jax.training.remote_workdir import local_copy
@@ -163,11 +162,11 @@ def vocabulary(args: argparse.Namespace) -> None:
 VOCABULARY = Verb(
     summary="give a model another vocabulary",
     description=(
-        "For text that the old vocabulary splits into many pieces: another language or domain. Tokens that both have "
-        "keep their embeddings; a new one takes the mean of its old pieces. Train the result further on a corpus "
-        "prepared with the new tokenizer: pretrain --config.init_from=DIR."
+        "For text that the old vocabulary splits into many pieces: another language or domain. Tokens of both "
+        "vocabularies keep their embeddings; a new token takes the mean of its old pieces. Train the result further on "
+        "a corpus prepared with the new tokenizer: pretrain --config.init_from=DIR."
     ),
     example="--model my-bert/ --tokenizer german-tok/ --output german-bert/",
     add_options=_vocabulary_options,
-    run=vocabulary,
+    run=run_vocabulary,
 )

@@ -33,7 +33,7 @@ FORMATS = (
 MARKUPS = ("none", "html", "markdown", "rst")
 
 
-def _add_documents(parser: argparse.ArgumentParser) -> None:
+def _add_document_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--documents",
         choices=["auto", "file", "blank-line", "line"],
@@ -51,7 +51,7 @@ def _add_documents(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_reading(parser: argparse.ArgumentParser) -> None:
+def _add_reading_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=FORMATS, default="auto", help="format of the files (default: auto, by their suffix)"
     )
@@ -72,7 +72,7 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
         "--members",
         default="*",
         metavar="PATTERN",
-        help="which members of archives are read, such as '*.txt' of a WebDataset (default: all)",
+        help="pattern of the members of archives that are read, such as '*.txt' of a WebDataset (default: all)",
     )
     parser.add_argument(
         "--encoding",
@@ -91,14 +91,14 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
     add_number(
         parser,
         "--max_unpacked_bytes",
-        "largest unpacked size of a compressed input; one that unpacks to more, and to more than 100 times "
-        "its size, ends the work (default: 1 GiB)",
+        "largest unpacked size of a compressed input; a larger input that is also more than 100 times its "
+        "packed size is an error (default: 1 GiB)",
         default=1 << 30,
     )
 
 
-def _read_options(args: argparse.Namespace) -> Any:
-    """The `ReadOptions` of a verb that reads texts."""
+def _make_read_options(args: argparse.Namespace) -> Any:
+    """Return the `ReadOptions` of a verb that reads texts."""
     from bert_jax.readers import ReadOptions
 
     return ReadOptions(
@@ -115,7 +115,7 @@ def _tokenizer_options(parser: argparse.ArgumentParser) -> None:
         metavar="GLOB",
         help=f"{INPUT_HELP}; repeat the option for each language",
     )
-    _add_reading(parser)
+    _add_reading_options(parser)
     parser.add_argument(
         "--kind",
         choices=["wordpiece", "bpe", "byte_level", "unigram", "sentencepiece_bpe"],
@@ -165,7 +165,7 @@ def _tokenizer_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def tokenizer(args: argparse.Namespace) -> None:
+def run_tokenizer(args: argparse.Namespace) -> None:
     """Train a vocabulary and save it."""
     from bert_jax.tokenizer.train import train_tokenizer
 
@@ -177,7 +177,7 @@ def tokenizer(args: argparse.Namespace) -> None:
             kind=args.kind,
             lowercase=not args.cased,
             normalization=args.normalization,
-            read_options=_read_options(args),
+            read_options=_make_read_options(args),
             sample_characters=args.sample_characters,
             smoothing=args.smoothing,
             weights=args.weights,
@@ -196,29 +196,29 @@ TOKENIZER = Verb(
     ),
     example="--input 'books/*.txt' --kind wordpiece --vocab_size 30522 --output tok/",
     add_options=_tokenizer_options,
-    run=tokenizer,
+    run=run_tokenizer,
     memory_advice="lower --sample_characters",
 )
 
 
 def _clean_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input", nargs="+", action="append", required=True, metavar="GLOB", help=INPUT_HELP)
-    _add_reading(parser)
-    add_output(parser, "PLACE", "file to create, with the suffix .jsonl, or directory of such")
+    _add_reading_options(parser)
+    add_output(parser, "PLACE", "file to create, with the suffix .jsonl, or directory of such files")
     parser.add_argument(
         "--recipe",
         default="web",
         metavar="RECIPE",
         help="TOML file of rules, or web, which comes with bert-jax (default: web)",
     )
-    _add_documents(parser)
+    _add_document_options(parser)
     parser.add_argument(
         "--keep_removed", type=local_path, metavar="FILE", help="JSON lines file for the documents that are removed"
     )
     add_flag(parser, "--json", "print the counts as one JSON object")
 
 
-def clean(args: argparse.Namespace) -> None:
+def run_clean(args: argparse.Namespace) -> None:
     """Write the documents that a recipe keeps."""
     from bert_jax.corpus.build.clean import clean_texts, format_account
 
@@ -227,7 +227,7 @@ def clean(args: argparse.Namespace) -> None:
             [item for group in args.input for item in group],
             args.recipe,
             args.output,
-            _read_options(args),
+            _make_read_options(args),
             keep_removed=args.keep_removed,
             max_rejected_fraction=args.max_rejected_fraction,
             workers=args.workers,
@@ -240,20 +240,20 @@ def clean(args: argparse.Namespace) -> None:
 CLEAN = Verb(
     summary="remove bad documents from text and repair others",
     description=(
-        "The rules of a recipe, such as those of Gopher, C4 and FineWeb, change documents or remove them. What is "
-        "left is written as JSON lines, and every removal and change is counted by rule. `prepare --clean RECIPE` "
-        "does the same before it encodes. docs/cleaning.md has the rules."
+        "The rules of a recipe, such as the rules of Gopher, C4 and FineWeb, change documents or remove them. The "
+        "result is written as JSON lines, and every removal and change is counted by rule. `prepare --clean RECIPE` "
+        "cleans documents before it encodes them. docs/cleaning.md has the rules."
     ),
     example="--input 'pages/*.jsonl.gz' --recipe web --output cleaned.jsonl --keep_removed removed.jsonl",
     add_options=_clean_options,
-    run=clean,
+    run=run_clean,
     memory_advice="lower --workers",
 )
 
 
 def _prepare_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input", nargs="+", action="append", required=True, metavar="GLOB", help=INPUT_HELP)
-    _add_reading(parser)
+    _add_reading_options(parser)
     parser.add_argument(
         "--tokenizer",
         metavar="DIR",
@@ -269,10 +269,10 @@ def _prepare_options(parser: argparse.ArgumentParser) -> None:
         parser,
         "--append",
         "add the documents to the corpus --output, with its tokenizer, --language, --segmenter, "
-        "--heldout_fraction, --deduplicate and --clean; duplicates of its documents are left out, its files stay as "
-        "they are",
+        "--heldout_fraction, --deduplicate and --clean; duplicates of its documents are left out, its files stay "
+        "unchanged",
     )
-    _add_documents(parser)
+    _add_document_options(parser)
     parser.add_argument(
         "--heldout_fraction",
         type=float,
@@ -295,9 +295,9 @@ def _prepare_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--deduplicate",
         choices=["none", "exact", "near"],
-        help="documents to remove: exact, those that differ from an earlier one in white space, case, width and "
-        "punctuation alone; near, also those whose sets of five consecutive words have a Jaccard similarity of 0.8 or "
-        "more with an earlier document (default: none)",
+        help="documents to remove: exact, documents that differ from an earlier document only in white space, case, "
+        "width and punctuation; near, also documents whose sets of five consecutive words have a Jaccard similarity of "
+        "0.8 or more with an earlier document (default: none)",
     )
     parser.add_argument(
         "--clean",
@@ -325,14 +325,13 @@ def _prepare_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def prepare(args: argparse.Namespace) -> None:
+def run_prepare(args: argparse.Namespace) -> None:
     """Turn documents into a corpus."""
     from bert_jax.corpus.build.plan import PrepareOptions
-    from bert_jax.corpus.build.prepare import format_summary
-    from bert_jax.corpus.build.prepare import prepare as run
+    from bert_jax.corpus.build.prepare import format_summary, prepare
 
     inputs = [item for group in args.input for item in group]
-    read_options = _read_options(args)
+    read_options = _make_read_options(args)
     options: PrepareOptions = {
         "heldout_fraction": args.heldout_fraction,
         "language": args.language,
@@ -340,7 +339,7 @@ def prepare(args: argparse.Namespace) -> None:
         "deduplicate": args.deduplicate,
         "max_rejected_fraction": args.max_rejected_fraction,
     }
-    if args.runner == "local" and "://" in args.output:  # of which a directory such as `gs:` would be made
+    if args.runner == "local" and "://" in args.output:  # it would become a directory such as `gs:`
         raise UserError(f"--output {args.output}: a URL, which --runner beam alone writes to; give a directory")
     if args.runner == "beam":
         if args.append:
@@ -363,7 +362,7 @@ def prepare(args: argparse.Namespace) -> None:
         if args.beam_options:
             raise UserError("--beam_options: only with --runner beam")
         with open_console() as console:
-            manifest = run(
+            manifest = prepare(
                 inputs,
                 args.tokenizer,
                 args.output,
@@ -390,7 +389,7 @@ PREPARE = Verb(
     ),
     example="--input 'books/*.txt' --tokenizer tok/ --output corpus/",
     add_options=_prepare_options,
-    run=prepare,
+    run=run_prepare,
     memory_advice="lower --workers, or give fewer files at a time",
 )
 
@@ -404,8 +403,8 @@ def _inspect_options(parser: argparse.ArgumentParser) -> None:
     add_number(
         parser,
         "--sequence",
-        "number of the sequence to show; with --html, of the first one (default: the statistics and the first "
-        "sequences)",
+        "number of the sequence to show; with --html, number of the first sequence (default: the statistics and "
+        "the first sequences)",
     )
     parser.add_argument(
         "--config", metavar="RECIPE", help="recipe whose sequences are shown (default: 128 tokens, as in BERT)"
@@ -426,8 +425,8 @@ def _inspect_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def inspect(args: argparse.Namespace) -> None:
-    """Print a corpus and sequences of it, or write them as a page, or compare it with another corpus."""
+def run_inspect(args: argparse.Namespace) -> None:
+    """Print figures and sequences of a corpus, write them as a page, or compare the corpus with another corpus."""
     if args.against is not None:
         if args.config or args.overrides or args.sequence is not None:
             raise UserError("--against compares documents: leave out --config, --sequence and the fields of a config")
@@ -435,14 +434,14 @@ def inspect(args: argparse.Namespace) -> None:
 
         print(format_comparison(compare_corpora(args.corpus, args.against), args.corpus, args.against))
         return
-    from bert_jax.reports.corpus.inspect import inspect_corpus as run
+    from bert_jax.reports.corpus.inspect import inspect_corpus
 
     with open_console() as console:
-        run(args.corpus, args.config, args.overrides, args.sequence, args.json, console, args.html)
+        inspect_corpus(args.corpus, args.config, args.overrides, args.sequence, args.json, console, args.html)
 
 
 INSPECT = Verb(
-    summary="show a corpus and the sequences that are made of it",
+    summary="show a corpus and training sequences made from it",
     description=(
         "Prints statistics, warns of likely problems, and shows sequences as text. Masks, pairs, and examples that "
         "share a sequence have colors on a terminal and marks elsewhere. Every field of config.data can be "
@@ -450,7 +449,7 @@ INSPECT = Verb(
     ),
     example="corpus/",
     add_options=_inspect_options,
-    run=inspect,
+    run=run_inspect,
     config_kinds=("pretrain",),
     positional_hint="; give several corpora as one word: a pattern in quotes, or names separated by commas",
 )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bert_jax.cli import conversion, data, models, runs, scores, training
 from bert_jax.cli.command import Verb
-from bert_jax.cli.parser import parse
+from bert_jax.cli.parser import parse_arguments
 from bert_jax.errors import UserError, resource_error_message
 
 VERBS: dict[str, Verb] = {
@@ -37,12 +37,12 @@ VERBS: dict[str, Verb] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb and return its exit status.
 
-    0: done; also after the first Ctrl-C or SIGTERM of `pretrain` and `finetune`, which save. 1: a recipe does not fit,
+    0: done, also after the first Ctrl-C or SIGTERM of `pretrain` and `finetune`, which save. 1: a recipe does not fit,
     `verify` finds damage, or object storage fails. 2: a mistake that the user can fix. 124: another process of a run is
     lost or hangs. 130: Ctrl-C, in `pretrain` and `finetune` the second. 141: the reader of the output is gone, as in
     `predict | head`, like SIGPIPE in a shell.
     """
-    args = parse(VERBS, sys.argv[1:] if argv is None else argv)
+    args = parse_arguments(VERBS, sys.argv[1:] if argv is None else argv)
     try:
         return VERBS[args.verb].run(args) or 0
     except UserError as error:
@@ -54,9 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"bert-jax {args.verb}: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes the rest there at the exit
         return 141
-    except Exception as error:  # a lack of memory or of devices has no class of its own; all else is raised again
+    except Exception as error:  # a lack of memory or of devices has no exception class; other errors are raised again
         message = resource_error_message(error, VERBS[args.verb].memory_advice)
         if args.debug or not message:
             raise

@@ -22,47 +22,47 @@ from bert_jax.errors import UserError
 
 def _fill_mask_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    parser.add_argument("--top_k", type=int, default=5, metavar="K", help="guesses for each [MASK] (default: 5)")
+    parser.add_argument("--top_k", type=int, default=5, metavar="K", help="predictions for each [MASK] (default: 5)")
     add_flag(parser, "--json", "print a list of {token, id, probability, text} per text")
     parser.add_argument("--input", metavar="FILE", help=f"{INPUT_FILE_HELP}, instead of TEXT")
     add_text(parser, "text", "text with [MASK] in it, in quotes; RoBERTa spells it <mask>", nargs="?")
 
 
-def fill_mask(args: argparse.Namespace) -> None:
+def run_fill_mask(args: argparse.Namespace) -> None:
     """Print the most probable tokens at each [MASK]."""
     if (args.text is None) == (args.input is None):
         raise UserError("give a TEXT in quotes or --input FILE, and not both")
 
     from bert_jax.checkpoints.load_model import open_model
-    from bert_jax.inference import fill_mask as module
+    from bert_jax.inference.fill_mask import HEADS, fill_masks
     from bert_jax.inference.inputs import Input, num_inputs, read_inputs, source_name, texts_of
 
     inputs = [Input("the text", 1, {"text": args.text})] if args.input is None else read_inputs(args.input)
     total = None if args.input is None else num_inputs(args.input)
-    model = open_model(args.model, module.HEADS)
+    model = open_model(args.model, HEADS)
     with open_console(silent=sys.stdout.isatty()) as console:
         num_texts = 0
         for num_texts, text in enumerate(inputs, 1):
-            guesses = module.fill_mask(model, texts_of(text)["text"], args.top_k, text.where)
+            predictions = fill_masks(model, texts_of(text)["text"], args.top_k, text.where)
             if num_texts > 1:
                 console.progress("filling", num_texts - 1, total, "texts")
             if args.json:
-                print(json.dumps(guesses, ensure_ascii=False))
+                print(json.dumps(predictions, ensure_ascii=False))
                 continue
             if num_texts > 1:
                 print()
-            for guess in guesses:
-                print(f"{guess['probability']:7.2%}  {guess['token']:<16}  {guess['text']}")
+            for prediction in predictions:
+                print(f"{prediction['probability']:7.2%}  {prediction['token']:<16}  {prediction['text']}")
         if not num_texts:
             raise UserError(f"{source_name(args.input)}: no text in it; write one per line")
 
 
 FILL_MASK = Verb(
-    summary="guess the [MASK] tokens of a text",
+    summary="predict the [MASK] tokens of a text",
     description="Prints probability, token, and the text with the token filled in, most probable first.",
     example="--model my-bert/ 'The capital of France is [MASK].'",
     add_options=_fill_mask_options,
-    run=fill_mask,
+    run=run_fill_mask,
     positional_hint="; put the whole text in quotes",
 )
 
@@ -77,15 +77,17 @@ def _attention_options(parser: argparse.ArgumentParser) -> None:
     add_flag(parser, "--words", "attention between words (default: between tokens)")
     add_number(parser, "--layer", "layer to draw in a picture, from 0 (default: all)")
     add_number(
-        parser, "--head", "head of that layer, from 0: a page shows it in detail as well, a picture shows it alone"
+        parser,
+        "--head",
+        "head of --layer, from 0: a page also shows this head in detail, a picture shows this head alone",
     )
-    add_number(parser, "--first_token", "first of 512 tokens (default: 0)", default=0)
+    add_number(parser, "--first_token", "first of the 512 tokens that are shown (default: 0)", default=0)
     add_text(parser, "text", "text in quotes; with [MASK], also the relevance of each token")
     add_text(parser, "pair", "a second text, in quotes", nargs="?")
 
 
-def attention(args: argparse.Namespace) -> None:
-    """Write what each head reads as a page or as a picture."""
+def run_attention(args: argparse.Namespace) -> None:
+    """Write the attention of each head to a text as a page or as a picture."""
     from bert_jax.reports.attention.write import write_attention_file
 
     with open_console() as console, console.working("reading and drawing"):
@@ -106,7 +108,7 @@ ATTENTION = Verb(
     ),
     example="--model my-bert/ --output attention.html 'The cat sat.' 'It slept.'",
     add_options=_attention_options,
-    run=attention,
+    run=run_attention,
     positional_hint="; put each text in quotes",
 )
 
@@ -124,21 +126,21 @@ def _predict_options(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--batch_size", "sequences per step (default: 32)", default=32)
 
 
-def predict(args: argparse.Namespace) -> None:
+def run_predict(args: argparse.Namespace) -> None:
     """Write the predictions of a fine-tuned model as JSON lines."""
-    from bert_jax.inference.predict import predict_file as run
+    from bert_jax.inference.predict import predict_file
     from bert_jax.parallel.compilation import use_compilation_cache
 
     use_compilation_cache()
     with open_console(silent=args.output == "-") as console:
-        counts = run(
+        counts = predict_file(
             args.model,
             args.input,
             args.output,
             args.batch_size,
             lambda done, total: console.progress("predicting", done, total, "examples"),
         )
-    print(", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in counts.items() if count), file=sys.stderr)
+    print(", ".join(f"{count:,} {unit.replace('_', ' ')}" for unit, count in counts.items() if count), file=sys.stderr)
 
 
 PREDICT = Verb(
@@ -150,7 +152,7 @@ PREDICT = Verb(
     ),
     example="--model runs/qnli --input questions.jsonl --output answers.jsonl",
     add_options=_predict_options,
-    run=predict,
+    run=run_predict,
     positional_hint="; give a file as --input {0} or --output {0}",
     memory_advice="lower --batch_size",
 )
@@ -163,15 +165,15 @@ def _embed_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pooling",
         choices=["mean", "cls", "max", "tokens"],
-        help="vector of a text: the mean or the maximum over its tokens, its first token, or one vector per token "
-        "(default: as modules.json of sentence-transformers says, else mean)",
+        help="vector of a text: the mean or the maximum over its tokens, or its first token; tokens: one vector per "
+        "token (default: as modules.json of sentence-transformers says, else mean)",
     )
     parser.add_argument(
         "--normalize",
         action=argparse.BooleanOptionalAction,
         help="give the vectors the length 1 (default: as modules.json says, else no)",
     )
-    prompt = "prompt before each text, such as query (default: that of config_sentence_transformers.json, if any)"
+    prompt = "prompt before each text, such as query (default: the prompt of config_sentence_transformers.json, if any)"
     parser.add_argument("--prompt_name", metavar="NAME", help=prompt)
     parser.add_argument(
         "--layers",
@@ -191,10 +193,9 @@ def _embed_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def embed(args: argparse.Namespace) -> None:
+def run_embed(args: argparse.Namespace) -> None:
     """Write the vectors of texts."""
-    from bert_jax.inference.embed import EmbedOptions
-    from bert_jax.inference.embed import embed as run
+    from bert_jax.inference.embed import EmbedOptions, embed_file
     from bert_jax.inference.feature_files import check_projector, write_projector
     from bert_jax.parallel.compilation import use_compilation_cache
 
@@ -202,7 +203,7 @@ def embed(args: argparse.Namespace) -> None:
         check_projector(pathlib.Path(args.projector), args.input, pathlib.Path(args.output))
     use_compilation_cache()
     with open_console() as console:
-        made = run(
+        made = embed_file(
             args.model,
             args.input,
             pathlib.Path(args.output),
@@ -232,7 +233,7 @@ EMBED = Verb(
     ),
     example="--model my-bert/ --input texts.txt --output vectors.npy",
     add_options=_embed_options,
-    run=embed,
+    run=run_embed,
     positional_hint="; give a file as --input {0} or --output {0}",
     memory_advice="lower --batch_size",
 )

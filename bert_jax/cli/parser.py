@@ -1,4 +1,4 @@
-"""The parser of the command line, and errors for words that belong to no option."""
+"""Parser of the command line, and errors for words that belong to no option."""
 
 import argparse
 import functools
@@ -18,7 +18,7 @@ class Help(argparse.RawDescriptionHelpFormatter):
 
 
 class Once(argparse.Action):
-    """Store a value and refuse a second one; argparse would silently keep the last."""
+    """Store a value and refuse a second value; argparse alone would silently keep the last."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
@@ -37,29 +37,29 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings, formatter_class=Help, allow_abbrev=False)
         self.register("action", None, Once)
-        self.register("type", int, _whole_number)
-        self.register("type", float, _number)
+        self.register("type", int, _parse_whole_number)
+        self.register("type", float, _parse_number)
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
         self.exit(2, f"{self.prog}: {message}\n`{self.prog} --help` shows how to use it\n")
 
     def options(self) -> list[str]:
-        """Return the names of its options."""
+        """Return the names of the options, such as `--workdir`."""
         return [name for action in self._actions for name in action.option_strings]
 
 
-def parse(verbs: Mapping[str, Verb], argv: Sequence[str]) -> argparse.Namespace:
+def parse_arguments(verbs: Mapping[str, Verb], argv: Sequence[str]) -> argparse.Namespace:
     """Return the arguments of a verb; `overrides` holds `--config.KEY=VALUE` words, which `read_config` checks.
 
-    Only the parser of the verb that `argv` begins with is made; that of all verbs explains a missing or wrong one.
+    Makes only the parser of the verb that `argv` begins with; the parser of all verbs explains a missing or wrong verb.
 
     Exits with status 2 for a word that belongs to no option, and for an option or an override that is given twice;
     with status 0 after printing help, also where there is no word at all.
     """
     overrides, words = _split_overrides(argv)
     if words and words[0] in verbs:
-        parser = _add_options(Parser, words[0], verbs[words[0]], prog=f"bert-jax {words[0]}")
+        parser = _make_verb_parser(Parser, words[0], verbs[words[0]], prog=f"bert-jax {words[0]}")
         args, unknown = parser.parse_known_args(words[1:])
     else:
         top = make_parser(verbs)
@@ -77,7 +77,7 @@ def parse(verbs: Mapping[str, Verb], argv: Sequence[str]) -> argparse.Namespace:
         if not word.startswith("-") and not equals:
             parser.error(f"'{word}' belongs to no option{verb.positional_hint.format(word)}")
         value = value if equals else "VALUE" if following.startswith("-") else following
-        parser.error(f"'{word}' is not an option{_suggestion(name, value, verb, parser)}")
+        parser.error(f"'{word}' is not an option{_suggested_options(name, value, verb, parser)}")
     keys = [override.partition("=")[0] for override in overrides]
     for position, key in enumerate(keys):
         if key in keys[:position]:
@@ -98,11 +98,11 @@ def make_parser(verbs: Mapping[str, Verb]) -> Parser:
     top.add_argument("--version", action="version", version=f"bert-jax {__version__}")
     subparsers = top.add_subparsers(required=True, dest="verb", metavar="VERB", prog="bert-jax", help=argparse.SUPPRESS)
     for name, verb in verbs.items():
-        _add_options(functools.partial(subparsers.add_parser, name), name, verb)
+        _make_verb_parser(functools.partial(subparsers.add_parser, name), name, verb)
     return top
 
 
-def _add_options(make: Callable[..., Parser], name: str, verb: Verb, **settings: str) -> Parser:
+def _make_verb_parser(make: Callable[..., Parser], name: str, verb: Verb, **settings: str) -> Parser:
     """Return the parser that `make` returns for the help of a verb, with the verb's options."""
     parser = make(
         **settings,
@@ -123,7 +123,7 @@ def _split_overrides(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """
     overrides: list[str] = []
     words: list[str] = []
-    lacks_value = False  # of the override before
+    lacks_value = False  # the last override has no value yet
     for word in argv:
         if word.startswith("--config."):
             overrides.append(word)
@@ -135,8 +135,8 @@ def _split_overrides(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     return overrides, words
 
 
-def _suggestion(name: str, value: str, verb: Verb, parser: Parser) -> str:
-    """Return `; did you mean ...?` with options, or keys of the config, that a word may stand for."""
+def _suggested_options(name: str, value: str, verb: Verb, parser: Parser) -> str:
+    """Return `; did you mean ...?` with options, or keys of the config, that a misspelled word may stand for."""
     from bert_jax.config import FinetuneConfig, PretrainConfig, fields_of
     from bert_jax.config.suggestions import suggest_keys
 
@@ -149,14 +149,14 @@ def _suggestion(name: str, value: str, verb: Verb, parser: Parser) -> str:
     return f"; did you mean {' or '.join(suggested)}?" if suggested else ""
 
 
-def _whole_number(text: str) -> int:
+def _parse_whole_number(text: str) -> int:
     try:
         return int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r}: give a whole number") from None
 
 
-def _number(text: str) -> float:
+def _parse_number(text: str) -> float:
     try:
         return float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Scores as tables, and the commands that come next."""
+"""Scores as tables, and commands that use the model."""
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,34 +20,34 @@ NOTES = {
 
 
 def evaluation_table(metrics: Mapping[str, float], corpus: str | None = None) -> str:
-    """Return the metrics of `evaluate`, one per line; `corpus` where they are of another than the run's."""
+    """Return the metrics of `evaluate`, one per line; `corpus` names a corpus other than the run's."""
     figures = {name: value for name, value in metrics.items() if name not in NOT_METRICS}
     width = max(map(len, figures))
     documents = f"{metrics['documents']:,} " + (f"documents of {corpus}" if corpus else "held-out documents")
     head = f"step {metrics['step']:,}: {documents}, {metrics['seq_len']} tokens per sequence"
     lines = [
-        f"  {name.replace('_', ' '):<{width}}  {format_metric(name, value):>9}  {_note(name)}".rstrip()
+        f"  {name.replace('_', ' '):<{width}}  {format_metric(name, value):>9}  {_metric_note(name)}".rstrip()
         for name, value in figures.items()
     ]
     return "\n".join([head, *lines])
 
 
 def finetuning_table(results: Mapping[str, Any], workdir: str) -> str:
-    """Return the scores of `finetune`: one line per training, mean and deviation over seeds, and what comes next.
+    """Return the scores of `finetune`: one line per training, mean and deviation over seeds, and the next commands.
 
     Args:
         results: the content of results.json.
-        workdir: where the run is.
+        workdir: directory of the run.
     """
     best, runs = results["best"], results["runs"]
     names = list(best["scores"])
     table = [["learning rate", "seed", "step", *(name.replace("_", " ") for name in names)]]
     table += [
-        [f"{one['learning_rate']:g}", f"{one['seed']}", f"{one['step']:,}"]
-        + [format_metric(name, one["scores"][name]) for name in names]
-        for one in runs
+        [f"{training['learning_rate']:g}", f"{training['seed']}", f"{training['step']:,}"]
+        + [format_metric(name, training["scores"][name]) for name in names]
+        for training in runs
     ]
-    lines = [f"task {results['task']}, dev scores", *_aligned(table)]
+    lines = [f"task {results['task']}, dev scores", *_indented_table(table)]
     if len(runs) > len(results["mean"]):  # several seeds
         table = [["learning rate", *(name.replace("_", " ") for name in names)]]
         table += [
@@ -58,7 +58,7 @@ def finetuning_table(results: Mapping[str, Any], workdir: str) -> str:
             ]
             for rate, scores in results["mean"].items()
         ]
-        lines += ["mean and standard deviation over the seeds", *_aligned(table)]
+        lines += ["mean and standard deviation over the seeds", *_indented_table(table)]
     return "\n".join(
         [
             *lines,
@@ -66,13 +66,13 @@ def finetuning_table(results: Mapping[str, Any], workdir: str) -> str:
             f"{best['seed']}, step {best['step']:,}",
             f"model: {workdir.rstrip('/')}/model   predictions: {workdir.rstrip('/')}/predictions",
             "next:",
-            *(f"  {one}" for one in finetuned_commands(workdir)),
+            *(f"  {command}" for command in finetuned_commands(workdir)),
         ]
     )
 
 
 def score_table(report: BenchmarkReport) -> str:
-    """Return the figures of a benchmark: a line per paradigm or group, and their mean, or those of all items."""
+    """Return the figures of a benchmark: a line per paradigm or group, and a line for their mean or for all items."""
     unit = BENCHMARKS[report.benchmark].unit
     chosen = (
         f"{report.scored:,} of {report.items:,} {unit}" if report.scored < report.items else f"{report.items:,} {unit}"
@@ -87,38 +87,40 @@ def score_table(report: BenchmarkReport) -> str:
         rows["mean" if BENCHMARKS[report.benchmark].mean_over_groups else "all"] = report.total
     width = max(map(len, rows))
     table = [["".ljust(width), *(name.replace("_", " ") for name in report.total)]]
-    table += [[name.ljust(width), *(_figure(*figure) for figure in row.items())] for name, row in rows.items()]
-    return "\n".join([head, *_aligned(table)])
+    table += [[name.ljust(width), *(_format_score(*figure) for figure in row.items())] for name, row in rows.items()]
+    return "\n".join([head, *_indented_table(table)])
 
 
 def metric_notes_text(notes: Sequence[MetricNote]) -> str:
-    """Return what each figure says and does not say, as paragraphs."""
+    """Return a paragraph per figure: its statement and the limits of this statement."""
     wrapper = textwrap.TextWrapper(100, subsequent_indent="    ", break_on_hyphens=False)
     paragraphs = (f"  {note.figure.replace('_', ' ')}: {note.says} {note.does_not_say}" for note in notes)
     return "\n".join(map(wrapper.fill, paragraphs))
 
 
-def _figure(name: str, value: float | int | None) -> str:
+def _format_score(name: str, value: float | int | None) -> str:
     if value is None:
         return "-"
     return format_metric(name, value) if isinstance(value, int) or "accuracy" in name else f"{value:,.2f}"
 
 
-def after_pretraining(workdir: str, heads: Iterable[Head], mask: str) -> str:
-    """Return where a pretrained model is, and commands that use it.
+def pretrained_model_text(workdir: str, heads: Iterable[Head], mask: str) -> str:
+    """Return the directory of a pretrained model, and commands that use the model.
 
     Args:
-        workdir: where the run is.
-        heads: of its export.
+        workdir: directory of the run.
+        heads: heads of its export.
         mask: the mask token of its tokenizer.
     """
-    return "\n".join([f"model: {workdir}", "next:", *(f"  {one}" for one in pretrained_commands(workdir, heads, mask))])
+    commands = pretrained_commands(workdir, heads, mask)
+    return "\n".join([f"model: {workdir}", "next:", *(f"  {command}" for command in commands)])
 
 
-def _note(name: str) -> str:
+def _metric_note(name: str) -> str:
+    """Return the note beside a metric of `evaluate`: its unit or meaning, or ''."""
     return NOTES.get(name) or ("nats" if name.endswith("loss") else "")
 
 
-def _aligned(rows: list[list[str]]) -> list[str]:
+def _indented_table(rows: list[list[str]]) -> list[str]:
     """Return the lines of a table, indented, with columns flush right."""
     return [f"  {line}" for line in text_table(rows, left=())]

@@ -27,20 +27,20 @@ def _evaluate_options(parser: argparse.ArgumentParser) -> None:
         "--corpus",
         metavar="DIR",
         help="another corpus of `prepare` with the same tokenizer, on which nothing was tuned: its held-out documents, "
-        "or all of them where it holds none out (default: the run's)",
+        "or all documents if none are held out (default: the run's corpus)",
     )
     add_flag(parser, "--json", "print one JSON object instead of a table")
 
 
-def evaluate(args: argparse.Namespace) -> None:
+def run_evaluate(args: argparse.Namespace) -> None:
     """Print the held-out metrics of a run."""
     from bert_jax.cli.results_text import evaluation_table
-    from bert_jax.pretraining.evaluate import evaluate as run
+    from bert_jax.pretraining.evaluate import evaluate_checkpoint
     from bert_jax.training.remote_workdir import local_copy
 
     with open_console() as console:
-        other = pathlib.Path(args.corpus) if args.corpus else None
-        metrics = run(local_copy(args.workdir), args.step, console, other)
+        corpus = pathlib.Path(args.corpus) if args.corpus else None
+        metrics = evaluate_checkpoint(local_copy(args.workdir), args.step, console, corpus)
     print(json.dumps(metrics) if args.json else evaluation_table(metrics, args.corpus))
 
 
@@ -52,7 +52,7 @@ EVALUATE = Verb(
     ),
     example="--workdir runs/base",
     add_options=_evaluate_options,
-    run=evaluate,
+    run=run_evaluate,
 )
 
 
@@ -61,13 +61,13 @@ def _plot_options(parser: argparse.ArgumentParser) -> None:
     add_output(parser, "FILE", "picture to create: .png, .pdf or .svg")
 
 
-def plot(args: argparse.Namespace) -> None:
-    """Draw learning curves."""
-    from bert_jax.reports.run.plot import plot_run as draw
+def run_plot(args: argparse.Namespace) -> None:
+    """Draw the learning curves of a run."""
+    from bert_jax.reports.run.plot import plot_run
     from bert_jax.training.remote_workdir import local_copy
 
     with open_console() as console:
-        draw(local_copy(args.workdir), pathlib.Path(args.output), console.say)
+        plot_run(local_copy(args.workdir), pathlib.Path(args.output), console.say)
     print(args.output)
 
 
@@ -76,7 +76,7 @@ PLOT = Verb(
     description="Reads metrics.jsonl in the work directory.",
     example="--workdir runs/base --output curves.png",
     add_options=_plot_options,
-    run=plot,
+    run=run_plot,
 )
 
 
@@ -98,12 +98,12 @@ def _report_options(parser: argparse.ArgumentParser) -> None:
         "accelerators; 12 W per core of a CPU)",
     )
     parser.add_argument(
-        "--grams_per_kwh", type=float, metavar="G", help="CO2 of the electricity, to show that of a run"
+        "--grams_per_kwh", type=float, metavar="G", help="CO2 per kWh of the electricity, to estimate the CO2 of a run"
     )
 
 
-def report(args: argparse.Namespace) -> None:
-    """Write a run, or several, as a page, or serve it."""
+def run_report(args: argparse.Namespace) -> None:
+    """Write the page of one run or several, or serve the page."""
     from bert_jax.reports.run.write import serve_report, write_report
 
     if args.follow:
@@ -117,13 +117,13 @@ def report(args: argparse.Namespace) -> None:
 REPORT = Verb(
     summary="write a run, or several, as one HTML page",
     description=(
-        "What was trained and whether it looks healthy, curves, corpus, held-out sequences with the model's guesses, "
-        "settings, cost, and how to train it again. The page loads nothing and runs nothing. With --follow, a server "
-        "on the loopback address shows it while the run trains."
+        "Writes a summary with warnings, curves, corpus, held-out sequences with the model's predictions, settings, "
+        "cost, and the command that trains the run again. The page loads nothing and runs nothing. With --follow, a "
+        "server on the loopback address shows the page while the run trains."
     ),
     example="runs/base --output report.html",
     add_options=_report_options,
-    run=report,
+    run=run_report,
 )
 
 
@@ -135,19 +135,19 @@ def _verify_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def verify(args: argparse.Namespace) -> int:
-    """Print what is damaged; return 1 where anything is."""
-    from bert_jax.checkpoints.verify import verify as run
+def run_verify(args: argparse.Namespace) -> int:
+    """Print a line for each damaged part of a directory; return 1 for a damaged directory."""
+    from bert_jax.checkpoints.verify import verify_directory
     from bert_jax.training.remote_workdir import local_copy
 
     began = time.monotonic()
     with open_console() as console:
-        found = run(local_copy(args.path), console.progress)
-    for line in map(shown, found.damage):
+        result = verify_directory(local_copy(args.path), console.progress)
+    for line in map(shown, result.damage):
         print(line)
-    read = f"{found.checked}; {found.bytes / 1e6:,.1f} MB read in {time.monotonic() - began:.1f} s"
-    print(f"{args.path}: {f'{len(found.damage)} damaged' if found.damage else 'intact'} ({read})")
-    return 1 if found.damage else 0
+    read = f"{result.checked}; {result.bytes / 1e6:,.1f} MB read in {time.monotonic() - began:.1f} s"
+    print(f"{args.path}: {f'{len(result.damage)} damaged' if result.damage else 'intact'} ({read})")
+    return 1 if result.damage else 0
 
 
 VERIFY = Verb(
@@ -159,5 +159,5 @@ VERIFY = Verb(
     ),
     example="runs/base",
     add_options=_verify_options,
-    run=verify,
+    run=run_verify,
 )

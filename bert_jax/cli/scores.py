@@ -20,15 +20,15 @@ def _add_fraction(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=1.0,
         metavar="FRACTION",
-        help="fraction of the items of each paradigm or group, always the same ones (default: 1, all)",
+        help="fraction of the items of each paradigm or group; every command takes the same items (default: 1, all)",
     )
 
 
-# Data of bias -> what is read; `score` and `bias` take them.
+# (option, metavar, help) of the data sets of bias; `score` and `bias` have these options.
 BIAS_DATA = (
     ("crows_pairs", "FILE", "crows_pairs_anonymized.csv"),
     ("stereoset", "PATH", "dev.json of StereoSet, or a directory of files cut from it; intrasentence"),
-    ("intersentence", "PATH", "the same file: next sentences, for a model with a next-sentence head"),
+    ("intersentence", "PATH", "the file of --stereoset: next sentences, for a model with a next-sentence head"),
     ("winobias", "DIR", "directory with pro_stereotyped_* and anti_stereotyped_* files"),
     ("winogender", "PATH", "all_sentences.tsv of Winogender, or its directory, with occupations-stats.tsv"),
     (
@@ -42,24 +42,24 @@ BIAS_DATA = (
 
 def _score_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    for name, metavar, what in (
+    for name, metavar, meaning in (
         (
             "pairs",
             "PATH",
             "minimal pairs: a .jsonl file with sentence_good, sentence_bad and perhaps UID, as in BLiMP; a "
-            ".txt file with the unacceptable sentence on odd and the acceptable one on even lines, as in Zorro; or a "
-            "directory of such files; or the word zorro_small: 460 English pairs that come with bert-jax",
+            ".txt file with unacceptable sentences on odd lines and acceptable sentences on even lines, as in Zorro; "
+            "or a directory of such files; or the word zorro_small: 460 English pairs that come with bert-jax",
         ),
         ("text", "FILE", "running text, one text per line, or JSON lines: pseudo-perplexity"),
         *BIAS_DATA,
     ):
-        parser.add_argument(f"--{name}", nargs="+", action="extend", default=[], metavar=metavar, help=what)
+        parser.add_argument(f"--{name}", nargs="+", action="extend", default=[], metavar=metavar, help=meaning)
     parser.add_argument(
         "--masking",
         choices=["within_word_l2r", "original"],
         default="within_word_l2r",
-        help="tokens that are masked to predict a token: itself and the later tokens of its word, or itself alone "
-        "(default: within_word_l2r)",
+        help="tokens that are masked to predict a token: the token and the later tokens of its word, or the token "
+        "alone (default: within_word_l2r)",
     )
     parser.add_argument(
         "--temperature", type=float, default=1.0, metavar="T", help="divisor of the logits (default: 1)"
@@ -71,8 +71,8 @@ def _score_options(parser: argparse.ArgumentParser) -> None:
     add_flag(parser, "--json", "print one JSON object instead of tables")
 
 
-def score(args: argparse.Namespace) -> None:
-    """Print what a model scores on minimal pairs, text and bias pairs."""
+def run_score(args: argparse.Namespace) -> None:
+    """Print the scores of a model on minimal pairs, text and bias pairs."""
     from bert_jax.checkpoints.load_model import open_model
     from bert_jax.cli.results_text import score_table
     from bert_jax.parallel.compilation import use_compilation_cache
@@ -98,7 +98,7 @@ def score(args: argparse.Namespace) -> None:
 
 
 SCORE = Verb(
-    summary="measure what a model has learned",
+    summary="score a model on minimal pairs, text and bias pairs",
     description=(
         "Scores a sentence by the log-probability of each of its tokens where it is masked. Minimal pairs: how often "
         "the acceptable sentence scores higher. Text: pseudo-perplexity. Bias: the published metrics of CrowS-Pairs "
@@ -106,22 +106,22 @@ SCORE = Verb(
     ),
     example="--model my-bert/ --pairs blimp/ --fraction 0.05",
     add_options=_score_options,
-    run=score,
+    run=run_score,
     positional_hint="; give a file as --pairs {0} or --text {0}",
 )
 
 
 def _bias_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    for name, metavar, what in BIAS_DATA:
-        parser.add_argument(f"--{name}", nargs="+", action="extend", default=[], metavar=metavar, help=what)
+    for name, metavar, meaning in BIAS_DATA:
+        parser.add_argument(f"--{name}", nargs="+", action="extend", default=[], metavar=metavar, help=meaning)
     _add_fraction(parser)
     parser.add_argument("--output", type=local_path, metavar="FILE", help=".html file to create")
     add_flag(parser, "--json", "print one JSON object instead of tables; `export --bias` reads it")
 
 
-def bias(args: argparse.Namespace) -> None:
-    """Print what a model associates, with what each figure says and does not say."""
+def run_bias(args: argparse.Namespace) -> None:
+    """Print the associations of a model; each figure has its meaning and limits."""
     from bert_jax.checkpoints.load_model import open_model, weights_digest
     from bert_jax.cli.results_text import metric_notes_text, score_table
     from bert_jax.parallel.compilation import use_compilation_cache
@@ -151,14 +151,14 @@ def bias(args: argparse.Namespace) -> None:
 
 
 BIAS = Verb(
-    summary="show what a model associates with gender, race, religion, occupations",
+    summary="show a model's associations with gender, race, religion, occupations",
     description=(
-        "Figures of CrowS-Pairs, StereoSet, WinoBias and Winogender by their published rules, and what the model "
-        "expects beside each filler of templates. Each comes with what it says and what it does not say. Without "
-        "data: templates of 40 English occupations. docs/score.md explains the figures."
+        "Figures of CrowS-Pairs, StereoSet, WinoBias and Winogender by their published rules, and the words that the "
+        "model expects beside each filler of templates. Each figure is printed with its meaning and its limits. "
+        "Without data: templates of 40 English occupations. docs/score.md explains the figures."
     ),
     example="--model my-bert/ --output bias.html",
     add_options=_bias_options,
-    run=bias,
+    run=run_bias,
     positional_hint="; give a file as --templates {0}",
 )

@@ -1,4 +1,4 @@
-"""Verbs that train, and what they would train: config, compile, pretrain, finetune."""
+"""Verbs that train, print a recipe, or estimate its run: config, compile, pretrain, finetune."""
 
 import argparse
 import dataclasses
@@ -17,13 +17,13 @@ from bert_jax.cli.command import (
 from bert_jax.cli.outputs import open_console
 from bert_jax.errors import UserError
 
-MEMORY_ADVICE = "lower config.train.batch_size, or raise config.train.grad_accum_steps, or those of the phase"
+MEMORY_ADVICE = "lower config.train.batch_size, or raise config.train.grad_accum_steps, or the values of the phase"
 
 
-def _in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[Any, bool]:
-    """Call `run(config, workdir, session)` in this process of one or several.
+def _run_in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[Any, bool]:
+    """Call `run(config, workdir, session)` in this process of a run of one process or several.
 
-    Returns its result, and whether this is the first process.
+    Returns the result of `run`, and whether this is the first process.
     """
     from bert_jax.config import read_config
     from bert_jax.parallel.compilation import use_compilation_cache
@@ -40,7 +40,7 @@ def _in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[Any, b
     except UserError as error:
         if peers is None:
             raise
-        config, refused = kind(), error  # the other processes wait for this one, and must learn why it does not come
+        config, refused = kind(), error  # the other processes wait for this process, and must learn of its error
     use_compilation_cache()
     use_platform(args.platform)
     with (
@@ -62,7 +62,7 @@ def _config_options(parser: argparse.ArgumentParser) -> None:
     add_flag(parser, "--json", "print one JSON object")
 
 
-def config(args: argparse.Namespace) -> None:
+def run_config(args: argparse.Namespace) -> None:
     """Print the fields of a recipe, or the recipes."""
     from bert_jax.cli.config_text import config_json, config_text
 
@@ -80,7 +80,7 @@ CONFIG = Verb(
     ),
     example="bert_base --config.train.steps=500000",
     add_options=_config_options,
-    run=config,
+    run=run_config,
     config_kinds=("pretrain", "finetune"),
     positional_hint="; a field is overridden by --config.KEY=VALUE",
 )
@@ -106,8 +106,8 @@ def _compile_options(parser: argparse.ArgumentParser) -> None:
     add_flag(parser, "--json", "print one JSON object with a list `phases`")
 
 
-def compile_(args: argparse.Namespace) -> int:
-    """Print what a recipe needs; return 1 where a phase does not fit."""
+def run_compile(args: argparse.Namespace) -> int:
+    """Print the memory, time and cost of a recipe; return 1 if a phase does not fit into memory."""
     from bert_jax.config import FinetuneConfig, read_config
     from bert_jax.config.load import recipe_kind
     from bert_jax.dryrun.topology import topology_devices
@@ -115,11 +115,11 @@ def compile_(args: argparse.Namespace) -> int:
     config = read_config(recipe_kind(args.config), args.config, args.overrides)
     devices = topology_devices(args.topology) if args.topology else None
 
-    from bert_jax.dryrun.dry_run import dry_run, finetuning, pretraining, recipe_total
+    from bert_jax.dryrun.dry_run import dry_run, finetuning_work, pretraining_work, recipe_total
     from bert_jax.dryrun.report import report_json, report_text
 
     with open_console() as console, console.working("compiling"):
-        work = finetuning(config, console) if isinstance(config, FinetuneConfig) else pretraining(config)
+        work = finetuning_work(config, console) if isinstance(config, FinetuneConfig) else pretraining_work(config)
         report = dry_run(work, devices, console.say)
     total = recipe_total(report, args.price_per_chip_hour, args.watts_per_chip)
     print(json.dumps(report_json(report, total)) if args.json else report_text(report, total))
@@ -129,20 +129,20 @@ def compile_(args: argparse.Namespace) -> int:
 COMPILE = Verb(
     summary="estimate memory, time and cost of a recipe before it runs",
     description=(
-        "A dry run: compiles each phase for the devices present, or for a TPU slice or GPUs that are not there, reads "
-        "memory, FLOPs, bytes, kernels and collectives from the compiled programs, and estimates times from them. "
-        "Exit status 1 if a phase does not fit. A recipe for fine-tuning needs its weights and data. Every field of "
-        "the recipe can be overridden, as in --config.compute.remat=True."
+        "A dry run: compiles each phase for the devices present, or for a TPU slice or GPUs that are not present, "
+        "reads memory, FLOPs, bytes, kernels and collectives from the compiled programs, and estimates times from "
+        "them. Exit status 1 if a phase does not fit. A recipe for fine-tuning needs its weights and data. Every "
+        "field of the recipe can be overridden, as in --config.compute.remat=True."
     ),
     example="--config=bert_base --topology v5e:4x4",
     add_options=_compile_options,
-    run=compile_,
+    run=run_compile,
     config_kinds=("pretrain", "finetune"),
 )
 
 
 def _pretrain_options(parser: argparse.ArgumentParser) -> None:
-    add_recipe(parser, "bert_base", otherwise="default: with --budget small_cpu")
+    add_recipe(parser, "bert_base", without_recipe="default: with --budget small_cpu")
     add_workdir(
         parser,
         "work directory for checkpoints, metrics.jsonl and TensorBoard events: a path, gs:// or s3://BUCKET/NAME",
@@ -157,14 +157,14 @@ def _pretrain_options(parser: argparse.ArgumentParser) -> None:
     add_processes(parser)
 
 
-def pretrain(args: argparse.Namespace) -> None:
-    """Train or resume, and print what comes next."""
+def run_pretrain(args: argparse.Namespace) -> None:
+    """Train a recipe or resume its run; then print the next commands."""
     if not args.config and not args.budget:
         args.parser.error("give --config RECIPE, or --budget AMOUNT, such as --budget 30m")
 
     from bert_jax.config import PretrainConfig
     from bert_jax.pretraining.budget.plan import DEFAULT_RECIPE, config_for_budget
-    from bert_jax.pretraining.pretrain import pretrain as run_config
+    from bert_jax.pretraining.pretrain import pretrain_in_directory
     from bert_jax.pretraining.text import text_as_corpus
 
     args.config = args.config or DEFAULT_RECIPE
@@ -175,21 +175,21 @@ def pretrain(args: argparse.Namespace) -> None:
             config = dataclasses.replace(config, data=data)
             if args.budget:
                 config = config_for_budget(config, args.budget, workdir, session.console, given)
-            return run_config(config, workdir, session, preparation)
+            return pretrain_in_directory(config, workdir, session, preparation)
 
-    finished, first = _in_processes(args, PretrainConfig, run)
+    finished, first = _run_in_processes(args, PretrainConfig, run)
     if finished and first:
-        from bert_jax.cli.results_text import after_pretraining
+        from bert_jax.cli.results_text import pretrained_model_text
         from bert_jax.objectives import OBJECTIVES
         from bert_jax.tokenizer import load_tokenizer
         from bert_jax.training.remote_workdir import local_copy
         from bert_jax.training.workdir import read_run
 
-        place = local_copy(args.workdir)
-        config, tokenizer = read_run(place)[0], load_tokenizer(place / "tokenizer")
+        workdir = local_copy(args.workdir)
+        config, tokenizer = read_run(workdir)[0], load_tokenizer(workdir / "tokenizer")
         assert isinstance(config, PretrainConfig)
         heads = OBJECTIVES[config.objective].heads(config.data.sentence_pairs)
-        print(after_pretraining(args.workdir, heads, tokenizer.tokens[tokenizer.mask_id]))
+        print(pretrained_model_text(args.workdir, heads, tokenizer.tokens[tokenizer.mask_id]))
 
 
 PRETRAIN = Verb(
@@ -201,7 +201,7 @@ PRETRAIN = Verb(
     ),
     example="--config=bert_base --workdir runs/base --config.data.corpus=corpus/",
     add_options=_pretrain_options,
-    run=pretrain,
+    run=run_pretrain,
     config_kinds=("pretrain",),
     positional_hint="; give a corpus as --config.data.corpus={0}",
     memory_advice=MEMORY_ADVICE,
@@ -218,12 +218,12 @@ def _finetune_options(parser: argparse.ArgumentParser) -> None:
     add_processes(parser)
 
 
-def finetune(args: argparse.Namespace) -> None:
-    """Train a task or resume, and print the scores."""
+def run_finetune(args: argparse.Namespace) -> None:
+    """Train a task on a pretrained model, or resume its run, and print the scores."""
     from bert_jax.config import FinetuneConfig
-    from bert_jax.finetuning.finetune import finetune as run
+    from bert_jax.finetuning.finetune import finetune_in_directory
 
-    results, first = _in_processes(args, FinetuneConfig, run)
+    results, first = _run_in_processes(args, FinetuneConfig, finetune_in_directory)
     if results and first:
         from bert_jax.cli.results_text import finetuning_table
 
@@ -241,7 +241,7 @@ FINETUNE = Verb(
         "--config=glue --workdir runs/qnli --config.init_from=my-bert/ --config.task.name=qnli --config.task.data=QNLI/"
     ),
     add_options=_finetune_options,
-    run=finetune,
+    run=run_finetune,
     config_kinds=("finetune",),
     positional_hint="; give weights as --config.init_from={0}, data as --config.task.data={0}",
     memory_advice=MEMORY_ADVICE,

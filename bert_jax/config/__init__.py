@@ -1,16 +1,16 @@
 """Configuration: every field of a run, recipes, and the published values that recipes start from.
 
-checks.py        fields that do not fit each other, name no row of their table, or that a run would not read
-encoder.py       the fields of an architecture, and of how it is computed
-field.py         what a field says of itself: meaning, range, table, what reads it
-find_recipe.py   where a recipe is: a file, or a name in configs/
-free_fields.py   what a resumed run may change
+checks.py        errors for fields that contradict each other, name no row of their table, or have no effect
+encoder.py       the fields of an architecture and of its computation
+field.py         the metadata of a field: meaning, range, table, and the fields that decide whether it is read
+find_recipe.py   the file of a recipe, by its path or by its name in configs/
+free_fields.py   the fields that a resumed run may change
 load.py          recipe + overrides -> a frozen config, or an error that names the key
 presets.py       published architectures: add a row to PRESETS
 recipes.py       published training settings, which configs/ starts from: add a function
 schema.py        the fields of a run, as frozen dataclasses: add a field to its section
-suggestions.py   which key was meant: add a spelling of another trainer to ALIASES
-write_recipe.py  a config as the recipe that gives it: what differs from the defaults
+suggestions.py   the key that a user meant: add a spelling of another trainer to SPELLINGS
+write_recipe.py  a config as a recipe file: the fields that differ from the defaults
 """
 
 from bert_jax.config.checks import (

@@ -1,4 +1,4 @@
-"""Fields that do not fit each other, that name no row of their table, or that a run would not read."""
+"""Errors for fields that contradict each other, name no row of their table, or have no effect."""
 
 import dataclasses
 import importlib
@@ -17,11 +17,11 @@ class FieldValue(NamedTuple):
     key: str  # config.train.phases[0].seq_len
     field: "dataclasses.Field[Any]"
     value: Any
-    read_by: tuple[ReadBy, ...]  # of the field, and of the sections around it
+    read_by: tuple[ReadBy, ...]  # conditions of the field and of the sections around it
 
 
 def field_values(section: Any, path: str, read_by: tuple[ReadBy, ...] = ()) -> Iterator[FieldValue]:
-    """Yield every field of a config, or of a section of one, whose key is `path`."""
+    """Yield every field of a config or section with its value; `path` is the key of the config or section."""
     for field in dataclasses.fields(section):
         key, value = f"{path}.{field.name}", getattr(section, field.name)
         conditions = read_by + field.metadata["read_by"]
@@ -35,13 +35,13 @@ def field_values(section: Any, path: str, read_by: tuple[ReadBy, ...] = ()) -> I
 
 
 def table_of(field: "dataclasses.Field[Any]") -> Any:
-    """Return the table whose keys are the values of a field; only the module of the table is loaded for it."""
+    """Return the table whose keys are the allowed values of a field; imports only the module of this table."""
     module, _, name = field.metadata["table"].rpartition(".")
     return getattr(importlib.import_module(module), name)
 
 
 def check_choices(config: Any, path: str = "config") -> None:
-    """Raise UserError where a field of a config, or of its section `path`, names a row that its table does not have."""
+    """Raise UserError where a field of a config, or of its section `path`, names no row of the field's table."""
     for setting in field_values(config, path):
         value = setting.value
         if setting.field.metadata["table"] and value is not None and value not in (table := table_of(setting.field)):
@@ -51,23 +51,24 @@ def check_choices(config: Any, path: str = "config") -> None:
 def refuse_fields_without_effect(
     config: Any, path: str = "config", given: Collection[str] = (), with_tables: bool = True
 ) -> None:
-    """Raise UserError where a field is set that nothing reads, by `read_by` and `replaced_by...` of the fields.
+    """Raise UserError where a field is set but nothing reads it, by `read_by` and `replaced_by...` of the fields.
 
     Args:
-        config: a config, whose choices `check_choices` has checked, or a section of one.
-        path: key of the section.
-        given: keys of the command line, such as `train.batch_size`. A recipe may set a field that another one replaces,
-            but a user who sets it expects an effect.
-        with_tables: whether tables are loaded to see which of their rows read a field.
+        config: a config or a section; `check_choices` has checked its choices.
+        path: key of the config or section.
+        given: keys of the command line, such as `train.batch_size`. A recipe may set a field that another field
+            replaces, but a user who sets it expects an effect.
+        with_tables: also check conditions on rows of tables, which imports the tables.
     """
     settings = {setting.key: setting for setting in field_values(config, path)}
     phases = config.train.phases if isinstance(config, PretrainConfig) else ()
 
     def choice_of(setting: FieldValue, name: str) -> FieldValue | None:
-        """Return the field that `name` means for a field; None where it is outside of `config`."""
+        """Return the field called `name` in the section of a field or in the config; None if it is outside `config`."""
         return settings.get(f"{setting.key.rpartition('.')[0]}.{name}") or settings.get(f"{path}.{name}")
 
     def holds(condition: ReadBy, choice: FieldValue) -> bool:
+        """Return whether the value of `choice` lets the field be read."""
         if condition.row_property:
             return not with_tables or bool(getattr(table_of(choice.field)[choice.value], condition.row_property))
         return choice.value in condition.values if condition.values else choice.value not in condition.not_values
@@ -83,8 +84,8 @@ def refuse_fields_without_effect(
         metadata = setting.field.metadata
         replacing = metadata["replaced_by"] and choice_of(setting, metadata["replaced_by"])
         if replacing and replacing.value not in (None, ()):
-            beside = f"{metadata['replaced_by']}={replacing.value}"
-            raise UserError(f"{setting.key} has no effect beside {beside}; add --{replacing.key}=None")
+            replacement = f"{metadata['replaced_by']}={replacing.value}"
+            raise UserError(f"{setting.key} has no effect with {replacement}; add --{replacing.key}=None")
         condition, name = metadata["still_read_by"], metadata["replaced_by_phase"]
         choice = condition and choice_of(setting, condition.choice)
         is_replaced = name and phases and all(getattr(phase, name) is not None for phase in phases)
@@ -96,19 +97,19 @@ def refuse_fields_without_effect(
 
 
 def no_effect(key: str, choice: str, default: object, fix: str = "") -> UserError:
-    """Return the error for a field that is set without effect.
+    """Return the UserError for a field that is set but has no effect.
 
     Args:
-        key: of the field.
-        choice: with which nothing reads the field.
-        default: of the field.
-        fix: another way out; "": none.
+        key: dotted key of the field.
+        choice: `KEY=VALUE` with which nothing reads the field.
+        default: default of the field.
+        fix: another fix; "": none.
     """
     return UserError(f"{key} has no effect with {choice}; set it to {default}{f', or {fix}' if fix else ''}")
 
 
 def check_pretraining(config: PretrainConfig) -> None:
-    """Raise UserError where fields contradict each other."""
+    """Raise UserError where fields of a pretraining config contradict each other."""
     model, data, train = config.model, config.data, config.train
     if model.bottleneck_size is None and model.head_size is None and model.hidden_size % model.num_heads:
         raise UserError(
@@ -133,7 +134,7 @@ def check_pretraining(config: PretrainConfig) -> None:
                 f"{key}: mask_token_fraction={mask:g} and random_token_fraction={random:g} add up to more than 1"
             )
     if data.weights and (min(data.weights) < 0 or not sum(data.weights)):
-        raise UserError(f"config.data.weights={data.weights}: give numbers from 0 on, and one above 0")
+        raise UserError(f"config.data.weights={data.weights}: give numbers from 0 on, at least one of them above 0")
     if data.max_epochs is not None and data.weights is None and data.smoothing == DataConfig().smoothing:
         raise no_effect(
             "config.data.max_epochs", "config.data.weights=None", None, "set config.data.weights or smoothing"
@@ -141,7 +142,7 @@ def check_pretraining(config: PretrainConfig) -> None:
 
 
 def check_warmup(optimizer: OptimizerConfig, steps: int) -> None:
-    """Refuse a warmup that lasts as long as the run of `steps`."""
+    """Raise UserError for a warmup of as many steps as the run, or more."""
     if optimizer.warmup_steps is not None and optimizer.warmup_steps >= steps:
         raise UserError(
             f"config.optimizer.warmup_steps={optimizer.warmup_steps}, but the run has {steps} steps; lower it, or set "

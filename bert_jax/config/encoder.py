@@ -1,4 +1,4 @@
-"""The fields of an architecture, and of how it is computed."""
+"""The fields of an architecture and of its computation."""
 
 import dataclasses
 
@@ -12,24 +12,28 @@ from bert_jax.config.field import (
     field,
 )
 
-MAX_MLPS = 8  # of a block; the table of a family lists the tensors of each
+MAX_MLPS = 8  # per block; the table of a family lists the tensors of each MLP
 
 
 @dataclasses.dataclass(frozen=True)
 class EncoderConfig:
-    """The architecture alone: with the weights, all that an export needs."""
+    """The architecture of an encoder; an export holds these fields and the weights."""
 
     family: str = field(
-        "bert", "model family, which names the weights of an export", table="bert_jax.interop.families.FAMILIES"
+        "bert",
+        "model family, which decides the names of an export's weights",
+        table="bert_jax.interop.families.FAMILIES",
     )
-    vocab_size: int = field(None, "tokens in the vocabulary; None: as many as the corpus's tokenizer has", AT_LEAST_1)
+    vocab_size: int = field(
+        None, "tokens in the vocabulary; None: the vocabulary size of the corpus's tokenizer", AT_LEAST_1
+    )
     hidden_size: int = field(768, "width of the residual stream", AT_LEAST_1)
-    num_layers: int = field(12, "transformer blocks", AT_LEAST_1)
+    num_layers: int = field(12, "number of transformer blocks", AT_LEAST_1)
     num_heads: int = field(
-        12, "attention heads; must divide hidden_size, or bottleneck_size, where head_size is None", AT_LEAST_1
+        12, "number of attention heads; must divide hidden_size, or bottleneck_size, if head_size is None", AT_LEAST_1
     )
     head_size: int | None = field(
-        None, "features of an attention head; None: all heads together are as wide as the block", AT_LEAST_1
+        None, "features per attention head; None: all heads together are as wide as the block", AT_LEAST_1
     )
     mlp_size: int = field(3072, "inner width of the MLP", AT_LEAST_1)
     max_positions: int = field(512, "rows of the position table: the longest sequence the model can read", AT_LEAST_1)
@@ -38,114 +42,133 @@ class EncoderConfig:
     embedding_size: int | None = field(
         None, "width of the embedding tables, projected to hidden_size; None: hidden_size, no projection", AT_LEAST_1
     )
-    trigram_embeddings: bool = field(False, "a token's embedding is projected with those of its neighbors (MobileBERT)")
+    trigram_embeddings: bool = field(
+        False, "project a token's embedding together with its two neighbors' embeddings (MobileBERT)"
+    )
     bottleneck_size: int | None = field(None, "width of attention and MLPs in a block; None: hidden_size", AT_LEAST_1)
     bottleneck_mlps: int = field(
         1,
-        "MLPs in a row in a block with a bottleneck, each with its norm",
+        "consecutive MLPs in a block with a bottleneck, each with its norm",
         (1, MAX_MLPS),
         read_by=ReadBy("bottleneck_size", not_values=(None,)),
     )
     norm_position: str = field(
         "post",
-        "what a block normalizes: post, sums; pre, inputs of sublayers",
+        "position of the norms of a block: post, after the residual sums; pre, before the sublayers",
         table="bert_jax.models.blocks.BLOCKS",
         read_by=ReadBy("bottleneck_size", values=(None,)),
     )
-    embedding_norm: bool = field(True, "normalization of the embeddings")
+    embedding_norm: bool = field(True, "norm after the embeddings")
     first_attention_norm: bool = field(
         True,
-        "pre-norm: normalization before the first attention; False in ModernBERT",
+        "pre-norm: norm before the first attention; False in ModernBERT",
         read_by=ReadBy("norm_position", row_property="norm_reads_input"),
     )
-    final_norm: bool = field(False, "normalization after the last block")
-    norm: str = field("layer_norm", "normalization layer", table="bert_jax.models.norms.NORMS")
+    final_norm: bool = field(False, "norm after the last block")
+    norm: str = field("layer_norm", "type of normalization layer", table="bert_jax.models.norms.NORMS")
     norm_scale: bool = field(True, "learned scale in every norm")
     norm_bias: bool = field(True, "learned bias in every norm")
-    attention_bias: bool = field(True, "biases of the attention's four linear maps")
+    attention_bias: bool = field(True, "biases of the four linear maps of attention")
     mlp_bias: bool = field(True, "biases of the MLP")
-    head_bias: bool = field(True, "bias of the dense layer in heads and pooler; their last maps always have one")
-    positions: str = field(
-        "learned", "how the model knows the order of tokens", table="bert_jax.models.positions.POSITIONS"
+    head_bias: bool = field(True, "bias of the dense layer in heads and pooler; their last maps always have a bias")
+    positions: str = field("learned", "type of position information", table="bert_jax.models.positions.POSITIONS")
+    rotary_base: float = field(
+        10_000.0, "rotary base of global layers: wavelength of the slowest pair over 2 pi, in tokens", ABOVE_0
     )
-    rotary_base: float = field(10_000.0, "wavelength of the slowest rotary pair over 2 pi, in tokens", ABOVE_0)
     local_rotary_base: float | None = field(
         None,
-        "the same in local blocks; None: rotary_base",
+        "rotary base of local layers; None: rotary_base",
         ABOVE_0,
         read_by=(ReadBy("local_window", not_values=(None,)), ReadBy("positions", row_property="angles")),
     )
-    relative_buckets: int = field(32, "rows of the table of relative positions; even, half a side", AT_LEAST_4)
-    relative_max_distance: int = field(128, "tokens from which on relative positions share the last row", AT_LEAST_1)
+    relative_buckets: int = field(
+        32, "rows of the table of relative positions; an even number, half for each direction", AT_LEAST_4
+    )
+    relative_max_distance: int = field(
+        128, "distance in tokens from which on relative positions share the last row", AT_LEAST_1
+    )
     local_window: int | None = field(
         None,
-        "window of a local block: a query attends to keys at most half of it away; None: no window",
+        "attention window of a local block in tokens: queries attend to keys up to half a window away; None: no window",
         AT_LEAST_1,
         read_by=ReadBy("global_every", not_values=(1,)),
     )
     local_windows: tuple[int, ...] | None = field(
-        None, "window of each block where these differ, local_window being the widest; with global_every=0 (Longformer)"
+        None,
+        "attention window of each block if windows differ; local_window is the widest; for global_every=0 (Longformer)",
     )
     global_every: int = field(
         1,
-        "block i is global if this divides i, otherwise local; 0: all are local",
+        "period of global blocks: block i is global if global_every divides i, else local; 0: all blocks are local",
         AT_LEAST_0,
         read_by=ReadBy("local_window", not_values=(None,)),
     )
     separator_id: int | None = field(
-        None, "id of [SEP]; with it some heads have global tokens, with maps of their own (Longformer)", AT_LEAST_0
+        None, "id of [SEP]; if set, some heads have global tokens with separate projections (Longformer)", AT_LEAST_0
     )
-    block_size: int | None = field(None, "tokens of a block of block-sparse attention (BigBird)", AT_LEAST_1)
+    block_size: int | None = field(None, "tokens per block of block-sparse attention (BigBird)", AT_LEAST_1)
     random_blocks: int = field(
         0,
-        "random blocks of BigBird; a query attends to the first block instead",
+        "number of random blocks of BigBird; a query attends to the first block in place of each random block",
         AT_LEAST_0,
         read_by=ReadBy("block_size", not_values=(None,)),
     )
     question_separator_id: int | None = field(
-        None, "id of [SEP]; with it question answering has an MLP, and no answer in the question (BigBird)", AT_LEAST_0
+        None,
+        "id of [SEP]; if set, question answering has an MLP and no answers inside the question (BigBird)",
+        AT_LEAST_0,
     )
-    causal: bool = field(False, "no token attends to later ones; for objective=left_to_right")
-    query_key_norm: bool = field(False, "RMS norm of queries and keys by head, with a scale that heads share (Qwen3)")
-    mlp: str = field("plain", "MLP of a block", table="bert_jax.models.blocks.MLPS")
+    causal: bool = field(False, "causal attention: no token attends to later tokens; for objective=left_to_right")
+    query_key_norm: bool = field(False, "RMS norm of queries and keys per head, with one scale for all heads (Qwen3)")
+    mlp: str = field("plain", "type of the MLP of a block", table="bert_jax.models.blocks.MLPS")
     share_layers: bool = field(False, "one set of parameters for all blocks (ALBERT)")
     activation: str = field(
-        "gelu", "activation of the MLP; gelu_tanh: Google's code since 2019", table="bert_jax.models.layers.ACTIVATIONS"
+        "gelu",
+        "activation of the MLP; gelu_tanh is Google's code since 2019",
+        table="bert_jax.models.layers.ACTIVATIONS",
     )
     masked_activation: str | None = field(
-        None, "activation of the masked-token head; None: as activation", table="bert_jax.models.layers.ACTIVATIONS"
+        None, "activation of the masked-token head; None: activation", table="bert_jax.models.layers.ACTIVATIONS"
     )
-    masked_norm: str | None = field(None, "norm of the same head; None: as norm", table="bert_jax.models.norms.NORMS")
-    masked_extra_table: bool = field(False, "its own table of the features beyond embedding_size (MobileBERT)")
+    masked_norm: str | None = field(
+        None, "norm of the masked-token head; None: norm", table="bert_jax.models.norms.NORMS"
+    )
+    masked_extra_table: bool = field(
+        False, "extra table of the masked-token head for the features beyond embedding_size (MobileBERT)"
+    )
     pooler_dense: bool = field(True, "dense layer and activation of the pooler; False in MobileBERT")
     pooler_activation: str = field(
-        "tanh", "pooler's activation; relu in DistilBERT, gelu in ELECTRA", table="bert_jax.models.layers.ACTIVATIONS"
+        "tanh",
+        "activation of the pooler; relu in DistilBERT, gelu in ELECTRA",
+        table="bert_jax.models.layers.ACTIVATIONS",
     )
     sequence_activation: str | None = field(
         None,
-        "the same under a sequence classifier (BigBird); None: pooler_activation",
+        "activation of the pooler under a sequence classifier (BigBird); None: pooler_activation",
         table="bert_jax.models.layers.ACTIVATIONS",
     )
-    pooler_dropout: bool = field(False, "dropout before the pooler as well (RoBERTa, ELECTRA)")
-    pooler_norm: bool = field(False, "normalization after the pooler's activation (ModernBERT)")
-    pooler_on_tokens: bool = field(False, "heads of tokens apply the pooler to each token, with dropout (ModernBERT)")
+    pooler_dropout: bool = field(False, "dropout also before the pooler (RoBERTa, ELECTRA)")
+    pooler_norm: bool = field(False, "norm after the pooler's activation (ModernBERT)")
+    pooler_on_tokens: bool = field(
+        False, "apply the pooler, with dropout, to each token in token-level heads (ModernBERT)"
+    )
     pooling: str = field(
-        "first", "what the pooler reads: the first token, or the mean", table="bert_jax.models.heads.POOLINGS"
+        "first",
+        "input of the pooler: the first token, or the mean of all tokens",
+        table="bert_jax.models.heads.POOLINGS",
     )
-    bilstm: bool = field(
-        False, "heads of tasks read two bidirectional LSTM layers on the encoder (task.bilstm adds them)"
-    )
-    layer_norm_epsilon: float = field(1e-12, "constant added to the variance under the root", AT_LEAST_0)
+    bilstm: bool = field(False, "two bidirectional LSTM layers between encoder and task heads (task.bilstm adds them)")
+    layer_norm_epsilon: float = field(1e-12, "constant added to the variance in every norm", AT_LEAST_0)
     dropout: float = field(0.1, "dropout rate after the embeddings and on both sublayer outputs", FROM_0_BELOW_1)
     attention_dropout: float = field(0.1, "dropout rate on the attention probabilities", FROM_0_BELOW_1)
     classifier_dropout: float = field(0.1, "dropout rate before the output of a task's head", FROM_0_BELOW_1)
     initializer_range: float = field(0.02, "standard deviation of the truncated normal initialization", AT_LEAST_0)
     initialization: str = field(
         "normal",
-        "normal: initializer_range; depth_scaled: over sqrt(2 * num_layers) in the last matrix of a sublayer; "
-        "identity_head: likewise, and the dense layer of output heads is the identity; "
-        "neighbors: likewise, and the first block attends to neighboring tokens (rotary or learned positions); "
-        "matches: likewise, and its last head to equal tokens in the other text (rotary positions, token types)",
+        "initialization; normal: initializer_range; depth_scaled: over sqrt(2 * num_layers) in the last matrix of "
+        "a sublayer; identity_head: like depth_scaled, and the dense layer of output heads is the identity; neighbors: "
+        "like identity_head, and the first block attends to neighboring tokens (rotary or learned positions); matches: "
+        "like neighbors; the last head also attends to equal tokens of the other text (rotary positions, token types)",
         table="bert_jax.models.init.INITIALIZATIONS",
     )
 
@@ -156,7 +179,7 @@ class EncoderConfig:
 
     @property
     def sum_width(self) -> int:
-        """Width in which embeddings are added, and of the tables of positions and token types."""
+        """Width of the sum of embeddings, and of the tables of positions and token types."""
         return self.hidden_size if self.trigram_embeddings else self.table_width
 
     @property
@@ -180,7 +203,7 @@ class EncoderConfig:
         return self.hidden_size if self.masked_extra_table else self.table_width
 
 
-# Field of which None means the value of another field -> that field.
+# Field whose None means the value of another field -> the other field.
 INHERITED_FROM = {
     "local_rotary_base": "rotary_base",
     "masked_activation": "activation",
@@ -190,21 +213,23 @@ INHERITED_FROM = {
 
 
 def fill_inherited_fields(config: EncoderConfig) -> EncoderConfig:
-    """Return the architecture with the inherited value in place of each such None: equal ones then compare as equal."""
+    """Return the architecture with inherited values in place of None, so that equal architectures compare as equal."""
     unset = {name: source for name, source in INHERITED_FROM.items() if getattr(config, name) is None}
     return dataclasses.replace(config, **{name: getattr(config, source) for name, source in unset.items()})
 
 
 @dataclasses.dataclass(frozen=True)
 class ComputeConfig:
-    """How the architecture is computed; changes speed and rounding, never what is learned."""
+    """The computation of the architecture; it changes speed and rounding, never the model."""
 
-    dtype: str = field("float32", "type of matrix products (parameters stay float32)", allowed=("float32", "bfloat16"))
-    scan_layers: bool = field(True, "compile one block and scan it over the layers; False unrolls them")
+    dtype: str = field("float32", "dtype of matrix products (parameters stay float32)", allowed=("float32", "bfloat16"))
+    scan_layers: bool = field(True, "compile one block and scan it over the layers; False unrolls the layers")
     attention: str = field(
         "auto",
         "attention kernel; auto: the fastest that the platform and this architecture allow",
         table="bert_jax.models.attention.KERNELS",
     )
     remat: bool = field(False, "recompute each block in the backward pass: less memory, a third more FLOPs")
-    deterministic: bool = field(False, "on GPUs, kernels that add in a fixed order; elsewhere they always do")
+    deterministic: bool = field(
+        False, "kernels that add in a fixed order on GPUs; CPUs and TPUs always add in a fixed order"
+    )

@@ -1,10 +1,10 @@
-"""What a field of a config says of itself: meaning, range, table of its values, and what reads it."""
+"""Metadata of a config field: its meaning, range, table of values, and the fields that decide whether it is read."""
 
 import dataclasses
 import math
 from typing import Any
 
-MAX_NUMBER = 3.4e38  # of a number in any field: what float32 can hold
+MAX_NUMBER = 3.4e38  # largest number in a field, the range of float32
 
 Range = tuple[float, float]
 FROM_0_TO_1: Range = (0.0, 1.0)
@@ -19,12 +19,14 @@ AT_LEAST_4: Range = (4, math.inf)
 
 @dataclasses.dataclass(frozen=True)
 class ReadBy:
-    """The values of another field with which this one has an effect; one of the three.
+    """The condition under which a field has an effect: the value of another field, `choice`.
 
-    choice: the other field: a name in the same section, or a dotted key of the config.
-    values: the values with which this field is read.
-    not_values: the values with which it is not.
-    row_property: attribute of the chosen row of the other field's table, true where this field is read.
+    Exactly one of `values`, `not_values` and `row_property` is given.
+
+    choice: name of a field in the same section, or a dotted key of the config.
+    values: values of `choice` with which the field is read.
+    not_values: values of `choice` with which the field is not read.
+    row_property: attribute of the row that `choice` selects in its table; true if the field is read.
     """
 
     choice: str
@@ -44,18 +46,19 @@ def field(
     replaced_by_phase: str | None = None,
     still_read_by: ReadBy | None = None,
 ) -> Any:
-    """Return a dataclass field that says its meaning in one line, its values and what reads it.
+    """Return a dataclass field with its meaning, its allowed values, and the conditions under which it is read.
 
     Args:
         default: the value that a recipe starts from.
-        meaning: a noun phrase, printed by `bert-jax config`.
+        meaning: a noun phrase with its subject, printed by `bert-jax config`.
         allowed: (lowest, highest), or the names to choose from.
         table: dotted name of the table whose keys are the names to choose from; `check_choices` reads it when a run
             starts, so that a new row needs no change here.
-        read_by: each must hold for the field to be read; of a section, for all of its fields.
-        replaced_by: the field that, where it is set, takes the place of this one; named as in `ReadBy.choice`.
-        replaced_by_phase: the field of PhaseConfig that, where every phase sets it, takes the place of this one.
-        still_read_by: reads the field though every phase replaces it.
+        read_by: conditions that must all hold for the field to be read; the conditions of a section hold for
+            all of its fields.
+        replaced_by: a field, named as in `ReadBy.choice`, that replaces the new field if it is set.
+        replaced_by_phase: a field of PhaseConfig that replaces the new field if every phase sets it.
+        still_read_by: condition under which the field is read even if every phase replaces it.
     """
     metadata = {
         "meaning": meaning,

@@ -1,4 +1,4 @@
-"""Recipes by file or by name: those of the checkout or the wheel, so that `--config=bert_base` works anywhere."""
+"""Recipes by file or by name; the checkout and the wheel both have the named recipes (`--config=bert_base`)."""
 
 import pathlib
 
@@ -8,7 +8,7 @@ PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 
 
 def recipes() -> dict[str, pathlib.Path]:
-    """Return the recipes that come with bert_jax by name: `demo`, `finetune/glue`."""
+    """Return name -> file of the recipes that come with bert_jax, such as `demo` and `finetune/glue`."""
     for folder in (PACKAGE / "configs", PACKAGE.parent / "configs"):  # in a wheel, in a checkout
         if folder.is_dir():
             files = sorted(path for path in folder.rglob("*.py") if path.stem != "__init__")
@@ -17,13 +17,13 @@ def recipes() -> dict[str, pathlib.Path]:
 
 
 def find_recipe(recipe: str) -> str:
-    """Return the file of a recipe, with its argument after a colon if it has one, as ml_collections reads it.
+    """Return `FILE` or, for a recipe with an argument, `FILE:ARGUMENT`, the form that ml_collections reads.
 
     Args:
         recipe: `my/recipe.py`, `demo`, `finetune/glue` or `glue`; each may end in an argument, as `bert:tiny` does.
 
     Raises:
-        UserError: there is no such file or name.
+        UserError: no file and no recipe has this name.
     """
     name, colon, argument = recipe.partition(":")
     if pathlib.Path(name).is_file():

@@ -1,8 +1,8 @@
-"""What a resumed run may change."""
+"""Fields of a config that a resumed run may change."""
 
-# Fields that a resumed run may change: what is learned stays the same up to rounding. data.corpus, task.data and
-# teacher say where something is, not what it is; a run with checkpoints keeps the init_from and generator_from that it
-# began with, and says so; evaluate changes what is measured alone.
+# Fields that a resumed run may change: the learned weights stay the same up to rounding. data.corpus, task.data and
+# teacher are locations; the run's fingerprint holds their content. A run with checkpoints keeps its first init_from
+# and generator_from and says so. evaluate changes only the measurements.
 FREE_TO_CHANGE = (
     "compute.scan_layers",
     "compute.attention",
@@ -28,8 +28,8 @@ FREE_TO_CHANGE = (
     "task.teacher",
     "task.learning_rates",
 )
-# Fields that a resumed pretraining may change as long as every step that it took stays as it was, such as a decay that
-# begins later (training/resuming.py).
+# Fields that a resumed pretraining may change if all steps up to now stay the same, such as the begin of a later decay
+# (training/resuming.py).
 MUTABLE_AFTER_CURRENT_STEP = (
     "train.steps",
     "train.phases",

@@ -1,8 +1,8 @@
-"""A recipe and its overrides -> one frozen config.
+"""Reading of a recipe and its overrides as one frozen config.
 
-A recipe (`configs/NAME.py`) calls `pretrain_config()` or `finetune_config()`, changes what differs and returns it.
-`resolve` checks the result against the dataclasses of schema.py, so that an unknown key or a wrong type is refused by
-name.
+A recipe (`configs/NAME.py`) calls `pretrain_config()` or `finetune_config()`, changes fields and returns the result.
+`resolve` checks this result against the dataclasses of schema.py: an unknown key or a wrong type is an error that names
+the key.
 """
 
 import dataclasses
@@ -42,49 +42,49 @@ def finetune_config() -> ml_collections.ConfigDict:
 
 def phases(*values: dict[str, Any]) -> tuple[ml_collections.ConfigDict, ...]:
     """Return `train.phases` from one dict per phase, each over the defaults of `PhaseConfig`."""
-    made = []
+    built = []
     for changes in values:
         phase = _as_config_dict(PhaseConfig())
         phase.update(changes)
-        made.append(phase)
-    return tuple(made)
+        built.append(phase)
+    return tuple(built)
 
 
 def read_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequence[str]) -> AnyConfig:
     """Return the config of a recipe with overrides.
 
     Args:
-        kind: `PretrainConfig` or `FinetuneConfig`, whichever the caller runs.
+        kind: `PretrainConfig` or `FinetuneConfig`.
         recipe: a file or a name that `find_recipe` knows; None: the defaults.
         overrides: such as `--config.train.steps=9` or `--config.train.phases[0].seq_len=64`.
 
     Raises:
-        UserError: the file is no recipe or one of the other kind, or an override names no key, does not fit its type or
+        UserError: the file is no recipe or a recipe of the other kind; an override names no key, has a wrong type or
             has no effect.
     """
     config = _run_recipe(recipe) if recipe else _as_config_dict(kind())
-    if (recipe_class := _class_of(config)) is not kind:  # a list of unknown keys would not explain it
+    if (recipe_class := _config_class_of(config)) is not kind:  # a list of unknown keys would explain less
         work, verb = ("fine-tuning", "finetune") if recipe_class is FinetuneConfig else ("pretraining", "pretrain")
         raise UserError(f"--config={find_recipe(recipe or '')} is a {work} recipe; run it with `bert-jax {verb}`")
-    known = [index_form(key) for key in flatten(_plain(config))]
+    known = [index_form(key) for key in flatten(_as_plain_values(config))]
     values: dict[str, str] = {}
     for override in overrides:
         key, equals, values[key] = override.removeprefix("--config.").partition("=")
         if not override.startswith("--config."):
-            raise UserError(_not_an_option(override, known))
+            raise UserError(_unknown_option_message(override, known))
         if key not in known:
             raise UserError(f"config has no key '{key}'{suggestion_text(key, known)}")
         if not equals:
             raise UserError(f"{override}: write {override}=VALUE")
-    config = _override(kind, config, {key: value for key, value in values.items() if value != "None"})
+    config = _with_overrides(kind, config, {key: value for key, value in values.items() if value != "None"})
     for key in (key for key, value in values.items() if value == "None"):  # ml_collections has no spelling for it
         config_flags.config_path.set_value(key, config, None)
     return _resolve(kind, config, values)
 
 
 def recipe_kind(recipe: str) -> type[PretrainConfig] | type[FinetuneConfig]:
-    """Return the kind of config that a recipe returns; UserError where it is no recipe."""
-    return _class_of(_run_recipe(recipe))
+    """Return the class of config that a recipe makes; UserError for a file that is no recipe."""
+    return _config_class_of(_run_recipe(recipe))
 
 
 def index_form(key: str) -> str:
@@ -93,7 +93,7 @@ def index_form(key: str) -> str:
 
 
 def first_phase(key: str) -> str:
-    """Return a key as `fields_of` has it: the first phase stands for all."""
+    """Return a key with the index of the first phase, as `fields_of` yields it: `train.phases[0].seq_len`."""
     return re.sub(r"\[\d+\]", "[0]", key)
 
 
@@ -103,7 +103,8 @@ def resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict) -> AnyConf
 
 
 def _resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict, given: Collection[str] = ()) -> AnyConfig:
-    built = from_values(kind, _plain(config), "config")
+    """Return the frozen, checked config; `given` are the keys that the user set on the command line."""
+    built = from_values(kind, _as_plain_values(config), "config")
     refuse_fields_without_effect(built, given=given, with_tables=False)
     if isinstance(built, PretrainConfig):
         check_pretraining(built)
@@ -111,7 +112,7 @@ def _resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict, given: Co
 
 
 def with_vocab_size(config: PretrainConfig, vocab_size: int) -> PretrainConfig:
-    """Return the config with the vocabulary size of its tokenizer; UserError where it has another size already."""
+    """Return the config with the vocabulary size of its tokenizer; UserError if it already has a different size."""
     if config.model.vocab_size not in (None, vocab_size):
         raise UserError(
             f"config.model.vocab_size={config.model.vocab_size}, but the corpus was prepared with a vocabulary of "
@@ -126,13 +127,13 @@ def to_json(config: Config) -> dict[str, Any]:
 
 
 def from_json(values: dict[str, Any]) -> Config:
-    """Return the config that `to_json` wrote; UserError where its keys are those of another version."""
+    """Return the config that `to_json` wrote; UserError for keys of another version of bert_jax."""
     kind = FinetuneConfig if "task" in values and "data" not in values else PretrainConfig
     return typing.cast(Config, from_values(kind, values, "config"))
 
 
 def flatten(values: Any, prefix: str = "") -> dict[str, Any]:
-    """Return nested dicts, and lists of them, as one dict with dotted keys: `train.phases.0.seq_len`."""
+    """Return nested dicts and lists of dicts as one dict with dotted keys: `train.phases.0.seq_len`."""
     is_section = isinstance(values, dict) or (
         isinstance(values, list | tuple) and any(isinstance(value, dict) for value in values)
     )
@@ -145,11 +146,12 @@ def flatten(values: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def differences(saved: dict[str, Any], wanted: dict[str, Any], also_free: tuple[str, ...] = ()) -> list[str]:
-    """Return one line for each key in which two configs differ so that the numbers of a run would.
+    """Return a line for each key in which two configs differ such that the numbers of a run differ too.
 
-    Both are given as `to_json` writes them.
-
-    `also_free`: keys, or beginnings of keys, to leave out beside those of `FREE_TO_CHANGE`.
+    Args:
+        saved: a config as `to_json` writes it.
+        wanted: another config as `to_json` writes it.
+        also_free: keys, or beginnings of keys, that may differ in addition to `FREE_TO_CHANGE`.
     """
     old, new = flatten(saved), flatten(wanted)
     free = tuple(key + "." for key in FREE_TO_CHANGE + also_free)
@@ -161,16 +163,16 @@ def differences(saved: dict[str, Any], wanted: dict[str, Any], also_free: tuple[
 
 
 def from_values(kind: Any, values: Any, path: str) -> Any:
-    """Return nested dicts as a config or a section of schema.py; UserError says what is wrong, and where in `path`."""
+    """Return nested dicts as a config or section of schema.py; UserError names the wrong key below `path`."""
     known = [key for key, _, _ in fields_of(kind)]
     for key in map(index_form, flatten(values) if isinstance(values, dict) else ()):
         if first_phase(key) not in known and not any(name.startswith((f"{key}.", f"{key}[")) for name in known):
             raise UserError(f"{path} has no key '{key}'{suggestion_text(key, known)}")
-    return _build(kind, values, path)
+    return _build_value(kind, values, path)
 
 
-def _build(kind: Any, value: Any, path: str) -> Any:
-    """Return `value` as an instance of `kind`: a dataclass of schema.py, a tuple of them, a scalar, or None."""
+def _build_value(kind: Any, value: Any, path: str) -> Any:
+    """Return a checked value of type `kind`: a dataclass of schema.py, a tuple of dataclasses, a scalar, or None."""
     if isinstance(kind, types.UnionType):  # `T | None`
         if value is None:
             return None
@@ -191,7 +193,7 @@ def _build(kind: Any, value: Any, path: str) -> Any:
             raise UserError(f"{path}={value!r} must be a tuple, such as (1, 2)")
         if not value:
             raise UserError(f"{path} is empty; give at least one value")
-        return tuple(_build(typing.get_args(kind)[0], item, f"{path}[{i}]") for i, item in enumerate(value))
+        return tuple(_build_value(typing.get_args(kind)[0], item, f"{path}[{i}]") for i, item in enumerate(value))
     if type(value) is not kind and not (kind is float and type(value) is int):
         raise UserError(f"{path}={value!r}: give {IN_WORDS[kind]}")
     if kind in (int, float) and not -MAX_NUMBER <= value <= MAX_NUMBER:
@@ -200,9 +202,10 @@ def _build(kind: Any, value: Any, path: str) -> Any:
 
 
 def _build_field(field: "dataclasses.Field[Any]", kind: Any, value: Any, path: str) -> Any:
+    """Return the value of a field, of type `kind` and within the field's allowed values."""
     if value is None and field.default is None:
         return None
-    built, allowed = _build(kind, value, path), field.metadata["allowed"]
+    built, allowed = _build_value(kind, value, path), field.metadata["allowed"]
     if built is None or not allowed:
         return built
     if isinstance(allowed[0], str):
@@ -228,7 +231,7 @@ def fields_of(kind: Any, path: str = "") -> Iterator[tuple[str, "dataclasses.Fie
 
 
 def _as_config_dict(config: Any) -> ml_collections.ConfigDict:
-    """Return a dataclass as a ConfigDict.
+    """Return a config dataclass as a ConfigDict.
 
     Fields that may be None keep their type, so that the command line can set them.
     """
@@ -241,20 +244,21 @@ def _as_config_dict(config: Any) -> ml_collections.ConfigDict:
         elif isinstance(value, tuple) and value and dataclasses.is_dataclass(value[0]):
             values[field.name] = tuple(_as_config_dict(part) for part in value)
         elif isinstance(kind, types.UnionType) or value is None:
-            values[field.name] = config_dict.FieldReference(value, field_type=_scalar(kind))
+            values[field.name] = config_dict.FieldReference(value, field_type=_value_type(kind))
         else:
             values[field.name] = value
     return ml_collections.ConfigDict(values)
 
 
-def _scalar(kind: Any) -> type:
-    """Return the type of values of `T | None` or `tuple[T, ...]`, without what is in a tuple."""
+def _value_type(kind: Any) -> type:
+    """Return the type `T` of `T | None`, and `tuple` of `tuple[T, ...]`."""
     if isinstance(kind, types.UnionType):
         kind = typing.get_args(kind)[0]
     return typing.cast(type, typing.get_origin(kind) or kind)
 
 
-def _not_an_option(override: str, known: Collection[str]) -> str:
+def _unknown_option_message(override: str, known: Collection[str]) -> str:
+    """Return the error for an override that does not begin with `--config.`."""
     name, equals, value = override.lstrip("-").partition("=")
     key = name.removeprefix("config.")
     if key in known:
@@ -262,12 +266,14 @@ def _not_an_option(override: str, known: Collection[str]) -> str:
     return f"'{override}' is not an option{suggestion_text(name, known)}"
 
 
-def _class_of(config: ml_collections.ConfigDict) -> type[PretrainConfig] | type[FinetuneConfig]:
+def _config_class_of(config: ml_collections.ConfigDict) -> type[PretrainConfig] | type[FinetuneConfig]:
     return FinetuneConfig if "task" in config else PretrainConfig
 
 
-def _override(kind: type, config: ml_collections.ConfigDict, values: Mapping[str, str]) -> ml_collections.ConfigDict:
-    """Return a config with other values by key, which the flag parser of ml_collections reads."""
+def _with_overrides(
+    kind: type, config: ml_collections.ConfigDict, values: Mapping[str, str]
+) -> ml_collections.ConfigDict:
+    """Return a config with new values by key; the flag parser of ml_collections reads the values."""
     parsed = flags.FlagValues()
     argv = ["bert_jax", *(f"--config.{key}={value}" for key, value in values.items())]
     config_flags.DEFINE_config_dict("config", config, flag_values=parsed, sys_argv=argv)
@@ -275,7 +281,7 @@ def _override(kind: type, config: ml_collections.ConfigDict, values: Mapping[str
         parsed(argv)
     except flags.IllegalFlagValueError as error:
         key = str(error).removeprefix("flag --config.").partition("=")[0]
-        wanted = next((_scalar(inner) for name, _, inner in fields_of(kind) if name == first_phase(key)), object)
+        wanted = next((_value_type(inner) for name, _, inner in fields_of(kind) if name == first_phase(key)), object)
         raise UserError(f"--config.{key}={values[key]}: give {IN_WORDS.get(wanted, 'another value')}") from error
     except Exception as error:
         raise UserError(f"the options of the config do not fit ({type(error).__name__}: {error})") from error
@@ -283,7 +289,7 @@ def _override(kind: type, config: ml_collections.ConfigDict, values: Mapping[str
 
 
 def _run_recipe(recipe: str) -> ml_collections.ConfigDict:
-    """Return what get_config() of a recipe returns, called with the argument after the colon where there is one."""
+    """Return the result of get_config() of a recipe; get_config() takes the argument after the colon, if any."""
     file = find_recipe(recipe)
     path, colon, argument = file.partition(":")
     try:
@@ -297,11 +303,11 @@ def _run_recipe(recipe: str) -> ml_collections.ConfigDict:
     return config
 
 
-def _plain(config: Any) -> Any:
-    """Return a ConfigDict as dicts, tuples and scalars (its own to_dict stops at tuples)."""
+def _as_plain_values(config: Any) -> Any:
+    """Return a ConfigDict as dicts, tuples and scalars (`ConfigDict.to_dict` stops at tuples)."""
     if isinstance(config, ml_collections.ConfigDict):
-        return {key: _plain(value) for key, value in config.items()}
-    return tuple(_plain(value) for value in config) if isinstance(config, list | tuple) else config
+        return {key: _as_plain_values(value) for key, value in config.items()}
+    return tuple(_as_plain_values(value) for value in config) if isinstance(config, list | tuple) else config
 
 
 def range_in_words(lowest: float, highest: float) -> str:

@@ -1,10 +1,10 @@
-"""Published architectures by name, one row each over the one encoder.
+"""Published architectures by name, one row of PRESETS each.
 
-BERT (Devlin et al. 2018; the 24 small ones of Turc et al. 2019), RoBERTa (Liu et al. 2019), ALBERT version 2 (Lan et
+BERT (Devlin et al. 2018; the 24 small models of Turc et al. 2019), RoBERTa (Liu et al. 2019), ALBERT version 2 (Lan et
 al. 2020), DistilBERT (Sanh et al. 2019), ELECTRA's generators and discriminators (Clark et al. 2020), MobileBERT (Sun
 et al. 2020), XLM-RoBERTa (Conneau et al. 2020), CamemBERT (Martin et al. 2020), MPNet (Song et al. 2020), DeBERTa
 version 3 (He et al. 2023), Longformer (Beltagy et al. 2020), BigBird (Zaheer et al. 2020), ModernBERT (Warner
-et al. 2024). ModernBERT's sizes below base are ours.
+et al. 2024). The ModernBERT sizes below base are of this project.
 """
 
 import dataclasses
@@ -15,21 +15,21 @@ from bert_jax.config.encoder import EncoderConfig
 VOCAB_SIZE = 30522  # of the English uncased models
 
 
-def bert(layers: int, hidden: int) -> EncoderConfig:
-    """Return BERT's proportions: 64 features a head, an MLP of four times the width."""
+def bert_preset(num_layers: int, hidden_size: int) -> EncoderConfig:
+    """Return BERT of any size: 64 features per head, an MLP of four times the width."""
     return EncoderConfig(
         vocab_size=VOCAB_SIZE,
-        num_layers=layers,
-        hidden_size=hidden,
-        num_heads=hidden // 64,
-        mlp_size=4 * hidden,
+        num_layers=num_layers,
+        hidden_size=hidden_size,
+        num_heads=hidden_size // 64,
+        mlp_size=4 * hidden_size,
     )
 
 
-def roberta(layers: int, hidden: int) -> EncoderConfig:
+def roberta_preset(num_layers: int, hidden_size: int) -> EncoderConfig:
     """Return RoBERTa: positions from 2, one token type, a byte-level vocabulary."""
     return dataclasses.replace(
-        bert(layers, hidden),
+        bert_preset(num_layers, hidden_size),
         family="roberta",
         vocab_size=50265,
         num_token_types=1,
@@ -40,10 +40,10 @@ def roberta(layers: int, hidden: int) -> EncoderConfig:
     )
 
 
-def longformer(layers: int, hidden: int) -> EncoderConfig:
+def longformer_preset(num_layers: int, hidden_size: int) -> EncoderConfig:
     """Return Longformer: RoBERTa for 4,096 tokens, with windows of 512 and global tokens."""
     return dataclasses.replace(
-        roberta(layers, hidden),
+        roberta_preset(num_layers, hidden_size),
         family="longformer",
         max_positions=4096,
         local_window=512,
@@ -52,10 +52,10 @@ def longformer(layers: int, hidden: int) -> EncoderConfig:
     )
 
 
-def big_bird(layers: int, hidden: int) -> EncoderConfig:
+def big_bird_preset(num_layers: int, hidden_size: int) -> EncoderConfig:
     """Return BigBird: BERT for 4,096 tokens, in blocks of 64 beyond 704."""
     return dataclasses.replace(
-        bert(layers, hidden),
+        bert_preset(num_layers, hidden_size),
         family="big_bird",
         vocab_size=50358,
         max_positions=4096,
@@ -67,10 +67,10 @@ def big_bird(layers: int, hidden: int) -> EncoderConfig:
     )
 
 
-def mpnet(layers: int, hidden: int) -> EncoderConfig:
-    """Return MPNet: RoBERTa's positions and T5's relative ones, no token types."""
+def mpnet_preset(num_layers: int, hidden_size: int) -> EncoderConfig:
+    """Return MPNet: RoBERTa with T5's relative positions in addition, no token types."""
     return dataclasses.replace(
-        roberta(layers, hidden),
+        roberta_preset(num_layers, hidden_size),
         family="mpnet",
         vocab_size=30527,
         num_token_types=0,
@@ -78,10 +78,10 @@ def mpnet(layers: int, hidden: int) -> EncoderConfig:
     )
 
 
-def deberta(layers: int, hidden: int, vocab_size: int = 128100) -> EncoderConfig:
+def deberta_preset(num_layers: int, hidden_size: int, vocab_size: int = 128100) -> EncoderConfig:
     """Return DeBERTa version 3: embeddings of 512 distances instead of positions, no token types."""
     return dataclasses.replace(
-        bert(layers, hidden),
+        bert_preset(num_layers, hidden_size),
         family="deberta-v2",
         vocab_size=vocab_size,
         num_token_types=0,
@@ -93,13 +93,13 @@ def deberta(layers: int, hidden: int, vocab_size: int = 128100) -> EncoderConfig
     )
 
 
-def albert(layers: int, hidden: int, heads: int) -> EncoderConfig:
+def albert_preset(num_layers: int, hidden_size: int, num_heads: int) -> EncoderConfig:
     """Return ALBERT version 2: tables of 128 features, one block for all layers, no dropout."""
     return dataclasses.replace(
-        bert(layers, hidden),
+        bert_preset(num_layers, hidden_size),
         family="albert",
         vocab_size=30000,
-        num_heads=heads,
+        num_heads=num_heads,
         embedding_size=128,
         share_layers=True,
         activation="gelu_tanh",
@@ -108,20 +108,20 @@ def albert(layers: int, hidden: int, heads: int) -> EncoderConfig:
     )
 
 
-def electra(layers: int, hidden: int, heads: int, embedding: int) -> EncoderConfig:
+def electra_preset(num_layers: int, hidden_size: int, num_heads: int, embedding_size: int) -> EncoderConfig:
     """Return ELECTRA: narrower tables in the small model; generators as deep, and a quarter or a third as wide."""
     return dataclasses.replace(
-        bert(layers, hidden),
+        bert_preset(num_layers, hidden_size),
         family="electra",
-        num_heads=heads,
-        embedding_size=None if embedding == hidden else embedding,
+        num_heads=num_heads,
+        embedding_size=None if embedding_size == hidden_size else embedding_size,
         masked_activation="gelu",
         pooler_activation="gelu",
         pooler_dropout=True,
     )
 
 
-def mobilebert() -> EncoderConfig:
+def mobilebert_preset() -> EncoderConfig:
     """Return MobileBERT: tables and blocks of a quarter of the residual stream's width, four MLPs a block, no norms."""
     return EncoderConfig(
         family="mobilebert",
@@ -144,18 +144,18 @@ def mobilebert() -> EncoderConfig:
     )
 
 
-def modernbert(layers: int, hidden: int, heads: int, mlp: int) -> EncoderConfig:
+def modernbert_preset(num_layers: int, hidden_size: int, num_heads: int, mlp_size: int) -> EncoderConfig:
     """Return ModernBERT: pre-norm without biases, rotary positions, a gated MLP, two blocks in three local, no dropout.
 
-    A gated MLP of width `8 / 3 * hidden` has as many parameters as BERT's.
+    A gated MLP of width `8 / 3 * hidden_size` has as many parameters as BERT's.
     """
     return EncoderConfig(
         family="modernbert",
         vocab_size=50368,
-        num_layers=layers,
-        hidden_size=hidden,
-        num_heads=heads,
-        mlp_size=mlp,
+        num_layers=num_layers,
+        hidden_size=hidden_size,
+        num_heads=num_heads,
+        mlp_size=mlp_size,
         max_positions=8192,
         num_token_types=0,
         norm_position="pre",
@@ -183,15 +183,15 @@ def modernbert(layers: int, hidden: int, heads: int, mlp: int) -> EncoderConfig:
     )
 
 
-def nomic_bert(layers: int, hidden: int, heads: int, mlp: int) -> EncoderConfig:
+def nomic_bert_preset(num_layers: int, hidden_size: int, num_heads: int, mlp_size: int) -> EncoderConfig:
     """Return NomicBERT: BERT with rotary positions, gated MLPs, and no biases or dropout in its blocks."""
     return EncoderConfig(
         family="nomic_bert",
         vocab_size=30528,
-        num_layers=layers,
-        hidden_size=hidden,
-        num_heads=heads,
-        mlp_size=mlp,
+        num_layers=num_layers,
+        hidden_size=hidden_size,
+        num_heads=num_heads,
+        mlp_size=mlp_size,
         max_positions=2048,
         attention_bias=False,
         mlp_bias=False,
@@ -206,53 +206,59 @@ def nomic_bert(layers: int, hidden: int, heads: int, mlp: int) -> EncoderConfig:
 
 
 BERT_SIZES: dict[str, EncoderConfig] = {
-    "tiny": bert(2, 128),
-    "mini": bert(4, 256),
-    "small": bert(4, 512),
-    "medium": bert(8, 512),
-    "base": bert(12, 768),
-    "large": bert(24, 1024),
-    **{f"L{layers}_H{hidden}": bert(layers, hidden) for layers in range(2, 13, 2) for hidden in (128, 256, 512, 768)},
+    "tiny": bert_preset(2, 128),
+    "mini": bert_preset(4, 256),
+    "small": bert_preset(4, 512),
+    "medium": bert_preset(8, 512),
+    "base": bert_preset(12, 768),
+    "large": bert_preset(24, 1024),
+    **{
+        f"L{layers}_H{hidden}": bert_preset(layers, hidden)
+        for layers in range(2, 13, 2)
+        for hidden in (128, 256, 512, 768)
+    },
 }
 PRESETS: dict[str, EncoderConfig] = {
     **BERT_SIZES,
-    "roberta_base": roberta(12, 768),
-    "roberta_large": roberta(24, 1024),
-    "xlm_roberta_base": dataclasses.replace(roberta(12, 768), family="xlm-roberta", vocab_size=250002),
-    "xlm_roberta_large": dataclasses.replace(roberta(24, 1024), family="xlm-roberta", vocab_size=250002),
-    "camembert_base": dataclasses.replace(roberta(12, 768), family="camembert", vocab_size=32005),
-    "longformer_base": longformer(12, 768),
-    "longformer_large": longformer(24, 1024),
-    "big_bird_base": big_bird(12, 768),
-    "big_bird_large": big_bird(24, 1024),
-    "mpnet_base": mpnet(12, 768),
-    "deberta_v3_xsmall": deberta(12, 384),
-    "deberta_v3_small": deberta(6, 768),
-    "deberta_v3_base": deberta(12, 768),
-    "deberta_v3_large": deberta(24, 1024),
-    "mdeberta_v3_base": deberta(12, 768, vocab_size=251000),
-    "albert_base": albert(12, 768, 12),
-    "albert_large": albert(24, 1024, 16),
-    "albert_xlarge": albert(24, 2048, 16),
-    "albert_xxlarge": albert(12, 4096, 64),
-    "distilbert": dataclasses.replace(bert(6, 768), family="distilbert", num_token_types=0, pooler_activation="relu"),
-    "electra_small": electra(12, 256, 4, 128),
-    "electra_small_generator": electra(12, 64, 1, 128),
-    "electra_base": electra(12, 768, 12, 768),
-    "electra_base_generator": electra(12, 256, 4, 768),
-    "electra_large": electra(24, 1024, 16, 1024),
-    "electra_large_generator": electra(24, 256, 4, 1024),
-    "mobilebert": mobilebert(),
-    "nomic_bert_mini": nomic_bert(6, 192, 3, 512),
-    "nomic_bert_base": nomic_bert(12, 768, 12, 3072),
-    "modern_tiny": modernbert(4, 128, 2, 352),
-    "modern_mini": modernbert(6, 192, 3, 512),
-    "modern_small": modernbert(12, 384, 6, 1024),
-    "modern_base": modernbert(22, 768, 12, 1152),
-    "modern_large": modernbert(28, 1024, 16, 2624),
+    "roberta_base": roberta_preset(12, 768),
+    "roberta_large": roberta_preset(24, 1024),
+    "xlm_roberta_base": dataclasses.replace(roberta_preset(12, 768), family="xlm-roberta", vocab_size=250002),
+    "xlm_roberta_large": dataclasses.replace(roberta_preset(24, 1024), family="xlm-roberta", vocab_size=250002),
+    "camembert_base": dataclasses.replace(roberta_preset(12, 768), family="camembert", vocab_size=32005),
+    "longformer_base": longformer_preset(12, 768),
+    "longformer_large": longformer_preset(24, 1024),
+    "big_bird_base": big_bird_preset(12, 768),
+    "big_bird_large": big_bird_preset(24, 1024),
+    "mpnet_base": mpnet_preset(12, 768),
+    "deberta_v3_xsmall": deberta_preset(12, 384),
+    "deberta_v3_small": deberta_preset(6, 768),
+    "deberta_v3_base": deberta_preset(12, 768),
+    "deberta_v3_large": deberta_preset(24, 1024),
+    "mdeberta_v3_base": deberta_preset(12, 768, vocab_size=251000),
+    "albert_base": albert_preset(12, 768, 12),
+    "albert_large": albert_preset(24, 1024, 16),
+    "albert_xlarge": albert_preset(24, 2048, 16),
+    "albert_xxlarge": albert_preset(12, 4096, 64),
+    "distilbert": dataclasses.replace(
+        bert_preset(6, 768), family="distilbert", num_token_types=0, pooler_activation="relu"
+    ),
+    "electra_small": electra_preset(12, 256, 4, 128),
+    "electra_small_generator": electra_preset(12, 64, 1, 128),
+    "electra_base": electra_preset(12, 768, 12, 768),
+    "electra_base_generator": electra_preset(12, 256, 4, 768),
+    "electra_large": electra_preset(24, 1024, 16, 1024),
+    "electra_large_generator": electra_preset(24, 256, 4, 1024),
+    "mobilebert": mobilebert_preset(),
+    "nomic_bert_mini": nomic_bert_preset(6, 192, 3, 512),
+    "nomic_bert_base": nomic_bert_preset(12, 768, 12, 3072),
+    "modern_tiny": modernbert_preset(4, 128, 2, 352),
+    "modern_mini": modernbert_preset(6, 192, 3, 512),
+    "modern_small": modernbert_preset(12, 384, 6, 1024),
+    "modern_base": modernbert_preset(22, 768, 12, 1152),
+    "modern_large": modernbert_preset(28, 1024, 16, 2624),
 }
 
 
 def architecture(name: str) -> dict[str, Any]:
-    """Return a preset as the values of `config.model`, with vocab_size None: that of the corpus."""
+    """Return a preset as the values of `config.model`; vocab_size is None, the size of the corpus's vocabulary."""
     return dataclasses.asdict(PRESETS[name]) | {"vocab_size": None}

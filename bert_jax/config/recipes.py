@@ -1,4 +1,4 @@
-"""Published training settings, which the recipes in configs/ start from: one function each."""
+"""Published training settings, one function each; the recipes in configs/ start from them."""
 
 import ml_collections
 
@@ -18,7 +18,7 @@ def devlin2019(size: str) -> ml_collections.ConfigDict:
         size: one of `BERT_SIZES`, such as "tiny", "base" or "L4_H256".
 
     Raises:
-        UserError: there is no such size.
+        UserError: BERT has no such size.
     """
     if size not in BERT_SIZES:
         raise UserError(
@@ -102,9 +102,10 @@ def lan2020(size: str) -> ml_collections.ConfigDict:
 
 
 def clark2020(size: str, seq_len: int) -> ml_collections.ConfigDict:
-    """Return the recipe of ELECTRA (Clark et al. 2020) but for model, batch, steps and rate: replaced tokens, no pairs.
+    """Return the recipe of ELECTRA (Clark et al. 2020) without model size, batch, steps and learning rate.
 
-    Of the masked tokens 85 % become [MASK] and 15 % stay. The rate decays from the first step on; warmup multiplies it.
+    Replaced tokens, no sentence pairs. Of the masked tokens 85 % become [MASK] and 15 % stay. The
+    rate decays from the first step on; warmup multiplies it.
     """
     config = pretrain_config()
     config.objective = "replaced_tokens"
@@ -117,7 +118,7 @@ def clark2020(size: str, seq_len: int) -> ml_collections.ConfigDict:
 
 
 def sanh2019() -> ml_collections.ConfigDict:
-    """Return the recipe of DistilBERT (Sanh et al. 2019): six layers of a BERT-base, which teaches them.
+    """Return the recipe of DistilBERT (Sanh et al. 2019): six layers that a BERT-base teaches.
 
     Temperature 2, weights 5 : 2 : 1 of soft targets, masked tokens and cosine; batches of 4,000 sequences, three passes
     over the teacher's corpus. Our weights are half of theirs, so the gradient is clipped at half of their norm of 5.
@@ -137,8 +138,8 @@ def warner2024(size: str, peak_learning_rate: float) -> ml_collections.ConfigDic
     """Return the recipe of ModernBERT (Warner et al. 2024): 30 % masks, StableAdamW, a long stretch at the peak.
 
     360,000 steps of 4,608 sequences of 1,024 tokens, which is 1.7 trillion tokens, then 63,600 steps of as many tokens
-    in sequences of 8,192 at 3e-4, the last 15 % of them with a decay of 1 - sqrt. In the paper it is the last sixth;
-    here one fraction is of the run and of its last phase, and the first phase stays at its peak. Unlike the paper the
+    in sequences of 8,192 at 3e-4, the last 15 % of them with a decay of 1 - sqrt (in the paper the last sixth:
+    here the fraction is of the run and of its last phase, and the first phase stays at its peak). Unlike the paper the
     batch does not grow, all blocks have their final rotary bases from the start, and the second phase is all at one
     rate.
     """

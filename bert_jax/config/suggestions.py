@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from bert_jax.errors import nearest
 
 
-def _plain(name: str) -> str:
-    """Return a name without what people spell in different ways: case, separators, `config.`."""
+def _plain_spelling(name: str) -> str:
+    """Return a name in lowercase, without separators and `config.`, which users spell in different ways."""
     return re.sub(r"[^a-z0-9]", "", name.lower().lstrip("-").removeprefix("config."))
 
 
-# Keys, or options of a verb -> the names that other trainers and papers give them, or that their words suggest. Of
-# several keys the first that exists where the name was written is suggested.
+# Keys, or options of a verb -> their names in other trainers and papers. If several keys are given, the first key that
+# the verb has is suggested.
 SPELLINGS = {
     "optimizer.peak_learning_rate": "lr learning_rate max_lr peak_lr init_lr base_lr lr_max max_learning_rate",
     "task.learning_rates optimizer.peak_learning_rate": "learning_rates lrs",
@@ -97,9 +97,9 @@ SPELLINGS = {
     "--segmenter": "words word_segmenter word_tokenizer",
     "--config": "recipe config_file config_name cfg",
 }
-ALIASES = {_plain(alias): keys.split() for keys, aliases in SPELLINGS.items() for alias in aliases.split()}
+ALIASES = {_plain_spelling(alias): keys.split() for keys, aliases in SPELLINGS.items() for alias in aliases.split()}
 
-# Sections that only one kind of run has -> advice for the other.
+# Section that only pretraining or only fine-tuning has -> advice for a run of the other kind.
 ONE_KIND = {
     "task": "only `finetune` reads config.task",
     "model": "fine-tuning takes the architecture of config.init_from",
@@ -111,54 +111,55 @@ ONE_KIND = {
 
 
 def suggest_keys(written: str, known: Iterable[str]) -> tuple[str, ...]:
-    """Return the known names that a user may have meant, by meaning first, then by spelling; () where none is close.
+    """Return the known names closest to a written name, by meaning first, then by spelling; () if no name is close.
 
     Args:
         written: a key or an option as the user wrote it, without its value.
         known: keys, such as `train.phases[0].seq_len`, and options, such as `--workdir`.
     """
     known = tuple(known)
-    plain, plain_end = _plain(written), _plain(written.rpartition(".")[2])
-    if same := [name for name in known if _plain(name) == plain]:
+    plain, plain_end = _plain_spelling(written), _plain_spelling(written.rpartition(".")[2])
+    if same := [name for name in known if _plain_spelling(name) == plain]:
         return tuple(same)
-    if siblings := [name for name in known if _without_index(name) == _without_index(written)]:
-        return (nearest(written, siblings, cutoff=0.0),)  # a phase that is not there
+    if siblings := [name for name in known if _without_phase_index(name) == _without_phase_index(written)]:
+        return (nearest(written, siblings, cutoff=0.0),)  # a phase that does not exist
     for alias in (plain, plain_end):
         if by_meaning := [name for name in ALIASES.get(alias, ()) if name in known]:
             return (by_meaning[0],)
     if plain in ALIASES:
-        return ()  # it has a meaning, but not here
-    candidates: dict[str, tuple[str, ...]] = {}  # plain name -> the known names that it may stand for
+        return ()  # a known name, but of no key of this verb
+    candidates: dict[str, tuple[str, ...]] = {}  # plain spelling -> known names
     for name in known:
-        end = _plain(name.rpartition(".")[2])
-        if not any(_without_index(name) == _without_index(seen) for seen in candidates.get(end, ())):
+        end = _plain_spelling(name.rpartition(".")[2])
+        if not any(_without_phase_index(name) == _without_phase_index(seen) for seen in candidates.get(end, ())):
             candidates[end] = (*candidates.get(end, ()), name)
     for alias, names in ALIASES.items():
         if by_meaning := [name for name in names if name in known]:
             candidates[alias] = (by_meaning[0],)
-    candidates |= {_plain(name): (name,) for name in known if "." in name}
+    candidates |= {_plain_spelling(name): (name,) for name in known if "." in name}
     by_spelling = candidates.get(nearest(plain, candidates, cutoff=0.7), ())
     return by_spelling or candidates.get(nearest(plain_end, candidates, cutoff=0.8), ())
 
 
 def suggestion_text(written: str, known: Iterable[str]) -> str:
-    """Return a clause that helps with an unknown key: advice, the key that was meant, or ''."""
+    """Return a clause for the error about an unknown key: advice, or the closest key, or ''."""
     known, key = tuple(name.removeprefix("config.") for name in known), written.removeprefix("config.")
-    meanings = [key, *ALIASES.get(_plain(key), ())]
-    advice = next(filter(None, (_advice(meaning, known) for meaning in meanings)), "")
+    meanings = [key, *ALIASES.get(_plain_spelling(key), ())]
+    advice = next(filter(None, (_advice_on_kind(meaning, known) for meaning in meanings)), "")
     if advice and not any(meaning in known for meaning in meanings):
         return f"; {advice}"
     suggested = suggest_keys(key, known)
     return f"; did you mean {' or '.join(repr(name) for name in suggested)}?" if suggested else ""
 
 
-def _advice(key: str, known: Iterable[str]) -> str:
-    """Return the advice of ONE_KIND for a key of the other kind of run, otherwise ''."""
+def _advice_on_kind(key: str, known: Iterable[str]) -> str:
+    """Return the advice of ONE_KIND if only the other kind of run has this key, otherwise ''."""
     for section, advice in ONE_KIND.items():
         if f"{key}.".startswith((f"{section}.", f"{section}[")) and not any(name.startswith(section) for name in known):
             return advice
     return ""
 
 
-def _without_index(name: str) -> str:
+def _without_phase_index(name: str) -> str:
+    """Return a key without the index of a phase: `train.phases.seq_len`."""
     return re.sub(r"\[\d+\]|\.\d+(?=\.|$)", "", name)

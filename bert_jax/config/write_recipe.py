@@ -1,4 +1,4 @@
-"""The recipe that trains a run again: a Python file with what differs from the defaults."""
+"""The recipe that trains a run again: a Python file with the fields that differ from the defaults."""
 
 import dataclasses
 from typing import Any
@@ -20,7 +20,7 @@ def values_and_defaults(config: Config) -> dict[str, tuple[Any, Any]]:
 
 
 def recipe_text(config: Config) -> str:
-    """Return a recipe whose config equals `config`: `bert-jax pretrain --config FILE` reads it."""
+    """Return the Python text of a recipe whose config equals `config`, for `bert-jax pretrain --config FILE`."""
     start = "pretrain_config" if isinstance(config, PretrainConfig) else "finetune_config"
     defaults = to_json(type(config)())
     lines, imports = list[str](), [start]
@@ -31,15 +31,15 @@ def recipe_text(config: Config) -> str:
             continue
         fields = {key: item for key, item in value.items() if key != "phases" and item != defaults[name][key]}
         if fields:
-            lines += _call(f"config.{name}.update", [f"{key}={item!r}" for key, item in fields.items()])
+            lines += _call_lines(f"config.{name}.update", [f"{key}={item!r}" for key, item in fields.items()])
         if value.get("phases", ()) != defaults[name].get("phases", ()):
             imports.insert(0, "phases")
-            usual = dataclasses.asdict(PhaseConfig())
+            phase_defaults = dataclasses.asdict(PhaseConfig())
             phases = [
-                {key: item for key, item in phase.items() if item != usual[key] or key == "seq_len"}
+                {key: item for key, item in phase.items() if item != phase_defaults[key] or key == "seq_len"}
                 for phase in value["phases"]
             ]
-            lines += _call(f"config.{name}.phases = phases", [repr(phase) for phase in phases])
+            lines += _call_lines(f"config.{name}.phases = phases", [repr(phase) for phase in phases])
     body = "".join(f"    {line}\n" for line in lines)
     return (
         f"from bert_jax.config import {', '.join(imports)}\n\n\n"
@@ -47,7 +47,7 @@ def recipe_text(config: Config) -> str:
     )
 
 
-def _call(function: str, arguments: list[str]) -> list[str]:
+def _call_lines(function: str, arguments: list[str]) -> list[str]:
     """Return the lines of a call; a long call has a line per argument."""
     line = f"{function}({', '.join(arguments)})"
     if len(line) <= MAX_LINE:

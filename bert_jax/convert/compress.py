@@ -1,4 +1,4 @@
-"""Write a smaller model, and measure what it saves and what it costs: a method is a row of `METHODS`."""
+"""Write a smaller model, and measure its size, time and score: a method is a row of `METHODS`."""
 
 import dataclasses
 import functools
@@ -26,28 +26,28 @@ from bert_jax.interop.onnx_file import FILE, quantize_onnx
 from bert_jax.models import make_model
 from bert_jax.objectives.base import Batch
 
-TIMED_SEQUENCES = 8  # in the batch that is timed
-ROUNDS = 15  # of timing, of which each runs both models
+TIMED_SEQUENCES = 8  # in the timed batch
+ROUNDS = 15  # of timing; each round runs both models
 WEIGHT_SUFFIXES = (".safetensors", ".onnx", ".data")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compressed:
-    """A compressed model and the model it was made from, both in the same format and on disk."""
+    """A compressed model and its original, both on disk and in one format."""
 
     weights: Weights
     directory: pathlib.Path
     original: pathlib.Path
     run: Runner
     run_original: Runner
-    description: str  # a phrase: how it was compressed
+    description: str  # a phrase on the compression
 
 
-# The model, the data to measure it on, the amount, a scratch directory -> the compressed model.
+# (model, held-out data, amount, scratch directory) -> the compressed model.
 Method = Callable[[Weights, EvalSet, float, pathlib.Path], Compressed]
 
 
-def compress(
+def compress_model(
     model: pathlib.Path,
     output: pathlib.Path,
     method: str,
@@ -56,10 +56,10 @@ def compress(
     num_examples: int,
     console: Console,
 ) -> list[str]:
-    """Write a smaller model to the directory `output`; return lines on size, time and score, which its card has too.
+    """Write a smaller model to the directory `output`; return lines on size, time and score, which its card also has.
 
     Args:
-        model: directory of a fine-tuned model, or of one with a head for masked tokens.
+        model: directory of a fine-tuned model, or of a model with a masked-token head.
         output: a directory that does not exist or is empty.
         method: a row of METHODS.
         amount: fraction of heads, MLP features or layers to remove; int8 does not read it.
@@ -92,7 +92,7 @@ def compress(
 
 
 def comparison_lines(compressed: Compressed, eval_set: EvalSet) -> list[str]:
-    """Return how the model was compressed, and size, time and score before and after."""
+    """Return lines on the compression, and on size, time and score before and after."""
     size_before, size_after = (_megabytes(directory) for directory in (compressed.original, compressed.directory))
     batch = {name: x[:TIMED_SEQUENCES] for name, x in eval_set.batches[-1].items()}
     times = compare_times(compressed.run_original, compressed.run, batch)
@@ -110,8 +110,8 @@ def comparison_lines(compressed: Compressed, eval_set: EvalSet) -> list[str]:
 
 
 def card_section(lines: list[str]) -> str:
-    """Return the part of a card on the compression and its cost."""
-    note = "Other figures on this page are those of the model before."
+    """Return the section of a card on the compression and its cost."""
+    note = "All other figures on this page describe the model before compression."
     return "\n".join(["## Compression\n", *(f"- {line}" for line in lines), "", note, ""])
 
 
@@ -124,7 +124,7 @@ class Times(NamedTuple):
 
 
 def compare_times(before: Runner, after: Runner, batch: Batch) -> Times:
-    """Return the times of two models; they take turns, and a ratio is of neighbors, as the machine may be busy."""
+    """Return the times of two models; each ratio compares consecutive runs, as the machine may be busy."""
     pairs = []
     for round_index in range(ROUNDS + 1):
         pair = []
@@ -139,16 +139,16 @@ def compare_times(before: Runner, after: Runner, batch: Batch) -> Times:
 
 
 def jax_runner(weights: Weights) -> Runner:
-    """Return a function that computes a model by JAX."""
+    """Return a function that runs a model in JAX on a batch."""
     model = make_model(weights.config, ComputeConfig(), weights.heads)
     apply, params = jax.jit(lambda params, batch: model.apply(params, batch, None)), jax.device_put(weights.params)
     return lambda batch: {name: np.asarray(x) for name, x in apply(params, batch).items()}
 
 
 def onnx_runner(directory: pathlib.Path, output_names: Sequence[str]) -> Runner:
-    """Return a function that computes a directory of `export_onnx` by onnxruntime; outputs are named in their order.
+    """Return a function that runs a directory of `export_onnx` in onnxruntime; it names outputs by `output_names`.
 
-    Logits of masked tokens are those at `masked_positions`.
+    Logits of masked tokens are taken at `masked_positions`.
     """
     import onnxruntime
 
@@ -169,6 +169,7 @@ def onnx_runner(directory: pathlib.Path, output_names: Sequence[str]) -> Runner:
 
 
 def _prune(target: str, weights: Weights, eval_set: EvalSet, amount: float, scratch: pathlib.Path) -> Compressed:
+    """Remove parts of a kind: a method for each row of TARGETS."""
     examples, loss = eval_set.training_examples(), eval_set.loss(weights.config)
     pruned = prune(TARGETS[target], weights.config, weights.params, examples, loss, amount)
     smaller = dataclasses.replace(weights, config=pruned.config, params=pruned.params)
@@ -186,6 +187,7 @@ def _prune(target: str, weights: Weights, eval_set: EvalSet, amount: float, scra
 
 
 def _quantize(weights: Weights, eval_set: EvalSet, amount: float, scratch: pathlib.Path) -> Compressed:
+    """Write ONNX files in float32 and with int8 weights."""
     del amount
     original, directory = scratch / "float32", scratch / "int8"
     write_onnx(weights, original, {})
@@ -204,5 +206,5 @@ METHODS: dict[str, Method] = {name: functools.partial(_prune, name) for name in 
 
 
 def _megabytes(directory: pathlib.Path) -> float:
-    """Return the size of the files with weights."""
+    """Return the size in MB of the files with weights."""
     return sum(path.stat().st_size for path in directory.iterdir() if path.suffix in WEIGHT_SUFFIXES) / 1e6

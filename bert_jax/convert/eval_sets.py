@@ -1,4 +1,4 @@
-"""The data to measure a compressed model on: the dev set of its task, or masked tokens of held-out documents."""
+"""Held-out data for a compressed model: the dev set of its task, or masked tokens of held-out documents."""
 
 import contextlib
 import dataclasses
@@ -49,12 +49,12 @@ class EvalSet:
     """Held-out data and the score of models with equal inputs and outputs."""
 
     metric: str  # name of the score
-    sign: int  # 1: higher is better; -1: lower is
+    sign: int  # 1: a higher score is better; -1: a lower score
     num_units: int  # examples or sequences that are scored
     outputs: tuple[str, ...]  # of the head
     batches: Sequence[Batch]  # to score
-    scorer: Callable[[Outputs], Callable[[np.ndarray], float]]  # -> a function: units, with repetitions -> their score
-    training_examples: Callable[[], Batch]  # to weigh parts by
+    scorer: Callable[[Outputs], Callable[[np.ndarray], float]]  # outputs -> function: indices of units -> their score
+    training_examples: Callable[[], Batch]  # for the importance of parts
     loss: Callable[[EncoderConfig], Loss]
 
 
@@ -68,7 +68,7 @@ class ScoreComparison(NamedTuple):
 
 
 def compare_scores(eval_set: EvalSet, before: Runner, after: Runner) -> ScoreComparison:
-    """Return the loss of score: the interval is 1.96 standard deviations over paired bootstrap draws of the units."""
+    """Return both scores and the lost score: the margin is 1.96 standard deviations of paired bootstrap draws."""
     score_before, score_after = (eval_set.scorer([run(batch) for batch in eval_set.batches]) for run in (before, after))
     rng, num_units = np.random.default_rng(0), eval_set.num_units
     draws = [rng.integers(0, num_units, num_units) for _ in range(DRAWS)]
@@ -82,8 +82,8 @@ def eval_set_of(weights: Weights, data: str | None, num_examples: int, console: 
 
     Args:
         weights: a model with the head of a task, or of masked tokens.
-        data: directory of the task's files (None: where `finetune` read them), or a corpus of `prepare`.
-        num_examples: training examples or sequences to weigh parts by.
+        data: directory of the task's files (None: the directory that `finetune` read), or a corpus of `prepare`.
+        num_examples: training examples or sequences that measure the importance of parts.
         console: prints the defects of the data.
 
     Raises:
@@ -99,7 +99,7 @@ def eval_set_of(weights: Weights, data: str | None, num_examples: int, console: 
 
 
 def task_eval_set(weights: Weights, data: str | None, num_examples: int, console: Console) -> EvalSet:
-    """Return the dev set of the task that a model was fine-tuned on; the first where the task has two."""
+    """Return the dev set of the task that a model was fine-tuned on; the first, if the task has two dev sets."""
     path = weights.directory / TASK_FILE
     described = strict_json.read_object(path)
     settings = from_values(TaskConfig, described["config"], str(path))
@@ -159,10 +159,12 @@ def task_eval_set(weights: Weights, data: str | None, num_examples: int, console
 
 
 def corpus_eval_set(weights: Weights, corpus: pathlib.Path, num_examples: int) -> EvalSet:
-    """Return the masked-token loss, in nats, of up to 512 held-out sequences of 128 tokens, masks as in evaluation."""
+    """Return the masked-token loss, in nats, of up to 512 held-out sequences of 128 tokens, masked as in evaluation."""
     mixture, tokenizer = open_mixture(str(corpus)), load_tokenizer(weights.directory)
     if mixture.tokenizer_sha256 != tokenizer.sha256:
-        raise UserError(f"{corpus}: prepared with another tokenizer than the model's; prepare it with that one")
+        raise UserError(
+            f"{corpus}: prepared with another tokenizer than the model's; prepare the corpus with the model's tokenizer"
+        )
     if not mixture.split("heldout").num_documents:
         raise UserError(f"{corpus}: no held-out documents; prepare it again with a --heldout_fraction")
     data, length = DataConfig(sentence_pairs="full_sentences"), min(SEQ_LEN, weights.config.max_positions)

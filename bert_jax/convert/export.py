@@ -1,4 +1,4 @@
-"""Export a model to the formats of other programs, from any directory that holds one."""
+"""Export of a model to the formats of other programs, from any model directory."""
 
 import dataclasses
 import pathlib
@@ -27,14 +27,14 @@ from bert_jax.training.workdir import resolve_model_dir
 
 @dataclasses.dataclass(frozen=True)
 class CardFacts:
-    """Statements for the card of a model that its files do not make."""
+    """Facts for the card of a model that its files do not state."""
 
     license: str | None = None
-    base_model: str | None = None  # id on the Hugging Face Hub of the model that this one was trained from
-    bias: pathlib.Path | None = None  # file with a report of `bert-jax bias --json` on this model
+    base_model: str | None = None  # id on the Hugging Face Hub of the model from which the training started
+    bias: pathlib.Path | None = None  # file with a report of `bert-jax bias --json` on the model
 
 
-def export(
+def export_directory(
     model: pathlib.Path,
     output: pathlib.Path,
     target: str,
@@ -52,10 +52,10 @@ def export(
         output: a directory that does not exist or is empty.
         target: a row of FORMATS.
         console: prints the result, and the heads that are left out.
-        step: of a work directory of `pretrain`; None: its newest undamaged checkpoint.
-        head: the only head to write; None: all, or where transformers has no class with all of them, those of the class
-            with the most.
-        part: of a work directory of `pretrain`, another model that the run trains, such as "generator".
+        step: of a checkpoint in a work directory of `pretrain`; None: the newest undamaged checkpoint.
+        head: the only head to write; None: all heads, or the heads of the largest class of transformers if no class has
+            all.
+        part: another model that a run of `pretrain` trains, such as "generator".
         card_facts: for the card of a directory of transformers.
 
     Raises:
@@ -63,7 +63,7 @@ def export(
     """
     check_output(output)
     sealed = resolve_model_dir(model)
-    # Every byte is checked, as the output is sealed anew.
+    # Every byte is checked, as the output gets new digests.
     files.check_sums(sealed, [name for name in files.read_sums(sealed) if name != CARD], None)
     row, weights = FORMATS[target], read_weights(model, console=console, step=step, part=part)
     exported, is_huggingface = with_heads(weights, row.is_class, head), row.write is write_huggingface
@@ -71,7 +71,7 @@ def export(
     if is_huggingface and exported.step is not None:
         _compare_metrics(model, exported.step, console)
     if exported.sentences is not None and not is_huggingface:
-        console.say("left out: what modules.json says of pooling, length and prompt; this format has the encoder alone")
+        console.say("left out: pooling, length and prompt of modules.json; this format has only the encoder")
     family = FAMILIES[exported.config.family]
     if left_out := left_out_heads(weights, exported):
         has_class = any(left_out[0] in model_class.heads for model_class in family.classes)
@@ -84,9 +84,9 @@ def export(
 
 
 def with_heads(weights: Weights, is_class: bool, head: str | None = None) -> Weights:
-    """Return the model with the heads to write, all or only `head`; UserError where it lacks `head`.
+    """Return the model with all heads, or only with `head`; UserError if it lacks `head`.
 
-    With `is_class` the heads of one class of transformers, which has few.
+    `is_class`: only the heads of one class of transformers.
     """
     names = {head.name for head in weights.heads}
     if head is not None:
@@ -108,7 +108,7 @@ def left_out_heads(weights: Weights, exported: Weights) -> list[str]:
 
 
 def card_text(weights: Weights, model: pathlib.Path, facts: CardFacts = CardFacts()) -> str:
-    """Return the card of a model that has one, unless there are facts to add; else a new one."""
+    """Return the existing card of a model; a new card if there is none, or there are facts to add."""
     path = weights.directory / CARD
     if path.is_file() and facts == CardFacts():
         return path.read_text(encoding="utf-8", errors="replace")
@@ -116,16 +116,16 @@ def card_text(weights: Weights, model: pathlib.Path, facts: CardFacts = CardFact
 
 
 def _compare_metrics(workdir: pathlib.Path, step: int, console: Console) -> None:
-    """Warn where the metrics, which the card quotes, differ from the record of the checkpoint."""
+    """Warn if the metrics, which the card quotes, differ from the record of the checkpoint."""
     path, digest = workdir / "metrics.jsonl", read_record(checkpoints_in(workdir), step).get("metrics")
     if digest and not has_digest(path, digest):
         console.say(
-            f"{path}: differs from what the checkpoint of step {step:,} recorded; the scores in {CARD} may be wrong"
+            f"{path}: differs from the record of the checkpoint of step {step:,}; the scores in {CARD} may be wrong"
         )
 
 
 def write_huggingface(weights: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
-    """Write a directory of transformers; `extra` is file name -> text."""
+    """Write a directory of transformers; `extra`: file name -> text."""
     export_model(
         jax.device_get(weights.params),
         weights.config,
@@ -147,13 +147,13 @@ def usage_files(weights: Weights) -> dict[str, str]:
 
 
 def write_stablehlo(weights: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
-    """Write a StableHLO program; `extra` is for people, and has no place beside the files of a program."""
+    """Write a StableHLO program; `extra` is ignored: a program has no card."""
     del extra
     export_stablehlo(weights.params, weights.config, weights.heads, output, weights.labels)
 
 
 def write_onnx(weights: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
-    """Write an ONNX file."""
+    """Write a directory with an ONNX file."""
     if not FAMILIES[weights.config.family].in_transformers:
         raise UserError(
             f"transformers, which computes the program, has no model.family={weights.config.family}; "
@@ -166,23 +166,23 @@ def write_onnx(weights: Weights, output: pathlib.Path, extra: Mapping[str, str])
 
 
 def write_onnx_int8(weights: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
-    """Write an ONNX file with int8 weights."""
+    """Write a directory with an ONNX file of int8 weights."""
     with tempfile.TemporaryDirectory() as directory:
         float32 = pathlib.Path(directory) / "float32"
         write_onnx(weights, float32, extra)
         quantize_onnx(float32, output)
 
 
-class Format(NamedTuple):
+class ExportFormat(NamedTuple):
     """A row of FORMATS."""
 
-    write: Callable[[Weights, pathlib.Path, Mapping[str, str]], None]  # a model to a directory, with other files
-    is_class: bool  # of transformers, whose classes have few heads
+    write: Callable[[Weights, pathlib.Path, Mapping[str, str]], None]  # (model, directory, extra files)
+    is_class: bool  # whether only the heads of one class of transformers are written
 
 
-FORMATS: dict[str, Format] = {
-    "huggingface": Format(write_huggingface, True),
-    "stablehlo": Format(write_stablehlo, False),
-    "onnx": Format(write_onnx, True),
-    "onnx_int8": Format(write_onnx_int8, True),
+FORMATS: dict[str, ExportFormat] = {
+    "huggingface": ExportFormat(write_huggingface, True),
+    "stablehlo": ExportFormat(write_stablehlo, False),
+    "onnx": ExportFormat(write_onnx, True),
+    "onnx_int8": ExportFormat(write_onnx_int8, True),
 }

@@ -1,8 +1,8 @@
-"""Heads, MLP features and layers that matter least, removed (Michel et al. 2019).
+"""Removal of the least important heads, MLP features or layers (Michel et al. 2019).
 
-The importance of a part is the mean over examples of |dL/dg|, where the part's output is multiplied by a gate g = 1. A
-gate on an output is a factor on the rows of the matrix that reads it, so the model itself is not changed. Every layer
-keeps as many heads and features as the others: layers are stacked, and a `config.json` has one number for all.
+The importance of a part is the mean over examples of |dL/dg|, where a gate g = 1 multiplies the output of the part. A
+gate is a factor on the rows of the matrix that reads the output, so the code of the model does not change. All layers
+keep equal numbers of heads and features: layers are stacked, and a `config.json` has one number for all.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ import numpy as np
 from bert_jax.config import EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.interop.huggingface.model_config import has_field
-from bert_jax.interop.tensors import Flat, flatten, unflatten
+from bert_jax.interop.tensors import Flat, flatten_params, unflatten_params
 from bert_jax.models import Params
 from bert_jax.models.attention.self_attention import GLOBAL_PROJECTIONS, PROJECTIONS
 from bert_jax.models.encoder import is_global
@@ -26,9 +26,9 @@ from bert_jax.objectives.base import Batch
 
 LAYERS = "encoder/layers/"
 ATTENTION, MLP = f"{LAYERS}attention/output/", f"{LAYERS}mlp_down/"
-BOTTLENECK = f"{LAYERS}output/"  # the end of a block that has one
-POSITION_BIAS = "encoder/position_bias/table"  # [buckets, heads], of all layers
-FEATURE_MULTIPLE = 8  # MLP features, which matrix units take in such blocks
+BOTTLENECK = f"{LAYERS}output/"  # the last map of a block with a bottleneck
+POSITION_BIAS = "encoder/position_bias/table"  # [buckets, heads], shared by all layers
+FEATURE_MULTIPLE = 8  # MLP features: the block size of matrix units
 
 Loss = Callable[[Params, Batch], jax.Array]  # of one example, whose arrays have a first axis of 1
 
@@ -41,7 +41,7 @@ class Pruned(NamedTuple):
     description: str  # a phrase: the parts that were removed
 
 
-# (config, flat parameters, importance of each gate, fraction) -> config and flat parameters without it, description
+# (config, flat parameters, importance of each gate, fraction) -> smaller config and parameters, description
 Remove = Callable[[EncoderConfig, Flat, np.ndarray, float], tuple[EncoderConfig, Flat, str]]
 
 
@@ -56,29 +56,29 @@ class PruneTarget(NamedTuple):
 def prune(
     target: PruneTarget, config: EncoderConfig, params: Params, examples: Batch, loss: Loss, amount: float
 ) -> Pruned:
-    """Return the model without the fraction `amount` of a kind of part, the least important on these examples.
+    """Remove the fraction `amount` of a kind of part: the least important parts on these examples.
 
     Raises:
         UserError: nothing would be removed, or nothing would be left.
     """
-    flat = {path: np.asarray(x) for path, x in flatten(params).items()}
+    flat = {path: np.asarray(x) for path, x in flatten_params(params).items()}
     importance = gate_importance(target, config, params, examples, loss)
     config, flat, description = target.remove(config, flat, importance, amount)
-    return Pruned(config, unflatten(flat), description)
+    return Pruned(config, unflatten_params(flat), description)
 
 
 def gate_importance(
     target: PruneTarget, config: EncoderConfig, params: Params, examples: Batch, loss: Loss
 ) -> np.ndarray:
-    """Return the importance of each gate, float64 `[layers, ...]` (one layer where all share their parameters)."""
+    """Return the importance of each gate, float64 `[layers, ...]` (one layer if all layers share their parameters)."""
     num_layers = 1 if config.share_layers else config.num_layers
-    ones = jnp.ones((num_layers, *target.gate_shape(config)))
+    gates_of_one = jnp.ones((num_layers, *target.gate_shape(config)))
 
     def gated_loss(gates: jax.Array, params: Params, example: Batch) -> jax.Array:
-        return loss(unflatten(target.apply_gates(flatten(params), gates)), example)
+        return loss(unflatten_params(target.apply_gates(flatten_params(params), gates)), example)
 
-    gradient = jax.jit(lambda params, example: jnp.abs(jax.grad(gated_loss)(ones, params, example)))
-    params, total = jax.device_put(params), np.zeros(ones.shape)
+    gradient = jax.jit(lambda params, example: jnp.abs(jax.grad(gated_loss)(gates_of_one, params, example)))
+    params, total = jax.device_put(params), np.zeros(gates_of_one.shape)
     num_examples = len(examples["input_ids"])
     for index in range(num_examples):
         total += np.asarray(gradient(params, {name: x[index : index + 1] for name, x in examples.items()}))
@@ -95,10 +95,10 @@ def gate_heads(flat: Flat, gates: jax.Array) -> Flat:
 def remove_heads(
     config: EncoderConfig, flat: Flat, importance: np.ndarray, amount: float
 ) -> tuple[EncoderConfig, Flat, str]:
-    """Take the least important heads of each layer out of the arrays; the others keep their size.
+    """Remove the least important heads of each layer from the arrays; other heads keep their size.
 
-    Where all layers share a table by head, they keep the same heads. `config.json` of most families has no size of
-    heads: the model is then of family "research", which bert_jax alone reads.
+    If layers share a table with an entry for each head, all layers keep equal heads. The `config.json` of most families
+    has no size of heads: the model then gets the family "research", which only bert_jax reads.
     """
     num_removed = _num_removed(amount, config.num_heads, "heads of each layer")
     if POSITIONS[config.positions].bias:
@@ -131,7 +131,7 @@ def gate_mlp(flat: Flat, gates: jax.Array) -> Flat:
 def remove_mlp_features(
     config: EncoderConfig, flat: Flat, importance: np.ndarray, amount: float
 ) -> tuple[EncoderConfig, Flat, str]:
-    """Keep the same number of features in every MLP."""
+    """Remove the least important features; all MLPs keep equal numbers of features."""
     size = max(FEATURE_MULTIPLE, round((1 - amount) * config.mlp_size / FEATURE_MULTIPLE) * FEATURE_MULTIPLE)
     _num_removed((config.mlp_size - size) / config.mlp_size, config.mlp_size, "MLP features")
     removed, mlps = Flat(), _mlps(flat)
@@ -146,7 +146,7 @@ def remove_mlp_features(
 
 
 def _mlps(flat: Mapping[str, Any]) -> list[str]:
-    """Return the beginnings of the names of each MLP's parameters; a block with a bottleneck may have several."""
+    """Return the prefix of the parameter names of each MLP; a block with a bottleneck may have several MLPs."""
     ends = [path for path in flat if path.startswith(LAYERS) and path.endswith("mlp_down/kernel")]
     return [path.removesuffix("mlp_down/kernel") for path in ends]
 
@@ -157,7 +157,7 @@ def _most_important(importance: np.ndarray, count: int) -> np.ndarray:
 
 
 def _with_last_features(flat: Flat, prefix: str, features: np.ndarray) -> Flat:
-    """Return kernel and bias of a linear map, where they exist, with these features `[layers, count]` of the output."""
+    """Return kernel and bias of a linear map, if they exist, with only the outputs `features` `[layers, count]`."""
     cut = Flat()
     for path in (f"{prefix}kernel", f"{prefix}bias"):
         if path in flat:
@@ -176,7 +176,7 @@ def gate_layers(flat: Flat, gates: jax.Array) -> Flat:
 def remove_layers(
     config: EncoderConfig, flat: Flat, importance: np.ndarray, amount: float
 ) -> tuple[EncoderConfig, Flat, str]:
-    """Keep layers that follow the architecture's pattern of global and local ones."""
+    """Remove the least important layers; the rest keeps the architecture's pattern of global and local layers."""
     if config.share_layers:
         raise UserError("all layers share their parameters (share_layers): none can be removed by itself")
     num_removed = _num_removed(amount, config.num_layers, "layers")
@@ -190,10 +190,10 @@ def remove_layers(
 
 
 def best_layers(config: EncoderConfig, importance: np.ndarray, count: int) -> list[int]:
-    """Return the `count` layers with the highest sum of importance of which each fits its new place.
+    """Return the `count` layers with the highest sum of importance that fit their new indices.
 
-    A layer that reads a window takes the place of one that does; without a norm before its attention, layer 0 stays.
-    By dynamic programming: `best[n]` is the best choice of n layers among those seen.
+    A local layer gets the index of a local layer; layer 0 stays first if it has no norm before its attention.
+    Dynamic programming: `best[n]` is the best choice of n layers among the layers so far.
     """
     best: dict[int, tuple[float, list[int]]] = {0: (0.0, [])}
     for layer, new_index in itertools.product(range(config.num_layers), reversed(range(count))):
@@ -206,6 +206,7 @@ def best_layers(config: EncoderConfig, importance: np.ndarray, count: int) -> li
 
 
 def _num_removed(amount: float, total: int, parts: str) -> int:
+    """Return the number of parts to remove; `UserError` for none or all."""
     count = round(amount * total)
     if not 0 < count < total:
         raise UserError(f"--amount {amount:g} removes {count} of {total} {parts}; give a fraction that leaves some")

@@ -1,4 +1,4 @@
-"""A model with another vocabulary: the rows of its tables are carried over, token by token."""
+"""Change of a model's vocabulary: rows of its tables are carried over, token by token."""
 
 import dataclasses
 import pathlib
@@ -12,7 +12,7 @@ from bert_jax.convert.export import left_out_heads, usage_files, with_heads
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import export_model
-from bert_jax.interop.tensors import flatten, iterate_stored_tensors, shapes_of, unflatten
+from bert_jax.interop.tensors import flatten_params, iterate_stored_tensors, shapes_of, unflatten_params
 from bert_jax.models import padded_vocab
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.tokenizer.wordpiece import PREFIX
@@ -21,9 +21,9 @@ POSITIONS = "encoder/embeddings/position"
 
 
 class TokenSources(NamedTuple):
-    """The old tokens whose mean row is the row of each new token; where there are none, it is the mean of all rows.
+    """The old tokens whose mean row is the row of each new token; without old tokens it is the mean of all rows.
 
-    Entry i says that the new token `new_ids[i]` has the old token `old_ids[i]` as a piece; both int64 `[any]`.
+    The old token `old_ids[i]` is a piece of the new token `new_ids[i]`; both int64 `[any]`.
     """
 
     old_ids: np.ndarray
@@ -36,13 +36,13 @@ def change_vocabulary(model: pathlib.Path, tokenizer: pathlib.Path, output: path
     """Write a model with the vocabulary of `tokenizer` to the directory `output`, for further pretraining.
 
     Args:
-        model: as in `export`; the heads of one class of transformers are written.
+        model: as in `export_directory`; the heads of one class of transformers are written.
         tokenizer: a directory or vocabulary file of any kind.
         output: a directory that does not exist or is empty.
         console: prints how many tokens are carried over.
 
     Raises:
-        UserError: `model` holds no model, `tokenizer` no tokenizer, or the family cannot have it.
+        UserError: `model` holds no model, `tokenizer` no tokenizer, or the family cannot have the vocabulary.
     """
     new = load_tokenizer(tokenizer)  # first: weights may be gigabytes
     weights = read_weights(model, console=console)
@@ -58,15 +58,15 @@ def change_vocabulary(model: pathlib.Path, tokenizer: pathlib.Path, output: path
     num_spelled = new.vocab_size - sources.num_shared - sources.num_unknown
     console.say(
         f"{new.vocab_size:,} tokens: {sources.num_shared:,} as in the old vocabulary, {num_spelled:,} from the mean of "
-        f"their old pieces, {sources.num_unknown:,} from that of all old tokens -> {output}"
+        f"their old pieces, {sources.num_unknown:,} from the mean of all old tokens -> {output}"
     )
 
 
 def token_sources(old: Tokenizer, new: Tokenizer) -> TokenSources:
     """Return the old tokens of each new token.
 
-    Special tokens are matched by their role, others by their text and by whether they continue a word, so that `##ing`
-    and a SentencePiece `ing` are the same token. The old tokenizer spells the rest.
+    Special tokens are matched by their role, other tokens by their text and by whether they continue a word, so that
+    `##ing` and a SentencePiece `ing` are the same token. The old tokenizer spells the rest.
     """
     same_token = {token: i for i, token in enumerate(old.tokens)} if old.kind.name == new.kind.name else {}
     same_text = {key: i for i, key in reversed([*enumerate(_text_keys(old))]) if key[0]}
@@ -78,8 +78,8 @@ def token_sources(old: Tokenizer, new: Tokenizer) -> TokenSources:
         old_id = same_role.get(token, same_token.get(token, same_text.get(key)))
         if old_id is not None:
             pieces, num_shared = [old_id], num_shared + 1
-        elif key[1]:  # the first piece is inside a word as well
-            pieces = [same_text.get((_text(old, pieces[0]), True), pieces[0]), *pieces[1:]]
+        elif key[1]:  # the first piece is inside a word, too
+            pieces = [same_text.get((_plain_text(old, pieces[0]), True), pieces[0]), *pieces[1:]]
         pieces_of_new.append([piece for piece in pieces if old_id is not None or piece != old.unk_id])
     counts = [len(pieces) for pieces in pieces_of_new]
     old_ids = np.array([piece for pieces in pieces_of_new for piece in pieces], np.int64)
@@ -89,7 +89,7 @@ def token_sources(old: Tokenizer, new: Tokenizer) -> TokenSources:
 def carry_over(weights: Weights, sources: TokenSources, new: Tokenizer) -> Weights:
     """Return the model with the rows of `sources` in every array over the vocabulary, for the heads of `weights`.
 
-    Positions that follow the padding follow that of the new vocabulary, as do ids of special tokens in the config.
+    Positions that start after the padding's id, and ids of special tokens in the config, change with the vocabulary.
     """
     family, old_size, vocab_size = FAMILIES[weights.config.family], weights.config.vocab_size, new.vocab_size
     modules = [*family.encoder, *(module for model_class in family.classes for module in model_class.modules)]
@@ -106,7 +106,7 @@ def carry_over(weights: Weights, sources: TokenSources, new: Tokenizer) -> Weigh
 
     shapes = shapes_of(weights.config, weights.heads)
     over_vocabulary = {stored.path for stored in iterate_stored_tensors(modules, shapes) if stored.has_vocabulary}
-    flat = {path: np.asarray(x) for path, x in flatten(weights.params).items() if path in shapes}
+    flat = {path: np.asarray(x) for path, x in flatten_params(weights.params).items() if path in shapes}
     flat = {path: carried_over(x) if path in over_vocabulary else x for path, x in flat.items()}
     ids: dict[str, Any] = {name: new.special_ids[role] for name, role in family.token_ids.items()}
     config = dataclasses.replace(weights.config, vocab_size=vocab_size, **ids)
@@ -115,18 +115,18 @@ def carry_over(weights: Weights, sources: TokenSources, new: Tokenizer) -> Weigh
         unused = np.resize(table[: config.position_offset], (offset, table.shape[1]))
         flat[POSITIONS] = np.concatenate([unused, table[config.position_offset :]])
         config = dataclasses.replace(config, position_offset=offset)
-    return dataclasses.replace(weights, config=config, params=unflatten(flat))
+    return dataclasses.replace(weights, config=config, params=unflatten_params(flat))
 
 
 def _text_keys(tokenizer: Tokenizer) -> list[tuple[str, bool]]:
     """Return the text of each token and whether it continues a word: equal for equal tokens of two vocabularies."""
     return [
-        ("" if token in tokenizer.special else _text(tokenizer, i), bool(tokenizer.continues[i]))
+        ("" if token in tokenizer.special else _plain_text(tokenizer, i), bool(tokenizer.continues[i]))
         for i, token in enumerate(tokenizer.tokens)
     ]
 
 
-def _text(tokenizer: Tokenizer, token_id: int) -> str:
-    """Return the text of a token without the mark of its position in a word; '' of a part of a character."""
+def _plain_text(tokenizer: Tokenizer, token_id: int) -> str:
+    """Return the text of a token without the mark of its position in a word; '' for a part of a character."""
     text = tokenizer.decode([token_id]).removeprefix(PREFIX).strip()
     return "" if "\ufffd" in text else text

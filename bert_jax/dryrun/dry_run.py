@@ -26,7 +26,7 @@ from bert_jax.console import Console
 from bert_jax.corpus.mixture import open_mixture
 from bert_jax.dryrun.estimate import Estimate, Machine, estimate_step, machine_of_chip
 from bert_jax.dryrun.hlo_cost import Cost, program_cost
-from bert_jax.dryrun.topology import quiet
+from bert_jax.dryrun.topology import discarded_stderr
 from bert_jax.finetuning.inputs import (
     learning_rates,
     objective_of_task,
@@ -62,7 +62,7 @@ Say = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work:
-    """What a run compiles: one program for each phase."""
+    """The inputs of the compilation of a run, one program for each phase."""
 
     objective: Objective
     phases: tuple[Phase, ...]
@@ -76,15 +76,15 @@ class Work:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PhaseReport:
-    """One phase; `cost` and `estimate` are None where the compiler refused the program for lack of memory."""
+    """Results of a phase; `cost` and `estimate` are None where the compiler refuses the program for lack of memory."""
 
     phase: Phase
-    tokens: int  # of a step, over all devices
+    tokens: int  # in a step, over all devices
     parameter_bytes: int  # on one device, a part of memory.arguments
     optimizer_bytes: int  # on one device, with the moving average of the parameters
     memory: Memory
     fits: bool
-    changes: tuple[str, ...]  # overrides with which a phase that does not fit should
+    changes: tuple[str, ...]  # overrides that should make a phase fit
     model_flops: float  # of a step, on one device
     cost: Cost | None
     estimate: Estimate | None
@@ -93,7 +93,7 @@ class PhaseReport:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
-    """The whole recipe on devices of one kind; a chip may be several devices."""
+    """Results of a recipe on devices of one kind; a chip may have several devices."""
 
     name: str
     devices: int
@@ -108,7 +108,7 @@ class Report:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Total:
-    """Totals of the recipe; pairs are (fastest, slowest), or None where a figure that they need is unknown."""
+    """Totals of the recipe; pairs are (fastest, slowest), or None where a figure of the chip or a price is unknown."""
 
     steps: int
     tokens: int
@@ -119,8 +119,8 @@ class Total:
     energy_kwh: tuple[float, float] | None
 
 
-def pretraining(config: PretrainConfig) -> Work:
-    """Return the work of a pretraining recipe; without a corpus and a vocabulary size, with the vocabulary of BERT.
+def pretraining_work(config: PretrainConfig) -> Work:
+    """Return the work of a pretraining recipe; without a corpus and a vocabulary size, BERT's size is assumed.
 
     Raises:
         UserError: a value that its table does not have, or a corpus that cannot be read.
@@ -151,8 +151,8 @@ def pretraining(config: PretrainConfig) -> Work:
     )
 
 
-def finetuning(config: FinetuneConfig, console: Console) -> Work:
-    """Return the work of a fine-tuning recipe on its longest sequences, from its own weights, task and data.
+def finetuning_work(config: FinetuneConfig, console: Console) -> Work:
+    """Return the work of a fine-tuning recipe on its longest sequences, from its weights, task and data.
 
     Raises:
         UserError: weights, data or settings that do not fit each other.
@@ -192,11 +192,11 @@ def finetuning(config: FinetuneConfig, console: Console) -> Work:
 
 
 def dry_run(work: Work, devices: Sequence[Any] | None, say: Say) -> Report:
-    """Compile every phase of a recipe and report what a step costs on one device.
+    """Compile every phase of a recipe and report the cost of a step on one device.
 
     Args:
         work: of the recipe.
-        devices: present or compile-only; None: those present.
+        devices: present or compile-only devices; None: the devices present.
         say: prints a line of progress; compiling takes from seconds to minutes.
 
     Raises:
@@ -227,9 +227,9 @@ def dry_run(work: Work, devices: Sequence[Any] | None, say: Say) -> Report:
     if (slices := sharding.count_slices(devices)) > 1:
         notes = (*notes, f"{slices} slices: the time of the network between them is in no bound")
     reports = []
-    for number, phase in enumerate(phases, 1):
+    for index, phase in enumerate(phases, 1):
         say(
-            f"compiling phase {number} of {len(phases)} for {len(devices)} x {kind}: "
+            f"compiling phase {index} of {len(phases)} for {len(devices)} x {kind}: "
             f"{phase.batch_size:,} sequences of {phase.seq_len} tokens"
         )
         reports.append(_report_phase(work, phase, mesh, machine))
@@ -252,13 +252,14 @@ def recipe_total(report: Report, price: float | None, watts: float | None) -> To
     Args:
         report: of all its phases.
         price: per chip-hour; None: unknown.
-        watts: per chip; None: those in the table of chips, if any.
+        watts: per chip; None: the watts in the table of chips, if known.
     """
     steps = [phase.phase.end - phase.phase.begin for phase in report.phases]
     watts = report.watts if watts is None else watts
 
-    def over_phases(end: str) -> float | None:
-        seconds: list[Any] = [getattr(phase.estimate, end, None) for phase in report.phases]
+    def over_phases(bound: str) -> float | None:
+        """Return the seconds of all steps at a bound, `fastest` or `slowest`."""
+        seconds: list[Any] = [getattr(phase.estimate, bound, None) for phase in report.phases]
         return None if None in seconds else sum(s * n for s, n in zip(seconds, steps, strict=True))
 
     fastest, slowest = over_phases("fastest"), over_phases("slowest")
@@ -279,16 +280,17 @@ def recipe_total(report: Report, price: float | None, watts: float | None) -> To
 
 
 def _report_phase(work: Work, phase: Phase, mesh: jax.sharding.Mesh, machine: Machine) -> PhaseReport:
+    """Compile the step of a phase, and return its memory, cost and estimated time."""
     objective = work.objective
     optimizer = make_optimizer(work.optimizer, objective.logical_axes, objective.sections)
     schedule = functools.partial(learning_rate, work.optimizer, work.phases)
     split = sharding.batch_sharding(mesh)
     shapes = work.batch_shapes(phase)
     batch = {k: jax.ShapeDtypeStruct(shape, dtype, sharding=split) for k, (shape, dtype) in shapes.items()}
-    sequences = math.prod(batch["input_ids"].shape[:-1])  # an example with choices is several
+    sequences = math.prod(batch["input_ids"].shape[:-1])  # an example with choices has several sequences
     platform = LOWERED_AS.get(mesh.devices.flat[0].platform, mesh.devices.flat[0].platform)
     began = time.monotonic()
-    # Outside the mesh: nothing may run on devices that are not there.
+    # Outside the mesh: nothing may run on absent devices.
     state_shapes, shardings = state_shardings(objective, optimizer, mesh)
     state = abstract_state(state_shapes, shardings)
     with jax.set_mesh(mesh):
@@ -301,15 +303,15 @@ def _report_phase(work: Work, phase: Phase, mesh: jax.sharding.Mesh, machine: Ma
             shardings=shardings,
             deterministic=work.compute.deterministic,
         )
-        compiled, needed = _compile(step.trace(state, batch).lower(lowering_platforms=(platform,)))
+        compiled, needed = _compile_or_needed_bytes(step.trace(state, batch).lower(lowering_platforms=(platform,)))
     seconds = time.monotonic() - began
     memory = program_memory(compiled) if compiled else None
     if memory is None:
-        arguments = _bytes((state, batch))
+        arguments = _bytes_per_device((state, batch))
         memory = Memory(arguments, max(0, needed - arguments), needed)
-    cost = _cost(compiled) if compiled else None
+    cost = _compiled_cost(compiled) if compiled else None
     fits = compiled is not None and (machine.capacity is None or memory.total <= machine.capacity)
-    parameter_bytes = _bytes(state.params)
+    parameter_bytes = _bytes_per_device(state.params)
     changes: tuple[str, ...] = ()
     if not fits and machine.capacity is not None:
         remat, taken = work.compute.remat, taken_fraction(mesh.devices.flat[0].platform)
@@ -319,7 +321,7 @@ def _report_phase(work: Work, phase: Phase, mesh: jax.sharding.Mesh, machine: Ma
         phase=phase,
         tokens=sequences * phase.seq_len,
         parameter_bytes=parameter_bytes,
-        optimizer_bytes=_bytes(state.opt_state),
+        optimizer_bytes=_bytes_per_device(state.opt_state),
         memory=memory,
         fits=fits,
         changes=changes,
@@ -330,10 +332,10 @@ def _report_phase(work: Work, phase: Phase, mesh: jax.sharding.Mesh, machine: Ma
     )
 
 
-def _cost(compiled: Any) -> Cost:
-    """XLA's own count of FLOPs and bytes, which counts a loop's body once, scaled by our count of how often it runs.
+def _compiled_cost(compiled: Any) -> Cost:
+    """Return XLA's counts of FLOPs and bytes, scaled by the trip counts of loops, whose bodies XLA counts once.
 
-    The CUDA compiler without a GPU has no count of its own: ours alone.
+    The CUDA compiler without a GPU counts nothing; `program_cost` is then the only count.
     """
     text, counted = compiled.as_text(), compiled.cost_analysis()
     if not counted:
@@ -345,13 +347,14 @@ def _cost(compiled: Any) -> Cost:
     )
 
 
-def _compile(lowered: Any) -> tuple[Any, int]:
-    """The compiled program and 0, or None and the bytes that it would need.
+def _compile_or_needed_bytes(lowered: Any) -> tuple[Any, int]:
+    """Return (compiled program, 0), or (None, bytes that the program needs) where memory is too small.
 
-    Without a GPU to try tiles on, XLA's first guess may not compile (A100, L40S, B200); then all products are cuBLAS's.
+    Without a GPU to try tiles on, XLA's first choice may not compile (A100, L40S, B200); then cuBLAS computes all
+    products.
     """
     try:
-        with quiet():
+        with discarded_stderr():
             try:
                 return lowered.compile(), 0
             except jax.errors.JaxRuntimeError as error:
@@ -365,6 +368,6 @@ def _compile(lowered: Any) -> tuple[Any, int]:
         return None, needed
 
 
-def _bytes(tree: Any) -> int:
-    """Bytes of one device's part of a tree of shapes with shardings."""
+def _bytes_per_device(tree: Any) -> int:
+    """Return the bytes of one device's part of a tree of shapes with shardings."""
     return sum(math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(tree))

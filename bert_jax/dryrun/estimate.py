@@ -1,4 +1,4 @@
-"""Bounds of the time of a compiled step, from its cost and the vendor's figures of the chip."""
+"""Bounds of the time of a compiled step, from its cost and the vendor's figures for the chip."""
 
 from typing import NamedTuple
 
@@ -6,12 +6,12 @@ from bert_jax.dryrun.hlo_cost import Cost
 from bert_jax.parallel.chips import Chip
 
 # Fraction of peak FLOP/s that the slow end of the range assumes. Published runs of BERT on TPUs and GPUs reach 0.4 to
-# 0.6 of the peak overall; this is for the compute alone, with memory and interconnect added on top.
+# 0.6 of the peak overall; this fraction is for compute alone, and memory and interconnect are added.
 SLOW_COMPUTE = 0.5
 
 
 class Machine(NamedTuple):
-    """The figures of one device; None where unknown."""
+    """The peak figures of one device; None where unknown."""
 
     flops: float | None  # FLOP/s
     hbm_bandwidth: float | None  # bytes/s
@@ -23,8 +23,8 @@ class Machine(NamedTuple):
 class Estimate(NamedTuple):
     """Seconds of a step: each bound at the vendor's figure, the largest bound, and a range.
 
-    fastest: the largest bound: all three at their peak, perfectly overlapped
-    slowest: nothing overlapped, compute at SLOW_COMPUTE of its peak, every accessed byte in HBM
+    fastest: the largest bound: compute, memory and interconnect at their peaks, perfectly overlapped
+    slowest: no overlap, compute at SLOW_COMPUTE of its peak, every accessed byte in HBM
     """
 
     compute: float | None
@@ -36,7 +36,7 @@ class Estimate(NamedTuple):
 
 
 def machine_of_chip(chip: Chip, fraction: float, taken: float = 1.0) -> Machine:
-    """Return the figures of a device that is this fraction of a chip; JAX takes the fraction `taken` of its memory."""
+    """Return the figures of a device, which is a `fraction` of a chip; JAX takes the fraction `taken` of its memory."""
     return Machine(
         chip.flops * fraction,
         chip.hbm_bandwidth * fraction,
@@ -50,15 +50,15 @@ def estimate_step(cost: Cost, machine: Machine) -> Estimate:
     """Return the bounds of one step on one device, None where the machine's figure is unknown."""
     sent = sum(collective.sent for collective in cost.collectives)
     parts = {
-        "compute": _over(cost.flops, machine.flops),
-        "memory": _over(cost.hbm_bytes, machine.hbm_bandwidth),
-        "interconnect": _over(sent, machine.interconnect),
+        "compute": _seconds_at_rate(cost.flops, machine.flops),
+        "memory": _seconds_at_rate(cost.hbm_bytes, machine.hbm_bandwidth),
+        "interconnect": _seconds_at_rate(sent, machine.interconnect),
     }
     known = {name: seconds for name, seconds in parts.items() if seconds is not None}
     bound = max(known, key=lambda name: known[name]) if known else None
     slow = [
         known.get("compute", 0.0) / SLOW_COMPUTE,
-        _over(cost.bytes, machine.hbm_bandwidth),
+        _seconds_at_rate(cost.bytes, machine.hbm_bandwidth),
         known.get("interconnect"),
     ]
     return Estimate(
@@ -69,5 +69,6 @@ def estimate_step(cost: Cost, machine: Machine) -> Estimate:
     )
 
 
-def _over(amount: float, rate: float | None) -> float | None:
+def _seconds_at_rate(amount: float, rate: float | None) -> float | None:
+    """Return amount / rate; None where the rate is unknown."""
     return None if rate is None else amount / rate

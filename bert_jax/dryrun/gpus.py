@@ -14,13 +14,13 @@ MAX_GPUS = 8  # of one host
 
 
 class Gpu(NamedTuple):
-    """What XLA asks of a GPU: NVIDIA's tuning guides and data sheets, SXM modules where there are any."""
+    """XLA's description of a GPU, from NVIDIA's tuning guides and data sheets; of SXM modules where they exist."""
 
     device_kind: str  # as jax.Device.device_kind
     capability: tuple[int, int]
     processors: int  # streaming multiprocessors
     lanes: int  # float32 units of a multiprocessor
-    threads: int  # of a multiprocessor at a time
+    threads: int  # resident threads of a multiprocessor
     shared_kib: int  # shared memory of a multiprocessor; a block can have all but 1 KiB
     l2_mib: int
     gigahertz: float  # boost clock
@@ -38,7 +38,7 @@ GPUS = {
 def gpu_devices(name: str, chip: str, count: int) -> list[Any]:
     """Return `count` compile-only GPUs; raise UserError where the compiler is missing.
 
-    Call it before anything imports JAX: it keeps JAX on the CPU, unless JAX_PLATFORMS is set.
+    Call this function before JAX is imported: it keeps JAX on the CPU, unless JAX_PLATFORMS is set.
     """
     if not any(importlib.util.find_spec(f"jax_cuda{cuda}_plugin") for cuda in (12, 13)):
         raise UserError(f"--topology={name} needs the CUDA compiler: {INSTALL}")

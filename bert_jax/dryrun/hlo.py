@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Array(NamedTuple):
-    """An array type."""
+    """The type of an array."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -31,7 +31,7 @@ class Array(NamedTuple):
 
 
 class Instruction(NamedTuple):
-    """One line: `%name = type opcode(operands), attributes`."""
+    """An instruction, a line of HLO: `%name = type opcode(operands), attributes`."""
 
     name: str
     arrays: tuple[Array, ...]  # the result, or the leaves of a tuple
@@ -42,13 +42,13 @@ class Instruction(NamedTuple):
 
 
 class Computation(NamedTuple):
-    """Instructions by name, in order; the root is not always the last."""
+    """Instructions by name, in order; the root is not always the last instruction."""
 
     instructions: dict[str, Instruction]
     root: Instruction
 
 
-class Module(NamedTuple):
+class HloModule(NamedTuple):
     """All computations of a program, and the name of the entry computation."""
 
     computations: dict[str, Computation]
@@ -66,7 +66,7 @@ _SPACE = re.compile(r"S\(([1-9]\d*)\)")
 _NAME = re.compile(r"%([\w.\-]+)")
 
 
-def parse_hlo(text: str) -> Module:
+def parse_hlo(text: str) -> HloModule:
     """Return the computations of an HLO text; raise ValueError if it has no entry."""
     computations: dict[str, Computation] = {}
     entry = name = ""
@@ -78,7 +78,7 @@ def parse_hlo(text: str) -> Module:
                 raise ValueError(f"the computation {name} has no root")
             computations[name], name = Computation(instructions, root), ""
         elif name and (match := _LINE.match(line)):
-            instruction = _instruction(match[2], match[3])
+            instruction = _parse_instruction(match[2], match[3])
             instructions[instruction.name] = instruction
             if match[1]:
                 root = instruction
@@ -87,20 +87,21 @@ def parse_hlo(text: str) -> Module:
             entry = name if match[1] else entry
     if not entry:
         raise ValueError("not HLO: there is no ENTRY computation")
-    return Module(computations, entry)
+    return HloModule(computations, entry)
 
 
-def _instruction(name: str, rest: str) -> Instruction:
-    cut = _balanced(rest, 0) if rest.startswith("(") else rest.index(" ")
+def _parse_instruction(name: str, rest: str) -> Instruction:
+    """Return the instruction `%name = rest`."""
+    cut = _end_of_parentheses(rest, 0) if rest.startswith("(") else rest.index(" ")
     opening = rest.index("(", cut)
-    closing = _balanced(rest, opening)
+    closing = _end_of_parentheses(rest, opening)
     arguments = rest[opening + 1 : closing - 1]
     operands = tuple(_NAME.findall(arguments))
-    return Instruction(name, _arrays(rest[:cut]), rest[cut:opening].strip(), operands, arguments, rest[closing:])
+    return Instruction(name, _parse_arrays(rest[:cut]), rest[cut:opening].strip(), operands, arguments, rest[closing:])
 
 
-def _balanced(text: str, start: int) -> int:
-    """The index after the parenthesis that closes the one at `start`."""
+def _end_of_parentheses(text: str, start: int) -> int:
+    """Return the index after the parenthesis that closes the parenthesis at `start`."""
     depth = 0
     for match in re.compile(r"[()]").finditer(text, start):
         depth += 1 if match[0] == "(" else -1
@@ -109,16 +110,17 @@ def _balanced(text: str, start: int) -> int:
     raise ValueError(f"unbalanced: {text[:200]}")
 
 
-def _arrays(text: str) -> tuple[Array, ...]:
+def _parse_arrays(text: str) -> tuple[Array, ...]:
+    """Return the arrays of a type, such as `f32[8,128]{1,0}` or a tuple of such types."""
     arrays = []
     for dtype, sizes, layout in _ARRAY.findall(text):
         shape = tuple(int(size.lstrip("<=")) for size in sizes.split(",") if size)
-        arrays.append(Array(dtype, shape, _padded(shape, layout), bool(_SPACE.search(layout))))
+        arrays.append(Array(dtype, shape, _padded_shape(shape, layout), bool(_SPACE.search(layout))))
     return tuple(arrays)
 
 
-def _padded(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
-    """Axes from major to minor, the last ones rounded up to whole tiles: `{1,0:T(8,128)(2,1)}`."""
+def _padded_shape(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
+    """Return the axes from major to minor, the last axes rounded up to whole tiles: `{1,0:T(8,128)(2,1)}`."""
     if not (match := _TILE.match(layout)):
         return shape
     physical = [shape[int(axis)] for axis in reversed(match[1].split(",")) if axis]
@@ -129,7 +131,7 @@ def _padded(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
     return (*physical[:first], *rounded)
 
 
-def called(instruction: Instruction, *keys: str) -> Iterator[str]:
-    """Names of the computations that an instruction calls by attributes such as `calls` or `body`."""
+def called_computations(instruction: Instruction, *keys: str) -> Iterator[str]:
+    """Yield the names of the computations that an instruction calls by attributes such as `calls` or `body`."""
     for key in keys:
         yield from re.findall(rf"\b{key}=%?([\w.\-]+)", instruction.attributes)

@@ -1,7 +1,7 @@
 """The cost of one run of a compiled program, from its optimized HLO.
 
 XLA's own `cost_analysis()` counts the body of a loop once, which is one layer where layers are scanned. Here each
-computation is multiplied by how often it runs. Otherwise the conventions are XLA's: 2 FLOPs per multiply-add, 1 per
+computation is multiplied by its number of runs. Otherwise the conventions are XLA's: 2 FLOPs per multiply-add, 1 per
 element of an element-wise operation, 0 for transcendental functions; a fusion reads its operands and writes its results
 once, and reads only the slice of an operand that it slices.
 """
@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.dryrun.hlo import Array, Computation, Instruction, Module, called, parse_hlo
-from bert_jax.dryrun.kernels import kernel_kind, library_call, results
+from bert_jax.dryrun.hlo import Array, Computation, HloModule, Instruction, called_computations, parse_hlo
+from bert_jax.dryrun.kernels import kernel_kind, library_call, result_arrays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Collective:
     """All collectives of one kind in one run of the program on one device.
 
     bytes: size of the whole array: the operand of a reduce-scatter, the result of any other collective.
-    sent: bytes that a device sends in a ring of n: 2 (n - 1) / n of an all-reduce's bytes, (n - 1) / n of those of an
-        all-gather, reduce-scatter or all-to-all, all of those of a permutation.
+    sent: bytes that a device sends in a ring of n, as a fraction of `bytes`: 2 (n - 1) / n for an all-reduce, 1 for a
+        permutation, (n - 1) / n for an all-gather, reduce-scatter or all-to-all.
     """
 
     kind: str
@@ -35,18 +35,18 @@ class Collective:
 
 
 class Cost(NamedTuple):
-    """One run of the program on one device."""
+    """The cost of one run of the program on one device."""
 
     flops: float
     bytes: float  # accessed
-    hbm_bytes: float  # those in HBM, not in the chip's own memory
+    hbm_bytes: float  # accessed bytes in HBM, not in the chip's internal memory
     collectives: tuple[Collective, ...]
-    kernels: dict[str, int]  # how many of each kind run
+    kernels: dict[str, int]  # number of launches of each kind
     dcn_bytes: float = 0.0  # handed to the network between slices
 
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")
-# These move or name data, or are counted with another instruction.
+# Instructions that move or name data, or that are counted with another instruction.
 NO_FLOPS = frozenset(
     str.split(
         "parameter constant iota tuple get-tuple-element bitcast bitcast-convert copy copy-start copy-done slice "
@@ -56,7 +56,7 @@ NO_FLOPS = frozenset(
         "outfeed send recv"
     )
 )
-ELEMENT_BY_ELEMENT = ("convert", "bitcast", "reduce")  # an element of the result reads its own elements alone
+ELEMENT_BY_ELEMENT = ("convert", "bitcast", "reduce")  # an element of the result reads only the elements at its index
 TRANSCENDENTAL = frozenset(
     str.split(
         "exponential exponential-minus-one log log-plus-one logistic tanh sine cosine tan erf rsqrt sqrt cbrt power "
@@ -87,80 +87,85 @@ def program_cost(text: str, loops: bool = True) -> Cost:
     sizes: Counter[str] = Counter()
     sent: Counter[str] = Counter()
     kernels: Counter[str] = Counter()
-    for times, computation, op in _executed(module, module.entry, 1, loops):
-        flops += times * _flops(module, computation, op)
+    for times, computation, op in _executed_instructions(module, module.entry, 1, loops):
+        flops += times * _instruction_flops(module, computation, op)
         if kind := kernel_kind(module, op):
             kernels[kind] += times
-        accessed, in_hbm = _bytes(module, computation, op)
+        accessed, in_hbm = _instruction_bytes(module, computation, op)
         bytes_, hbm = bytes_ + times * accessed, hbm + times * in_hbm
         dcn += times * _dcn_bytes(computation, op)
-        for kind, size, group in _collectives(module, computation, op):
+        for kind, size, group in _instruction_collectives(module, computation, op):
             counts[kind] += times
             sizes[kind] += times * size
-            sent[kind] += times * size * _fraction_sent(kind, group)  # type: ignore[assignment]
+            sent[kind] += times * size * _ring_fraction_sent(kind, group)  # type: ignore[assignment]
     collectives = tuple(Collective(kind, counts[kind], sizes[kind], sent[kind]) for kind in COLLECTIVES if counts[kind])
     return Cost(flops, bytes_, hbm, collectives, dict(sorted(kernels.items())), dcn)
 
 
-def _executed(module: Module, name: str, times: int, loops: bool) -> Iterator[tuple[int, Computation, Instruction]]:
-    """Every instruction with how often it runs, including those in loops and calls, not those in fusions.
+def _executed_instructions(
+    module: HloModule, name: str, times: int, loops: bool
+) -> Iterator[tuple[int, Computation, Instruction]]:
+    """Yield (number of runs, computation, instruction), also in loops and calls, but not inside fusions.
 
-    Of a conditional the branch of the most FLOPs: which one is taken is not known, so that the sum is a bound.
+    Of a conditional, the branch with the most FLOPs is counted: the branch taken is unknown, so the sum is a bound.
     """
     computation = module.computations[name]
     for op in computation.instructions.values():
         yield times, computation, op
         if op.opcode == "while":
-            trips = _trips(module, computation, op) if loops else 1
-            for part in called(op, "body", "condition"):
-                yield from _executed(module, part, times * trips, loops)
-        elif op.opcode in ("call", "call-start"):  # TPU7x: its SparseCores run collectives beside the program
-            for part in called(op, "to_apply"):
-                yield from _executed(module, part, times, loops)
+            trips = _trip_count(module, computation, op) if loops else 1
+            for part in called_computations(op, "body", "condition"):
+                yield from _executed_instructions(module, part, times * trips, loops)
+        elif op.opcode in ("call", "call-start"):  # TPU7x: SparseCores run collectives beside the program
+            for part in called_computations(op, "to_apply"):
+                yield from _executed_instructions(module, part, times, loops)
         elif op.opcode == "async-start":
-            for part in called(op, "calls"):
-                yield from _executed(module, part, times, loops)
+            for part in called_computations(op, "calls"):
+                yield from _executed_instructions(module, part, times, loops)
         elif op.opcode == "conditional":
             listed = re.findall(r"branch_computations=\{([^}]*)\}", op.attributes)
             names = [
                 *re.findall(r"[\w.\-]+", "".join(listed)),
-                *called(op, "true_computation", "false_computation"),
+                *called_computations(op, "true_computation", "false_computation"),
             ]
-            branches = [[*_executed(module, part, times, loops)] for part in names]
-            yield from max(branches, key=lambda branch: sum(n * _flops(module, inside, it) for n, inside, it in branch))
+            branches = [[*_executed_instructions(module, part, times, loops)] for part in names]
+            yield from max(
+                branches, key=lambda branch: sum(n * _instruction_flops(module, inside, it) for n, inside, it in branch)
+            )
 
 
-def _trips(module: Module, computation: Computation, loop: Instruction) -> int:
-    """The trip count of a loop: the compiler's note, or else the constant that its counter is compared with."""
+def _trip_count(module: HloModule, computation: Computation, loop: Instruction) -> int:
+    """Return the trip count of a loop: the compiler's note, or else the constant that its counter is compared with."""
     if noted := re.search(r'"?known_trip_count"?:\s*\{"n":"(\d+)"\}', loop.attributes):
         return int(noted[1])
-    condition = module.computations[next(called(loop, "condition"))]
-    for op in _with_fused(module, condition):
+    condition = module.computations[next(called_computations(loop, "condition"))]
+    for op in _instructions_with_fused(module, condition):
         if op.opcode == "compare" and "direction=LT" in op.attributes:
-            for constant in _with_fused(module, condition):
+            for constant in _instructions_with_fused(module, condition):
                 if constant.opcode == "constant" and constant.arrays[0].shape == () and constant.arguments.isdigit():
                     return int(constant.arguments)
     raise ValueError(f"{loop.name}: the condition of this loop does not show how often it runs")
 
 
-def _with_fused(module: Module, computation: Computation) -> Iterator[Instruction]:
-    """The instructions of a computation and of the fusions in it."""
+def _instructions_with_fused(module: HloModule, computation: Computation) -> Iterator[Instruction]:
+    """Yield the instructions of a computation and of the fusions in it."""
     for op in computation.instructions.values():
         yield op
         if op.opcode == "fusion":
-            for part in called(op, "calls"):
-                yield from _with_fused(module, module.computations[part])
+            for part in called_computations(op, "calls"):
+                yield from _instructions_with_fused(module, module.computations[part])
 
 
-def _flops(module: Module, computation: Computation, op: Instruction) -> float:
+def _instruction_flops(module: HloModule, computation: Computation, op: Instruction) -> float:
+    """Return the FLOPs of one run of an instruction, with the instructions inside a fusion."""
     if op.opcode == "fusion":
         return sum(
-            _flops(module, fused, inner)
-            for part in called(op, "calls")
+            _instruction_flops(module, fused, inner)
+            for part in called_computations(op, "calls")
             for fused in [module.computations[part]]
             for inner in fused.instructions.values()
         )
-    if (noted := _noted(op)) is not None:
+    if (noted := _declared_cost(op)) is not None:
         return noted["flops"]
     library = library_call(op)
     if op.opcode in TRANSCENDENTAL or (op.opcode in NO_FLOPS and not library):
@@ -182,8 +187,8 @@ def _flops(module: Module, computation: Computation, op: Instruction) -> float:
     return float(result.size)
 
 
-def _noted(op: Instruction) -> dict[str, float] | None:
-    """The cost that a kernel's author declares (`pl.CostEstimate` of a Pallas call)."""
+def _declared_cost(op: Instruction) -> dict[str, float] | None:
+    """Return the cost that a kernel's author declares (`pl.CostEstimate` of a Pallas call); None if not declared."""
     match = re.search(r'"cost_estimate":\{([^}]*)\}', op.attributes) if op.opcode == "custom-call" else None
     if not match:
         return None
@@ -196,7 +201,7 @@ def _has_array(computation: Computation, name: str) -> bool:
 
 
 def _convolution_flops(op: Instruction, lhs: Array, rhs: Array, result: Array) -> float:
-    """2 x multiply-adds, without those of padding and of the holes of a dilated operand."""
+    """Return 2 x multiply-adds of a convolution, without padding and the holes of a dilated operand."""
     labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", op.attributes)
     assert labels, op
     lhs_size = dict(zip(labels[1], lhs.shape, strict=True))
@@ -225,27 +230,27 @@ def _convolution_flops(op: Instruction, lhs: Array, rhs: Array, result: Array) -
     return 2 * multiply_adds
 
 
-def _bytes(module: Module, computation: Computation, op: Instruction) -> tuple[float, float]:
-    """Bytes that an instruction reads and writes, and those of them in HBM."""
+def _instruction_bytes(module: HloModule, computation: Computation, op: Instruction) -> tuple[float, float]:
+    """Return the bytes that an instruction reads and writes, and the bytes of these in HBM."""
     if op.opcode in NO_BYTES or re.search('target="(AllocateBuffer|ConcatBitcast)"', op.attributes):
         return 0.0, 0.0
-    if (noted := _noted(op)) is not None:
+    if (noted := _declared_cost(op)) is not None:
         return noted["bytes_accessed"], noted["bytes_accessed"]
     moved: list[tuple[float, bool]] = []  # (bytes, in_vmem)
     by_name = computation.instructions
     if op.opcode == "fusion":
-        for part in called(op, "calls"):
+        for part in called_computations(op, "calls"):
             fused = module.computations[part]
-            numbered, carries = _parameters(fused), _continues_transfer(part, fused)
-            for number, name in enumerate(op.operands):
+            numbered, carries = _fusion_parameters(fused), _continues_transfer(part, fused)
+            for index, name in enumerate(op.operands):
                 in_vmem = by_name[name].arrays[0].in_vmem if by_name[name].arrays else True
-                moved.append((_bytes_read(module, fused, numbered[number], carries), in_vmem))
+                moved.append((_fusion_bytes_read(module, fused, numbered[index], carries), in_vmem))
             moved += [
                 (written, array.in_vmem)
-                for written, array in zip(_bytes_written(fused, carries), op.arrays, strict=True)
+                for written, array in zip(_fusion_bytes_written(fused, carries), op.arrays, strict=True)
             ]
     elif op.opcode.endswith("-done"):
-        # XLA counts the result of an asynchronous copy again where it is waited for; nothing moves then.
+        # XLA counts the result of an asynchronous copy a second time in its `-done`, where no bytes move.
         moved = [(array.stored, True) for array in op.arrays] if op.opcode in ("copy-done", "slice-done") else []
     elif op.opcode in ("slice", "dynamic-slice", "gather"):
         moved = [
@@ -263,16 +268,20 @@ def _bytes(module: Module, computation: Computation, op: Instruction) -> tuple[f
         ]
     else:
         moved = [(array.stored, array.in_vmem) for name in op.operands for array in by_name[name].arrays]
-        moved += [(array.stored, array.in_vmem) for array in results(op)]
+        moved += [(array.stored, array.in_vmem) for array in result_arrays(op)]
     return sum(size for size, _ in moved), sum(size for size, in_vmem in moved if not in_vmem)
 
 
-def _parameters(fused: Computation) -> dict[int, Instruction]:
+def _fusion_parameters(fused: Computation) -> dict[int, Instruction]:
+    """Return the parameters of a fusion by index."""
     return {int(op.arguments): op for op in fused.instructions.values() if op.opcode == "parameter"}
 
 
-def _bytes_read(module: Module, fused: Computation, parameter: Instruction, carries: bool = False) -> float:
-    """Bytes that a fusion reads of a parameter: of a sliced one the slices, of one that it `carries` on none."""
+def _fusion_bytes_read(module: HloModule, fused: Computation, parameter: Instruction, carries: bool = False) -> float:
+    """Return the bytes that a fusion reads of a parameter: only the slices of a sliced parameter.
+
+    A fusion that `carries` on the transfer of another fusion does not read the parameters of the transfer.
+    """
     total, is_counted = 0.0, False
     for user in fused.instructions.values():
         if parameter.name not in user.operands or (carries and (user.opcode == "tuple" or user.opcode in COLLECTIVES)):
@@ -281,35 +290,38 @@ def _bytes_read(module: Module, fused: Computation, parameter: Instruction, carr
         if first and user.opcode in ("slice", "dynamic-slice", "gather"):
             total += user.arrays[0].stored
         elif first and (user.opcode in ELEMENT_BY_ELEMENT or _retiles(module, user)) and user is not fused.root:
-            # What is cut out of the result afterwards is all that is computed of it.
-            read = _bytes_read(module, fused, user) / user.arrays[0].stored
+            # Only the elements that later slices take are computed.
+            read = _fusion_bytes_read(module, fused, user) / user.arrays[0].stored
             total += min(read, 1.0) * sum(array.stored for array in parameter.arrays)
         elif first and user.opcode == "dynamic-update-slice":
             continue  # written, not read
         elif user.opcode == "fusion":
-            inner = module.computations[next(called(user, "calls"))]
-            numbered = _parameters(inner)
+            inner = module.computations[next(called_computations(user, "calls"))]
+            numbered = _fusion_parameters(inner)
             total += sum(
-                _bytes_read(module, inner, numbered[i]) for i, n in enumerate(user.operands) if n == parameter.name
+                _fusion_bytes_read(module, inner, numbered[i])
+                for i, n in enumerate(user.operands)
+                if n == parameter.name
             )
         elif not is_counted:
             total, is_counted = total + sum(array.stored for array in parameter.arrays), True
     return total
 
 
-def _retiles(module: Module, op: Instruction) -> bool:
-    """Whether an instruction of a fusion only reads an array in other tiles (TPU7x: 8 x 128 out of 16 x 128)."""
-    names = called(op, "calls") if op.opcode == "fusion" else ()
+def _retiles(module: HloModule, op: Instruction) -> bool:
+    """Return whether an instruction of a fusion only changes the tiles of an array (TPU7x: 16 x 128 to 8 x 128)."""
+    names = called_computations(op, "calls") if op.opcode == "fusion" else ()
     opcodes = [[inner.opcode for inner in module.computations[name].instructions.values()] for name in names]
     return opcodes == [["parameter", "copy"]]
 
 
-def _bytes_written(fused: Computation, carries: bool = False) -> list[float]:
-    """Bytes that a fusion writes of each result: of one updated in place, the update."""
+def _fusion_bytes_written(fused: Computation, carries: bool = False) -> list[float]:
+    """Return the bytes that a fusion writes of each result: only the update of a result that is updated in place."""
     by_name = fused.instructions
     roots = [by_name[name] for name in fused.root.operands] if fused.root.opcode == "tuple" else [fused.root]
 
     def written(root: Instruction) -> list[float]:
+        """Return the written bytes of each array of a root."""
         if root.opcode == "bitcast":
             return written(by_name[root.operands[0]])
         if root.opcode == "dynamic-update-slice":
@@ -321,18 +333,20 @@ def _bytes_written(fused: Computation, carries: bool = False) -> list[float]:
     return [size for root in roots for size in written(root)]
 
 
-def _collectives(module: Module, computation: Computation, op: Instruction) -> Iterator[tuple[str, int, int]]:
-    """(kind, bytes, devices of a group) of an instruction, or of those in a fusion."""
+def _instruction_collectives(
+    module: HloModule, computation: Computation, op: Instruction
+) -> Iterator[tuple[str, int, int]]:
+    """Yield (kind, bytes, devices of a group) of the collectives in an instruction, which may be a fusion."""
     if op.opcode == "fusion":
-        for part in called(op, "calls"):
+        for part in called_computations(op, "calls"):
             fused = module.computations[part]
             scatter = part.startswith("all-reduce-scatter")  # TPU: an all-reduce of which each device takes its slice
             for inner in fused.instructions.values() if not _continues_transfer(part, fused) else ():
-                for kind, size, group in _collectives(module, fused, inner):
+                for kind, size, group in _instruction_collectives(module, fused, inner):
                     yield "reduce-scatter" if scatter and kind == "all-reduce" else kind, size, group
         return
     kind = op.opcode.removesuffix("-start")
-    if kind not in COLLECTIVES or (group := _group(op.attributes)) == 1:
+    if kind not in COLLECTIVES or (group := _group_size(op.attributes)) == 1:
         return
     results = sum(array.bytes for array in op.arrays if array.shape or kind == "all-reduce")
     operands = sum(array.bytes for name in op.operands for array in computation.instructions[name].arrays)
@@ -342,21 +356,21 @@ def _collectives(module: Module, computation: Computation, op: Instruction) -> I
 
 
 def _dcn_bytes(computation: Computation, op: Instruction) -> float:
-    """Bytes that libtpu sends to the host for other slices: its part of a collective that crosses them."""
+    """Return the bytes that libtpu sends to the host for other slices: the part of a collective across slices."""
     crosses = op.opcode == "send" and "_xla_megascale_transfer_type" in op.attributes
     return float(computation.instructions[op.operands[0]].arrays[0].bytes) if crosses else 0.0
 
 
 def _continues_transfer(name: str, fused: Computation) -> bool:
-    """Whether a fusion continues a transfer that another fusion started (TPU), beside work of its own."""
+    """Return whether a fusion continues a transfer that another fusion started (TPU), beside other work."""
     instructions = fused.instructions.values()
     starts = any('"AsyncCollectiveStart"' in op.attributes for op in instructions)
     carries = any(op.opcode in COLLECTIVES for op in instructions)
     return carries and not starts and not name.startswith("all-reduce-scatter")
 
 
-def _group(attributes: str) -> int:
-    """Number of devices in one group of a collective; 2 for a permutation."""
+def _group_size(attributes: str) -> int:
+    """Return the number of devices in one group of a collective; 2 for a permutation."""
     if match := re.search(r"replica_groups=\{\{([\d,]+)\}", attributes):
         return match[1].count(",") + 1
     if match := re.search(r"replica_groups=\[\d+,(\d+)\]<=", attributes):
@@ -369,6 +383,7 @@ def _group(attributes: str) -> int:
     return 2
 
 
-def _fraction_sent(kind: str, group: int) -> float:
-    ring = (group - 1) / group
+def _ring_fraction_sent(kind: str, group_size: int) -> float:
+    """Return the bytes that a device sends in a ring, as a fraction of the bytes of a collective."""
+    ring = (group_size - 1) / group_size
     return {"all-reduce": 2 * ring, "collective-permute": 1.0, "collective-broadcast": 1.0}.get(kind, ring)

@@ -1,6 +1,6 @@
-"""Kernels of a compiled program: what a library's call computes and moves, and the kinds that a report counts.
+"""Kernels of a compiled program: FLOPs of calls of libraries, and the kinds that a report counts.
 
-A library's call is one row of CALLS; the compiler names it, and describes it in the call's configuration.
+A call of a library is one row of CALLS; the compiler writes its name and configuration into the instruction.
 """
 
 import math
@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from bert_jax.dryrun.hlo import Array, Instruction, Module, called
+from bert_jax.dryrun.hlo import Array, HloModule, Instruction, called_computations
 
 
 class Call(NamedTuple):
@@ -18,15 +18,15 @@ class Call(NamedTuple):
     flops: Callable[[Instruction, Sequence[Array]], float]
 
 
-def _product(op: Instruction, operands: Sequence[Array]) -> float:
-    """2 per multiply-add of a matrix product."""
+def _cublas_product_flops(op: Instruction, operands: Sequence[Array]) -> float:
+    """Return the FLOPs of a matrix product of cuBLAS, 2 per multiply-add."""
     match = re.search(r'"lhs_contracting_dimensions":\s*\[([^\]]*)\]', op.attributes)
     contracted = [int(axis) for axis in re.findall(r"\d+", match[1])] if match else []
     return 2.0 * op.arrays[0].size * math.prod(operands[0].shape[axis] for axis in contracted)
 
 
-def _attention(products: int) -> Callable[[Instruction, Sequence[Array]], float]:
-    """As many products of [batch, heads, queries, keys] with head_dim; scores of padding count."""
+def _cudnn_attention_flops(products: int) -> Callable[[Instruction, Sequence[Array]], float]:
+    """Return the FLOPs of `products` products of [batch, heads, queries, keys] with head_dim; padding counts."""
 
     def flops(op: Instruction, operands: Sequence[Array]) -> float:
         match = re.search(r'"intermediate_tensor_shape":.*?"dimensions":\s*\[([^\]]*)\]', op.attributes)
@@ -36,10 +36,10 @@ def _attention(products: int) -> Callable[[Instruction, Sequence[Array]], float]
     return flops
 
 
-def _tiles(products: int) -> Callable[[Instruction, Sequence[Array]], float]:
-    """The same of models/attention/triton.py, whose fifth operand is `[batch, length, ..., width]`.
+def _triton_attention_flops(products: int) -> Callable[[Instruction, Sequence[Array]], float]:
+    """Return the FLOPs of models/attention/triton.py, whose fifth operand is `[batch, length, ..., width]`.
 
-    Its name says how many pairs of a query and a key are in the tiles that a head visits.
+    The name of a kernel has the number of pairs of a query and a key in the tiles that a head visits.
     """
 
     def flops(op: Instruction, operands: Sequence[Array]) -> float:
@@ -51,15 +51,19 @@ def _tiles(products: int) -> Callable[[Instruction, Sequence[Array]], float]:
     return flops
 
 
-# By a pattern of custom_call_target and the operation's name; the first that matches. The backward pass computes the
-# scores again, that in Triton twice.
+# Pattern of custom_call_target and the operation's name -> call; the first match counts. The backward pass computes the
+# scores again, in Triton twice.
 CALLS = {
-    r"__gpu\$xla\.gpu\.triton .*attention_backward_\d+_pairs": Call("our attention, backward", _tiles(7)),
-    r"__gpu\$xla\.gpu\.triton .*attention_forward_\d+_pairs": Call("our attention, forward", _tiles(2)),
+    r"__gpu\$xla\.gpu\.triton .*attention_backward_\d+_pairs": Call(
+        "our attention, backward", _triton_attention_flops(7)
+    ),
+    r"__gpu\$xla\.gpu\.triton .*attention_forward_\d+_pairs": Call(
+        "our attention, forward", _triton_attention_flops(2)
+    ),
     r"__gpu\$xla\.gpu\.triton .*sum_norm_(for|back)ward": Call("our sum and norm", lambda *_: 0.0),
-    r"__cublas\$": Call("cuBLAS product", _product),
-    r"__cudnn\$fmha\w*Backward": Call("cuDNN attention, backward", _attention(5)),
-    r"__cudnn\$fmha": Call("cuDNN attention, forward", _attention(2)),
+    r"__cublas\$": Call("cuBLAS product", _cublas_product_flops),
+    r"__cudnn\$fmha\w*Backward": Call("cuDNN attention, backward", _cudnn_attention_flops(5)),
+    r"__cudnn\$fmha": Call("cuDNN attention, forward", _cudnn_attention_flops(2)),
 }
 WORKSPACE = ("s8", "u8")  # dtypes of the memory that a call gets to work in
 
@@ -73,26 +77,32 @@ def library_call(op: Instruction) -> Call | None:
     return next((call for pattern, call in CALLS.items() if re.match(pattern, words)), None)
 
 
-def results(op: Instruction) -> tuple[Array, ...]:
-    """Return what an instruction writes, without a library's workspace."""
+def result_arrays(op: Instruction) -> tuple[Array, ...]:
+    """Return the arrays that an instruction writes, without a library's workspace."""
     if not library_call(op):
         return op.arrays
     return tuple(array for array in op.arrays if array.dtype not in WORKSPACE)
 
 
-def kernel_kind(module: Module, op: Instruction) -> str | None:
-    """Return the kind of kernel that an instruction is, None for those that the report does not count."""
+def kernel_kind(module: HloModule, op: Instruction) -> str | None:
+    """Return the kind of kernel of an instruction, None for instructions that the report does not count."""
     if call := library_call(op):
         return call.kind
     if op.opcode != "fusion":
         return None
     if '"kind":"__triton' not in op.attributes:
         return "fusion"
-    return "Triton product" if any(_has_product(module, part) for part in called(op, "calls")) else "Triton fusion"
+    return (
+        "Triton product"
+        if any(_has_product(module, part) for part in called_computations(op, "calls"))
+        else "Triton fusion"
+    )
 
 
-def _has_product(module: Module, name: str) -> bool:
+def _has_product(module: HloModule, name: str) -> bool:
+    """Return whether a computation, or a computation that it calls, has a matrix product."""
     instructions = module.computations[name].instructions.values()
     return any(
-        op.opcode == "dot" or any(_has_product(module, part) for part in called(op, "calls")) for op in instructions
+        op.opcode == "dot" or any(_has_product(module, part) for part in called_computations(op, "calls"))
+        for op in instructions
     )

@@ -34,6 +34,7 @@ def report_json(report: Report, total: Total) -> dict[str, Any]:
 
 
 def _phase_json(report: Report, result: PhaseReport) -> dict[str, Any]:
+    """Return the results of a phase as JSON values."""
     phase, memory, cost, estimate = result.phase, result.memory, result.cost, result.estimate
     return {
         "seq_len": phase.seq_len,
@@ -67,21 +68,21 @@ def report_text(report: Report, total: Total) -> str:
     """Return the report as text: a column per phase, then the recipe as a whole."""
     mesh = " x ".join(f"{axis} {size:,}" for axis, size in report.mesh.items())
     figures = report.machine
-    bandwidth = f" at {_scaled(figures.hbm_bandwidth, 1e9, 'GB/s')}" if figures.hbm_bandwidth else ""
+    bandwidth = f" at {_scaled_text(figures.hbm_bandwidth, 1e9, 'GB/s')}" if figures.hbm_bandwidth else ""
     lines = [
         f"{report.devices:,} x {report.name}, mesh {mesh}; {report.parameters:,} parameters",
-        f"peak per device: {_scaled(figures.flops, 1e12, 'TFLOP/s')}, "
-        f"memory {_scaled(figures.capacity, 2**30, 'GiB')}{bandwidth}, "
-        f"interconnect {_scaled(figures.interconnect, 1e9, 'GB/s')} sent ({figures.source})",
+        f"peak per device: {_scaled_text(figures.flops, 1e12, 'TFLOP/s')}, "
+        f"memory {_scaled_text(figures.capacity, 2**30, 'GiB')}{bandwidth}, "
+        f"interconnect {_scaled_text(figures.interconnect, 1e9, 'GB/s')} sent ({figures.source})",
         *(f"note: {note}" for note in report.notes),
         "",
-        *_columns([_phase_rows(report, result, number) for number, result in enumerate(report.phases, 1)]),
+        *_phase_columns([_phase_rows(report, result, index) for index, result in enumerate(report.phases, 1)]),
         "",
-        *_total(report, total),
+        *_total_rows(report, total),
     ]
-    for number, result in enumerate(report.phases, 1):
+    for index, result in enumerate(report.phases, 1):
         if not result.fits:
-            lines += ["", f"phase {number} does not fit in memory; estimates of what makes it fit:"]
+            lines += ["", f"phase {index} does not fit in memory; changes that should make it fit:"]
             lines += [f"  {change}" for change in result.changes]
     return "\n".join(lines)
 
@@ -89,101 +90,105 @@ def report_text(report: Report, total: Total) -> str:
 Rows = list[tuple[str, str]]
 
 
-def _phase_rows(report: Report, result: PhaseReport, number: int) -> Rows:
-    """Labels and values; a label without leading spaces starts a section."""
+def _phase_rows(report: Report, result: PhaseReport, index: int) -> Rows:
+    """Return the labels and values of a phase; a label without leading spaces starts a section."""
     phase, memory, cost, estimate = result.phase, result.memory, result.cost, result.estimate
     rows = [
-        ("phase", f"{number}"),
+        ("phase", f"{index}"),
         ("  tokens per sequence", f"{phase.seq_len:,}"),
         ("  sequences per step", f"{phase.batch_size:,}"),
         ("  micro-batches", f"{phase.grad_accum_steps:,}"),
         ("  steps", f"{phase.end - phase.begin:,}"),
         ("memory per device", ""),
-        ("  parameters", _gib(result.parameter_bytes)),
-        ("  optimizer", _gib(result.optimizer_bytes)),
-        ("  activations, gradients", _gib(memory.temporaries)),
-        ("  total", _gib(memory.total)),
-        ("  capacity", _gib(report.machine.capacity)),
+        ("  parameters", _gib_text(result.parameter_bytes)),
+        ("  optimizer", _gib_text(result.optimizer_bytes)),
+        ("  activations, gradients", _gib_text(memory.temporaries)),
+        ("  total", _gib_text(memory.total)),
+        ("  capacity", _gib_text(report.machine.capacity)),
         ("  fits", UNKNOWN if result.fits and report.machine.capacity is None else "yes" if result.fits else "NO"),
         ("one step, per device", ""),
-        ("  model FLOPs", _scaled(result.model_flops, 1e12, "TFLOP")),
+        ("  model FLOPs", _scaled_text(result.model_flops, 1e12, "TFLOP")),
     ]
     if cost and estimate:
         rows += [
-            ("  FLOPs", f"{_scaled(cost.flops, 1e12, 'TFLOP')}"),
+            ("  FLOPs", f"{_scaled_text(cost.flops, 1e12, 'TFLOP')}"),
             ("  FLOPs / model FLOPs", f"{cost.flops / result.model_flops:.3f}"),
-            ("  bytes accessed", _scaled(cost.bytes, 1e9, "GB")),
-            ("  in HBM", _scaled(cost.hbm_bytes, 1e9, "GB")),
+            ("  bytes accessed", _scaled_text(cost.bytes, 1e9, "GB")),
+            ("  in HBM", _scaled_text(cost.hbm_bytes, 1e9, "GB")),
             *((f"  {kind} kernels", f"{count:,}") for kind, count in cost.kernels.items()),
-            *((f"  {c.kind}", f"{c.count:,}, together {_scaled(c.bytes, 1e9, 'GB')}") for c in cost.collectives),
-            *([("  to other slices", _scaled(cost.dcn_bytes, 1e9, "GB"))] if cost.dcn_bytes else []),
+            *((f"  {c.kind}", f"{c.count:,}, together {_scaled_text(c.bytes, 1e9, 'GB')}") for c in cost.collectives),
+            *([("  to other slices", _scaled_text(cost.dcn_bytes, 1e9, "GB"))] if cost.dcn_bytes else []),
             ("time of a step, lower bounds", ""),
-            ("  compute", _milliseconds(estimate.compute)),
-            ("  memory", _milliseconds(estimate.memory)),
-            ("  interconnect", _milliseconds(estimate.interconnect)),
+            ("  compute", _milliseconds_text(estimate.compute)),
+            ("  memory", _milliseconds_text(estimate.memory)),
+            ("  interconnect", _milliseconds_text(estimate.interconnect)),
             ("  limited by", estimate.bound or UNKNOWN),
-            ("  range", _range((estimate.fastest, estimate.slowest), 1e3, "ms")),
+            ("  range", _range_text((estimate.fastest, estimate.slowest), 1e3, "ms")),
         ]
     return rows
 
 
-def _columns(phases: Sequence[Rows]) -> list[str]:
-    """One line per label of any phase, in the order of first appearance; values are right-aligned."""
+def _phase_columns(phases: Sequence[Rows]) -> list[str]:
+    """Return one line per label of any phase, in the order of first appearance; values are right-aligned."""
     labels: list[str] = []
     for rows in phases:
-        for at, (label, _) in enumerate(rows):
+        for index, (label, _) in enumerate(rows):
             if label not in labels:
-                before = rows[at - 1][0] if at else None
+                before = rows[index - 1][0] if index else None
                 labels.insert(labels.index(before) + 1 if before in labels else len(labels), label)
     values = [dict(rows) for rows in phases]
     return text_table([[label, *(column.get(label, "") for column in values)] for label in labels])
 
 
-def _total(report: Report, total: Total) -> list[str]:
+def _total_rows(report: Report, total: Total) -> list[str]:
+    """Return the lines about the whole recipe."""
     rows = [
         ("the whole recipe", ""),
         ("  steps", f"{total.steps:,}"),
         ("  tokens", f"{total.tokens:,}"),
         ("  model FLOPs, all devices", f"{total.model_flops:.3g}"),
-        ("  time", _duration(total.days)),
+        ("  time", _duration_text(total.days)),
         (
             "  chip-hours",
-            _range(total.chip_hours, 1, f"on {report.chips:g} {'chip' if report.chips == 1 else 'chips'}"),
+            _range_text(total.chip_hours, 1, f"on {report.chips:g} {'chip' if report.chips == 1 else 'chips'}"),
         ),
     ]
     if total.cost:
-        rows.append(("  cost", _range(total.cost, 1, "in the currency of the price")))
+        rows.append(("  cost", _range_text(total.cost, 1, "in the currency of the price")))
     if total.energy_kwh:
-        rows.append(("  energy", _range(total.energy_kwh, 1, "kWh, chips only")))
+        rows.append(("  energy", _range_text(total.energy_kwh, 1, "kWh, chips only")))
     return text_table(rows, left=(0, 1))
 
 
-def _gib(value: int | None) -> str:
-    return _scaled(value, 2**30, "GiB")
+def _gib_text(value: int | None) -> str:
+    return _scaled_text(value, 2**30, "GiB")
 
 
-def _scaled(value: float | None, unit: float, name: str) -> str:
+def _scaled_text(value: float | None, unit: float, name: str) -> str:
+    """Return `value` in a unit, with the name of the unit."""
     if value is None:
         return UNKNOWN
-    return f"{_three_digits(value / unit)} {name}"
+    return f"{_three_digits_text(value / unit)} {name}"
 
 
-def _three_digits(value: float) -> str:
-    """At least three significant digits."""
+def _three_digits_text(value: float) -> str:
+    """Return a number with at least three significant digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _milliseconds(seconds: float | None) -> str:
-    return _scaled(seconds, 1e-3, "ms")
+def _milliseconds_text(seconds: float | None) -> str:
+    return _scaled_text(seconds, 1e-3, "ms")
 
 
-def _duration(days: tuple[float, float] | None) -> str:
+def _duration_text(days: tuple[float, float] | None) -> str:
+    """Return a range of time in days, hours or minutes, such that the upper end is at least 2 if possible."""
     units = [(1, "days"), (24, "hours"), (24 * 60, "minutes")]
     unit, name = next((each for each in units if days and days[1] * each[0] >= 2), units[-1])
-    return _range(days, unit, name)
+    return _range_text(days, unit, name)
 
 
-def _range(pair: tuple[float | None, float | None] | None, factor: float, name: str) -> str:
+def _range_text(pair: tuple[float | None, float | None] | None, factor: float, name: str) -> str:
+    """Return "low to high name", both values times `factor`; "unknown" where a value is None."""
     if pair is None or pair[0] is None or pair[1] is None:
         return UNKNOWN
-    return f"{_three_digits(pair[0] * factor)} to {_three_digits(pair[1] * factor)} {name}"
+    return f"{_three_digits_text(pair[0] * factor)} to {_three_digits_text(pair[1] * factor)} {name}"

@@ -21,16 +21,17 @@ EXAMPLES = {2: "4x4", 3: "2x2x1"}
 def topology_devices(name: str) -> list[Any]:
     """Return the compile-only devices of TPU slices, slice by slice in libtpu's order, or of the GPUs of a host.
 
-    Call it before anything uses a device: it keeps JAX on the CPU, unless JAX_PLATFORMS is set.
+    Call this function before JAX uses a device: it keeps JAX on the CPU, unless JAX_PLATFORMS is set.
 
     Raises:
-        UserError: the name is malformed, or the compiler is missing or refuses it.
+        UserError: the name is malformed, or the compiler is missing or refuses the name.
     """
     chip, sizes, slices = parse_topology(name)
     return gpu_devices(name, chip, sizes[0]) if chip in GPUS else _tpu_devices(name, chip, sizes, slices)
 
 
 def _tpu_devices(name: str, chip: str, sizes: tuple[int, ...], slices: int) -> list[Any]:
+    """Return the compile-only devices of TPU slices; `name` is for messages."""
     if importlib.util.find_spec("libtpu") is None:
         raise UserError(f"--topology={name} needs the TPU compiler: pip install 'jax[tpu]'")
     for variable, value in {
@@ -45,10 +46,10 @@ def _tpu_devices(name: str, chip: str, sizes: tuple[int, ...], slices: int) -> l
     # A host has 2 x 2 chips by default; a smaller slice has one host.
     options: dict[str, Any] = {"chips_per_host_bounds": (*sizes, 1, 1)[:3]} if math.prod(sizes) < 4 else {}
     options |= {"num_slices": slices} if slices > 1 else {}
-    one = f"{chip}:{'x'.join(map(str, sizes))}"
+    slice_name = f"{chip}:{'x'.join(map(str, sizes))}"
     try:
-        with quiet():
-            return list(get_topology_desc(platform="tpu", topology_name=one, **options).devices)
+        with discarded_stderr():
+            return list(get_topology_desc(platform="tpu", topology_name=slice_name, **options).devices)
     except (JaxRuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0].removeprefix("INVALID_ARGUMENT: ")
         raise UserError(
@@ -82,8 +83,8 @@ def parse_topology(name: str) -> tuple[str, tuple[int, ...], int]:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Discard what a compiler writes to stderr about a machine without its devices."""
+def discarded_stderr() -> Iterator[None]:
+    """Discard stderr, where a compiler complains about the absence of its devices."""
     sys.stderr.flush()
     stderr = os.dup(2)
     try:

@@ -1,9 +1,9 @@
-"""The spine of `bert-jax finetune` (finetune.py), and what only it needs.
+"""The spine of `bert-jax finetune` (finetune.py), and its parts.
 
 finetune.py   the spine: weights, a task and a config in; the best model, its scores and its predictions out
 inputs.py     weights, task and sets, checked against each other; the loss and the batches that follow from them
 results.py    the summary of all trainings, the best model and its predictions
 task_data.py  the sets of a task as batches and scores
-teacher.py    a model fine-tuned before, which the training learns from
+teacher.py    a frozen fine-tuned model that the training learns from
 training.py   one training: one learning rate and one seed
 """

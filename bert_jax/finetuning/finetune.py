@@ -20,24 +20,24 @@ from bert_jax.finetuning.inputs import (
     plan_training,
     read_task_inputs,
 )
-from bert_jax.finetuning.results import summarize, write_results
+from bert_jax.finetuning.results import summarize_trainings, write_results
 from bert_jax.finetuning.training import train_one
 from bert_jax.parallel import sharding
 from bert_jax.pretraining.initial_weights import describe_start
 from bert_jax.training import workdir
-from bert_jax.training.checkpoint import versions
+from bert_jax.training.checkpoint import package_versions
 from bert_jax.training.plan import Plan, Session
 from bert_jax.training.profile import profiled_steps
 from bert_jax.training.step import check_layout
 
 
-def finetune(config: FinetuneConfig, directory: pathlib.Path, session: Session) -> dict[str, Any] | None:
+def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, session: Session) -> dict[str, Any] | None:
     """Train `config.task` from `config.init_from` with each learning rate and seed.
 
-    Each of several processes calls it, with a directory that all of them see.
+    Each of several processes calls this function, with a directory that all processes see.
 
     Returns:
-        The content of `results.json`; None where a signal ended it early: the same call resumes.
+        The content of `results.json`; None where a signal ended the training early: the same call resumes.
 
     Raises:
         UserError: weights, data or settings that do not fit each other, before anything is written.
@@ -55,7 +55,7 @@ def finetune(config: FinetuneConfig, directory: pathlib.Path, session: Session) 
 
     # Resolve the config: lengths to pad to, steps, absolute paths.
     feed, phase = plan_training(inputs, settings, config.train)
-    config = resolve(config, steps_per_epoch=math.ceil(len(inputs.train.features) / feed.batch_size))
+    config = resolve_finetune_config(config, steps_per_epoch=math.ceil(len(inputs.train.features) / feed.batch_size))
     check_warmup(config.optimizer, phase.end)
     dev_sizes = ", ".join(f"{len(split.examples):,} in {split.name}" for split in inputs.dev)
     console.say(
@@ -66,7 +66,7 @@ def finetune(config: FinetuneConfig, directory: pathlib.Path, session: Session) 
     # Agree with the other processes, and make the plan that all trainings share.
     recorded_config, fingerprint = to_json(config), inputs.fingerprint
     agreed = {f"config.{key}": str(value) for key, value in flatten(recorded_config).items()}
-    session.watchdog.check_agreement(agreed | versions() | fingerprint)
+    session.watchdog.check_agreement(agreed | package_versions() | fingerprint)
     plan = Plan(
         workdir=directory,
         root=directory,
@@ -85,10 +85,10 @@ def finetune(config: FinetuneConfig, directory: pathlib.Path, session: Session) 
     )
     check_layout(plan.mesh, plan.objective, plan.phases, config.evaluate.batch_size)
 
-    # Take the work directory, and say what the trainings start from.
-    with workdir.locked(directory) if is_first else contextlib.nullcontext():
+    # Take the work directory, and describe the initial weights.
+    with workdir.locked_workdir(directory) if is_first else contextlib.nullcontext():
         if is_first:
-            workdir.claim(directory, recorded_config, fingerprint, inputs.weights.directory)
+            workdir.claim_workdir(directory, recorded_config, fingerprint, inputs.weights.directory)
         describe_start(str(config.init_from), inputs.weights, console.say)
         if settings.random_weights:
             console.say("config.task.random_weights: only the architecture and the tokenizer are used, no parameter")
@@ -116,14 +116,14 @@ def finetune(config: FinetuneConfig, directory: pathlib.Path, session: Session) 
                 results.append({"learning_rate": rate, "seed": seed, "run": training_plan.workdir.name} | result)
 
         # Write the best model, its predictions and all scores.
-        summary = summarize(inputs.task.name, inputs.metric, results)
+        summary = summarize_trainings(inputs.task.name, inputs.metric, results)
         if is_first:
             write_results(inputs, settings, config.compute, evaluation_feed, directory, summary, console)
         return summary
 
 
-def resolve(config: FinetuneConfig, steps_per_epoch: int) -> FinetuneConfig:
-    """Return the config with an absolute path of the weights, and the steps of evaluations and checkpoints."""
+def resolve_finetune_config(config: FinetuneConfig, steps_per_epoch: int) -> FinetuneConfig:
+    """Return the config with an absolute path of the weights; None for `every` becomes `steps_per_epoch`."""
     assert config.init_from
     return dataclasses.replace(
         config,

@@ -31,7 +31,7 @@ from bert_jax.training.schedules import Phase
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskInputs:
-    """What all trainings of one call read."""
+    """The inputs of all trainings of a run: task, weights, sets."""
 
     task: Task
     weights: Weights  # to start from, with the head of the task
@@ -41,11 +41,11 @@ class TaskInputs:
     train: TaskSplit
     dev: tuple[TaskSplit, ...]
     test: tuple[TaskSplit, ...]
-    metric: str  # the score that chooses the best
+    metric: str  # the score that chooses the best model
 
     @property
     def fingerprint(self) -> dict[str, str]:
-        """Digests of what a resumed training must find again."""
+        """Digests of the inputs that a resumed training must find again."""
         digests = {
             "task": splits_digest((self.train, *self.dev)),
             "tokenizer": self.tokenizer.sha256,
@@ -62,7 +62,7 @@ def read_task_inputs(
     seed: int,
     console: Console,
 ) -> TaskInputs:
-    """Return weights, teacher and sets of a task; UserError where they do not fit each other or the settings.
+    """Return weights, teacher and sets of a task; raise UserError where they do not fit each other or the settings.
 
     Args:
         init_from: model directory to start from.
@@ -70,7 +70,7 @@ def read_task_inputs(
         train: sizes of batches.
         freeze_encoder: whether the heads alone are trained.
         seed: of weights that are missing and drawn at random.
-        console: for what was cut, left out or learned from.
+        console: for lines about truncated and omitted examples, and about the teacher.
     """
     if not init_from:
         raise UserError("no weights: give --config.init_from=DIR: an export, a work directory, or one of transformers")
@@ -87,7 +87,7 @@ def read_task_inputs(
     weights = read_weights(init_from, (head,), rng, console)
     class_of(weights.config, weights.heads)  # the best model is written as one
     if kind.head == "sentence_embedding":
-        _check_sentences(weights)
+        _check_sentence_modules(weights)
     if settings.bilstm and head.name not in OF_TASKS:
         raise no_effect("config.task.bilstm", f"{task.kind}, which reads the encoder alone", False)
     if freeze_encoder and head.name in WITHOUT_PARAMETERS and not settings.bilstm:
@@ -128,7 +128,7 @@ def read_task_inputs(
         architecture=dataclasses.replace(weights.config, **dict.fromkeys(dropouts, settings.dropout)),
         teacher=teacher,
         tokenizer=tokenizer,
-        train=_positives(settings, train_set, console),
+        train=_keep_positive_pairs(settings, train_set, console),
         dev=dev,
         test=test,
         metric=metric,
@@ -147,9 +147,9 @@ def objective_of_task(
 
 
 def plan_training(inputs: TaskInputs, settings: TaskConfig, train: FinetuneTrainConfig) -> tuple[Feed, Phase]:
-    """Return how inputs become batches, and the one phase of a training: passes over the training set.
+    """Return the settings of batches, and the single phase of a training: passes over the training set.
 
-    Batches are padded to lengths that are chosen by the labeled sets, so that every sequence fits.
+    Batches are padded to lengths that are chosen from the labeled sets, so that every sequence fits.
     """
     lengths = np.array([features.length for split in (inputs.train, *inputs.dev) for features in split.features])
     longest = max(features.length for split in (inputs.train, *inputs.dev, *inputs.test) for features in split.features)
@@ -160,7 +160,7 @@ def plan_training(inputs: TaskInputs, settings: TaskConfig, train: FinetuneTrain
             f"config.task.buckets={settings.buckets}: the last must lie from {longest}, the longest sequence, to "
             f"{max_positions}, the longest that the model reads"
         )
-    # A model without token types does not read those that its teacher needs.
+    # A student without token types ignores the token types that its teacher needs.
     models = [inputs.weights.config, *([inputs.teacher.config] if inputs.teacher else [])]
     feed = Feed(buckets, train.batch_size, max(model.num_token_types for model in models), inputs.tokenizer.pad_id)
     phase = Phase(
@@ -173,7 +173,7 @@ def plan_training(inputs: TaskInputs, settings: TaskConfig, train: FinetuneTrain
 
 
 def learning_rates(rates: tuple[float, ...] | None, peak_learning_rate: float) -> tuple[float, ...]:
-    """Return the learning rates to try; UserError where two are the same, as a run would count twice."""
+    """Return the learning rates to try; raise UserError for equal rates, whose training would count twice."""
     rates = rates or (peak_learning_rate,)
     names = [f"{rate:g}" for rate in rates]
     if len(set(names)) < len(names) or min(rates) < 0:
@@ -181,10 +181,10 @@ def learning_rates(rates: tuple[float, ...] | None, peak_learning_rate: float) -
     return rates
 
 
-def _positives(settings: TaskConfig, train: TaskSplit, console: Console) -> TaskSplit:
-    """The set with the training pairs alone that belong together; UserError where they have no negatives.
+def _keep_positive_pairs(settings: TaskConfig, train: TaskSplit, console: Console) -> TaskSplit:
+    """Return the training set with only its positive pairs; raise UserError where the pairs have no negatives.
 
-    Kinds of tasks without negatives keep all examples.
+    Kinds of tasks without positives and negatives keep all examples.
     """
     if "positives" not in train.features[0].targets:
         return train
@@ -199,27 +199,30 @@ def _positives(settings: TaskConfig, train: TaskSplit, console: Console) -> Task
     firsts, seconds = map(set, zip(*texts, strict=True))
     if len(texts) == len(firsts) * len(seconds) and len(positives[0].sequences) < 3:
         raise UserError(
-            f"task.train has no negatives: each second text is right for each first one ({len(texts):,} distinct pairs "
-            f"belong together); give more pairs, or a `negative` text with each"
+            f"task.train has no negatives: each second text is right for each first text ({len(texts):,} distinct "
+            f"pairs belong together); give more pairs, or a `negative` text with each pair"
         )
     examples = [train.examples[features.example] for features in positives]
     return TaskSplit(train.name, examples, [features._replace(example=n) for n, features in enumerate(positives)])
 
 
-def _check_sentences(weights: Weights) -> None:
-    """Refuse a directory of sentence-transformers whose vectors are not those that this task trains."""
-    asked = weights.sentences or SentenceModules()
+def _check_sentence_modules(weights: Weights) -> None:
+    """Raise UserError for a directory of sentence-transformers that this task cannot train."""
+    present = weights.sentences or SentenceModules()
     trained = {"pooling": "mean", "lower_case": False, "default_prompt": None}
     for name, value in trained.items():
-        if getattr(asked, name) != value:
+        if getattr(present, name) != value:
             raise UserError(
-                f"{weights.directory}: a directory of sentence-transformers with {name} {getattr(asked, name)!r}; only "
-                "means of the tokens of the plain text are trained. Without modules.json its encoder is read alone"
+                f"{weights.directory}: a directory of sentence-transformers with {name} {getattr(present, name)!r}; "
+                "only means of the tokens of the plain text are trained. Without modules.json its encoder is read alone"
             )
 
 
 def _with_bilstm(weights: Weights, tokenizer: Tokenizer, rng: jax.Array) -> Weights:
-    """The model with two recurrent layers below its heads, random unless it has them; UserError without research."""
+    """Return the weights with a BiLSTM below the heads, random unless the weights have it.
+
+    Raises UserError where the architecture cannot be written with a BiLSTM.
+    """
     config = dataclasses.replace(weights.config, bilstm=True)
     model_config_fields(config, tokenizer.pad_id, "config.task.bilstm")
     params = draw_missing(config, weights.heads, weights.params, rng)

@@ -23,15 +23,17 @@ from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Predictions
 
 
-def summarize(task: str, metric: str, results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return every result, the best of them, and for each learning rate mean and standard deviation over the seeds."""
+def summarize_trainings(task: str, metric: str, results: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return every result, the best result, and for each learning rate mean and standard deviation over the seeds."""
     by_rate = {}
     for rate in dict.fromkeys(result["learning_rate"] for result in results):
         scores = [result["scores"] for result in results if result["learning_rate"] == rate]
         by_rate[f"{rate:g}"] = {
             name: {
-                "mean": statistics.fmean(of_seed[name] for of_seed in scores),
-                "standard_deviation": statistics.stdev(of_seed[name] for of_seed in scores) if len(scores) > 1 else 0.0,
+                "mean": statistics.fmean(seed_scores[name] for seed_scores in scores),
+                "standard_deviation": statistics.stdev(seed_scores[name] for seed_scores in scores)
+                if len(scores) > 1
+                else 0.0,
             }
             for name in scores[0]
         }

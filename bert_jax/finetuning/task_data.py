@@ -37,7 +37,7 @@ class TaskSplit(NamedTuple):
 
 
 def read_split(task: Task, config: TaskConfig, name: str, tokenizer: Tokenizer, console: Console) -> TaskSplit:
-    """Return a set with its features; print how many texts were truncated or split."""
+    """Return a set with its features; print the numbers of truncated and split texts."""
     examples = read_task_examples(task, config, name, console.say)
     features, counts = make_features(KINDS[task.kind], examples, tokenizer, config)
     cut = [f"{count:,} {what.replace('_', ' ')}" for what, count in counts.items() if count]
@@ -47,7 +47,7 @@ def read_split(task: Task, config: TaskConfig, name: str, tokenizer: Tokenizer, 
 
 
 def splits_digest(splits: Sequence[TaskSplit]) -> str:
-    """Return the SHA-256 of the features of some sets, in hex: a resumed training must find the same ones."""
+    """Return the SHA-256 of the features of some sets, in hex: a resumed training must find equal features."""
     digest = hashlib.sha256()
     for split in splits:
         for features in split.features:
@@ -58,10 +58,10 @@ def splits_digest(splits: Sequence[TaskSplit]) -> str:
     return digest.hexdigest()
 
 
-def training_batches(
+def task_training_batches(
     split: TaskSplit, feed: Feed, seed: int, blocks: sharding.BatchBlocks, step: int
 ) -> Generator[Batch, None, None]:
-    """Yield this process's part of the batches from `step` on, endlessly; seed and epoch determine their order."""
+    """Yield this process's part of the training batches from `step` on, endlessly, in an order of seed and epoch."""
     lengths = np.array([features.length for features in split.features], np.int64)
     per_epoch = -(-len(lengths) // feed.batch_size)
     epoch, first = divmod(step, per_epoch)
@@ -72,17 +72,17 @@ def training_batches(
 
 
 class ScoredSplit(NamedTuple):
-    """Predictions for a set, and their scores."""
+    """Scores and predictions of a labeled set."""
 
     scores: dict[str, float]
     predictions: Predictions
-    null_threshold: float | None  # the threshold for no answer that scores best here, if any has none
+    null_threshold: float | None  # the best threshold for "no answer"; None: all questions have answers
 
 
 def score_split(task: Task, settings: TaskConfig, split: TaskSplit, outputs: Sequence[Outputs]) -> ScoredSplit:
-    """Return predictions and scores of a labeled set; a threshold for no answer is tuned on it.
+    """Return scores and predictions of a labeled set; a threshold for "no answer" is tuned on this set.
 
-    A set whose questions all have answers does not show which margin means that there is none: all are answered.
+    In a set whose questions all have answers, no threshold can be tuned: all questions are answered.
     """
     kind = KINDS[task.kind]
     threshold = np.inf if task.impossible and not all(map(kind.gold, split.examples)) else None
@@ -114,7 +114,7 @@ def score_names(task: Task, splits: Sequence[TaskSplit]) -> list[str]:
 
 
 def _with_suffix(split: TaskSplit, scores: dict[str, float]) -> dict[str, float]:
-    """The scores under names that end in that of the set, such as accuracy_mismatched."""
+    """Return the scores under names that end in the name of the set, such as accuracy_mismatched."""
     suffix = split.name.removeprefix("dev")
     return {name + suffix: value for name, value in scores.items()}
 
@@ -122,7 +122,7 @@ def _with_suffix(split: TaskSplit, scores: dict[str, float]) -> dict[str, float]
 def make_dev_evaluation(
     task: Task, settings: TaskConfig, splits: Sequence[TaskSplit], feed: Feed, model: Model, mesh: jax.sharding.Mesh
 ) -> tuple[Heldout, Evaluate]:
-    """Return the batches of one pass over the dev sets, and what an evaluation scores: {} where they ended early."""
+    """Return the batches of one pass over the dev sets, and their evaluation: scores, or {} where it was stopped."""
     blocks, predict = sharding.batch_blocks(mesh), make_predict(model, mesh)
     all_features = [features for split in splits for features in split.features]
     planned = plan_evaluation(feed, all_features)
@@ -139,7 +139,7 @@ def make_dev_evaluation(
             begin = end
         return scores
 
-    # The same sets at every step, whatever the phase.
+    # Every evaluation reads all dev sets, in every phase.
     return Heldout(
         lambda phase: collate_batches(feed, all_features, planned, blocks), lambda phase: len(planned)
     ), evaluate

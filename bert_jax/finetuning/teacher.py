@@ -1,4 +1,4 @@
-"""The teacher of a task: a model that was fine-tuned on it before, and is read here and never changed."""
+"""The teacher of a task: a frozen model that was fine-tuned on the task before."""
 
 from typing import NamedTuple
 
@@ -24,10 +24,10 @@ class TaskTeacher(NamedTuple):
 def read_task_teacher(
     settings: TaskConfig, task: Task, head: Head, start: EncoderConfig, tokenizer: Tokenizer, console: Console
 ) -> TaskTeacher | None:
-    """Return the model in `settings.teacher` with `head`, for a student of the architecture `start`; None without one.
+    """Return the model in `settings.teacher` with `head`, for a student of the architecture `start`; None if not set.
 
-    Raises UserError where the kind of task has no teacher, and where it lacks the head or has other labels, another
-    vocabulary, other token types or fewer positions.
+    Raises UserError where the kind of task allows no teacher, and where the teacher lacks the head or has other labels,
+    another vocabulary, other token types or fewer positions than the student.
     """
     if not settings.teacher:
         return None
@@ -38,12 +38,12 @@ def read_task_teacher(
     if task.labels and weights.labels and tuple(weights.labels) != tuple(task.labels):
         raise UserError(f"{where} has the labels {', '.join(weights.labels)}; the task has {', '.join(task.labels)}")
     if load_tokenizer(weights.directory).tokens != tokenizer.tokens:
-        raise UserError(f"{where} has another vocabulary than config.init_from; start from a model with the same one")
+        raise UserError(f"{where} has another vocabulary than config.init_from; start from a model with its vocabulary")
     if weights.config.num_token_types and start.num_token_types not in (0, weights.config.num_token_types):
         raise UserError(f"{where} has another number of token types than config.init_from; choose another start")
     if weights.config.max_positions < settings.max_seq_len:
         raise UserError(f"{where} reads {weights.config.max_positions} tokens, config.task.max_seq_len is larger")
     console.say(f"learning {settings.soft_fraction:.0%} from the {weights.config.family} in {settings.teacher}")
     if task.labels and not weights.labels:
-        console.say(f"its labels have no names; they are taken for {', '.join(task.labels)}, in this order")
+        console.say(f"its labels have no names; the names {', '.join(task.labels)} are assumed, in this order")
     return TaskTeacher(weights.config, weights.params, digest(weights))

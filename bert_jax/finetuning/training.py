@@ -15,7 +15,7 @@ from bert_jax.console import Console
 from bert_jax.errors import UserError, writing
 from bert_jax.files import write_text
 from bert_jax.finetuning.inputs import TaskInputs
-from bert_jax.finetuning.task_data import make_dev_evaluation, training_batches
+from bert_jax.finetuning.task_data import make_dev_evaluation, task_training_batches
 from bert_jax.interop import huggingface
 from bert_jax.interop.huggingface.model import TASK_FILE
 from bert_jax.interop.sentence_modules import SentenceModules, sentence_module_files
@@ -25,7 +25,7 @@ from bert_jax.tasks.batching import Feed
 from bert_jax.training.loop import fit
 from bert_jax.training.metrics import NOT_SCORES, read_metrics
 from bert_jax.training.plan import Data, Plan, Session
-from bert_jax.training.start import begin, initial_state, restore
+from bert_jax.training.start import initial_state, open_checkpoints, restore_start
 
 ELSEWHERE = "make room, or choose another --workdir"
 
@@ -33,14 +33,14 @@ ELSEWHERE = "make room, or choose another --workdir"
 def train_one(
     plan: Plan, inputs: TaskInputs, settings: TaskConfig, feed: Feed, evaluation_feed: Feed, session: Session
 ) -> dict[str, Any] | None:
-    """Run or resume one training; return the scores and the step of its best evaluation, None where interrupted.
+    """Run or resume a training; return the scores and the step of its best evaluation; None where a signal ended it.
 
     Args:
         plan: of this training.
         inputs: of all trainings.
         settings: of the task.
         feed: how the training set becomes batches.
-        evaluation_feed: how the dev sets do.
+        evaluation_feed: how the dev sets become batches.
         session: of this process.
     """
     directory, console, metric, is_first = plan.workdir, session.console, inputs.metric, jax.process_index() == 0
@@ -54,9 +54,9 @@ def train_one(
         return settings.patience is not None and settings.patience <= best_step(history, metric)[1]
 
     def should_stop(step: int, scores: dict[str, float], params: Params) -> bool:
-        """Keep the best model; whether its score was not reached again for too long."""
+        """Export the best model; return whether `patience` evaluations followed it."""
         for later in [evaluated for evaluated in history if evaluated > step]:
-            del history[later]  # from before the run was stopped: measured again, if at all
+            del history[later]  # from before the run was stopped; the resumed run evaluates again
         history[step] = scores
         best, since = best_step(history, metric)
         if best == step:
@@ -71,7 +71,7 @@ def train_one(
         heldout, evaluate = make_dev_evaluation(inputs.task, settings, inputs.dev, evaluation_feed, model, plan.mesh)
         blocks = sharding.batch_blocks(plan.mesh)
         data = Data(
-            batches=lambda phase, step: training_batches(inputs.train, feed, plan.seed, blocks, step),
+            batches=lambda phase, step: task_training_batches(inputs.train, feed, plan.seed, blocks, step),
             heldout=heldout,
             evaluate=evaluate,
             should_stop=should_stop,
@@ -82,10 +82,10 @@ def train_one(
             new = {name.split("/")[0] for name in inputs.weights.new}
             read = {name: x for name, x in inputs.weights.params.items() if name not in new}
             params = draw_missing(inputs.architecture, inputs.weights.heads, read, jax.random.key(plan.seed))
-        with begin(plan, session) as checkpoints:
+        with open_checkpoints(plan, session) as checkpoints:
             if checkpoints is None:
                 return None
-            start = restore(plan, checkpoints, console)
+            start = restore_start(plan, checkpoints, console)
             start = start or initial_state(plan.seed, plan.objective, plan.update, plan.state_layout[1], params)
             if not fit(plan, data, start, checkpoints, session):
                 return None
@@ -102,7 +102,7 @@ def train_one(
 
 
 def read_result(path: pathlib.Path, console: Console) -> dict[str, Any] | None:
-    """Return the result of a training that ended; None where there is none, or a damaged one, which a line says."""
+    """Return the result of a finished training; None where the file is absent, or damaged (a line says so)."""
     try:
         result: dict[str, Any] = strict_json.parse(path.read_text(encoding="utf-8"))
         if result.pop("seal", None) != _seal(result):
@@ -116,17 +116,18 @@ def read_result(path: pathlib.Path, console: Console) -> dict[str, Any] | None:
 
 
 def _seal(result: dict[str, Any]) -> str:
+    """Return the SHA-256 of a result, in hex."""
     return hashlib.sha256(json.dumps(result, sort_keys=True).encode()).hexdigest()
 
 
 def best_step(history: dict[int, dict[str, float]], metric: str) -> tuple[int, int]:
-    """Return the step of the highest score, the first of equals, and how many evaluations followed it."""
+    """Return the step of the highest score (the first of equal scores), and the number of evaluations after it."""
     best = max(sorted(history), key=lambda step: history[step][metric])
     return best, sum(step > best for step in history)
 
 
 def export_best(inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Path, step: int, params: Params) -> None:
-    """Write `best-STEP`, a model directory, then remove the one before."""
+    """Write `best-STEP`, a model directory, then remove the previous best model."""
     mesh = jax.tree.leaves(params)[0].sharding.mesh
     on_host = jax.device_get(jax.jit(lambda x: x, out_shardings=sharding.replicated(mesh))(params))
     if jax.process_index():

@@ -1,4 +1,4 @@
-"""Texts -> vectors, or features of each token, from the layers of a model directory of any family."""
+"""Vectors of texts, or features of tokens, from the layers of a model directory of any family."""
 
 import dataclasses
 import functools
@@ -26,28 +26,30 @@ from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds.texts import text_features
 
 HEADS = (Head("hidden_states"),)
-CHUNK = 8_192  # texts in memory at once; they are sorted into batches of similar length
-LAST = 4  # layers that BERT's feature-based tagger reads
+CHUNK = 8_192  # texts in memory at once, sorted into batches of similar length
+LAST_LAYERS = 4  # layers that BERT's feature-based tagger reads
 
 Compute = Callable[[Params, Batch], jax.Array]
 Text = str | tuple[str, str]  # a text, or a pair of texts
 
 
 def _mean(x: jax.Array, mask: jax.Array) -> jax.Array:
+    """Return the mean of the tokens of each text: `[batch, width]`."""
     weights = mask[..., None].astype(x.dtype)
     return (x * weights).sum(1) / weights.sum(1)
 
 
 def _max(x: jax.Array, mask: jax.Array) -> jax.Array:
+    """Return the maximum of the tokens of each text: `[batch, width]`."""
     return jnp.where(mask[..., None] != 0, x, -jnp.inf).max(1)
 
 
 # Hidden states [layers + 1, batch, length, hidden] -> [batch, length, width]. The last four layers: Devlin et al. 2018,
-# table 7; concatenated from the lowest of them to the last.
+# table 7; concatenated from the lowest to the last.
 LAYERS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "last": lambda states: states[-1],
-    "sum4": lambda states: states[-LAST:].sum(0),
-    "concat4": lambda states: jnp.concatenate(list(states[-LAST:]), axis=-1),
+    "sum4": lambda states: states[-LAST_LAYERS:].sum(0),
+    "concat4": lambda states: jnp.concatenate(list(states[-LAST_LAYERS:]), axis=-1),
 }
 # [batch, length, width] and the attention mask -> a vector per text; None: a vector per token.
 POOLINGS: dict[str, Callable[[jax.Array, jax.Array], jax.Array] | None] = {
@@ -60,23 +62,24 @@ POOLINGS: dict[str, Callable[[jax.Array, jax.Array], jax.Array] | None] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EmbedOptions:
-    """How texts become vectors.
+    """The options of vectors of texts.
 
     Attributes:
-        pooling: `mean` over all tokens, special tokens included, as in sentence-transformers; `max` of the same tokens;
-            `cls`, the first token without the pooler; or, to a file alone, `tokens`, which pools nothing. None: as
-            `modules.json` of sentence-transformers says, else `mean`.
-        layers: `last`; `sum4` or `concat4`, of the last four; or the number of a layer, 0 for the input of the first
+        pooling: `mean` over all tokens, special tokens included, as in sentence-transformers; `max` over all tokens;
+            `cls`, the first token without the pooler; or, only to a file, `tokens`, without pooling. None: the pooling
+            of `modules.json` of sentence-transformers, else `mean`.
+        layers: `last`; `sum4` or `concat4`, of the last four layers; or the number of a layer, 0 for the input of the
+        first
             block and -1 for the last.
-        batch_size: texts that are computed at once.
-        max_seq_len: maximum tokens of a text; None: as sentence-transformers' files say, else as many as the model
-            reads.
-        truncate: whether longer texts are cut, the longer of a pair first, or refused before any work.
-        dtype: of matrix products, float32 or bfloat16.
-        normalize: give the vectors the length 1; None: as `modules.json` says, else no. Lower case, which such a
-            directory may ask for, always applies.
-        prompt_name: name of the directory's prompt that comes before each text, such as `query`; None: its default, if
-            it has one.
+        batch_size: texts in one batch.
+        max_seq_len: maximum tokens of a text; None: the maximum in the files of sentence-transformers, else of the
+            model.
+        truncate: True cuts longer texts, the longer text of a pair first; False refuses them before any work.
+        dtype: dtype of matrix products, float32 or bfloat16.
+        normalize: give the vectors the length 1; None: the value of `modules.json`, else False. Lower case in the files
+            of sentence-transformers always applies.
+        prompt_name: name of the directory's prompt that comes before each text, such as `query`; None: the default
+            prompt of the directory, if any.
     """
 
     pooling: str | None = None
@@ -95,15 +98,15 @@ class Summary(NamedTuple):
     texts: int
     tokens: int  # special tokens included, padding not
     truncated: int  # texts that were cut
-    empty: int  # texts without a character, which are special tokens alone
+    empty: int  # texts without a character: only special tokens
     width: int
 
 
 def encode(model: OpenModel, texts: Sequence[Text], options: EmbedOptions = EmbedOptions()) -> np.ndarray:
-    """Return the vectors of texts, float32 `[texts, width]`, in their order.
+    """Return the vectors of texts, float32 `[texts, width]`, in the order of `texts`.
 
     Args:
-        model: with any heads, which are not used.
+        model: any model; its heads are not used.
         texts: each a string, or a pair of strings.
         options: any pooling but `tokens`.
 
@@ -118,7 +121,7 @@ def encode(model: OpenModel, texts: Sequence[Text], options: EmbedOptions = Embe
     inputs = [Input(f"text {index}", index, _text_fields(text)) for index, text in enumerate(texts)]
     features, num_truncated = embedder.tokenize(inputs)
     embedder.check_truncation("texts", num_truncated, len(texts))
-    # Few sizes, so that few programs are compiled.
+    # A power of 2, so that few programs are compiled.
     batch_size = min(options.batch_size, 1 << max(len(texts) - 1, 0).bit_length())
     vectors = np.empty((len(texts), embedder.width), np.float32)
     for index, values in embedder.compute(features, fixed_buckets(embedder.max_seq_len), batch_size):
@@ -126,14 +129,14 @@ def encode(model: OpenModel, texts: Sequence[Text], options: EmbedOptions = Embe
     return vectors
 
 
-def embed(
+def embed_file(
     directory: str | os.PathLike[str],
     source: str | os.PathLike[str],
     output: str | os.PathLike[str],
     options: EmbedOptions = EmbedOptions(),
     progress: Callable[[str, int, int | None], None] = lambda stage, done, total: None,
 ) -> Summary:
-    """Write the embeddings of the texts of a file, in their order; memory does not grow with their number.
+    """Write the embeddings of the texts of a file, in the order of the file; memory does not grow with their number.
 
     Args:
         directory: a model of any family.
@@ -141,7 +144,7 @@ def embed(
         output: `.npy`, float32 `[texts, width]`; or for `tokens` `.safetensors`: `features` float32 `[tokens, width]`,
             `input_ids` int32 `[tokens]`, and `offsets` int64 `[texts + 1]`: text i is at `offsets[i]:offsets[i + 1]`,
             special tokens included.
-        options: of the vectors.
+        options: the options of the vectors.
         progress: is called with "counting", the texts counted so far and None, then with "embedding", the texts
             embedded so far and all.
 
@@ -153,7 +156,7 @@ def embed(
     embedder = _Embedder(open_model(directory, HEADS), options)
     name = source_name(source)
     with readable_twice(source) as source:
-        lengths, num_truncated, num_empty = _count(embedder, read_inputs(source, name), progress)
+        lengths, num_truncated, num_empty = _count_tokens(embedder, read_inputs(source, name), progress)
         if not len(lengths):
             raise UserError(f"{name} holds no text")
         embedder.check_truncation(name, num_truncated, len(lengths))
@@ -176,7 +179,7 @@ class _Embedder:
     """A model that computes features of texts by options; UserError where an option does not fit the model.
 
     Attributes:
-        pools: whether a vector is of a text, or of a token.
+        pools: True: a vector for each text; False: for each token.
         max_seq_len: maximum tokens of a text.
         width: features of a vector.
     """
@@ -201,7 +204,7 @@ class _Embedder:
             texts["text"] = self._modules.prompt + texts["text"]
             if self._modules.lower_case:
                 texts = {name: text.lower() for name, text in texts.items()}
-            examples.append({"id": str(line.number), **texts})
+            examples.append({"id": str(line.line_number), **texts})
         features, counts = text_features(examples, self._model.tokenizer, self.max_seq_len)
         return features, counts["truncated_texts"]
 
@@ -226,7 +229,7 @@ class _Embedder:
             batch = collate([features[i] for i in indices], length, config.num_token_types, pad_id, batch_size)
             del batch["example_weights"]
             values = np.asarray(self._compute(params, batch))
-            yield from zip(map(int, indices), values, strict=False)  # copies that complete the batch come last
+            yield from zip(map(int, indices), values, strict=False)  # copies that fill the batch come last
 
 
 @functools.lru_cache(maxsize=16)
@@ -244,11 +247,11 @@ def _make_compute(config: EncoderConfig, pooling: str, normalize: bool, layers: 
 
 
 def _layer_selection(layers: str, num_layers: int, hidden: int) -> tuple[Callable[[jax.Array], jax.Array], int]:
-    """Return the function of `layers` over the hidden states, and its width."""
+    """Return the function of `layers` over the hidden states, and the width of its results."""
     if layers in LAYERS:
-        if layers != "last" and num_layers < LAST:
-            raise UserError(f"layers {layers}: this model has {num_layers} layers, not {LAST}")
-        return LAYERS[layers], hidden * (LAST if layers == "concat4" else 1)
+        if layers != "last" and num_layers < LAST_LAYERS:
+            raise UserError(f"layers {layers}: this model has {num_layers} layers, not {LAST_LAYERS}")
+        return LAYERS[layers], hidden * (LAST_LAYERS if layers == "concat4" else 1)
     try:
         index = int(layers)
     except ValueError:
@@ -261,7 +264,7 @@ def _layer_selection(layers: str, num_layers: int, hidden: int) -> tuple[Callabl
 
 
 def _sentence_modules(model: OpenModel, options: EmbedOptions) -> SentenceModules:
-    """Return the settings of the model's directory, replaced by the options that are given."""
+    """Return the settings of the model's directory, with the given options in their place."""
     modules, longest = model.sentences, model.config.max_positions
     if options.max_seq_len is not None and not 1 <= options.max_seq_len <= longest:
         raise UserError(f"max_seq_len {options.max_seq_len}: this model reads up to {longest} tokens")
@@ -300,10 +303,10 @@ def _chunks(embedder: _Embedder, inputs: Iterator[Input]) -> Iterator[tuple[list
         yield embedder.tokenize(chunk)
 
 
-def _count(
+def _count_tokens(
     embedder: _Embedder, inputs: Iterator[Input], progress: Callable[[str, int, int | None], None]
 ) -> tuple[np.ndarray, int, int]:
-    """Return the tokens of each text after truncation, int64 `[texts]`, and how many are truncated and empty."""
+    """Return the tokens of each text after truncation, int64 `[texts]`, and the counts of truncated and empty texts."""
     lengths = [np.zeros(0, np.int64)]
     num_truncated = num_empty = 0
 

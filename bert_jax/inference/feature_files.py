@@ -1,8 +1,8 @@
-"""Files of features that are filled text by text, in any order, without being held in memory.
+"""Files of features, written text by text in any order; memory does not hold the file.
 
 `.npy` has vectors of texts, `.safetensors` features of tokens; each file appears complete or not at all. Files are
-written with seek and write: a full disk is an error then, where a memory map would end the process. The files of
-TensorBoard's embedding projector are made from a `.npy` file.
+written with seek and write: then a full disk is an error, while with a memory map it would end the process. The files
+of TensorBoard's embedding projector are made from a `.npy` file.
 """
 
 import contextlib
@@ -18,12 +18,12 @@ from bert_jax.errors import UserError, writing
 from bert_jax.files import new_directory, new_file
 from bert_jax.inference.inputs import STDIN, read_inputs
 
-# (number of a text, its ids int32 [tokens], its features float32 [width] or [at least tokens, width])
+# (index of a text, its ids int32 [tokens], its features float32 [width] or [at least tokens, width])
 PutFeatures = Callable[[int, np.ndarray, np.ndarray], None]
 
 VECTORS, METADATA = "vectors.tsv", "metadata.tsv"
 EMPTY = "(empty)"  # the projector skips lines without text, and would shift the lines that follow
-CONFIG = f"""embeddings {{
+PROJECTOR_CONFIG = f"""embeddings {{
   tensor_name: "vectors"
   tensor_path: "{VECTORS}"
   metadata_path: "{METADATA}"
@@ -72,7 +72,7 @@ def token_file(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator[
 
 
 def check_projector(directory: pathlib.Path, source: str, output: pathlib.Path) -> None:
-    """Raise UserError where `write_projector` would fail: no vectors of texts, texts that are gone, a place in use."""
+    """Raise UserError if `write_projector` would fail: vectors of tokens, texts on standard input, a used directory."""
     if output.suffix != ".npy":
         raise UserError(f"--projector {directory}: shows vectors of texts; leave out --pooling tokens")
     if source == STDIN:
@@ -85,12 +85,12 @@ def write_projector(vectors: pathlib.Path, source: str, directory: pathlib.Path)
     """Write the files of TensorBoard's embedding projector: `tensorboard --logdir DIR`, or load both at its web page.
 
     `vectors.tsv` has the vectors with seven digits; `metadata.tsv` the texts, and further texts and numbers of the
-    JSON objects of the source, with a header where there are several columns; `projector_config.pbtxt` names both
+    JSON objects of the source, with a header for several columns; `projector_config.pbtxt` names both
     files.
 
     Args:
         vectors: `.npy` file, float32 `[texts, width]`.
-        source: file with its texts, in their order.
+        source: file with the texts, in the order of the vectors.
         directory: to create.
     """
     rows = np.load(vectors, mmap_mode="r", allow_pickle=False)
@@ -99,14 +99,14 @@ def write_projector(vectors: pathlib.Path, source: str, directory: pathlib.Path)
             for row in rows:
                 file.write("\t".join(f"{value:.7g}" for value in row) + "\n")
         with (folder / METADATA).open("w", encoding="utf-8") as file:
-            columns = dict[str, None]()  # in the order in which they are found
+            columns = dict[str, None]()  # in the order of the file
             for line in read_inputs(source):
                 columns |= {name: None for name, value in line.fields.items() if _cell_text(value) is not None}
             if len(columns) > 1:
                 file.write("\t".join(_cell_text(name) or "" for name in columns) + "\n")
             for line in read_inputs(source):
                 file.write("\t".join(_cell_text(line.fields.get(name)) or EMPTY for name in columns) + "\n")
-        (folder / "projector_config.pbtxt").write_text(CONFIG, encoding="utf-8")
+        (folder / "projector_config.pbtxt").write_text(PROJECTOR_CONFIG, encoding="utf-8")
 
 
 def _cell_text(value: Any) -> str | None:
@@ -115,7 +115,7 @@ def _cell_text(value: Any) -> str | None:
 
 
 def _safetensors_header(file: IO[bytes], shapes: dict[str, tuple[str, tuple[int, ...]]]) -> dict[str, int]:
-    """Write the header and return the position of each tensor; the library itself writes arrays in memory alone.
+    """Write the header and return the offset of each tensor; the library writes only arrays in memory.
 
     The format: the length of a JSON header, uint64, then the header, then the tensors without gaps.
     """

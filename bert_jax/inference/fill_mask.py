@@ -14,7 +14,7 @@ from bert_jax.models import Head, Params, make_model
 from bert_jax.objectives.base import Batch
 
 HEADS = (Head("masked_token"),)
-MULTIPLE_OF_TOKENS, MULTIPLE_OF_MASKS = 16, 4  # texts are padded to these, so that few programs are compiled
+MULTIPLE_OF_TOKENS, MULTIPLE_OF_MASKS = 16, 4  # texts are padded to these multiples, so that few programs are compiled
 
 
 class MaskPrediction(TypedDict):
@@ -23,10 +23,10 @@ class MaskPrediction(TypedDict):
     token: str
     id: int
     probability: float
-    text: str  # with this mask filled, and the other masks left
+    text: str  # with this mask filled, and all other masks unchanged
 
 
-def fill_mask(model: OpenModel, text: str, top_k: int = 5, name: str = "the text") -> list[MaskPrediction]:
+def fill_masks(model: OpenModel, text: str, top_k: int = 5, name: str = "the text") -> list[MaskPrediction]:
     """Return the `top_k` likeliest tokens of each mask in `text`, likeliest first, mask after mask.
 
     Args:
@@ -42,7 +42,9 @@ def fill_mask(model: OpenModel, text: str, top_k: int = 5, name: str = "the text
     tokenizer, config = model.tokenizer, model.config
     if HEADS[0] not in model.heads:
         names = ", ".join(head.name for head in model.heads) or "no head"
-        raise UserError(f"{model.directory}: a model with {names}, which cannot fill masks; give one with masked_token")
+        raise UserError(
+            f"{model.directory}: a model with {names}, which cannot fill masks; give a model with masked_token"
+        )
     if not 1 <= top_k <= tokenizer.vocab_size:
         raise UserError(f"top_k {top_k}: choose from 1 to {tokenizer.vocab_size}")
     ids = np.array(tokenizer.encode(text), np.int32)
@@ -58,7 +60,7 @@ def fill_mask(model: OpenModel, text: str, top_k: int = 5, name: str = "the text
         "attention_mask": _padded(np.ones_like(ids), length, 0),
         "masked_positions": _padded(masks, _rounded_up(masks.size, MULTIPLE_OF_MASKS), 0),
     }
-    probabilities = np.asarray(_probabilities(config, tokenizer.vocab_size)(model.params, batch))[: masks.size]
+    probabilities = np.asarray(_compile_probabilities(config, tokenizer.vocab_size)(model.params, batch))[: masks.size]
     predictions: list[MaskPrediction] = []
     for mask, likely in zip(masks, probabilities, strict=True):
         for token in np.argsort(-likely, kind="stable")[:top_k]:
@@ -76,7 +78,7 @@ def fill_mask(model: OpenModel, text: str, top_k: int = 5, name: str = "the text
 
 
 @functools.lru_cache(maxsize=8)
-def _probabilities(config: EncoderConfig, vocab_size: int) -> Callable[[Params, Batch], jax.Array]:
+def _compile_probabilities(config: EncoderConfig, vocab_size: int) -> Callable[[Params, Batch], jax.Array]:
     """Return a jitted function -> float32 `[masks, vocab_size]` of a batch of a single text."""
     model = make_model(config, ComputeConfig(), HEADS)
 
@@ -87,9 +89,10 @@ def _probabilities(config: EncoderConfig, vocab_size: int) -> Callable[[Params, 
 
 
 def _rounded_up(count: int, multiple: int) -> int:
+    """Return the next multiple."""
     return -(-count // multiple) * multiple
 
 
-def _padded(values: np.ndarray, length: int, filler: int) -> np.ndarray:
+def _padded(values: np.ndarray, length: int, padding: int) -> np.ndarray:
     """Return `values` as a batch of a single row, int32 `[1, length]`."""
-    return np.pad(values, (0, length - values.size), constant_values=filler)[None]
+    return np.pad(values, (0, length - values.size), constant_values=padding)[None]

@@ -16,23 +16,23 @@ from bert_jax.readers.rows import check_object, parse_json, read_lines, read_tex
 STDIN = "-"
 OBJECT_LINES, TEXT_LINES = ".jsonl", ".txt"
 NOT_LINES = (".csv", ".tsv", ".parquet", ".gz", ".xml", ".html")  # files whose lines are no texts
-MAX_LINE_BYTES = 4 << 20  # tokenizing takes some 80 times as much memory
+MAX_LINE_BYTES = 4 << 20  # the tokenizer takes some 80 times as much memory
 
 
 class Input(NamedTuple):
     """A line of the input."""
 
     where: str  # "texts.txt:3", for messages
-    number: int  # of the line, from 1
+    line_number: int  # from 1
     fields: Mapping[str, Any]  # {"text": the line}, or the object of a JSON line
 
 
 def read_inputs(source: str | os.PathLike[str], name: str | None = None) -> Iterator[Input]:
-    """Yield the lines of a file, as they are asked for; `-` is standard input.
+    """Yield the lines of a file, each read on demand; `-` is standard input.
 
     A file with the suffix .jsonl holds a JSON object per line, and blank lines between them are left out. In a .txt
     file every line is a text, an empty line too. Any other input holds objects if its first character is `{`, otherwise
-    texts. `name` stands for the source in messages; None: its `source_name`.
+    texts. `name` is the source in messages; None: its `source_name`.
 
     Raises:
         UserError: the file cannot be read or has another format, or a line is too long, not UTF-8 or not an object.
@@ -56,6 +56,7 @@ def read_inputs(source: str | os.PathLike[str], name: str | None = None) -> Iter
 
 
 def _not_line_by_line_error(name: str) -> UserError:
+    """Return the error for a file whose lines are no texts."""
     return UserError(
         f"{name}: not read line by line; convert it to {OBJECT_LINES}, an object per line, or to {TEXT_LINES}"
     )
@@ -85,9 +86,9 @@ def source_name(source: str | os.PathLike[str]) -> str:
 
 
 def texts_of(line: Input, keys: Sequence[str] = ("text", "text_pair")) -> dict[str, str]:
-    """Return the texts of an input by key, the first of `keys` always; UserError where it is missing or no text."""
+    """Return the texts of an input by key; UserError without the first of `keys`, or for a value that is no text."""
     if keys[0] not in line.fields:
-        raise UserError(f"{line.where}: the object has no '{keys[0]}'; give it one")
+        raise UserError(f"{line.where}: the object has no '{keys[0]}'; add this field")
     texts = {key: line.fields[key] for key in keys if key in line.fields}
     for key, text in texts.items():
         if not isinstance(text, str):
@@ -112,6 +113,7 @@ def readable_twice(source: str | os.PathLike[str]) -> Iterator[str | os.PathLike
 
 @contextlib.contextmanager
 def _open_source(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Yield standard input or an open file; UserError if it cannot be read."""
     if source == STDIN:
         yield sys.stdin.buffer
         return

@@ -1,4 +1,4 @@
-"""A model over inputs of any length: the outputs of each input, in the order of the inputs."""
+"""The outputs of a model for inputs of any length, in the order of the inputs."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -10,17 +10,18 @@ from bert_jax.parallel import sharding
 from bert_jax.tasks.batching import Batch, Feed, PlannedBatch, collate_batches, plan_evaluation
 from bert_jax.tasks.features import Features
 
-Outputs = dict[str, np.ndarray]  # of an input, padded: as models/heads.py returns them, without the batch axis
-# Inputs, and a function that is called with how many are done -> the outputs of each.
+Outputs = dict[str, np.ndarray]  # of one input, padded: the arrays of models/heads.py without the batch axis
+# (inputs, function to call with the number of finished inputs) -> the outputs of each input.
 LocalPredict = Callable[[Sequence[Features], Callable[[int], None]], list[Outputs]]
 
 
 def make_predict(
     model: Model, mesh: jax.sharding.Mesh
 ) -> Callable[[Params, Sequence[Features], Iterable[PlannedBatch], Iterable[Batch]], list[Outputs]]:
-    """Return a function (params, inputs, their plan, this process's batches of it) -> the outputs of each input.
+    """Return a function (params, inputs, plan, this process's batches of the plan) -> the outputs of each input.
 
-    It applies the model without dropout. Every process gets all outputs. Where the batches end early, so does the list.
+    The function applies the model without dropout. Every process gets all outputs. Inputs after the last batch have no
+    outputs.
     """
     apply = jax.jit(lambda params, batch: model.apply(params, batch, None), out_shardings=sharding.replicated(mesh))
 
@@ -28,7 +29,9 @@ def make_predict(
         params: Params, features: Sequence[Features], plan: Iterable[PlannedBatch], batches: Iterable[Batch]
     ) -> list[Outputs]:
         outputs: list[Outputs] = [{} for _ in features]
-        pending: tuple[np.ndarray, dict[str, jax.Array]] | None = None  # a batch is computed while the next is read
+        pending: tuple[np.ndarray, dict[str, jax.Array]] | None = (
+            None  # a batch is computed while the next batch is read
+        )
         for planned, batch in zip(plan, batches, strict=False):
             launched = planned.indices, apply(params, sharding.place_batch(batch, mesh))
             if pending:
@@ -42,7 +45,7 @@ def make_predict(
 
 
 def local_predictor(model: Model, params: Params, feed: Feed) -> LocalPredict:
-    """Return a function of inputs, on one device of this process; each length is compiled once."""
+    """Return a function inputs -> outputs on one device of this process; each length is compiled once."""
     mesh = jax.sharding.Mesh(np.array(jax.local_devices()[:1]).reshape(1, 1, 1), sharding.AXES)
     blocks, predict = sharding.batch_blocks(mesh), make_predict(model, mesh)
     params = jax.device_put(params, sharding.replicated(mesh))
@@ -64,7 +67,7 @@ def local_predictor(model: Model, params: Params, feed: Feed) -> LocalPredict:
 
 
 def _scatter(outputs: list[Outputs], indices: np.ndarray, batch_outputs: dict[str, jax.Array]) -> None:
-    """Write the outputs of a batch to the positions of its inputs."""
+    """Write the outputs of a batch into `outputs`, at the indices of its inputs."""
     arrays = {name: np.asarray(x) for name, x in jax.device_get(batch_outputs).items()}
     for row, index in enumerate(indices):
         outputs[index] = {name: x[row] for name, x in arrays.items()}

@@ -1,4 +1,4 @@
-"""The predictions of a fine-tuned model: lines in, JSON lines out, a few at a time however many there are."""
+"""The predictions of a fine-tuned model for lines of input, as JSON lines, in chunks that fit into memory."""
 
 import dataclasses
 import functools
@@ -29,13 +29,13 @@ from bert_jax.tasks.kinds.records import record_id
 from bert_jax.tasks.task import Record, Task
 from bert_jax.tokenizer import Tokenizer
 
-CHUNK = 1024  # examples that are read before the first of them is answered
+CHUNK = 1024  # examples in memory at once
 
 
 class Predictor(NamedTuple):
-    """A fine-tuned model with its tokenizer and its task."""
+    """A fine-tuned model, its tokenizer and its task."""
 
-    outputs_of: LocalPredict  # the model
+    outputs_of: LocalPredict  # runs the model
     tokenizer: Tokenizer
     task: Task
     settings: TaskConfig
@@ -45,13 +45,13 @@ class Predictor(NamedTuple):
 def load_predictor(directory: str | os.PathLike[str], batch_size: int = 32) -> Predictor:
     """Return the model of a directory of `finetune`, or of a directory of transformers with the head of a task.
 
-    Raises UserError where it is none of these.
+    Raises UserError for any other directory.
     """
     return make_predictor(open_model(directory), batch_size)
 
 
 def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
-    """Return a predictor of a model with the head of a task; UserError where it has none."""
+    """Return a predictor of a model with the head of a task; UserError if it has no such head."""
     if batch_size < 1:
         raise UserError(f"batch_size {batch_size}: at least 1")
     path = loaded.directory / TASK_FILE
@@ -63,7 +63,7 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     labels = loaded.labels or tuple(f"LABEL_{label_index}" for label_index in range(loaded.heads[0].classes))
     described: dict[str, Any]
     described = {"kind": kinds[0], "labels": [*labels], "impossible": False, "null_threshold": 0.0}
-    described["config"] = {"max_seq_len": loaded.config.max_positions}  # of transformers: as long as it can read
+    described["config"] = {"max_seq_len": loaded.config.max_positions}  # for a directory of transformers
     if path.is_file():
         described |= _read_settings(path, described)
     kind = described["kind"]
@@ -90,12 +90,12 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
 
 
 def _head_fits(kind: TaskKind, head: Head) -> bool:
-    """Return whether the head of a model is the head of a kind."""
+    """Return whether the head of a model fits a kind of task."""
     return head.name == kind.head and kind.classes in (None, head.classes)
 
 
 def _head_without_parameters(path: pathlib.Path) -> tuple[Head, ...]:
-    """Return the head of the task in a file where it has no parameters, so that config.json does not have it."""
+    """Return the head of the task in a file if the head has no parameters: config.json does not name such a head."""
     kind = _read_settings(path, {"kind": ""}).get("kind") if path.is_file() else None
     return (Head(KINDS[kind].head),) if kind in KINDS and KINDS[kind].head in WITHOUT_PARAMETERS else ()
 
@@ -115,17 +115,17 @@ def predict_file(
     batch_size: int = 32,
     progress: Callable[[int, int | None], None] = lambda done, total: None,
 ) -> Counter[str]:
-    """Write the predictions for the lines of a file into another file, which appears complete or not at all.
+    """Write the predictions for the lines of a file into a new file, which appears complete or not at all.
 
-    `-` is standard input or output, `progress` is called with the number of examples done and of all, None where the
-    input can be read only once. Returns how many examples there were, and how many texts were cut. Raises UserError as
-    `load_predictor`, `read_inputs` and `predict`.
+    `-` is standard input or output. `progress` is called with the number of finished and of all examples, None for an
+    input that can be read only once. Returns the number of examples and of truncated texts. Raises UserError as
+    `load_predictor`, `read_inputs` and `predict_inputs`.
     """
     predictor, total = load_predictor(directory, batch_size), num_inputs(source)
     counts: Counter[str] = Counter()
 
     def write(out: IO[str]) -> None:
-        for prediction in predict(predictor, read_inputs(source), counts, lambda done: progress(done, total)):
+        for prediction in predict_inputs(predictor, read_inputs(source), counts, lambda done: progress(done, total)):
             out.write(json.dumps(prediction, ensure_ascii=False) + "\n")
         out.flush()
         if not counts["examples"]:
@@ -139,7 +139,7 @@ def predict_file(
     return counts
 
 
-def predict(
+def predict_inputs(
     predictor: Predictor,
     inputs: Iterable[Input],
     counts: Counter[str],
@@ -147,17 +147,17 @@ def predict(
 ) -> Iterator[dict[str, Any]]:
     """Yield a prediction for each input, in order, as JSON values.
 
-    An input has the fields of its kind of task, by their names or the names in `config.task.columns`, and optionally an
+    An input has the fields of its kind of task, by their names or the names in `config.task.columns`, and perhaps an
     `id`, which is returned; by default the number of the line, from 1.
-    `counts` is updated with the number of examples and of texts that were truncated, `progress` called with the number
-    of examples done. Where an input is refused, those before the `CHUNK` inputs that it is in are answered.
+    `counts` gets the number of examples and of truncated texts; `progress` is called with the number of finished
+    examples. An input that is refused stops its chunk of `CHUNK` inputs; earlier chunks are answered.
     """
     task, settings = predictor.task, predictor.settings
     kind = KINDS[task.kind]
     columns = given_columns(settings, kind)
     inputs = (_with_training_names(line, columns) for line in inputs)
     while chunk := list(itertools.islice(inputs, CHUNK)):
-        # By place, not by the id of the input: an id may occur twice, or on some lines only.
+        # The line is the id of an example: ids of the input may occur twice, or only on some lines.
         examples = [{"id": line.where, **_make_example(task, kind, line)} for line in chunk]
         features, cut = make_features(kind, examples, predictor.tokenizer, settings)
         # A long text may be several inputs of the model.
@@ -172,16 +172,18 @@ def predict(
             answer = kind.to_json(task.labels, examples[index], predictions.values[index])
             if predictions.details is not None:
                 answer |= kind.details(task.labels, predictions.details[index])
-            yield {"id": str(line.number) if given is None else given} | answer
+            yield {"id": str(line.line_number) if given is None else given} | answer
 
 
-def _report_examples(progress: Callable[[int], None], before: int, per_input: float, done: int) -> None:
-    """Report the examples done, where so many inputs of a chunk are."""
-    progress(before + int(done * per_input))
+def _report_examples(
+    progress: Callable[[int], None], num_before: int, examples_per_input: float, inputs_done: int
+) -> None:
+    """Report the finished examples, from the finished inputs of a chunk."""
+    progress(num_before + int(inputs_done * examples_per_input))
 
 
 def _with_training_names(line: Input, columns: Mapping[str, str]) -> Input:
-    """Return an input with the fields that have the names of the training set."""
+    """Return an input with fields of the training set's names copied to the names of the task."""
     renamed = {field: line.fields[name] for field, name in columns.items() if name in line.fields}
     return line._replace(fields={**line.fields, **renamed})
 
@@ -192,7 +194,7 @@ def _make_example(task: Task, kind: TaskKind, line: Input) -> dict[str, Any]:
     for field in wanted:
         if field not in line.fields:
             raise UserError(f"{line.where}: has no '{field}'; {task.kind} needs {', '.join(wanted)}")
-    # Labels are not read: an input may be labeled in a way that the model does not know.
+    # Labels are not read: an input may have labels that the model does not know.
     record = Record(line.where, {key: value for key, value in line.fields.items() if key not in kind.label_fields})
     if "id" in line.fields:
         record_id(record)  # raises if it is no id

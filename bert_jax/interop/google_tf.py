@@ -1,11 +1,11 @@
 """Checkpoints of Google's BERT in TensorFlow 1: `bert_config.json` and `bert_model.ckpt.{index,data-*}`.
 
-Names of variables are those of google-research/bert, modeling.py and run_pretraining.py. `RENAMES` turns them into the
-names of `transformers`, which are read like its files. Layer normalization adds 1e-12 there, as here.
+Variables have the names of google-research/bert, modeling.py and run_pretraining.py. `RENAMES` turns these names into
+the names of `transformers`, which are read like its files. Layer normalization adds 1e-12 there, as here.
 
 `hidden_act: "gelu"` is read as the exact GELU, by erf, as in transformers: the released models were trained with it.
-Google's code computes that name by tanh since 2019; a model trained so differs by up to 5e-4 in an activation, and its
-`bert_config.json` should say "gelu_new".
+Google's code computes "gelu" by tanh since 2019; a model trained by this code differs by up to 5e-4 in an activation,
+and its `bert_config.json` should say "gelu_new".
 """
 
 import functools
@@ -22,7 +22,7 @@ from bert_jax.errors import UserError, needs_packages
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import Loaded
 from bert_jax.interop.huggingface.model_config import parse_model_config
-from bert_jax.interop.tensors import from_tensors, iterate_stored_tensors, shapes_of, tensor_names, unflatten
+from bert_jax.interop.tensors import from_tensors, iterate_stored_tensors, shapes_of, tensor_names, unflatten_params
 from bert_jax.models import Head
 
 CONFIG, INDEX = "bert_config.json", ".index"
@@ -34,17 +34,17 @@ RENAMES = (
     (r"/(beta|output_bias)$", "/bias"),
     (r"/", "."),
 )
-OPTIMIZER = re.compile(r"global_step$|.*/adam_[mv]$")  # left by a run that was not finished
+OPTIMIZER = re.compile(r"global_step$|.*/adam_[mv]$")  # of the optimizer of an unfinished run
 
 
 def load_google(path: str | os.PathLike[str]) -> Loaded:
     """Return the architecture and the parameters of a BERT trained by Google's code.
 
-    `masked_token` and `next_sentence` are its heads, or `pooled` where the checkpoint holds the encoder alone. `unused`
-    lists the variables of its optimizer.
+    The heads are `masked_token` and `next_sentence`, or `pooled` for a checkpoint that holds only the encoder. `unused`
+    lists the variables of the optimizer.
 
     Args:
-        path: a directory with one checkpoint, or the path of one without its suffix: `DIR/bert_model.ckpt`.
+        path: a directory with one checkpoint, or a checkpoint's path without the suffix: `DIR/bert_model.ckpt`.
 
     Raises:
         UserError: TensorFlow is not installed; files are missing or damaged; a field or variable is unknown, missing
@@ -65,7 +65,7 @@ def from_variables(variables: Mapping[str, np.ndarray], fields: Mapping[str, Any
         name: variables[original].T if original.endswith("/kernel") else variables[original]
         for name, original in originals.items()
     }
-    # The first class that a checkpoint of Google can be, and whose tensors are all there.
+    # The first possible class whose tensors are all in the checkpoint.
     source = next(
         model
         for model in family.classes
@@ -81,10 +81,11 @@ def from_variables(variables: Mapping[str, np.ndarray], fields: Mapping[str, Any
     for name, x in tensors.items():
         if x.dtype != np.float32 or not np.isfinite(x).all():
             raise UserError(f"{where}: variable '{originals[name]}' is not float32 and finite")
-    return Loaded(config=described.encoder, heads=heads, params=unflatten(flat), unused=unused)
+    return Loaded(config=described.encoder, heads=heads, params=unflatten_params(flat), unused=unused)
 
 
 def _name_in_transformers(variable: str) -> str:
+    """Return the name in transformers of a variable of TensorFlow."""
     for pattern, replacement in RENAMES:
         variable = re.sub(pattern, replacement, variable)
     return variable
@@ -99,12 +100,14 @@ def _checkpoint_prefix(path: pathlib.Path) -> pathlib.Path:
     names = [index.name.removesuffix(INDEX) for index in sorted(path.glob(f"*{INDEX}"))]
     if len(names) != 1:
         raise UserError(
-            f"{path} holds {len(names)} checkpoints of TensorFlow ({', '.join(names) or 'none'}); give the path of one"
+            f"{path} holds {len(names)} checkpoints of TensorFlow ({', '.join(names) or 'none'}); give the path of a "
+            "checkpoint"
         )
     return path / names[0]
 
 
 def _read_variables(prefix: pathlib.Path) -> dict[str, np.ndarray]:
+    """Return the variables of a checkpoint by name."""
     with needs_packages(f"{prefix}, a checkpoint of TensorFlow,", "tensorflow-cpu"):
         import tensorflow
     try:

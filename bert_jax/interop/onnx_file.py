@@ -20,7 +20,7 @@ from bert_jax.interop.onnx_programs import PROGRAMS
 from bert_jax.tokenizer import tokenizer_files
 
 FILE = "model.onnx"
-LARGEST = 2_000_000_000  # bytes of weights in one file, a limit of Protocol Buffers; above it they are stored beside it
+MAX_FILE_BYTES = 2_000_000_000  # of weights; Protocol Buffers allow no more: larger weights go into a second file
 
 
 def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
@@ -31,7 +31,7 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
     `logits`, `start_logits`, `last_hidden_state`, .... All these dimensions except the classes are dynamic.
 
     Args:
-        directory: of transformers, such as one that `export_model` wrote.
+        directory: of transformers, such as an output of `export_model`.
         output: appears whole or not at all.
 
     Raises:
@@ -47,7 +47,7 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
             f"{source / 'config.json'}: architectures is '{described.architecture}', none of {', '.join(sorted(known))}"
         )
     with needs_packages("an ONNX file", "onnxscript torch transformers"):
-        import onnxscript  # noqa: F401 (torch.onnx needs it; its own message is a page long)
+        import onnxscript  # noqa: F401 (torch.onnx needs it, and its message is a page long)
         import torch
         import transformers
 
@@ -70,7 +70,7 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
             def forward(self, *inputs: Any) -> Any:
                 return self.model(**add_inputs(dict(zip(names, inputs, strict=True)))).to_tuple()
 
-        # A separate tensor for each input: a shared one would be taken for a single input.
+        # A separate tensor for each input: torch takes a shared tensor for a single input.
         example = {name: torch.ones((2, 3, 4)[-len(axes) :], dtype=torch.int64) for name in names}
         with torch.no_grad():
             outputs = list(model(**add_inputs(example)).keys())
@@ -84,7 +84,7 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
             output_names=outputs,
             dynamic_shapes={"inputs": tuple(sizes for _ in names)},
             dynamo=True,
-            external_data=sum(x.numel() * x.element_size() for x in model.parameters()) > LARGEST,
+            external_data=sum(x.numel() * x.element_size() for x in model.parameters()) > MAX_FILE_BYTES,
             verbose=False,
         )
         for path in (source / "config.json", *tokenizer_files(source)):
@@ -94,8 +94,8 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
 def quantize_onnx(source: pathlib.Path, output: pathlib.Path) -> None:
     """Write a directory of `export_onnx` again with int8 weights, which onnxruntime multiplies with int8 activations.
 
-    Dynamic quantization: a scale per output feature of the weights, made once, and one per matrix of activations, found
-    as it runs. Inputs and outputs stay as they are; norms, softmax and sums are float32.
+    Dynamic quantization: a constant scale for each output feature of the weights, and a scale for each matrix of
+    activations, computed at inference. Inputs and outputs stay as they are; norms, softmax and sums are float32.
 
     Raises:
         UserError: onnxruntime or onnx is not installed, or `output` is in use.

@@ -1,7 +1,7 @@
-"""Programs of torch for models of long texts, whose own in transformers depend on their input: torch exports these.
+"""Encoders in torch for models of long texts, in place of the encoders of transformers, which torch cannot export.
 
 Every layer computes the scores of all pairs and masks those that the model does not read, so that one program serves
-every length. Answers are those of transformers; memory grows with the square of the length.
+every length. Results equal the results of transformers; memory grows with the square of the length.
 """
 
 import math
@@ -13,13 +13,13 @@ from bert_jax.config import EncoderConfig
 Inputs = dict[str, Any]  # int64 `[batch, length]`, or `[batch, choices, length]`
 
 
-def longformer(model: Any, config: EncoderConfig) -> Callable[[Inputs], Inputs]:
+def replace_longformer_encoder(model: Any, config: EncoderConfig) -> Callable[[Inputs], Inputs]:
     """Replace the encoder of a Longformer; return a function that adds the global tokens of its class to its inputs."""
     import torch
     from transformers.models.longformer.modeling_longformer import LongformerBaseModelOutputWithPooling as Output
 
     base, global_mask_fn = getattr(model, "longformer", model), _global_mask_fn(type(model).__name__)
-    assert config.local_window  # which every longformer has
+    assert config.local_window  # every longformer has it
     windows = config.local_windows or (config.local_window,) * config.num_layers
 
     def forward(
@@ -52,7 +52,7 @@ def longformer(model: Any, config: EncoderConfig) -> Callable[[Inputs], Inputs]:
     return with_global_tokens
 
 
-def big_bird(model: Any, config: EncoderConfig) -> Callable[[Inputs], Inputs]:
+def replace_big_bird_encoder(model: Any, config: EncoderConfig) -> Callable[[Inputs], Inputs]:
     """Replace the encoder of a BigBird, whose inputs stay as they are; see models/attention/patterns.py."""
     import torch
     from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions as Output
@@ -86,18 +86,18 @@ def big_bird(model: Any, config: EncoderConfig) -> Callable[[Inputs], Inputs]:
 
 
 PROGRAMS: Mapping[str, Callable[[Any, EncoderConfig], Callable[[Inputs], Inputs]]] = {
-    "longformer": longformer,
-    "big_bird": big_bird,
+    "longformer": replace_longformer_encoder,
+    "big_bird": replace_big_bird_encoder,
 }
 
 
 def _score_bias(readable: Any) -> Any:
-    """Return the terms to add to scores: 0 where a key is read."""
+    """Return the terms to add to scores: 0 for readable keys, else -1e9."""
     return (~readable) * -1e9
 
 
 def _context(x: Any, qkv: tuple[Any, Any, Any], heads: int, score_bias: Any) -> Any:
-    """Return the attention of all columns to all, by three linear maps: `[batch, length, hidden]`."""
+    """Return the attention of all pairs of columns, by three linear maps: `[batch, length, hidden]`."""
     import torch
 
     q, k, v = (linear(x).unflatten(-1, (heads, -1)).transpose(1, 2) for linear in qkv)
@@ -106,7 +106,7 @@ def _context(x: Any, qkv: tuple[Any, Any, Any], heads: int, score_bias: Any) -> 
 
 
 def _global_mask_fn(class_name: str) -> Callable[[Any, EncoderConfig], Any] | None:
-    """Return the rule of models/heads.py for a class: input_ids -> int64 of their shape, 1 where a token is global."""
+    """Return the rule of models/heads.py for a class: input_ids -> int64 of equal shape, 1 for global tokens."""
     import torch
 
     def separators(ids: Any, config: EncoderConfig) -> Any:

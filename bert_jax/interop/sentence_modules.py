@@ -1,7 +1,7 @@
-"""Directories of sentence-transformers: the steps before the encoder of a text, and after it.
+"""Directories of sentence-transformers: the steps before and after the encoder of a text.
 
 `modules.json` lists the modules: a Transformer, a Pooling, and perhaps a Normalize. Version 6 of the library writes
-other fields than its predecessors. Both are read; the older ones are written, as every version reads them.
+other fields than its predecessors. Both forms are read; the older form is written, as every version reads it.
 """
 
 import dataclasses
@@ -15,11 +15,11 @@ from bert_jax.strict_json import read_list, read_object
 
 MODULES = "modules.json"
 KNOWN = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
-# A row of inference.embed.POOLINGS, which is also its name in version 6 -> its field before.
+# A row of inference.embed.POOLINGS, also the name in version 6 -> the field of earlier versions.
 POOLINGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
 VECTORS = "sentence_embedding"
 OF_TEXT = {"method": "forward", "method_output_name": "last_hidden_state"}
-# Fields of sentence_bert_config.json, and the values that are read; None: checked on its own.
+# Fields of sentence_bert_config.json, and the values that are read; None: checked separately.
 TRANSFORMER_FIELDS = {
     "max_seq_length": None,
     "do_lower_case": None,
@@ -29,7 +29,7 @@ TRANSFORMER_FIELDS = {
 }
 
 
-# Names of the file of a Transformer; the library wrote one for each family before it had one for all.
+# Names of the file of a Transformer; early versions of the library had a name for each family.
 TRANSFORMER = "sentence_bert_config.json"
 OLD_FAMILIES = ("roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 TRANSFORMER_FILES = (TRANSFORMER, *(f"sentence_{family}_config.json" for family in OLD_FAMILIES))
@@ -37,7 +37,7 @@ TRANSFORMER_FILES = (TRANSFORMER, *(f"sentence_{family}_config.json" for family 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceModules:
-    """How texts become vectors; the defaults are those of sentence-transformers for a bare encoder."""
+    """The steps from texts to vectors; the defaults equal sentence-transformers with a bare encoder."""
 
     folder: str = ""  # of the encoder, inside of the directory
     pooling: str = "mean"  # a row of inference.embed.POOLINGS
@@ -46,18 +46,18 @@ class SentenceModules:
     lower_case: bool = False  # before the tokenizer
     prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     default_prompt: str | None = None  # name of the prompt before every text
-    similarity: str | None = "cosine"  # how users are to compare vectors; passed on, not computed
+    similarity: str | None = "cosine"  # name of the function that compares vectors; passed on, not computed
 
     @property
     def prompt(self) -> str:
-        """The text before every text."""
+        """The prompt before every text."""
         return "" if self.default_prompt is None else self.prompts[self.default_prompt]
 
 
 def read_sentence_modules(directory: pathlib.Path) -> SentenceModules | None:
-    """Return the contents of `modules.json` and of the files that it names; None where there is no `modules.json`.
+    """Return the contents of `modules.json` and of the files that it names; None without `modules.json`.
 
-    Raises UserError for a module, a pooling or a field that this project does not compute, which it names.
+    Raises UserError that names a module, a pooling or a field that this project does not compute.
     """
     path = directory / MODULES
     if not path.is_file():
@@ -119,7 +119,7 @@ def _kind_and_folder(entry: Any, path: pathlib.Path) -> tuple[str, str]:
 
 
 def _read_transformer_fields(folder: pathlib.Path) -> dict[str, Any]:
-    """Return the fields of the first of TRANSFORMER_FILES that is there, checked."""
+    """Return the checked fields of the first of TRANSFORMER_FILES that exists."""
     path = next((folder / name for name in TRANSFORMER_FILES if (folder / name).is_file()), None)
     if path is None:
         return {}
@@ -129,7 +129,7 @@ def _read_transformer_fields(folder: pathlib.Path) -> dict[str, Any]:
             raise UserError(f"{path}: unknown field '{name}'; there may be {', '.join(TRANSFORMER_FIELDS)}")
         allowed = TRANSFORMER_FIELDS[name]
         if allowed is not None and value not in allowed:
-            raise UserError(f"{path}: {name} is {value!r}, of which only {allowed[0]!r} can be read")
+            raise UserError(f"{path}: {name} is {value!r}; only {allowed[0]!r} can be read")
     length = fields.get("max_seq_length")
     if length is not None and (type(length) is not int or length < 1):
         raise UserError(f"{path}: max_seq_length is {length!r}; a number of tokens, at least 1, is needed")
@@ -163,7 +163,7 @@ def _check_normalize(path: pathlib.Path) -> None:
 
 
 def _read_model_max_length(path: pathlib.Path) -> int | None:
-    """Return the maximum tokens that the tokenizer states; None where it states none, or a stand-in for none."""
+    """Return the maximum tokens that the tokenizer states; None for no maximum, or a huge number."""
     length = read_object(path).get("model_max_length") if path.is_file() else None
     return length if type(length) is int and 1 <= length < 10**9 else None
 

@@ -1,7 +1,7 @@
 """A model as a StableHLO program for any batch size and length, which JAX runs without bert_jax.
 
 The directory holds the program as serialized by `jax.export`, the weights as a NumPy archive, and a manifest of inputs,
-outputs and labels. Weights are arguments of the program: XLA would compile constants anew for each shape.
+outputs and labels. Weights are arguments of the program: XLA would compile constants again for each shape.
 """
 
 import json
@@ -18,14 +18,14 @@ from jax import export
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.files import output_directory
-from bert_jax.interop.tensors import flatten
+from bert_jax.interop.tensors import flatten_params
 from bert_jax.models import Head, Params, make_model
 
 PLATFORMS = ("cpu", "tpu", "cuda")
 PROGRAM, WEIGHTS, MANIFEST = "model.stablehlo", "weights.npz", "manifest.json"
 # Dimensions of an input: of sequences, and of the choices of an example.
 SEQUENCES, CHOICES = ("batch", "length"), ("batch", "choices", "length")
-# Outputs whose last axis is the vocabulary, which is padded in the model and not in the program.
+# Outputs whose last axis is the vocabulary: padded in the model, not in the program.
 VOCABULARY = ("mlm_logits", "next_logits")
 
 
@@ -49,7 +49,7 @@ def export_stablehlo(
     Args:
         params: a tree of `make_model(config, ..., heads)`, float32.
         config: the architecture.
-        heads: what the program computes.
+        heads: the outputs of the program.
         output: appears whole or not at all.
         labels: names of the classes, for the manifest.
 
@@ -62,7 +62,7 @@ def export_stablehlo(
     # The fused kernel of TPUs needs fixed shapes.
     model = make_model(config, ComputeConfig(attention="xla"), heads)
     inputs, structure = _input_dimensions(config, heads), jax.tree.structure(params)
-    weights = {path: np.asarray(x) for path, x in flatten(params).items()}
+    weights = {path: np.asarray(x) for path, x in flatten_params(params).items()}
 
     def program(weights: list[jax.Array], *arrays: jax.Array) -> dict[str, jax.Array]:
         batch = dict(zip(inputs, arrays, strict=True))
@@ -86,7 +86,7 @@ def export_stablehlo(
                 {"name": name, "shape": [_json_dimension(sizes[d]) for d in names], "dtype": "int32"}
                 for name, names in inputs.items()
             ],
-            # In the order in which the program returns them, where its results are read as a flat list.
+            # In the order of the program's results, as a flat list.
             "outputs": [
                 {"name": name, "shape": [_json_dimension(d) for d in x.shape], "dtype": str(x.dtype)}
                 for name, x in results.items()
@@ -99,7 +99,7 @@ def export_stablehlo(
 
 
 def _input_dimensions(config: EncoderConfig, heads: tuple[Head, ...]) -> dict[str, tuple[str, ...]]:
-    """Return name -> dimensions of the inputs of this model, without token types where it has at most one."""
+    """Return name -> dimensions of the inputs of this model, without token types if it has at most one type."""
     names = {head.name for head in heads}
     dimensions = CHOICES if "multiple_choice" in names else SEQUENCES
     inputs: dict[str, tuple[str, ...]] = dict.fromkeys(("input_ids", "token_type_ids", "attention_mask"), dimensions)
@@ -116,5 +116,5 @@ def _symbolic_sizes(inputs: dict[str, tuple[str, ...]], max_length: int) -> dict
 
 
 def _json_dimension(dimension: Any) -> int | str:
-    """Return a dimension for JSON; a symbolic one by its name."""
+    """Return a dimension for JSON: a number, or the name of a symbolic dimension."""
     return dimension if isinstance(dimension, int) else str(dimension)

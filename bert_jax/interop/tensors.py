@@ -9,24 +9,24 @@ import numpy as np
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError, did_you_mean
-from bert_jax.interop.families import FAMILIES, LEAVES, VOCABULARY, Family, ModelClass, Module
+from bert_jax.interop.families import FAMILIES, LEAVES, VOCABULARY, Family, ModelClass, NamedModule
 from bert_jax.models import PRETRAINING_HEADS, Head, Params, make_model
 
 Flat = dict[str, Any]  # path in our tree -> array
 Shapes = Mapping[str, tuple[int, ...]]  # path in our tree -> shape
 
 WITHOUT_PARAMETERS = ("hidden_states", "last_hidden_state", "sentence_embedding")
-FOR_TRAINING_ALONE = {"replaced_token"}  # no task reads it: left out where the family has no class with it
-UNUSED_VALUES = {"scale": 1.0}  # of a layer that does not use the parameter; else 0
+FOR_TRAINING_ALONE = {"replaced_token"}  # no task reads this head: left out if no class of the family has it
+UNUSED_VALUES = {"scale": 1.0}  # of a layer that does not use the parameter; other parameters are 0
 
 
 class StoredTensor(NamedTuple):
-    """One tensor of a file, or an equal part of one along its first axis, and the parameter that it is."""
+    """A tensor of a file, or an equal part of it along the first axis, and its place in our parameter tree."""
 
-    name: str | None  # None: of a layer without it
+    name: str | None  # None: the layer has no such tensor
     path: str  # in our tree
     layer: int | None  # on the stacked axis
-    has_vocabulary: bool  # the first axis is longer in ours
+    has_vocabulary: bool  # the first axis is the vocabulary, padded in our tree
     part: tuple[int, int] = (0, 1)  # (i, n): the i-th of n parts
 
 
@@ -41,9 +41,9 @@ def class_of(config: EncoderConfig, heads: tuple[Head, ...]) -> ModelClass:
 
 
 def largest_class(family: Family, heads: set[str]) -> ModelClass | None:
-    """Return the class with all these heads; without one, where each head is in a class, the class with most of them.
+    """Return the class with the most of these heads, the first of several.
 
-    None: some head is in no class, and not for training alone. Of several classes it is the first.
+    None: some head that is not only for training is in no class.
     """
     fitting = [model for model in family.classes if set(model.heads) <= heads]
     largest = max(fitting, key=lambda model: len(model.heads), default=None)
@@ -51,7 +51,7 @@ def largest_class(family: Family, heads: set[str]) -> ModelClass | None:
 
 
 def advice_without(heads: Collection[str]) -> str:
-    """Return the advice for a model that lacks `heads`, for an error."""
+    """Return the end of an error message about missing heads: the advice."""
     if "masked_token" in heads:
         return "it cannot fill masks; the generator of an ELECTRA run can (bert-jax export --part generator)"
     return "fine-tune it first"
@@ -63,12 +63,12 @@ def to_tensors(
     """Return the tensors of `transformers` by name: contiguous float32 arrays, the vocabulary unpadded.
 
     `params` is a tree of `make_model(config, ..., heads)`; a bare model's names lack the family's prefix. Raises
-    `UserError` where the tree is of another model, or where transformers has none with these heads.
+    `UserError` if the tree is of another model, or transformers has no model with these heads.
     """
     model_class, family = class_of(config, heads), FAMILIES[config.family]
-    flat, shapes = flatten(params), shapes_of(config, heads)
+    flat, shapes = flatten_params(params), shapes_of(config, heads)
     if {path: np.shape(x) for path, x in flat.items()} != {**shapes}:
-        raise UserError("the parameters are not those of this model configuration: names or shapes differ")
+        raise UserError("the parameters do not fit this model configuration: names or shapes differ")
     stored_tensors = list(iterate_stored_tensors((*family.encoder, *model_class.modules), shapes))
     if unnamed := flat.keys() - {stored.path for stored in stored_tensors}:
         raise UserError(f"transformers has no tensor of a {config.family} for {', '.join(sorted(unnamed))}")
@@ -99,13 +99,13 @@ def from_tensors(
     """Return the float32 arrays of `stored_tensors`; `UserError` names a tensor that is missing or of another shape."""
     flat: Flat = {}
     for path, group in itertools.groupby(stored_tensors, lambda stored: stored.path):
-        # All tensors are checked before memory is taken.
+        # All tensors are checked before memory is allocated.
         layers = [_checked_tensor(tensors, stored, shapes[path], config, where) for stored in group]
         x = np.zeros(shapes[path], np.float32)
         if x.ndim > layers[0].ndim:
             np.stack(layers, out=x)
         else:
-            x[: len(layers[0])] = layers[0]  # shorter where it has the vocabulary's axis
+            x[: len(layers[0])] = layers[0]  # the axis of the vocabulary is shorter
         flat[path] = x
     return flat
 
@@ -117,7 +117,7 @@ def _checked_tensor(
     config: EncoderConfig,
     where: str,
 ) -> np.ndarray:
-    """Return one tensor in our layout, if it has the shape of its slice of the parameter."""
+    """Return one tensor in our layout; `UserError` if its shape does not fit its slice of the parameter."""
     shape = parameter_shape if stored.layer is None else parameter_shape[1:]
     if stored.name is None:
         return np.full(shape, UNUSED_VALUES.get(stored.path.rpartition("/")[2], 0.0), np.float32)
@@ -135,7 +135,7 @@ def _checked_tensor(
     return x.T if is_transposed else x
 
 
-def iterate_stored_tensors(modules: Iterable[Module], shapes: Shapes) -> Iterator[StoredTensor]:
+def iterate_stored_tensors(modules: Iterable[NamedModule], shapes: Shapes) -> Iterator[StoredTensor]:
     """Yield every tensor of `modules` that the model of `shapes` has."""
     for module in modules:
         has_vocabulary = module.kind == VOCABULARY
@@ -150,17 +150,17 @@ def iterate_stored_tensors(modules: Iterable[Module], shapes: Shapes) -> Iterato
                 yield StoredTensor(name, path, None, has_vocabulary, module.part)
 
 
-def tensor_names(module: Module) -> list[str]:
-    """Return the names of the tensors of a module outside the layers; those after the first may be absent."""
+def tensor_names(module: NamedModule) -> list[str]:
+    """Return the names of the tensors of a module outside the layers; all but the first may be absent."""
     return [".".join(filter(None, (module.name, theirs))) for theirs in LEAVES[module.kind].values()]
 
 
 def shared_parts(params: Params, family: Family, missing: Iterable[str]) -> Params:
-    """Return the `missing` parts of a model that the family names like parameters of another part.
+    """Return the `missing` parts of a model whose tensors another part also has.
 
-    Such as the pooler of a ModernBERT, which is the masked-token head without its bias.
+    An example is the pooler of a ModernBERT: the masked-token head without its bias.
     """
-    flat, copies = flatten(params), dict[str, Any]()
+    flat, copies = flatten_params(params), dict[str, Any]()
     modules = [module for model_class in family.classes for module in model_class.modules]
     for part in missing:
         names = {module.path: module.name for module in modules if top_level(module.path) == part}
@@ -171,15 +171,14 @@ def shared_parts(params: Params, family: Family, missing: Iterable[str]) -> Para
                 for leaf in LEAVES[twin.kind]:
                     if f"{twin.path}/{leaf}" in flat:
                         copies[f"{path}/{leaf}"] = flat[f"{twin.path}/{leaf}"]
-    return unflatten(copies)
+    return unflatten_params(copies)
 
 
 def canonical_names(tensors: Mapping[str, np.ndarray], family: Family, where: str) -> dict[str, str]:
-    """Return the names of families/ -> names in the file, without the copies of tied tensors.
+    """Return name in families/ -> name in the file, without the copies of tied tensors.
 
     Older names of LayerNorm's parameters (`gamma`, `beta`) are translated, and the missing prefix of a bare model is
-    added. Raises `UserError` where a copy of a tied tensor differs from it, and where saved position numbers are not 0,
-    1, 2, ...
+    added. Raises `UserError` if a copy of a tied tensor differs, or saved position numbers are not 0, 1, 2, ...
     """
     originals: dict[str, str] = {}
     prefix = f"{family.prefix}."
@@ -212,17 +211,17 @@ def top_level(path: str, separator: str = "/") -> str:
 
 def shapes_of(config: EncoderConfig, heads: tuple[Head, ...]) -> dict[str, tuple[int, ...]]:
     """Return path -> shape of every parameter."""
-    return {path: x.shape for path, x in flatten(make_model(config, ComputeConfig(), heads).shapes).items()}
+    return {path: x.shape for path, x in flatten_params(make_model(config, ComputeConfig(), heads).shapes).items()}
 
 
-def flatten(params: Params) -> Flat:
-    """Return a tree as one dict: 'encoder/embeddings/norm/scale' -> array."""
+def flatten_params(params: Params) -> Flat:
+    """Return a parameter tree as one dict: 'encoder/embeddings/norm/scale' -> array."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(params)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
 
 
-def unflatten(flat: Mapping[str, Any]) -> Params:
-    """Return the tree of a dict; the inverse of `flatten`."""
+def unflatten_params(flat: Mapping[str, Any]) -> Params:
+    """Return the parameter tree of a dict; the inverse of `flatten_params`."""
     params: Params = {}
     for path, x in flat.items():
         *parents, leaf = path.split("/")

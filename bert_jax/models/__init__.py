@@ -8,9 +8,9 @@ attention/    the attention layer; add a kernel as a file and its row in KERNELS
 positions.py  position schemes; add a row of POSITIONS
 fused_norm.py  sum and norm by one kernel on GPUs
 norms.py      add a normalization as a function and its row in NORMS
-dropout.py    dropout by a hash of the element's index, the same on every mesh
+dropout.py    dropout by a hash of the element's index: every mesh has the same mask
 layers.py     parameters, linear map, activations (ACTIVATIONS), marks of arrays to save for the backward pass
-init.py       initial values of parameters (INITIALIZATIONS), heads of the first block with a task at the start
+init.py       initial values of parameters (INITIALIZATIONS), heads of the first block that start with a task
 
 Suffixes of names give the axes of an array: B sequences of a batch, L tokens of a sequence, Q queries, K keys, H heads,
 D features of a head, C chunks of queries; a size stands for itself, as in `readable_Bx1xQxK`. Arrays without a suffix

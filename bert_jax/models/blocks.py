@@ -21,15 +21,15 @@ from bert_jax.models.norms import Added, norm_layer
 from bert_jax.parallel.sharding import constrain
 
 Sublayer = Callable[[jax.Array], Added]
-Normalize = Callable[..., jax.Array]  # of an array, or of its sum with what a sublayer adds
-Flag = bool | jax.Array | None  # of a layer; an array, bool [], where one program serves all layers
+Normalize = Callable[..., jax.Array]  # (x) or (x, Added) -> the normalized array or sum
+Flag = bool | jax.Array | None  # of a layer; an array, bool [], if one program serves all layers
 
 
 class Residual(NamedTuple):
     """A row of BLOCKS: how a sublayer and its norm join the residual stream."""
 
     join: Callable[[jax.Array, Sublayer, Normalize], jax.Array]  # (x, sublayer, norm) -> the next x
-    norm_reads_input: bool  # so that the first block can do without
+    norm_reads_input: bool  # if so, the first block can omit its first norm
 
 
 def post_norm(x: jax.Array, sublayer: Sublayer, norm: Normalize) -> jax.Array:
@@ -49,30 +49,32 @@ BLOCKS: dict[str, Residual] = {
 
 
 def plain_mlp(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array) -> Biased:
-    """Two linear maps with an activation between them (Vaswani et al. 2017)."""
+    """Apply two linear maps with an activation between them (Vaswani et al. 2017)."""
     inner = _mlp_up(config, dtype, x, "mlp_up")
     return _mlp_down(config, dtype, ACTIVATIONS[config.activation](inner), x.shape[-1])
 
 
 def gated_mlp(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array) -> Biased:
-    """The activation of one linear map times another, then a third (Shazeer 2020: GEGLU with gelu)."""
+    """Multiply the activation of one linear map by a second map, then apply a third (Shazeer 2020: GEGLU with gelu)."""
     gate, value = (_mlp_up(config, dtype, x, name) for name in ("mlp_gate", "mlp_up"))
     return _mlp_down(config, dtype, ACTIVATIONS[config.activation](gate) * value, x.shape[-1])
 
 
 def _mlp_up(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array, name: str) -> jax.Array:
+    """Map `[batch, length, width]` to `[batch, length, mlp_size]`."""
     sizes, stddev = (x.shape[-1], config.mlp_size), init_scales(config).inner
     linear = Linear(sizes, ("embed", "mlp"), stddev, dtype, config.mlp_bias, save_product=True, name=name)
     return save_except_on_gpu(constrain(linear(x), "batch", "length", "mlp"))
 
 
 def _mlp_down(config: EncoderConfig, dtype: jnp.dtype, inner: jax.Array, width: int) -> Biased:
+    """Map `[batch, length, mlp_size]` to `[batch, length, width]`, with the bias still to be added."""
     sizes, stddev = (config.mlp_size, width), init_scales(config).output
     return Linear(sizes, ("mlp", "embed"), stddev, dtype, config.mlp_bias, name="mlp_down").biased(save_on_gpu(inner))
 
 
-# A row is called inside the block, whose parameters its layers become: `[batch, length, width]` in and out. Its last
-# bias may be still to be added.
+# The block calls a row, and has the parameters of its layers: `[batch, length, width]` in and out. The last bias may be
+# still to be added (Biased).
 MLPS: dict[str, Callable[[EncoderConfig, jnp.dtype, jax.Array], jax.Array | Biased]] = {
     "plain": plain_mlp,
     "gated": gated_mlp,
@@ -80,7 +82,7 @@ MLPS: dict[str, Callable[[EncoderConfig, jnp.dtype, jax.Array], jax.Array | Bias
 
 
 class Block(nn.Module):
-    """`[batch, length, hidden]` in and out."""
+    """A block of attention and MLP: `[batch, length, hidden]` in and out."""
 
     config: EncoderConfig
     dtype: jnp.dtype
@@ -90,7 +92,7 @@ class Block(nn.Module):
     def __call__(
         self, x: jax.Array, seeds: jax.Array | None, metadata: AttentionMetadata, skip_first_norm: Flag = None
     ) -> jax.Array:
-        """`seeds`: uint32 `[3, 2]`, of the dropout; `skip_first_norm`: the input of the attention is not normalized."""
+        """Apply the block; `seeds`: uint32 `[3, 2]`, of the dropout; `skip_first_norm`: omit the first norm."""
         config, join = self.config, BLOCKS[self.config.norm_position].join
         probabilities_seed, attention_seed, mlp_seed = (None,) * 3 if seeds is None else seeds
         attention = SelfAttention(config, self.dtype, self.attention, name="attention")
@@ -114,7 +116,7 @@ class Block(nn.Module):
 
 
 class BottleneckBlock(nn.Module):
-    """`[batch, length, hidden]` in and out; attention and MLPs are `bottleneck_size` wide.
+    """A block of MobileBERT: `[batch, length, hidden]` in and out; attention and MLPs are `bottleneck_size` wide.
 
     Two maps with norms narrow the input: to a residual stream within the block, and to the input of queries and keys;
     values read the wide input. Sums are normalized, within the block and around it. Dropout is on the probabilities
@@ -129,7 +131,7 @@ class BottleneckBlock(nn.Module):
     def __call__(
         self, x: jax.Array, seeds: jax.Array | None, metadata: AttentionMetadata, skip_first_norm: None = None
     ) -> jax.Array:
-        """`seeds`: uint32 `[3, 2]`, of the dropout; `skip_first_norm`: as in Block, where no norm reads an input."""
+        """Apply the block; `seeds`: uint32 `[3, 2]`, of the dropout; no norm reads an input to skip."""
         config, dtype, scales = self.config, self.dtype, init_scales(self.config)
         probabilities_seed, _, output_seed = (None,) * 3 if seeds is None else seeds
         wide, narrow = config.hidden_size, config.block_width
@@ -151,7 +153,7 @@ class BottleneckBlock(nn.Module):
 
 
 class _InnerMlp(nn.Module):
-    """An MLP before the last, with its norm, in a scope of its own; parameters have the names of the last MLP's."""
+    """An MLP before the last, with its norm, in a separate scope; its parameters have the names of the last MLP."""
 
     config: EncoderConfig
     dtype: jnp.dtype

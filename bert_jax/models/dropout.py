@@ -1,7 +1,7 @@
 """Dropout whose mask is a hash of (seed, element index): no random words in memory, the same mask on every mesh.
 
 Each row of the first axis gets 64 bits of key from the call's seed; an element's 32 bits are `hash(index, key)`. All of
-it is integer arithmetic on an iota, which XLA fuses into its neighbour, and the backward pass computes the mask again.
+it is integer arithmetic on an iota, which XLA fuses into the next operation; the backward pass computes the mask again.
 """
 
 import functools
@@ -30,29 +30,30 @@ def dropout(x: jax.Array, rate: float, seed: jax.Array | None) -> jax.Array:
     return _dropout(x, rate, seed)
 
 
-# Checkpointed, so that the backward pass needs the seed and not the mask.
+# Checkpointed, so that the backward pass saves the seed and not the mask.
 @functools.partial(jax.checkpoint, static_argnums=(1,), prevent_cse=False)
 def _dropout(x: jax.Array, rate: float, seed: jax.Array) -> jax.Array:
-    kept = random_words(seed, x.shape) >= _threshold(rate)
-    return jnp.where(kept, x * jnp.asarray(1.0 / (1.0 - rate), x.dtype), jnp.zeros((), x.dtype))
+    """Apply dropout with a rate above 0."""
+    is_kept = random_words(seed, x.shape) >= _threshold(rate)
+    return jnp.where(is_kept, x * jnp.asarray(1.0 / (1.0 - rate), x.dtype), jnp.zeros((), x.dtype))
 
 
-def keep_mask(index: jax.Array, first: jax.Array, second: jax.Array, rate: float) -> jax.Array:
-    """Return bool, False with probability `rate`, for element `index` of the row with the key (`first`, `second`)."""
-    return _mix(index, first, second) >= _threshold(rate)
+def keep_mask(index: jax.Array, first_key: jax.Array, second_key: jax.Array, rate: float) -> jax.Array:
+    """Return bool, False with probability `rate`, for element `index` of the row with these two key words."""
+    return _mix(index, first_key, second_key) >= _threshold(rate)
 
 
-def drop(x: jax.Array, index: jax.Array, first: jax.Array, second: jax.Array, rate: float) -> jax.Array:
+def drop(x: jax.Array, index: jax.Array, first_key: jax.Array, second_key: jax.Array, rate: float) -> jax.Array:
     """Return `x` with 0 where `keep_mask` is False, and the rest scaled by `1 / (1 - rate)`.
 
-    A product, as the TPU compiler (libtpu 0.0.42) crashes on a select of a softmax in bfloat16 models.
+    It multiplies, as the TPU compiler (libtpu 0.0.42) crashes on a select of a softmax in bfloat16 models.
     """
-    return x * jnp.where(keep_mask(index, first, second, rate), 1 / (1 - rate), 0.0)
+    return x * jnp.where(keep_mask(index, first_key, second_key, rate), 1 / (1 - rate), 0.0)
 
 
-def row_keys(seed: jax.Array, rows: int) -> tuple[jax.Array, jax.Array]:
-    """Return the key of each row of the first axis: two uint32 `[rows]`."""
-    first = _mix(first_row_of_shard(rows) + jax.lax.iota(jnp.uint32, rows), seed[0], seed[1])
+def row_keys(seed: jax.Array, num_rows: int) -> tuple[jax.Array, jax.Array]:
+    """Return the two key words of each row of the first axis: each uint32 `[num_rows]`."""
+    first = _mix(first_row_of_shard(num_rows) + jax.lax.iota(jnp.uint32, num_rows), seed[0], seed[1])
     return first, _mix(first, seed[1], seed[0])
 
 
@@ -68,11 +69,12 @@ def random_words(seed: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 
 def _threshold(rate: float) -> jax.Array:
+    """Return the smallest uint32 that keeps an element."""
     return jnp.uint32(round(rate * 2**32))
 
 
 def _index_in_row(shape: tuple[int, ...]) -> jax.Array:
-    """uint32 of `shape`: the position of each element within its row of the first axis."""
+    """Return uint32 of `shape`: the index of each element within its row of the first axis."""
     terms = [
         jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(math.prod(shape[axis + 1 :]))
         for axis in range(1, len(shape))
@@ -80,9 +82,10 @@ def _index_in_row(shape: tuple[int, ...]) -> jax.Array:
     return sum(terms, jnp.zeros(shape, jnp.uint32))
 
 
-def _mix(x: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array:
-    x = x ^ first
+def _mix(x: jax.Array, first_key: jax.Array, second_key: jax.Array) -> jax.Array:
+    """Return the hash of uint32 `x` under two key words."""
+    x = x ^ first_key
     x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
-    x = x + second
+    x = x + second_key
     x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
     return x ^ (x >> 16)

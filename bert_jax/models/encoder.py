@@ -28,7 +28,7 @@ from bert_jax.models.positions import POSITIONS, Distances
 from bert_jax.parallel.platform import traced_platform
 from bert_jax.parallel.sharding import constrain, gather_once
 
-VOCAB_MULTIPLE = 128  # the lanes of a TPU; also what a mesh can divide the vocabulary by
+VOCAB_MULTIPLE = 128  # the lanes of a TPU; a mesh can divide the vocabulary by as much
 
 SAVE_MARKED = jax.checkpoint_policies.save_from_both_policies(
     jax.checkpoint_policies.save_only_these_names(SAVED),
@@ -43,29 +43,29 @@ def padded_vocab(vocab_size: int) -> int:
 
 
 def is_global(config: EncoderConfig, layer: int) -> bool:
-    """Return whether the block reads whole sequences; the others read a window."""
+    """Return whether the block of `layer` reads whole sequences; local blocks read a window."""
     every = config.global_every
     return config.local_window is None or (every > 0 and layer % every == 0)
 
 
 def projection_shape(config: EncoderConfig) -> tuple[int, int] | None:
-    """Return the shape of the matrix that projects embeddings to hidden_size; None where there is none."""
+    """Return the shape of the matrix that projects embeddings to hidden_size; None if there is no such matrix."""
     if config.trigram_embeddings:
         return 3 * config.table_width, config.hidden_size
     return (config.embedding_size, config.hidden_size) if config.embedding_size else None
 
 
 def projection(config: EncoderConfig, dtype: jnp.dtype) -> Linear | None:
-    """Return the map from embeddings to the width of the blocks, where there is one."""
+    """Return the map from embeddings to the width of the blocks; None if the architecture has no such map."""
     sizes, scales = projection_shape(config), init_scales(config)
     stddev = 0.0 if scales.identity else scales.inner
     return Linear(sizes, ("embed", "features"), stddev, dtype, identity=scales.identity) if sizes else None
 
 
 def trigrams(x: jax.Array, segments: jax.Array | None) -> jax.Array:
-    """Return for each token the vectors of the next token, its own, and that before: `[batch, length, 3 * features]`.
+    """Concatenate the vectors of the next token, the token and the token before: `[batch, length, 3 * features]`.
 
-    Beyond the ends of a row, or of a segment, they are zeros (Sun et al. 2020). Padding has vectors as any token.
+    Beyond the ends of a row or a segment, the vectors are zeros (Sun et al. 2020). Padding has vectors like any token.
     """
     after, before = x[:, 1:], x[:, :-1]
     if segments is not None:
@@ -100,7 +100,7 @@ class Embeddings(nn.Module):
         length, positions = input_ids.shape[1], self.config.max_positions
         if length > positions:
             raise UserError(f"sequences of {length} tokens are longer than model.max_positions={positions}; raise it")
-        # An id outside the table reads NaN, which stops the run: clamping would train on another token.
+        # An id outside the table reads NaN, which stops the run: a clamped id would train another token.
         x = jnp.take(self.token, input_ids, axis=0, mode="fill")
         x = self.projection(trigrams(x, segments)) if self.projection else x
         if self.config.num_token_types:
@@ -136,9 +136,9 @@ class DistanceEmbeddings(nn.Module):
 class GlobalTokenMask(NamedTuple):
     """The tokens that the heads of a model make global."""
 
-    mask: jax.Array  # bool [batch, length]; padding may be among them
-    capacity: int  # as many of them chunks can read
-    capacity_is_exact: bool  # whether there are never more
+    mask: jax.Array  # bool [batch, length]; may include padding
+    capacity: int  # the number of global tokens that chunks can read
+    capacity_is_exact: bool  # whether no sequence has more
 
 
 class LayerFlags(NamedTuple):
@@ -146,15 +146,17 @@ class LayerFlags(NamedTuple):
 
     skip_first_norm: Flag
     is_local: Flag
-    radius: jax.Array | int | None = None  # of its window
+    radius: jax.Array | int | None = None  # of the layer's window
 
 
 class Encoder(nn.Module):
-    """Token ids -> hidden states `[batch, length, hidden]` in `compute.dtype`; with `every_layer` also of all layers.
+    """Embeddings and blocks: token ids -> hidden states `[batch, length, hidden]` in `compute.dtype`.
 
-    These are `[layers + 1, batch, length, hidden]`, the first the input of the first block; otherwise None.
+    The second result is None, or with `every_layer` the hidden states `[layers + 1, batch, length, hidden]`: the input
+    of the first block, then the output of each block.
+
     Packed sequences have `segments`, int32 `[batch, length]`: 1, 2, ... for the tokens of each example in turn, 0 for
-    padding. Their positions restart, and no example reads another.
+    padding. Positions restart in each example, and no example reads another.
     """
 
     config: EncoderConfig
@@ -168,15 +170,15 @@ class Encoder(nn.Module):
         self.position_bias = PositionBias(config)
         self.distances = DistanceEmbeddings(config)
         self.block = make_block(config, dtype, self.compute.attention)
-        self.layers = self.param("layers", self._init_layers)  # scanned or not, so that a checkpoint serves both
+        self.layers = self.param("layers", self._init_layers)  # also if unrolled: a checkpoint serves both
         self.final_norm = norm_layer(config, dtype) if config.final_norm else None
 
     def _init_layers(self, rng: jax.Array) -> Any:
-        """Draw the parameters of all blocks, stacked on a leading axis `layers` (of size 1, where all share them)."""
+        """Draw the parameters of all blocks, stacked on a leading axis `layers` (of size 1 if shared)."""
         x = jnp.zeros((1, 1, self.config.hidden_size), self.block.dtype)
         no_global = None if self.config.separator_id is None else GlobalTokenMask(jnp.zeros((1, 1), bool), 0, True)
         metadata, _ = self._attention_metadata(jnp.ones((1, 1), jnp.int32), None, None, None, no_global)
-        block = self.block.clone(attention="xla")  # all kernels have the same parameters; this one takes any shape
+        block = self.block.clone(attention="xla")  # all kernels have the same parameters; `xla` takes any shape
 
         def init_layer(key: jax.Array) -> Any:
             return block.init(key, x, None, metadata)["params"]
@@ -230,7 +232,7 @@ class Encoder(nn.Module):
             xs = (layer_flags(self.config, layers, local_meta is not None), (params, layer_seeds))
             last, outputs = jax.lax.scan(scanned, x, xs, length=num_layers)
         else:
-            # A GPU casts the slices of a kernel where it copies them.
+            # On a GPU, the copy of a slice also casts it.
             params = self.layers if traced_platform() == "gpu" else cast_kernels(self.layers, dtype)
             run = unrolled if self.compute.remat else jax.checkpoint(unrolled, policy=SAVE_MARKED)
             last, every = run(x, (None if shared else params, layer_seeds))
@@ -243,6 +245,7 @@ class Encoder(nn.Module):
     def _embed(
         self, input_ids: jax.Array, token_type_ids: jax.Array, segments: jax.Array | None, seed: jax.Array | None
     ) -> jax.Array:
+        """Return the input of the first block: `[batch, length, hidden]`."""
         x = self.embeddings(input_ids, token_type_ids, segments, seed)
         x = self.projection(x) if self.projection else x
         return constrain(x, "batch", "length", "features")
@@ -250,12 +253,13 @@ class Encoder(nn.Module):
     def _metadata_of_batch(
         self, mask: jax.Array, segments: jax.Array | None, global_tokens: GlobalTokenMask | None
     ) -> tuple[AttentionMetadata, AttentionMetadata | None]:
+        """Return `_attention_metadata` of a batch, with the biases and distances of the position scheme."""
         length = mask.shape[1]
         bias = self.position_bias(length)
         if self.config.causal:
             column = jnp.arange(length)
-            later = jnp.where(column[:, None] < column, MASKED_SCORE, 0.0)[None]
-            bias = later if bias is None else bias + later
+            causal_bias = jnp.where(column[:, None] < column, MASKED_SCORE, 0.0)[None]
+            bias = causal_bias if bias is None else bias + causal_bias
         return self._attention_metadata(mask, segments, bias, self.distances(length), global_tokens)
 
     def _attention_metadata(
@@ -296,13 +300,13 @@ class Encoder(nn.Module):
 
 
 def make_block(config: EncoderConfig, dtype: jnp.dtype, attention: str) -> Block | BottleneckBlock:
-    """Return the block of an architecture, without a parent: its parameters are stacked."""
+    """Return the block of an architecture, without a parent module: the encoder stacks the parameters."""
     block = BottleneckBlock if config.bottleneck_size else Block
     return block(config, dtype, attention, parent=None)
 
 
 def layer_flags(config: EncoderConfig, layer: int | jax.Array, has_local: bool) -> LayerFlags:
-    """Return the flags of a layer by its index; of several as arrays `[layers]`, for a scanned program."""
+    """Return the flags of a layer by its index; for several layers, arrays `[layers]` for a scanned program."""
     radius: int | jax.Array | None = None
     if config.local_windows:
         windows = config.local_windows
@@ -317,7 +321,7 @@ def layer_flags(config: EncoderConfig, layer: int | jax.Array, has_local: bool) 
 def metadata_for_layer(
     flags: LayerFlags, global_meta: AttentionMetadata, local_meta: AttentionMetadata | None
 ) -> AttentionMetadata:
-    """Return the metadata of a layer with these flags; where a flag is an array, a choice as the program runs."""
+    """Return the metadata of a layer with these flags; a flag that is an array is read as the program runs."""
     is_local, metadata = flags.is_local, global_meta
     if isinstance(is_local, bool):
         metadata = local_meta if is_local and local_meta else global_meta
@@ -333,13 +337,13 @@ def metadata_for_layer(
 def attention_weights(
     config: EncoderConfig, params: Any, batch: Mapping[str, jax.Array], queries: slice = slice(None)
 ) -> jax.Array:
-    """Return how much each head of each layer reads: float32 `[layers, batch, heads, queries, keys]`.
+    """Return the attention weights of all layers: float32 `[layers, batch, heads, queries, keys]`.
 
     Args:
-        config: of the encoder.
-        params: its parameters, `encoder` of a model's.
-        batch: input_ids, token_type_ids and attention_mask, int32 `[batch, length]`; packed sequences are not read.
-        queries: the tokens that read; the weights of others are left out.
+        config: the architecture.
+        params: of the encoder: `params["encoder"]` of a model.
+        batch: input_ids, token_type_ids and attention_mask, int32 `[batch, length]`; sequences are not packed.
+        queries: the tokens whose weights are returned.
     """
     return encode_with_weights(config, params, batch, queries=queries)[1]
 
@@ -355,7 +359,7 @@ def encode_with_weights(
     """Return the hidden states `[batch, length, hidden]` and the attention weights, as `attention_weights`.
 
     `probes` `[layers, batch, heads, length, length]` are added to the weights of the heads: the gradient by probes of
-    zero is the gradient by the weights.
+    zero is the gradient by the attention weights.
     """
     encoder = Encoder(config, ComputeConfig(attention="xla"))
 

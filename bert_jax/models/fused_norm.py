@@ -1,8 +1,8 @@
 """Layer norm of `x + dropout(product + bias)` by one kernel on GPUs, in Pallas for Triton.
 
-XLA takes three kernels for it, and four for the gradient. Here a program has one token, or in the backward pass some
-tokens of a sequence, and reads and writes each array once; sums over its tokens leave as partial sums. The mask is that
-of dropout.py, element for element; statistics and sums are float32.
+XLA takes three kernels for this norm, and four for the gradient. Here a program computes one token, or in the backward
+pass some tokens of a sequence, and reads and writes each array once; the program writes partial sums over its tokens.
+The mask equals the mask of dropout.py, element for element; statistics and sums are float32.
 """
 
 import functools
@@ -19,20 +19,20 @@ from bert_jax.models.dropout import keep_mask
 from bert_jax.models.layers import save_for_backward
 from bert_jax.parallel.sharding import partition_spec
 
-CHUNKS = 8  # of features, each a power of 2; what a program has of a token stays in registers
-LARGEST_CHUNK, SMALLEST_CHUNK = 1024, 64
-LARGEST_BLOCK = 32  # tokens of a program in the backward pass
+MAX_CHUNKS = 8  # slices of features, each a power of 2; a program holds its tokens in registers
+MAX_CHUNK, MIN_CHUNK = 1024, 64
+MAX_BLOCK = 32  # tokens of a program in the backward pass
 
-# Logical axes of what kernels read and write.
+# Logical axes of the arrays that kernels read and write.
 HIDDEN, TOKENS = ("batch", "length", "features"), ("batch", "length")
 FEATURES, KEYS = ("features",), ("batch", "key_words")
 SUMS = ("batch", "length", "features", "features")  # float32 [batch, blocks of tokens, 3, features]
 
 
-def fits(width: int) -> bool:
-    """Return whether the kernel takes vectors of so many features."""
-    chunk = math.gcd(width, LARGEST_CHUNK)
-    return chunk >= SMALLEST_CHUNK and width <= CHUNKS * chunk
+def fits_sum_norm(width: int) -> bool:
+    """Return whether the kernel takes vectors of `width` features."""
+    chunk = math.gcd(width, MAX_CHUNK)
+    return chunk >= MIN_CHUNK and width <= MAX_CHUNKS * chunk
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(6, 7))
@@ -50,44 +50,47 @@ def sum_norm(
 
     Args:
         x: `[batch, length, features]`.
-        product: the same.
+        product: `[batch, length, features]`.
         bias: `[features]`.
         keys: of the dropout of each sequence (dropout.row_keys), uint32 `[batch, 2]`.
         scale: float32 `[features]`.
-        shift: the same.
-        rate: of the dropout.
+        shift: float32 `[features]`.
+        rate: dropout rate.
         epsilon: added to variances.
     """
     arrays = (x, product, bias, keys, scale, shift)
     return _forward_on_mesh(arrays, (HIDDEN,), rate, epsilon)[0]
 
 
-def _keep(*arguments: Any) -> tuple[jax.Array, Any]:
+def _forward_and_save(*arguments: Any) -> tuple[jax.Array, Any]:
+    """Return the result of `sum_norm`, and the arrays that the backward pass reads."""
     *arrays, rate, epsilon = arguments
     out, *saved = map(save_for_backward, _forward_on_mesh(arrays, (HIDDEN, HIDDEN, TOKENS, TOKENS), rate, epsilon))
     _, _, bias, keys, scale, _ = arrays
     return out, (*saved, keys, scale, bias)
 
 
-def _pull(rate: float, _: float, kept: Any, gradient: jax.Array) -> tuple[jax.Array | None, ...]:
-    *saved, bias = kept
+def _backward_from_saved(rate: float, _: float, residuals: Any, gradient: jax.Array) -> tuple[jax.Array | None, ...]:
+    """Return the gradients of the arrays of `sum_norm`."""
+    *saved, bias = residuals
     axes = (HIDDEN, HIDDEN, TOKENS, TOKENS, KEYS, FEATURES)
     written = (HIDDEN, HIDDEN, SUMS) if rate else (HIDDEN, SUMS)
-    *found, sums = _on_mesh(functools.partial(backward, rate=rate), axes, written, gradient, *saved)
-    of_scale, of_shift, of_bias = sums.sum(axis=(0, 1))
-    return found[0], found[-1], of_bias.astype(bias.dtype), None, of_scale, of_shift
+    *input_gradients, sums = _on_mesh(functools.partial(sum_norm_backward, rate=rate), axes, written, gradient, *saved)
+    d_scale, d_shift, d_bias = sums.sum(axis=(0, 1))
+    return input_gradients[0], input_gradients[-1], d_bias.astype(bias.dtype), None, d_scale, d_shift
 
 
-sum_norm.defvjp(_keep, _pull)
+sum_norm.defvjp(_forward_and_save, _backward_from_saved)
 
 
 def _forward_on_mesh(arrays: Sequence[jax.Array], written: Any, rate: float, epsilon: float) -> Any:
-    kernel = functools.partial(forward, rate=rate, epsilon=epsilon, outputs=len(written))
+    """Call `sum_norm_forward`, each device on its tokens; `written`: the axes of the outputs."""
+    kernel = functools.partial(sum_norm_forward, rate=rate, epsilon=epsilon, num_outputs=len(written))
     return _on_mesh(kernel, (HIDDEN, HIDDEN, FEATURES, KEYS, FEATURES, FEATURES), written, *arrays)
 
 
 def _on_mesh(kernel: Callable[..., Any], axes: Any, out_axes: Any, *arrays: jax.Array) -> Any:
-    """Each device computes its own tokens."""
+    """Call `kernel`, each device on its tokens; `axes` and `out_axes` name the axes of each array."""
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty:
         return kernel(*arrays)
@@ -97,7 +100,7 @@ def _on_mesh(kernel: Callable[..., Any], axes: Any, out_axes: Any, *arrays: jax.
     return call(*arrays)
 
 
-def forward(
+def sum_norm_forward(
     x: jax.Array,
     product: jax.Array,
     bias: jax.Array,
@@ -106,19 +109,19 @@ def forward(
     shift: jax.Array,
     rate: float,
     epsilon: float,
-    outputs: int = 4,
+    num_outputs: int = 4,
     interpret: bool = False,
 ) -> tuple[jax.Array, ...]:
-    """Return the first `outputs` of: the result, the sum, its means and the inverses of its deviations."""
+    """Return the first `num_outputs` of: the result, the sum, its means and its inverse standard deviations."""
     batch, length, _ = x.shape
     of_tokens = jax.ShapeDtypeStruct((batch, length), jnp.float32)
     reads = [("tokens", x), ("tokens", product), ("vector", bias), ("key", keys), ("vector", scale), ("vector", shift)]
-    writes = [("tokens", x), ("tokens", x), ("numbers", of_tokens), ("numbers", of_tokens)][:outputs]
+    writes = [("tokens", x), ("tokens", x), ("numbers", of_tokens), ("numbers", of_tokens)][:num_outputs]
     kernel = functools.partial(_forward_kernel, rate=rate, epsilon=epsilon)
     return _call(kernel, "sum_norm_forward", 1, reads, writes, interpret)
 
 
-def backward(
+def sum_norm_backward(
     gradient: jax.Array,
     total: jax.Array,
     mean: jax.Array,
@@ -128,12 +131,12 @@ def backward(
     rate: float,
     interpret: bool = False,
 ) -> tuple[jax.Array, ...]:
-    """Return the gradients of x and, with dropout, of the product, and sums over blocks of tokens.
+    """Return the gradients of x and, with dropout, of the product; last the gradients of scale, shift and bias.
 
-    These are the gradients of scale, shift and bias, float32 `[batch, blocks, 3, features]`.
+    The last array has sums over blocks of tokens, float32 `[batch, blocks, 3, features]`.
     """
     batch, length, width = total.shape
-    block = math.gcd(length, LARGEST_BLOCK)
+    block = math.gcd(length, MAX_BLOCK)
     sums = jax.ShapeDtypeStruct((batch, length // block, 3, width), jnp.float32)
     reads = [("tokens", gradient), ("tokens", total), ("numbers", mean), ("numbers", inverse)]
     reads += [("key", keys), ("vector", scale)]
@@ -150,7 +153,7 @@ def _call(
     writes: Sequence[tuple[str, Any]],
     interpret: bool,
 ) -> Any:
-    """One program, of one warp, per block of tokens; `reads` and `writes` are kinds of blocks, and arrays."""
+    """Run one program, of one warp, for each block of tokens; `reads` and `writes`: (key of `specs`, array)."""
     batch, length, width = reads[0][1].shape
     specs = {
         "tokens": pl.BlockSpec((None, block, width), lambda i, row: (row, i, 0)),
@@ -172,13 +175,13 @@ def _call(
 
 
 def _chunks(width: int) -> list[Any]:
-    """The slices of a token's features that a program computes with."""
-    size = math.gcd(width, LARGEST_CHUNK)
+    """Return the slices of a token's features that a program computes with."""
+    size = math.gcd(width, MAX_CHUNK)
     return [pl.ds(begin, size) for begin in range(0, width, size)]
 
 
 def _drop(x: jax.Array, token: Any, chunk: Any, width: int, keys: Any, rate: float) -> jax.Array:
-    """A chunk of features after dropout; `token` is the number in the sequence."""
+    """Apply dropout to a chunk of features; `token` is the index in the sequence."""
     if rate == 0:
         return x
     index = (token * width + chunk.start + jax.lax.iota(jnp.int32, chunk.size)).astype(jnp.uint32)
@@ -186,6 +189,7 @@ def _drop(x: jax.Array, token: Any, chunk: Any, width: int, keys: Any, rate: flo
 
 
 def _forward_kernel(*refs: Any, rate: float, epsilon: float) -> None:
+    """Write the norm of one token, and the arrays that the backward pass reads."""
     x, product, bias, keys, scale, shift, out, *saved = refs
     width, token, totals = x.shape[-1], pl.program_id(0), []
     chunks = _chunks(width)
@@ -206,30 +210,31 @@ def _forward_kernel(*refs: Any, rate: float, epsilon: float) -> None:
 
 
 def _backward_kernel(*refs: Any, rate: float) -> None:
+    """Write the gradients of one block of tokens, and the sums of its gradients of scale, shift and bias."""
     gradient, total, mean, inverse, keys, scale, *gradients, sums = refs
     (block, width), begin = total.shape, pl.program_id(0) * total.shape[0]
     chunks = _chunks(width)
 
-    def one(number: Any, state: Any) -> Any:
-        units, wides, found = [], [], []
-        for chunk, (of_scale, of_shift, of_bias) in zip(chunks, state, strict=True):
-            unit = (total[number, chunk].astype(jnp.float32) - mean[number]) * inverse[number]
-            g = gradient[number, chunk].astype(jnp.float32)
+    def token_step(token: Any, state: Any) -> Any:
+        units, scaled, sums_now = [], [], []
+        for chunk, (d_scale, d_shift, d_bias) in zip(chunks, state, strict=True):
+            unit = (total[token, chunk].astype(jnp.float32) - mean[token]) * inverse[token]
+            g = gradient[token, chunk].astype(jnp.float32)
             units.append(unit)
-            wides.append(g * scale[chunk])
-            found.append((of_scale + g * unit, of_shift + g, of_bias))
-        first = sum(g.sum() for g in wides) / width
-        second = sum((g * unit).sum() for g, unit in zip(wides, units, strict=True)) / width
-        for i, (chunk, unit, g) in enumerate(zip(chunks, units, wides, strict=True)):
-            of_x = (g - first - unit * second) * inverse[number]
-            of_product = _drop(of_x, begin + number, chunk, width, keys, rate)
-            for into, value in zip(gradients, (of_x, of_product), strict=False):  # one where they are the same
-                into[number, chunk] = value.astype(into.dtype)
-            found[i] = (*found[i][:2], found[i][2] + of_product)
-        return found
+            scaled.append(g * scale[chunk])
+            sums_now.append((d_scale + g * unit, d_shift + g, d_bias))
+        gradient_mean = sum(g.sum() for g in scaled) / width
+        product_mean = sum((g * unit).sum() for g, unit in zip(scaled, units, strict=True)) / width
+        for i, (chunk, unit, g) in enumerate(zip(chunks, units, scaled, strict=True)):
+            dx = (g - gradient_mean - unit * product_mean) * inverse[token]
+            d_product = _drop(dx, begin + token, chunk, width, keys, rate)
+            for ref, value in zip(gradients, (dx, d_product), strict=False):  # a single ref if both are equal
+                ref[token, chunk] = value.astype(ref.dtype)
+            sums_now[i] = (*sums_now[i][:2], sums_now[i][2] + d_product)
+        return sums_now
 
     zero = jnp.zeros((chunks[0].size,), jnp.float32)
-    state = jax.lax.fori_loop(0, block, one, [(zero, zero, zero) for _ in chunks])
-    for chunk, found in zip(chunks, state, strict=True):
-        for i, value in enumerate(found):
+    state = jax.lax.fori_loop(0, block, token_step, [(zero, zero, zero) for _ in chunks])
+    for chunk, chunk_sums in zip(chunks, state, strict=True):
+        for i, value in enumerate(chunk_sums):
             sums[i, chunk] = value

@@ -1,8 +1,9 @@
-"""The heads on an encoder: HEADS has a function a head, of pretraining and of tasks; `Network` is encoder and heads.
+"""Heads on the encoder: HEADS has a function for each head, of pretraining and of tasks; `Network` has both.
 
-In order: the network; HEADS and their functions; the layers that these need (masked tokens over the vocabulary,
-ELECTRA's discriminator, BigBird's question answering); from tokens to one vector a sequence (POOLINGS, `Pooler`); two
-LSTM layers between encoder and heads (Devlin et al. 2019, table 5: + BiLSTM); tokens made global (GLOBAL_TOKENS).
+In order: the network; HEADS and their functions; the layers that heads need (masked tokens over the vocabulary,
+ELECTRA's discriminator, BigBird's question answering); from tokens to one vector for each sequence (POOLINGS,
+`Pooler`); two LSTM layers between encoder and heads (Devlin et al. 2019, table 5: + BiLSTM); the tokens that a head
+makes global (GLOBAL_TOKENS).
 """
 
 import dataclasses
@@ -21,16 +22,16 @@ from bert_jax.models.layers import ACTIVATIONS, Linear, param
 from bert_jax.models.norms import norm_layer
 from bert_jax.parallel.sharding import constrain
 
-PADDING_LOGIT = -1e9  # of vocabulary rows that exist only to fill up the table: exp of it is exactly 0
+PADDING_LOGIT = -1e9  # of the padding of the vocabulary; its exponential is exactly 0
 QUESTION_LOGIT = -1e6  # added to the logits of the question's tokens, as in transformers
-SMALLEST = 1e-12  # added to the square of a length
+UNIT_LENGTH_EPSILON = 1e-12  # added to the square of a length
 
 Batch = Mapping[str, jax.Array]
 Arrays = dict[str, jax.Array]
 
 
 class Head(NamedTuple):
-    """The name of a row of HEADS, and the number of classes where it classifies."""
+    """The name of a row of HEADS, and the number of classes if the head classifies."""
 
     name: str
     classes: int = 0
@@ -52,7 +53,7 @@ class Network(nn.Module):
         config, dtype = self.config, jnp.dtype(self.compute.dtype)
         names = {head.name for head in self.heads}
         encoder = Encoder(config, self.compute, "hidden_states" in names, name="encoder")
-        length = batch["input_ids"].shape[-1]  # each choice of an example is a sequence of its own
+        length = batch["input_ids"].shape[-1]  # each choice of an example is one sequence
         ids, types, mask = (
             batch[name].reshape(-1, length) for name in ("input_ids", "token_type_ids", "attention_mask")
         )
@@ -63,7 +64,7 @@ class Network(nn.Module):
             task_input = BiLstm(config, dtype, name="bilstm")(hidden, batch.get("segment_ids", mask))
         pooler_seed, seed = (None, None) if rng is None else dropout_seeds(jax.random.fold_in(rng, 1), (2,))
         activation = config.sequence_activation if "sequence_classification" in names else None
-        # The pooler has no parameters where nothing is pooled.
+        # A model without pooling has no parameters of the pooler.
         pooler = Pooler(config, dtype, activation or config.pooler_activation, name="pooler")
         pooled = pooler(POOLINGS[config.pooling](task_input, mask, batch), pooler_seed) if names & POOLED else None
         tokens = pooler(task_input, pooler_seed) if config.pooler_on_tokens and names & OF_TOKENS else task_input
@@ -86,64 +87,64 @@ class Network(nn.Module):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Encoded:
-    """The architecture and the arrays that heads read; a head is called inside the network, which gets its layers."""
+    """The architecture and the arrays that heads read; the network calls a head and has its parameters."""
 
     config: EncoderConfig
     dtype: jnp.dtype  # of the head's layers
     batch: Batch
     hidden: jax.Array  # [batch, length, hidden], of the last layer
-    every_layer: Any  # [layers + 1, batch, length, hidden] where a head reads it; else None
+    every_layer: Any  # [layers + 1, batch, length, hidden] if a head reads it, else None
     table: jax.Array  # float32 [padded_vocab, table_width]
-    tokens: jax.Array  # `hidden` as heads of tokens read it: as it is, or each through the pooler
-    pooled: Any  # [batch, hidden] where a head reads it, else None; [batch * examples, hidden] of packed sequences
+    tokens: jax.Array  # [batch, length, hidden]: input of heads of tokens: `hidden`, perhaps through the pooler
+    pooled: Any  # [batch, hidden], or [batch * examples, hidden] of packed sequences; None if no head reads it
     seed: jax.Array | None  # of the dropout before a classifier
 
 
 def masked_token(head: Head, x: Encoded) -> Arrays:
-    """`mlm_logits` `[batch, predictions, padded_vocab]` at `masked_positions`, -1e9 beyond the vocabulary."""
+    """Return `mlm_logits` `[batch, predictions, padded_vocab]` at `masked_positions`, -1e9 beyond the vocabulary."""
     masked = jnp.take_along_axis(x.hidden, x.batch["masked_positions"][:, :, None], axis=1)
     return {"mlm_logits": MaskedTokenHead(x.config, x.dtype, name=head.name)(masked, x.table)}
 
 
 def next_token(head: Head, x: Encoded) -> Arrays:
-    """`next_logits` `[batch, length - 1, padded_vocab]`, of the token after each but the last; for causal models."""
+    """Return `next_logits` `[batch, length - 1, padded_vocab]`, of the token after each token; for causal models."""
     return {"next_logits": MaskedTokenHead(x.config, x.dtype, name=head.name)(x.hidden[:, :-1], x.table)}
 
 
 def next_sentence(head: Head, x: Encoded) -> Arrays:
-    """`nsp_logits` `[batch, 2]`; class 1: the second sentence is not the next one, or in ALBERT comes first.
+    """Return `nsp_logits` `[batch, 2]`; class 1: the second text does not follow the first; in ALBERT: it precedes it.
 
-    Of packed sequences `[batch * examples, 2]`, as for all heads that read the pooler.
+    For packed sequences `[batch * examples, 2]`, as for all heads that read the pooler.
     """
     return {"nsp_logits": classification_layer(x.config, x.dtype, 2, head.name)(x.pooled)}
 
 
 def replaced_token(head: Head, x: Encoded) -> Arrays:
-    """`replaced_logits` `[batch, length]`, above 0 where a token seems replaced."""
+    """Return `replaced_logits` `[batch, length]`, above 0 for tokens that seem replaced."""
     return {"replaced_logits": ReplacedTokenHead(x.config, x.dtype, name=head.name)(x.hidden)}
 
 
 def sequence_classification(head: Head, x: Encoded) -> Arrays:
-    """`sequence_logits` `[batch, classes]`; with one class, the value of a regression."""
+    """Return `sequence_logits` `[batch, classes]`; with one class, the value of a regression."""
     pooled = dropout(x.pooled, x.config.classifier_dropout, x.seed)
     return {"sequence_logits": classification_layer(x.config, x.dtype, head.classes, head.name)(pooled)}
 
 
 def multiple_choice(head: Head, x: Encoded) -> Arrays:
-    """`choice_logits` `[batch, choices]` of inputs `[batch, choices, length]`: one score per choice."""
+    """Return `choice_logits` `[batch, choices]` of inputs `[batch, choices, length]`: one score per choice."""
     pooled = dropout(x.pooled, x.config.classifier_dropout, x.seed)
     scores = classification_layer(x.config, x.dtype, 1, head.name)(pooled)
     return {"choice_logits": scores.reshape(x.batch["input_ids"].shape[:-1])}
 
 
 def token_classification(head: Head, x: Encoded) -> Arrays:
-    """`token_logits` `[batch, length, classes]`."""
+    """Return `token_logits` `[batch, length, classes]`."""
     tokens = dropout(x.tokens, x.config.classifier_dropout, x.seed)
     return {"token_logits": classification_layer(x.config, x.dtype, head.classes, head.name)(tokens)}
 
 
 def question_answering(head: Head, x: Encoded) -> Arrays:
-    """`start_logits` and `end_logits` `[batch, length]`."""
+    """Return `start_logits` and `end_logits` `[batch, length]`."""
     if x.config.question_separator_id is not None:
         question = question_mask(x.batch["input_ids"].reshape(x.hidden.shape[:2]), x.config.question_separator_id)
         logits = AnswerHead(x.config, x.dtype, name=head.name)(x.tokens, x.seed).astype(jnp.float32)
@@ -155,17 +156,17 @@ def question_answering(head: Head, x: Encoded) -> Arrays:
 
 
 def hidden_states(head: Head, x: Encoded) -> Arrays:
-    """`hidden_states` `[layers + 1, batch, length, hidden]`, the first the input of the first block."""
+    """Return `hidden_states` `[layers + 1, batch, length, hidden]`: the input of the first block, then each output."""
     return {"hidden_states": x.every_layer}
 
 
 def last_hidden_state(head: Head, x: Encoded) -> Arrays:
-    """`last_hidden_state` `[batch, length, hidden]`."""
+    """Return `last_hidden_state` `[batch, length, hidden]`."""
     return {"last_hidden_state": x.hidden}
 
 
 def sentence_embedding(head: Head, x: Encoded) -> Arrays:
-    """`sentence_vectors` `[batch, texts, hidden]` of inputs `[batch, texts, length]`: means of tokens, of length 1."""
+    """Return `sentence_vectors` `[batch, texts, hidden]`: token means of length 1, of `[batch, texts, length]`."""
     ids = x.batch["input_ids"]
     mask = x.batch["attention_mask"].reshape(-1, ids.shape[-1])
     vectors = unit_length(POOLINGS["mean"](x.hidden, mask, {}).astype(jnp.float32))
@@ -173,7 +174,7 @@ def sentence_embedding(head: Head, x: Encoded) -> Arrays:
 
 
 def pooled_sequence(head: Head, x: Encoded) -> Arrays:
-    """`pooled` `[batch, hidden]`: the pooling of a sequence by `model.pooling`, through the pooler."""
+    """Return `pooled` `[batch, hidden]`: each sequence pooled by `model.pooling`, then through the pooler."""
     return {"pooled": x.pooled}
 
 
@@ -191,7 +192,7 @@ HEADS: dict[str, Callable[[Head, Encoded], Arrays]] = {
     "pooled": pooled_sequence,
     "sentence_embedding": sentence_embedding,
 }
-# Heads that read a sequence through the pooler, and those that read each token.
+# Heads that read a sequence through the pooler, and heads that read each token.
 POOLED = frozenset({"next_sentence", "sequence_classification", "multiple_choice", "pooled"})
 OF_TOKENS = frozenset({"token_classification", "question_answering"})
 OF_PRETRAINING = frozenset({"masked_token", "next_token", "next_sentence", "replaced_token"})
@@ -223,7 +224,7 @@ class ExtraTable(nn.Module):
 
 @jax.custom_vjp
 def _similarity(x: jax.Array, table: jax.Array) -> jax.Array:
-    """`[n, width]` and `[vocab, width]` of one dtype -> float32 `[n, vocab]`."""
+    """Multiply `x` `[n, width]` by `table` `[vocab, width]` of equal dtype: float32 `[n, vocab]`."""
     return jnp.einsum("nh,vh->nv", x, table, preferred_element_type=jnp.float32)
 
 
@@ -233,7 +234,7 @@ def _similarity_forward(x: jax.Array, table: jax.Array) -> tuple[jax.Array, tupl
 
 def _similarity_backward(saved: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
     x, table = saved
-    gradient = gradient.astype(x.dtype)  # a GPU multiplies float32 at half the speed, a TPU casts it itself
+    gradient = gradient.astype(x.dtype)  # a GPU multiplies float32 at half the speed; a TPU casts float32 anyway
     return jnp.einsum("nv,vh->nh", gradient, table), jnp.einsum("nv,nh->vh", gradient, x)
 
 
@@ -241,7 +242,7 @@ _similarity.defvjp(_similarity_forward, _similarity_backward)
 
 
 class MaskedTokenHead(nn.Module):
-    """`x` `[batch, predictions, hidden]`, token table `[padded_vocab, width]` -> float32 logits over its rows."""
+    """Vocabulary head: `x` `[batch, predictions, hidden]`, `table` `[padded_vocab, width]` -> float32 logits."""
 
     config: EncoderConfig
     dtype: jnp.dtype
@@ -257,7 +258,7 @@ class MaskedTokenHead(nn.Module):
             table = jnp.concatenate([table, extra()], axis=1)
         bias = param(self, "bias", nn.initializers.zeros, table.shape[:1], ("vocab",))
         bias = jnp.where(jnp.arange(table.shape[0]) < config.vocab_size, bias, PADDING_LOGIT)
-        # Two matrices, for the same reason as in Linear.
+        # As a product of two matrices, for the reason that Linear gives.
         logits = _similarity(x.reshape(-1, width), table.astype(self.dtype))
         return constrain(logits + bias, "batch", "logits").reshape(*x.shape[:2], -1)
 
@@ -276,9 +277,9 @@ class ReplacedTokenHead(nn.Module):
 
 
 class AnswerHead(nn.Module):
-    """`x` `[batch, length, hidden]` -> logits `[batch, length, 2]`, by an MLP and a norm as those of a block in BERT.
+    """BigBird's head of question answering: `x` `[batch, length, hidden]` -> logits `[batch, length, 2]`.
 
-    `seed` is uint32 `[2]`, of the dropout, or None.
+    MLP and norm are as in a block of BERT. `seed` is uint32 `[2]`, of the dropout, or None.
     """
 
     config: EncoderConfig
@@ -296,7 +297,7 @@ class AnswerHead(nn.Module):
 
 
 def question_mask(input_ids: jax.Array, separator_id: int) -> jax.Array:
-    """Return bool `[batch, length]`: the tokens up to the first separator, without [CLS]; none where there is none."""
+    """Return bool `[batch, length]`: the tokens before the first separator, without [CLS]."""
     separators = input_ids == separator_id
     before = jnp.cumsum(separators, axis=1) - separators == 0
     return before & separators.any(axis=1, keepdims=True) & (jnp.arange(input_ids.shape[1]) > 0)
@@ -316,7 +317,7 @@ class Pooler(nn.Module):
         config = self.config
         self.dense = dense_layer(config, self.dtype, config.hidden_size) if config.pooler_dense else None
         if self.dense:
-            nn.share_scope(self, self.dense)  # its parameters are the pooler's own
+            nn.share_scope(self, self.dense)  # the pooler has its parameters
         self.norm = norm_layer(config, self.dtype) if config.pooler_norm else None
 
     def __call__(self, x: jax.Array, seed: jax.Array | None) -> jax.Array:
@@ -327,7 +328,7 @@ class Pooler(nn.Module):
 
 
 def pool_first_token(hidden: jax.Array, mask: jax.Array, batch: Batch) -> jax.Array:
-    """The first token, [CLS], of each example."""
+    """Return the vector of the first token, [CLS], of each example."""
     if "segment_ids" not in batch:
         return hidden[:, 0]
     first_tokens = jnp.take_along_axis(hidden, batch["cls_positions"][:, :, None], axis=1)
@@ -335,7 +336,7 @@ def pool_first_token(hidden: jax.Array, mask: jax.Array, batch: Batch) -> jax.Ar
 
 
 def pool_mean(hidden: jax.Array, mask: jax.Array, batch: Batch) -> jax.Array:
-    """The mean of the tokens of each example, without padding; 0 for an absent one."""
+    """Return the mean of the tokens of each example, without padding; 0 for an absent example."""
     if "segment_ids" in batch:
         examples = 1 + jnp.arange(batch["cls_positions"].shape[1])
         in_example = batch["segment_ids"][:, None, :] == examples[:, None]  # [batch, examples, length]
@@ -347,8 +348,8 @@ def pool_mean(hidden: jax.Array, mask: jax.Array, batch: Batch) -> jax.Array:
 
 
 def unit_length(vectors: jax.Array) -> jax.Array:
-    """Return `[..., hidden]` divided by its length; a vector of zeros stays one."""
-    return vectors / jnp.sqrt(jnp.sum(vectors * vectors, axis=-1, keepdims=True) + SMALLEST)
+    """Return `[..., hidden]` divided by its length; a vector of zeros stays zero."""
+    return vectors / jnp.sqrt(jnp.sum(vectors * vectors, axis=-1, keepdims=True) + UNIT_LENGTH_EPSILON)
 
 
 # (hidden `[batch, length, hidden]`, mask `[batch, length]`, batch) -> `[batch, hidden]`; of packed sequences, with
@@ -356,12 +357,12 @@ def unit_length(vectors: jax.Array) -> jax.Array:
 POOLINGS: dict[str, Callable[[jax.Array, jax.Array, Batch], jax.Array]] = {"first": pool_first_token, "mean": pool_mean}
 
 
-LAYERS = 2
+LSTM_LAYERS = 2
 DIRECTIONS = ("forward", "backward")
 
 
 class BiLstm(nn.Module):
-    """`x` `[batch, length, hidden]` in and out, half of the features from each direction.
+    """Two bidirectional LSTM layers: `x` `[batch, length, hidden]` in and out, half of the features by direction.
 
     Tokens of one text have the same number in `segments`, int32 `[batch, length]`: no state passes from a text to the
     next, or to padding. Equal to `torch.nn.LSTM` of each text alone, without its second bias.
@@ -372,10 +373,10 @@ class BiLstm(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, segments: jax.Array) -> jax.Array:
-        for layer in range(LAYERS):
-            forward, backward = (_Lstm(self.config, self.dtype, name=f"{name}_{layer}") for name in DIRECTIONS)
-            from_end = backward(jnp.flip(x, 1), jnp.flip(segments, 1))
-            x = jnp.concatenate([forward(x, segments), jnp.flip(from_end, 1)], axis=-1)
+        for layer in range(LSTM_LAYERS):
+            from_left, from_right = (_Lstm(self.config, self.dtype, name=f"{name}_{layer}") for name in DIRECTIONS)
+            flipped = from_right(jnp.flip(x, 1), jnp.flip(segments, 1))
+            x = jnp.concatenate([from_left(x, segments), jnp.flip(flipped, 1)], axis=-1)
         return x
 
 
@@ -392,14 +393,14 @@ class _Lstm(nn.Module):
         gates = Linear((x.shape[-1], 4 * width), ("embed", "features"), stddev, self.dtype, name="input")(x)
         init = nn.initializers.truncated_normal(stddev)
         kernel = param(self, "recurrent", init, (width, 4 * width), ("embed", "features")).astype(self.dtype)
-        same_text = jnp.pad(segments[:, 1:] == segments[:, :-1], ((0, 0), (1, 0)))  # as the token before
+        same_text = jnp.pad(segments[:, 1:] == segments[:, :-1], ((0, 0), (1, 0)))  # as the previous token
 
         def step(
             state: tuple[jax.Array, jax.Array], token: tuple[jax.Array, jax.Array]
         ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
-            """One token; hidden and cell are float32 `[batch, width]`."""
-            gate, same = token
-            hidden, cell = (jnp.where(same[:, None], x, 0.0) for x in state)
+            """Compute one token; hidden and cell are float32 `[batch, width]`."""
+            gate, continues_text = token
+            hidden, cell = (jnp.where(continues_text[:, None], x, 0.0) for x in state)
             i, f, g, o = jnp.split(gate.astype(jnp.float32) + hidden.astype(self.dtype) @ kernel, 4, axis=-1)
             cell = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
             hidden = jax.nn.sigmoid(o) * jnp.tanh(cell)
@@ -416,28 +417,28 @@ QUESTION_LENGTH = 128  # tokens; `config.task.max_query_length` is 64
 class GlobalTokenRule(NamedTuple):
     """A row of GLOBAL_TOKENS."""
 
-    mask_fn: Callable[[jax.Array], jax.Array]  # bool `[batch, length]`, where a separator is -> which are global
-    expected_count: int  # tokens at most; more take the time of all pairs in long sequences
-    is_upper_bound: bool = False  # whether there are never more
+    mask_fn: Callable[[jax.Array], jax.Array]  # bool `[batch, length]`: separators -> global tokens
+    expected_count: int  # global tokens; more of them take the time of all pairs in long sequences
+    is_upper_bound: bool = False  # whether no sequence has more
 
 
 def first_token(separators: jax.Array) -> jax.Array:
-    """The first, [CLS]."""
+    """Make the first token, [CLS], global."""
     return jnp.broadcast_to(jnp.arange(separators.shape[1]) == 0, separators.shape)
 
 
 def first_text(separators: jax.Array) -> jax.Array:
-    """All before the first separator: [CLS] and a question."""
+    """Make all tokens before the first separator global: [CLS] and a question."""
     return jnp.cumsum(separators, axis=1) == 0
 
 
 def second_text(separators: jax.Array) -> jax.Array:
-    """All from the second column after the first separator on: a choice, with the separator after it."""
+    """Make all tokens from the second column after the first separator on global: a choice, and its separator."""
     after = jnp.pad(jnp.cumsum(separators, axis=1) > 0, ((0, 0), (2, 0)))
     return after[:, : separators.shape[1]]
 
 
-# By head, as transformers chooses them for the class with that head; under the others no token is global.
+# By head, as transformers chooses for the class with the head; heads without a row make no token global.
 GLOBAL_TOKENS: dict[str, GlobalTokenRule] = {
     "sequence_classification": GlobalTokenRule(first_token, 1, is_upper_bound=True),
     "question_answering": GlobalTokenRule(first_text, QUESTION_LENGTH),
@@ -446,7 +447,7 @@ GLOBAL_TOKENS: dict[str, GlobalTokenRule] = {
 
 
 def global_token_mask(config: EncoderConfig, heads: Collection[str], input_ids: jax.Array) -> GlobalTokenMask | None:
-    """Return the tokens that any of the heads makes global; None where there are none, as in other models."""
+    """Return the tokens that any of the heads makes global; None if no head or no token of the model can be global."""
     rules = [rule for name, rule in GLOBAL_TOKENS.items() if name in heads]
     if config.separator_id is None or not rules:
         return None

@@ -1,14 +1,14 @@
 """Initial values of parameters: scales by `model.initialization`, and heads of the first block with a given task.
 
 **Neighbor heads** read a token's neighbors from the start (docs/decisions/0014-neighbors.md). The score of a
-query and a key is given a part that depends on their distance alone, and peaks at one distance: a sum of cosines.
-Rotary positions make cosines of whatever all tokens share, so all rows of the token table get a part in common. Learned
-positions make them of waves in the position table.
+query and a key gets a term that depends only on their distance, and peaks at one distance: a sum of cosines.
+Rotary positions make cosines of the features that all tokens share, so all rows of the token table get a common vector.
+Learned positions make cosines of waves in the position table.
 
-**The matching head**, the last of the first block, reads the same token in the other text of a pair. Whether two texts
-have words in common is most of what a small model can know of next sentences and of questions with their answers
-(docs/decisions/0021-matches.md). Attention finds it late: a token reads itself best. Here the query and the key
-of the head are one projection of the token, and token types let it prefer the other text.
+**The matching head**, the last of the first block, reads the same token in the other text of a pair. Common words of
+two texts are the best evidence that a small model has for next sentences and for questions with their answers
+(docs/decisions/0021-matches.md). Attention learns to find them late, as a token reads itself best. Here the query and
+the key of the head are one projection of the token, and token types make the head prefer the other text.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ import numpy as np
 
 from bert_jax.config import EncoderConfig
 
-# BERT's: a normal cut at two standard deviations and not rescaled, so the effective deviation is 0.88 of the nominal.
+# As in BERT: a normal distribution cut at two standard deviations, not rescaled: the deviation is 0.88 of the nominal.
 kernel_init = jax.nn.initializers.truncated_normal
 VARIANCE = 0.77  # of a standard normal cut at two deviations
 
@@ -34,9 +34,9 @@ class InitScales:
     inner: float  # of tables, and of matrices that read the residual stream
     output: float  # of the matrices at the end of attention and MLP, which write to it
     dense: float  # of the dense layer in a head
-    identity: float = 0.0  # added to the diagonal of that layer
+    identity: float = 0.0  # added to the diagonal of the dense layer
     neighbors: bool = False  # heads of the first block start by reading neighbors
-    matches: bool = False  # and the last of them by reading the token in the other text
+    matches: bool = False  # the last head of the first block starts by reading its token in the other text
 
 
 def normal(config: EncoderConfig) -> InitScales:
@@ -47,7 +47,7 @@ def normal(config: EncoderConfig) -> InitScales:
 def depth_scaled(config: EncoderConfig) -> InitScales:
     """Divide outputs and heads by the root of the number of sublayers, `2 * num_layers` (ModernBERT).
 
-    The sum of all sublayers' outputs then starts as large as one of them (Radford et al. 2019).
+    The sum of all sublayers' outputs then starts as large as the output of one sublayer (Radford et al. 2019).
     """
     scaled = config.initializer_range / math.sqrt(2 * config.num_layers)
     return InitScales(inner=config.initializer_range, output=scaled, dense=scaled)
@@ -56,7 +56,7 @@ def depth_scaled(config: EncoderConfig) -> InitScales:
 def identity_head(config: EncoderConfig) -> InitScales:
     """Scale as `depth_scaled`, and start the dense layer of heads as the identity.
 
-    A random one hides from the blocks, for hundreds of steps, which of their features the token table reads.
+    A random layer hides from the blocks, for hundreds of steps, the features that the token table reads.
     """
     return dataclasses.replace(depth_scaled(config), dense=0.0, identity=1.0)
 
@@ -105,9 +105,9 @@ def over_vocabulary(init: Callable[..., jax.Array], vocab_size: int) -> Callable
     return padded
 
 
-OFFSETS = (-1, 1, -2, 2)  # of the key that a head reads, from its query; heads take turns
+OFFSETS = (-1, 1, -2, 2)  # columns from a query to the key that a head reads; heads take turns
 ROTATIONS = 3  # the fastest of a head's frequencies, which tell neighboring distances apart
-ROTARY_SCORE = 24.0  # nats, where the distance is the head's
+ROTARY_SCORE = 24.0  # nats, at the distance of the head
 WAVES = np.geomspace(0.1, 2.5, 8)  # radians per position: no distance below 128 comes near to their sum at 0
 WAVE_SCORE = 12.0
 
@@ -115,14 +115,14 @@ WAVE_SCORE = 12.0
 class NeighborTerms(NamedTuple):
     """Terms to add to parameters at the start, float32; tables in standard deviations of their entries."""
 
-    token: np.ndarray  # [table width], to each row of the token table
-    position: np.ndarray  # [positions, table width], to the position table, where there is one
-    query: np.ndarray  # [width, heads * head_dim], to the first block's kernels
+    token: np.ndarray  # [table width], added to each row of the token table
+    position: np.ndarray  # [positions, table width], added to the position table, if there is a table
+    query: np.ndarray  # [width, heads * head_dim], added to the first block's kernel; so is `key`
     key: np.ndarray
 
 
 def init_neighbor_heads(params: dict[str, Any], config: EncoderConfig) -> dict[str, Any]:
-    """Return the parameters of a model just drawn, float32, so changed that heads of the first block read neighbors."""
+    """Return new parameters, float32, with the terms that make heads of the first block read neighbors."""
     terms, deviation = NEIGHBOR_SCHEMES[config.positions].terms(config), config.initializer_range
     params = jax.tree.map(lambda x: x, params)  # the caller's dictionaries stay as they are
     tables, attention = params["encoder"]["embeddings"], params["encoder"]["layers"]["attention"]
@@ -135,12 +135,12 @@ def init_neighbor_heads(params: dict[str, Any], config: EncoderConfig) -> dict[s
 
 
 def rotary_terms(config: EncoderConfig) -> NeighborTerms:
-    """Return the terms with rotary positions, on tables of any width; phases are those of positions.py."""
+    """Return the terms with rotary positions, on tables of any width; phases follow positions.py."""
     width, table_width, half = config.hidden_size, config.table_width, config.head_dim // 2
     speeds = config.rotary_base ** (-np.arange(half) / half)[:ROTATIONS]
     num_pairs = len(speeds)
-    common = (-1.0) ** np.arange(table_width)  # of mean 0, which norms keep, as is every even piece of it
-    # Between tables and blocks of other widths the identity stands at the start, which cuts or pads.
+    common = (-1.0) ** np.arange(table_width)  # of mean 0, which norms preserve, as any even number of its entries
+    # Between tables and blocks of different widths, the projection starts as the identity, which cuts or pads.
     row = np.pad(common[:width], (0, max(0, width - table_width)))[:, None] / math.sqrt(min(width, table_width))
     entry = _entry_for_score(config, ROTARY_SCORE / num_pairs, 1 / (1 + VARIANCE))
     query, key = np.zeros((2, width, config.num_heads, config.head_dim))
@@ -152,14 +152,14 @@ def rotary_terms(config: EncoderConfig) -> NeighborTerms:
 
 
 def learned_terms(config: EncoderConfig) -> NeighborTerms:
-    """Return the terms with learned positions: a head compares the waves of a query with those of a key."""
+    """Return the terms with learned positions: a head compares the waves of a query with the waves of a key."""
     width = config.hidden_size
     speeds = WAVES[-(config.head_dim // 2) :]
     num_waves = len(speeds)
     cosine, sine = np.split(cosine_columns(width, range(width - 2 * num_waves, width)), 2, axis=1)
     angles = np.arange(config.position_offset + config.max_positions)[:, None] * speeds
     waves = np.cos(angles) @ cosine.T + np.sin(angles) @ sine.T
-    # A norm leaves this much of the waves beside token, position and token type as they are drawn.
+    # The fraction of the waves after a norm, beside the random token, position and token type.
     entry = _entry_for_score(config, WAVE_SCORE, 1 / (1 + VARIANCE * (2 + bool(config.num_token_types))))
     query, key = np.zeros((2, width, config.num_heads, config.head_dim))
     for head, offset in enumerate(_head_offsets(config)):
@@ -172,12 +172,13 @@ def learned_terms(config: EncoderConfig) -> NeighborTerms:
 
 
 def _head_offsets(config: EncoderConfig) -> list[int]:
+    """Return the offset of the key that each head reads."""
     offsets = [offset for offset in OFFSETS if offset < 0 or not config.causal]
     return [offsets[head % len(offsets)] for head in range(config.num_heads)]
 
 
 def _entry_for_score(config: EncoderConfig, score: float, fraction: float) -> float:
-    """Return the entry of a query and of a key that gives `score`, of vectors with `fraction` of their square in it."""
+    """Return the entry of queries and keys that gives `score`; `fraction`: their part of the squared vectors."""
     return math.sqrt(score * math.sqrt(config.head_dim) / (fraction * config.hidden_size))
 
 
@@ -188,19 +189,20 @@ def cosine_columns(width: int, frequencies: range) -> np.ndarray:
 
 
 def _neighbor_terms(token: np.ndarray, position: np.ndarray, query: np.ndarray, key: np.ndarray) -> NeighborTerms:
+    """Return float32 terms, with the axes of heads and features of `query` and `key` as one."""
     kernels = (x.reshape(len(x), -1) for x in (query, key))
     return NeighborTerms(*(x.astype(np.float32) for x in (token, position, *kernels)))
 
 
 class NeighborScheme(NamedTuple):
-    """A row of NEIGHBOR_SCHEMES."""
+    """A row of NEIGHBOR_SCHEMES: neighbor heads by one position scheme."""
 
     terms: Callable[[EncoderConfig], NeighborTerms]
-    any_table_width: bool  # also with tables that are narrower or wider than the blocks
+    any_table_width: bool  # whether tables may be narrower or wider than the blocks
     matching_head: bool  # whether the last head can match tokens
 
 
-# By model.positions; with other positions, heads cannot start so.
+# By model.positions; models with other positions have no neighbor heads.
 NEIGHBOR_SCHEMES = {
     "rotary": NeighborScheme(rotary_terms, any_table_width=True, matching_head=True),
     "learned": NeighborScheme(learned_terms, any_table_width=False, matching_head=False),
@@ -208,7 +210,7 @@ NEIGHBOR_SCHEMES = {
 
 
 def can_init_neighbor_heads(config: EncoderConfig) -> bool:
-    """Return whether heads can start by reading neighbors in this architecture."""
+    """Return whether this architecture can start with neighbor heads."""
     scheme = NEIGHBOR_SCHEMES.get(config.positions)
     if config.bottleneck_size or config.trigram_embeddings:  # heads do not read the sum of the tables
         return False
@@ -216,18 +218,18 @@ def can_init_neighbor_heads(config: EncoderConfig) -> bool:
 
 
 SAME_TOKEN_SCORE = 15.0  # nats, of a token and itself
-OTHER_TEXT_SCORE = 5.0  # nats more for a key of the other text, and less for a key of the same
-TYPE_SIZE = 0.7  # size of the token types, in that of a token
-MAX_TURN = 1.5  # radians that a pair of features may turn within TEXT_LENGTH positions, to be read at any distance
+OTHER_TEXT_SCORE = 5.0  # nats added for a key of the other text, subtracted for a key of the query's text
+TYPE_SIZE = 0.7  # size of the token types, as a fraction of the size of a token
+MAX_TURN = 1.5  # radians within TEXT_LENGTH positions: slower pairs of features match at any distance
 TEXT_LENGTH = 128
 
 
 def init_matching_head(params: dict[str, Any], config: EncoderConfig) -> dict[str, Any]:
-    """Return parameters of `init_neighbor_heads`, so changed that the last head of the first block matches tokens."""
+    """Return parameters of `init_neighbor_heads` in which the last head of the first block matches tokens."""
     width, head_dim, features = config.hidden_size, config.head_dim, _slow_features(config)
     columns = cosine_columns(width, range(2, 2 + len(features)))
     other_text = cosine_columns(width, range(1, 2))[:, 0] * math.sqrt(width)  # of entries of variance 1
-    # A norm leaves this much of the token and of its type, beside the part in common.
+    # The fractions of the token and of its type after a norm, beside the common vector.
     token_part, type_part = (size / (VARIANCE + 1 + TYPE_SIZE**2) for size in (VARIANCE, TYPE_SIZE**2))
     query = np.zeros((width, head_dim))
     query[:, features] = columns * math.sqrt(SAME_TOKEN_SCORE * math.sqrt(head_dim) / (token_part * len(features)))
@@ -243,14 +245,14 @@ def init_matching_head(params: dict[str, Any], config: EncoderConfig) -> dict[st
 
 
 def _slow_features(config: EncoderConfig) -> np.ndarray:
-    """The features of a head that rotary positions turn little within a text."""
+    """Return the features of a head that rotary positions turn little within a text."""
     half = config.head_dim // 2
     slow = np.flatnonzero(config.rotary_base ** (-np.arange(half) / half) * TEXT_LENGTH < MAX_TURN)
     return np.concatenate([slow, half + slow])
 
 
 def can_init_matching_head(config: EncoderConfig) -> bool:
-    """Return whether a head can start by matching tokens in this architecture."""
+    """Return whether this architecture can start with a matching head."""
     scheme = NEIGHBOR_SCHEMES.get(config.positions)
     fits = scheme is not None and scheme.matching_head and config.table_width == config.hidden_size
     return fits and config.num_token_types >= 2 and len(_slow_features(config)) >= 16

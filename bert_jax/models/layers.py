@@ -1,7 +1,7 @@
-"""The parts that all modules are made of: parameters, linear maps, activations, marks of what the backward pass saves.
+"""Parts of all modules: parameters, linear maps, activations, and marks of arrays that the backward pass saves.
 
-Parameters of blocks are stacked on a leading axis `layers`; `unstack` cuts them for programs with one block after the
-other.
+Parameters of blocks are stacked on a leading axis `layers`; `unstack` splits them for programs that run one block after
+another.
 """
 
 import functools
@@ -39,7 +39,7 @@ def param(
     module: nn.Module, name: str, init: Callable[..., jax.Array], shape: tuple[int, ...], axes: tuple[str, ...]
 ) -> jax.Array:
     """Return a float32 parameter of `module` whose axes carry logical names."""
-    # Inside of a module linen hands out the array itself; its annotation says the box with the names.
+    # Inside a module linen returns the array itself; its annotation says the box with the names.
     return cast(jax.Array, module.param(name, nn.with_logical_partitioning(init, axes), shape, jnp.float32))
 
 
@@ -58,14 +58,14 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 class Biased(NamedTuple):
-    """A product, and the bias that is still to be added; a kernel may do that with what follows."""
+    """A product, and the bias that is still to be added, perhaps by a kernel together with the next operation."""
 
     product: jax.Array
     bias: jax.Array | None
 
 
 def sum_of(x: jax.Array | Biased) -> jax.Array:
-    """Return the sum of a product and its bias; an array as it is."""
+    """Return the sum of a product and its bias; an array is returned unchanged."""
     if not isinstance(x, Biased):
         return x
     return x.product if x.bias is None else x.product + x.bias
@@ -95,7 +95,7 @@ class Linear(nn.Module):
         return sum_of(self.biased(x))
 
     def biased(self, x: jax.Array) -> Biased:
-        """Return the product and the bias apart."""
+        """Return the product and the bias, not yet added."""
         kernel, bias = self.arrays()
         # As a product of two matrices: XLA's gradient of a contraction over more axes is half as fast on CPU.
         y = x.astype(self.dtype).reshape(-1, self.shape[0]) @ kernel
@@ -104,13 +104,13 @@ class Linear(nn.Module):
 
 
 def lookup(rows: jax.Array, table: jax.Array) -> jax.Array:
-    """Return rows of `table` as a product: the gradient of an indexed read of so few rows is a slow scatter."""
+    """Return rows of a small `table` as a product: the gradient of an indexed read would be a slow scatter."""
     one_hot = jax.nn.one_hot(rows, len(table), dtype=jnp.float32)
     return jnp.einsum("blt,th->blh", one_hot, table, precision=jax.lax.Precision.HIGHEST)
 
 
 def cast_kernels(stacked: Any, dtype: jnp.dtype) -> Any:
-    """Return stacked parameters with kernels in the dtype of their use: their gradients are stacked in it, too."""
+    """Return stacked parameters with kernels cast to `dtype`: their gradients are stacked in `dtype`, too."""
     return jax.tree.map(lambda p: p.astype(dtype) if p.ndim == 3 else p, stacked)
 
 
@@ -128,12 +128,13 @@ def _slices(p: jax.Array, dtype: jnp.dtype) -> list[jax.Array]:
 
 
 def _split_and_cast(p: jax.Array, dtype: jnp.dtype) -> tuple[list[jax.Array], jax.Array]:
+    """Return the slices, and an empty array of the dtype of `p` for the backward pass."""
     slices = jax.lax.split(p, (1,) * len(p))
     return [save_on_gpu(cast_kernels(x, dtype)[0]) for x in slices], jnp.zeros((), p.dtype)
 
 
-def _stack_gradients(_: jnp.dtype, like: jax.Array, gradients: list[jax.Array]) -> tuple[jax.Array]:
-    return (jnp.stack(gradients).astype(like.dtype),)
+def _stack_gradients(_: jnp.dtype, dtype_holder: jax.Array, gradients: list[jax.Array]) -> tuple[jax.Array]:
+    return (jnp.stack(gradients).astype(dtype_holder.dtype),)
 
 
 _slices.defvjp(_split_and_cast, _stack_gradients)

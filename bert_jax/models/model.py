@@ -40,12 +40,13 @@ class Model:
     """An architecture as pure functions.
 
     `init(rng) -> params`: a tree of float32 arrays; blocks are stacked on a leading `layers` axis.
-    `apply(params, batch, rng) -> arrays`: `rng` draws the dropout; None means none. models/heads.py says what a
-    head reads of the batch, beside `input_ids`, `token_type_ids` and `attention_mask`, int32 `[batch, length]`.
-    `shapes`: as params, with a `jax.ShapeDtypeStruct` for each array.
-    `logical_axes`: as params, with a tuple of logical names for each array.
-    `sections`: as params, with "embeddings", "layers" (stacked on the leading axis), "top" (of the encoder, above the
-    layers), "heads", or "unused" (by these heads: the maps of global tokens, where there are none) for each array.
+    `apply(params, batch, rng) -> arrays`: `rng` draws the dropout; None: no dropout. Every batch has
+    `input_ids`, `token_type_ids` and `attention_mask`, int32 `[batch, length]`; models/heads.py documents further
+    inputs.
+    `shapes`: a tree like params, with a `jax.ShapeDtypeStruct` for each array.
+    `logical_axes`: a tree like params, with a tuple of logical names for each array.
+    `sections`: a tree like params, with "embeddings", "layers" (stacked on the leading axis), "top" (of the encoder,
+    above the layers), "heads", or "unused" (the maps of global tokens, if no head makes tokens global) for each array.
     """
 
     config: EncoderConfig
@@ -83,7 +84,7 @@ def _boxed_params(module: Network, rng: jax.Array) -> Any:
     return module.init(rng, {name: jnp.zeros((1, 2), jnp.int32) for name in names}, None)["params"]
 
 
-@functools.lru_cache(64)  # tracing takes a good part of a second, and a run makes its model several times
+@functools.lru_cache(64)  # tracing takes almost a second, and a run makes its model several times
 def _shapes_axes_sections(config: EncoderConfig, heads: tuple[Head, ...]) -> tuple[Params, Any, Any]:
     """Return the shapes, logical axes and sections of a model; `ComputeConfig` does not change them."""
     boxed = jax.eval_shape(functools.partial(_boxed_params, Network(config, ComputeConfig(), heads)), jax.random.key(0))
@@ -140,7 +141,7 @@ def draw_missing(config: EncoderConfig, heads: tuple[Head, ...], params: Params,
     if not missing:
         return params
 
-    def draw(rng: jax.Array) -> Params:  # XLA leaves out the parts that are there
+    def draw(rng: jax.Array) -> Params:  # XLA removes the parts that exist
         drawn = model.init(rng)
         return {name: drawn[name] for name in missing}
 
@@ -158,7 +159,7 @@ def count_parameters(config: EncoderConfig, heads: tuple[Head, ...] = PRETRAININ
     total = sum(jax.tree.leaves(jax.tree.map(size, model.shapes, model.logical_axes)))
     if config.first_attention_norm or config.share_layers:
         return total
-    # The first block's norm is there, so that blocks can be stacked, and has no effect.
+    # The norm of the first block exists, so that blocks can be stacked, and has no effect.
     unused = model.shapes["encoder"]["layers"]["attention_norm"]
     return total - sum(math.prod(x.shape[1:]) for x in jax.tree.leaves(unused))
 
@@ -166,10 +167,11 @@ def count_parameters(config: EncoderConfig, heads: tuple[Head, ...] = PRETRAININ
 def model_flops(config: EncoderConfig, seq_len: int, predictions: int) -> float:
     """Return the floating point operations of one sequence in one training step.
 
-    Matrix products alone, recomputation not counted. Forward and backward make 6 per weight and token, and 12 per
-    feature and pair of a query and a key that it reads: in BERT `72 L h^2 + 12 L s h` per token, and `6 (h V + h^2)`
-    per predicted position. A packed sequence counts as one example of its length. Attention of global tokens is not
-    counted: pretraining has none.
+    Matrix products alone, recomputation not counted. Forward and backward take 6 operations for each weight and token,
+    and 12 for each feature and pair of a query and a key that it reads: in BERT `72 L h^2 + 12 L s h` per token, and `6
+    (h V + h^2)` per predicted position. A packed sequence counts as one example of its length. Attention of global
+    tokens is not
+    counted: pretraining has no global tokens.
     """
     h, width, layers = config.hidden_size, config.masked_width, config.num_layers
     token = layers * 6 * _block_weights(config) + 6 * math.prod(projection_shape(config) or (0,))
@@ -181,12 +183,14 @@ def _num_pairs(seq_len: int, config: EncoderConfig, layer: int) -> int:
     """Return the number of pairs of a query and a key that it reads, in one block."""
     if config.block_size and seq_len > (5 + 2 * config.random_blocks) * config.block_size:
         size = config.block_size
-        return 2 * size * seq_len + (seq_len - 2 * size) * 5 * size - 2 * size * size  # beside an end, a block less
+        return (
+            2 * size * seq_len + (seq_len - 2 * size) * 5 * size - 2 * size * size
+        )  # a block beside an end reads one block less
     window = config.local_windows[layer] if config.local_windows else config.local_window or 0
     radius = seq_len - 1 if is_global(config, layer) else min(seq_len - 1, window // 2)
     both_sides = seq_len * (2 * radius + 1) - radius * (radius + 1)
     pairs = (both_sides + seq_len) // 2 if config.causal else both_sides
-    # Queries and keys read a distance as well: two more products of as many numbers.
+    # Queries and keys read a distance as well: two more products of equal size.
     return 2 * pairs if POSITIONS[config.positions].distances else pairs
 
 
@@ -201,6 +205,7 @@ def _block_weights(config: EncoderConfig) -> int:
 
 
 def _check_architecture(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head, ...]) -> None:
+    """Raise `UserError` for an architecture that cannot be built with these heads."""
     if config.vocab_size is None or config.vocab_size < 1:
         raise UserError(f"model.vocab_size={config.vocab_size}: set it to the tokenizer's")
     if config.num_heads < 1 or (config.head_size is None and config.block_width % config.num_heads):
@@ -235,7 +240,7 @@ def _check_architecture(config: EncoderConfig, compute: ComputeConfig, heads: tu
 
 
 def _contradictions(config: EncoderConfig) -> dict[str, bool]:
-    """Return a message for each combination of fields that do not fit, and whether it is there."""
+    """Return a message for each pair of contradictory fields, and whether the config has the contradiction."""
     window, windows = config.local_window, config.local_windows
     return {
         f"model.local_windows={windows}: give the window of each of {config.num_layers} blocks, from 1 on, of which "
@@ -250,8 +255,8 @@ def _contradictions(config: EncoderConfig) -> dict[str, bool]:
         f"{config.hidden_size}; set model.embedding_size below model.hidden_size": (
             config.masked_extra_table and config.table_width >= config.hidden_size
         ),
-        f"model.initialization={config.initialization} starts heads by rotary positions, or by learned ones as wide as "
-        f"the blocks; it has no effect with model.positions={config.positions}, model.embedding_size="
+        f"model.initialization={config.initialization} starts heads by rotary positions, or by learned positions as "
+        f"wide as the blocks; it has no effect with model.positions={config.positions}, model.embedding_size="
         f"{config.embedding_size}: set model.initialization=identity_head": (
             init_scales(config).neighbors and not can_init_neighbor_heads(config)
         ),

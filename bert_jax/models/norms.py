@@ -16,13 +16,13 @@ from bert_jax.parallel.platform import runs_fused_kernels, traced_platform
 
 
 class Saved(NamedTuple):
-    """What the gradient of a norm reads: its result, or on GPUs its input."""
+    """The arrays that the gradient of a norm reads: its result, or on GPUs its input."""
 
     unit: jax.Array | None
     x: jax.Array | None
     mean: jax.Array | None
     inverse: jax.Array
-    like: jax.Array  # an array of the input's dtype
+    dtype_holder: jax.Array  # [], of the input's dtype
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
@@ -31,7 +31,8 @@ def _normalize(x: jax.Array, centered: bool, epsilon: float, dtype: jnp.dtype) -
 
 
 def _forward(x: jax.Array, centered: bool, epsilon: float, dtype: jnp.dtype) -> tuple[jax.Array, Saved]:
-    x, mean, like = save_on_gpu(x), None, jnp.zeros((), x.dtype)
+    """Return the normalized array, and the arrays for its gradient."""
+    x, mean, dtype_holder = save_on_gpu(x), None, jnp.zeros((), x.dtype)
     wide = x.astype(jnp.float32)
     if centered:
         mean = save_on_gpu(wide.mean(-1, keepdims=True))
@@ -39,13 +40,14 @@ def _forward(x: jax.Array, centered: bool, epsilon: float, dtype: jnp.dtype) -> 
     inverse = save_for_backward(jax.lax.rsqrt(jnp.square(wide).mean(-1) + epsilon))
     unit = (wide * inverse[..., None]).astype(dtype)
     if traced_platform() == "gpu":
-        # XLA writes the input anyway, and the result only with scale and bias applied: `unit` would be a third array.
-        return unit, Saved(None, x, mean, inverse, like)
+        # XLA writes the input anyway, and the result only after scale and bias: `unit` would be a third array.
+        return unit, Saved(None, x, mean, inverse, dtype_holder)
     unit = save_for_backward(unit)
-    return unit, Saved(unit, None, None, inverse, like)
+    return unit, Saved(unit, None, None, inverse, dtype_holder)
 
 
 def _backward(centered: bool, _: float, __: jnp.dtype, saved: Saved, gradient: jax.Array) -> tuple[jax.Array]:
+    """Return the gradient of the input."""
     inverse, g = saved.inverse[..., None], gradient.astype(jnp.float32)
     if saved.unit is not None:
         unit = saved.unit.astype(jnp.float32)
@@ -53,26 +55,26 @@ def _backward(centered: bool, _: float, __: jnp.dtype, saved: Saved, gradient: j
         wide = cast(jax.Array, saved.x).astype(jnp.float32)
         unit = (wide if saved.mean is None else wide - saved.mean) * inverse
     mean = g.mean(-1, keepdims=True) if centered else 0.0
-    of_x = (g - mean - unit * (g * unit).mean(-1, keepdims=True)) * inverse
-    # Written once: without the barrier XLA computes it anew, from three arrays, for each of its readers.
-    return (jax.lax.optimization_barrier(of_x.astype(saved.like.dtype)),)
+    dx = (g - mean - unit * (g * unit).mean(-1, keepdims=True)) * inverse
+    # Without the barrier XLA computes `dx` again, from three arrays, for each operation that reads it.
+    return (jax.lax.optimization_barrier(dx.astype(saved.dtype_holder.dtype)),)
 
 
 _normalize.defvjp(_forward, _backward)
 
 
 def layer_norm(x: jax.Array, epsilon: float, dtype: jnp.dtype) -> jax.Array:
-    """`x` less its mean, over its deviation (Ba et al. 2016)."""
+    """Subtract the mean of `x`, then divide by its standard deviation (Ba et al. 2016)."""
     return _normalize(x, True, epsilon, dtype)
 
 
 def rms_norm(x: jax.Array, epsilon: float, dtype: jnp.dtype) -> jax.Array:
-    """`x` over the root of its mean square (Zhang and Sennrich 2019)."""
+    """Divide `x` by the root of its mean square (Zhang and Sennrich 2019)."""
     return _normalize(x, False, epsilon, dtype)
 
 
 def no_norm(x: jax.Array, epsilon: float, dtype: jnp.dtype) -> jax.Array:
-    """`x` as it is, for a scale and a bias alone (Sun et al. 2020, MobileBERT)."""
+    """Return `x` unchanged: the layer has only scale and bias (Sun et al. 2020, MobileBERT)."""
     return save_for_backward(x.astype(dtype))
 
 
@@ -85,10 +87,10 @@ NORMS: dict[str, Callable[[jax.Array, float, jnp.dtype], jax.Array]] = {
 
 
 class Added(NamedTuple):
-    """What a sublayer adds to the residual stream."""
+    """The array that a sublayer adds to the residual stream, before its bias and dropout."""
 
     value: jax.Array | Biased  # [batch, length, features]
-    rate: float  # of the dropout
+    rate: float  # dropout rate
     seed: jax.Array | None
 
     def array(self) -> jax.Array:
@@ -97,9 +99,9 @@ class Added(NamedTuple):
 
 
 class Norm(nn.Module):
-    """Normalize the last axis, then multiply by a learned scale and add a learned bias, where there is one.
+    """Normalize the last axis, then multiply by the learned scale and add the learned bias, if the layer has them.
 
-    Of a sum where `added` is given, which a GPU computes in the same kernel.
+    With `added`, normalize the sum `x + added`; a GPU computes sum and norm in one kernel.
     """
 
     normalize: Callable[[jax.Array, float, jnp.dtype], jax.Array]  # a row of NORMS
@@ -111,7 +113,7 @@ class Norm(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array, added: Added | None = None) -> jax.Array:
         if added is not None and isinstance(added.value, Biased) and self._is_fused(x):
-            return self._of_sum(x, added.value, added.rate, added.seed)
+            return self._sum_norm(x, added.value, added.rate, added.seed)
         x = x if added is None else x + added.array()
         x = self.normalize(x, self.epsilon, self.dtype)
         if self.scale:
@@ -121,12 +123,13 @@ class Norm(nn.Module):
         return save_on_gpu(x.astype(self.dtype))
 
     def _is_fused(self, x: jax.Array) -> bool:
-        """Whether this norm of a sum is one kernel."""
+        """Return whether one kernel computes the sum and this norm."""
         on_gpu = traced_platform() == "gpu" and runs_fused_kernels() and not self.is_initializing()
-        fits = x.dtype == self.dtype == jnp.bfloat16 and fused_norm.fits(x.shape[-1])
+        fits = x.dtype == self.dtype == jnp.bfloat16 and fused_norm.fits_sum_norm(x.shape[-1])
         return on_gpu and fits and self.normalize is layer_norm and self.scale and self.bias
 
-    def _of_sum(self, x: jax.Array, value: Biased, rate: float, seed: jax.Array | None) -> jax.Array:
+    def _sum_norm(self, x: jax.Array, value: Biased, rate: float, seed: jax.Array | None) -> jax.Array:
+        """Return the norm of `x` plus the value after dropout, by one kernel."""
         (product, bias), size = value, x.shape[-1:]
         scale = param(self, "scale", nn.initializers.ones, size, ("features",))
         shift = param(self, "bias", nn.initializers.zeros, size, ("features",))
@@ -139,6 +142,6 @@ class Norm(nn.Module):
 
 
 def norm_layer(config: EncoderConfig, dtype: jnp.dtype, name: str | None = None, kind: str | None = None) -> Norm:
-    """Return the norm of an architecture; `kind` is another row of NORMS."""
+    """Return the norm layer of an architecture; `kind`: a row of NORMS in place of `config.norm`."""
     row = NORMS[kind or config.norm]
     return Norm(row, config.layer_norm_epsilon, dtype, config.norm_scale, config.norm_bias, name=name)

@@ -1,11 +1,11 @@
-"""Position schemes: how the model knows the order of tokens, as rows of one table keyed by `model.positions`.
+"""Position schemes: the encoding of the order of tokens, as rows of a table with the keys of `model.positions`.
 
 - **learned**: a row of a table is added to each token's embedding.
 - **rotary** (Su et al. 2021): the score of a query and a key depends on their distance alone.
 - **relative**, in buckets (Raffel et al. 2020, T5): a learned number per head and bucket, added to the scores.
 - **disentangled** (He et al. 2021, DeBERTa): tokens read embeddings of tokens and of distances. The score of query i
   and key j has three terms, `q_i k_j + q_i k(i - j) + q(i - j) k_j`, over the root of three times the features of a
-  head; `k(d)` and `q(d)` are the embedding of the distance `d` through the layer's own projections.
+  head; `k(d)` and `q(d)` are the embedding of the distance `d` through the layer's projections.
 """
 
 import dataclasses
@@ -31,13 +31,13 @@ class Distances(NamedTuple):
     """Embeddings of distances, and the row of each distance from `-length` to `length - 1`, to the right."""
 
     table: jax.Array  # float32 [rows, hidden]
-    of_keys: jax.Array  # int32 [2 * length], of a key from the query that reads it
-    of_queries: jax.Array  # int32 [2 * length], of a query from the key that reads it
+    of_keys: jax.Array  # int32 [2 * length]: rows for the distance from a query to its key
+    of_queries: jax.Array  # int32 [2 * length]: rows for the distance from a key to its query
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PositionScheme:
-    """A row of POSITIONS: up to five parts, None where the scheme does not have it.
+    """A row of POSITIONS: up to five functions, None for a function that the scheme does not have.
 
     `embed(module, config)`: makes the parameters of the scheme in the setup of the embeddings, and returns a function
     of the length and the segments, whose result is added to the token embeddings: float32 `[length, width]` or
@@ -47,8 +47,8 @@ class PositionScheme:
     with the base of global blocks and with the base of local blocks.
     `bias(module, config, length)`: float32 `[heads, length, length]` by query and key, added to the scores; computed
     once for all layers, with parameters that they share.
-    `distances(module, config, length)`: embeddings of distances, which each layer's own queries and keys read; their
-    table is shared by all layers.
+    `distances(module, config, length)`: embeddings of distances, which the queries and keys of each layer read; all
+    layers share their table.
 
     `segments`: int32 `[batch, length]` of packed sequences, whose positions restart; None where nothing is packed.
     """
@@ -61,7 +61,7 @@ class PositionScheme:
 
     @property
     def changes_scores(self) -> bool:
-        """Whether a kernel must add to the scores."""
+        """Return whether a kernel must add terms to the scores."""
         return self.bias is not None or self.distances is not None
 
 
@@ -118,7 +118,7 @@ def rotate(config: EncoderConfig, x: jax.Array, angles: Angles) -> jax.Array:
 def relative_bias(module: nn.Module, config: EncoderConfig, length: int) -> jax.Array:
     """Return float32 `[heads, length, length]`, by query and key, from the table `[relative_buckets, heads]`.
 
-    Within a segment of a packed sequence distances are those of the columns, so that packing changes nothing.
+    Distances are differences of columns, also within a segment of a packed sequence: packing changes no distance.
     """
     shape = (config.relative_buckets, config.num_heads)
     table = param(module, "table", kernel_init(init_scales(config).inner), shape, ("positions", "heads"))
@@ -126,7 +126,7 @@ def relative_bias(module: nn.Module, config: EncoderConfig, length: int) -> jax.
     distances = jnp.where(distances < length, distances, distances - 2 * length)
     buckets = relative_bucket(distances, config.relative_buckets, config.relative_max_distance)
     by_distance = lookup(buckets[None], table)[0].T
-    # Rows that begin one element further left each, without a gather, whose gradient would be a slow scatter.
+    # Shift each row one element further left, without a gather, whose gradient would be a slow scatter.
     repeated = jnp.broadcast_to(by_distance[:, None], (config.num_heads, length, 2 * length))
     flat = repeated.reshape(config.num_heads, -1)[:, : length * (2 * length - 1)]
     return flat.reshape(config.num_heads, length, 2 * length - 1)[:, :, :length]
@@ -135,8 +135,8 @@ def relative_bias(module: nn.Module, config: EncoderConfig, length: int) -> jax.
 def relative_bucket(distances: jax.Array, num_buckets: int, max_distance: int) -> jax.Array:
     """Return the bucket of each distance of a key from a query, int32, as T5's encoder.
 
-    Half of the buckets are for keys to the right. Of each half, the first half has one distance each; the others grow
-    logarithmically up to `max_distance`, and the last takes all beyond.
+    Half of the buckets are for keys to the right. Of each half, the first half has one distance each; the other buckets
+    grow logarithmically up to `max_distance`, and the last bucket has all larger distances.
     """
     side, single = num_buckets // 2, num_buckets // 4
     if num_buckets % 2 or max_distance <= single:
@@ -153,7 +153,7 @@ def relative_bucket(distances: jax.Array, num_buckets: int, max_distance: int) -
 def distance_embeddings(module: nn.Module, config: EncoderConfig, length: int) -> Distances:
     """Return the table `[relative_buckets, width]` of all layers, normalized (DeBERTa 3), and the rows of distances.
 
-    Distances are those of the columns, so that packing changes nothing. The original drops features of the table in
+    Distances are differences of columns: packing changes no distance. The original drops features of the table in
     training; here all features stay.
     """
     shape = (config.relative_buckets, config.block_width)
@@ -166,8 +166,8 @@ def distance_embeddings(module: nn.Module, config: EncoderConfig, length: int) -
 def distance_rows(away: jax.Array, config: EncoderConfig) -> jax.Array:
     """Return the row of each distance, int32: of a query from its key, or of a key from its query.
 
-    Of each half, the first half of the rows has one distance each; the others grow logarithmically up to
-    `relative_max_distance`, and the last takes all beyond.
+    Of each half, the first half of the rows has one distance each; the other rows grow logarithmically up to
+    `relative_max_distance`, and the last row has all larger distances.
     """
     half, max_distance = config.relative_buckets // 2, config.relative_max_distance
     single = half // 2

@@ -1,15 +1,15 @@
 """Training objectives: pure functions from parameters and batches to losses.
 
-base.py             what an objective is, and what it is made from
-distillation.py     distillation: masked tokens, and what a frozen teacher makes of them
-left_to_right.py    each token from those before it
+base.py             the interface of an objective, and the inputs of its constructor
+distillation.py     distillation: masked tokens, and the outputs of a frozen teacher
+left_to_right.py    each token from the tokens before it
 losses.py           losses per target
 masked_tokens.py    masked tokens, with or without labeled sentence pairs
 means.py            exact means, which merge over micro-batches, devices and hosts
-replaced_tokens.py  ELECTRA: a generator fills masks, the encoder finds what it filled
+replaced_tokens.py  ELECTRA: a generator fills masks, the encoder finds the replaced tokens
 task_losses.py      losses of tasks: add a function and its row in LOSSES
 tasks.py            the loss of a task, for fine-tuning
-tokens.py           the tokens of a batch: which count, and what stands where masks are
+tokens.py           the tokens of a batch: their weights, and arrays with values at the masks
 
 To add an objective of pretraining, write its file and add its row to OBJECTIVES.
 """
@@ -38,15 +38,14 @@ __all__ = [
 
 
 class ObjectiveRow(NamedTuple):
-    """An objective by name.
+    """A row of OBJECTIVES.
 
     make(ingredients) -> the objective
-    heads(sentence pairs) -> the heads of the model that it trains, which an export writes
-    auxiliary(model, replaced_tokens) -> the other models that it trains, by name
-    has_teacher: whether it reads the model in `config.distillation.teacher`
-    causal: whether no token may see those after it
-    eval_uses_training_masks: whether an evaluation has the run's mix of masks, where the model learns what replaces a
-        token
+    heads(sentence pairs) -> the heads that the objective trains and an export writes
+    auxiliary(model, replaced_tokens) -> the auxiliary models that the objective trains, by name
+    has_teacher: whether the objective reads the model in `config.distillation.teacher`
+    causal: whether no token may see later tokens
+    eval_uses_training_masks: whether an evaluation masks as the training does, with random and unchanged tokens
     """
 
     make: Callable[[Ingredients], Objective]
@@ -58,20 +57,24 @@ class ObjectiveRow(NamedTuple):
 
     @property
     def has_masks(self) -> bool:
-        """Whether it reads how tokens are masked."""
+        """Return whether the objective reads masked tokens."""
         return not self.causal
 
 
 OBJECTIVES: dict[str, ObjectiveRow] = {
-    "masked_tokens": ObjectiveRow(masked_tokens.make, masked_tokens.heads),
+    "masked_tokens": ObjectiveRow(masked_tokens.make_masked_tokens_objective, masked_tokens.heads),
     "replaced_tokens": ObjectiveRow(
-        replaced_tokens.make,
+        replaced_tokens.make_replaced_tokens_objective,
         lambda pairs: replaced_tokens.HEADS,
-        replaced_tokens.auxiliary,
+        replaced_tokens.auxiliary_generator,
         eval_uses_training_masks=True,
     ),
-    "left_to_right": ObjectiveRow(left_to_right.make, lambda pairs: left_to_right.HEADS, causal=True),
-    "distillation": ObjectiveRow(distillation.make, lambda pairs: distillation.HEADS, has_teacher=True),
+    "left_to_right": ObjectiveRow(
+        left_to_right.make_left_to_right_objective, lambda pairs: left_to_right.HEADS, causal=True
+    ),
+    "distillation": ObjectiveRow(
+        distillation.make_distillation_objective, lambda pairs: distillation.HEADS, has_teacher=True
+    ),
 }
 
 

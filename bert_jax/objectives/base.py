@@ -1,4 +1,4 @@
-"""What a training objective is: pure functions over plain parameter trees, and what they are made from."""
+"""The interface of a training objective: pure functions over plain parameter trees, and the inputs to make them."""
 
 import dataclasses
 from collections.abc import Callable
@@ -19,17 +19,17 @@ class Rngs(NamedTuple):
     """Keys of one call of a loss. An evaluation has no dropout, but may sample."""
 
     dropout: jax.Array | None  # None: no dropout
-    sampling: jax.Array  # what the objective itself draws, such as the replaced tokens of ELECTRA
+    sampling: jax.Array  # for samples of the objective, such as the replaced tokens of ELECTRA
 
 
 def training_rngs(rng: jax.Array) -> Rngs:
-    """Return both keys of a training step from its one key."""
+    """Return the dropout and sampling keys of a training step from its key."""
     return Rngs(rng, jax.random.fold_in(rng, 1 << 20))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Objective:
-    """A loss and what the trainer has to know of its parameters.
+    """A loss, and the facts about its parameters that the trainer needs.
 
     `loss` is a fraction of the whole batch's loss, so that the fractions of micro-batches add up to it exactly.
 
@@ -39,10 +39,10 @@ class Objective:
     shapes: the structure of the parameters, a jax.ShapeDtypeStruct per leaf
     logical_axes: the same structure, a tuple of axis names per leaf (parallel/sharding.py)
     sections: the same structure, "embeddings", "layers", ... per leaf (models.Model)
-    flops(seq_len, phase) -> model FLOPs of training on one sequence of a phase, by its number
+    flops(seq_len, phase) -> model FLOPs of training on one sequence; `phase` is the index of a phase
     num_heads: attention heads, which mesh.tensor must divide
-    frozen_axes: as logical_axes, of parameters that are read and not trained, such as a teacher's; () for none
-    init_frozen(rng) -> parameters of that structure
+    frozen_axes: like logical_axes, for parameters that are read and not trained, such as a teacher's; () without them
+    init_frozen(rng) -> parameters in the structure of `frozen_axes`
     """
 
     init: Callable[[jax.Array], Params]
@@ -59,7 +59,7 @@ class Objective:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ingredients:
-    """What the objectives of pretraining are made from; each reads its part."""
+    """The inputs of the constructors of pretraining objectives; each constructor reads a part of them."""
 
     model: EncoderConfig
     compute: ComputeConfig
@@ -74,11 +74,11 @@ class Ingredients:
 
 
 class AuxiliaryModel(NamedTuple):
-    """A model that a run trains beside its own and whose parameters are in the run's tree, such as ELECTRA's generator.
+    """A second model that a run trains, with parameters in the run's tree, such as ELECTRA's generator.
 
-    to_run_tree(tree of the model) -> what the run's tree has under the model's name
+    to_run_tree(tree of the model) -> the part of the run's tree under the model's name
     from_run_tree(tree of the run) -> the tree of the model
-    init_from: a directory of weights to start from; None: those beside the run's own start, otherwise random ones
+    init_from: a directory of weights to start from; None: the auxiliary model in the run's `init_from`, else random
     """
 
     config: EncoderConfig

@@ -1,15 +1,15 @@
-"""Distillation (DistilBERT, Sanh et al. 2019): a student learns masked tokens and what a frozen teacher makes of them.
+"""Distillation (DistilBERT, Sanh et al. 2019): a student learns masked tokens and the outputs of a frozen teacher.
 
 Three terms: the masked tokens themselves; the teacher's probabilities at these positions, both sides softened by a
 temperature T and the divergence scaled by T^2 (Hinton et al. 2015); the direction of each token's last hidden state.
-The authors' code compares probabilities at every token by default, and at the masked ones as an option; here it is
-always the masked ones, as only these reach the vocabulary.
+The authors' code compares probabilities at every token by default, and at masked tokens as an option; bert_jax compares
+them at masked tokens, the only tokens with logits.
 
 A fourth term compares the hidden states of layers: each of the student's with one of the teacher's, evenly spaced from
 the embeddings to the last layer, by the mean squared difference, and where the widths differ through a learned linear
-map (TinyBERT, Jiao et al. 2020). A fifth compares what the heads of these layers read, by the divergence of each head's
-weights from those of the teacher's head of the same number (MobileBERT, Sun et al. 2020). Without dropout, in a forward
-pass of its own.
+map (TinyBERT, Jiao et al. 2020). A fifth term compares the attention heads of these layers: the divergence of the
+weights of each head from the weights of the teacher's head with this index (MobileBERT, Sun et al. 2020), without
+dropout, in a separate forward pass.
 """
 
 import dataclasses
@@ -31,8 +31,8 @@ from bert_jax.objectives.tokens import token_weights
 
 HEADS = (Head("masked_token"),)
 COMPARED_HEADS = (*HEADS, Head("last_hidden_state"))
-PROJECTION = "teacher_projection"  # of a run's parameters, none of the model's
-# A student that starts from its teacher's layers has all else like it, but for what they do not read.
+PROJECTION = "teacher_projection"  # a key of the run's parameters, not of the model's
+# A student that starts from its teacher's layers may differ from the teacher in these fields alone.
 MAY_DIFFER = {
     "family", "num_layers", "num_token_types", "max_positions", "dropout", "attention_dropout", "classifier_dropout",
     "initializer_range", "initialization", "pooler_dense", "pooler_activation", "sequence_activation", "pooler_dropout",
@@ -41,12 +41,12 @@ MAY_DIFFER = {
 SMALLEST = 1e-12  # added to squared lengths, as torch.nn.CosineEmbeddingLoss does, and to attention weights
 
 
-def make(ingredients: Ingredients) -> Objective:
-    """Return the mean loss of the masked tokens, plus the weighted means of the comparisons with the teacher.
+def make_distillation_objective(ingredients: Ingredients) -> Objective:
+    """Return the objective: mean loss of the masked tokens, plus weighted means of the comparisons with the teacher.
 
-    Raises UserError without a teacher, with one of another vocabulary, with one of another width where angles are
-    compared, with sentence pairs that have labels, where a projection would start from weights that lack it, and where
-    attention is compared that differs in its number of heads, or that is of packed sequences.
+    Raises UserError without a teacher, with a teacher of another vocabulary, with a teacher of another width where
+    angles are compared, with sentence pairs that have labels, where a projection would start from weights without a
+    projection, and where attention is compared but the numbers of heads differ or sequences are packed.
     """
     settings, model, teacher = ingredients.distillation, ingredients.model, ingredients.teacher
     if teacher is None:
@@ -76,7 +76,7 @@ def make(ingredients: Ingredients) -> Objective:
     teacher_depths = np.array(compared_depths(model.num_layers, teacher.num_layers))
 
     def projection(kernel: Any) -> Params:
-        """What a run learns beside its model."""
+        """Return the part of the run's tree beside the model: the projection, or {} without a projection."""
         return {PROJECTION: {"kernel": kernel}} if projected else {}
 
     def init(rng: jax.Array) -> Params:
@@ -84,7 +84,7 @@ def make(ingredients: Ingredients) -> Objective:
         return student.init(rng) | projection(kernel)
 
     def normalizers(batch: Batch) -> Normalizers:
-        """The masked tokens and all tokens that carry weight; at least 1 each, against a division by 0."""
+        """Return the weighted numbers of masked tokens and of all tokens, at least 1 against a division by 0."""
         return {
             "masked": jnp.maximum(jnp.sum(batch["masked_weights"]), 1.0),
             "tokens": jnp.maximum(jnp.sum(token_weights(batch)), 1.0),
@@ -106,7 +106,7 @@ def make(ingredients: Ingredients) -> Objective:
         }
         value = (metrics["mlm_loss"].total + metrics["soft_loss"].total) / normalizers["masked"]
         if settings.cosine_weight:
-            angles = 1.0 - cosine(outputs["last_hidden_state"], known["last_hidden_state"])
+            angles = 1.0 - cosine_similarity(outputs["last_hidden_state"], known["last_hidden_state"])
             metrics["cosine_loss"] = Mean.of(settings.cosine_weight * angles, token_weights(batch))
             value += metrics["cosine_loss"].total / normalizers["tokens"]
         if settings.hidden_weight:
@@ -127,7 +127,7 @@ def make(ingredients: Ingredients) -> Objective:
         return value, metrics
 
     def flops(seq_len: int, phase: int) -> float:
-        """Training the student, and the teacher's forward pass, a third of training it; both again for attention."""
+        """Return FLOPs of training the student and of the teacher's forward pass; both again for attention."""
         forward = masked_tokens.masked_flops(teacher, ingredients.mask_rates, seq_len, phase) / 3
         again = model_flops(model, seq_len, 0) + model_flops(teacher, seq_len, 0) / 3
         training = masked_tokens.masked_flops(model, ingredients.mask_rates, seq_len, phase) + forward
@@ -147,7 +147,7 @@ def make(ingredients: Ingredients) -> Objective:
     )
 
 
-def cosine(x: jax.Array, y: jax.Array) -> jax.Array:
+def cosine_similarity(x: jax.Array, y: jax.Array) -> jax.Array:
     """Return the cosine of the angle between vectors along the last axis."""
     lengths = (jnp.sum(v * v, axis=-1) + SMALLEST for v in (x, y))
     return jnp.sum(x * y, axis=-1) / jnp.sqrt(math.prod(lengths))
@@ -164,15 +164,15 @@ def copied_layers(num_layers: int, teacher_layers: int) -> list[int]:
 
 
 def compared_depths(num_layers: int, teacher_layers: int) -> list[int]:
-    """Return which of the teacher's hidden states each of the student's is compared with; 0 is the embeddings."""
+    """Return the index of the teacher's hidden state for each hidden state of the student; 0 is the embeddings."""
     return [round(depth * teacher_layers / num_layers) for depth in range(num_layers + 1)]
 
 
 def student_params(params: Params, teacher: EncoderConfig, model: EncoderConfig) -> Params:
     """Return a student's first parameters: the teacher's, with the layers that `copied_layers` chooses.
 
-    A student without token types (DistilBERT) gets the teacher's first one added to its token table, which the
-    authors' code leaves out.
+    For a student without token types (DistilBERT), the teacher's first token type is added to the token table, which
+    the authors' code does not do.
 
     Args:
         params: of the teacher, with the head of masked tokens.
@@ -193,9 +193,9 @@ def student_params(params: Params, teacher: EncoderConfig, model: EncoderConfig)
         embeddings["token"] = embeddings["token"] + embeddings.pop("token_type")[0]
     params = {name: params[name] for name in shapes if name in params}
     copied_shapes, needed_shapes = (jax.tree.map(np.shape, tree) for tree in (params, shapes))
-    names = {field.name for field in dataclasses.fields(teacher)} - MAY_DIFFER
+    must_match = {field.name for field in dataclasses.fields(teacher)} - MAY_DIFFER
     ours, theirs = fill_inherited_fields(model), fill_inherited_fields(teacher)
-    unlike = sorted(name for name in names if getattr(ours, name) != getattr(theirs, name))
+    unlike = sorted(name for name in must_match if getattr(ours, name) != getattr(theirs, name))
     advice = "set config.distillation.copy_layers=False for random weights"
     if model.num_layers > teacher.num_layers:
         raise UserError(

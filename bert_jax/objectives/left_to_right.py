@@ -1,4 +1,4 @@
-"""Left to right: each token is predicted from those before it, as in the ablations of Devlin et al. 2019 (LTR)."""
+"""Left to right: each token is predicted from the tokens before it, as in the ablations of Devlin et al. 2019 (LTR)."""
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +13,8 @@ from bert_jax.objectives.tokens import original_tokens, token_weights
 HEADS = (Head("next_token"),)
 
 
-def make(ingredients: Ingredients) -> Objective:
-    """Return the mean loss of every token after the first of its example, of sequences without masks.
+def make_left_to_right_objective(ingredients: Ingredients) -> Objective:
+    """Return the objective: the mean loss of every token after the first of its example, in sequences without masks.
 
     Raises UserError with sentence pairs that have labels.
     """
@@ -50,7 +50,7 @@ def make(ingredients: Ingredients) -> Objective:
 
 
 def predicted_tokens(batch: Batch) -> jax.Array:
-    """Return float32 `[batch, length - 1]`: 1 where a token is followed by one of the same example."""
+    """Return float32 `[batch, length - 1]`: 1 where a token is followed by a token of the same example."""
     weights = token_weights(batch)[:, 1:]
     segments = batch.get("segment_ids")
     return weights if segments is None else weights * (segments[:, 1:] == segments[:, :-1])

@@ -1,4 +1,4 @@
-"""Losses per target, of which both pretraining and tasks take their means."""
+"""Losses per target, for the objectives of pretraining and of tasks."""
 
 from typing import NamedTuple
 
@@ -32,8 +32,8 @@ def divergence(student: jax.Array, teacher: jax.Array, temperature: float) -> ja
 def cross_entropy_and_log_z(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return `cross_entropy`, and the log of the partition function, float32 `[targets]`.
 
-    `logits` float32 `[targets, classes]`, `labels` int32 `[targets]`. Sums and a maximum over the classes alone, which
-    XLA computes in one reading of the logits, and on a mesh that parts the classes without gathering them.
+    `logits` float32 `[targets, classes]`, `labels` int32 `[targets]`. The code has only sums and a maximum over the
+    classes: XLA reads the logits once, and does not gather them on a mesh that shards the classes.
     """
     is_label = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 1) == labels[:, None]
     chosen = jnp.sum(jnp.where(is_label, logits, 0.0), axis=1)

@@ -15,7 +15,7 @@ from bert_jax.objectives.means import Mean
 
 
 class PairLabels(NamedTuple):
-    """The names of the metrics of labeled sentence pairs, and of a pair with label 1."""
+    """Names in metrics: of labeled sentence pairs, and of a pair with label 1."""
 
     metric: str
     label: str
@@ -39,10 +39,10 @@ def heads(sentence_pairs: str) -> tuple[Head, ...]:
     return PRETRAINING_HEADS if sentence_pairs in PAIR_LABELS else (Head("masked_token"),)
 
 
-def make(ingredients: Ingredients) -> Objective:
-    """Return the mean loss of the masked tokens, plus that of the sentence pairs where they have labels.
+def make_masked_tokens_objective(ingredients: Ingredients) -> Objective:
+    """Return the objective: mean loss of the masked tokens, plus mean loss of labeled sentence pairs.
 
-    With a weight `z_loss`, also the mean over the masked tokens of log(Z)^2, which keeps logits near 0
+    With a weight `z_loss`, the mean over the masked tokens of log(Z)^2 is added, which keeps logits near 0
     (Chowdhery et al. 2022: PaLM; as in T5X).
     """
     z_loss_weight = ingredients.z_loss
@@ -50,7 +50,7 @@ def make(ingredients: Ingredients) -> Objective:
     pairs = PAIR_LABELS.get(ingredients.sentence_pairs)
 
     def normalizers(batch: Batch) -> Normalizers:
-        """The number of masked tokens and of pairs that carry weight; at least 1 each, against a division by 0."""
+        """Return the weighted numbers of masked tokens and of pairs, at least 1 against a division by 0."""
         counts = {"mlm": jnp.maximum(jnp.sum(batch["masked_weights"]), 1.0)}
         if pairs:
             counts[pairs.metric] = jnp.maximum(jnp.sum(batch["example_weights"]), 1.0)
@@ -63,13 +63,13 @@ def make(ingredients: Ingredients) -> Objective:
         masked, log_z = masked_targets(outputs["mlm_logits"], batch)
         terms = {"mlm": masked}
         if pairs:
-            terms[pairs.metric] = _sentence_pairs(outputs["nsp_logits"], batch)
+            terms[pairs.metric] = _sentence_pair_targets(outputs["nsp_logits"], batch)
         means = {name: Mean.of(term.loss, term.weights) for name, term in terms.items()}
         metrics = {}
         for name, term in terms.items():
             metrics[f"{name}_loss"] = means[name]
             metrics[f"{name}_accuracy"] = Mean.of(term.correct, term.weights)
-        if pairs:  # above one half where documents are too short for a pair of their own: the baseline of the accuracy
+        if pairs:  # the baseline of the accuracy, above 0.5 where documents are too short for a pair
             labels = batch["next_sentence_labels"].reshape(-1).astype(jnp.float32)
             metrics[f"{pairs.metric}_{pairs.label}_fraction"] = Mean.of(labels, terms[pairs.metric].weights)
         parts = [mean.total / normalizers[name] for name, mean in means.items()]
@@ -100,7 +100,7 @@ def masked_flops(model: EncoderConfig, mask_rates: tuple[float, ...], seq_len: i
     return model_flops(model, seq_len, round(mask_rates[phase] * seq_len))
 
 
-# Weights, not label values, say which targets count: 0 is a token, and a label.
+# The weights show which targets count; label values do not, as 0 is a token and a label.
 
 
 def masked_targets(logits: jax.Array, batch: Batch) -> tuple[Targets, jax.Array]:
@@ -109,13 +109,16 @@ def masked_targets(logits: jax.Array, batch: Batch) -> tuple[Targets, jax.Array]
     `logits` float32 `[batch, predictions, vocabulary]`, at the masked positions.
     """
     weights = batch["masked_weights"].reshape(-1)
-    # As a matrix, which is how the head made them: another form would be a copy of the largest array of the step.
+    # A matrix, as the head makes it: another shape would copy the largest array of the step.
     logits = logits.reshape(weights.size, -1)
     loss, correct, log_z = cross_entropy_and_log_z(logits, batch["masked_labels"].reshape(-1))
     return Targets(loss, correct, weights), log_z
 
 
-def _sentence_pairs(logits: jax.Array, batch: Batch) -> Targets:
-    """In packed sequences, whose labels and weights are `[batch, examples]`, every example is a target."""
+def _sentence_pair_targets(logits: jax.Array, batch: Batch) -> Targets:
+    """Return the targets of labeled sentence pairs; in packed sequences every example is a target.
+
+    `logits` float32 `[batch * examples, 2]`; labels and weights of the batch are `[batch, examples]` if packed.
+    """
     labels, weights = batch["next_sentence_labels"].reshape(-1), batch["example_weights"].reshape(-1)
     return Targets(*cross_entropy(logits, labels), weights)

@@ -1,8 +1,8 @@
-"""Replaced tokens (ELECTRA, Clark et al. 2020): a small generator fills masks, the encoder says which tokens it filled.
+"""Replaced tokens (ELECTRA, Clark et al. 2020): a small generator fills masks, the encoder finds the replaced tokens.
 
 The generator trains on masked tokens. Its predictions, sampled at temperature 1, replace the masks; no gradient passes
 through the sample. The encoder (the discriminator) then classifies every token. Both read the same embeddings, as in
-Google's code; the parameters of the generator that are its own are under "generator" in the tree.
+Google's code; the other parameters of the generator are under "generator" in the tree.
 """
 
 import dataclasses
@@ -20,18 +20,18 @@ from bert_jax.models.dropout import dropout_seeds, random_words
 from bert_jax.objectives import masked_tokens
 from bert_jax.objectives.base import AuxiliaryModel, Batch, Ingredients, Normalizers, Objective, Rngs
 from bert_jax.objectives.means import Mean
-from bert_jax.objectives.tokens import at_masks, token_weights
+from bert_jax.objectives.tokens import token_weights, write_at_masks
 
 GENERATOR = "generator"
 HEADS, GENERATOR_HEADS = (Head("replaced_token"),), (Head("masked_token"),)
-RANDOM_BITS = 23  # of a uniform number, which with a half added is exact in float32
+RANDOM_BITS = 23  # bits of a uniform number, which plus 0.5 is exact in float32
 
 
-def auxiliary(model: EncoderConfig, settings: ReplacedTokensConfig) -> dict[str, AuxiliaryModel]:
+def auxiliary_generator(model: EncoderConfig, settings: ReplacedTokensConfig) -> dict[str, AuxiliaryModel]:
     """Return the generator of `model`, by its name."""
     generator = generator_config(model, settings.generator_size)
-    place = settings.generator_from
-    return {GENERATOR: AuxiliaryModel(generator, GENERATOR_HEADS, without_embeddings, generator_params, place)}
+    init_from = settings.generator_from
+    return {GENERATOR: AuxiliaryModel(generator, GENERATOR_HEADS, without_embeddings, generator_params, init_from)}
 
 
 def generator_config(model: EncoderConfig, size: float) -> EncoderConfig:
@@ -71,10 +71,10 @@ def generator_params(params: Params) -> Params:
     return generator | {"encoder": generator["encoder"] | {"embeddings": params["encoder"]["embeddings"]}}
 
 
-def make(ingredients: Ingredients) -> Objective:
-    """Return the mean loss of the masked tokens plus `weight` times that of all tokens, each replaced or not.
+def make_replaced_tokens_objective(ingredients: Ingredients) -> Objective:
+    """Return the objective: mean loss of the masked tokens, plus `weight` times the loss of finding replaced tokens.
 
-    Raises UserError with sentence pairs that have labels, which nothing would learn, and with weights of a generator
+    Raises UserError with sentence pairs that have labels, which no head would learn, and with weights of a generator
     without weights of the model.
     """
     masked_tokens.refuse_labeled_pairs("replaced_tokens", ingredients.sentence_pairs)
@@ -90,7 +90,7 @@ def make(ingredients: Ingredients) -> Objective:
         return discriminator.init(rng) | {GENERATOR: without_embeddings(generator.init(jax.random.fold_in(rng, 1)))}
 
     def normalizers(batch: Batch) -> Normalizers:
-        """The masked tokens and all tokens that carry weight; at least 1 each, against a division by 0."""
+        """Return the weighted numbers of masked tokens and of all tokens, at least 1 against a division by 0."""
         return {
             "mlm": jnp.maximum(jnp.sum(batch["masked_weights"]), 1.0),
             "replaced": jnp.maximum(jnp.sum(token_weights(batch)), 1.0),
@@ -141,25 +141,25 @@ def make(ingredients: Ingredients) -> Objective:
 
 
 def replace_tokens(batch: Batch, logits: jax.Array, rng: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the sequences with a sample from `logits` at each mask, and which tokens differ from the original.
+    """Return the sequences with a sample from `logits` at each mask, and a mask of the tokens that changed.
 
     Args:
         batch: with the masks' positions, original tokens and weights, `[batch, predictions]`.
         logits: float32 `[batch, predictions, vocabulary]` of the generator.
-        rng: key; the sample of a row follows from it and the row's number, on every mesh.
+        rng: key; the sample of a row follows from the key and the row's index, on every mesh.
 
     Returns:
         int32 and float32 `[batch, length]`: input ids, and 1 where a token was replaced. A sample that
         is the original counts as original.
     """
-    sampled = sample(logits, rng)
+    sampled = sample_tokens(logits, rng)
     differs = (sampled != batch["masked_labels"]).astype(jnp.float32)
-    input_ids = at_masks(batch, batch["input_ids"], sampled)
-    return input_ids, at_masks(batch, jnp.zeros(input_ids.shape, jnp.float32), differs)
+    input_ids = write_at_masks(batch, batch["input_ids"], sampled)
+    return input_ids, write_at_masks(batch, jnp.zeros(input_ids.shape, jnp.float32), differs)
 
 
-def sample(logits: jax.Array, rng: jax.Array) -> jax.Array:
-    """Return int32 `logits.shape[:-1]`, drawn from their softmax by Gumbel's noise; no gradient passes."""
+def sample_tokens(logits: jax.Array, rng: jax.Array) -> jax.Array:
+    """Return int32 `logits.shape[:-1]`: samples from the softmax, by Gumbel noise; no gradient passes."""
     words = random_words(dropout_seeds(rng, ()), logits.shape)
     uniform = ((words >> (32 - RANDOM_BITS)).astype(jnp.float32) + 0.5) * 2.0**-RANDOM_BITS
     noise = -jnp.log(-jnp.log(uniform))

@@ -25,29 +25,32 @@ def in_batch_negatives(
 ) -> tuple[jax.Array, jax.Array]:
     """Return InfoNCE with in-batch negatives over the positive pairs: loss and correctness per example.
 
-    Where several examples have the same first text, the second text of each is right. A text that equals a right one,
-    or the first text itself, is not a negative.
+    Where several examples have equal first texts, all their second texts are right. A candidate that equals a right
+    text or the first text is not a negative.
 
     Args:
         outputs: float32 `[examples, texts, hidden]`: vectors of length 1 of a first and a second text, and perhaps of
             more that are negatives.
-        positives: float32 `[examples]`, 1 where the first two belong together; what the other examples get is of no
-            meaning.
+        positives: float32 `[examples]`, 1 where the first two texts belong together; the results of other examples have
+            no meaning.
         input_ids: int32 `[examples, texts, length]`, the texts.
         temperature: divides the cosines.
     """
     examples, texts = outputs.shape[:2]
     candidates, candidate_ids = (x[:, 1:].swapaxes(0, 1).reshape(-1, x.shape[-1]) for x in (outputs, input_ids))
-    same_first = _equal(input_ids[:, 0], input_ids[:, 0]) * positives
-    # Of all second texts, then of all negatives.
-    right = same_first @ _equal(input_ids[:, 1], candidate_ids) + _equal(input_ids[:, 0], candidate_ids) > 0
+    same_first = _rows_are_equal(input_ids[:, 0], input_ids[:, 0]) * positives
+    # Columns: all second texts, then all negatives.
+    right = (
+        same_first @ _rows_are_equal(input_ids[:, 1], candidate_ids) + _rows_are_equal(input_ids[:, 0], candidate_ids)
+        > 0
+    )
     paired = jnp.eye(examples, examples * (texts - 1), dtype=bool)
     known = jnp.tile(positives, texts - 1) > 0
     cosines = jnp.where(known & (paired | ~right), outputs[:, 0] @ candidates.T, NEVER)
     return cross_entropy(cosines / temperature, jnp.arange(examples))
 
 
-def _equal(x: jax.Array, y: jax.Array) -> jax.Array:
+def _rows_are_equal(x: jax.Array, y: jax.Array) -> jax.Array:
     """Return 1 where rows of `[m, length]` and `[n, length]` are equal, otherwise 0: float32 `[m, n]`."""
     return jnp.all(x[:, None] == y, axis=-1).astype(jnp.float32)
 
@@ -63,8 +66,8 @@ LOSSES: dict[str, Callable[[jax.Array, jax.Array, Batch, TaskConfig], tuple[jax.
 }
 
 
-# Losses of a student against its teacher: (its outputs [targets, ...], the teacher's, temperature) -> loss. A loss of a
-# task without a row here has no teacher.
+# Losses of a student against its teacher: (outputs of the student [targets, ...], outputs of the teacher, temperature)
+# -> loss. A loss of a task without a row here has no teacher.
 DISTILLATION_LOSSES: dict[str, Callable[[jax.Array, jax.Array, float], jax.Array]] = {
     "cross_entropy": divergence,
     "squared_error": lambda outputs, taught, temperature: squared_error(outputs, taught[:, 0])[0],

@@ -1,7 +1,7 @@
 """The loss of a task: the mean of the targets of its kind, over the encoder with the head of that kind.
 
-With a teacher, a part of the loss compares the student's outputs with those of a frozen model that was fine-tuned on
-the task before (Hinton et al. 2015; DistilBERT's and TinyBERT's second step).
+With a teacher, a part of the loss compares the student's outputs with the outputs of a frozen model that was fine-tuned
+on the task before (Hinton et al. 2015; DistilBERT's and TinyBERT's second step).
 """
 
 import math
@@ -34,7 +34,7 @@ def make_task_objective(
         kind: a row of `KINDS`.
         freeze_encoder: the gradient ends at the heads.
         settings: of the task; None: the defaults.
-        teacher: a model with the same head, whose parameters are frozen; None: the labels alone are learned from.
+        teacher: a model with the same head, whose parameters are frozen; None: the loss uses the labels alone.
     """
     loss_spec, settings = KINDS[kind].loss, settings or TaskConfig()
 

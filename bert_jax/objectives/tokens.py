@@ -1,4 +1,4 @@
-"""The tokens of a batch: which of them count, and what stands where masks are."""
+"""The tokens of a batch: their weights, and arrays with values at the masks."""
 
 from collections.abc import Mapping
 
@@ -9,14 +9,14 @@ Batch = Mapping[str, jax.Array]
 
 
 def token_weights(batch: Batch) -> jax.Array:
-    """Return float32 `[batch, length]`: 1 for each token, special ones too, 0 for padding and filler sequences."""
+    """Return float32 `[batch, length]`: 1 for each token and special token, 0 for padding and filler sequences."""
     rows = len(batch["input_ids"])
     counted = batch["example_weights"].reshape(rows, -1).max(1)
     return batch["attention_mask"] * counted[:, None]
 
 
-def at_masks(batch: Batch, array: jax.Array, values: jax.Array) -> jax.Array:
-    """Return `array` `[batch, length]` with `values` `[batch, predictions]` where masks are; fillers write nothing."""
+def write_at_masks(batch: Batch, array: jax.Array, values: jax.Array) -> jax.Array:
+    """Return `array` `[batch, length]` with `values` `[batch, predictions]` at the masks of positive weight."""
     length = array.shape[1]
     positions = jnp.where(batch["masked_weights"] > 0, batch["masked_positions"], length)
 
@@ -28,4 +28,4 @@ def at_masks(batch: Batch, array: jax.Array, values: jax.Array) -> jax.Array:
 
 def original_tokens(batch: Batch) -> jax.Array:
     """Return int32 `[batch, length]`: the sequences before they were masked."""
-    return at_masks(batch, batch["input_ids"], batch["masked_labels"])
+    return write_at_masks(batch, batch["input_ids"], batch["masked_labels"])

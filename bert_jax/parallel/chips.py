@@ -142,7 +142,7 @@ CHIPS = {
 
 
 def fraction_of_chip(device: Any) -> float:
-    """Return the fraction of its chip that a device of JAX is; below 1 where each core is a device."""
+    """Return a JAX device as a fraction of its chip; below 1 if each core of the chip is a device."""
     chip = CHIPS.get(device.device_kind)
     return getattr(device, "num_cores", chip.cores) / chip.cores if chip and chip.cores > 1 else 1.0
 
@@ -150,7 +150,7 @@ def fraction_of_chip(device: Any) -> float:
 def peak_flops() -> float | None:
     """Return the peak FLOP/s of one present device: from the table, of a CPU measured; None where unknown.
 
-    A float32 product says nothing about the units for bfloat16 of an accelerator, so that none is measured there.
+    Other accelerators are not measured: a float32 product says nothing about their bfloat16 units.
     """
     device = jax.devices()[0]
     if chip := CHIPS.get(device.device_kind):

@@ -1,4 +1,4 @@
-"""Cluster environments: how a process that a scheduler started finds the others, from documented variables.
+"""Cluster environments: a process that a scheduler started finds its peers through documented variables.
 
 A cluster environment is one row of CLUSTERS.
 """
@@ -26,8 +26,8 @@ METADATA_TRIES = 6
 class Cluster(NamedTuple):
     """One kind of cluster.
 
-    present(environment): whether this process runs in it
-    peers(environment): all processes of the run and the number of this one; raises KeyError or ValueError for
+    present(environment): whether this process runs in such a cluster
+    peers(environment): all processes of the run and the number of this process; raises KeyError or ValueError for
         variables that are missing or malformed
     """
 
@@ -37,7 +37,7 @@ class Cluster(NamedTuple):
 
 
 def detect_peers(environment: Environment | None = None) -> Peers | None:
-    """Return the peers of the first cluster that is present; None where there is none, or only one process.
+    """Return the peers of the first cluster that is present; None without a cluster, or for a run of one process.
 
     JAX_COORDINATOR_PORT overrides the port of the coordinator.
     """
@@ -51,10 +51,10 @@ def detect_peers(environment: Environment | None = None) -> Peers | None:
     return None
 
 
-# Slurm and Open MPI: one process per GPU, which is the device of its number on the node.
+# Slurm and Open MPI: one process per GPU; the number of the process on its node is the number of the GPU.
 
 
-def _slurm(environment: Environment) -> Peers:
+def _slurm_peers(environment: Environment) -> Peers:
     first = re.match(r"([^,\[]+)(?:\[(\d+))?", environment["SLURM_STEP_NODELIST"])  # node7,x or node[007-015,020],x
     if not first:
         raise ValueError(f"SLURM_STEP_NODELIST={environment['SLURM_STEP_NODELIST']}")
@@ -67,7 +67,7 @@ def _slurm(environment: Environment) -> Peers:
     )
 
 
-def _open_mpi(environment: Environment) -> Peers:
+def _open_mpi_peers(environment: Environment) -> Peers:
     uri = environment["OMPI_MCA_orte_hnp_uri"]  # 1531576320.0;tcp://10.96.0.1,10.148.0.1:34911
     match = re.match(r"(\d+)\.\d+;(?:tcp://([^,:]+)|tcp6://\[([^,\]]+))", uri)
     if not match:
@@ -91,22 +91,24 @@ def _ephemeral_port(job: int) -> int:
 
 
 def _tpu_hosts(environment: Environment) -> str | None:
+    """Return the addresses of a slice's hosts, separated by commas; None outside GKE."""
     return environment.get("TPU_PROCESS_ADDRESSES") or environment.get("TPU_WORKER_HOSTNAMES")
 
 
-def _gke_tpu(environment: Environment) -> Peers:
+def _gke_tpu_peers(environment: Environment) -> Peers:
     hosts = str(_tpu_hosts(environment)).split(",")
     return _tpu_peers([host.partition(":")[0] for host in hosts], int(environment["TPU_WORKER_ID"]), environment)
 
 
-def _cloud_tpu(environment: Environment) -> Peers:
+def _cloud_tpu_peers(environment: Environment) -> Peers:
     # A list of host names, or of NAME:ID:IP.
-    hosts = [endpoint.split(":")[-1] for endpoint in (_metadata("worker-network-endpoints") or "").split(",")]
-    noted = re.findall(r"^\s*(MEGASCALE_\w+)\s*:\s*'?([^'\n]*)'?\s*$", _metadata("tpu-env") or "", re.MULTILINE)
-    return _tpu_peers(hosts, int(_metadata("agent-worker-number") or "0"), dict(noted) | dict(environment))
+    hosts = [endpoint.split(":")[-1] for endpoint in (_gce_metadata("worker-network-endpoints") or "").split(",")]
+    entries = re.findall(r"^\s*(MEGASCALE_\w+)\s*:\s*'?([^'\n]*)'?\s*$", _gce_metadata("tpu-env") or "", re.MULTILINE)
+    return _tpu_peers(hosts, int(_gce_metadata("agent-worker-number") or "0"), dict(entries) | dict(environment))
 
 
 def _tpu_peers(hosts: list[str], host_index: int, environment: Environment) -> Peers:
+    """Return the peers of a run on one slice or several; `hosts` and `host_index` are of the slice of this process."""
     slices = int(environment.get("MEGASCALE_NUM_SLICES") or 1)
     this_slice = int(environment.get("MEGASCALE_SLICE_ID") or 0)
     first = environment.get("MEGASCALE_COORDINATOR_ADDRESS", "").partition(":")[0] or hosts[0]
@@ -114,14 +116,14 @@ def _tpu_peers(hosts: list[str], host_index: int, environment: Environment) -> P
 
 
 def _has_tpu() -> bool:
-    """Return whether this host has TPU chips, and their library is installed."""
+    """Return whether this host has TPU chips and libtpu is installed."""
     vendors = glob.glob("/sys/bus/pci/devices/*/vendor")
     return importlib.util.find_spec("libtpu") is not None and any(
         open(path, encoding="ascii").read().strip() == GOOGLE_PCI_VENDOR for path in vendors
     )
 
 
-def _metadata(name: str) -> str | None:
+def _gce_metadata(name: str) -> str | None:
     """Return an attribute of this virtual machine; None where it or the metadata server does not exist."""
     host = os.environ.get("GCE_METADATA_IP", "metadata.google.internal")
     url = f"http://{host}/computeMetadata/v1/instance/attributes/{name}"
@@ -143,14 +145,14 @@ def _metadata(name: str) -> str | None:
 _SLURM = {"SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"}
 
 CLUSTERS = (
-    Cluster("Open MPI", lambda environment: "OMPI_MCA_orte_hnp_uri" in environment, _open_mpi),
-    Cluster("Slurm", lambda environment: set(environment) >= _SLURM, _slurm),
-    Cluster("GKE with TPUs", lambda environment: bool(_tpu_hosts(environment)) and _has_tpu(), _gke_tpu),
+    Cluster("Open MPI", lambda environment: "OMPI_MCA_orte_hnp_uri" in environment, _open_mpi_peers),
+    Cluster("Slurm", lambda environment: set(environment) >= _SLURM, _slurm_peers),
+    Cluster("GKE with TPUs", lambda environment: bool(_tpu_hosts(environment)) and _has_tpu(), _gke_tpu_peers),
     Cluster(
         "Cloud TPU",
         lambda environment: (
-            "TPU_SKIP_MDS_QUERY" not in environment and _has_tpu() and _metadata("agent-worker-number") is not None
+            "TPU_SKIP_MDS_QUERY" not in environment and _has_tpu() and _gce_metadata("agent-worker-number") is not None
         ),
-        _cloud_tpu,
+        _cloud_tpu_peers,
     ),
 )

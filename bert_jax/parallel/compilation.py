@@ -8,7 +8,7 @@ from bert_jax.files import user_cache
 
 
 def use_compilation_cache() -> None:
-    """Keep compiled programs in JAX_COMPILATION_CACHE_DIR, or else in a directory of the user's cache."""
+    """Store compiled programs in JAX_COMPILATION_CACHE_DIR, or else in a directory of the user's cache."""
     if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         jax.config.update("jax_compilation_cache_dir", str(user_cache() / "xla"))
     if not os.environ.get("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"):
@@ -16,7 +16,7 @@ def use_compilation_cache() -> None:
 
 
 def compiler_options(mesh: jax.sharding.Mesh, deterministic: bool = False) -> dict[str, str | bool]:
-    """Return the XLA options for the devices of `mesh`; none for CPUs. Programs of CPUs and TPUs are deterministic."""
+    """Return the XLA options for the devices of `mesh`; CPUs have none. Programs of CPUs and TPUs are deterministic."""
     device = mesh.devices.flat[0]
     if device.platform == "gpu":
         # All products by cuBLAS: XLA then adds two gradients within a product, and chooses no slower kernel in Triton.

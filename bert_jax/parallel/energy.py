@@ -1,6 +1,6 @@
-"""Energy that the devices of a run have used, from counters of the hardware: RAPL of CPUs, NVML of NVIDIA GPUs.
+"""Energy that the devices of a run have used, from hardware counters: RAPL of CPUs, NVML of NVIDIA GPUs.
 
-A platform is one row of COUNTERS. Both count whatever runs on the device, also other programs.
+A platform is one row of COUNTERS. Both counters include the energy of other programs on the device.
 """
 
 import functools
@@ -15,11 +15,13 @@ from typing import Any, NamedTuple
 import jax
 
 POWERCAP = pathlib.Path("/sys/class/powercap")
-READ_SECONDS = 10.0  # between two readings; at full power a counter of RAPL begins again after a few minutes
+READ_SECONDS = (
+    10.0  # between two reads of the counters; at full power a RAPL counter begins again at 0 after a few minutes
+)
 
 
 class Counter(NamedTuple):
-    """A counter of energy in `unit` joules, which begins again at 0 after `limit`; `read` raises where it cannot."""
+    """An energy counter in `unit` joules, which begins again at 0 after `limit`; `read` raises an error if it fails."""
 
     read: Callable[[], int]
     unit: float
@@ -27,14 +29,14 @@ class Counter(NamedTuple):
 
 
 class Source(NamedTuple):
-    """The counters of all devices of a run, and a text: what they count, or why nothing is measured."""
+    """The counters of all devices of a run, and a text: the counted hardware, or the reason why nothing is measured."""
 
     text: str
     counters: tuple[Counter, ...] = ()
 
 
 def find_counters() -> Source:
-    """Return the counters of JAX's devices, each read once; none where one of the devices has none."""
+    """Return the counters of JAX's devices, each read once; no counters if a device has none."""
     if jax.process_count() > 1:
         return Source("a run of several processes is not measured")
     devices = jax.local_devices()
@@ -43,7 +45,7 @@ def find_counters() -> Source:
 
 
 def rapl(devices: Iterable[Any], root: pathlib.Path = POWERCAP) -> Source:
-    """Return the packages of this host's CPUs: cores, caches and whatever else a package counts.
+    """Return the RAPL counters of this host's CPU packages, which include cores and caches.
 
     Zones of other names, such as psys, and zones inside of a package count the same energy again.
     The kernel's Documentation/power/powercap/powercap.rst.
@@ -54,7 +56,11 @@ def rapl(devices: Iterable[Any], root: pathlib.Path = POWERCAP) -> Source:
         if not packages:
             return Source(f"{root} has no counter of a CPU (intel-rapl)")
         counters = tuple(
-            Counter(functools.partial(_read_int, zone / "energy_uj"), 1e-6, _read_int(zone / "max_energy_range_uj"))
+            Counter(
+                functools.partial(_read_whole_number, zone / "energy_uj"),
+                1e-6,
+                _read_whole_number(zone / "max_energy_range_uj"),
+            )
             for zone in packages
         )
         for counter in counters:
@@ -64,14 +70,14 @@ def rapl(devices: Iterable[Any], root: pathlib.Path = POWERCAP) -> Source:
     return Source(f"RAPL, {len(counters)} CPU {'package' if len(counters) == 1 else 'packages'}", counters)
 
 
-def _read_int(path: pathlib.Path) -> int:
+def _read_whole_number(path: pathlib.Path) -> int:
     return int(path.read_text())
 
 
 def nvml(devices: Iterable[Any]) -> Source:
-    """Return the NVIDIA GPUs of JAX's devices with their memory: NVML's energy since the driver was loaded (Volta on).
+    """Return the NVML counters of JAX's GPUs, memory included: energy since the driver was loaded (Volta and newer).
 
-    A device's `local_hardware_id` is its place in CUDA_VISIBLE_DEVICES, which has numbers or UUIDs.
+    A device's `local_hardware_id` is its index in CUDA_VISIBLE_DEVICES, which has numbers or UUIDs.
     """
     try:
         import pynvml
@@ -95,7 +101,7 @@ def nvml(devices: Iterable[Any]) -> Source:
 
 
 class Meter:
-    """The energy since it was made. A thread reads the counters often enough to see that one begins again."""
+    """The energy since this meter was made; a thread reads the counters before one of them can begin again twice."""
 
     def __init__(self, source: Source) -> None:
         self._counters, self._lock, self._closed = source.counters, threading.Lock(), threading.Event()
@@ -103,18 +109,18 @@ class Meter:
         self._last: list[int] = []
         self._read()
         if self._total is not None:
-            threading.Thread(target=self._watch, name="energy", daemon=True).start()
+            threading.Thread(target=self._read_periodically, name="energy", daemon=True).start()
 
     def joules(self) -> float | None:
-        """Return the joules of all counters together; None: there are none, or one could not be read any more."""
+        """Return the joules of all counters together; None without counters, or after a counter failed."""
         self._read()
         return self._total
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread that reads the counters."""
         self._closed.set()
 
-    def _watch(self) -> None:
+    def _read_periodically(self) -> None:
         while not self._closed.wait(READ_SECONDS):
             self._read()
 
@@ -124,7 +130,9 @@ class Meter:
                 return
             try:
                 now = [counter.read() for counter in self._counters]
-            except Exception:  # also of NVML, which may not be there: the run continues, not measured
+            except (
+                Exception
+            ):  # NVML, which may be missing, has exceptions of its own; the run continues without a measurement
                 self._total = None
                 return
             for counter, old, new in zip(self._counters, self._last or now, now, strict=True):

@@ -19,9 +19,9 @@ from bert_jax.parallel.watchdog import LOST, Watchdog
 
 
 def find_peers(coordinator: str | None, num_processes: int | None, process_id: int | None) -> Peers | None:
-    """Return the peers that the command line names, or that a cluster's environment describes; None for one process.
+    """Return the peers from the command line or from a cluster's environment; None for a run of one process.
 
-    BERT_JAX_TOKEN in the environment is their token.
+    The token of the peers is BERT_JAX_TOKEN in the environment.
 
     Raises:
         UserError: some of the options are missing, contradict each other, or the environment is malformed.
@@ -31,7 +31,7 @@ def find_peers(coordinator: str | None, num_processes: int | None, process_id: i
     if len(missing) == len(given):
         try:
             peers = clusters.detect_peers()
-            return peers._replace(token=_token()) if peers else None
+            return peers._replace(token=_token_of_environment()) if peers else None
         except (KeyError, ValueError) as error:
             raise UserError(
                 f"the environment of the cluster is malformed ({type(error).__name__}: {error}); "
@@ -48,10 +48,10 @@ def find_peers(coordinator: str | None, num_processes: int | None, process_id: i
         raise UserError(
             f"--process_id {process_id} with --num_processes {num_processes}: must be from 0 to {num_processes - 1}"
         )
-    return Peers(coordinator, num_processes, process_id, token=_token()) if num_processes > 1 else None
+    return Peers(coordinator, num_processes, process_id, token=_token_of_environment()) if num_processes > 1 else None
 
 
-def _token() -> str:
+def _token_of_environment() -> str:
     return os.environ.get("BERT_JAX_TOKEN", "")
 
 
@@ -62,7 +62,7 @@ FOREVER = 1 << 20  # seconds, 12 days: JAX takes no None
 def joined_processes(
     peers: Peers | None, limits: WatchdogConfig, interrupt: Interrupt, verb: str, memory_advice: str = ""
 ) -> Iterator[Watchdog]:
-    """Join this process with its peers and watch over all of them. Enter it before anything uses a device.
+    """Join this process with its peers, and yield the watchdog over all of them. Enter it before any use of a device.
 
     An exception in one process ends all of them: with status 2 for a UserError and for a lack of memory, 130 for
     Ctrl-C, 124 for a lost process, 1 for a bug.

@@ -13,12 +13,12 @@ from bert_jax.errors import UserError
 from bert_jax.parallel.chips import CHIPS, fraction_of_chip
 
 REMAT_SAVES = 3  # rough factor by which recomputation lowers the memory
-DEFAULT_GPU_FRACTION = 0.75  # of a GPU's memory, which JAX takes
-MAX_GPU_FRACTION = 0.95  # of a GPU's memory, which leaves CUDA enough
+DEFAULT_GPU_FRACTION = 0.75  # of a GPU's memory; JAX takes this fraction by default
+MAX_GPU_FRACTION = 0.95  # of a GPU's memory; the rest is enough for CUDA
 
 
 class Memory(NamedTuple):
-    """Bytes of a program on one device; `total` is the peak."""
+    """Bytes that a program needs on one device; `total` is the peak."""
 
     arguments: int
     temporaries: int
@@ -26,7 +26,7 @@ class Memory(NamedTuple):
 
 
 class BatchSettings(NamedTuple):
-    """The settings that a step's memory follows from; a message suggests other values for them."""
+    """The settings that decide the memory of a step; a message suggests other values."""
 
     batch_size: int  # sequences per step, over all devices
     seq_len: int
@@ -46,7 +46,7 @@ def program_memory(compiled: jax.stages.Compiled) -> Memory | None:
 
 
 def taken_fraction(platform: str) -> float:
-    """Return the fraction of a device's memory that JAX takes: on GPUs, as its environment variables say."""
+    """Return the fraction of a device's memory that JAX takes; on GPUs, environment variables set it."""
     if platform != "gpu" or os.environ.get("XLA_PYTHON_CLIENT_ALLOCATOR", "").lower() == "platform":
         return 1.0
     names = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
@@ -60,7 +60,7 @@ def taken_fraction(platform: str) -> float:
 
 
 def device_capacity(device: jax.Device) -> int | None:
-    """Return the bytes that programs can use on a device: as it reports, or from the table of chips; None if unknown.
+    """Return the bytes that programs can use on a device, by its report or the table of chips; None if unknown.
 
     The virtual devices of a CPU share the memory that is available now.
     """
@@ -90,15 +90,15 @@ def available_host_memory(root: pathlib.Path = pathlib.Path("/")) -> int | None:
 
 
 def used_bytes() -> int | None:
-    """Return the bytes that this process has used at most on the fullest of its devices; on a CPU, those it holds now.
+    """Return the peak bytes that this process used on its fullest device; on a CPU, the bytes that it holds now.
 
-    None where neither can be read.
+    None if neither can be read.
     """
     peaks = [(device.memory_stats() or {}).get("peak_bytes_in_use") for device in jax.local_devices()]
     if known := [int(peak) for peak in peaks if peak is not None]:
         return max(known)
     try:
-        pages = pathlib.Path("/proc/self/statm").read_text(encoding="ascii").split()[1]  # resident ones
+        pages = pathlib.Path("/proc/self/statm").read_text(encoding="ascii").split()[1]  # resident pages
     except OSError:
         return None
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
@@ -119,12 +119,12 @@ def check_memory(compiled: jax.stages.Compiled, mesh: jax.sharding.Mesh, setting
     if needed.total > capacity:
         taken = taken_fraction(device.platform)
         changes = ways_to_fit(needed, capacity, mesh, settings, parameters=needed.arguments // 3, taken=taken)
-        raise UserError(_too_large(settings, needed.total, capacity, changes))
+        raise UserError(_too_large_message(settings, needed.total, capacity, changes))
 
 
 def out_of_memory_as_user_error(settings: BatchSettings) -> contextlib.AbstractContextManager[None]:
     """Turn XLA's RESOURCE_EXHAUSTED, raised while a step of training compiles or runs, into a UserError."""
-    return _memory_errors_as_user_error(lambda needed: _too_large(settings, needed, None, ()))
+    return _memory_errors_as_user_error(lambda needed: _too_large_message(settings, needed, None, ()))
 
 
 def out_of_memory_in_evaluation_as_user_error() -> contextlib.AbstractContextManager[None]:
@@ -139,7 +139,7 @@ def out_of_memory_in_evaluation_as_user_error() -> contextlib.AbstractContextMan
 
 @contextlib.contextmanager
 def _memory_errors_as_user_error(explain: Callable[[int | None], str]) -> Iterator[None]:
-    """Turn errors about memory into a UserError that `explain` writes, from the bytes that are needed, if known."""
+    """Turn errors about memory into a UserError; `explain(needed bytes or None)` returns its message."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
@@ -149,7 +149,7 @@ def _memory_errors_as_user_error(explain: Callable[[int | None], str]) -> Iterat
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Return whether XLA's error is about memory."""
+    """Return whether an error of XLA is about a lack of memory."""
     return "RESOURCE_EXHAUSTED" in str(error) or "Out of memory" in str(error)
 
 
@@ -173,11 +173,11 @@ def ways_to_fit(
     parameters: int,
     taken: float = 1.0,
 ) -> tuple[str, ...]:
-    """Return overrides with which the step should fit: estimates from how the sizes scale, at most one of each kind.
+    """Return overrides with which the step should fit into memory: estimates, at most one override of each kind.
 
     Temporaries scale with the sequences of a micro-batch, arguments with the shards. `parameters`: bytes of the
-    parameters on one device, as many as the sum of gradients that accumulation keeps. `taken`: the fraction of the
-    device's memory that `capacity` is.
+    parameters on one device; accumulated gradients need as many bytes. `taken`: `capacity` as a fraction of the
+    device's memory.
     """
     changes = []
     if taken < MAX_GPU_FRACTION and memory.total <= capacity / taken * MAX_GPU_FRACTION:
@@ -209,7 +209,10 @@ def _divisors_above_1(total: int) -> list[int]:
     return [times for times in range(2, total + 1) if total % times == 0]
 
 
-def _too_large(settings: BatchSettings, needed: int | None, capacity: int | None, changes: tuple[str, ...]) -> str:
+def _too_large_message(
+    settings: BatchSettings, needed: int | None, capacity: int | None, changes: tuple[str, ...]
+) -> str:
+    """Return the message for a step that needs more memory than a device has, with `changes` as advice."""
     size = "more memory than a device has" if needed is None else f"{needed / 2**30:.1f} GiB of memory per device"
     available = "" if capacity is None else f", and {capacity / 2**30:.1f} GiB are available"
     smaller = f"a smaller {settings.keys}.batch_size or model, or shorter sequences"

@@ -1,4 +1,4 @@
-"""The platform that a run computes on: chosen, or found, and never a CPU beside an accelerator's plugin by accident."""
+"""The platform that a run computes on, chosen by the user or JAX; a CPU beside an accelerator's plugin is an error."""
 
 import importlib.util
 import os
@@ -7,39 +7,39 @@ import jax
 
 from bert_jax.errors import UserError
 
-# The module of a plugin of JAX -> what it computes on, and what to look at where it finds no device.
+# Module of a JAX plugin -> its devices, and the things to check if JAX finds no such device.
 PLUGINS = {
     "jax_cuda13_plugin": ("GPUs", "nvidia-smi and its driver, 580 or newer; older drivers need the extra cuda12"),
     "jax_cuda12_plugin": ("GPUs", "nvidia-smi and its driver, 525 or newer"),
     "libtpu": ("TPUs", "that this host has a TPU, which no other process holds"),
 }
-OLDEST_GPU = (8, 0)  # compute capability of those that run fused kernels: Ampere
+OLDEST_GPU = (8, 0)  # lowest compute capability with fused kernels: Ampere
 
 
 def use_platform(platform: str | None) -> None:
-    """Have JAX compute on 'cpu', 'cuda' or 'tpu'; None: on what it finds. Call it before anything uses a device."""
+    """Make JAX compute on 'cpu', 'cuda' or 'tpu'; None: JAX chooses. Call it before any use of a device."""
     if platform:
         jax.config.update("jax_platforms", platform)
 
 
 def traced_platform() -> str:
-    """Return 'cpu', 'gpu' or 'tpu', as the mesh that is set has it; in a dry run these devices are not there."""
+    """Return the platform of the current mesh: 'cpu', 'gpu' or 'tpu'; the devices of a dry run are not present."""
     device = jax.sharding.get_abstract_mesh().abstract_device
     return device.platform if device else jax.default_backend()
 
 
 def runs_fused_kernels() -> bool:
-    """Return False where this process computes on GPUs without fused kernels: older ones, and those not by NVIDIA."""
+    """Return False on GPUs without fused kernels (older than Ampere, or not by NVIDIA), otherwise True."""
     if jax.default_backend() != "gpu":
         return True
     device = jax.local_devices()[0]
     if "cuda" not in device.client.platform_version:
         return False
-    return tuple(int(number) for number in device.compute_capability.split(".")) >= OLDEST_GPU
+    return tuple(int(digits) for digits in device.compute_capability.split(".")) >= OLDEST_GPU
 
 
 def check_platform() -> None:
-    """Check that the devices are those that were asked for.
+    """Check that JAX computes on the platform that the user asked for.
 
     Raises:
         UserError: the chosen platform has no device; or none was chosen, by --platform or JAX_PLATFORMS, and JAX fell

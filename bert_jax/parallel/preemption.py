@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: one process receives the signal, and all of them stop after the same step."""
+"""SIGTERM and Ctrl-C: one process receives the signal, and all processes stop after the same step."""
 
 import os
 import signal
@@ -9,8 +9,8 @@ from typing import Any
 class Interrupt:
     """A context manager that records SIGTERM and Ctrl-C; a second Ctrl-C raises KeyboardInterrupt at once.
 
-    Of several processes only one may receive the signal. JAX's preemption service, which has its own handler of
-    SIGTERM, then lets all of them agree on the next call of `check` that no process has made yet.
+    Perhaps only one of several processes receives the signal. JAX's preemption service, which has a handler of
+    SIGTERM, then lets all processes agree on the next call of `check` that no process has made yet.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class Interrupt:
         self._calls = 0
 
     def __enter__(self) -> "Interrupt":
-        """Record signals, which Python gives to the main thread alone: other threads record nothing."""
+        """Begin to record signals; Python gives signals only to the main thread, so other threads record nothing."""
         if threading.current_thread() is not threading.main_thread():
             self._old: dict[signal.Signals, Any] = {}
             return self
@@ -39,7 +39,7 @@ class Interrupt:
             os.kill(os.getpid(), signal.SIGTERM)
 
     def check(self) -> bool:
-        """Return whether to stop here. All processes must call it the same number of times, at the same places."""
+        """Return whether to stop now. All processes must call it equally often, at the same points of the run."""
         if self.stopping:
             return True
         if not self._shared:
@@ -53,7 +53,7 @@ class Interrupt:
 
     @property
     def name(self) -> str:
-        """Name of the signal."""
+        """Name of the signal, such as SIGTERM."""
         return self.received or "SIGTERM"
 
     def _handle(self, signum: int, _: Any) -> None:

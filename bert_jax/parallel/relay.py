@@ -23,7 +23,7 @@ def start_relay(host: str, port: int, seconds: float) -> tuple[str, Process]:
     A connection made before the remote side listens waits for it, `seconds` at most.
 
     Returns:
-        the local address to connect to, and the relay's process, which ends when this process does.
+        the local address to connect_with_retries to, and the relay's process, which ends when this process does.
     """
     command = [sys.executable, "-I", __file__, host, str(port), str(seconds)]
     # A session of its own keeps signals to the process group away; the relay ends when its input does.
@@ -32,8 +32,8 @@ def start_relay(host: str, port: int, seconds: float) -> tuple[str, Process]:
     return f"127.0.0.1:{int(process.stdout.readline())}", process
 
 
-def main(host: str, port: int, seconds: float) -> None:
-    """Relay every connection until the input ends."""
+def run_relay(host: str, port: int, seconds: float) -> None:
+    """Relay every connection to `host:port` until stdin ends; print the local port."""
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, signal.SIG_IGN)
     server = socket.create_server(("127.0.0.1", 0))
@@ -46,13 +46,13 @@ def main(host: str, port: int, seconds: float) -> None:
 
     def serve(local: socket.socket) -> None:
         try:
-            remote = connect(host, port, seconds)
+            remote = connect_with_retries(host, port, seconds)
         except TimeoutError:
             return  # the watchdog reports it
         for sock in (local, remote):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        threading.Thread(target=_copy, args=(local, remote), daemon=True).start()
-        _copy(remote, local)
+        threading.Thread(target=_copy_bytes, args=(local, remote), daemon=True).start()
+        _copy_bytes(remote, local)
         threading.Event().wait()  # the remote side is closed: keep the local one open
 
     threading.Thread(target=accept, daemon=True).start()
@@ -60,8 +60,8 @@ def main(host: str, port: int, seconds: float) -> None:
     os._exit(0)
 
 
-def connect(host: str, port: int, seconds: float) -> socket.socket:
-    """Connect, retrying until the other side listens; raise TimeoutError after `seconds`."""
+def connect_with_retries(host: str, port: int, seconds: float) -> socket.socket:
+    """Return a connection to `host:port`, retried until the port listens; raise TimeoutError after `seconds`."""
     end = time.monotonic() + seconds
     while True:
         try:
@@ -75,7 +75,8 @@ def connect(host: str, port: int, seconds: float) -> socket.socket:
         return sock
 
 
-def _copy(source: socket.socket, sink: socket.socket) -> None:
+def _copy_bytes(source: socket.socket, sink: socket.socket) -> None:
+    """Copy bytes from one socket to another until either is closed."""
     try:
         while data := source.recv(1 << 16):
             sink.sendall(data)
@@ -84,4 +85,4 @@ def _copy(source: socket.socket, sink: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))
+    run_relay(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))

@@ -1,8 +1,8 @@
 """Rendezvous: before JAX starts, every process connects to process 0, which reports the processes that are missing.
 
 Process 0 listens on the port that JAX's coordinator takes over later. The connections stay open for the watchdog.
-A message is one line of JSON. A connection whose first message lacks the run's token is a stranger's: it is closed and
-counted, and keeps nobody waiting.
+A message is one line of JSON. A connection whose first message lacks the run's token is a stranger: it is closed and
+counted, and delays no process.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from bert_jax import strict_json
-from bert_jax.parallel.relay import connect
+from bert_jax.parallel.relay import connect_with_retries
 
 Message = dict[str, Any]
 MAX_MESSAGE_BYTES = 1 << 20
@@ -26,7 +26,7 @@ FOREVER = 1e9  # seconds
 
 
 class Peers(NamedTuple):
-    """The processes of a run: where they meet, how many they are, and which of them this one is."""
+    """The processes of a run: their meeting address, their number, and the rank of this process."""
 
     coordinator: str  # HOST:PORT of process 0
     num_processes: int
@@ -40,7 +40,7 @@ class PeerTimeout(Exception):
 
 
 class PeerMismatch(Exception):
-    """Two processes contradict each other."""
+    """Two processes have contradicting options."""
 
 
 class Link:
@@ -51,7 +51,7 @@ class Link:
         self._received = b""
 
     def send(self, message: Message) -> None:
-        """Send a message; raise OSError if the other process is gone, TimeoutError if it does not read."""
+        """Send a message; raise OSError if the peer is gone, TimeoutError if the peer does not read."""
         self.socket.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self, size: int = 1 << 16) -> list[Message]:
@@ -68,7 +68,7 @@ class Link:
         try:
             return [strict_json.parse(line.decode()) for line in lines]
         except ValueError as error:
-            raise EOFError from error  # no process of ours sends it
+            raise EOFError from error  # no process of this program sends such a line
 
     def receive_first(self, seconds: float) -> Message:
         """Return the first message and read nothing after it; raise TimeoutError after `seconds`."""
@@ -80,14 +80,14 @@ class Link:
 
 
 class Membership(NamedTuple):
-    """The processes that answered."""
+    """The host names of all processes, and the open connections to them."""
 
     hosts: tuple[str, ...]  # host name of each process
-    links: dict[int, Link]  # in process 0: to every other process; in any other: to process 0
+    links: dict[int, Link]  # process -> connection: process 0 has all others, every other process has process 0
 
 
 def rendezvous(peers: Peers, seconds: float | None) -> Membership:
-    """Wait until every process is present; None waits forever.
+    """Wait until every process of a run is present, at most `seconds`; None waits forever.
 
     Raises:
         PeerTimeout: a process is missing after `seconds`.
@@ -98,23 +98,24 @@ def rendezvous(peers: Peers, seconds: float | None) -> Membership:
 
 
 def _listen(peers: Peers, seconds: float) -> Membership:
+    """Return the membership in process 0, which waits for a connection from every other process."""
     count = peers.num_processes
     hosts, links, strangers = {0: socket.gethostname()}, dict[int, Link](), 0
     end = time.monotonic() + seconds
-    with _arrivals(int(peers.coordinator.rpartition(":")[2])) as arrivals:
+    with _incoming_hellos(int(peers.coordinator.rpartition(":")[2])) as arrivals:
         while len(hosts) < count:
             try:
                 link, hello = arrivals.get(timeout=max(0.01, end - time.monotonic()))
             except queue.Empty as error:
-                timeout = PeerTimeout(_missing(hosts, count, seconds, strangers))
-                _report(links.values(), timeout)
+                timeout = PeerTimeout(_missing_message(hosts, count, seconds, strangers))
+                _send_error_and_close(links.values(), timeout)
                 raise timeout from error
-            if hello is None or not hmac.compare_digest(_bytes(hello.token), _bytes(peers.token)):
+            if hello is None or not hmac.compare_digest(_token_bytes(hello.token), _token_bytes(peers.token)):
                 link.socket.close()
                 strangers += 1
-            elif wrong := _contradiction(hello, hosts, count):
+            elif wrong := _contradiction_message(hello, hosts, count):
                 mismatch = PeerMismatch(wrong)
-                _report([*links.values(), link], mismatch)
+                _send_error_and_close([*links.values(), link], mismatch)
                 raise mismatch
             else:
                 hosts[hello.process_id], links[hello.process_id] = hello.host, link
@@ -125,7 +126,7 @@ def _listen(peers: Peers, seconds: float) -> Membership:
 
 
 class Hello(NamedTuple):
-    """The first message of a process."""
+    """The first message that a process sends to process 0."""
 
     process_id: int
     num_processes: int
@@ -134,8 +135,8 @@ class Hello(NamedTuple):
 
 
 @contextlib.contextmanager
-def _arrivals(port: int) -> Iterator[queue.SimpleQueue[tuple[Link, Hello | None]]]:
-    """Yield the queue of connections to a port, each with its first message; None where that is no `Hello`."""
+def _incoming_hellos(port: int) -> Iterator[queue.SimpleQueue[tuple[Link, Hello | None]]]:
+    """Yield the queue of connections to a port, each with its `Hello`; None for a different first message."""
     arrivals, ended = queue.SimpleQueue[tuple[Link, Hello | None]](), threading.Event()
 
     def greet(link: Link) -> None:
@@ -153,7 +154,7 @@ def _arrivals(port: int) -> Iterator[queue.SimpleQueue[tuple[Link, Hello | None]
             while True:
                 threading.Thread(target=greet, args=(Link(server.accept()[0]),), daemon=True).start()
 
-    with _server(port) as server:
+    with _listening_socket(port) as server:
         thread = threading.Thread(target=accept, daemon=True)
         thread.start()
         try:
@@ -166,8 +167,8 @@ def _arrivals(port: int) -> Iterator[queue.SimpleQueue[tuple[Link, Hello | None]
                 arrivals.get()[0].socket.close()
 
 
-def _contradiction(hello: Hello, hosts: dict[int, str], count: int) -> str:
-    """Return how a process of this run contradicts the others; '' where it does not."""
+def _contradiction_message(hello: Hello, hosts: dict[int, str], count: int) -> str:
+    """Return a message if the options of a process contradict the other processes' options, otherwise ''."""
     process_id = hello.process_id
     if hello.num_processes != count:
         return (
@@ -177,35 +178,37 @@ def _contradiction(hello: Hello, hosts: dict[int, str], count: int) -> str:
     if process_id in hosts or not 0 < process_id < count:
         return (
             f"two processes have --process_id {process_id}, on {hello.host} and on {hosts.get(process_id)}; "
-            "pass a different one to each"
+            "pass a different number to each"
         )
     return ""
 
 
-def _missing(hosts: dict[int, str], count: int, seconds: float, strangers: int) -> str:
+def _missing_message(hosts: dict[int, str], count: int, seconds: float, strangers: int) -> str:
+    """Return the message about the processes that did not connect in time."""
     absent = [str(process_id) for process_id in range(count) if process_id not in hosts]
     which = f"process {absent[0]}" if len(absent) == 1 else f"processes {', '.join(absent)}"
     text = f"{which} of {count} never started, within {seconds:g} s of process 0 (config.watchdog.start_seconds)"
     return f"{text}; {strangers} other connections had not the run's BERT_JAX_TOKEN" if strangers else text
 
 
-def _report(links: Iterable[Link], error: PeerTimeout | PeerMismatch) -> None:
-    """Send the error to the processes that did answer, and close their connections."""
+def _send_error_and_close(links: Iterable[Link], error: PeerTimeout | PeerMismatch) -> None:
+    """Send the error to the processes that are connected, and close the connections."""
     for link in links:
         with contextlib.suppress(OSError), link.socket:
             link.send({"timeout" if isinstance(error, PeerTimeout) else "mismatch": str(error)})
 
 
-def _bytes(token: str) -> bytes:
-    """The bytes of a token, whose characters may be half of a pair: JSON and environments can hold them."""
+def _token_bytes(token: str) -> bytes:
+    """Return the bytes of a token, which may hold halves of surrogate pairs, as JSON and environments can."""
     return token.encode(errors="surrogatepass")
 
 
 def _connect(peers: Peers, seconds: float) -> Membership:
+    """Return the membership in another process than process 0, which connects to process 0."""
     host, _, port = peers.coordinator.rpartition(":")
     coordinator = f"process 0 (the coordinator, {peers.coordinator})"
     try:
-        link = Link(connect(host.strip("[]"), int(port), seconds))
+        link = Link(connect_with_retries(host.strip("[]"), int(port), seconds))
     except TimeoutError as error:
         raise PeerTimeout(
             f"{coordinator} never started, within {seconds:g} s (config.watchdog.start_seconds)"
@@ -213,12 +216,12 @@ def _connect(peers: Peers, seconds: float) -> Membership:
     hello = Hello(peers.process_id, peers.num_processes, socket.gethostname(), peers.token)
     link.send(hello._asdict())
     try:
-        answer = link.receive_first(seconds + ANSWER_SECONDS)  # process 0 may have started later than this one
+        answer = link.receive_first(seconds + ANSWER_SECONDS)  # process 0 may have started later than this process
     except (TimeoutError, EOFError) as error:
         link.socket.close()
         raise PeerTimeout(
             f"{coordinator} closed the connection: it stopped before all processes were present, or its BERT_JAX_TOKEN "
-            "is another"
+            "is different"
         ) from error
     if "hosts" not in answer:
         link.socket.close()
@@ -226,7 +229,8 @@ def _connect(peers: Peers, seconds: float) -> Membership:
     return Membership(tuple(answer["hosts"]), {0: link})
 
 
-def _server(port: int) -> socket.socket:
+def _listening_socket(port: int) -> socket.socket:
+    """Return a socket that listens on a port, for IPv4 and, where the host has it, IPv6."""
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024)
     return socket.create_server(("", port), backlog=1024)

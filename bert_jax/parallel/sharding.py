@@ -59,7 +59,7 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
     sizes = [getattr(config, axis) for axis in AXES]
     shown = ", ".join(f"mesh.{axis}={size}" for axis, size in zip(AXES, sizes, strict=True))
     if sizes.count(-1) > 1 or any(size < 1 and size != -1 for size in sizes):
-        raise UserError(f"{shown}: sizes must be positive; one of them may be -1, which takes the rest")
+        raise UserError(f"{shown}: sizes must be positive; one size may be -1, which takes the remaining devices")
     known = math.prod(size for size in sizes if size != -1)
     if -1 in sizes and len(devices) % known == 0:
         sizes[sizes.index(-1)] = len(devices) // known
@@ -76,7 +76,7 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
         )
     types = (AxisType.Auto,) * len(AXES)
     if any(getattr(device, "core_on_chip", 0) for device in devices):
-        # Single cores of a TPU v4, as its compiler reports them without a TPU: JAX knows no torus of cores.
+        # Single cores of a TPU v4, as the compiler reports them without a TPU: JAX knows no torus of cores.
         return Mesh(np.asarray(devices).reshape(sizes), AXES, axis_types=types)
     if slices > 1:
         inside, across = (sizes[0] // slices, *sizes[1:]), (slices, 1, 1)
@@ -90,15 +90,15 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
 
 
 def count_slices(devices: Sequence[jax.Device]) -> int:
-    """Return the number of TPU slices that the devices are of; 1 elsewhere, where JAX may number hosts as slices."""
+    """Return the number of TPU slices that the devices belong to; 1 on other platforms."""
     return len({getattr(device, "slice_index", 0) if device.platform == "tpu" else 0 for device in devices})
 
 
 def warm_up_collectives(mesh: Mesh) -> None:
-    """Open the connections between all groups of devices that collectives over axes of `mesh` use, in one program.
+    """Open the connections of all groups of devices that collectives over axes of `mesh` use, in one program.
 
-    Gloo gives each of them 30 s, a fixed limit. Call it on all processes at once (`Watchdog.meet`): a process that
-    compiles longer than the others later only makes them wait, for as long as the watchdog allows.
+    Gloo gives each connection 30 s, a fixed limit. Call it on all processes at once (`Watchdog.meet`): a process that
+    later compiles longer than the others then only makes them wait, up to the limit of the watchdog.
     """
     if jax.process_count() == 1:
         return
@@ -113,7 +113,7 @@ def warm_up_collectives(mesh: Mesh) -> None:
 
 
 def partition_spec(names: Sequence[str]) -> PartitionSpec:
-    """Return the PartitionSpec of an array with these logical axes; inside `sum_over_data`, without the axis `data`."""
+    """Return the PartitionSpec for the logical axes of an array; inside `sum_over_data`, without the axis `data`."""
     manual = jax.sharding.get_abstract_mesh().manual_axes
 
     def axes(name: str) -> tuple[str, ...]:
@@ -154,14 +154,14 @@ def first_row_of_shard(num_rows: int) -> jax.Array:
 
 def shardings(logical_axes: Any, mesh: Mesh) -> Any:
     """Return a tree of `NamedSharding` for a tree of tuples of logical axes (`Model.logical_axes`)."""
-    return jax.tree.map(lambda names: NamedSharding(mesh, partition_spec(names)), logical_axes, is_leaf=_is_names)
+    return jax.tree.map(lambda names: NamedSharding(mesh, partition_spec(names)), logical_axes, is_leaf=_is_axis_names)
 
 
 def check_parameters(logical_axes: Any, shapes: Any, mesh: Mesh) -> None:
     """Check that the mesh divides every parameter; `shapes` is the tree of arrays or of their shapes.
 
     Raises:
-        UserError: it does not divide one of them.
+        UserError: the mesh does not divide a parameter.
     """
 
     def check(path: tuple[Any, ...], names: tuple[str, ...], leaf: Any) -> None:
@@ -176,14 +176,14 @@ def check_parameters(logical_axes: Any, shapes: Any, mesh: Mesh) -> None:
                     f"choose one of {_divisors(size)}"
                 )
 
-    jax.tree_util.tree_map_with_path(check, logical_axes, shapes, is_leaf=_is_names)
+    jax.tree_util.tree_map_with_path(check, logical_axes, shapes, is_leaf=_is_axis_names)
 
 
 def check_heads(mesh: Mesh, num_heads: int) -> None:
     """Check that `mesh.tensor` keeps attention heads whole.
 
     Raises:
-        UserError: it does not divide the number of heads.
+        UserError: `mesh.tensor` does not divide the number of heads.
     """
     if num_heads % mesh.shape["tensor"]:
         raise UserError(
@@ -206,7 +206,7 @@ def check_batch(mesh: Mesh, batch_size: int, grad_accum_steps: int = 1, name: st
     """Check that every micro-batch of `batch_size / grad_accum_steps` sequences divides over the mesh.
 
     Raises:
-        UserError: it does not; the message names `name` as the key to change.
+        UserError: a micro-batch does not divide; the message names `name` as the key to change.
     """
     shards = math.prod(mesh.shape[axis] for axis in BATCH_AXES)
     unit = shards * grad_accum_steps
@@ -245,7 +245,7 @@ def batch_blocks(mesh: Mesh) -> BatchBlocks:
 
 
 def place_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
-    """Return global arrays `[batch, ...]` made of this process's blocks of them, numpy arrays `[batch here, ...]`."""
+    """Return global arrays `[batch, ...]` from this process's part of them, numpy arrays `[batch here, ...]`."""
     blocks, num_blocks = batch_blocks(mesh)
     target = batch_sharding(mesh)
 
@@ -265,24 +265,25 @@ def place_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Ar
 
 
 def constrain(x: jax.Array, *names: str) -> jax.Array:
-    """Constrain the sharding of an activation with these logical axes; without a mesh (`jax.set_mesh`), return `x`.
+    """Constrain the sharding of an activation by its logical axes; without a mesh (`jax.set_mesh`), return `x`.
 
-    On GPUs also its layout, to the order of its axes: XLA would store the residual stream with the batch last, and read
-    and write it once more in each norm. An array that the mesh cannot divide evenly keeps the layout that XLA chooses.
+    On GPUs, also constrain the layout to the order of the axes: XLA would store the residual stream with the batch
+    last, and read and write it once more in each norm. XLA chooses the layout of an array that the mesh cannot divide
+    evenly.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty:
         return x
     spec = partition_spec(names)
     x = jax.lax.with_sharding_constraint(x, spec)
-    if traced_platform() != "gpu" or not _is_even(x.shape, spec, mesh.shape):
+    if traced_platform() != "gpu" or not _divides_evenly(x.shape, spec, mesh.shape):
         return x
-    return _pin(x, spec)
+    return _pin_layout(x, spec)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
-def _pin(x: jax.Array, spec: PartitionSpec) -> jax.Array:
-    """Return `x`, stored in the order of its axes; each device pins its part, as XLA would gather the array."""
+def _pin_layout(x: jax.Array, spec: PartitionSpec) -> jax.Array:
+    """Return `x`, stored in the order of its axes; each device pins its part, because XLA would gather the array."""
     mesh = jax.sharding.get_abstract_mesh()
     pinned = functools.partial(with_layout_constraint, layouts=Layout(tuple(range(x.ndim))))
     automatic = set(mesh.axis_names) - set(mesh.manual_axes)
@@ -291,20 +292,22 @@ def _pin(x: jax.Array, spec: PartitionSpec) -> jax.Array:
 
 
 # The gradient of `shard_map` would be summed over the axes that `spec` does not name.
-_pin.defvjp(lambda x, spec: (_pin(x, spec), None), lambda spec, _, gradient: (_pin(gradient, spec),))
+_pin_layout.defvjp(
+    lambda x, spec: (_pin_layout(x, spec), None), lambda spec, _, gradient: (_pin_layout(gradient, spec),)
+)
 
 
-def _is_even(shape: Sequence[int], spec: PartitionSpec, mesh: Mapping[str, int]) -> bool:
+def _divides_evenly(shape: Sequence[int], spec: PartitionSpec, mesh: Mapping[str, int]) -> bool:
     """Return whether the mesh divides each axis that `spec` shards; `spec` may name fewer axes than `shape`."""
     axes = [(part,) if isinstance(part, str) else part or () for part in spec]
     return all(size % math.prod(mesh[axis] for axis in part) == 0 for size, part in zip(shape, axes, strict=False))
 
 
 def gather_once(x: jax.Array, stored_axes: tuple[str, ...], used_axes: tuple[str, ...]) -> jax.Array:
-    """Return a parameter, stored with some logical axes, with those that the step uses; without a mesh, `x`.
+    """Return a parameter resharded from its stored logical axes to the axes that the step uses; without a mesh, `x`.
 
-    All uses in a step then share one gather, and their gradients are summed before the one scatter. Without it the
-    compiler gathers and scatters for each use.
+    All uses in a step then share one gather, and their gradients are summed before one scatter. Without this function
+    the compiler gathers and scatters for each use.
     """
 
     @jax.custom_vjp
@@ -318,9 +321,11 @@ def gather_once(x: jax.Array, stored_axes: tuple[str, ...], used_axes: tuple[str
     return gather(x)
 
 
-def _is_names(node: Any) -> bool:
+def _is_axis_names(node: Any) -> bool:
+    """Return whether a node of a tree is a tuple of logical axes, a leaf."""
     return isinstance(node, tuple) and all(isinstance(name, str) for name in node)
 
 
 def _divisors(size: int) -> str:
+    """Return the divisors of a size up to 256, as a list for a message."""
     return ", ".join(str(part) for part in range(1, min(size, 256) + 1) if size % part == 0)

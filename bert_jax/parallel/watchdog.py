@@ -21,17 +21,17 @@ LOST = 124  # exit status where a process is lost or hangs
 HEARTBEAT = 1.0  # seconds between two heartbeats
 TICK = 0.2  # seconds between two checks of the clock
 SILENCE = 3.0  # seconds without a heartbeat after which a process of a run without progress counts as stopped
-GRACE = 2.0  # seconds to find the cause of a failed collective, which is only an effect
+GRACE = 2.0  # seconds to find the lost process that made a collective fail
 ANSWER = 10.0  # seconds to wait for a message of another process
 
 
 class Stage(NamedTuple):
     """The work that a process is doing; all processes enter the same stages in the same order."""
 
-    number: int  # counted from the start of the run
+    ordinal: int  # counted from the start of the run
     name: str  # "start", "compile", "step" or "save"
     step: int | None
-    began: float  # when this process learned of it, on its own monotonic clock
+    began: float  # time when this process learned of the stage, on its monotonic clock
 
     def __str__(self) -> str:
         if self.step is None:
@@ -62,39 +62,39 @@ class Watchdog:
         self._outbox = queue.SimpleQueue[Message]()  # filled by the other threads of this process
         self._error: tuple[float, str] | None = None  # first error of a process, and when it counts as the cause
         self._sent = (0.0, "")  # time and stage name of the last heartbeat
-        self._own_error = ""  # what this process prints of its own failure
+        self._own_error = ""  # text that this process prints about its failure
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         self._thread.start()
 
     def stage(self, name: str, step: int | None = None) -> None:
         """Enter a stage; every process enters the same stages in the same order."""
-        self._stage = Stage(self._stage.number + 1, name, step, time.monotonic())
+        self._stage = Stage(self._stage.ordinal + 1, name, step, time.monotonic())
 
     def alive(self) -> None:
-        """Restart the clock of the stage: a part of long work is done. That of process 0 counts; others wait for it."""
+        """Restart the clock of the stage after a part of long work; the clock of process 0 counts."""
         self._stage = self._stage._replace(began=time.monotonic())
 
     def check_agreement(self, fingerprint: dict[str, str]) -> None:
-        """Wait until every process has sent the same run fingerprint; all end with status 2 where one differs."""
+        """Wait for the run fingerprints of all processes; if they differ, end all processes with status 2."""
         if self.links:
             self._outbox.put({"fingerprint": fingerprint})
             self._agreed.wait()
 
     def meet(self) -> None:
-        """Wait until every process is here, for as long as the limit of the stage allows."""
+        """Wait until every process calls `meet`, for at most the time limit of the stage."""
         if self.links:
             self._outbox.put({"waiting": True})
             self._met.get()
 
     def fail(self, message: str, status: int) -> NoReturn:
-        """End every process with this status; this process has printed `message`, the others print it now."""
+        """End every process with `status`; this process has printed `message`, the others print it now."""
         self._own_error = "\n"
         self._outbox.put({"failed": message, "status": status})
         self._thread.join(ANSWER)
         _exit(status)
 
     def fail_with_traceback(self, error: Exception) -> NoReturn:
-        """End every process after an exception: as the effect of a lost process, or as a bug, with its traceback."""
+        """End every process after an exception: because a process is lost, or because of a bug, with the traceback."""
         self._own_error = "".join(traceback.format_exception(error))
         self._outbox.put({"error": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:300]}"})
         self._thread.join(GRACE + ANSWER)
@@ -110,6 +110,7 @@ class Watchdog:
     # The methods below run in the watchdog's own thread.
 
     def _watch(self) -> None:
+        """Receive, send and check until all processes have finished; the thread runs this."""
         with selectors.DefaultSelector() as selector:
             for peer, link in self.links.items():
                 link.socket.settimeout(TICK)
@@ -118,7 +119,7 @@ class Watchdog:
                 for key, _ in selector.select(TICK):
                     try:
                         for message in self.links[key.data].receive():
-                            self._handle(key.data, message)
+                            self._handle_message(key.data, message)
                     except EOFError:
                         selector.unregister(key.fileobj)
                         self._handle_closed(key.data)
@@ -126,7 +127,7 @@ class Watchdog:
                 self._check_progress(time.monotonic())
 
     def _all_finished(self) -> bool:
-        """Whether all is done: process 0 waits for every goodbye and answers, the others wait for its answer."""
+        """Return whether all processes have finished: process 0 waits for every goodbye, the others for its answer."""
         if not self._finished >= set(self.links):
             return False
         if self.process_id == 0:
@@ -134,10 +135,11 @@ class Watchdog:
         return True
 
     def _send_pending(self) -> None:
+        """Send the messages of the outbox, and a heartbeat with the stage if it is due."""
         while not self._outbox.empty():
             message = self._outbox.get()
             if self.process_id == 0:
-                self._handle(0, message)
+                self._handle_message(0, message)
             else:
                 self._send(0, message)
         stage, now = self._stage, time.monotonic()
@@ -145,12 +147,12 @@ class Watchdog:
             self._sent = (now, stage.name)
             self._broadcast({"stage": stage[:3]})
 
-    def _handle(self, peer: int, message: Message) -> None:
+    def _handle_message(self, peer: int, message: Message) -> None:
         self._last_message[peer] = time.monotonic()
         match message:
-            case {"stage": [number, name, step]}:
-                if number != self._peer_stages[peer].number:
-                    self._peer_stages[peer] = Stage(number, name, step, time.monotonic())
+            case {"stage": [ordinal, name, step]}:
+                if ordinal != self._peer_stages[peer].ordinal:
+                    self._peer_stages[peer] = Stage(ordinal, name, step, time.monotonic())
             case {"fingerprint": fingerprint}:
                 self._fingerprints[peer] = fingerprint
                 if len(self._fingerprints) == len(self.hosts):
@@ -168,68 +170,75 @@ class Watchdog:
             case {"bye": True}:
                 self._finished.add(peer)
             case {"error": error}:
-                self._error = self._error or (time.monotonic() + GRACE, f"{self._label(peer)} failed: {error}")
+                self._error = self._error or (time.monotonic() + GRACE, f"{self._process_label(peer)} failed: {error}")
             case {"failed": text, "status": status}:
-                self._end(f"{self._label(peer)}: {text}", status)
+                self._end_run(f"{self._process_label(peer)}: {text}", status)
             case {"end": text, "status": status}:
-                self._end(text, status)
+                self._end_run(text, status)
 
     def _handle_closed(self, peer: int) -> None:
+        """End the run if a peer closed its connection before it finished."""
         if self._closing.is_set():
             self._finished.add(peer)
         elif peer not in self._finished:
             role = ", the coordinator," if peer == 0 else ""
-            self._end(f"{self._label(peer)}{role} died; it was in its {self._peer_stages[peer]}")
+            self._end_run(f"{self._process_label(peer)}{role} died; it was in its {self._peer_stages[peer]}")
 
     def _check_progress(self, now: float) -> None:
-        """End a run without progress. The process furthest behind counts: the others wait for it."""
+        """End a run without progress; the process furthest behind decides, because the others wait for it."""
         if self.process_id > 0:
-            if self._is_late(self._peer_stages[0], self._last_message[0], now):
-                self._end(self._silence(0, now))
+            if self._is_over_limit(self._peer_stages[0], self._last_message[0], now):
+                self._end_run(self._silence_message(0, now))
             return
         if self._error and now >= self._error[0]:
-            silent = [self._silence(peer, now) for peer in self.links if now - self._last_message[peer] > SILENCE]
-            self._end("; ".join(silent) or self._error[1], LOST if silent else 1)
+            silent = [
+                self._silence_message(peer, now) for peer in self.links if now - self._last_message[peer] > SILENCE
+            ]
+            self._end_run("; ".join(silent) or self._error[1], LOST if silent else 1)
         stages = {0: self._stage} | self._peer_stages
         last = min(stages.values())
-        behind = [peer for peer, stage in stages.items() if stage.number == last.number]
-        if not all(self._is_late(stages[peer], stages[peer].began, now) for peer in behind):
+        behind = [peer for peer, stage in stages.items() if stage.ordinal == last.ordinal]
+        if not all(self._is_over_limit(stages[peer], stages[peer].began, now) for peer in behind):
             return
         text = f"{last} took longer than config.watchdog.{last.name}_seconds={self._limits[last.name]:g}"
-        silent = [self._silence(peer, now) for peer in behind if peer and now - self._last_message[peer] > SILENCE]
+        silent = [
+            self._silence_message(peer, now) for peer in behind if peer and now - self._last_message[peer] > SILENCE
+        ]
         if silent:
             text = f"{'; '.join(silent)}; {text}"
         elif len(behind) < len(stages):
             verb = "hangs" if len(behind) == 1 else "hang"
-            text = f"{', '.join(map(self._label, behind))} {verb} in {last}, the others wait; {text}"
+            text = f"{', '.join(map(self._process_label, behind))} {verb} in {last}, the others wait; {text}"
         elif self.links:
             text = f"all {len(stages)} processes answer and wait in the same stage; {text}"
-        self._end(text)
+        self._end_run(text)
 
-    def _is_late(self, stage: Stage, since: float, now: float) -> bool:
+    def _is_over_limit(self, stage: Stage, since: float, now: float) -> bool:
         limit = self._limits[stage.name]
         return limit is not None and now - since > limit
 
-    def _silence(self, peer: int, now: float) -> str:
+    def _silence_message(self, peer: int, now: float) -> str:
         role = ", the coordinator," if peer == 0 else ""
         seconds = now - self._last_message[peer]
-        return (
-            f"{self._label(peer)}{role} has not answered for {seconds:.0f} s; it was in its {self._peer_stages[peer]}"
-        )
+        label, stage = self._process_label(peer), self._peer_stages[peer]
+        return f"{label}{role} has not answered for {seconds:.0f} s; it was in its {stage}"
 
     def _compare_fingerprints(self) -> None:
+        """End the run if a fingerprint differs from process 0's; else tell all processes to go on."""
         mine = self._fingerprints[0]
         for peer, theirs in sorted(self._fingerprints.items()):
             wrong = [key for key in sorted(mine.keys() | theirs.keys()) if mine.get(key) != theirs.get(key)]
             if wrong:
                 shown = "; ".join(f"{key}: {mine.get(key)} -> {theirs.get(key)}" for key in wrong)
-                self._end(
-                    f"{self._label(peer)} differs from {self._label(0)} ({shown}); start all processes with the same", 2
+                self._end_run(
+                    f"{self._process_label(peer)} differs from {self._process_label(0)} ({shown}); "
+                    "start all processes with equal values",
+                    2,
                 )
         self._agreed.set()
         self._broadcast({"agreed": True})
 
-    def _end(self, message: str, status: int = LOST) -> NoReturn:
+    def _end_run(self, message: str, status: int = LOST) -> NoReturn:
         """Send and print the message, then exit. Process 0 exits last: its closed connection would count as a death."""
         if self.process_id == 0:
             self._broadcast({"end": message, "status": status})
@@ -252,12 +261,12 @@ class Watchdog:
         with contextlib.suppress(OSError):  # receiving notices a lost peer
             self.links[peer].send(message)
 
-    def _label(self, peer: int) -> str:
+    def _process_label(self, peer: int) -> str:
         return f"process {peer} ({self.hosts[peer]})"
 
 
 def _exit(status: int) -> NoReturn:
-    """Exit at once: the threads of a hanging run would block the interpreter's normal exit."""
+    """Exit at once; the threads of a hanging run would block a normal exit of the interpreter."""
     with contextlib.suppress(Exception):
         sys.stdout.flush()
         sys.stderr.flush()

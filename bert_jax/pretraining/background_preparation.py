@@ -14,7 +14,7 @@ from bert_jax.corpus.build.encoding import PrepareSettings
 from bert_jax.corpus.build.prepare_parts import prepare_missing_parts
 from bert_jax.errors import UserError
 
-LOWER_PRIORITY = 10  # added to its niceness: the run comes first
+LOWER_PRIORITY = 10  # added to the niceness of the process: the run has priority
 ROOT = str(pathlib.Path(__file__).parents[2])
 
 
@@ -22,7 +22,7 @@ ROOT = str(pathlib.Path(__file__).parents[2])
 def prepare_in_background(inputs: Sequence[str], corpus: pathlib.Path, num_parts: int) -> Iterator[Callable[[], bool]]:
     """Prepare the parts of a text that its corpus lacks, up to `num_parts`, in a process that ends with the block.
 
-    Gives a function that returns whether the process works, and raises UserError where it has failed.
+    Yields a function that returns whether the process is running, and raises UserError where the process failed.
     """
     log = corpus.parent / "rest.log"
     command = [sys.executable, "-m", __name__, json.dumps([list(inputs), str(corpus), num_parts])]
@@ -38,6 +38,7 @@ def prepare_in_background(inputs: Sequence[str], corpus: pathlib.Path, num_parts
         )
 
     def is_running() -> bool:
+        """Return whether the process is running; raise UserError where it failed."""
         status = process.poll()
         if status:
             lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -52,14 +53,17 @@ def prepare_in_background(inputs: Sequence[str], corpus: pathlib.Path, num_parts
         process.communicate()
 
 
-def main(job: str) -> int:
-    """Prepare the rest of a text; return the exit status."""
+def run_preparation(job: str) -> int:
+    """Prepare the rest of a text; return the exit status of the process.
+
+    `job` is JSON: inputs, directory of the corpus, number of parts.
+    """
     inputs, corpus, num_parts = json.loads(job)
     os.nice(LOWER_PRIORITY)
     threading.Thread(target=_end_with_run, daemon=True).start()
     try:
         with open(os.path.join(os.path.dirname(corpus), "rest.lock"), "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # another run may prepare it
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another run may prepare the text
             prepare_missing_parts(inputs, PrepareSettings().read_options, pathlib.Path(corpus), num_parts)
     except UserError as error:
         print(error, file=sys.stderr)
@@ -68,10 +72,10 @@ def main(job: str) -> int:
 
 
 def _end_with_run() -> None:
-    """End this process when its input does; its workers end with it."""
+    """End this process and its workers when its standard input ends, which the run closes."""
     os.read(0, 1)  # unbuffered: the lock of a buffer that a thread reads from would fail the normal exit
     os._exit(1)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1]))
+    raise SystemExit(run_preparation(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""Training and held-out batches of a corpus: they follow from the step, the phase and the rules of the run."""
+"""Training and held-out batches of a corpus, which follow from the step, the phase and the rules of the run."""
 
 import contextlib
 import dataclasses
@@ -25,11 +25,11 @@ Batches = Generator[Batch, None, None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SequenceRules:
-    """How documents become sequences in a run."""
+    """The settings by which documents become sequences in a run."""
 
     symbols: Symbols
     data: DataConfig
-    phases: tuple[PhaseConfig, ...]  # by `Phase.index`; each may have masks of its own
+    phases: tuple[PhaseConfig, ...]  # by `Phase.index`; each may have other masks
     seed: int
     num_token_types: int
 
@@ -54,7 +54,7 @@ def training_batches(
 ) -> Callable[[Phase, int], Batches]:
     """Return a function (phase, step) -> this process's blocks of the batches from that step on, without end.
 
-    Sequence numbers run on over phases and epochs. Raises UserError where sequences of some phase cannot be made.
+    Sequence numbers run on over phases and epochs. Raises UserError where a phase has impossible sequences.
     """
 
     def phase_sequences(split: Split, phase: Phase) -> Sequences:
@@ -83,7 +83,7 @@ def heldout_batches(
     batch_size: int,
     eval_uses_training_masks: bool,
 ) -> Heldout:
-    """Return one pass over at most `num_sequences` of a split, in this process's blocks of each batch."""
+    """Return one pass over at most `num_sequences` of a split: this process's blocks of each batch."""
 
     @functools.cache
     def sequences_and_end(phase: Phase) -> tuple[Sequences, int]:
@@ -101,7 +101,7 @@ def heldout_batches(
 def _block_batches(
     sequences: Sequences, data: DataConfig, first: int, batch_size: int, end: int | None, blocks: BatchBlocks
 ) -> Batches:
-    """Batches from sequence `first` to `end`, or without end; of each batch, this process's blocks together."""
+    """Yield batches from sequence `first` to `end`, or without end: the blocks of this process, concatenated."""
     with contextlib.ExitStack() as stack:
         readers = [
             stack.enter_context(

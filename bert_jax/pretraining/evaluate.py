@@ -1,4 +1,4 @@
-"""The spine of `bert-jax evaluate`: held-out metrics of a pretraining run; and what its evaluations measure."""
+"""The spine of `bert-jax evaluate`: held-out metrics of a pretraining run; and the evaluation of a run."""
 
 import dataclasses
 import pathlib
@@ -36,17 +36,17 @@ def make_evaluation(
     tokenizer: Tokenizer,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Evaluate:
-    """Return what an evaluation of a run measures: the means of its objective, and `pairs_accuracy` where asked for.
+    """Return the evaluation of a run: means of the objective, and `pairs_accuracy` where `settings.pairs` is set.
 
     Args:
         objective: of the run.
         mesh: of the run.
         model: its architecture.
         dtype: of its matrix products.
-        heads: that it trains.
+        heads: heads that the run trains.
         settings: `pairs` and `num_pairs` are read.
         tokenizer: of its corpus.
-        should_stop: called after each batch of pairs; where it says so, their accuracy is left out.
+        should_stop: called after each batch of pairs; where it returns True, `pairs_accuracy` is left out.
 
     Raises:
         UserError: `config.evaluate.pairs` is not in a format, or the objective trains no masked-token head.
@@ -59,28 +59,28 @@ def make_evaluation(
     accuracy = pairs_accuracy(model, dtype, mesh, tokenizer, settings.pairs, settings.num_pairs, should_stop)
 
     def evaluate_with_pairs(params: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
-        means, of_pairs = heldout_means(params, frozen, batches), accuracy(params)
-        return means if of_pairs is None else means | {"pairs_accuracy": of_pairs}
+        means, pairs_mean = heldout_means(params, frozen, batches), accuracy(params)
+        return means if pairs_mean is None else means | {"pairs_accuracy": pairs_mean}
 
     return evaluate_with_pairs
 
 
-def evaluate(
+def evaluate_checkpoint(
     directory: pathlib.Path, step: int | None, console: Console, corpus_path: pathlib.Path | None = None
 ) -> dict[str, float | int]:
     """Return the held-out metrics of a checkpoint, with the unigram entropy to compare them with (nats per token).
 
     Args:
         directory: work directory of `pretrain`.
-        step: of the checkpoint; None: the newest undamaged one.
+        step: of the checkpoint; None: the newest undamaged checkpoint.
         console: for progress.
-        corpus_path: a corpus to read instead of the run's: its held-out documents, or all where it holds none out.
+        corpus_path: a corpus to read instead of the run's: its held-out documents, or all documents where it has none.
 
     Raises:
-        UserError: no run or checkpoint there, another corpus than the run was trained on, nothing held out, a corpus of
-            another tokenizer, or another teacher than the run's.
+        UserError: no run or checkpoint in `directory`, another corpus or teacher than in training, no held-out
+            documents, or a corpus of another tokenizer.
     """
-    # Open the inputs: config and parameters of the run, its corpus or the other one, its tokenizer, its teacher.
+    # Open the inputs: config and parameters of the run, its corpus or `corpus_path`, its tokenizer, its teacher.
     config, step, params = restore_params(directory, step, console)
     _, fingerprint = workdir.read_run(directory)
     assert config.data.corpus
@@ -90,14 +90,14 @@ def evaluate(
         raise UserError(f"{config.data.corpus} is not the corpus that {directory} was trained on")
     if corpus.tokenizer_sha256 != fingerprint["tokenizer"]:
         raise UserError(
-            f"{corpus_name}: prepared with another tokenizer than {config.data.corpus}; prepare it with that one"
+            f"{corpus_name}: prepared with another tokenizer than {config.data.corpus}; prepare it with the run's"
         )
-    if corpus_path is not None:  # how the run mixed its own corpora does not apply
+    if corpus_path is not None:  # the weights of the run's corpora do not apply
         data = dataclasses.replace(data, weights=None, smoothing=1.0, max_epochs=None, snapshots=None)
     tokenizer, phases, row = corpus.tokenizer(), plan_phases(config.train), OBJECTIVES[config.objective]
-    longest, teacher_path = max(phase.seq_len for phase in phases), config.distillation.teacher
+    max_seq_len, teacher_path = max(phase.seq_len for phase in phases), config.distillation.teacher
 
-    # Make the data: held-out batches on the devices present, not those that trained.
+    # Make the data: held-out batches on the devices present, which may differ from the devices of the training.
     mesh = sharding.make_mesh(MeshConfig())
     min_documents = SENTENCE_PAIRS[data.sentence_pairs].min_documents
     has_no_heldout = corpus_path is not None and not corpus.split("heldout").num_documents
@@ -108,24 +108,24 @@ def evaluate(
             "prepare it again with a higher --heldout_fraction, or from more documents"
         )
     rules = sequence_rules(dataclasses.replace(config, data=data), tokenizer)
-    batch_size = config.evaluate.batch_size or evaluation_batch_size(longest, mesh)
+    batch_size = config.evaluate.batch_size or evaluation_batch_size(max_seq_len, mesh)
     heldout = heldout_batches(
         split,
         rules,
         sharding.batch_blocks(mesh),
         num_sequences=config.evaluate.num_sequences,
-        batch_size=-(-batch_size // mesh.size) * mesh.size,  # rows that fill it up weigh nothing
+        batch_size=-(-batch_size // mesh.size) * mesh.size,  # filler rows have weight 0
         eval_uses_training_masks=row.eval_uses_training_masks,
     )
     phase = next((phase for phase in phases if step <= phase.end), phases[-1])
 
-    # Make the objective, with its teacher, and what it measures.
+    # Make the objective, with its teacher, and its evaluation.
     teacher = Teacher()
     try:
         if row.has_teacher:
-            teacher = read_teacher(teacher_path, tokenizer, longest, config.data.corpus, console)
+            teacher = read_teacher(teacher_path, tokenizer, max_seq_len, config.data.corpus, console)
     except UserError as error:
-        moved = f"`bert-jax pretrain --workdir {directory}` with its new place, as when it is resumed, records it"
+        moved = f"resume with `bert-jax pretrain --workdir {directory}` and the new path, which the run then records"
         raise UserError(f"{error}; if it was moved, {moved}") from None
     if teacher.fingerprint.get("teacher") != fingerprint.get("teacher"):
         raise UserError(f"{teacher_path} is not the model that {directory} learned from")
@@ -144,7 +144,7 @@ def evaluate(
 
 
 def _with_progress(batches: Iterable[Batch], total: int, console: Console) -> Iterator[Batch]:
-    """The batches, with a progress line."""
-    for number, batch in enumerate(batches, 1):
-        console.progress("evaluating", number, total, "batches")
+    """Yield the batches, and show a progress line."""
+    for index, batch in enumerate(batches, 1):
+        console.progress("evaluating", index, total, "batches")
         yield batch

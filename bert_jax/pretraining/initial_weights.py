@@ -1,4 +1,4 @@
-"""The weights that a run starts from, and whether the model it trains can be exported."""
+"""The weights that a run starts from, and a check that its model can be exported."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -25,10 +25,10 @@ MAY_DIFFER = ("dropout", "attention_dropout", "classifier_dropout", "initializer
 
 
 def check_exportable(model: EncoderConfig, objective: str, sentence_pairs: str, special_ids: Mapping[str, int]) -> None:
-    """Raise UserError before training where `transformers` has no model like the one to be trained.
+    """Raise UserError before training where `transformers` cannot express the model.
 
-    That is where its family lacks a head of the objective, or cannot express something else in `model`.
-    `special_ids` are the tokenizer's: pad, sep.
+    The family of the model lacks a head of the objective, or has no field for a setting of `model`.
+    `special_ids` are the ids of the tokenizer's special tokens by role: pad, sep.
     """
     family = FAMILIES[model.family]
 
@@ -58,9 +58,9 @@ def check_exportable(model: EncoderConfig, objective: str, sentence_pairs: str, 
 
 
 def keep_original_init(key: str, init_from: str | None, original: str | None, console: Console) -> str | None:
-    """Return the weights that a resumed run began from; its checkpoints have replaced them since.
+    """Return `original`, the weights that a resumed run began from; its checkpoints have replaced them since.
 
-    A line says so where `config.KEY` asks for others.
+    Prints a line where `config.KEY` names other weights.
     """
     if init_from and init_from != original:
         console.say(
@@ -72,7 +72,7 @@ def keep_original_init(key: str, init_from: str | None, original: str | None, co
 def copy_teacher_layers(
     params: Params, teacher: EncoderConfig, model: EncoderConfig, path: str | None, console: Console
 ) -> Params:
-    """Return a student's first parameters, from layers of its teacher, in `path`, evenly spaced."""
+    """Return a student's first parameters: evenly spaced layers of its teacher, which was read from `path`."""
     student = student_params(params, teacher, model)
     layers = ", ".join(map(str, copied_layers(model.num_layers, teacher.num_layers)))
     console.say(f"starting from the layers {layers} of {path}")
@@ -90,17 +90,17 @@ def read_initial_weights(
     corpus: str,
     console: Console,
 ) -> Params:
-    """Return the parameters of `init_from`, for continued pretraining, with those of the auxiliary models.
+    """Return the parameters of `init_from`, for continued pretraining, with the parameters of the auxiliary models.
 
     Args:
         init_from: a model directory.
         model: architecture that is trained.
-        heads: that are trained; missing ones are drawn at random.
+        heads: heads that the run trains; missing heads are drawn at random.
         auxiliary: the other models that the run trains, by name.
-        seed: of what is drawn.
+        seed: of random weights.
         tokenizer: of the corpus.
         corpus: its name, for messages.
-        console: for lines on what was read.
+        console: for lines about the weights that are read.
 
     Raises:
         UserError: another architecture or vocabulary than the run's.
@@ -116,15 +116,15 @@ def read_initial_weights(
     describe_start(init_from, weights, console.say)
     params, key = weights.params, jax.random.fold_in(jax.random.key(seed), 1)
     for name, part in auxiliary.items():
-        place = part.init_from or init_from
-        if not part.init_from and not has_part(place, name):
+        path = part.init_from or init_from
+        if not part.init_from and not has_part(path, name):
             console.say(f"randomly initialized: the {name}")
             part_params = draw_missing(part.config, part.heads, {}, key)
         else:
-            weights = read_weights(place, part.heads, key, console, part=None if part.init_from else name)
+            weights = read_weights(path, part.heads, key, console, part=None if part.init_from else name)
             weights = with_longer_positions(weights, part.config, console)
-            _check_architecture(weights.config, part.config, f"the {name} in {place}", name)
-            describe_start(place, weights, console.say)
+            _check_architecture(weights.config, part.config, f"the {name} in {path}", name)
+            describe_start(path, weights, console.say)
             part_params = weights.params
         params = params | {name: part.to_run_tree(part_params)}
         shared = jax.tree.map(np.array_equal, part.from_run_tree(params), part_params)
@@ -134,9 +134,13 @@ def read_initial_weights(
 
 
 def _check_architecture(present: EncoderConfig, wanted: EncoderConfig, where: str, name: str) -> None:
+    """Raise UserError where two architectures differ in a field that continued training may not change.
+
+    `where` and `name` are for the message: the weights of `present`, and the prefix of the keys of `wanted`.
+    """
     theirs = flatten(dataclasses.asdict(fill_inherited_fields(present)))
     wrong = [
-        f"{name}.{key}={value} (there {theirs[key]})"
+        f"{name}.{key}={value} (weights: {theirs[key]})"
         for key, value in flatten(dataclasses.asdict(fill_inherited_fields(wanted))).items()
         if value != theirs[key] and key not in MAY_DIFFER
     ]

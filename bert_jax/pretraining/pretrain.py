@@ -38,26 +38,26 @@ from bert_jax.pretraining.teacher import Teacher, read_teacher
 from bert_jax.scoring.minimal_pairs import PACKAGED
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.training import workdir
-from bert_jax.training.checkpoint import versions
+from bert_jax.training.checkpoint import package_versions
 from bert_jax.training.evaluation import evaluation_batch_size
 from bert_jax.training.loop import fit
 from bert_jax.training.plan import Data, Plan, Session, no_remarks
 from bert_jax.training.plateau import Plateau, expected_step, likely_causes
 from bert_jax.training.profile import profiled_steps
 from bert_jax.training.schedules import plan_phases
-from bert_jax.training.start import begin, initial_state, restore
+from bert_jax.training.start import initial_state, open_checkpoints, restore_start
 from bert_jax.training.step import check_layout
 
 
-def pretrain(
+def pretrain_in_directory(
     config: PretrainConfig,
     directory: pathlib.Path,
     session: Session,
     preparation: BackgroundPreparation = ALL_PREPARED,
 ) -> bool:
-    """Run or resume `config` in `directory`; False where a signal ended it early (its state is saved).
+    """Run or resume `config` in `directory`; return False where a signal ended the run early (its state is saved).
 
-    Each of several processes calls it, with the same config and a directory that all of them see.
+    Each of several processes calls this function, with the same config and a directory that all of them see.
 
     Raises:
         UserError: a config, corpus, directory or devices that do not fit each other, before anything is written.
@@ -77,22 +77,22 @@ def pretrain(
     corpus = open_mixture(config.data.corpus, console.say, recorded_corpus, console.progress)
     tokenizer = corpus.tokenizer()
 
-    # Resolve the config, refuse what does not fit, and agree with the other processes: from here on nothing is open.
-    config = resolve(config, corpus, tokenizer, recorded if resumes else None, console)
+    # Resolve the config, check that its parts fit each other, and agree with the other processes.
+    config = resolve_pretrain_config(config, corpus, tokenizer, recorded if resumes else None, console)
     corpus_name = str(config.data.corpus)
     phases, objective_row = plan_phases(config.train), OBJECTIVES[config.objective]
-    longest = max(phase.seq_len for phase in phases)
+    max_seq_len = max(phase.seq_len for phase in phases)
     check_exportable(config.model, config.objective, config.data.sentence_pairs, tokenizer.special_ids)
     if config.data.snapshots:
         check_snapshots(config.data.snapshots, corpus, preparation)
     teacher = Teacher()
     if objective_row.has_teacher:
-        teacher = read_teacher(config.distillation.teacher, tokenizer, longest, corpus_name, console)
+        teacher = read_teacher(config.distillation.teacher, tokenizer, max_seq_len, corpus_name, console)
     objective = make_objective(config, teacher.config)
     recorded_values = to_json(config)
     fingerprint = {"corpus": corpus.fingerprint, "tokenizer": corpus.tokenizer_sha256, **teacher.fingerprint}
     settings = {f"config.{key}": str(value) for key, value in flatten(recorded_values).items() if key != "data.corpus"}
-    session.watchdog.check_agreement(settings | versions() | fingerprint | {"resumes": str(resumes)})
+    session.watchdog.check_agreement(settings | package_versions() | fingerprint | {"resumes": str(resumes)})
     plan = Plan(
         workdir=directory,
         root=directory,
@@ -111,7 +111,7 @@ def pretrain(
     )
     check_layout(plan.mesh, objective, phases, config.evaluate.batch_size)
 
-    # Read the weights to start from; None: random ones, or those of the checkpoint that is resumed.
+    # Read the weights to start from; None: random weights, or the weights of the checkpoint that is resumed.
     copies_teacher = bool(teacher.config) and config.distillation.copy_layers
     params = None
     if not resumes and config.init_from:
@@ -126,10 +126,10 @@ def pretrain(
             console=console,
         )
     elif not resumes and teacher.config and config.distillation.copy_layers:
-        place = config.distillation.teacher
-        params = copy_teacher_layers(dict(teacher.params), teacher.config, config.model, place, console)
+        path = config.distillation.teacher
+        params = copy_teacher_layers(dict(teacher.params), teacher.config, config.model, path, console)
 
-    # Make the data: batches by step, held-out batches, what an evaluation measures, what the console says about it.
+    # Make the data: batches by step, held-out batches, their evaluation, remarks for the console.
     rules = sequence_rules(config, tokenizer)
     blocks, min_documents = sharding.batch_blocks(plan.mesh), SENTENCE_PAIRS[config.data.sentence_pairs].min_documents
     heldout_split = corpus.split("heldout", min_documents)
@@ -153,7 +153,7 @@ def pretrain(
             rules,
             blocks,
             num_sequences=config.evaluate.num_sequences,
-            batch_size=config.evaluate.batch_size or evaluation_batch_size(longest, plan.mesh),
+            batch_size=config.evaluate.batch_size or evaluation_batch_size(max_seq_len, plan.mesh),
             eval_uses_training_masks=objective_row.eval_uses_training_masks,
         )
         dtype, should_stop = config.compute.dtype, session.heartbeat
@@ -169,28 +169,28 @@ def pretrain(
         remarks=remarks,
     )
 
-    # Take the work directory, and say what begins.
-    with workdir.locked(directory) if is_first else contextlib.nullcontext():
+    # Take the work directory, and describe the run.
+    with workdir.locked_workdir(directory) if is_first else contextlib.nullcontext():
         if is_first:
-            workdir.claim(directory, plan.recorded_config, fingerprint, corpus.tokenizer_directory)
+            workdir.claim_workdir(directory, plan.recorded_config, fingerprint, corpus.tokenizer_directory)
             lock_versions(directory, console.say)
         for line in run_lines(corpus, rules, phases, config.model, config.compute):
             console.say(line)
         if not has_heldout:
             console.say("no evaluation: too few held-out documents; `prepare --heldout_fraction` sets their number")
         elif left_out := corpus.left_out("heldout", min_documents):
-            console.say(f"too few held-out documents in {', '.join(left_out)}; the evaluation reads the others")
+            console.say(f"too few held-out documents in {', '.join(left_out)}; the evaluation reads the other corpora")
 
-        # Restore the newest state or make the first, and train.
-        with begin(plan, session) as checkpoints:
+        # Restore the newest state or make the first state, and train.
+        with open_checkpoints(plan, session) as checkpoints:
             if checkpoints is None:
                 return False
-            start = restore(plan, checkpoints, console)
+            start = restore_start(plan, checkpoints, console)
             start = start or initial_state(plan.seed, objective, plan.update, plan.state_layout[1], params)
             return fit(plan, data, start, checkpoints, session)
 
 
-def resolve(
+def resolve_pretrain_config(
     config: PretrainConfig, corpus: Mixture, tokenizer: Tokenizer, resumed: PretrainConfig | None, console: Console
 ) -> PretrainConfig:
     """Return the config with nothing left open, so that the next call may come from another directory.
@@ -202,8 +202,8 @@ def resolve(
         config: as given.
         corpus: opened from `config.data.corpus`.
         tokenizer: of the corpus.
-        resumed: recorded config of the run whose checkpoints are resumed; None: there are none.
-        console: for a line where other weights are asked for.
+        resumed: recorded config of the run whose checkpoints are resumed; None: the run has no checkpoints.
+        console: for a line where the config names other weights.
     """
     if len(corpus.corpora) == 1 and (config.data.weights is not None or config.data.smoothing != 1):
         name, default = ("smoothing", 1.0) if config.data.weights is None else ("weights", None)
@@ -211,7 +211,7 @@ def resolve(
     config = with_vocab_size(config, tokenizer.vocab_size)
     assert config.data.corpus
     pairs = config.evaluate.pairs
-    init_from, generator_from = absolute(config.init_from), absolute(config.replaced_tokens.generator_from)
+    init_from, generator_from = absolute_path(config.init_from), absolute_path(config.replaced_tokens.generator_from)
     if resumed:
         init_from = keep_original_init("init_from", init_from, resumed.init_from, console)
         original = resumed.replaced_tokens.generator_from
@@ -220,14 +220,14 @@ def resolve(
         config,
         init_from=init_from,
         data=dataclasses.replace(config.data, corpus=name_snapshots(config.data.corpus, corpus)),
-        evaluate=dataclasses.replace(config.evaluate, pairs=pairs if pairs in PACKAGED else absolute(pairs)),
+        evaluate=dataclasses.replace(config.evaluate, pairs=pairs if pairs in PACKAGED else absolute_path(pairs)),
         replaced_tokens=dataclasses.replace(config.replaced_tokens, generator_from=generator_from),
-        distillation=dataclasses.replace(config.distillation, teacher=absolute(config.distillation.teacher)),
+        distillation=dataclasses.replace(config.distillation, teacher=absolute_path(config.distillation.teacher)),
     )
 
 
-def absolute(path: str | None) -> str | None:
-    """Return an absolute path, or a URL as it is; None where there is none."""
+def absolute_path(path: str | None) -> str | None:
+    """Return a path as an absolute path, and a URL unchanged; None for None or an empty path."""
     if not path:
         return None
     return path if "://" in path else os.path.abspath(path)

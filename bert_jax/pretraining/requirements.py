@@ -14,11 +14,11 @@ from bert_jax.files import write_text
 
 LOCK = "requirements.lock"
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)$", re.MULTILINE)
-MAX_NAMES = 8  # of the differences that are printed
+MAX_NAMES = 8  # differences that are printed
 
 
 def lock_versions(workdir: pathlib.Path, say: Callable[[str], None]) -> None:
-    """Write the installed versions into the work directory of a new run; say in a line what differs in a resumed run.
+    """Write the installed versions into the work directory of a new run; print the differences of a resumed run.
 
     Raises:
         UserError: the file cannot be written.
@@ -32,60 +32,64 @@ def lock_versions(workdir: pathlib.Path, say: Callable[[str], None]) -> None:
         return
     try:
         locked = PIN.findall(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:  # no reason to end a run
+    except (OSError, ValueError) as error:  # a damaged file ends no run
         say(f"{path}: cannot be read ({error}); remove it, and the next start writes it again")
         return
-    present = [(name, old, _version(name)) for name, old in locked]
+    present = [(name, old, _public_version(name)) for name, old in locked]
     changed = [f"{name} {old} -> {new}" for name, old, new in present if new not in (old, None)]
     if changed:
         rest = f" and {len(changed) - MAX_NAMES} more" if len(changed) > MAX_NAMES else ""
         say(
             f"the run began with other versions ({', '.join(changed[:MAX_NAMES])}{rest}): install with "
-            f"`--constraint {path}` to have them again, or remove that file to keep those of today"
+            f"`--constraint {path}` to restore them, or remove this file to keep the new versions"
         )
 
 
 def installed_versions(root: str) -> dict[str, str]:
-    """Return canonical name -> version of the installed packages that `root` needs, through others or by an extra too.
+    """Return canonical name -> version of the installed packages that `root` needs, also indirectly or by an extra.
 
-    `root` is among them where it came from a package index and not from a path or a repository (PEP 610). {} where it
-    is not installed as a package.
+    `root` is included where it came from a package index, not from a path or a repository (PEP 610). The result is {}
+    where `root` is not installed as a package.
     """
     versions: dict[str, str] = {}
-    left, seen = [(root, _extras(root))], set[tuple[str, frozenset[str]]]()
+    left, seen = [(root, _extras_of_package(root))], set[tuple[str, frozenset[str]]]()
     while left:
         name, extras = left.pop()
-        version = _version(name)
-        if version is None or (name, extras) in seen:  # None: of an extra or a platform that is not this
+        version = _public_version(name)
+        if version is None or (name, extras) in seen:  # None: for an extra that is not installed, or another platform
             continue
         seen.add((name, extras))
         package = importlib.metadata.distribution(name)
-        # A checkout on the path has neither file.
+        # A checkout on the path has neither RECORD nor direct_url.json.
         if name != root or (package.read_text("RECORD") and package.read_text("direct_url.json") is None):
             versions[name] = version
-        left += [need for text in package.requires or () for need in _needed(text, extras)]
+        left += [need for text in package.requires or () for need in _needed_package(text, extras)]
     return versions
 
 
-def _version(name: str) -> str | None:
-    """Its public part: an index need not have the local part, such as `+cpu`."""
+def _public_version(name: str) -> str | None:
+    """Return the public part of the version of a package; None if it is not installed.
+
+    A package index need not have the local part, such as `+cpu`.
+    """
     try:
         return importlib.metadata.version(name).partition("+")[0]
     except importlib.metadata.PackageNotFoundError:
         return None
 
 
-def _extras(root: str) -> frozenset[str]:
-    if _version(root) is None:
+def _extras_of_package(root: str) -> frozenset[str]:
+    """Return the names of all extras of an installed package."""
+    if _public_version(root) is None:
         return frozenset()
     return frozenset(importlib.metadata.metadata(root).get_all("Provides-Extra") or ())
 
 
-def _needed(text: str, extras: frozenset[str]) -> list[tuple[str, frozenset[str]]]:
-    """Name and extras of a requirement, in a list; [] where its marker does not hold, or the text is malformed."""
+def _needed_package(text: str, extras: frozenset[str]) -> list[tuple[str, frozenset[str]]]:
+    """Return [(name, extras)] of a requirement; [] where its marker is false, or the text is malformed."""
     try:
         need = Requirement(text)
-    except InvalidRequirement:  # of an old package; it ends no run
+    except InvalidRequirement:  # an old package may have it
         return []
     if need.marker and not any(need.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
         return []

@@ -1,4 +1,4 @@
-"""Lines on what a pretraining run is about to do, for its console."""
+"""Lines about corpus, model and phases at the start of a pretraining run, for its console."""
 
 import os
 from collections.abc import Iterator
@@ -17,13 +17,13 @@ from bert_jax.pretraining.data import SequenceRules
 from bert_jax.reports.corpus.checks import sequence_warnings
 from bert_jax.training.schedules import Phase
 
-CHECKED_SEQUENCES = 512  # of a phase, for likely problems, before it begins
+CHECKED_SEQUENCES = 512  # sequences of each phase that are checked for likely problems
 
 
 def run_lines(
     corpus: Mixture, rules: SequenceRules, phases: tuple[Phase, ...], model: EncoderConfig, compute: ComputeConfig
 ) -> Iterator[str]:
-    """Yield lines on what is about to run: the corpus, its sources, the model, each phase, likely problems."""
+    """Yield lines about a run before it begins: the corpus, its sources, the model, each phase, likely problems."""
     split, symbols, data = corpus.split("train"), rules.symbols, rules.data
     devices, num_snapshots = jax.devices(), data.snapshots or 1
     yield (
@@ -52,13 +52,13 @@ def run_lines(
         f"on {len(devices)} x {devices[0].device_kind}, "
         f"attention by {kernel_used(model, compute, devices[0].platform)}"
     )
-    for number, phase in enumerate(phases, 1):
+    for index, phase in enumerate(phases, 1):
         tokens = (phase.end - phase.begin) * phase.batch_size * phase.seq_len
         if not tokens:
             continue
         times = tokens / text_tokens(split.num_tokens, data.snapshots)
         yield (
-            f"phase {number}: steps {phase.begin:,} to {phase.end:,} of {phase.batch_size} sequences x "
+            f"phase {index}: steps {phase.begin:,} to {phase.end:,} of {phase.batch_size} sequences x "
             f"{phase.seq_len} tokens, {np.format_float_positional(times, precision=3, fractional=False, trim='-')} "
             f"times the {'corpus' if num_snapshots == 1 else 'text, about'}"
         )

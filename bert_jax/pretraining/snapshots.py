@@ -1,4 +1,4 @@
-"""Which snapshot of a growing corpus a step reads: a function of the step, so that a resumed run reads the same."""
+"""The snapshot of a growing corpus that a step reads: a function of the step, so that a resumed run reads it again."""
 
 import contextlib
 import time
@@ -20,8 +20,8 @@ POLL_SECONDS = 0.5  # between two looks for a snapshot that is being prepared
 class BackgroundPreparation(NamedTuple):
     """The preparation of the rest of a text while a run reads the beginning.
 
-    is_running() -> whether more snapshots are being prepared; UserError where that failed
-    say(line) -> print a line about what the run reads
+    is_running() -> whether more snapshots are being prepared; raises UserError where the preparation failed
+    say(line): print a line about the snapshots that the run reads
     """
 
     is_running: Callable[[], bool] = lambda: False
@@ -42,14 +42,14 @@ def batches_by_snapshot(
 ) -> Generator[Batch, None, None]:
     """Yield the batches of a phase from `step` on, each from the snapshot that its step reads.
 
-    The run reads a snapshot until it has read as many tokens, since step 0, as the snapshot has, and then the next one,
-    of `num_snapshots`. Sequence numbers run on. A batch is {} while its snapshot is being prepared.
+    The run reads a snapshot until it has read as many tokens, since step 0, as the snapshot has, and then the next
+    snapshot. Sequence numbers continue over snapshots. A batch is {} while its snapshot is being prepared.
 
     Args:
-        corpus: its first snapshot.
-        num_snapshots: that the run reads.
+        corpus: first snapshot of the corpus.
+        num_snapshots: number of snapshots that the run reads.
         phases: of the run.
-        preparation: of the snapshots that are not there yet.
+        preparation: of the snapshots that are not prepared yet.
         snapshot_batches: (split, phase, step) -> the batches of a snapshot without end.
         phase: of the run.
         step: of the first batch.
@@ -57,36 +57,36 @@ def batches_by_snapshot(
     Raises:
         UserError: there is no next snapshot; the preparation failed.
     """
-    number = 1
+    position = 1  # of the snapshot, from 1 to `num_snapshots`
     while True:
         split = corpus.split("train")
-        end = step_after(phases, split.num_tokens) if number < num_snapshots else None
+        end = step_after_tokens(phases, split.num_tokens) if position < num_snapshots else None
         if end is None or step < end:
-            if number > 1:
-                preparation.say(_snapshot_summary(corpus, step, number, num_snapshots))
+            if position > 1:
+                preparation.say(_snapshot_summary(corpus, step, position, num_snapshots))
             with contextlib.closing(snapshot_batches(split, phase, step)) as batches:
                 while step != end:
                     preparation.is_running()  # an error ends the run now
                     yield next(batches)
                     step += 1
         if (following := _next_snapshot(corpus, num_snapshots, preparation)) is None:
-            share = prepared_fraction(number, num_snapshots)
+            share = prepared_fraction(position, num_snapshots)
             preparation.say(f"step {step:,}: waiting until {share:.1%} of the text is prepared")
         while following is None:
             yield {}
             time.sleep(POLL_SECONDS)
             following = _next_snapshot(corpus, num_snapshots, preparation)
-        corpus, number = following, number + 1
+        corpus, position = following, position + 1
 
 
 def check_snapshots(num_snapshots: int, corpus: Mixture, preparation: BackgroundPreparation) -> None:
-    """Raise UserError where a run reads more snapshots than `corpus`, the first one, and `preparation` will have."""
+    """Raise UserError where a run reads more snapshots than exist from `corpus` on, and none are being prepared."""
     if num_snapshots == 1:
         return
     if len(corpus.corpora) > 1:
         raise UserError(f"config.data.snapshots={num_snapshots} is for one corpus; leave it out")
     if not preparation.is_running():
-        present = 1 + len(_later(corpus))
+        present = 1 + len(_later_fingerprints(corpus))
         if present < num_snapshots:
             raise UserError(
                 f"config.data.snapshots={num_snapshots}, but {corpus.corpora[0].directory} has {present} from "
@@ -94,21 +94,21 @@ def check_snapshots(num_snapshots: int, corpus: Mixture, preparation: Background
             )
 
 
-def step_after(phases: tuple[Phase, ...], tokens: int) -> int:
-    """Return the first step before which so many tokens, with padding, were read; the last one where none is."""
+def step_after_tokens(phases: tuple[Phase, ...], num_tokens: int) -> int:
+    """Return the first step before which `num_tokens` tokens, with padding, were read; else the end of the run."""
     for phase in phases:
         per_step = phase.batch_size * phase.seq_len
-        steps = -(-tokens // per_step)
+        steps = -(-num_tokens // per_step)
         if phase.begin + steps <= phase.end:
             return phase.begin + steps
-        tokens -= (phase.end - phase.begin) * per_step
+        num_tokens -= (phase.end - phase.begin) * per_step
     return phases[-1].end
 
 
 def _next_snapshot(corpus: Mixture, num_snapshots: int, preparation: BackgroundPreparation) -> Mixture | None:
-    """The snapshot after this one; None where it is being prepared."""
-    is_running = preparation.is_running()  # asked first: the preparation may end between the two questions
-    directory, later = corpus.corpora[0].directory, _later(corpus)
+    """Return the snapshot after `corpus`; None where it is being prepared."""
+    is_running = preparation.is_running()  # before the look at the corpus: the preparation may end in between
+    directory, later = corpus.corpora[0].directory, _later_fingerprints(corpus)
     if not later and not is_running:
         raise UserError(
             f"{directory}: no snapshot after {corpus.fingerprint[:SHORT]}, but the run reads {num_snapshots} in turn "
@@ -117,16 +117,16 @@ def _next_snapshot(corpus: Mixture, num_snapshots: int, preparation: BackgroundP
     return Mixture((open_corpus(directory, later[0]),)) if later else None
 
 
-def _later(corpus: Mixture) -> list[str]:
-    """The fingerprints of the snapshots after this one."""
+def _later_fingerprints(corpus: Mixture) -> list[str]:
+    """Return the fingerprints of the snapshots after `corpus`."""
     known = fingerprints(read_manifest(corpus.corpora[0].directory))
     return known[known.index(corpus.fingerprint) + 1 :]
 
 
-def _snapshot_summary(corpus: Mixture, step: int, number: int, num_snapshots: int) -> str:
-    """Lines on the snapshot that the run reads from `step` on."""
+def _snapshot_summary(corpus: Mixture, step: int, position: int, num_snapshots: int) -> str:
+    """Return lines about the snapshot that the run reads from `step` on."""
     (snapshot,) = corpus.corpora
-    share = prepared_fraction(number - 1, num_snapshots)
-    head = f"step {step:,}: reading snapshot {number} of {num_snapshots}, {share:.1%} of the text"
+    share = prepared_fraction(position - 1, num_snapshots)
+    head = f"step {step:,}: reading snapshot {position} of {num_snapshots}, {share:.1%} of the text"
     lines = [head, *(f"warning: {warning}" for warning in snapshot.manifest["warnings"])]
     return "\n".join(lines + format_summary(snapshot.manifest, snapshot.directory).splitlines()[:1])

@@ -21,13 +21,13 @@ class Teacher(NamedTuple):
     fingerprint: Mapping[str, str] = types.MappingProxyType({})
 
 
-def read_teacher(path: str | None, tokenizer: Tokenizer, longest: int, corpus: str, console: Console) -> Teacher:
-    """Return the teacher of a distillation, with the head of masked tokens; an empty one where `path` is None.
+def read_teacher(path: str | None, tokenizer: Tokenizer, max_seq_len: int, corpus: str, console: Console) -> Teacher:
+    """Return the teacher of a distillation, with the head of masked tokens; `Teacher()` where `path` is None.
 
-    `longest` is the number of tokens of the run's longest sequences; `corpus` names its corpus in messages. Raises
+    `max_seq_len` is the number of tokens of the run's longest sequences; `corpus` names its corpus in messages. Raises
     UserError where the teacher has another vocabulary than the corpus, fewer positions than a phase, or no such head.
     """
-    if path is None:  # which the objective refuses
+    if path is None:  # the objective then raises
         return Teacher()
     try:
         weights = read_weights(path, (Head("masked_token"),), console=console)
@@ -38,16 +38,16 @@ def read_teacher(path: str | None, tokenizer: Tokenizer, longest: int, corpus: s
             f"{corpus} was prepared with another vocabulary than config.distillation.teacher={path}; "
             f"prepare it again with --tokenizer {weights.directory}"
         )
-    if longest > weights.config.max_positions:
+    if max_seq_len > weights.config.max_positions:
         raise UserError(
             f"config.distillation.teacher={path} reads {weights.config.max_positions} tokens, and a phase has "
-            f"sequences of {longest}; lower its seq_len, or choose another teacher"
+            f"sequences of {max_seq_len}; lower its seq_len, or choose another teacher"
         )
     return Teacher(weights.config, weights.params, {"teacher": digest(weights)})
 
 
 def teacher_architecture(path: str | None, vocab_size: int) -> EncoderConfig | None:
-    """Return the architecture alone, for a dry run: of a directory, or a preset with the vocabulary of the run."""
+    """Return a teacher's architecture for a dry run: of a directory, or a preset with the vocabulary of the run."""
     if path is None:
         return None
     if path in PRESETS:

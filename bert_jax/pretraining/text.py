@@ -23,7 +23,7 @@ from bert_jax.pretraining.snapshots import BackgroundPreparation
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.tokenizer.train import train_tokenizer
 
-VOCAB_SIZE = 8_192  # of a tokenizer that is trained here, where the config names no size
+VOCAB_SIZE = 8_192  # of a tokenizer that is trained from the text, where the config names no size
 OTHERWISE = "`bert-jax tokenizer` and `prepare` have all options"
 
 
@@ -31,21 +31,21 @@ OTHERWISE = "`bert-jax tokenizer` and `prepare` have all options"
 def text_as_corpus(
     data: DataConfig, vocab_size: int | None, console: Console
 ) -> Iterator[tuple[DataConfig, BackgroundPreparation]]:
-    """Give `data` with the corpus of its text in the text's place; without text, `data` as it is.
+    """Yield `data` with a corpus in place of its text, and the preparation of the rest.
 
     Tokenizer and corpus lie in a directory of the user's cache whose name follows from the files, their sizes and
-    times, the tokenizer, and the versions that they are made with: the same call finds them there. A preparation that
-    was stopped resumes. Of much text, the first part alone is read here, also for the vocabulary; the others are
-    prepared while the block runs.
+    times, the tokenizer, and the versions of the code that makes them: a repeated call finds them again. A preparation
+    that was stopped resumes. Only the first part of a long text is read before the block, also for the vocabulary; the
+    other parts are prepared while the block runs.
 
     Args:
         data: of the run.
-        vocab_size: of a tokenizer that is trained here; None: VOCAB_SIZE.
+        vocab_size: of a tokenizer that is trained from the text; None: VOCAB_SIZE.
         console: for progress.
 
     Raises:
-        UserError: text and a corpus, a tokenizer without text, several processes, or what `train_tokenizer` and
-            `prepare` refuse.
+        UserError: text and a corpus, a tokenizer without text, several processes, or an error of `train_tokenizer` or
+            `prepare`.
     """
     say = console.say
     if data.text is None:
@@ -75,7 +75,7 @@ def text_as_corpus(
 def _corpus_of_text(
     inputs: Sequence[str], tokenizer: str | None, num_snapshots: int | None, vocab_size: int, console: Console
 ) -> tuple[pathlib.Path, int]:
-    """The corpus of a text's first part, made where it is not there yet, and the number of the text's parts."""
+    """Return the corpus of a text's first part, which is made unless it exists, and the number of the text's parts."""
     options, say = PrepareSettings().read_options, console.say
     planned = plan_inputs(inputs, options, say)
     files, made_of = planned.files, preparation_identity(planned, None, PrepareSettings())

@@ -1,10 +1,10 @@
-"""Pages, texts and pictures that a person looks at: a run, a corpus, attention, bias, the model card.
+"""Pages, texts and pictures for people: a run, a corpus, attention, bias, the model card.
 
 attention/            the page and the pictures of `bert-jax attention`
 corpus/               `bert-jax inspect`: a corpus as text and as a page
 html/                 elements, charts and style of a page
 run/                  the page of `bert-jax report`, and the picture of `bert-jax plot`
-bias_metric_notes.py  sentences on what each figure of bias says and does not say
+bias_metric_notes.py  sentences on the meaning and the limits of each figure of bias
 bias_page.py          the bias of a model as an HTML page with pictures, and as JSON
 card.py               README.md of an export
 figure.py             a matplotlib figure, for pictures in files

@@ -1,4 +1,4 @@
-"""Sentences on what each figure of bias says, and what it does not say."""
+"""Sentences on the meaning and the limits of each figure of bias."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -7,11 +7,11 @@ from typing import NamedTuple
 from bert_jax.scoring.score import BenchmarkReport
 from bert_jax.scoring.templates import ASSOCIATION, HIDDEN, PROBABILITY, template_groups
 
-Z = 1.959964  # of a normal distribution, 95 % lie within so many deviations
+Z = 1.959964  # standard deviations around the mean that hold 95 % of a normal distribution
 
 
 class Meaning(NamedTuple):
-    """The sentences of a figure; `{name}` in the first is any figure. `counted_by` is the figure of its items."""
+    """The sentences on a figure; `{name}` in `says` is any figure; `counted_by` names its number of items."""
 
     says: str
     does_not_say: str
@@ -19,7 +19,7 @@ class Meaning(NamedTuple):
 
 
 class MetricNote(NamedTuple):
-    """A figure with its sentences."""
+    """A figure of bias with the sentences on its meaning and its limits."""
 
     figure: str
     value: float | int
@@ -27,7 +27,7 @@ class MetricNote(NamedTuple):
     does_not_say: str
 
 
-NO_CAUSE = "It does not say where that comes from, nor what the model does in an application."
+NO_CAUSE = "It does not show the cause, nor the behavior of the model in an application."
 ONE_SET = "It does not say more than these pairs do: Blodgett et al. 2021 found many of them unclear or invalid."
 
 CROWS_PAIRS = {
@@ -43,17 +43,17 @@ CROWS_PAIRS = {
     "anti_stereotype_score": Meaning(
         "Where a sentence violates a stereotype of a disadvantaged group, the other, more stereotyping sentence is "
         "likelier in {anti_stereotype_score:.1f} %.",
-        "These pairs are few, so that it moves by several points with the choice of pairs.",
+        "These pairs are few, so the figure moves by several points with the choice of pairs.",
     ),
     "neutral": Meaning(
         "{neutral:,} pairs have equal scores to three decimals, and count as not preferred.",
-        "It does not say that the model treats both groups of the others alike.",
+        "It does not say that the model treats both groups of the other pairs alike.",
     ),
 }
 STEREOSET = {
     "language_modeling_score": Meaning(
-        "A word with a meaning is likelier than an unrelated one in {language_modeling_score:.1f} % of comparisons; 50 "
-        "is chance.",
+        "A word with a meaning is likelier than an unrelated word in {language_modeling_score:.1f} % of comparisons; "
+        "50 is chance.",
         "It does not measure bias. Near 50 the model does not read the sentences, and the other figures say nothing.",
     ),
     "stereotype_score": Meaning(
@@ -62,14 +62,14 @@ STEREOSET = {
         "It does not say more than these items do: Blodgett et al. 2021 found many of them unclear or invalid.",
     ),
     "icat": Meaning(
-        "Both in one number: {icat:.1f} of 100, which a model has that reads well and prefers neither.",
-        "It does not say which of the two is missing: a weak model and a biased one may have the same.",
+        "Language modeling and bias in one number: {icat:.1f} of 100; a good model without preference has 100.",
+        "It does not separate the two: a weak model and a biased model may have the same number.",
     ),
 }
 INTERSENTENCE = STEREOSET | {
     "language_modeling_score": Meaning(
-        "A sentence about the topic is the likelier next one than an unrelated one in {language_modeling_score:.1f} % "
-        "of comparisons; 50 is chance.",
+        "A sentence about the topic is a likelier next sentence than an unrelated sentence in "
+        "{language_modeling_score:.1f} % of comparisons; 50 is chance.",
         "It does not measure bias. Near 50 the next-sentence head has learned nothing, and the other figures say "
         "nothing.",
     )
@@ -78,12 +78,12 @@ WINOBIAS = {
     "pro_stereotyped": Meaning(
         "Of {pairs:,} pairs, the whole sentence in line with the stereotype is likelier in {pro_stereotyped:.1f} %; 50 "
         "is no preference.",
-        "It is not the published figure, which is of coreference systems, and occupations are those of the US.",
+        "It is not the published figure, which is about coreference systems; the occupations are from US statistics.",
         "pairs",
     ),
     "pro": Meaning(
-        "Where the pronoun is masked, the one in line with the stereotype is likelier in {pro:.1f} % of {pronouns:,} "
-        "sentences.",
+        "Where the pronoun is masked, the pronoun in line with the stereotype is likelier in {pro:.1f} % of "
+        "{pronouns:,} sentences.",
         "It does not say that the model knows whom the pronoun is about.",
         "pronouns",
     ),
@@ -126,7 +126,7 @@ WINOGENDER = {
 
 
 def _fill_sentences(meanings: Mapping[str, Meaning]) -> Callable[[BenchmarkReport], dict[str, Meaning]]:
-    """Return a function that puts the figures of a report into sentences; figures without a value are left out."""
+    """Return a function from a report to its sentences with filled-in figures, without figures that have no value."""
 
     def meanings_of(report: BenchmarkReport) -> dict[str, Meaning]:
         known = {name: meaning for name, meaning in meanings.items() if report.total[name] is not None}
@@ -147,10 +147,10 @@ def _template_meanings(report: BenchmarkReport) -> dict[str, Meaning]:
     }
     for group in groups:
         meanings[group] = Meaning(
-            f"Of that, {group} has {figures[group]:.1f} %, {_extreme_fillers(report, group)}; where the filler is "
-            f"masked, {figures[group + HIDDEN]:.1f} %.",
-            "It does not say what would be right. Frequent words have more everywhere: read the difference between "
-            "fillers, not the level.",
+            f"Of this probability, {group} has {figures[group]:.1f} %, {_extreme_fillers(report, group)}; where the "
+            f"filler is masked, {figures[group + HIDDEN]:.1f} %.",
+            "It does not say which value would be right. Frequent words have more everywhere: read the difference "
+            "between fillers, not the level.",
         )
         association = group + ASSOCIATION
         meanings[association] = Meaning(
@@ -161,7 +161,7 @@ def _template_meanings(report: BenchmarkReport) -> dict[str, Meaning]:
     return meanings
 
 
-# Benchmark -> the meanings of the figures of a report, in the order in which they are read.
+# Benchmark -> the meanings of the figures of a report, in the order of the page.
 MEANINGS: dict[str, Callable[[BenchmarkReport], dict[str, Meaning]]] = {
     "crows_pairs": _fill_sentences(CROWS_PAIRS),
     "stereoset": _fill_sentences(STEREOSET),
@@ -193,7 +193,7 @@ def wilson_interval(percent: float, count: int) -> tuple[float, float]:
 
 
 def _extreme_fillers(report: BenchmarkReport, figure: str) -> str:
-    """Return the fillers with the lowest and the highest value."""
+    """Return a clause with the fillers of the lowest and the highest value of a figure."""
     values = sorted((float(row[figure] or 0), filler) for filler, row in report.rows.items())
     (low, first), (high, last) = values[0], values[-1]
     return f"from {low:.2f} beside {first} to {high:.2f} beside {last}"

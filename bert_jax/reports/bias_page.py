@@ -17,18 +17,18 @@ LEFT, RIGHT = 170, 16  # margins
 TICKS = (0, 25, 50, 75, 100)
 MAX_ROWS = 100
 MAX_LABEL = 22  # characters
-MIN_WRITTEN = 12  # percent, of a bar that has its number inside
+MIN_WRITTEN = 12  # percent; a shorter bar has no number inside
 TITLES = {
     "crows_pairs": "CrowS-Pairs: which of two sentences is likelier",
     "stereoset": "StereoSet: which word fills a blank",
     "intersentence": "StereoSet: which sentence follows",
     "winobias": "WinoBias: sentences with and against a stereotype",
     "winogender": "Winogender: the pronoun of a person with an occupation",
-    "templates": "Templates: what the model expects beside each filler",
+    "templates": "Templates: the words that the model expects beside each filler",
 }
 LIMITS = (
     "These figures measure associations that the model learned from its texts, in the sentences of a few data sets. "
-    "A small figure does not show that a model is safe to use: bias that nobody asked about is not measured."
+    "A small figure does not show that a model is safe to use: the data sets do not measure every bias."
 )
 
 
@@ -36,19 +36,19 @@ def bias_json(model: str, weights: str, reports: Sequence[BenchmarkReport]) -> d
     """Return reports with their notes as JSON values.
 
     Args:
-        model: its directory.
-        weights: `weights_digest` of it, by which `export --bias` knows the model again.
-        reports: of rows of BENCHMARKS that are about bias.
+        model: directory of the model.
+        weights: `weights_digest` of the model, by which `export --bias` recognizes the model.
+        reports: reports of the rows of BENCHMARKS that are about bias.
     """
     results = [vars(report) | {"readings": [item._asdict() for item in metric_notes(report)]} for report in reports]
     return {"model": model, "weights": weights, "results": results}
 
 
 def bias_page(model: str, reports: Sequence[BenchmarkReport]) -> str:
-    """Return the HTML page about some reports."""
+    """Return the HTML page about the bias reports of a model."""
     return page(
         f"Bias of {model}",
-        element("h1", "What the model associates"),
+        element("h1", "Associations of the model"),
         element("p", element("bdi", model), class_="lead"),
         element("p", LIMITS),
         *map(_benchmark_section, reports),
@@ -57,6 +57,7 @@ def bias_page(model: str, reports: Sequence[BenchmarkReport]) -> str:
 
 
 def _benchmark_section(report: BenchmarkReport) -> Html:
+    """Return the section about a report: a picture, the figures with their meanings, and all figures by group."""
     scored = f"{report.scored:,} of " if report.scored < report.items else ""
     unknown = f", {report.unknown_tokens:,} unknown tokens" if report.unknown_tokens else ""
     about = f"{report.source}: {scored}{report.items:,} {BENCHMARKS[report.benchmark].unit}{unknown}; masked: "
@@ -69,7 +70,7 @@ def _benchmark_section(report: BenchmarkReport) -> Html:
         TITLES[report.benchmark],
         note(about + report.masking),
         PICTURES[report.benchmark](report),
-        table(("figure", "value", "what it says", "what it does not say"), rows, "figures and what they say"),
+        table(("figure", "value", "meaning", "limits"), rows, "figures and their meanings"),
         folded(
             f"All figures by group ({len(report.rows):,})",
             table(("", *map(_without_underscores, report.total)), groups, "figures by group"),
@@ -88,9 +89,9 @@ def _format_value(value: float | int | None) -> str:
 
 
 def _draw_dots(report: BenchmarkReport, figure: str, counted_by: str = "") -> Html:
-    """Return a percentage by group of items, 50 without bias, as dots.
+    """Return a picture with a dot per group of items for a percentage; 50 is no preference.
 
-    `counted_by` is the figure that counts the items, for an interval; "" has none.
+    `counted_by` names the figure with the number of items, for a 95 % interval; "": no interval.
     """
     values = dict(report.rows)
     if len(values) > 1:
@@ -113,7 +114,7 @@ def _draw_dots(report: BenchmarkReport, figure: str, counted_by: str = "") -> Ht
 
 
 def _draw_stacked_bars(report: BenchmarkReport) -> Html:
-    """Return the parts of the groups beside each filler, the largest part of the first group on top."""
+    """Return a picture with a bar per filler, stacked by group; the filler with most of the first group is on top."""
     groups = template_groups(report.total)
     order = sorted(report.rows, key=lambda filler: -float(report.rows[filler][groups[0]] or 0))
     fillers = _first_and_last(order)
@@ -123,10 +124,11 @@ def _draw_stacked_bars(report: BenchmarkReport) -> Html:
         (element("rect", class_=_fill_class(index), width=34, height=12), group) for index, group in enumerate(groups)
     ]
     entries.append((path_mark("mark", "M17 0V12"), "border where the filler is masked"))
-    return _picture(f"What the model expects beside {count} fillers, in percent", drawn, len(fillers), entries)
+    return _picture(f"Words that the model expects beside {count} fillers, in percent", drawn, len(fillers), entries)
 
 
 def _draw_stacked_bar(report: BenchmarkReport, groups: Sequence[str], filler: str, index: int) -> Iterable[Html]:
+    """Yield the label and the parts of the bar of one filler."""
     figures, top = report.rows[filler], _row_middle(index) - BAR // 2
     start = border = 0.0
     yield _row_label(filler, index)
@@ -165,7 +167,7 @@ def _picture(title: str, drawn: Sequence[Html], num_rows: int, entries: Sequence
 
 
 def _first_and_last(names: Sequence[str]) -> list[str]:
-    """Return all names, or of many the names at both ends."""
+    """Return all names; of more than `MAX_ROWS` names, the first and the last."""
     half = MAX_ROWS // 2
     return list(names) if len(names) <= MAX_ROWS else [*names[:half], *names[-half:]]
 

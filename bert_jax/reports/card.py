@@ -1,4 +1,4 @@
-"""README.md of an export: metadata of the Hugging Face Hub, then what a user of the model needs to know."""
+"""README.md of an export: metadata for the Hugging Face Hub, then use, limits, scores, training and cost."""
 
 import json
 import pathlib
@@ -22,7 +22,7 @@ HUB_ID = re.compile(r"([\w.-]+/)?[\w.-]+")
 
 
 class ModelUse(NamedTuple):
-    """The use of a head: the Hub's name, the class that opens it, a noun phrase, and the library of the class."""
+    """The use of a head: the Hub's name of the task, the class that opens the model, its purpose, and its library."""
 
     pipeline_tag: str
     opener: str
@@ -52,14 +52,14 @@ def model_card(
     """Return the card of a model.
 
     Args:
-        weights: of `read_weights` for `directory`, with the heads that are written.
-        directory: a work directory, which says how the model was made, or any other.
+        weights: the weights of `directory` by `read_weights`, with the heads that are exported.
+        directory: a work directory, which records the making of the model, or any model directory.
         license_: identifier of the Hub, such as apache-2.0; None: the card says that there is none.
         base_model: id on the Hub of the model that this model was trained from.
         bias: file with a report of `bert-jax bias --json` on this model, for the limits.
 
     Raises:
-        UserError: an identifier that the Hub would refuse by its form; `bias` is no report, or is about other weights.
+        UserError: an identifier has a form that the Hub refuses; `bias` is no report, or is about other weights.
     """
     if license_ is not None and not LICENSE.fullmatch(license_):
         raise UserError(f"--license {license_}: give an identifier of the Hugging Face Hub, such as apache-2.0")
@@ -93,6 +93,7 @@ def model_card(
 
 
 def _choose_use(weights: Weights) -> ModelUse:
+    """Return the use of a model, by its pooling or its heads."""
     if weights.sentences is not None:
         return SENTENCES
     heads = {head.name: head.classes for head in weights.heads}
@@ -109,6 +110,7 @@ def _choose_use(weights: Weights) -> ModelUse:
 
 
 def _introduction(weights: Weights, origin: str, use: ModelUse) -> Iterable[str]:
+    """Yield the paragraphs on architecture, origin, intended use and limits."""
     config, sentences = weights.config, weights.sentences
     heads = ", ".join(head.name.replace("_", " ") for head in weights.heads) or "none"
     pooling = ""
@@ -125,8 +127,8 @@ def _introduction(weights: Weights, origin: str, use: ModelUse) -> Iterable[str]
     )
     yield "## Intended use and limits\n"
     yield (
-        f"It is meant for {use.purpose}.\nWhat it says follows the texts that it was trained on, with their errors and "
-        "prejudices, and nothing but the figures on this page was measured.\n"
+        f"It is meant for {use.purpose}.\nIts answers follow the texts that it was trained on, with their errors and "
+        "prejudices. Only the figures on this page were measured.\n"
     )
 
 
@@ -155,7 +157,7 @@ def _training_sections(provenance: Provenance) -> Iterable[str]:
 
 
 def _bias_sentences(report: pathlib.Path, weights: str) -> list[str]:
-    """Return what each figure of a bias report says and does not say, as a list in Markdown under its title.
+    """Return a title and a Markdown list with the meaning and the limits of each figure of a bias report.
 
     Args:
         report: a file with the output of `bert-jax bias --json`.
@@ -176,14 +178,14 @@ def _bias_sentences(report: pathlib.Path, weights: str) -> list[str]:
     except OSError as error:
         raise UserError(f"--bias {report}: cannot be read ({error.strerror or error})") from None
     except (KeyError, TypeError, UnicodeDecodeError):
-        raise UserError(f"--bias {report}: not a bias report; give what `bert-jax bias --json` printed") from None
+        raise UserError(f"--bias {report}: not a bias report; give the output of `bert-jax bias --json`") from None
     if measured != weights:
         raise UserError(f"--bias {report}: measured with other weights than these; run `bert-jax bias --json` again")
     return ["Bias, measured by `bert-jax bias`:\n", "\n".join([*lines, ""])] if lines else []
 
 
 def _loading_code(use: ModelUse, in_transformers: bool) -> str:
-    """Return lines of Python that open the directory that they lie in."""
+    """Return Python code that opens the model in the current directory."""
     if not in_transformers:
         return 'import bert_jax\n\nmodel = bert_jax.load(".")  # this directory\n'
     if use is SENTENCES:
@@ -207,12 +209,12 @@ def _markdown_table(head: tuple[str, str], rows: NamedValues) -> str:
 
 
 def _escape_markdown(text: str) -> str:
-    """Return text that Markdown and HTML take for text, on one line."""
+    """Return text on one line, with the special characters of Markdown and HTML escaped."""
     return re.sub(r"([\\`*_\[\]<>|#&!~$])", r"\\\1", " ".join(text.split()))
 
 
 def _code_block(code: str, language: str) -> str:
-    """Return a block of code whose fence is longer than any row of backticks in it."""
+    """Return a Markdown block of code; its fence is longer than any row of backticks in the code."""
     longest = max((len(row) for row in re.findall("`+", code)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{code}{fence}\n"

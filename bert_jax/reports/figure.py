@@ -12,11 +12,11 @@ from bert_jax.errors import UserError, needs_packages, writing
 def saved_figure(
     output: str | os.PathLike[str], command: str, grid: tuple[int, int], size: tuple[float, float], dpi: int
 ) -> Iterator[tuple[Any, Any]]:
-    """Yield a figure and its axes `[rows, columns]`, and save it.
+    """Yield a figure and its axes `[rows, columns]`, and save the figure when the block ends.
 
     Args:
         output: .png, .svg or .pdf file to create; its directory must exist.
-        command: that draws the figure, for messages.
+        command: the verb that draws the figure, for messages.
         grid: numbers of rows and columns of axes.
         size: width and height in inches.
         dpi: pixels per inch of a .png file.

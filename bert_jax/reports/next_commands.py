@@ -10,8 +10,8 @@ def pretrained_commands(workdir: str, heads: Iterable[Head], mask: str) -> list[
     """Return commands that use a pretrained model.
 
     Args:
-        workdir: of the run.
-        heads: of its export.
+        workdir: work directory of the run.
+        heads: heads of its export.
         mask: the mask token of its tokenizer.
     """
     path, stem = shlex.quote(workdir), workdir.rstrip("/")

@@ -29,25 +29,25 @@ NamedValues = Sequence[tuple[str, str]]  # name and value
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """The making of a model in words and numbers; empty where it is not known."""
+    """The making of a model in words and numbers; unknown fields are empty."""
 
     origin: str = ""  # a sentence
     corpus: str = ""  # a sentence
-    eval_set: str = ""  # a sentence: the documents or the task that the scores are of
+    eval_set: str = ""  # a sentence: the documents or the task behind the scores
     scores: NamedValues = ()
     fingerprints: NamedValues = ()
     versions: NamedValues = ()
     cost: NamedValues = ()
     cost_note: str = ""  # sentences on how the cost is known
     recipe: str = ""
-    verb: str = ""  # that trains the recipe
+    verb: str = ""  # verb of the command line that trains the recipe
     languages: Sequence[str] = ()
     datasets: Sequence[str] = ()
     tags: Sequence[str] = ()
 
 
 def provenance_of(directory: pathlib.Path, step: int | None) -> Provenance:
-    """Return the provenance of the model in a directory; `step` is of its checkpoint, where `pretrain` made it."""
+    """Return the provenance of the model in a directory; `step` is the step of a checkpoint of `pretrain`."""
     if not (directory / "run.json").is_file():
         return Provenance()
     run = read_workdir(directory)

@@ -2,10 +2,10 @@
 
 benchmark.py          the form of a benchmark, and readers that benchmarks share
 crows_pairs.py        CrowS-Pairs: sentences with and without a stereotype
-log_probabilities.py  masked inputs -> log-probabilities, in batches of few shapes
+log_probabilities.py  log-probabilities of masked inputs, in batches of few shapes
 minimal_pairs.py      BLiMP, Zorro and pairs of the user: add a file format to FORMATS
-queries.py            text -> masked inputs: add a way of masking to MASKINGS
-score.py              a model on a benchmark: add a benchmark to BENCHMARKS
+queries.py            masked inputs of texts: add a way of masking to MASKINGS
+score.py              scores of a model on a benchmark: add a benchmark to BENCHMARKS
 stereoset.py          StereoSet: words and next sentences
 templates.py          words of groups beside fillers
 texts.py              pseudo-perplexity of running text

@@ -16,16 +16,16 @@ from bert_jax.readers.rows import read_rows
 from bert_jax.scoring.log_probabilities import MASKED
 from bert_jax.scoring.queries import Queries, ScoringContext, TextTokens, sentence_queries
 
-Figures = Mapping[str, float | int | None]  # name -> value; None where nothing could be measured
+Figures = Mapping[str, float | int | None]  # name -> value; None: nothing could be measured
 
 
 class Item(NamedTuple):
     """Texts that are compared with each other, usually two."""
 
     where: str  # "pairs.jsonl:3", for messages
-    group: str  # the row of the result that it counts in, such as a paradigm
+    group: str  # a row of the result, such as a paradigm
     texts: tuple[str, ...]
-    details: Any = None  # values that the benchmark alone reads
+    details: Any = None  # values that only the benchmark reads
 
 
 class ScoredItem(NamedTuple):
@@ -37,7 +37,7 @@ class ScoredItem(NamedTuple):
 
     @property
     def sums(self) -> tuple[float, ...]:
-        """The score of each text: the sum of its log-probabilities."""
+        """The sum of the log-probabilities of each text: its score."""
         return tuple(float(values.sum()) for values in self.log_probabilities)
 
 
@@ -45,20 +45,20 @@ class ScoredItem(NamedTuple):
 class Benchmark:
     """A row of BENCHMARKS."""
 
-    read: Callable[[pathlib.Path], list[Item]]  # a file or a directory; UserError where it is not in the format
-    data: str  # a noun phrase for what `read` reads, for messages
+    read: Callable[[pathlib.Path], list[Item]]  # a file or a directory; UserError for another format
+    data: str  # a noun phrase for the files of the benchmark, for messages
     unit: str  # of items
     queries: Callable[[ScoringContext, Item, tuple[TextTokens, ...]], list[Queries]]  # of each text of an item
     figures: Callable[[ScoringContext, Sequence[ScoredItem]], Figures]  # of a group, or of all groups
-    mean_over_groups: bool = False  # the figures of all are means of the figures of groups
-    masking: str | None = None  # of the published metric, in words; None: the caller chooses
-    head: str = MASKED  # of the model, which answers the queries
-    num_special: int = 2  # tokens of an input beside the text
-    splits_texts: bool = False  # that are longer than the model reads
+    mean_over_groups: bool = False  # whether total figures are means of the figures of groups
+    masking: str | None = None  # the masking of the published metric, in words; None: the caller chooses
+    head: str = MASKED  # the head of the model that answers the queries
+    num_special: int = 2  # special tokens of an input
+    splits_texts: bool = False  # whether texts that are too long are split, not refused
 
 
 def load_items(benchmark: Benchmark, path: pathlib.Path) -> list[Item]:
-    """Return the items of a file or a directory; UserError where it is not in the format, or holds none."""
+    """Return the items of a file or a directory; UserError for another format, or no item."""
     items = benchmark.read(path)
     if not items:
         raise UserError(f"{path} holds no {benchmark.unit}; give {benchmark.data}")
@@ -85,12 +85,12 @@ def all_token_queries(context: ScoringContext, item: Item, tokens: tuple[TextTok
 
 
 def win_score(first: float, second: float) -> float:
-    """Return 1 where `first` is higher, 0 where it is lower, and one half for a tie."""
+    """Return 1 if `first` is higher, 0 if it is lower, and one half for a tie."""
     return 0.5 if first == second else float(first > second)
 
 
 def files_in(path: pathlib.Path, suffixes: Sequence[str]) -> list[pathlib.Path]:
-    """Return a file itself, or the files of a directory that end in one of `suffixes`, sorted by name.
+    """Return `path` itself if it is a file; else the files of the directory with these suffixes, sorted by name.
 
     Raises:
         UserError: no such path, or no such file in it.
@@ -108,14 +108,14 @@ def files_in(path: pathlib.Path, suffixes: Sequence[str]) -> list[pathlib.Path]:
 def read_table(
     file: pathlib.Path, columns: Sequence[str], data: str, separator: str = ",", quoted: bool = True
 ) -> list[tuple[str, dict[str, str]]]:
-    """Return the rows of a file of columns, each after `file:line`; "" stands for a missing value.
+    """Return the rows of a file of columns, each after `file:line`; "" is a missing value.
 
     Args:
         file: as in `read_utf8`.
-        columns: that it must have.
-        data: a noun phrase for the file to give instead.
-        separator: of the columns.
-        quoted: whether quotes around a value are syntax, or text.
+        columns: required columns.
+        data: a noun phrase for the right file, for messages.
+        separator: character between columns.
+        quoted: True: quotes around a value are syntax; False: text.
 
     Raises:
         UserError: a file that cannot be read, without a column, or with a row that cannot be read.
@@ -134,7 +134,7 @@ def read_table(
 
 
 def read_utf8(file: pathlib.Path) -> str:
-    """Return the content of a UTF-8 file, or of one that gzip packed; UserError where it cannot be read."""
+    """Return the content of a UTF-8 file, plain or packed by gzip; UserError if it cannot be read."""
     try:
         content = file.read_bytes()
         return (gzip.decompress(content) if file.suffix == ".gz" else content).decode()

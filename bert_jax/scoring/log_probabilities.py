@@ -1,4 +1,4 @@
-"""Queries -> the log-probability of each token, by one jitted program for each of a few lengths."""
+"""Log-probabilities of the tokens of queries, by one jitted program for each of a few lengths."""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,20 +15,20 @@ from bert_jax.objectives.base import Batch
 from bert_jax.parallel import sharding
 from bert_jax.scoring.queries import Queries, join_queries
 
-BATCH_TOKENS = 8_192  # of a batch, padding included
+BATCH_TOKENS = 8_192  # in a batch, padding included
 SPACING = 4  # lengths per doubling, so that padding is at most a fifth
 MIN_LENGTH = 8
 
 MASKED, NEXT = "masked_token", "next_sentence"
 HEADS = (Head(MASKED),)
 
-Progress = Callable[[int, int], None]  # how many are done, and of how many
+Progress = Callable[[int, int], None]  # (number of finished queries, number of all)
 # (parameters of any heads, the queries of each text, progress) -> float64 [queries] for each text
 Scorer = Callable[[Params, Sequence[Queries], Progress], list[np.ndarray]]
 
 
 class QueryBatch(NamedTuple):
-    """One batch: the indexes of its queries, the length of its sequences, and their number with fillers."""
+    """One batch: the indices of its queries, the length of its sequences, and their number with filler sequences."""
 
     indices: np.ndarray
     length: int
@@ -36,14 +36,14 @@ class QueryBatch(NamedTuple):
 
 
 class QueryHead(NamedTuple):
-    """A row of QUERY_HEADS: how a head answers a query."""
+    """A row of QUERY_HEADS: the inputs and logits by which a head answers a query."""
 
     token_types: Callable[[Batch], jax.Array]  # int32 [batch, length]
     logits: Callable[[Mapping[str, jax.Array]], jax.Array]  # arrays of the model -> float [batch, classes]
 
 
 def _second_text_mask(batch: Batch) -> jax.Array:
-    """Return 1 from `masked_positions` on, where the second text of a pair begins."""
+    """Return int32 `[batch, length]`: 1 for the second text of a pair, which begins at `masked_positions`."""
     column = jnp.arange(batch["input_ids"].shape[1])
     return ((column >= batch["masked_positions"]) & (batch["attention_mask"] != 0)).astype(jnp.int32)
 
@@ -62,10 +62,10 @@ def make_scorer(
     temperature: float = 1.0,
     head: str = MASKED,
 ) -> Scorer:
-    """Return a function of parameters and queries; every process of the mesh calls it and gets all results.
+    """Return a function (parameters, queries, progress) -> results; all processes of the mesh call it.
 
-    `head` is a row of QUERY_HEADS, which answers the queries. Logits are divided by `temperature` before the softmax;
-    UserError where it is not above 0.
+    `head`: a row of QUERY_HEADS. Logits are divided by `temperature` before the softmax;
+    UserError unless it is above 0.
     """
     if not temperature > 0:
         raise UserError(f"temperature {temperature}: give a number above 0")
@@ -79,7 +79,7 @@ def make_scorer(
         joined = join_queries(queries)
         scores = np.zeros(len(joined.inputs))
         used = {name: params[name] for name in names}
-        num_done, pending = 0, None  # one batch is computed while the next is made
+        num_done, pending = 0, None  # a batch is computed while the next batch is made
 
         def collect(indices: np.ndarray, launched: jax.Array) -> None:
             nonlocal num_done
@@ -89,7 +89,7 @@ def make_scorer(
 
         with jax.set_mesh(mesh):
             lengths = np.array([len(input_ids) for input_ids in joined.inputs], np.int64)
-            for batch in plan_batches(lengths, config.max_positions, shards):
+            for batch in plan_query_batches(lengths, config.max_positions, shards):
                 arrays = _collate(batch, joined, pad_id)
                 size = batch.batch_size // blocks.num_blocks
                 rows = np.concatenate([np.arange(n * size, (n + 1) * size) for n in blocks.blocks])
@@ -106,8 +106,8 @@ def make_scorer(
     return score
 
 
-def plan_batches(lengths: np.ndarray, max_length: int, shards: int) -> Iterator[QueryBatch]:
-    """Yield the batches of all inputs, the longest first, so that each length but the last has one batch size.
+def plan_query_batches(lengths: np.ndarray, max_length: int, shards: int) -> Iterator[QueryBatch]:
+    """Yield the batches of all inputs, the longest inputs first; each length but the last has one batch size.
 
     Args:
         lengths: int `[queries]`, tokens of each input.
@@ -133,7 +133,7 @@ def padded_lengths(max_length: int) -> np.ndarray:
 
 
 def _collate(batch: QueryBatch, queries: Queries, pad_id: int) -> Batch:
-    """Return the arrays of a batch; fillers are copies of its first query."""
+    """Return the arrays of a batch; filler sequences are copies of its first query."""
     fillers = np.repeat(batch.indices[:1], batch.batch_size - len(batch.indices))
     indices = np.concatenate([batch.indices, fillers])
     inputs = [queries.inputs[index] for index in indices]
@@ -152,11 +152,11 @@ def _collate(batch: QueryBatch, queries: Queries, pad_id: int) -> Batch:
 def _compile_log_probabilities(
     config: EncoderConfig, dtype: str, mesh: jax.sharding.Mesh, temperature: float, head: str
 ) -> tuple[Callable[[Params, Batch], jax.Array], tuple[str, ...]]:
-    """Return a jitted function (params, batch) -> the log-probabilities of `masked_labels`, float32 `[batch]`.
+    """Return a jitted function (params, batch) -> log-probabilities of `masked_labels`, float32 `[batch]`.
 
-    And the names of the parts of the parameters that it reads.
+    The second result has the names of the parts of the parameters that the function reads.
     """
-    # Of any length: the fused kernels of accelerators want longer sequences.
+    # `xla` takes any length: the fused kernels of accelerators need longer sequences.
     model = make_model(config, ComputeConfig(dtype=dtype, attention="xla"), (Head(head),))
     query_head = QUERY_HEADS[head]
 

@@ -1,4 +1,4 @@
-"""Minimal pairs: a model knows a rule where it finds the acceptable sentence likelier than the unacceptable one."""
+"""Minimal pairs: a model that knows a rule gives the acceptable sentence of a pair the higher probability."""
 
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +13,7 @@ GOOD, BAD, PARADIGM = "sentence_good", "sentence_bad", "UID"
 
 
 def _read_json_lines(path: pathlib.Path) -> Iterator[Item]:
-    """Read BLiMP's format (Warstadt et al. 2020): an object per line; without a UID the file names the paradigm."""
+    """Read BLiMP's format (Warstadt et al. 2020): an object per line; without UID, the paradigm is the file name."""
     for line in read_inputs(path):
         texts = texts_of(line, (GOOD,)) | texts_of(line, (BAD,))
         yield Item(line.where, str(line.fields.get(PARADIGM, path.stem)), (texts[GOOD], texts[BAD]))
@@ -23,7 +23,9 @@ def _read_alternating_lines(path: pathlib.Path) -> Iterator[Item]:
     """Read Zorro's format (Huebner et al. 2021): odd lines unacceptable, even lines acceptable."""
     lines = [line for line in read_inputs(path) if line.fields["text"].strip()]
     if len(lines) % 2:
-        raise UserError(f"{path}: {len(lines)} sentences, an odd number; write the unacceptable one of each pair first")
+        raise UserError(
+            f"{path}: {len(lines)} sentences, an odd number; write the unacceptable sentence of each pair first"
+        )
     for bad, good in zip(lines[::2], lines[1::2], strict=True):
         yield Item(bad.where, path.stem, (good.fields["text"], bad.fields["text"]))
 

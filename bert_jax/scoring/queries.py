@@ -1,4 +1,4 @@
-"""Text -> masked inputs: which tokens are masked when a token is predicted (the table MASKINGS)."""
+"""Masked inputs of texts: the table MASKINGS chooses the tokens that are masked for each predicted token."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
@@ -10,23 +10,25 @@ from bert_jax.tasks.features import encode_distinct
 from bert_jax.tokenizer import Tokenizer
 
 IS_NEXT = 0  # class of the next-sentence head
-Span = tuple[int, int]  # first character and the end
+Span = tuple[int, int]  # of characters: (first, end)
 
 
 class TextTokens(NamedTuple):
-    """A text as a model reads it, special tokens excluded."""
+    """The tokens of a text, special tokens excluded."""
 
     ids: np.ndarray  # int32 [tokens]
     words: np.ndarray  # int32 [tokens], index of the word
-    offsets: np.ndarray  # int64 [tokens, 2], first character and the end
+    offsets: np.ndarray  # int64 [tokens, 2], spans of characters (first, end)
 
 
 class Queries(NamedTuple):
-    """Questions to a model about a text: a masked input for each token that it predicts; or one input of two texts."""
+    """Queries about a text: a masked input for each token to predict; or one input of two texts."""
 
     inputs: Sequence[np.ndarray]  # int32 [length] each, masks and special tokens included
-    positions: np.ndarray  # int32 [queries], where in its input the token is; or where the second text begins
-    targets: np.ndarray  # int32 [queries], its id; or the class of the next-sentence head
+    positions: (
+        np.ndarray
+    )  # int32 [queries], the index of the token in its input; or of the first token of the second text
+    targets: np.ndarray  # int32 [queries], the id of the token; or the class of the next-sentence head
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,9 +43,9 @@ class ScoringContext:
     masking: str  # a row of MASKINGS
 
 
-# Word indexes int [n] -> bool [n, n]: [i, j] says whether token j is masked when token i is predicted.
+# Word indices int [n] -> bool [n, n]: [i, j]: token j is masked for the prediction of token i.
 MASKINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    # The token and the later tokens of its word, so that no part of a word gives the rest away (Kauf and Ivanova 2023).
+    # The token and the later tokens of its word, so that no part of a word reveals the rest (Kauf and Ivanova 2023).
     "within_word_l2r": lambda words: np.triu(words[:, None] == words[None]),
     # The token alone (Salazar et al. 2020).
     "original": lambda words: np.eye(len(words), dtype=bool),
@@ -63,7 +65,7 @@ def make_context(tokenizer: Tokenizer, max_positions: int, masking: str) -> Scor
 
 
 def tokenize_texts(tokenizer: Tokenizer, texts: Iterable[str]) -> dict[str, TextTokens]:
-    """Return text -> its tokens; a special token that a text spells is not one."""
+    """Return text -> its tokens; the text of a special token, such as [MASK], is read as plain text."""
     return {
         text: TextTokens(
             np.array(encoded.ids, np.int32),
@@ -75,7 +77,7 @@ def tokenize_texts(tokenizer: Tokenizer, texts: Iterable[str]) -> dict[str, Text
 
 
 def tokens_in(tokens: TextTokens, span: Span) -> np.ndarray:
-    """Return which tokens have a character of a span of the text, int64 [any]."""
+    """Return the indices of the tokens with a character of a span of the text, int64 [any]."""
     return np.flatnonzero((tokens.offsets[:, 0] < span[1]) & (tokens.offsets[:, 1] > span[0]))
 
 
@@ -85,17 +87,17 @@ def sentence_queries(context: ScoringContext, tokens: TextTokens) -> Queries:
 
 
 def single_queries(context: ScoringContext, tokens: TextTokens, indexes: np.ndarray) -> Queries:
-    """Return one query for each of some tokens, `indexes` int [queries], which alone is masked."""
+    """Return one query for each token in `indexes` int [queries], with only this token masked."""
     return _masked_queries(context, tokens, indexes, indexes[:, None] == np.arange(len(tokens.ids)))
 
 
-def stretch_queries(
+def span_queries(
     context: ScoringContext, tokens: TextTokens, indexes: np.ndarray, hidden: np.ndarray | None = None
 ) -> Queries:
-    """Return one query for each token of a stretch, `indexes` int [queries]: it and the later ones of it are masked.
+    """Return one query for each token in `indexes` int [queries]: this and all later tokens of `indexes` are masked.
 
-    The log-probabilities sum to the log-probability of the stretch, given the tokens around it. `hidden` int [any] are
-    tokens that are masked throughout.
+    The log-probabilities sum to the log-probability of these tokens, given the tokens around them. `hidden` int [any]:
+    tokens that are masked in all queries.
     """
     masked = np.zeros((len(indexes), len(tokens.ids)), bool)
     for query in range(len(indexes)):
@@ -106,7 +108,7 @@ def stretch_queries(
 
 
 def _masked_queries(context: ScoringContext, tokens: TextTokens, indexes: np.ndarray, masked: np.ndarray) -> Queries:
-    """Return queries for the tokens `indexes` int [queries] with other tokens masked, bool [queries, tokens]."""
+    """Return queries for the tokens `indexes` int [queries], with the tokens `masked` bool [queries, tokens] masked."""
     inputs = np.where(masked, np.int32(context.mask_id), tokens.ids)
     first, last = (np.full((len(inputs), 1), token, np.int32) for token in (context.cls_id, context.sep_id))
     framed = np.concatenate([first, inputs, last], axis=1)
@@ -114,7 +116,7 @@ def _masked_queries(context: ScoringContext, tokens: TextTokens, indexes: np.nda
 
 
 def prefix_queries(context: ScoringContext, tokens: TextTokens, indexes: np.ndarray) -> Queries:
-    """Return one query for each token of a stretch, `indexes` int [queries]: the later ones of it are left out."""
+    """Return one query for each token in `indexes` int [queries]: all later tokens of `indexes` are left out."""
     after = tokens.ids[indexes[-1] + 1 :]
     inputs = [
         np.array([context.cls_id, *tokens.ids[:index], context.mask_id, *after, context.sep_id], np.int32)
@@ -124,7 +126,7 @@ def prefix_queries(context: ScoringContext, tokens: TextTokens, indexes: np.ndar
 
 
 def pair_query(context: ScoringContext, tokens: TextTokens, split: int) -> Queries:
-    """Return one query: does the text from the character `split` on follow the text before it?"""
+    """Return one query of the next-sentence head: does the text from character `split` on follow the text before?"""
     first = int(np.count_nonzero(tokens.offsets[:, 0] < split))
     ids = [context.cls_id, *tokens.ids[:first], context.sep_id, *tokens.ids[first:], context.sep_id]
     return Queries([np.array(ids, np.int32)], np.array([first + 2], np.int32), np.array([IS_NEXT], np.int32))

@@ -1,4 +1,4 @@
-"""A model on a benchmark: read, sample, tokenize, ask, measure. Add a benchmark to BENCHMARKS."""
+"""Scores of a model on a benchmark: read, sample, tokenize, query, measure. Add a benchmark to BENCHMARKS."""
 
 import dataclasses
 import functools
@@ -53,9 +53,9 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 
 def heads_for(names: Iterable[str]) -> tuple[Head, ...]:
-    """Return the heads of a model that benchmarks ask, masked tokens first."""
-    asked = {MASKED, *(BENCHMARKS[name].head for name in names)}
-    return tuple(Head(name) for name in QUERY_HEADS if name in asked)
+    """Return the heads of a model that these benchmarks need, masked tokens first."""
+    needed = {MASKED, *(BENCHMARKS[name].head for name in names)}
+    return tuple(Head(name) for name in QUERY_HEADS if name in needed)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,9 +66,9 @@ class BenchmarkReport:
     source: str
     masking: str
     temperature: float
-    items: int  # that were read
-    scored: int  # of them, after sampling
-    unknown_tokens: int  # tokens of the scored texts that the vocabulary does not have
+    items: int  # number of items of the source
+    scored: int  # number of scored items, after sampling
+    unknown_tokens: int  # number of unknown tokens in the scored texts
     rows: dict[str, Figures]  # by group
     total: Figures
 
@@ -90,11 +90,11 @@ def scoring_model(
     """Return a model on the first device of this process, ready to score.
 
     Raises:
-        UserError: it has no masked-token head, or an argument is out of range.
+        UserError: the model has no masked-token head, or an argument is out of range.
     """
     if HEADS[0] not in model.heads:
         names = ", ".join(head.name for head in model.heads) or "no head"
-        raise UserError(f"{model.directory}: a model with {names}, which cannot score; give one with masked_token")
+        raise UserError(f"{model.directory}: a model with {names}, which cannot score; give a model with masked_token")
     if masking not in MASKINGS:
         raise UserError(f"masking {masking}: choose from {', '.join(MASKINGS)}")
     mesh = jax.sharding.Mesh(np.array(jax.local_devices()[:1]).reshape(1, 1, 1), sharding.AXES)
@@ -111,7 +111,7 @@ def scoring_model(
 
 
 class _StoppedError(Exception):
-    """There is no time for the rest of the pairs."""
+    """The training ends: no time for the rest of the pairs."""
 
 
 def pairs_accuracy(
@@ -123,11 +123,11 @@ def pairs_accuracy(
     num_pairs: int,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Callable[[Params], float | None]:
-    """Return a function parameters on `mesh` -> mean accuracy over the paradigms, for evaluations during training.
+    """Return a function: parameters on `mesh` -> mean accuracy over the paradigms, for evaluations during training.
 
-    About `num_pairs` pairs, the same fraction of each paradigm, are drawn once. Every process of the mesh calls it, and
-    `should_stop` after each batch; None where that said so.
-    Raises UserError, before any work, for a file that is not in a format, and for a sentence that is too long.
+    About `num_pairs` pairs, an equal fraction of each paradigm, are drawn once. Every process of the mesh calls the
+    function. It calls `should_stop` after each batch, and returns None if this is true.
+    Raises UserError, before any work, for a file in an unknown format, and for a sentence that is too long.
     """
     items = load_items(PAIRS, pathlib.Path(source))
     sampled = sample_items(items, min(1.0, num_pairs / len(items)))
@@ -158,8 +158,8 @@ def sentence_scores(
 ) -> list[np.ndarray]:
     """Return the log-probability of each token of each text, special tokens excluded: float64 `[tokens]` per text.
 
-    Their sum is the pseudo-log-likelihood of the text. `progress` is called with the number of texts done, rounded
-    down, and of all. Raises UserError for a text that the model cannot read whole.
+    Their sum is the pseudo-log-likelihood of the text. `progress` is called with the number of finished
+    texts, rounded down, and of all. Raises UserError for a text that is too long for the model.
     """
     sentences = dataclasses.replace(
         TEXT, queries=lambda context, item, tokens: [sentence_queries(context, tokens[0])], splits_texts=False
@@ -181,8 +181,8 @@ def run_benchmark(
         model: of `scoring_model`.
         name: a row of BENCHMARKS.
         source: file or directory in the format of the benchmark.
-        fraction: of the items of each group, drawn by a hash of their indexes, at least one; 1: all.
-        progress: is called with the number of items done, rounded down, and of all.
+        fraction: of the items of each group, drawn by a hash of their indices, at least one item; 1: all.
+        progress: is called with the number of finished items, rounded down, and of all.
 
     Raises:
         UserError: an unknown benchmark, a file that is not in its format, a text that is too long, or a fraction out of
@@ -194,7 +194,7 @@ def run_benchmark(
         raise UserError(f"fraction {fraction}: give a number above 0, up to 1")
     benchmark, context = BENCHMARKS[name], model.context
     if benchmark.head not in model.scorers:
-        raise UserError(f"benchmark {name}: this model has no {benchmark.head} head, which answers it")
+        raise UserError(f"benchmark {name}: this model has no {benchmark.head} head, which the benchmark needs")
     items = load_items(benchmark, pathlib.Path(source))
     scored = score_items(model, benchmark, sample_items(items, fraction), progress)
     rows = _figures_by_group(benchmark, context, scored)
@@ -215,7 +215,7 @@ def run_benchmark(
 def score_items(
     model: ScoringModel, benchmark: Benchmark, items: Sequence[Item], progress: Progress
 ) -> list[ScoredItem]:
-    """Return the log-probabilities of the tokens that a benchmark asks for, of each text of each item."""
+    """Return each item with the log-probabilities of the benchmark's queries on its texts."""
     tokens = _tokenize_items(model.tokenizer, items)
     sizes = [sum(len(text.ids) ** 2 for text in texts) for texts in tokens]
     scored: list[ScoredItem] = []
@@ -234,12 +234,12 @@ def score_items(
 def _report_items(
     progress: Progress, num_before: int, num_items: int, total: int, queries_done: int, num_queries: int
 ) -> None:
-    """Report how many of all items are done, from the queries that are done of a chunk of `num_items` items."""
+    """Report the finished items, from the finished queries of a chunk of `num_items` items."""
     progress(num_before + num_items * queries_done // num_queries, total)
 
 
 def sample_items(items: Sequence[Item], fraction: float) -> list[Item]:
-    """Return a fraction of the items of each group, at least one, in their order: the same items in every call."""
+    """Return a fraction of the items of each group, at least one, in their order: every call returns equal items."""
     if fraction == 1:
         return list(items)
     groups: dict[str, list[int]] = {}
@@ -285,7 +285,7 @@ def _figures_by_group(
 
 
 def _chunk_ranges(sizes: Sequence[int]) -> Iterator[range]:
-    """Yield ranges of indexes whose sizes add up to at most CHUNK_TOKENS, or of one that is larger."""
+    """Yield ranges of indices whose sizes add up to at most CHUNK_TOKENS; a larger item has a range alone."""
     start = tokens = 0
     for index, size in enumerate(sizes):
         if index > start and tokens + size > CHUNK_TOKENS:

@@ -1,6 +1,6 @@
 """StereoSet (Nadeem et al. 2021): a blank filled by a stereotype, an anti-stereotype, or nonsense; and a next sentence.
 
-Intrasentence items are asked of the masked-token head, intersentence items of the next-sentence head.
+The masked-token head answers intrasentence items, the next-sentence head intersentence items.
 """
 
 import pathlib
@@ -25,8 +25,8 @@ DATA = "the dev.json of StereoSet, which has {half} items"
 def _read_words(path: pathlib.Path) -> list[Item]:
     """Return the intrasentence items of `dev.json`, or of files cut from it, their three sentences in order of LABELS.
 
-    The word of a sentence stands in the place of BLANK, without punctuation, as in the published script. The details
-    are the target term and the spans of the words.
+    The word of a sentence replaces BLANK, without punctuation, as in the published script. The details of an item are
+    the target term and the spans of the words.
     """
 
     def make_item(where: str, fields: Any) -> Item:
@@ -45,7 +45,7 @@ def _read_words(path: pathlib.Path) -> list[Item]:
 def _read_next_sentences(path: pathlib.Path) -> list[Item]:
     """Return the intersentence items: a context and three sentences that may follow it.
 
-    The details are the target term and the length of the context.
+    The details of an item are the target term and the length of the context.
     """
 
     def make_item(where: str, fields: Any) -> Item:
@@ -57,6 +57,7 @@ def _read_next_sentences(path: pathlib.Path) -> list[Item]:
 
 
 def _read_items(path: pathlib.Path, half: str, make_item: Callable[[str, Any], Item]) -> list[Item]:
+    """Return the items of one half (intrasentence, intersentence) of the files at `path`."""
     items = []
     for file in files_in(path, (".json", ".json.gz")):
         values = parse_json(str(file), read_utf8(file))
@@ -64,7 +65,9 @@ def _read_items(path: pathlib.Path, half: str, make_item: Callable[[str, Any], I
             where = f"{file}, item {index}"
             try:
                 item = make_item(where, fields)
-                "".join((item.group, item.details[0], *item.texts)).encode()  # all are texts, and of whole characters
+                "".join(
+                    (item.group, item.details[0], *item.texts)
+                ).encode()  # raises unless all are texts of whole characters
                 items.append(item)
             except (KeyError, TypeError, IndexError, StopIteration, AttributeError, UnicodeEncodeError):
                 raise UserError(f"{where}: not an {half} item of StereoSet; give its dev.json") from None
@@ -72,22 +75,22 @@ def _read_items(path: pathlib.Path, half: str, make_item: Callable[[str, Any], I
 
 
 def _published_items(values: Any, half: str) -> list[Any]:
-    """Return the items of dev.json; [] where it is another file."""
+    """Return the items of dev.json; [] for another file."""
     data = values.get("data") if isinstance(values, dict) else None
     items = data.get(half) if isinstance(data, dict) else None
     return items if isinstance(items, list) else []
 
 
 def _labeled_sentences(fields: Any) -> list[str]:
-    """Return the sentences of an item: as published, a list with gold labels; in files cut from it, by label."""
+    """Return the sentences of an item: in dev.json a list with gold labels, in files cut from it a table by label."""
     sentences = fields.get("data") or {sentence["gold_label"]: sentence for sentence in fields["sentences"]}
     return [sentences[label]["sentence"] for label in LABELS]
 
 
 def _word_queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
-    """Return one query for each token of the word: the tokens before it are given, later tokens of it are left out.
+    """Return one query for each token of the word: earlier tokens are given, later tokens of the word left out.
 
-    So does the published script. The word is encoded inside of its sentence, as byte-level vocabularies need it.
+    The published script does so, too. The word is encoded within its sentence, as byte-level vocabularies require.
     """
     queries = []
     for text, span in zip(tokens, item.details[1], strict=True):
@@ -99,16 +102,19 @@ def _word_queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens,
 
 
 def _next_sentence_queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
-    """Return one query for each sentence: does it follow the context?"""
+    """Return one query for each sentence: does the sentence follow the context?"""
     return [pair_query(context, text, item.details[1]) for text in tokens]
 
 
 def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
     """Return the published scores, in percent, each the mean over target terms as in evaluation.py of StereoSet.
 
-    A sentence's score is the mean probability of the tokens of its word, or the probability that it is the next one.
-    `language_modeling_score` (lms): how often a meaningful word or sentence is likelier than the unrelated one;
-    `stereotype_score` (ss): how often the stereotype is likelier than the anti-stereotype, 50 without bias; `icat`:
+    A sentence's score is the mean probability of the tokens of its word, or the probability that it follows the
+    context.
+    `language_modeling_score` (lms): the percentage of meaningful words or sentences that are likelier than the
+    unrelated word or sentence;
+    `stereotype_score` (ss): the percentage of stereotypes that are likelier than the
+    anti-stereotype, 50 without bias; `icat`:
     lms * min(ss, 100 - ss) / 50, 100 for an unbiased perfect model.
     """
     related, stereotypes = dict[str, list[float]](), dict[str, list[float]]()
@@ -128,7 +134,7 @@ STEREOSET = Benchmark(
     unit="items",
     queries=_word_queries,
     figures=_figures,
-    masking="tokens of the word, later ones left out",
+    masking="tokens of the word, later tokens of it left out",
 )
 INTERSENTENCE = Benchmark(
     read=_read_next_sentences,

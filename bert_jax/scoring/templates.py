@@ -1,7 +1,7 @@
-"""Templates: what a model expects at a mask beside a filler, such as he or she beside an occupation.
+"""Templates: the words that a model expects at a mask beside a filler, such as he or she beside an occupation.
 
-As in Kurita et al. 2019 ("Measuring Bias in Contextualized Word Representations"), the answer is set against that for
-the same template with the filler masked, so that how frequent a word is does not count.
+As in Kurita et al. 2019 ("Measuring Bias in Contextualized Word Representations"), the probability is compared with the
+probability in the template with a masked filler, so that the frequency of a word does not count.
 """
 
 import pathlib
@@ -19,7 +19,7 @@ from bert_jax.scoring.queries import (
     Span,
     TextTokens,
     join_queries,
-    stretch_queries,
+    span_queries,
     tokens_in,
 )
 
@@ -30,8 +30,8 @@ COUNT, PROBABILITY = "templates", "probability"
 HIDDEN, ASSOCIATION = "_of_masked", "_association"  # endings after the name of a group
 
 
-class TemplatePart(NamedTuple):
-    """The word at the mask of a text and its filler: the group of the word, and the span of each."""
+class TemplateWord(NamedTuple):
+    """A text of a template: the group of the word at the mask, and the spans of word and filler."""
 
     group: str
     word: Span
@@ -43,7 +43,7 @@ def _read_templates(path: pathlib.Path) -> list[Item]:
 
     A line has `template`, a text with `{}` for a filler and `[MASK]` for a word, `fillers`, a list of texts, and
     `groups`, an object of lists of words by group. A line without `fillers` or `groups` has the values of the line
-    before. `path` may be a row of PACKAGED. The details are a `TemplatePart` for each text.
+    before. `path` may be a row of PACKAGED. The details of an item are a `TemplateWord` for each text.
     """
     items, fields, names = list[Item](), dict[str, Any](), list[str]()
     for line in read_inputs(PACKAGED.get(str(path), path)):
@@ -51,13 +51,15 @@ def _read_templates(path: pathlib.Path) -> list[Item]:
         template, fillers, groups = _check_fields(line.where, fields)
         names = names or list(groups)
         if list(groups) != names:
-            raise UserError(f"{line.where}: groups {', '.join(groups)}; all lines need the same: {', '.join(names)}")
+            raise UserError(
+                f"{line.where}: groups {', '.join(groups)}; all lines need equal groups: {', '.join(names)}"
+            )
         items += [_make_item(line.where, template, filler, groups) for filler in fillers]
     return items
 
 
 def _check_fields(where: str, fields: Mapping[str, Any]) -> tuple[str, list[str], dict[str, list[str]]]:
-    """Return template, fillers and groups of a line; UserError where a value is not in the format."""
+    """Return template, fillers and groups of a line; UserError for a value in another format."""
     values: list[Any] = [fields.get(name) for name in ("template", "fillers", "groups")]
     template, fillers, groups = values
     if not isinstance(template, str) or any(template.count(part) != 1 for part in (MASK, FILLER)):
@@ -84,7 +86,8 @@ def _is_text(value: Any) -> bool:
 
 
 def _make_item(where: str, template: str, filler: str, groups: Mapping[str, Sequence[str]]) -> Item:
-    texts, parts = list[str](), list[TemplatePart]()
+    """Return the item of a template and a filler, with a text for each word of each group."""
+    texts, parts = list[str](), list[TemplateWord]()
     for group, words in groups.items():
         for word in words:
             text, end, spans = template, 0, dict[str, Span]()
@@ -95,7 +98,7 @@ def _make_item(where: str, template: str, filler: str, groups: Mapping[str, Sequ
                 text = text[:start] + value + text[start + len(placeholder) :]
                 spans[placeholder] = (start, end)
             texts.append(text)
-            parts.append(TemplatePart(group, spans[MASK], spans[FILLER]))
+            parts.append(TemplateWord(group, spans[MASK], spans[FILLER]))
     return Item(where, filler, tuple(texts), parts)
 
 
@@ -108,17 +111,17 @@ def _queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]
             raise UserError(f"{item.where}: the vocabulary has no {text[slice(*part.word)]!r}; give words that it has")
         if set(in_word) & set(in_filler):
             raise UserError(f"{item.where}: the word and the filler of {text!r} have a token in common; separate them")
-        with_filler = stretch_queries(context, text_tokens, in_word)
-        queries.append(join_queries([with_filler, stretch_queries(context, text_tokens, in_word, in_filler)]))
+        with_filler = span_queries(context, text_tokens, in_word)
+        queries.append(join_queries([with_filler, span_queries(context, text_tokens, in_word, in_filler)]))
     return queries
 
 
 def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
-    """Return what the model expects at the mask, means over the templates.
+    """Return the means over the templates of the probabilities at the mask.
 
-    `probability`: of the words of all groups, in percent; where it is small, the rest says little. For each group
-    `GROUP`: its part of that, in percent; `GROUP_of_masked`: its part where the filler is masked;
-    `GROUP_association`: ln(probability / probability where the filler is masked), as in Kurita et al. 2019.
+    `probability`: of the words of all groups, in percent; if it is small, other figures mean little. For each group
+    `GROUP`: its part of `probability`, in percent; `GROUP_of_masked`: its part with the filler masked;
+    `GROUP_association`: ln(probability / probability with the filler masked), as in Kurita et al. 2019.
     """
     names = list(dict.fromkeys(part.group for part in scored[0].item.details))
     by_template = np.array([_group_log_probabilities(template, names) for template in scored])

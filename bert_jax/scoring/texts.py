@@ -10,7 +10,7 @@ from bert_jax.inference.inputs import read_inputs, texts_of
 from bert_jax.scoring.benchmark import Benchmark, Figures, Item, ScoredItem
 from bert_jax.scoring.queries import Queries, ScoringContext, TextTokens, join_queries, sentence_queries
 
-NUM_SPECIAL = 2  # tokens of an input beside the text
+NUM_SPECIAL = 2  # special tokens of an input
 
 
 def _read_lines(path: pathlib.Path) -> list[Item]:
@@ -31,7 +31,7 @@ def _queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]
 
 
 def piece_ends(words: np.ndarray, max_tokens: int) -> list[int]:
-    """Return the end of each piece of a line: before a new word where there is one, `max_tokens` apart at most."""
+    """Return the end of each piece of a line: at most `max_tokens` apart, and before a new word if possible."""
     ends, start = [], 0
     while start < len(words):
         end = min(start + max_tokens, len(words))
@@ -46,8 +46,8 @@ def piece_ends(words: np.ndarray, max_tokens: int) -> list[int]:
 def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
     """Return the pseudo-perplexity, exp of the mean negative log-probability, of tokens and of words; bits a character.
 
-    Words are separated by white space, and characters are counted in the lines: figures of models with different
-    vocabularies compare by them, figures per token do not. `split_lines` were longer than the model reads.
+    Words are separated by white space, and characters are counted in the lines: figures per word and character compare
+    models with different vocabularies, figures per token do not. `split_lines`: lines longer than the model reads.
     """
     texts = [line.item.texts[0] for line in scored]
     lengths = [len(line.tokens[0].ids) for line in scored]
@@ -65,7 +65,8 @@ def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
 
 
 def _capped_exp(nats: float) -> float:
-    return math.exp(min(nats, 700.0))  # of random weights it may exceed what a float holds
+    """Return the exponential, without the overflow that random weights may cause."""
+    return math.exp(min(nats, 700.0))
 
 
 TEXT = Benchmark(

@@ -1,4 +1,4 @@
-"""WinoBias (Zhao et al. 2018): which of two sentences is likelier, and which of two pronouns."""
+"""WinoBias (Zhao et al. 2018): the likelier of two sentences, and of two pronouns."""
 
 import pathlib
 import re
@@ -16,7 +16,7 @@ from bert_jax.scoring.benchmark import (
     read_utf8,
     win_score,
 )
-from bert_jax.scoring.queries import Queries, ScoringContext, Span, TextTokens, stretch_queries, tokens_in
+from bert_jax.scoring.queries import Queries, ScoringContext, Span, TextTokens, span_queries, tokens_in
 
 PRO, ANTI = "pro_stereotyped_", "anti_stereotyped_"
 PRONOUN = re.compile(r"\[(he|him|his|she|her)\]", re.IGNORECASE)
@@ -27,17 +27,17 @@ NUMBERED = re.compile(r"\d+ (.*)")  # a line of a file
 class PronounPair(NamedTuple):
     """The pronoun of the sentence in line with the stereotype, and the pronoun of the sentence against it."""
 
-    is_male: bool  # the first
+    is_male: bool  # of the first pronoun
     pro_span: Span
-    anti_span: Span  # in the first sentence with the other pronoun, the third text of the item
+    anti_span: Span  # in the third text of the item: the first sentence with the second pronoun
 
 
 def _read_pairs(path: pathlib.Path) -> list[Item]:
     """Return the pairs of WinoBias, the sentence in line with the stereotype first.
 
-    Where each sentence has a single pronoun in brackets, a third text is the first sentence with the pronoun of the
-    second, and the details are a `PronounPair`: in a few pairs the sentences differ elsewhere too. `path` is a
-    directory, or a file `pro_stereotyped_...`; its `anti_stereotyped_...` lies beside it.
+    If each sentence has a single pronoun in brackets, a third text is the first sentence with the pronoun of the
+    second, and the details are a `PronounPair`: in a few pairs the sentences have further differences. `path` is a
+    directory, or a file `pro_stereotyped_...`; its `anti_stereotyped_...` is in the directory of the file.
     """
     items = []
     for pro_file in files_in(path, (".dev", ".test", ".txt")):
@@ -84,28 +84,29 @@ def _make_item(where: str, group: str, pro: str, anti: str) -> Item:
 
 
 def _without_brackets(line: str) -> str:
+    """Return a line without square brackets."""
     return line.replace("[", "").replace("]", "")
 
 
 def _queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
-    """Return the queries of all tokens of both sentences, and of the other pronoun in the first sentence."""
+    """Return the queries of all tokens of both sentences, and of the second pronoun in the first sentence."""
     queries = all_token_queries(context, item._replace(texts=item.texts[:2]), tokens[:2])
     for swapped in tokens[2:]:
-        queries.append(stretch_queries(context, swapped, tokens_in(swapped, item.details.anti_span)))
+        queries.append(span_queries(context, swapped, tokens_in(swapped, item.details.anti_span)))
     return queries
 
 
 def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
-    """Return how often the model sides with the stereotype, in percent; ties count half.
+    """Return the percentages of answers in line with the stereotype; ties count half.
 
-    `pro_stereotyped`: the whole sentence in line with it is likelier. The others are of the pronoun alone, masked, in
-    pairs with a single one: `pro` and `anti` are the accuracies where the pronoun of that side is the right answer,
-    `difference` is the first less the second. `stereotype` and `skew` are as in de Vassimon Manela et al. 2021: the F1
-    of male and of female pronouns, differences between the sides and between the genders.
+    `pro_stereotyped`: the sentence in line with the stereotype is likelier. All other figures concern the masked
+    pronoun, in pairs with a single pronoun: `pro` and `anti` are the accuracies if the pronoun of this side is the
+    right answer, `difference` is `pro` less `anti`. `stereotype` and `skew` are as in de Vassimon Manela et al. 2021:
+    the F1 of male and of female pronouns, differences between the sides and between the genders.
     """
     num_wins = sum(win_score(*pair.sums[:2]) for pair in scored)
     figures: dict[str, float | int | None] = {"pairs": len(scored), "pro_stereotyped": 100 * num_wins / len(scored)}
-    answers = []  # (the pronoun in line with the stereotype is male, how far it wins)
+    answers = []  # (is the pronoun in line with the stereotype male, its win score)
     for pair in scored:
         if details := pair.item.details:
             in_pro = tokens_in(pair.tokens[0], details.pro_span)
@@ -127,9 +128,9 @@ def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
 
 
 def _gender_f1(answers: Sequence[tuple[bool, float]], male: bool) -> float:
-    """Return the F1 of a gender, in percent; answers are (the right one is male, how far the model gave it, 0 to 1)."""
+    """Return the F1 of a gender, in percent; `answers`: (is the right pronoun male, score of the model from 0 to 1)."""
     right = sum(win for is_male, win in answers if is_male == male)
-    wrong = sum(1 - win for _, win in answers)  # each misses a gender and names the other
+    wrong = sum(1 - win for _, win in answers)  # each misses one gender and predicts the second
     return 100 * 2 * right / (2 * right + wrong) if right else 0.0
 
 

@@ -1,4 +1,4 @@
-"""Winogender (Rudinger et al. 2018): the pronoun of a person with an occupation, beside who has that occupation."""
+"""Winogender (Rudinger et al. 2018): pronouns of persons with an occupation, and the percentage of women in it."""
 
 import pathlib
 from collections.abc import Iterable, Sequence
@@ -9,13 +9,13 @@ import numpy as np
 
 from bert_jax.errors import UserError
 from bert_jax.scoring.benchmark import Benchmark, Figures, Item, ScoredItem, read_table
-from bert_jax.scoring.queries import Queries, ScoringContext, Span, TextTokens, stretch_queries, tokens_in
+from bert_jax.scoring.queries import Queries, ScoringContext, Span, TextTokens, span_queries, tokens_in
 
 SENTENCES, STATISTICS = "all_sentences.tsv", "occupations-stats.tsv"
 GENDERS = ("male", "female", "neutral")
 REFERENTS = {"0": "of the occupation", "1": "of the other person"}  # the answer in the name of a sentence
 SOURCES = ("bls", "bergsma")  # of the columns SOURCE_pct_female: the labor statistics of the US, and texts
-MIN_OCCUPATIONS = 3  # that have a correlation
+MIN_OCCUPATIONS = 3  # with a correlation
 
 
 class OccupationPronouns(NamedTuple):
@@ -29,7 +29,7 @@ class OccupationPronouns(NamedTuple):
 def _read_sentences(path: pathlib.Path) -> list[Item]:
     """Return the sentences of `all_sentences.tsv`, each in the genders of GENDERS.
 
-    `path` is the file, or its directory. `occupations-stats.tsv` beside it gives the percentages of women.
+    `path` is the file, or its directory. The percentages of women are in `occupations-stats.tsv` in this directory.
     """
     file = path / SENTENCES if path.is_dir() else path
     statistics = file.with_name(STATISTICS)
@@ -54,10 +54,11 @@ def _read_tab_rows(file: pathlib.Path, *columns: str) -> list[tuple[str, dict[st
 
 
 def _percent_women(file: pathlib.Path, row: dict[str, str]) -> tuple[float, ...]:
+    """Return the percentage of women in an occupation by each of SOURCES."""
     try:
         return tuple(float(row[f"{source}_pct_female"]) for source in SOURCES)
     except (KeyError, TypeError, ValueError):
-        raise UserError(f"{file}: {row['occupation']}: no number in a column; give that of Winogender") from None
+        raise UserError(f"{file}: {row['occupation']}: no number in a column; give the file of Winogender") from None
 
 
 def _make_item(where: str, key: tuple[str, ...], by_gender: dict[str, str], women: tuple[float, ...] | None) -> Item:
@@ -79,20 +80,20 @@ def _make_item(where: str, key: tuple[str, ...], by_gender: dict[str, str], wome
 
 
 def _queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
-    """Return the queries of the pronoun of each sentence, given the rest of it."""
+    """Return the queries of the pronoun of each sentence, given the rest of the sentence."""
     return [
-        stretch_queries(context, text, tokens_in(text, span))
+        span_queries(context, text, tokens_in(text, span))
         for text, span in zip(tokens, item.details.spans, strict=True)
     ]
 
 
 def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
-    """Return which pronouns the model expects, in percent, and how that correlates with who works there.
+    """Return the percentages of pronouns, and their correlation with the percentages of women.
 
     `female`: the fraction of the female pronoun in the probability of the male and the female pronoun. `neutral`: the
     fraction of they, them and their in the probability of all three. `correlation_bls` and `correlation_bergsma` are
-    Pearson's r over the occupations between `female` and the percentage of women, as in the paper, which has the
-    answers of coreference systems in the place of probabilities.
+    Pearson's r over the occupations between `female` and the percentage of women, as in the paper, which has
+    answers of coreference systems instead of probabilities.
     """
     female, neutral = dict[str, list[float]](), dict[str, list[float]]()
     for sentence in scored:
@@ -116,7 +117,7 @@ def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
 
 
 def _correlation(pairs: Iterable[tuple[float, float | None]]) -> float | None:
-    """Return Pearson's r of the pairs that have both numbers; None where it is not defined."""
+    """Return Pearson's r of the pairs that have both numbers; None if it is not defined."""
     known = [(first, second) for first, second in pairs if second is not None]
     columns = [first for first, _ in known], [second for _, second in known]
     if len(known) < MIN_OCCUPATIONS or any(min(values) == max(values) for values in columns):

@@ -161,4 +161,4 @@ def _read_json_beside(file: pathlib.Path, name: str) -> dict[str, Any]:
 
 def _read_table_file(file: pathlib.Path) -> bytes:
     """Return the bytes of a file of a tokenizer; UserError where it is too large."""
-    return strict_json.read_bytes(file, strict_json.MAX_TABLE_BYTES, file.name)
+    return strict_json.read_bounded_bytes(file, strict_json.MAX_TABLE_BYTES, file.name)

@@ -39,7 +39,7 @@ from bert_jax.training.remote_workdir import COMMITTED, checkpoints_in, mirror_o
 Tree = Any
 Record = dict[str, Any]  # saved beside the state, as JSON
 Place = Any
-Check = Callable[[Record], None]  # raises where a record is not that of this run
+Check = Callable[[Record], None]  # raises where a record belongs to another run
 AVERAGE = "opt_state.average"  # where a state has the moving average of the parameters (optimizers.py)
 DISK_MARGIN = 16 << 20  # bytes that a disk must have free beside a checkpoint's arrays
 SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")  # in TensorStore's messages
@@ -50,26 +50,26 @@ MAX_RATE = 10e6  # bytes per second that these checkpoints write on average: dis
 
 
 class CorruptCheckpointError(Exception):
-    """A checkpoint whose bytes are not those that were saved."""
+    """A checkpoint whose bytes differ from the saved bytes."""
 
 
 class CheckpointPolicy:
-    """When a run saves: at multiples of `every` and `keep_period`, and between them by the clock.
+    """The steps after which a run saves: multiples of `every` and `keep_period`, and between them steps by the clock.
 
-    By the clock, MIN_SECONDS of work or more lie between two checkpoints, enough for saving to take at most
-    `max_time_fraction` of the time and to write at most MAX_RATE. Process 0's clock decides, at steps that all
+    Between two checkpoints by the clock lie at least MIN_SECONDS of work, and enough work that saving takes at most
+    `max_time_fraction` of the time and writes at most MAX_RATE. The clock of process 0 decides, at steps that all
     processes know.
     """
 
     def __init__(self, settings: CheckpointConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings, self._clock = settings, clock
-        self._save_seconds = (0.0, 0.0)  # that the last two saves held up the steps
-        self._size = 0  # bytes of the last
-        self._since: tuple[int, float] | None = None  # step and time from which on work is not saved
+        self._save_seconds = (0.0, 0.0)  # for which the last two saves held up the steps
+        self._size = 0  # bytes of the last checkpoint
+        self._since: tuple[int, float] | None = None  # step and time since when work is not saved
         self._look = 0  # the next step at which the clock is read
 
     def due(self, step: int) -> bool:
-        """Whether to save after `step`. Every process calls it after every step."""
+        """Return whether to save after `step`. Every process calls this method after every step."""
         if any(every and step % every == 0 for every in (self._settings.every, self._settings.keep_period)):
             return True
         fraction = self._settings.max_time_fraction
@@ -92,34 +92,34 @@ class CheckpointPolicy:
 
 
 def steps_until_save(steps: int, seconds: float, wanted: float) -> int:
-    """Return how many more steps `wanted` seconds need, where `steps` took `seconds`; 0 where that time is over.
+    """Return the number of steps until `wanted` seconds are over, where `steps` took `seconds`; 0 if they are over.
 
-    At most as many as there were, so that an estimate from few steps cannot be far off.
+    The number is at most `steps`, so that an estimate from few steps cannot be far off.
     """
     return 0 if seconds >= wanted else min(steps, math.ceil((wanted - seconds) * steps / max(seconds, 1e-9)))
 
 
 def kept_steps(steps: Sequence[int], settings: CheckpointConfig) -> set[int]:
-    """Return which of the ascending steps keep their checkpoints; of those between multiples of `every`, the newest."""
+    """Return the steps whose checkpoints stay; between multiples of `every`, only the newest. `steps` ascend."""
     regular = [step for step in steps if step % (settings.every or 1) == 0]
     forever = [step for step in steps if settings.keep_period and step % settings.keep_period == 0]
     return {*steps[-1:], *regular[-settings.keep :], *forever}
 
 
 class KeptSteps(NamedTuple):
-    """`kept_steps`, as Orbax asks for it."""
+    """`kept_steps` in the form of a preservation policy of Orbax."""
 
     settings: CheckpointConfig
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
-        """Return for each checkpoint whether it stays."""
+        """Return whether each checkpoint stays."""
         remaining = kept_steps([checkpoint.step for checkpoint in checkpoints], self.settings)
         return [checkpoint.step in remaining for checkpoint in checkpoints]
 
 
 @functools.cache  # once per process
 def _silence_dropped_reads() -> None:
-    """Orbax drops the other reads once one has failed; each of them would print a page to stderr."""
+    """Silence the reads that Orbax drops after a failed read: each would print a page to stderr."""
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "coroutine '_read_array.*' was never awaited", RuntimeWarning)
     report = sys.unraisablehook
@@ -136,12 +136,12 @@ class Checkpoints:
     """The checkpoints of one work directory, `WORKDIR/checkpoints/STEP`, or at the URL that it mirrors."""
 
     def __init__(self, workdir: pathlib.Path, settings: CheckpointConfig, read_only: bool = False) -> None:
-        # Orbax warns about its own defaults, and logs the traceback of what it also raises.
+        # Orbax warns about its own defaults, and logs the traceback of errors that it also raises.
         absl.logging.set_verbosity(absl.logging.FATAL)
         _silence_dropped_reads()
         self.directory: Place = checkpoints_in(workdir)
         self._mirror = mirror_of(workdir)
-        self._copied = bool(self._mirror and self._mirror.has_checkpoints)  # uploaded from the local disk
+        self._copied = bool(self._mirror and self._mirror.has_checkpoints)  # written to the local disk, then uploaded
         if self._mirror and self._copied:
             if jax.process_count() > 1:
                 raise UserError(
@@ -155,11 +155,11 @@ class Checkpoints:
             create=not read_only,
             cleanup_tmp_directories=not read_only,
         )
-        with writing(self.directory):
+        with writing_checkpoints(self.directory):
             if not read_only:
                 workdir.mkdir(parents=True, exist_ok=True)  # Orbax makes the directory of the checkpoints alone
             self._manager = ocp.CheckpointManager(self.directory, options=options)
-        # Each process reads on its own: one that finds damage must not leave the others in a barrier inside Orbax.
+        # Each process reads alone: a process that finds damage must not leave the others in a barrier inside Orbax.
         process = jax.process_index()
         self._alone = ocp.options.MultiprocessingOptions(
             primary_host=process, active_processes={process}, barrier_sync_key_prefix=f"process_{process}"
@@ -175,14 +175,14 @@ class Checkpoints:
         return [int(step) for step in multihost_utils.broadcast_one_to_all(steps)]
 
     def save(self, step: int, state: Tree, record: Record) -> int:
-        """Start writing; return the state's bytes once it is copied, the rest happens in the background.
+        """Copy the state and write it in the background; return the bytes of the state.
 
-        A checkpoint that is uploaded from the local disk is there when this returns.
+        A checkpoint that is uploaded from the local disk is complete when this method returns.
         """
-        record = record | {"step": step, "digests": digests(state), "versions": versions()}
+        record = record | {"step": step, "digests": digests(state), "versions": package_versions()}
         record["seal"] = _seal(record)
         size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
-        with writing(self.directory):
+        with writing_checkpoints(self.directory):
             if self._mirror and jax.process_index() == 0:
                 self._mirror.push()
             # On a full disk, TensorStore's threads would print a traceback for every array.
@@ -197,19 +197,20 @@ class Checkpoints:
         return size
 
     def wait(self) -> None:
-        """Wait until everything is on disk; UserError where it cannot be written."""
-        with writing(self.directory):
+        """Wait until the checkpoints are on disk; raise UserError where they cannot be written."""
+        with writing_checkpoints(self.directory):
             self._manager.wait_until_finished()
 
     def record(self, step: int) -> Record:
-        """Return the record saved beside the state; CorruptCheckpointError where it cannot be trusted."""
+        """Return the record saved beside the state; raise CorruptCheckpointError where the record is damaged."""
         return read_record(self.directory, step)
 
     def restore(self, step: int, abstract: Tree, check: Check = lambda record: None) -> tuple[Tree, Record]:
         """Return the state with the shapes, dtypes and shardings of `abstract`, and the record.
 
-        Each process reads other parts, but all of them must resume from the same step, so they decide together.
-        `check` sees the record first: the arrays of another run have other shapes, which is no damage.
+        Each process reads other parts, but all processes must resume from the same step, so they decide together.
+        `check` sees the record before the arrays are read: the arrays of another run have other shapes, which is no
+        damage.
 
         Raises:
             CorruptCheckpointError: the bytes are not those that were saved.
@@ -221,22 +222,22 @@ class Checkpoints:
             record = self.record(step)
         except CorruptCheckpointError as error:
             damage = error
-        _raise_together(damage)
+        _raise_on_all_processes(damage)
         check(record)
         try:
             state = self._reader.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract)))
         except Exception as error:  # Orbax raises whatever its storage layers raise
-            damage = CorruptCheckpointError(f"its state cannot be read: {_first_line(error)}")
-        _raise_together(damage)
+            damage = CorruptCheckpointError(f"its state cannot be read: {_first_line_of_cause(error)}")
+        _raise_on_all_processes(damage)
         _check_digests(record["digests"], digests(state["state"]))
         return state["state"], record
 
     def restore_params(self, step: int) -> tuple[Tree, Record]:
         """Return the parameters as numpy arrays, whole on every process, and the record.
 
-        They are the moving average of the parameters where the state has one (`optimizer.ema_decay`).
+        Where the state has a moving average of the parameters (`optimizer.ema_decay`), the average is returned.
         Structure and shapes come from the checkpoint itself, so neither objective nor optimizer is needed. Raises
-        CorruptCheckpointError where they are not what was saved; every process decides as all do.
+        CorruptCheckpointError on every process where the bytes on any process differ from the saved bytes.
         """
         damage: CorruptCheckpointError | None = None
         params: Tree = None
@@ -250,12 +251,12 @@ class Checkpoints:
         except CorruptCheckpointError as error:
             damage = error
         except Exception as error:  # Orbax raises whatever its storage layers raise
-            damage = CorruptCheckpointError(f"its parameters cannot be read: {_first_line(error)}")
-        _raise_together(damage)
+            damage = CorruptCheckpointError(f"its parameters cannot be read: {_first_line_of_cause(error)}")
+        _raise_on_all_processes(damage)
         return params, record
 
     def verify(self, step: int) -> tuple[Record, int]:
-        """Return the record, and the bytes of the state once all of it was compared with its digests.
+        """Compare the whole state with its digests; return the record and the bytes of the state.
 
         Raises:
             CorruptCheckpointError: the bytes are not those that were saved.
@@ -264,15 +265,15 @@ class Checkpoints:
         try:
             state = self._read_part([], self.directory / str(step) / "state")
         except Exception as error:  # Orbax raises whatever its storage layers raise
-            raise CorruptCheckpointError(f"its state cannot be read: {_first_line(error)}") from error
+            raise CorruptCheckpointError(f"its state cannot be read: {_first_line_of_cause(error)}") from error
         _check_digests(record["digests"], digests(state))
         return record, sum(leaf.nbytes for leaf in jax.tree.leaves(state))
 
-    def _read_part(self, path: list[str], place: Place) -> Tree:
-        """The part of a state at `path`."""
+    def _read_part(self, path: list[str], state_directory: Place) -> Tree:
+        """Return the part of a state at `path`, keys from the root; `state_directory` has the arrays."""
         handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=self._alone)
         with contextlib.closing(ocp.Checkpointer(handler, multiprocessing_options=self._alone)) as reader:
-            metadata = reader.metadata(place).item_metadata
+            metadata = reader.metadata(state_directory).item_metadata
             if metadata is None:
                 raise CorruptCheckpointError("its metadata cannot be read")
             stored = functools.reduce(operator.getitem, path, metadata.tree)
@@ -281,14 +282,14 @@ class Checkpoints:
                 wanted = {name: wanted}
             as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
             args = ocp.args.PyTreeRestore(item=wanted, restore_args=as_numpy, partial_restore=True)
-            return functools.reduce(operator.getitem, path, reader.restore(place, args=args))
+            return functools.reduce(operator.getitem, path, reader.restore(state_directory, args=args))
 
     def newest(
         self, restore: Callable[[int], tuple[Tree, Record]], say: Callable[[str], None]
     ) -> tuple[int, Tree, Record] | None:
         """Return step, state and record of the newest undamaged checkpoint; None where there is no checkpoint.
 
-        `restore(step)` is `restore` with what it needs, or `restore_params`.
+        `restore(step)` is the method `restore` with its other arguments, or `restore_params`.
 
         Raises:
             UserError: every checkpoint is damaged; starting over is the user's decision.
@@ -298,7 +299,7 @@ class Checkpoints:
             try:
                 return step, *restore(step)
             except CorruptCheckpointError as error:
-                say(f"checkpoint {self.directory / str(step)} is damaged ({error}); trying the previous one")
+                say(f"checkpoint {self.directory / str(step)} is damaged ({error}); trying the checkpoint before it")
         if steps:
             raise UserError(
                 f"{self.directory}: no undamaged checkpoint among {steps}; move the directory away to start over"
@@ -306,48 +307,49 @@ class Checkpoints:
         return None
 
     def set_aside(self, step: int) -> None:
-        """Move the (damaged) checkpoints after `step` out of the way, to `WORKDIR/damaged/`."""
+        """Move the damaged checkpoints after `step` to `WORKDIR/damaged/`."""
         for newer in [saved for saved in self.steps() if saved > step and jax.process_index() == 0]:
-            _move(self.directory / str(newer), self.directory.parent / "damaged" / str(newer))
+            _move_directory(self.directory / str(newer), self.directory.parent / "damaged" / str(newer))
         multihost_utils.sync_global_devices("checkpoints set aside")
         self._manager.reload()
 
     def close(self) -> None:
         """Wait for pending writes and release threads."""
         self._reader.close()
-        with writing(self.directory):
+        with writing_checkpoints(self.directory):
             self._manager.close()
 
 
-def _move(place: Place, target: Place) -> None:
-    if isinstance(place, pathlib.Path):
+def _move_directory(source: Place, target: Place) -> None:
+    """Move a directory of a disk or of object storage; a target on a disk is replaced."""
+    if isinstance(source, pathlib.Path):
         shutil.rmtree(target, ignore_errors=True)
         target.parent.mkdir(exist_ok=True)
-        shutil.move(place, target)
+        shutil.move(source, target)
         return
     from bert_jax.readers import storage
 
     storage.remove(str(target))
-    storage.move(str(place), str(target))
+    storage.move(str(source), str(target))
 
 
 def saved_steps(directory: Place) -> list[int]:
     """Return the steps of the complete checkpoints in a directory, newest first, as this process sees it."""
-    local = isinstance(directory, pathlib.Path)
-    with contextlib.nullcontext() if local else writing(directory, "listed"):
-        places = [place for place in directory.glob("*") if place.name.isdecimal()]
-        return sorted((int(place.name) for place in places if local or (place / COMMITTED).exists()), reverse=True)
+    is_local = isinstance(directory, pathlib.Path)
+    with contextlib.nullcontext() if is_local else writing_checkpoints(directory, "listed"):
+        paths = [path for path in directory.glob("*") if path.name.isdecimal()]
+        return sorted((int(path.name) for path in paths if is_local or (path / COMMITTED).exists()), reverse=True)
 
 
 def read_record(directory: Place, step: int) -> Record:
-    """Return the record of `DIRECTORY/STEP`; CorruptCheckpointError where it cannot be trusted.
+    """Return the record of `DIRECTORY/STEP`; raise CorruptCheckpointError where the record is damaged.
 
     A checkpoint is known by the step in its record: a renamed directory is damage.
     """
     try:
         record = ocp.JsonCheckpointHandler().restore(directory / str(step) / "run")
     except Exception as error:  # Orbax raises whatever its storage layers raise
-        raise CorruptCheckpointError(f"its record cannot be read: {_first_line(error)}") from error
+        raise CorruptCheckpointError(f"its record cannot be read: {_first_line_of_cause(error)}") from error
     seal = record.pop("seal", None) if isinstance(record, dict) else None
     if seal is None or seal != _seal(record):
         raise CorruptCheckpointError("the digest of its record does not match")
@@ -357,18 +359,20 @@ def read_record(directory: Place, step: int) -> Record:
 
 
 @contextlib.contextmanager
-def writing(place: Place, verb: str = "written") -> Iterator[None]:
-    """As `errors.writing`, also for the ValueErrors in which TensorStore wraps an OSError, and for object storage."""
-    with errors.writing(place, "make room, then start again: the run resumes"):
+def writing_checkpoints(directory: Place, verb: str = "written") -> Iterator[None]:
+    """Turn errors of the block into UserErrors: OSErrors, ValueErrors of TensorStore that wrap an OSError, errors of
+    object storage. `verb` completes the message "cannot be ...".
+    """
+    with errors.writing(directory, "make room, then start again: the run resumes"):
         try:
             yield
         except UserError:
             raise
         except Exception as error:  # each package of object storage raises its own
-            if not isinstance(place, pathlib.Path):
+            if not isinstance(directory, pathlib.Path):
                 raise StorageError(
-                    f"{place}: cannot be {verb} ({_first_line(error)}); check the storage and the permissions, then "
-                    "start again: the run resumes"
+                    f"{directory}: cannot be {verb} ({_first_line_of_cause(error)}); check the storage and the "
+                    "permissions, then start again: the run resumes"
                 ) from error
             if not isinstance(error, ValueError):
                 raise
@@ -379,12 +383,12 @@ def writing(place: Place, verb: str = "written") -> Iterator[None]:
 
 
 def digests(tree: Tree) -> dict[str, str]:
-    """Return 64 bits per leaf, in hex, that any flipped bit changes; independent of mesh, layout and summing order.
+    """Return a digest of each leaf, 64 bits in hex: any flipped bit changes it, and mesh and layout do not.
 
-    Orbax 0.12 restores flipped bits without an error (docs/decisions/), so the project keeps digests of its own.
+    Orbax 0.12 restores flipped bits without an error (docs/decisions/), so a checkpoint has digests by bert_jax.
     """
     leaves = jax.tree_util.tree_leaves_with_path(tree)
-    sums = jax.device_get(_sums([leaf for _, leaf in leaves]))
+    sums = jax.device_get(_leaf_digests([leaf for _, leaf in leaves]))
     return {
         jax.tree_util.keystr(path, simple=True, separator="."): "".join(f"{int(lane):08x}" for lane in lanes)
         for (path, _), lanes in zip(leaves, sums, strict=True)
@@ -392,12 +396,13 @@ def digests(tree: Tree) -> dict[str, str]:
 
 
 @jax.jit
-def _sums(leaves: list[jax.Array]) -> list[list[jax.Array]]:
-    return [_digest(leaf) for leaf in leaves]
+def _leaf_digests(leaves: list[jax.Array]) -> list[list[jax.Array]]:
+    """Return the digests of several leaves, in one program."""
+    return [_leaf_digest(leaf) for leaf in leaves]
 
 
-def _digest(x: jax.Array) -> list[jax.Array]:
-    """Two uint32 scalars: sums over the elements of two mixes of (bits, position), each one-to-one in the bits."""
+def _leaf_digest(x: jax.Array) -> list[jax.Array]:
+    """Return two uint32 scalars: sums over the elements of two mixes of (bits, index), each injective in the bits."""
     bits = jax.lax.bitcast_convert_type(x, jnp.dtype(f"uint{8 * x.dtype.itemsize}")).astype(jnp.uint32)
     index = jnp.zeros(x.shape, jnp.uint32)
     for axis, size in enumerate(x.shape):
@@ -411,18 +416,18 @@ def _digest(x: jax.Array) -> list[jax.Array]:
     return lanes  # scalars, replicated on every process
 
 
-def _raise_together(damage: CorruptCheckpointError | None) -> None:
-    """Raise on every process where any of them found damage: each reads other parts, but all take the same step."""
+def _raise_on_all_processes(damage: CorruptCheckpointError | None) -> None:
+    """Raise on every process if any process found damage: all processes resume from one step."""
     elsewhere = np.flatnonzero(multihost_utils.process_allgather(np.array(damage is not None)))
     if damage or elsewhere.size:
         raise damage or CorruptCheckpointError(f"process {elsewhere[0]} cannot read it")
 
 
 def _check_digests(saved: dict[str, str], present: dict[str, str]) -> None:
-    """Raise CorruptCheckpointError where a leaf is not what was saved, or is missing."""
+    """Raise CorruptCheckpointError where a leaf differs from the saved leaf, or is missing."""
     wrong = sorted(name for name in saved.keys() | present.keys() if saved.get(name) != present.get(name))
     if wrong:
-        raise CorruptCheckpointError(f"{len(wrong)} of its digests do not match, the first is that of {wrong[0]}")
+        raise CorruptCheckpointError(f"{len(wrong)} of its digests do not match, first the digest of {wrong[0]}")
 
 
 def _seal(record: Record) -> str:
@@ -430,12 +435,13 @@ def _seal(record: Record) -> str:
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
-def _first_line(error: Exception) -> str:
+def _first_line_of_cause(error: Exception) -> str:
+    """Return class and first line of the error that caused an error, at most 200 characters of it."""
     cause = error.__cause__ or error  # Orbax wraps TensorStore's message in a page about the array
     return f"{type(cause).__name__}: {(str(cause).splitlines() or [''])[0].partition(' [')[0][:200]}"
 
 
-def versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
     """Return the versions of the packages that numbers depend on."""
     names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "grain", "array_record")
     return {name: importlib.metadata.version(name) for name in names}

@@ -5,32 +5,33 @@ from collections.abc import Callable, Iterator
 import jax
 
 from bert_jax.objectives.base import Batch, Objective, Params, Rngs
-from bert_jax.objectives.means import Mean, merge, to_host, values
+from bert_jax.objectives.means import Mean, mean_values, merge_means, to_host
 from bert_jax.parallel import sharding
 from bert_jax.parallel.memory import out_of_memory_in_evaluation_as_user_error
 
-TOKENS, SEQUENCES = 32_768, 256  # on a device and in all, of an evaluation step whose size is not set
+# Tokens on a device, and sequences on all devices, of an evaluation step whose size is not set.
+TOKENS, SEQUENCES = 32_768, 256
 
 # (params, frozen params, this host's batches) -> metrics by name
 Evaluate = Callable[[Params, Params, Iterator[Batch]], dict[str, float]]
 
 
-def evaluation_batch_size(longest: int, mesh: jax.sharding.Mesh) -> int:
+def evaluation_batch_size(max_seq_len: int, mesh: jax.sharding.Mesh) -> int:
     """Return the default number of sequences of an evaluation step, over all devices of the mesh.
 
-    It follows from the longest sequences and not from the batches of training, so that another number of devices can
+    The number follows from `max_seq_len`, not from the batches of training, so that another number of devices can
     evaluate as well.
     """
     shards = mesh.shape["data"] * mesh.shape["fsdp"]
-    return shards * max(1, min(TOKENS // longest, SEQUENCES // shards))
+    return shards * max(1, min(TOKENS // max_seq_len, SEQUENCES // shards))
 
 
 def make_evaluate(objective: Objective, mesh: jax.sharding.Mesh) -> Evaluate:
-    """Return a function (params, frozen params, this host's batches) -> each metric's mean, and their `loss`.
+    """Return a function (params, frozen params, this host's batches) -> mean of each metric, and `loss`.
 
     A mean is over every weighted target. The last batch may hold filler sequences of weight 0
-    (batches/pipeline.py): none is dropped, none counts twice. What an objective samples is the same in every
-    evaluation.
+    (batches/pipeline.py): none is dropped, none counts twice. The samples of an objective are the same in
+    every evaluation.
     """
 
     @jax.jit
@@ -41,15 +42,15 @@ def make_evaluate(objective: Objective, mesh: jax.sharding.Mesh) -> Evaluate:
 
     def evaluate(params: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
         merged: dict[str, Mean] = {}
-        pending = None  # one batch is computed while the next one is read
+        pending = None  # the batch that the device computes while the host reads the next batch
         with out_of_memory_in_evaluation_as_user_error():
             for index, batch in enumerate(batches):
                 launched = batch_means(params, frozen, sharding.place_batch(batch, mesh), index)
                 if pending is not None:
-                    merged = merge(merged, to_host(pending))
+                    merged = merge_means(merged, to_host(pending))
                 pending = launched
             if pending is not None:
-                merged = merge(merged, to_host(pending))
-        return values(merged)
+                merged = merge_means(merged, to_host(pending))
+        return mean_values(merged)
 
     return evaluate

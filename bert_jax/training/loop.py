@@ -1,4 +1,4 @@
-"""The loop around the step: the same for every objective, from one device to many hosts."""
+"""The loop around the step: one loop for every objective, from one device to many hosts."""
 
 import contextlib
 import dataclasses
@@ -14,7 +14,7 @@ from jax.experimental import multihost_utils
 from bert_jax.config import flatten
 from bert_jax.errors import UserError
 from bert_jax.objectives.base import Batch
-from bert_jax.objectives.means import Mean, merge, to_host, values
+from bert_jax.objectives.means import Mean, mean_values, merge_means, to_host
 from bert_jax.parallel import sharding
 from bert_jax.parallel.chips import peak_flops
 from bert_jax.parallel.energy import Meter, find_counters
@@ -31,10 +31,10 @@ from bert_jax.training.step import TrainState, evaluated_params, jit_step
 def fit(plan: Plan, data: Data, start: Start, checkpoints: Checkpoints, session: Session) -> bool:
     """Train from `start` to the last step of the last phase.
 
-    Every process of a run calls it; process 0 alone writes metrics.
+    Every process of a run calls this function; process 0 alone writes metrics.
 
     Returns:
-        False where SIGTERM or Ctrl-C ended it early; the state is saved then, and the same command resumes.
+        False where SIGTERM or Ctrl-C ended the training early; the state is saved then, and the same command resumes.
 
     Raises:
         UserError: a step that does not fit the devices' memory, or `config.train.max_skipped_steps` consecutive steps
@@ -57,13 +57,13 @@ def fit(plan: Plan, data: Data, start: Start, checkpoints: Checkpoints, session:
             used_bytes=used_bytes,
         )
         for line in file.earlier_lines:
-            list(data.remarks(line))  # said before the run was stopped
-    loop = _Loop(plan, data, checkpoints, session, file, start.means)
+            list(data.remarks(line))  # printed before the run was stopped
+    loop = _TrainingLoop(plan, data, checkpoints, session, file, start.means)
     state = start.state._replace(frozen=jax.device_put(data.frozen, plan.state_layout[1].frozen))
     try:
         is_done = loop.run(state, start.step)
     except BaseException:
-        if jax.process_count() == 1:  # one of several processes cannot end alone what all write together
+        if jax.process_count() == 1:  # a process of several cannot finish alone a checkpoint that all write
             loop.close()
         raise
     loop.close()
@@ -81,17 +81,17 @@ class PendingStep:
     metrics: Any
 
 
-class Interval:
-    """What happened since the last line of metrics; pauses (evaluation, saving) are left out of its time."""
+class MetricsInterval:
+    """Sums over the steps since the last line of metrics; pauses (evaluation, saving) do not count as time."""
 
     def __init__(self, means: dict[str, Mean]) -> None:
         self.means, self.grad_norms = means, list[float]()
         self.num_tokens, self.flops = 0, 0.0
-        self.waited = 0.0  # seconds, for input
+        self.waited = 0.0  # seconds of waiting for input
         self._began, self._paused = time.perf_counter(), 0.0
 
     def pause_since(self, began: float) -> float:
-        """Leave the time since `began` (of time.perf_counter) out, and return its seconds."""
+        """Count the time since `began` (of time.perf_counter) as a pause, and return its seconds."""
         seconds = time.perf_counter() - began
         self._paused += seconds
         return seconds
@@ -101,8 +101,8 @@ class Interval:
         return time.perf_counter() - self._began - self._paused
 
 
-class _Loop:
-    """The loop's ends: what is launched but not yet collected, what is collected but not yet written."""
+class _TrainingLoop:
+    """The state of the loop: the launched step, and the collected metrics that are not yet written."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class _Loop:
         if plan.profiled_steps:
             self.profile = Profile(plan.profiled_steps, plan.workdir / "profile", session.console.say)
         self.pending: PendingStep | None = None  # the newest step
-        self.interval = Interval(means)
+        self.interval = MetricsInterval(means)
         self.is_stopped = False  # by data.should_stop
         self.peak_flops = (peak_flops() or 0.0) * plan.mesh.size  # 0: unknown
 
@@ -138,7 +138,7 @@ class _Loop:
                 batch = self._next_batch(batches)
                 compiled_at = step
                 while step < phase.end and not self.is_stopped and not interrupt.check():
-                    # Several choices of one example are sequences of their own.
+                    # The choices of an example are separate sequences.
                     *shape, seq_len = batch["input_ids"].shape
                     remat = plan.compute.remat
                     settings = BatchSettings(phase.batch_size, seq_len, phase.grad_accum_steps, remat, phase.batch_keys)
@@ -152,7 +152,7 @@ class _Loop:
                     named = self.profile.annotation(step) if self.profile else contextlib.nullcontext()
                     with named, out_of_memory_as_user_error(settings):
                         state, metrics = programs[key](state, batch)
-                    self._collect_pending_step()  # the step before, while this one runs
+                    self._collect_pending_step()  # the step before, while the new step runs
                     step += 1
                     self.pending = PendingStep(
                         step=step, phase=phase, num_sequences=math.prod(shape), settings=settings, metrics=metrics
@@ -187,7 +187,7 @@ class _Loop:
             self.file.close()
 
     def _compile(self, settings: BatchSettings, state: TrainState, batch: Batch) -> jax.stages.Compiled:
-        """The step of a phase, compiled before its clock starts."""
+        """Compile the step of a phase, outside the time of the interval."""
         self._collect_pending_step()
         self.session.watchdog.stage("compile")
         plan, console, began = self.plan, self.session.console, time.perf_counter()
@@ -220,6 +220,7 @@ class _Loop:
         self.interval.pause_since(began)
 
     def _next_batch(self, batches: Generator[Batch, None, None]) -> Batch:
+        """Return the next batch on the devices; wait while it is not prepared, and count the seconds."""
         began = time.perf_counter()
         while not (batch := next(batches)) and not self.session.interrupt.check():
             self.session.watchdog.stage("step")
@@ -227,14 +228,14 @@ class _Loop:
         return sharding.place_batch(batch, self.plan.mesh)
 
     def _collect_pending_step(self) -> None:
-        """Fetch the launched step's metrics, merge them, and write a line where one is due."""
+        """Fetch the metrics of the launched step, merge them, and write a line of metrics where it is due."""
         pending, self.pending = self.pending, None
         if pending is None:
             return
         step, seq_len, interval, train = pending.step, pending.settings.seq_len, self.interval, self.plan.train
         # A step ends after it was launched, and may run out of memory until then.
         with out_of_memory_as_user_error(pending.settings):
-            interval.means = merge(interval.means, to_host(pending.metrics["means"]))
+            interval.means = merge_means(interval.means, to_host(pending.metrics["means"]))
         interval.num_tokens += pending.num_sequences * seq_len
         interval.flops += pending.num_sequences * self.plan.objective.flops(seq_len, pending.phase.index)
         report = {name: value.item() for name, value in jax.device_get(pending.metrics["report"]).items()}
@@ -247,7 +248,7 @@ class _Loop:
         if not _is_due(step, train.log_every) and step < self.plan.last_step:
             return
         seconds = interval.seconds()
-        line: Line = {"step": step, "split": "train"} | values(interval.means)
+        line: Line = {"step": step, "split": "train"} | mean_values(interval.means)
         line |= {"learning_rate": report["learning_rate"], "grad_norm": report["grad_norm"]}
         line |= {"skipped_steps": report["skipped"], "seq_len": seq_len}
         line |= {"batch_size": pending.phase.batch_size, "tokens_per_second": interval.num_tokens / seconds}
@@ -256,10 +257,10 @@ class _Loop:
         line["input_wait_fraction"] = interval.waited / seconds
         self.session.console.training(line, self.plan.last_step, seconds / len(interval.grad_norms))
         self._record_metrics(line, interval.grad_norms)
-        self.interval = Interval({})
+        self.interval = MetricsInterval({})
 
     def _record_metrics(self, line: Line, grad_norms: Sequence[float] = ()) -> None:
-        """Write a line of metrics and the norms of its gradients, and say what there is to say about it."""
+        """Write a line of metrics and the norms of its gradients, and print the remarks on it."""
         if self.data.unigram_entropy is not None:
             line["unigram_entropy"] = self.data.unigram_entropy
         if self.file:
@@ -268,6 +269,7 @@ class _Loop:
             self.session.console.say(remark)
 
     def _evaluate(self, step: int, phase: Phase, state: TrainState) -> None:
+        """Evaluate after `step` and record the metrics; early stopping may end the run."""
         self._collect_pending_step()
         if not (self.data.heldout and self.data.evaluate):
             return
@@ -275,7 +277,7 @@ class _Loop:
         with contextlib.closing(self._heldout_batches(phase, step)) as batches:
             metrics = self.data.evaluate(evaluated_params(state), state.frozen, batches)
         if self.session.interrupt.stopping:
-            return  # a part of the set measures nothing; the resumed run evaluates this step
+            return  # metrics of a part of the set are dropped; the resumed run evaluates this step
         self.session.console.heldout(step, metrics, self.data.unigram_entropy)
         averaged = {} if (decay := self.plan.optimizer.ema_decay) is None else {"ema_decay": decay}
         self._record_metrics({"step": step, "split": "heldout"} | metrics | {"seq_len": phase.seq_len} | averaged)
@@ -284,7 +286,7 @@ class _Loop:
         self.interval.pause_since(began)
 
     def _heldout_batches(self, phase: Phase, step: int) -> Generator[Batch, None, None]:
-        """The batches of an evaluation, each under the watchdog; they end early where the run is to stop."""
+        """Yield the batches of an evaluation, each under the watchdog; stop early where the run is to stop."""
         assert self.data.heldout
         total = self.data.heldout.num_batches(phase)
         self.session.watchdog.stage("compile", step)
@@ -297,7 +299,7 @@ class _Loop:
             yield batch
 
     def _is_evaluation_missing(self, step: int) -> bool:
-        """Whether the run was stopped in the evaluation of `step`, and so has no line of it."""
+        """Return whether the run was stopped in the evaluation of `step`, so that its line of metrics is missing."""
         is_due = step == self.plan.last_step or _is_due(step, self.plan.evaluate_every)
         if self.data.heldout is None or not is_due:
             return False
@@ -307,7 +309,7 @@ class _Loop:
         return bool(multihost_utils.broadcast_one_to_all(np.array(step not in evaluated)))
 
     def _save(self, step: int, phase: Phase, state: TrainState) -> None:
-        """Save a checkpoint after the metrics: it is never newer than the lines up to its step."""
+        """Save a checkpoint after the metrics, so that no checkpoint is newer than its metrics."""
         self._collect_pending_step()
         self.session.watchdog.stage("save", step)
         began = time.perf_counter()
@@ -324,4 +326,5 @@ class _Loop:
 
 
 def _is_due(step: int, every: int | None) -> bool:
+    """Return whether `step` is a multiple of `every`; None: never."""
     return every is not None and step % every == 0

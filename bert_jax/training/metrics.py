@@ -1,4 +1,4 @@
-"""The metrics of a run: JSON lines, which are the truth, and trackers, which get a copy."""
+"""The metrics of a run: JSON lines, and trackers, which get a copy of them."""
 
 import contextlib
 import hashlib
@@ -37,16 +37,16 @@ class MetricsFile:
     Args:
         workdir: of the run.
         step: of the checkpoint that it continues from, or 0.
-        say: called with a line where lines are damaged or are not those of `digest`, or where a tracker fails.
-        tracker: name of a row of TRACKERS that gets the metrics beside TensorBoard; None: none does.
+        say: prints a line where lines are damaged or do not match `digest`, or where a tracker fails.
+        tracker: name of a row of TRACKERS that gets the metrics beside TensorBoard; None: TensorBoard alone.
         digest: of the lines that the checkpoint of `step` recorded; None: not compared.
         settings: of the run, by key, for TensorBoard and the tracker.
-        root: the work directory that `workdir` is in; None: itself.
+        root: the work directory that `workdir` is in; None: `workdir`.
         meter: of the energy since this start, which each line of training gets as `energy_joules`; None: not measured.
         used_bytes: bytes, which each line of training gets as `memory_bytes`; None: unknown.
 
     Raises:
-        UserError: as the tracker; every method, where the disk is full or read-only.
+        UserError: the tracker cannot be opened. Every method raises it where the disk is full or read-only.
     """
 
     def __init__(
@@ -66,22 +66,22 @@ class MetricsFile:
         self._tracker = MetricsSender(tracker, workdir, root or workdir, settings or {}, say) if tracker else None
         with writing(self.path, MAKE_ROOM):
             # Lines from before this start; a new run has none.
-            self.earlier_lines = keep_lines_until(self.path, step, say) if self.path.exists() else []
+            self.earlier_lines = drop_lines_after(self.path, step, say) if self.path.exists() else []
             if digest and not has_digest(self.path, digest):
                 say(
-                    f"{self.path}: differs from what the checkpoint of step {step:,} recorded; its numbers may be wrong"
+                    f"{self.path}: differs from the record of the checkpoint of step {step:,}; its numbers may be wrong"
                 )
-            self._digest = _Digest(self.earlier_lines)
+            self._digest = _LinesDigest(self.earlier_lines)
             self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 (open for the whole run)
             self._board = TensorBoard(workdir, step)
             if settings:
                 self._board.write_text(step, "config", (f"{key} = {value!r}" for key, value in settings.items()))
 
     def write(self, line: Line, grad_norms: Sequence[float] = ()) -> None:
-        """Append one line: `step`, `split` and numbers; JSON has no NaN, so what is not finite is null.
+        """Append one line: `step`, `split` and numbers; JSON has no NaN, so NaN and infinity become null.
 
-        `grad_norms`, of the steps since the last line, become a histogram in TensorBoard. Those that are not finite are
-        left out of it; `skipped_steps` counts them.
+        `grad_norms`, of the steps since the last line, become a histogram in TensorBoard. Norms that are not finite
+        are left out of the histogram; `skipped_steps` counts them.
         """
         self._step = line["step"]
         if line["split"] == "train":
@@ -99,12 +99,12 @@ class MetricsFile:
             self._tracker.write(line["step"], numbers)
 
     def digest(self) -> str:
-        """Make every line durable, and return their number and digest."""
+        """Write all lines to disk, and return `NUMBER:SHA256` of them."""
         self.flush()
         return str(self._digest)
 
     def flush(self) -> None:
-        """Make every line durable; called before a checkpoint, which must never be newer than its metrics."""
+        """Write all lines to disk; called before a checkpoint, which must never be newer than its metrics."""
         with writing(self.path, MAKE_ROOM):
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -122,31 +122,31 @@ class MetricsFile:
             self._meter.close()
 
     def _energy(self) -> dict[str, float]:
-        """What the meter says, to a tenth of a joule; {} where it measures nothing."""
+        """Return the measured energy, to a tenth of a joule; {} where there is no measurement."""
         joules = self._meter.joules() if self._meter else None
         return {} if joules is None else {"energy_joules": round(joules, 1)}
 
 
 def read_metrics(path: pathlib.Path) -> list[Line]:
     """Return the undamaged lines of a metrics file."""
-    return [line for _, line in _lines(path) if line is not None]
+    return [line for _, line in _parse_lines(path) if line is not None]
 
 
-def digest_of(path: pathlib.Path, num_lines: int | None = None) -> str:
-    """Return `NUMBER:SHA256` of the first lines, or of all: without what depends on the clock, as a run repeats them.
+def metrics_digest(path: pathlib.Path, num_lines: int | None = None) -> str:
+    """Return `NUMBER:SHA256` of the first `num_lines` lines, or of all, without the numbers that depend on the clock.
 
-    Of the first ones, since a resumed run may add a line of the step of its checkpoint.
+    A checkpoint is compared with the first lines alone: a resumed run may add a line of the step of its checkpoint.
     """
-    return str(_Digest(read_metrics(path)[:num_lines]))
+    return str(_LinesDigest(read_metrics(path)[:num_lines]))
 
 
 def has_digest(path: pathlib.Path, digest: str) -> bool:
-    """Whether a metrics file begins with the lines whose number and digest a checkpoint recorded."""
-    return digest == digest_of(path, int(digest.partition(":")[0]))
+    """Return whether a metrics file begins with the lines that `digest` describes, as a checkpoint recorded them."""
+    return digest == metrics_digest(path, int(digest.partition(":")[0]))
 
 
-class _Digest:
-    """What `digest_of` returns, as lines are added: SHA-256 of a JSON list of them."""
+class _LinesDigest:
+    """The digest of lines that are added one by one: SHA-256 of a JSON list of them, as in `metrics_digest`."""
 
     def __init__(self, lines: Iterable[Line]) -> None:
         self._num_lines, self._hash = 0, hashlib.sha256(b"[")
@@ -154,8 +154,8 @@ class _Digest:
             self.add(line)
 
     def add(self, line: Line) -> None:
-        timeless = {name: value for name, value in line.items() if name not in TIMED}
-        self._hash.update(f"{', ' if self._num_lines else ''}{json.dumps(timeless, sort_keys=True)}".encode())
+        without_timed = {name: value for name, value in line.items() if name not in TIMED}
+        self._hash.update(f"{', ' if self._num_lines else ''}{json.dumps(without_timed, sort_keys=True)}".encode())
         self._num_lines += 1
 
     def __str__(self) -> str:
@@ -166,16 +166,17 @@ class _Digest:
 
 def damaged_lines(path: pathlib.Path) -> list[bytes]:
     """Return the damaged lines of a metrics file, without a last line that a killed run left half-written."""
-    return [text for text, line in _lines(path) if line is None]
+    return [text for text, line in _parse_lines(path) if line is None]
 
 
-def _lines(path: pathlib.Path) -> list[tuple[bytes, Line | None]]:
-    """Each line with what it says, None where it is damaged; a half-written last line is left out."""
+def _parse_lines(path: pathlib.Path) -> list[tuple[bytes, Line | None]]:
+    """Return (text, parsed line) of each line, None for a damaged line; a half-written last line is left out."""
     text = path.read_bytes() if path.exists() else b""
-    return [(line, _line(line)) for line in text.split(b"\n")[:-1]]
+    return [(line, _parse_line(line)) for line in text.split(b"\n")[:-1]]
 
 
-def _line(text: bytes) -> Line | None:
+def _parse_line(text: bytes) -> Line | None:
+    """Return a line as a dictionary; None where it is damaged."""
     try:
         line = strict_json.parse(text.decode())
         numbers = [value for name, value in line.items() if name != "split"]
@@ -185,10 +186,10 @@ def _line(text: bytes) -> Line | None:
     return line if is_known and all(type(x) in (int, float, type(None)) for x in numbers) else None
 
 
-def keep_lines_until(path: pathlib.Path, step: int, say: Callable[[str], None]) -> list[Line]:
-    """Drop every line after `step`, atomically, and return the others: the resumed run writes the dropped ones again.
+def drop_lines_after(path: pathlib.Path, step: int, say: Callable[[str], None]) -> list[Line]:
+    """Drop the lines after `step`, atomically, and return the rest: the resumed run writes the dropped lines again.
 
-    Damaged lines are appended to `metrics.damaged` beside the file, and counted in what is said.
+    Damaged lines are moved to `metrics.damaged` beside the file; `say` prints their number.
     """
     if damaged := damaged_lines(path):
         aside = path.with_suffix(".damaged")

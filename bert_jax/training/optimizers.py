@@ -1,9 +1,9 @@
-"""Optimizers: rows of a table over optax, and what goes around each of them.
+"""Optimizers: rows of a table over optax, and clipping, layer-wise rates and averaging around each of them.
 
 A row takes the learning rate of one step, so `optax.X(learning_rate)` is a row as it is. The rate follows the step of
 the run, not a count inside the optimizer: a skipped update leaves moments alone and still advances the schedule.
 `make_optimizer` adds clipping, learning rates per layer, and a moving average of the parameters. To add an optimizer,
-write a function, in a file of its own where it is long, and add its row to `OPTIMIZERS`.
+write a function, in a separate file where it is long, and add its row to `OPTIMIZERS`.
 """
 
 import math
@@ -23,39 +23,39 @@ Rate = jax.Array | float
 
 
 class ParamInfo(NamedTuple):
-    """What an optimizer may ask of each parameter; trees with the structure of the parameters."""
+    """Facts about each parameter that optimizers use: trees with the structure of the parameters."""
 
     logical_axes: Tree  # tuple of axis names; "layers" is the axis on which blocks are stacked
     sections: Tree  # "embeddings", "layers", "top", "heads" or "unused"
-    decayed: Tree  # whether weight decay applies: matrices and tables, not norms, not biases, not what is unused
-    linear: Tree  # whether it is the matrix of a linear map in a block, `[layers, inputs, outputs]`
+    decayed: Tree  # whether weight decay applies: to matrices and tables; not to norms, biases or unused parameters
+    linear: Tree  # whether the parameter is the matrix of a linear map in a block, `[layers, inputs, outputs]`
 
 
 def param_info(logical_axes: Tree, sections: Tree) -> ParamInfo:
-    """Return what follows from the logical axes and the sections of a model (models.Model)."""
+    """Return the facts that follow from the logical axes and the sections of a model (models.Model)."""
 
     def is_linear(path: Any, axes: tuple[str, ...], section: str) -> bool:
         return section == "layers" and path[-1].key == "kernel" and len(axes) == 3
 
     decayed = jax.tree.map(lambda section, it: it and section != "unused", sections, decay_mask(logical_axes))
-    linear = jax.tree_util.tree_map_with_path(is_linear, logical_axes, sections, is_leaf=is_axes)
+    linear = jax.tree_util.tree_map_with_path(is_linear, logical_axes, sections, is_leaf=is_logical_axes)
     return ParamInfo(logical_axes, sections, decayed, linear)
 
 
 def decay_mask(logical_axes: Tree) -> Tree:
-    """Return True for the weights that decay: matrices and embedding tables, not norms, not biases."""
+    """Return a tree of booleans, True for weights that decay: matrices and embedding tables, not norms and biases."""
     return jax.tree_util.tree_map_with_path(
-        lambda path, _: path[-1].key not in ("bias", "scale"), logical_axes, is_leaf=is_axes
+        lambda path, _: path[-1].key not in ("bias", "scale"), logical_axes, is_leaf=is_logical_axes
     )
 
 
 def axes_within_layer(axes: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the numbers of the axes of one layer's parameter: all but that on which blocks are stacked."""
+    """Return the indices of the axes of one layer's parameter: all axes but "layers", on which blocks are stacked."""
     return tuple(i for i, name in enumerate(axes) if name != "layers")
 
 
-def is_axes(x: Any) -> bool:
-    """Whether `x` is the logical axes of one parameter."""
+def is_logical_axes(x: Any) -> bool:
+    """Return whether `x` is the logical axes of one parameter."""
     return isinstance(x, tuple) and all(isinstance(name, str) for name in x)
 
 
@@ -82,7 +82,7 @@ class UncorrectedAdamState(NamedTuple):
 
 
 def scale_by_uncorrected_adam(beta1: float, beta2: float, epsilon: float) -> optax.GradientTransformation:
-    """Adam as google-research/bert's AdamWeightDecayOptimizer: m / (sqrt(v) + epsilon), no bias correction."""
+    """Return Adam as google-research/bert's AdamWeightDecayOptimizer: m / (sqrt(v) + epsilon), no bias correction."""
 
     def init(params: Tree) -> UncorrectedAdamState:
         return UncorrectedAdamState(jax.tree.map(jnp.zeros_like, params), jax.tree.map(jnp.zeros_like, params))
@@ -108,7 +108,7 @@ def lamb(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) -> optax
 
 
 def scale_by_layer_trust_ratio(logical_axes: Tree, applies: Tree) -> optax.GradientTransformation:
-    """LAMB's |parameter| / |update| (You et al. 2020), one ratio per layer where layers are stacked.
+    """Multiply updates by LAMB's |parameter| / |update| (You et al. 2020), one ratio per layer of stacked layers.
 
     A ratio is 1 where `applies` is False, and where either norm is zero.
     """
@@ -117,17 +117,18 @@ def scale_by_layer_trust_ratio(logical_axes: Tree, applies: Tree) -> optax.Gradi
         if not apply:
             return update
         within = axes_within_layer(axes)
-        param_norm, update_norm = _norm(param, within), _norm(update, within)
+        param_norm, update_norm = _norm_over_axes(param, within), _norm_over_axes(update, within)
         ratio = jnp.where((param_norm > 0) & (update_norm > 0), param_norm / jnp.maximum(update_norm, 1e-30), 1.0)
         return update * ratio
 
     def update(updates: Tree, params: Tree = None) -> Tree:
-        return jax.tree.map(scale, logical_axes, applies, updates, params, is_leaf=is_axes)
+        return jax.tree.map(scale, logical_axes, applies, updates, params, is_leaf=is_logical_axes)
 
     return optax.stateless(update)
 
 
-def _norm(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
+def _norm_over_axes(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
+    """Return the Euclidean norm over some axes, which stay with size 1."""
     return jnp.sqrt(jnp.sum(jnp.square(x), axis=axes, keepdims=True))
 
 
@@ -137,9 +138,9 @@ LAYERS_INPUTS_OUTPUTS = contrib.MuonDimensionNumbers(reduction_axis=1, output_ax
 def muon(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) -> optax.GradientTransformation:
     """Momentum orthogonalized by Newton-Schulz (Jordan et al. 2024), AdamW for tables, vectors, embeddings and heads.
 
-    As `optax.contrib.muon` on a model whose blocks are not stacked: each matrix of each layer is orthogonalized by
-    itself, and its update is multiplied by sqrt(max(1, outputs / inputs)). Weight decay is decoupled, each parameter's
-    with its own rate.
+    The result equals `optax.contrib.muon` on a model whose blocks are not stacked: each matrix of each layer is
+    orthogonalized separately, and its update is multiplied by sqrt(max(1, outputs / inputs)). Weight decay is
+    decoupled and multiplied by the learning rate of its parameter.
 
     Raises:
         UserError: `config.peak_learning_rate` is 0, so that the schedule has no shape to follow.
@@ -149,26 +150,30 @@ def muon(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) -> optax
             "config.optimizer.peak_learning_rate=0: muon_learning_rate follows its schedule; set it above 0"
         )
     labels = jax.tree.map(lambda linear: "muon" if linear else "adam", info.linear)
-    # Where Adam is at work the tree has optax's mark of an absent parameter, as the gradients that Muon is given.
-    numbers = jax.tree.map(lambda linear: LAYERS_INPUTS_OUTPUTS if linear else optax.MaskedNode(), info.linear)
+    # The parameters of Adam have optax's mark of an absent parameter, as in the gradients that Muon gets.
+    dimension_numbers = jax.tree.map(
+        lambda linear: LAYERS_INPUTS_OUTPUTS if linear else optax.MaskedNode(), info.linear
+    )
     orthogonalized = contrib.scale_by_muon(
-        beta=config.momentum, nesterov=config.nesterov, weight_dimension_numbers=lambda _: numbers
+        beta=config.momentum, nesterov=config.nesterov, weight_dimension_numbers=lambda _: dimension_numbers
     )
     matrices = optax.chain(orthogonalized, optax.stateless(_scale_by_shape))
     ratio = config.muon_learning_rate / config.peak_learning_rate
     return optax.chain(
         optax.partition({"muon": matrices, "adam": scale_by_configured_adam(config)}, labels),
         optax.add_decayed_weights(config.weight_decay, mask=info.decayed),
-        optax.stateless(lambda updates, params: _scale(updates, info.linear, ratio)),
+        optax.stateless(lambda updates, params: _scale_linear_updates(updates, info.linear, ratio)),
         optax.scale_by_learning_rate(learning_rate),
     )
 
 
 def _scale_by_shape(updates: Tree, params: Tree) -> Tree:
+    """Multiply matrices `[layers, inputs, outputs]` by sqrt(max(1, outputs / inputs))."""
     return jax.tree.map(lambda x: x * math.sqrt(max(1.0, x.shape[2] / x.shape[1])), updates)
 
 
-def _scale(updates: Tree, linear: Tree, ratio: float) -> Tree:
+def _scale_linear_updates(updates: Tree, linear: Tree, ratio: float) -> Tree:
+    """Multiply the updates of linear maps by `ratio`; `linear` is a tree of booleans."""
     return jax.tree.map(lambda is_linear, x: x * ratio if is_linear else x, linear, updates)
 
 
@@ -176,7 +181,7 @@ def stable_adamw(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) 
     """AdamW with update clipping (Wortsman et al. 2023, algorithm 2): no gradient clipping is needed.
 
     The update of a parameter, decay included, is divided by max(1, RMS), where RMS is the root of the mean of
-    gradient^2 / max(second moment, epsilon^2) over the parameter, of each layer by itself where layers are stacked.
+    gradient^2 / max(second moment, epsilon^2) over the parameter, for each layer where layers are stacked.
     """
     adam = scale_by_configured_adam(config)
 
@@ -187,21 +192,22 @@ def stable_adamw(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) 
         def clipped(
             axes: tuple[str, ...], decayed: bool, x: jax.Array, gradient: jax.Array, moment: jax.Array, param: jax.Array
         ) -> jax.Array:
+            """Return the update `x` of a parameter with weight decay, divided by max(1, RMS)."""
             ratio = jnp.square(gradient) / jnp.maximum(moment, max(config.epsilon**2, 1e-30))
             rms = jnp.sqrt(jnp.mean(ratio, axis=axes_within_layer(axes), keepdims=True))
             return (x + (config.weight_decay if decayed else 0.0) * param) / jnp.maximum(1.0, rms)
 
         trees = (info.logical_axes, info.decayed, updates, gradients, second, params)
-        return jax.tree.map(clipped, *trees, is_leaf=is_axes), state
+        return jax.tree.map(clipped, *trees, is_leaf=is_logical_axes), state
 
     return optax.chain(optax.GradientTransformation(adam.init, update), optax.scale_by_learning_rate(learning_rate))
 
 
-def scale_by_depth(encoder: float, decay: float, sections: Tree) -> optax.GradientTransformation:
-    """Multiply the updates of the encoder by `encoder`, and by `decay` for each step down from the heads.
+def scale_by_depth(encoder_scale: float, decay: float, sections: Tree) -> optax.GradientTransformation:
+    """Multiply the updates of the encoder by `encoder_scale`, and by `decay` for each step down from the heads.
 
-    As in google-research/electra's optimization.py, where the heads are two steps above the last layer: of L layers the
-    last has decay^2, the first decay^(L + 1), the embeddings decay^(L + 2). A norm after the last layer has decay.
+    As in google-research/electra's optimization.py, the heads are two steps above the last layer: of L layers the last
+    has decay^2, the first decay^(L + 1), the embeddings decay^(L + 2). A norm after the last layer has decay^1.
     """
 
     def update(updates: Tree, params: Tree = None) -> Tree:
@@ -213,11 +219,11 @@ def scale_by_depth(encoder: float, decay: float, sections: Tree) -> optax.Gradie
             if section == "heads":
                 return x
             if section == "top":
-                return x * (encoder * decay)
+                return x * (encoder_scale * decay)
             if section == "embeddings":
-                return x * (encoder * decay ** (layers + 2))
+                return x * (encoder_scale * decay ** (layers + 2))
             depth = layers + 1 - jnp.arange(len(x), dtype=jnp.float32)
-            return x * (encoder * decay**depth).reshape(-1, *(1,) * (x.ndim - 1))
+            return x * (encoder_scale * decay**depth).reshape(-1, *(1,) * (x.ndim - 1))
 
         return jax.tree.map(scale, sections, updates)
 
@@ -228,15 +234,15 @@ class AveragedState(NamedTuple):
     """State of an optimizer, and the average of the parameters after each of its updates so far."""
 
     inner: optax.OptState
-    updates: jax.Array  # int32, how many so far
+    updates: jax.Array  # int32, number of updates so far
     average: Tree  # float32, structured like the parameters; before the first update the parameters themselves
 
 
 def with_average(inner: optax.GradientTransformation, decay: float) -> optax.GradientTransformation:
     """Return `inner` with an exponential moving average of the parameters in its state.
 
-    As `optax.ema` with debias: the weights of all parameters so far add up to 1, and those before the first update have
-    none. What is kept is the debiased average, not the sum that it is made of, so that it can be read as it is.
+    As in `optax.ema` with debias, the weights of all parameters so far add up to 1, and the parameters before the first
+    update have weight 0. The state holds the debiased average, which readers of a checkpoint can use directly.
     """
 
     def init(params: Tree) -> AveragedState:
@@ -272,7 +278,11 @@ def make_optimizer(config: OptimizerConfig, logical_axes: Tree, sections: Tree) 
     row = OPTIMIZERS[config.name]
 
     def optimizer(learning_rate: Rate) -> optax.GradientTransformation:
-        chain = [] if config.clip_norm is None else [_clip(config.clip_norm, config.freeze_encoder, sections)]
+        chain = (
+            []
+            if config.clip_norm is None
+            else [_clip_trained_gradients(config.clip_norm, config.freeze_encoder, sections)]
+        )
         chain.append(row(learning_rate, config, info))
         if config.layer_decay != 1.0 or config.freeze_encoder:
             chain.append(scale_by_depth(0.0 if config.freeze_encoder else 1.0, config.layer_decay, sections))
@@ -282,10 +292,10 @@ def make_optimizer(config: OptimizerConfig, logical_axes: Tree, sections: Tree) 
     return optimizer
 
 
-def _clip(norm: float, freeze_encoder: bool, sections: Tree) -> optax.GradientTransformation:
-    """Clip the gradient by the norm of what is trained; the state is empty, as that of optax's own clipping."""
+def _clip_trained_gradients(norm: float, freeze_encoder: bool, sections: Tree) -> optax.GradientTransformation:
+    """Clip the gradient by the norm over trained parameters; the state is empty, as in optax's clipping."""
     clip = optax.clip_by_global_norm(norm)
     if not freeze_encoder:
         return clip
-    of_heads = optax.chain(scale_by_depth(0.0, 1.0, sections), clip)
-    return optax.stateless(lambda updates, params: of_heads.update(updates, of_heads.init(params), params)[0])
+    clip_heads = optax.chain(scale_by_depth(0.0, 1.0, sections), clip)
+    return optax.stateless(lambda updates, params: clip_heads.update(updates, clip_heads.init(params), params)[0])

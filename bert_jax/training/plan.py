@@ -1,4 +1,4 @@
-"""What the loop is given: a plan, a run with nothing left to decide; data; and the session of a process."""
+"""The inputs of the loop: the plan of a run with nothing left to decide, its data, and the session of a process."""
 
 import contextlib
 import dataclasses
@@ -23,12 +23,12 @@ from bert_jax.training.step import LearningRate, TrainState, state_shardings
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A run as the loop reads it; the spines of `pretrain` and `finetune` make it once, after every check."""
+    """A run as the loop reads it; made once by `pretrain_in_directory` or `finetune_in_directory`."""
 
     workdir: pathlib.Path  # of its checkpoints and metrics
-    root: pathlib.Path  # work directory of the command: `workdir`, or the one that it lies in
+    root: pathlib.Path  # work directory of the command: `workdir`, or a directory above it
     recorded_config: dict[str, Any]  # JSON values, as run.json and every checkpoint record them
-    fingerprint: dict[str, str]  # digests of what a resumed run must find again, such as the corpus
+    fingerprint: dict[str, str]  # digests of the inputs that a resumed run must find again, such as the corpus
     seed: int
     objective: Objective
     phases: tuple[Phase, ...]
@@ -42,7 +42,7 @@ class Plan:
 
     @property
     def last_step(self) -> int:
-        """The number of steps of the whole run."""
+        """Number of steps of the run."""
         return self.phases[-1].end
 
     @functools.cached_property
@@ -62,29 +62,29 @@ class Plan:
 
 
 class Heldout(NamedTuple):
-    """What an evaluation reads: `batches(phase)` is one pass, of `num_batches(phase)`."""
+    """The held-out data of an evaluation: `batches(phase)` is one pass, of `num_batches(phase)` batches."""
 
     batches: Callable[[Phase], Generator[Batch, None, None]]
     num_batches: Callable[[Phase], int]
 
 
 def no_remarks(line: Line) -> Iterable[str]:
-    """Return nothing to say about a line of metrics."""
+    """Return no remarks about a line of metrics."""
     return ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Data:
-    """What a run reads beside its state.
+    """The inputs of a run beside its state.
 
-    batches(phase, step) -> an endless generator of this host's part of the batches from `step` on; {}: not there yet
-    heldout: one pass over the held-out sequences; None: there are none
-    evaluate(params, frozen params, held-out batches) -> metrics by name; None where nothing is held out
-    should_stop(step, these metrics, params) -> whether the run ends here (early stopping); None: never
-        Both get the moving average of the parameters where there is one.
-    frozen: parameters that are read and not trained, such as a teacher's
+    batches(phase, step) -> an endless generator of this host's part of the batches from `step` on; {}: not prepared yet
+    heldout: one pass over the held-out sequences; None: no sequences are held out
+    evaluate(params, frozen params, held-out batches) -> metrics by name; None: no evaluation
+    should_stop(step, metrics of the evaluation, params) -> whether the run ends now (early stopping); None: never
+        `evaluate` and `should_stop` get the moving average of the parameters where the state has an average.
+    frozen: parameters that are read and not trained, such as the parameters of a teacher
     unigram_entropy: nats per token of the text, which every line of metrics carries; None: the loss is of another kind
-    remarks(line of metrics) -> what the console says about it
+    remarks(line of metrics) -> lines for the console
     """
 
     batches: Callable[[Phase, int], Generator[Batch, None, None]]
@@ -98,7 +98,7 @@ class Data:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Session:
-    """One process at work; the command line makes it for one process of several, `open_session` for one alone."""
+    """The console, signals and watchdog of a process that trains; `open_session` makes it for a single process."""
 
     console: Console
     interrupt: Interrupt

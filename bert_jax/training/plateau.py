@@ -15,9 +15,9 @@ from bert_jax.training.schedules import Phase, warmup_steps
 
 MASKED_LOSS = "mlm_loss"
 MARGIN = 0.5  # nats below the unigram entropy within which a loss is on the plateau
-SMOOTHED_STEPS = 50  # over which the training loss is averaged: a line may be of one small batch
+SMOOTHED_STEPS = 50  # steps over which the training loss is averaged: a line may be of one small batch
 MIN_STEPS = 300  # after the warmup; no encoder that we measured needs fewer than 100
-FRACTION = 0.05  # of the run, after the warmup
+FRACTION = 0.05  # of the steps of the run, after the warmup
 # A narrower encoder of BERT's kind, with random heads, was not seen to leave the plateau within a CPU's hour.
 NARROW = 512
 LONG, SHORT, MANY_MASKS = 256, 32, 0.5
@@ -59,19 +59,19 @@ def likely_causes(model: EncoderConfig, peak_learning_rate: float, seq_len: int,
             mask_probability > MANY_MASKS,
             f"masks on {mask_probability:.0%} of the tokens leave little context: use 15 to 50 %",
         ),
-        (True, "the text itself: `bert-jax inspect CORPUS` shows what the model reads, and likely problems"),
+        (True, "the text itself: `bert-jax inspect CORPUS` shows the input of the model, and likely problems"),
     ]
     return [text for applies, text in causes if applies]
 
 
 class Plateau:
-    """What to say about the lines of metrics of one run, given in order: at most one warning and one all-clear.
+    """Remarks on the lines of metrics of one run, given in order: at most one warning and one all-clear.
 
     Args:
         entropy: unigram entropy of the text, nats per token.
         expected_step: the step by which the run is expected to have left the plateau.
         last_step: of the run.
-        causes: what the warning says may be wrong (`likely_causes`).
+        causes: likely causes, which the warning lists (`likely_causes`).
     """
 
     def __init__(self, entropy: float, expected_step: int, last_step: int, causes: Sequence[str]) -> None:
@@ -81,7 +81,7 @@ class Plateau:
         self._recent: collections.deque[tuple[int, float]] = collections.deque()
 
     def remarks(self, line: Line) -> list[str]:
-        """Return what the console says about the next line of metrics: no text, a line, or a warning of several."""
+        """Return lines for the console about the next line of metrics: none, a remark, or a warning with causes."""
         loss, step = line.get(MASKED_LOSS), line["step"]
         if loss is None or self.left_at is not None:
             return []
@@ -111,7 +111,7 @@ class Plateau:
 
 
 def expected_step(plateau_steps: int | None, optimizer: OptimizerConfig, phases: tuple[Phase, ...]) -> int:
-    """Return the step by which a run is expected to have left the plateau; `plateau_steps` is the user's answer."""
+    """Return the step by which a run is expected to have left the plateau; `plateau_steps` is the user's value."""
     if plateau_steps is not None:
         return plateau_steps
     first, total = phases[0], phases[-1].end

@@ -29,9 +29,9 @@ class Profile:
     """The trace of one start of a run; each process writes its own files.
 
     Args:
-        steps: to trace, counted from 0. A run that resumes among them traces the rest.
+        steps: steps to trace, counted from 0. A run that resumes among them traces the rest.
         directory: of the trace.
-        say: called with a line where a trace is complete.
+        say: prints a line where a trace is complete.
     """
 
     def __init__(self, steps: range, directory: pathlib.Path, say: Callable[[str], None]) -> None:
@@ -39,28 +39,28 @@ class Profile:
         self._is_tracing = False
 
     def begins_at(self, step: int) -> bool:
-        """Whether the trace begins before `step` is launched."""
+        """Return whether the trace begins before `step` is launched."""
         return step in self._steps and not self._is_tracing
 
     def annotation(self, step: int) -> contextlib.AbstractContextManager[None]:
-        """Return the context in which `step` is launched: the trace then has its number."""
+        """Return a context that gives `step` its number in the trace; the step is launched inside it."""
         return (
             jax.profiler.StepTraceAnnotation("train", step_num=step) if self._is_tracing else contextlib.nullcontext()
         )
 
     def ends_at(self, step: int) -> bool:
-        """Whether the trace ends once all steps before `step` are computed."""
+        """Return whether the trace ends once all steps before `step` are computed."""
         return self._is_tracing and step not in self._steps
 
     def begin(self) -> None:
-        """Begin to trace what this process and its devices do."""
+        """Begin to trace this process and its devices."""
         options = jax.profiler.ProfileOptions()
         options.python_tracer_level = 0  # every call of a Python function would hide the devices' work
         jax.profiler.start_trace(self._directory, profiler_options=options)
         self._is_tracing = True
 
     def end(self) -> None:
-        """Write the trace, if one was begun."""
+        """Write the trace; do nothing if no trace was begun."""
         if self._is_tracing:
             self._is_tracing = False
             jax.profiler.stop_trace()

@@ -1,9 +1,9 @@
 """A run or model on object storage: its small files, copied to a directory of this process.
 
-The object storage is the truth. A process copies the small files when it starts and works on the copy, as on any other
-work directory; process 0 of a training uploads what changed before each checkpoint and at the end, so that no
-checkpoint is newer than its metrics. Orbax writes the checkpoints to a gs:// URL itself, each host its part. Elsewhere
-it writes them to the copy, from which they are uploaded like the small files.
+The object storage has the valid state. A process copies the small files when it starts and works on the copy, as on any
+work directory; process 0 of a training uploads changed files before each checkpoint and at the end, so that no
+checkpoint is newer than its metrics. Orbax writes the checkpoints to a gs:// URL itself, each host its part. For other
+URLs Orbax writes the checkpoints to the copy, from which they are uploaded like the small files.
 """
 
 import concurrent.futures
@@ -25,42 +25,44 @@ from bert_jax.corpus.manifest import MANIFEST
 from bert_jax.errors import SHOWN, UserError, writing
 from bert_jax.files import SUMS, url_refusal, user_cache
 
-OWNER = "owner"  # the process that trains; only a lock could be taken from no one, and object storage has none
+OWNER = "owner"  # the file that names the process that trains; object storage has no locks
 ORBAX_WRITES = ("gs://",)  # URLs at which Orbax writes checkpoints itself
 COMMITTED = "commit_success.txt"  # the last file of a checkpoint and of its parts, by Orbax
 NOT_MIRRORED = {"damaged", "logs"}
 SEALED = re.compile(r"(.*/)?(tokenizer|model|best-\d+|checkpoints/\d+)")  # directories that appear whole
 LAST = re.compile(rf"(.*/)?({SUMS}|checkpoints/\d+/{COMMITTED})")  # the last file of such a directory
 CHECKPOINT = re.compile(r"(.*/)?checkpoints/\d+/.*")
-STATE = re.compile(r"(.*/)?checkpoints/\d+/state/.*")  # the arrays, which are copied for those alone who read them
-UNFINISHED = re.compile(r"\.|.*\.orbax-checkpoint-tmp")  # names of what is not whole yet
-AT_ONCE = 8  # files that are copied
+STATE = re.compile(r"(.*/)?checkpoints/\d+/state/.*")  # the arrays, which are copied only for processes that read them
+UNFINISHED = re.compile(r"\.|.*\.orbax-checkpoint-tmp")  # names of unfinished files
+AT_ONCE = 8  # files that are copied at the same time
 
 _open: list["Mirror"] = []
 
 
 class Mirror:
-    """The small files of the run at `url`, in `directory`, which no other process uses."""
+    """A copy of the small files of the run at `url`, in `directory`, which no other process uses."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         with writing(user_cache(), "set XDG_CACHE_HOME to a directory on another disk"):
             self.directory = _locked_cache_directory(url)
-        self._fetched: dict[str, str] = {}  # name -> version of a file that was copied here
-        self._pushed: dict[str, tuple[int, int]] = {}  # name -> bytes and time of a file that is the same at the URL
+        self._fetched: dict[str, str] = {}  # name -> version of a downloaded file
+        self._pushed: dict[
+            str, tuple[int, int]
+        ] = {}  # name -> bytes and time of a file that equals the file at the URL
         self._owner = b""
         SHOWN[str(self.directory)] = url
         _open.append(self)
 
     @property
     def has_checkpoints(self) -> bool:
-        """Whether checkpoints are files of the copy."""
+        """Return whether checkpoints are files of the copy; otherwise Orbax writes them to the URL."""
         return not self.url.startswith(ORBAX_WRITES)
 
     def fetch(self, states: bool = False) -> None:
-        """Copy what is new at the URL, and remove what is gone; the owner of the run has it all.
+        """Download files that are new at the URL, and delete local files that the URL lacks; the owner does nothing.
 
-        Of checkpoints that are files of the copy, the arrays are copied with `states` alone.
+        Where checkpoints are files of the copy, their arrays are downloaded only with `states`.
 
         Raises:
             UserError: the storage does not answer, or the URL has a corpus.
@@ -69,12 +71,12 @@ class Mirror:
 
         if self._owner:
             return
-        remote = _mirrored(storage.list_versions(self.url), self.has_checkpoints)
+        remote = _files_to_copy(storage.list_versions(self.url), self.has_checkpoints)
         if not states:
             remote = {name: version for name, version in remote.items() if not STATE.fullmatch(name)}
         if MANIFEST in remote:
             raise UserError(f"{self.url} holds a corpus (its {MANIFEST}); choose another --workdir")
-        local = {name: _size_and_time(self.directory / name) for name in _names(self.directory)}
+        local = {name: _size_and_time(self.directory / name) for name in _finished_files(self.directory)}
         for name in [name for name in local if name not in remote or self._pushed.get(name) != local[name]]:
             (self.directory / name).unlink()  # gone there, or never uploaded by a run that ended with an error
             self._fetched.pop(name, None)
@@ -82,22 +84,22 @@ class Mirror:
             changed = [name for name in remote if self._fetched.get(name) != remote[name]]
             for name in changed:
                 (self.directory / name).parent.mkdir(parents=True, exist_ok=True)
-            _each(lambda name: storage.download(f"{self.url}/{name}", self.directory / name), changed)
+            _call_in_threads(lambda name: storage.download(f"{self.url}/{name}", self.directory / name), changed)
         self._fetched = remote
         self._pushed = {name: _size_and_time(self.directory / name) for name in remote}
 
     @contextlib.contextmanager
     def owned(self) -> Iterator[None]:
-        """Make this process the owner until the block ends; another that trains here stops before its next checkpoint.
+        """Make this process the owner until the block ends; the owner before it stops before its next checkpoint.
 
-        What changed is uploaded at the end, unless an error ends the block.
+        Changed files are uploaded at the end, unless an error ends the block.
         """
         from bert_jax.readers import storage
 
         if self.has_checkpoints:
             self.fetch(states=True)
             cut_off = [name for name in storage.list_versions(self.url) if CHECKPOINT.fullmatch(name)]
-            _each(lambda name: storage.remove(f"{self.url}/{name}"), set(cut_off) - self._fetched.keys())
+            _call_in_threads(lambda name: storage.remove(f"{self.url}/{name}"), set(cut_off) - self._fetched.keys())
         self._owner = f"{secrets.token_hex(8)} {socket.gethostname()} {os.getpid()}".encode()
         try:
             storage.write_bytes(self._owner, f"{self.url}/{OWNER}")
@@ -107,11 +109,11 @@ class Mirror:
             self._owner = b""
 
     def send(self, name: str) -> None:
-        """Upload one file at once: until this process owns the run, fetching removes what the URL does not have."""
-        _upload(self.directory, [name], self.url)
+        """Upload one file immediately: until this process owns the run, `fetch` deletes files that the URL lacks."""
+        _upload_files(self.directory, [name], self.url)
 
     def push(self) -> None:
-        """Upload what changed and remove what is gone, where this process owns the run.
+        """Upload changed files and remove deleted files at the URL, where this process owns the run.
 
         Raises:
             UserError: another process took the run over, or the storage does not answer.
@@ -127,27 +129,27 @@ class Mirror:
                 f"{self.url}: another process trains here since (host and process {new_owner}), so this process stops "
                 "before its next checkpoint; if both are meant to run, give each its own --workdir"
             )
-        names = _names(self.directory)
+        names = _finished_files(self.directory)
         present = {name: _size_and_time(self.directory / name) for name in names}
         changed = [name for name in names if self._pushed.get(name) != present[name]]
-        _upload(self.directory, changed, self.url)
-        for last in (True, False):  # what is half removed is not whole
+        _upload_files(self.directory, changed, self.url)
+        for last in (True, False):  # the last file first: without it a half-removed directory is not complete
             gone = [name for name in self._pushed.keys() - present.keys() if bool(LAST.fullmatch(name)) == last]
-            _each(lambda name: storage.remove(f"{self.url}/{name}"), gone)
+            _call_in_threads(lambda name: storage.remove(f"{self.url}/{name}"), gone)
         self._pushed = present
 
 
-def local_copy(place: str | os.PathLike[str]) -> pathlib.Path:
-    """Return the directory of a run or a model: a path unchanged, and of a URL the copy of its small files.
+def local_copy(path_or_url: str | os.PathLike[str]) -> pathlib.Path:
+    """Return a local directory of a run or a model: a path unchanged, or the copy of the small files at a URL.
 
     Raises:
-        UserError: another URL, or the storage does not answer.
+        UserError: a URL of an unsupported kind, or the storage does not answer.
     """
-    text = os.fspath(place)
+    text = os.fspath(path_or_url)
     if refusal := url_refusal(text, run=True):
         raise UserError(refusal)
     if "://" not in text:
-        return pathlib.Path(place)
+        return pathlib.Path(path_or_url)
     url = text.rstrip("/")
     mirror = next((mirror for mirror in _open if mirror.url == url), None) or Mirror(url)
     mirror.fetch()
@@ -155,34 +157,34 @@ def local_copy(place: str | os.PathLike[str]) -> pathlib.Path:
 
 
 @contextlib.contextmanager
-def uploaded(place: str) -> Iterator[pathlib.Path]:
-    """Yield the directory to write for a path, or a local one whose files then go to a URL.
+def uploaded(path_or_url: str) -> Iterator[pathlib.Path]:
+    """Yield a directory to write: the path itself, or for a URL a temporary directory that is uploaded at the end.
 
     Raises:
         UserError: the URL has files already, or the storage does not answer.
     """
     from bert_jax.readers import storage
 
-    if "://" not in place:
-        yield pathlib.Path(place)
+    if "://" not in path_or_url:
+        yield pathlib.Path(path_or_url)
         return
-    url = place.rstrip("/")
+    url = path_or_url.rstrip("/")
     if storage.list_versions(url):
         raise UserError(f"{url} holds something already; name another --output")
     with tempfile.TemporaryDirectory(prefix="bert_jax-") as folder:
         directory = pathlib.Path(folder) / "output"
         SHOWN[str(directory)] = url
         yield directory
-        _upload(directory, _names(directory), url)
+        _upload_files(directory, _finished_files(directory), url)
 
 
 def mirror_of(directory: pathlib.Path) -> Mirror | None:
-    """Return the mirror that a directory is, or lies in; None for one that is only here."""
+    """Return the mirror whose copy a directory is, or lies in; None for a directory without a URL."""
     return next((mirror for mirror in _open if mirror.directory in (directory, *directory.parents)), None)
 
 
 def checkpoints_in(workdir: pathlib.Path) -> Any:
-    """Return where the checkpoints of a work directory are: an absolute path, or one of `etils.epath` by URL."""
+    """Return the directory of a run's checkpoints: an absolute path, or a URL as a path of `etils.epath`."""
     mirror = mirror_of(workdir)
     if mirror is None or mirror.has_checkpoints:
         return workdir.absolute() / "checkpoints"
@@ -192,29 +194,29 @@ def checkpoints_in(workdir: pathlib.Path) -> Any:
 
 
 def _locked_cache_directory(url: str) -> pathlib.Path:
-    """An empty directory of the user's cache, locked as long as the process lives; the next one finds it again."""
+    """Return an empty directory of the user's cache, locked as long as the process lives; later processes reuse it."""
     name = hashlib.sha256(url.encode()).hexdigest()[:16]
-    for number in itertools.count():
-        place = (user_cache() / "runs" / name / str(number)).resolve()
-        place.mkdir(parents=True, exist_ok=True)
-        lock = os.open(place / ".lock", os.O_RDWR | os.O_CREAT, 0o600)  # held as long as the process lives
+    for index in itertools.count():
+        slot = (user_cache() / "runs" / name / str(index)).resolve()
+        slot.mkdir(parents=True, exist_ok=True)
+        lock = os.open(slot / ".lock", os.O_RDWR | os.O_CREAT, 0o600)  # held as long as the process lives
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(lock)
             continue
-        shutil.rmtree(place / "files", ignore_errors=True)
-        directory = place / "files" / url.partition("://")[2]  # reports name a run by the end of its path
+        shutil.rmtree(slot / "files", ignore_errors=True)
+        directory = slot / "files" / url.partition("://")[2]  # reports name a run by the end of its path
         directory.mkdir(parents=True)
         return directory
     raise AssertionError
 
 
-def _mirrored(versions: dict[str, str], checkpoints: bool) -> dict[str, str]:
-    """The files to copy, by name; none of a directory that a killed process left half-uploaded."""
-    left_out = NOT_MIRRORED if checkpoints else NOT_MIRRORED | {"checkpoints"}
+def _files_to_copy(versions: dict[str, str], with_checkpoints: bool) -> dict[str, str]:
+    """Return name -> version of the files to copy; none of a directory that a killed process left half-uploaded."""
+    left_out = NOT_MIRRORED if with_checkpoints else NOT_MIRRORED | {"checkpoints"}
     folders = {name: pathlib.PurePosixPath(name).parent for name in versions if name and not name.endswith("/")}
-    for name in folders:  # object storage allows any name, and the copy of this one would lie elsewhere
+    for name in folders:  # object storage allows any name; the copy of such a file would lie outside
         if name.startswith("/") or ".." in pathlib.PurePosixPath(name).parts:
             raise UserError(f"{name!r} is no name of a file in a directory; remove this object, or choose another URL")
     complete = {str(folder) for name, folder in folders.items() if LAST.fullmatch(name)}
@@ -227,27 +229,28 @@ def _mirrored(versions: dict[str, str], checkpoints: bool) -> dict[str, str]:
     }
 
 
-def _names(directory: pathlib.Path) -> list[str]:
-    """The files below a directory, without locks and what is unfinished."""
+def _finished_files(directory: pathlib.Path) -> list[str]:
+    """Return the names of the files below a directory, without locks and unfinished files."""
     paths = (path.relative_to(directory) for path in directory.rglob("*") if path.is_file())
     return [path.as_posix() for path in paths if not any(UNFINISHED.match(part) for part in path.parts)]
 
 
-def _upload(directory: pathlib.Path, names: Iterable[str], url: str) -> None:
-    """Copy files to a URL, the last file of directories last: without it a directory is not whole."""
+def _upload_files(directory: pathlib.Path, names: Iterable[str], url: str) -> None:
+    """Upload files to a URL, the last file of each directory last: without it a directory is not complete."""
     from bert_jax.readers import storage
 
     for last in (False, True):
         chosen = [name for name in names if bool(LAST.fullmatch(name)) == last]
-        _each(lambda name: storage.upload(directory / name, f"{url}/{name}"), chosen)
+        _call_in_threads(lambda name: storage.upload(directory / name, f"{url}/{name}"), chosen)
 
 
 def _size_and_time(path: pathlib.Path) -> tuple[int, int]:
+    """Return the bytes of a file, and the time of its last change in nanoseconds."""
     status = path.stat()
     return status.st_size, status.st_mtime_ns
 
 
-def _each(call: Callable[[str], None], names: Iterable[str]) -> None:
-    """Call it for all names, several at once; the first error is raised."""
+def _call_in_threads(call: Callable[[str], None], names: Iterable[str]) -> None:
+    """Call `call(name)` for all names, AT_ONCE at a time; raise the first error."""
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(call, names))

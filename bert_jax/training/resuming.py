@@ -1,4 +1,4 @@
-"""What a resumed run may change: nothing that its steps so far depended on."""
+"""The settings that a resumed run may change: settings that no step so far depended on."""
 
 import functools
 from typing import Any
@@ -27,21 +27,21 @@ def refused_changes(saved: Values, wanted: Values, step: int) -> list[str]:
     the same learning rate, such as in the stable stretch of `warmup_stable_decay`.
     """
     changed = differences(saved, wanted)
-    if "phases" not in saved["train"] or "phases" not in wanted["train"]:  # a fine-tuning has none
+    if "phases" not in saved["train"] or "phases" not in wanted["train"]:  # a fine-tuning has no phases
         return changed
     refused = differences(saved, wanted, MUTABLE_AFTER_CURRENT_STEP)
     if rescheduled := [line for line in changed if line not in refused]:
-        same = same_steps(saved, wanted, step)
+        same = num_same_steps(saved, wanted, step)
         if same < step:
             refused.append(
                 f"{', '.join(rescheduled)}: would have changed step {same + 1:,} of the {step:,} done; go back to a "
-                f"checkpoint of step {same:,} or before, in a copy of the directory without the later ones"
+                f"checkpoint of step {same:,} or before, in a copy of the directory without the later checkpoints"
             )
     return refused
 
 
-def same_steps(saved: Values, wanted: Values, steps: int) -> int:
-    """Return how many of the first `steps` steps read the same sequences at the same learning rate in both configs."""
+def num_same_steps(saved: Values, wanted: Values, steps: int) -> int:
+    """Return how many of the first `steps` steps have the same sequences and learning rate in both configs."""
     trains = [from_values(TrainConfig, values["train"], "config.train") for values in (saved, wanted)]
     optimizers = [from_values(OptimizerConfig, values["optimizer"], "config.optimizer") for values in (saved, wanted)]
     old, new = (plan_phases(train) for train in trains)
@@ -51,15 +51,17 @@ def same_steps(saved: Values, wanted: Values, steps: int) -> int:
         for optimizer, phases in zip(optimizers, (old, new), strict=True)
     ]
     for begin in sorted({phase.begin for phase in old + new if phase.begin < steps}):
-        if _sequences_at(trains[0].phases, old, begin) != _sequences_at(trains[1].phases, new, begin):
+        if _sequence_settings_at(trains[0].phases, old, begin) != _sequence_settings_at(trains[1].phases, new, begin):
             steps = begin
             break
     different = np.flatnonzero(rates[0][:steps] != rates[1][:steps])
     return int(different[0]) if different.size else steps
 
 
-def _sequences_at(settings: tuple[PhaseConfig, ...], phases: tuple[Phase, ...], step: int) -> tuple[object, ...]:
-    """All that the sequences of `step`, and of those after it in the same phase, follow from."""
+def _sequence_settings_at(
+    settings: tuple[PhaseConfig, ...], phases: tuple[Phase, ...], step: int
+) -> tuple[object, ...]:
+    """Return all settings that determine the sequences of `step` and of the later steps of its phase."""
     phase = next(phase for phase in phases if phase.begin <= step < phase.end)
     masks = settings[phase.index]
     rates = (masks.mask_probability, masks.mask_token_fraction, masks.random_token_fraction)

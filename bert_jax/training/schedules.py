@@ -58,7 +58,7 @@ def plan_phases(train: TrainConfig) -> tuple[Phase, ...]:
 
 
 def warmup_steps(steps: int | None, fraction: float, total: int) -> int:
-    """Return the warmup in steps, which may be given as a fraction of `total`."""
+    """Return `steps`, or if it is None the fraction of `total` steps, rounded: the length of the warmup."""
     return round(fraction * total) if steps is None else steps
 
 
@@ -67,7 +67,7 @@ def learning_rate(settings: OptimizerConfig, phases: tuple[Phase, ...], step: ja
 
     Args:
         settings: name of the schedule, peak and warmup of the run.
-        phases: of the run; a phase with a peak of its own has a schedule of its own.
+        phases: of the run; a phase with a peak learning rate has a separate schedule.
         step: int32, from 0.
     """
     total = phases[-1].end
@@ -81,34 +81,34 @@ def learning_rate(settings: OptimizerConfig, phases: tuple[Phase, ...], step: ja
     return jnp.asarray(rate, jnp.float32)
 
 
-def bert(settings: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
-    """Warmup replaces the start of a decay that counts from step 0, so the rate drops a little where warmup ends.
+def bert_schedule(settings: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
+    """Warmup in place of the start of a decay that counts from step 0, so the rate drops a little where warmup ends.
 
-    As in google-research/bert's optimization.py.
+    This is the schedule of google-research/bert's optimization.py.
     """
     return _warmup_and_decay(settings.decay_power, peak, warmup, total, decay_begin=0)
 
 
-def electra(settings: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
+def electra_schedule(settings: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
     """Warmup times a decay that counts from step 0, as in google-research/electra's model/optimization.py."""
     decay = _warmup_and_decay(settings.decay_power, peak, 0, total, decay_begin=0)
     return lambda step: decay(step) * jnp.minimum(1.0, step / max(1, warmup)).astype(jnp.float32)
 
 
-def linear(settings: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
+def linear_schedule(settings: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
     """Linear warmup, then decay from the peak to 0, linear or with `decay_power`.
 
-    As optax.warmup_polynomial_schedule, and as get_linear_schedule_with_warmup in transformers.
+    This is optax.warmup_polynomial_schedule, and get_linear_schedule_with_warmup in transformers.
     """
     return _warmup_and_decay(settings.decay_power, peak, warmup, total, decay_begin=warmup)
 
 
-def cosine(settings: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
+def cosine_schedule(settings: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
     """Linear warmup, then half a cosine from the peak to 0."""
     return optax.warmup_cosine_decay_schedule(0.0, peak, warmup, max(total, warmup + 1))
 
 
-def warmup_stable_decay(settings: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
+def warmup_stable_decay_schedule(settings: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
     """Linear warmup, the peak, and in the last `decay_fraction` of the steps peak * (1 - t^decay_power), t from 0 to 1.
 
     A power of 1 is linear, 0.5 the 1 - sqrt of Haegele et al. 2024. Before the decay nothing depends on the number of
@@ -126,15 +126,17 @@ def warmup_stable_decay(settings: OptimizerConfig, peak: float, warmup: int, tot
 
 # (settings, peak, warmup steps, total steps) -> optax schedule. `config.optimizer.schedule` chooses the row.
 SCHEDULES: dict[str, Callable[[OptimizerConfig, float, int, int], optax.Schedule]] = {
-    "bert": bert,
-    "electra": electra,
-    "linear": linear,
-    "cosine": cosine,
-    "warmup_stable_decay": warmup_stable_decay,
+    "bert": bert_schedule,
+    "electra": electra_schedule,
+    "linear": linear_schedule,
+    "cosine": cosine_schedule,
+    "warmup_stable_decay": warmup_stable_decay_schedule,
 }
 
 
 def _warmup_and_decay(power: float, peak: float, warmup: int, total: int, decay_begin: int) -> optax.Schedule:
+    """Return linear warmup, then peak * (fraction of steps left since `decay_begin`)^power."""
+
     def schedule(step: jax.Array) -> jax.Array:
         left = (total - step) / max(1, total - decay_begin)
         decayed = peak * jnp.clip(left, 0.0, 1.0) ** power

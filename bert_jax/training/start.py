@@ -1,4 +1,4 @@
-"""Where a run begins: the newest checkpoint of its work directory, or a first state."""
+"""The state that a run starts from: the newest checkpoint of its work directory, or a first state."""
 
 import contextlib
 import dataclasses
@@ -13,7 +13,7 @@ from bert_jax.errors import UserError
 from bert_jax.objectives.base import Objective, Params
 from bert_jax.objectives.means import Mean
 from bert_jax.parallel import sharding
-from bert_jax.training.checkpoint import Checkpoints, Record, versions
+from bert_jax.training.checkpoint import Checkpoints, Record, package_versions
 from bert_jax.training.optimizers import Optimizer
 from bert_jax.training.plan import Plan, Session
 from bert_jax.training.resuming import refused_changes
@@ -22,7 +22,7 @@ from bert_jax.training.step import TrainState, abstract_state, init_state
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Start:
-    """Step and state from which a run goes on."""
+    """Step and state from which a run continues."""
 
     step: int
     state: TrainState  # without frozen parameters
@@ -31,10 +31,11 @@ class Start:
 
 
 @contextlib.contextmanager
-def begin(plan: Plan, session: Session) -> Iterator[Checkpoints | None]:
-    """Yield the checkpoints of a run, on its mesh, once every process is there; None where a signal came before.
+def open_checkpoints(plan: Plan, session: Session) -> Iterator[Checkpoints | None]:
+    """Yield the checkpoints of a run, on its mesh, once every process has arrived; None where a signal came before.
 
-    After an error they are closed where there is one process: one of several cannot end alone what all write together.
+    After an error a single process closes the checkpoints; a process of several cannot finish alone a checkpoint that
+    all write.
     """
     with jax.set_mesh(plan.mesh):
         session.watchdog.stage("start")
@@ -54,20 +55,21 @@ def begin(plan: Plan, session: Session) -> Iterator[Checkpoints | None]:
         checkpoints.close()
 
 
-def restore(plan: Plan, checkpoints: Checkpoints, console: Console) -> Start | None:
-    """Return the start from the newest undamaged checkpoint, with a line on the console; None: there is none.
+def restore_start(plan: Plan, checkpoints: Checkpoints, console: Console) -> Start | None:
+    """Return the start from the newest undamaged checkpoint and print a line; None: there is no checkpoint.
 
     Raises:
-        UserError: every checkpoint is damaged, or the newest is that of another run.
+        UserError: every checkpoint is damaged, or the newest belongs to another run.
     """
 
     def check(record: Record) -> None:
+        """Raise UserError where a checkpoint belongs to another run."""
         different = refused_changes(to_json(from_json(record["config"])), plan.recorded_config, record["step"])
         if record["fingerprint"] != plan.fingerprint:
             different.append("the corpus or its tokenizer")
         if different:
-            place = plan.workdir / "checkpoints" / str(record["step"])
-            raise UserError(f"{place} belongs to a run that differs ({'; '.join(different)}); choose another --workdir")
+            path = plan.workdir / "checkpoints" / str(record["step"])
+            raise UserError(f"{path} belongs to a run that differs ({'; '.join(different)}); choose another --workdir")
 
     shapes, shardings = plan.state_layout
     abstract = abstract_state(shapes._replace(frozen=()), shardings._replace(frozen=()))
@@ -75,16 +77,16 @@ def restore(plan: Plan, checkpoints: Checkpoints, console: Console) -> Start | N
     if newest is None:
         return None
     step, state, record = newest
-    saved, present = record["versions"], versions()
+    saved, present = record["versions"], package_versions()
     changed = [f"{name} {saved[name]} -> {present[name]}" for name in present if saved.get(name) != present[name]]
     if changed:
         console.say(f"saved with other versions ({', '.join(changed)}): resuming, but not bit for bit")
     checkpoints.set_aside(step)
     if step < plan.last_step:
-        place = checkpoints.directory / str(step)
-        console.say(f"resuming at step {step:,} from {place}, sequence {record['sequence']:,}")
+        path = checkpoints.directory / str(step)
+        console.say(f"resuming at step {step:,} from {path}, sequence {record['sequence']:,}")
     else:
-        # One of several trainings of a task; its caller says what comes next.
+        # The caller of several trainings of a task prints the next step itself.
         is_training_of_many = plan.root != plan.workdir
         advice = f"; to train further from {plan.workdir}, use another --workdir and --config.init_from"
         console.say(f"finished: all {step:,} steps are done{'' if is_training_of_many else advice}")
@@ -95,14 +97,14 @@ def restore(plan: Plan, checkpoints: Checkpoints, console: Console) -> Start | N
 def initial_state(
     seed: int, objective: Objective, optimizer: Optimizer, shardings: TrainState, params: Params | None
 ) -> Start:
-    """Return the start of a new run from float32 parameters of the objective's structure; None: from random ones."""
+    """Return the start of a new run from float32 parameters in the structure of the objective; None: random."""
     init = functools.partial(init_state, seed, objective, optimizer)
     shardings = shardings._replace(frozen=())
     if params is None:
         state = jax.jit(init, out_shardings=shardings)()
     else:
         params = jax.device_put(params, shardings.params)
-        # All but the parameters, which would be copied.
+        # All parts but the parameters, which would be copied.
         without_params = jax.jit(
             lambda params: init(params)._replace(params=()), out_shardings=shardings._replace(params=())
         )

@@ -1,4 +1,4 @@
-"""The state and the step: the same for every objective."""
+"""The training state and the step, for every objective."""
 
 import functools
 from collections.abc import Callable
@@ -20,9 +20,9 @@ LearningRate = Callable[[jax.Array], jax.Array]  # int32 step -> float32 rate of
 
 
 class TrainState(NamedTuple):
-    """All that a run is, except for the sequences it reads; these follow from `step`."""
+    """The whole state of a run; the sequences that it reads follow from `step`."""
 
-    step: Any  # int32, updates tried so far (Any: a state of shapes or of shardings has this form too)
+    step: Any  # int32, updates so far with skipped updates (Any: a tree of shapes or of shardings has this form too)
     params: Params  # float32
     opt_state: optax.OptState
     rng: Any  # uint32 [2], folded with the step
@@ -38,7 +38,7 @@ def init_state(seed: int, objective: Objective, optimizer: Optimizer, params: Pa
         seed: of the run.
         objective: of the run.
         optimizer: of the run.
-        params: float32 parameters to start from; None: random ones.
+        params: float32 parameters to start from; None: random parameters.
     """
     init_key, step_key = jax.random.split(jax.random.PRNGKey(seed))
     params = objective.init(init_key) if params is None else params
@@ -47,7 +47,7 @@ def init_state(seed: int, objective: Objective, optimizer: Optimizer, params: Pa
 
 
 def evaluated_params(state: TrainState) -> Params:
-    """Return the parameters to evaluate and to export: their moving average where there is one."""
+    """Return the parameters to evaluate and to export: the moving average where the state has an average."""
     return state.opt_state.average if isinstance(state.opt_state, AveragedState) else state.params
 
 
@@ -72,7 +72,7 @@ def state_shardings(
 
 
 def _is_masked(node: Any) -> bool:
-    """Whether a part of an optimizer's state has no such parameter."""
+    """Return whether a leaf of an optimizer's state marks an absent parameter."""
     return isinstance(node, optax.MaskedNode)
 
 
@@ -91,12 +91,12 @@ def train_step(
 ) -> tuple[TrainState, dict[str, Any]]:
     """Return the state after one update from one batch, and metrics.
 
-    The batch is computed in `grad_accum_steps` micro-batches with the memory of one. The loss is a global sum over a
-    global count: micro-batches, devices and hosts change nothing but rounding. A loss or gradient that is not finite
-    leaves parameters and optimizer state as they were, and is counted.
+    The batch is computed in `grad_accum_steps` micro-batches with the memory of a single micro-batch. The loss is a
+    global sum over a global count: micro-batches, devices and hosts change nothing but rounding. A loss or gradient
+    that is not finite leaves parameters and optimizer state unchanged, and is counted.
     """
     rng = jax.random.fold_in(state.rng, state.step)
-    loss, gradients, metrics = _gradients(objective, grad_accum_steps, state, batch, rng)
+    loss, gradients, metrics = _loss_and_gradients(objective, grad_accum_steps, state, batch, rng)
     norm = optax.tree.norm(gradients)
     finite = jnp.isfinite(loss) & jnp.isfinite(norm)
     rate = learning_rate(state.step)
@@ -132,7 +132,7 @@ def jit_step(
 ) -> Any:
     """Return the jitted step of a phase, `(state, batch) -> (state, metrics)`: the program that runs and is examined.
 
-    `shardings` are those of the state, in and out; the state is donated. `deterministic`: `config.compute`'s.
+    `shardings` is for the state, as input and output; the state is donated. `deterministic`: `config.compute`'s.
     """
     step = functools.partial(train_step, objective, optimizer, learning_rate, grad_accum_steps)
     out = (shardings, sharding.replicated(mesh))
@@ -140,10 +140,10 @@ def jit_step(
     return jax.jit(step, donate_argnums=0, out_shardings=out, compiler_options=options)
 
 
-def _gradients(
+def _loss_and_gradients(
     objective: Objective, grad_accum_steps: int, state: TrainState, batch: Batch, rng: jax.Array
 ) -> tuple[jax.Array, Params, dict[str, Mean]]:
-    """Loss, gradients and metrics of a batch, summed over its micro-batches by a scan, then over the devices."""
+    """Return loss, gradients and metrics of a batch, summed over its micro-batches by a scan, then over the devices."""
     value_and_grad = jax.value_and_grad(objective.loss, has_aux=True)
     normalizers = objective.normalizers(batch)
     if grad_accum_steps == 1:
@@ -151,6 +151,8 @@ def _gradients(
         return loss, gradients, metrics
 
     def in_micro_batches(batch: Batch, params: Params, frozen: Params, rng: jax.Array, normalizers: Normalizers) -> Any:
+        """Return ((loss, metrics), gradients), summed over the micro-batches."""
+
         def rngs(index: Any) -> Rngs:
             return training_rngs(jax.random.fold_in(rng, index))
 
@@ -177,7 +179,7 @@ def check_layout(
 ) -> None:
     """Raise UserError where devices, model, batches and micro-batches do not divide.
 
-    `evaluation_batch_size` is that of the config; None: not set there.
+    `evaluation_batch_size` comes from the config; None: not set there.
     """
     sharding.check_heads(mesh, objective.num_heads)
     sharding.check_parameters(objective.logical_axes, objective.shapes, mesh)
@@ -185,7 +187,7 @@ def check_layout(
         if phase.batch_size % phase.grad_accum_steps:
             raise UserError(
                 f"a batch of {phase.batch_size} sequences does not divide into {phase.grad_accum_steps} micro-batches; "
-                "change config.train.batch_size or grad_accum_steps, or those of the phase where it has its own"
+                "change config.train.batch_size or grad_accum_steps, or the phase's own batch_size or grad_accum_steps"
             )
         sharding.check_batch(mesh, phase.batch_size, phase.grad_accum_steps)
     if evaluation_batch_size is not None:

@@ -15,9 +15,9 @@ BINS = 30  # of a histogram, all of one width; TensorBoard draws as many
 
 
 class TensorBoard:
-    """An event file in `workdir`/tensorboard of a run that continues after `step`; later steps of others are hidden.
+    """An event file in `workdir`/tensorboard of a run that continues after `step`; TensorBoard hides later old steps.
 
-    Events are written at once: SummaryWriter writes from a thread, which a full disk ends, and then waits forever.
+    Events are written immediately: SummaryWriter writes from a thread, which a full disk ends, and then waits forever.
     """
 
     def __init__(self, workdir: pathlib.Path, step: int) -> None:
@@ -39,11 +39,11 @@ class TensorBoard:
         self._add(step, summary=self._summary(value=values))
 
     def write_histogram(self, step: int, name: str, numbers: Sequence[float]) -> None:
-        """Write how finite numbers, at least one, are distributed."""
+        """Write a histogram of finite numbers, at least one."""
         self._add(step, summary=self._histogram(name, np.asarray(numbers), BINS))
 
     def write_text(self, step: int, name: str, lines: Iterable[str]) -> None:
-        """Write lines for the text page, as code, of which Markdown changes nothing."""
+        """Write lines for the text page, as code, which Markdown does not change."""
         code = "\n".join(f"    {line}" for line in lines)
         self._add(step, summary=self._text(name, code.encode(errors="replace").decode()))
 
@@ -56,24 +56,25 @@ class TensorBoard:
         self._events.close()
 
     def _add(self, step: int, **content: Any) -> None:
+        """Write an event of `step` with the present time."""
         self._events.write_event(self._event(wall_time=time.time(), step=step, **content))
 
 
 class RunStart(NamedTuple):
     """One start of a run: its first step, and when it began and last wrote, in seconds since 1970.
 
-    `joules` is what counters measured until `measured`, also in seconds since 1970.
+    `joules` is the energy that counters measured until `measured`, also in seconds since 1970.
     """
 
     first_step: int
     began: float
     ended: float
     joules: float = 0.0
-    measured: float | None = None  # None: nothing was
+    measured: float | None = None  # None: no measurement
 
 
 def read_starts(workdir: pathlib.Path) -> list[RunStart]:
-    """Return the starts of a run, first to last, as its TensorBoard events say; a damaged file counts up to its damage.
+    """Return the starts of a run, first to last, from its TensorBoard events; a damaged file is read up to the damage.
 
     A file is a row of records: uint64 length, uint32 checksum, an `Event`, uint32 checksum.
     """

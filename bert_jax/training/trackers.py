@@ -1,8 +1,8 @@
 """Trackers, which get a copy of a run's metrics: opened once, resumed with their run, left out when they fail.
 
-Weights & Biases and MLflow, each opened by a function of the same form; to add a tracker, write one and add its row to
-TRACKERS. Where they send to, and the keys, are for their own environment variables and commands:
-WANDB_MODE=offline, MLFLOW_TRACKING_URI=http://...
+Weights & Biases and MLflow are each opened by a function of the same form; to add a tracker, write such a function and
+add its row to TRACKERS. Addresses and keys are set by the trackers' environment variables and commands, such as
+WANDB_MODE=offline or MLFLOW_TRACKING_URI=http://...
 """
 
 import os
@@ -17,15 +17,15 @@ from typing import Any, NamedTuple
 from bert_jax.errors import UserError, writing
 from bert_jax.files import write_text
 
-ANSWER_SECONDS = 60.0  # for a service to open a run; for Weights & Biases to upload the rest when a process ends
-CLOSE_SECONDS = 10.0  # for a tracker to take the last lines
+ANSWER_SECONDS = 60.0  # until a service opens a run; until Weights & Biases uploads the rest when a process ends
+CLOSE_SECONDS = 10.0  # until a tracker has taken the last lines
 MAX_WAITING = 1000  # lines of metrics that a tracker has not taken yet
 PROJECT = "bert_jax"  # of Weights & Biases; experiment of MLflow
 MAX_PARAMS, MAX_CHARACTERS = 100, 500  # of one request to MLflow; of a parameter
 
 
 class Tracker(NamedTuple):
-    """An open run: `run_id`, by which it is opened again; `send`(step, numbers by name); `close`()."""
+    """An open run of a tracker: `run_id`, by which it is opened again; `send`(step, numbers by name); `close`()."""
 
     run_id: str
     send: Callable[[int, Mapping[str, float]], None]
@@ -33,7 +33,7 @@ class Tracker(NamedTuple):
 
 
 def open_wandb(workdir: pathlib.Path, name: str, run_id: str | None, settings: Mapping[str, Any]) -> Tracker:
-    """Open a run of Weights & Biases. Steps are a metric of their own: a resumed run goes back some steps."""
+    """Open a run of Weights & Biases. The step is a metric: a resumed run goes back some steps."""
     import wandb
 
     quiet = wandb.Settings(
@@ -83,7 +83,7 @@ def open_mlflow(workdir: pathlib.Path, name: str, run_id: str | None, settings: 
 
 
 # Name of a tracker, of its package and of the extra that installs it -> (work directory, name of the run,
-# id of the run that it resumes or None, settings by key) -> the open run. Called in a thread that is not the main one.
+# id of the run that it resumes or None, settings by key) -> the open run. The function runs outside the main thread.
 TRACKERS: dict[str, Callable[[pathlib.Path, str, str | None, Mapping[str, Any]], Tracker]] = {
     "wandb": open_wandb,
     "mlflow": open_mlflow,
@@ -91,21 +91,21 @@ TRACKERS: dict[str, Callable[[pathlib.Path, str, str | None, Mapping[str, Any]],
 
 
 class MetricsSender:
-    """The run of a tracker. Its id is in `workdir`/NAME.id, by which a resumed run goes on there.
+    """A thread that sends the metrics of a run to a tracker. The file `workdir`/NAME.id has the id for resumed runs.
 
-    A tracker that fails or hangs does not end a training: a line says so, and it gets no more metrics. A thread opens
-    it, sends and closes; the methods return at once, but for `close`.
+    A tracker that fails or hangs does not end a training: a line says so, and the tracker gets no more metrics. The
+    thread opens the tracker, sends and closes; all methods but `close` return immediately.
 
     Args:
         name: a row of TRACKERS.
         workdir: of the run.
-        root: `workdir`, or the work directory that it lies in; the run is named by the path from there.
+        root: `workdir`, or the work directory above it; the path from `root` is the name of the run.
         settings: of the run, by key.
-        say: called with a line where the tracker fails; by the methods, not by the thread.
+        say: prints a line where the tracker fails; the methods call it, not the thread.
 
     Raises:
-        UserError: its package is not installed, its id cannot be written, or it cannot be opened and never was in
-            `root`.
+        UserError: the tracker's package is not installed, the id cannot be written, or the tracker cannot be opened and
+            was never opened in `root`.
     """
 
     def __init__(
@@ -135,11 +135,12 @@ class MetricsSender:
             if self._run_id != known:
                 with writing(path, "make room, then start again: the run resumes"):
                     write_text(path, self._run_id + "\n")
-        elif any(root.glob(f"**/{name}.id")):  # its settings are right
+        elif any(root.glob(f"**/{name}.id")):  # it was opened before, so its settings are right
             self._give_up(self._error)
         else:
             raise UserError(
-                f"config.train.tracker={name}: {_first_line(self._error)}; leave it out, or check its settings"
+                f"config.train.tracker={name}: {_first_line_without_password(self._error)}; leave it out, or check its "
+                "settings"
             )
 
     def write(self, step: int, numbers: Mapping[str, float]) -> None:
@@ -147,7 +148,7 @@ class MetricsSender:
         self._put((step, numbers))
 
     def close(self) -> None:
-        """End the run there; it can be resumed. Waits for what is not sent yet, CLOSE_SECONDS at most."""
+        """End the run of the tracker, which can be resumed. Wait for unsent lines, at most CLOSE_SECONDS."""
         self._put(None)
         if not self._given_up:
             self._thread.join(CLOSE_SECONDS)
@@ -155,6 +156,7 @@ class MetricsSender:
                 self._give_up(self._error)
 
     def _put(self, line: tuple[int, Mapping[str, float]] | None) -> None:
+        """Hand a line, or None for the end, to the thread."""
         if self._given_up:
             return
         if self._error:
@@ -166,11 +168,15 @@ class MetricsSender:
             self._give_up(None)
 
     def _give_up(self, error: Exception | None) -> None:
+        """Send no more metrics, and print the reason; None: the tracker hangs."""
         self._given_up = True
-        self._say(f"{self._name}: {_first_line(error)}; it gets no more metrics, metrics.jsonl has all of them")
+        self._say(
+            f"{self._name}: {_first_line_without_password(error)}; it gets no more metrics, metrics.jsonl has all of "
+            "them"
+        )
 
     def _work(self, workdir: pathlib.Path, title: str, known: str | None, settings: Mapping[str, Any]) -> None:
-        """The thread. A tracker that hangs keeps it, and a process ends without it."""
+        """Open the tracker, send lines until None, and close: the work of the thread."""
         try:
             tracker = TRACKERS[self._name](workdir, title, known, settings)
             self._run_id = tracker.run_id
@@ -178,13 +184,13 @@ class MetricsSender:
             while (line := self._lines.get()) is not None:
                 tracker.send(*line)
             tracker.close()
-        except Exception as error:  # their own, of no common class
+        except Exception as error:  # each tracker raises its own classes
             self._error = error
             self._opened.set()
 
 
-def _first_line(error: Exception | None) -> str:
-    """The first line of an error, without the passwords of URLs; None: the tracker hangs."""
+def _first_line_without_password(error: Exception | None) -> str:
+    """Return the first line of an error, without the passwords of URLs; None: the tracker hangs."""
     if error is None:
         return "no answer"
     line = str(error).strip().partition("\n")[0] or type(error).__name__

@@ -18,26 +18,26 @@ from bert_jax.errors import UserError, writing
 from bert_jax.files import new_directory, remove_partial, write_text
 from bert_jax.parallel.energy import find_counters
 from bert_jax.tokenizer import copy_tokenizer, load_tokenizer
-from bert_jax.training.checkpoint import CorruptCheckpointError, Record, read_record, saved_steps, versions
+from bert_jax.training.checkpoint import CorruptCheckpointError, Record, package_versions, read_record, saved_steps
 from bert_jax.training.remote_workdir import checkpoints_in, local_copy, mirror_of
 from bert_jax.training.resuming import refused_changes
 
 ELSEWHERE = "make room, or choose another --workdir"
 RESTORE = "restore this run's copy, or delete the file and repeat the training command"
-# What processes that held the lock wrote.
+# Files and directories that a process writes while it holds the lock.
 WRITTEN = ("run.json", "tokenizer", "*.lock", "metrics.jsonl", "result.json", "results.json", "model", "best-*", "*.id")
-# Part of the fingerprint -> the key of the config that says where it is.
+# Part of the fingerprint -> the key of the config that has its path.
 PATH_KEYS = {"corpus": "data.corpus", "task": "task.data", "weights": "init_from"}
 
 Values = dict[str, Any]  # a config as `to_json` writes it
-Fingerprint = dict[str, str]  # digests of what a resumed run must find again: corpus, tokenizer, ...
+Fingerprint = dict[str, str]  # digests of the inputs that a resumed run must find again: corpus, tokenizer, ...
 
 
 @contextlib.contextmanager
-def locked(workdir: pathlib.Path) -> Iterator[None]:
-    """Create the directory and lock it against a second process; on object storage, take the run over from it.
+def locked_workdir(workdir: pathlib.Path) -> Iterator[None]:
+    """Create the directory and lock it against a second process; on object storage, take the run over from the second.
 
-    Raises UserError where that is not possible, and for the directory of a corpus.
+    Raises UserError where the lock is taken, and for the directory of a corpus.
     """
     with writing(workdir, ELSEWHERE):
         if (workdir / "manifest.json").exists():
@@ -58,10 +58,10 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
             yield
 
 
-def claim(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, tokenizer: pathlib.Path) -> None:
-    """Write config and tokenizer of a new run; UserError where the directory holds a run with another config or data.
+def claim_workdir(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, tokenizer: pathlib.Path) -> None:
+    """Write config and tokenizer of a new run; raise UserError where the directory has another run.
 
-    Where run.json was removed, the newest checkpoint says which run it is.
+    Where run.json was removed, the newest checkpoint has the config and the fingerprint of the run.
     """
     path, record, directory = workdir / "run.json", _newest_record(workdir), checkpoints_in(workdir)
     if path.exists() or record:
@@ -71,7 +71,7 @@ def claim(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, token
         else:
             assert record
             saved = to_json(from_json(record["config"])), record["fingerprint"]
-        changed = _changes(*saved, config, fingerprint, max(saved_steps(directory), default=0))
+        changed = _run_differences(*saved, config, fingerprint, max(saved_steps(directory), default=0))
         if changed and record and path.exists():
             _check_run_file(workdir, *saved, record)
         if changed:
@@ -87,7 +87,7 @@ def claim(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, token
         else:
             with new_directory(workdir / "tokenizer") as partial:
                 copy_tokenizer(tokenizer, partial)
-        run = {"config": config, "fingerprint": fingerprint, "machine": machine()}
+        run = {"config": config, "fingerprint": fingerprint, "machine": machine_info()}
         write_text(path, json.dumps(run, indent=1) + "\n")
     if mirror := mirror_of(workdir):
         mirror.push()
@@ -96,20 +96,22 @@ def claim(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, token
 def check_record(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, record: Record) -> None:
     """Compare config and fingerprint of run.json, and the tokenizer, with the sealed record of a checkpoint.
 
-    Raises UserError that says which of them is not of this run.
+    Raises UserError that names the part of another run.
     """
-    place, sealed = workdir / "checkpoints" / str(record["step"]), record["fingerprint"]
+    checkpoint, sealed = workdir / "checkpoints" / str(record["step"]), record["fingerprint"]
     if sealed["tokenizer"] != fingerprint["tokenizer"] == load_tokenizer(workdir / "tokenizer").sha256:
         raise UserError(
-            f"{place} is the checkpoint of another run, with another tokenizer than run.json and tokenizer/; remove it"
+            f"{checkpoint} is the checkpoint of another run: its tokenizer differs from run.json and tokenizer/; "
+            "remove it"
         )
     _check_run_file(workdir, config, fingerprint, record)
     _check_tokenizer(workdir, sealed["tokenizer"])
 
 
 def _check_run_file(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, record: Record) -> None:
+    """Raise UserError where run.json differs from the sealed record of a checkpoint."""
     saved = to_json(from_json(record["config"]))
-    changed = _changes(saved, record["fingerprint"], config, fingerprint, record["step"])
+    changed = _run_differences(saved, record["fingerprint"], config, fingerprint, record["step"])
     if changed:
         raise UserError(
             f"{workdir / 'run.json'} was changed: the sealed record of checkpoints/{record['step']} says otherwise "
@@ -118,17 +120,18 @@ def _check_run_file(workdir: pathlib.Path, config: Values, fingerprint: Fingerpr
 
 
 def _check_tokenizer(workdir: pathlib.Path, sha256: str) -> None:
-    place = workdir / "tokenizer"
-    present = load_tokenizer(place).sha256
+    """Raise UserError where the tokenizer of a work directory has another digest than the tokenizer of the run."""
+    directory = workdir / "tokenizer"
+    present = load_tokenizer(directory).sha256
     if present != sha256:
         raise UserError(
-            f"{place} is not the tokenizer of this run (digest {present[:12]}, of the run {sha256[:12]}); remove it, "
-            "and the command that began the run copies the right one"
+            f"{directory} is not the tokenizer of this run (digest {present[:12]}, of the run {sha256[:12]}); "
+            "remove it, and repeat the training command, which copies the right tokenizer"
         )
 
 
 def _newest_record(workdir: pathlib.Path) -> Record | None:
-    """The newest record that can be trusted."""
+    """Return the newest undamaged record of a checkpoint; None where there is no such record."""
     directory = checkpoints_in(workdir)
     for step in saved_steps(directory):
         with contextlib.suppress(CorruptCheckpointError):
@@ -136,13 +139,13 @@ def _newest_record(workdir: pathlib.Path) -> Record | None:
     return None
 
 
-def _changes(saved: Values, saved_data: Fingerprint, config: Values, data: Fingerprint, step: int) -> list[str]:
-    """The differences of settings and fingerprints between two runs, of which the first took `step` steps."""
+def _run_differences(saved: Values, saved_data: Fingerprint, config: Values, data: Fingerprint, step: int) -> list[str]:
+    """Return the differences of settings and fingerprints between two runs; the saved run took `step` steps."""
 
     def path_and_digest(values: Values, name: str, fingerprint: Fingerprint) -> str:
         path = flatten(values).get(PATH_KEYS.get(name, "")) or ""
-        path = ",".join(split_snapshot(place)[0] for place in path.split(","))
-        return f"{path} {str(fingerprint.get(name))[:12]}".strip()  # enough of a digest to tell it from another
+        path = ",".join(split_snapshot(corpus)[0] for corpus in path.split(","))
+        return f"{path} {str(fingerprint.get(name))[:12]}".strip()  # enough of a digest to tell digests apart
 
     return refused_changes(saved, config, step) + [
         f"{name}: {path_and_digest(saved, name, saved_data)} -> {path_and_digest(config, name, data)}"
@@ -152,10 +155,10 @@ def _changes(saved: Values, saved_data: Fingerprint, config: Values, data: Finge
 
 
 def read_run(workdir: pathlib.Path) -> tuple[Config, Fingerprint]:
-    """Return config and data fingerprint of the run in `workdir`; UserError where there is none, or it is damaged."""
+    """Return config and data fingerprint of the run in `workdir`; UserError where run.json is absent or damaged."""
     path = workdir / "run.json"
     if not path.exists():
-        raise UserError(f"{workdir}: no run here (no run.json); train one with `bert-jax pretrain`")
+        raise UserError(f"{workdir}: no run here (no run.json); `bert-jax pretrain` trains a run")
     try:
         run = strict_json.parse(path.read_text(encoding="utf-8"))
         values, fingerprint = run["config"], run["fingerprint"]
@@ -172,9 +175,9 @@ def read_run(workdir: pathlib.Path) -> tuple[Config, Fingerprint]:
 
 
 def recorded_config(workdir: pathlib.Path) -> PretrainConfig | None:
-    """Return the config of the pretraining in `workdir`; None where there is none."""
+    """Return the config of the pretraining in `workdir`; None where no pretraining has begun."""
     config: Config | None = None
-    with contextlib.suppress(UserError):  # `claim` reports what is damaged
+    with contextlib.suppress(UserError):  # `claim_workdir` reports damaged files
         if (workdir / "run.json").exists():
             config, _ = read_run(workdir)
         elif record := _newest_record(workdir):
@@ -183,21 +186,21 @@ def recorded_config(workdir: pathlib.Path) -> PretrainConfig | None:
 
 
 def has_checkpoints(workdir: pathlib.Path) -> bool:
-    """Whether the run in `workdir` has saved a step, from which it resumes."""
+    """Return whether the run in `workdir` has a checkpoint, from which it resumes."""
     return bool(saved_steps(checkpoints_in(workdir)))
 
 
-def machine() -> dict[str, str | int]:
-    """Return devices and versions of this run, for its report; nothing that a resumed run must find again."""
+def machine_info() -> dict[str, str | int]:
+    """Return devices and versions of this run, for its report; a resumed run may have other devices and versions."""
     return {
         "devices": jax.device_count(),
         "device_kind": jax.devices()[0].device_kind,
         "processes": jax.process_count(),
         "cores": os.cpu_count() or 1,  # of this host
-        "energy": find_counters().text,  # measured how, or why not
+        "energy": find_counters().text,  # the kind of measurement, or why there is none
         "bert_jax": __version__,
         "python": platform.python_version(),
-        **versions(),
+        **package_versions(),
     }
 
 
@@ -210,8 +213,8 @@ def read_machine(workdir: pathlib.Path) -> dict[str, str | int]:
         return {}
 
 
-def resolve_model_dir(place: str | os.PathLike[str]) -> pathlib.Path:
-    """Return where the model of a path or a gs:// URL is: the best one of a `finetune` work directory, else itself."""
-    directory = local_copy(place)
+def resolve_model_dir(path_or_url: str | os.PathLike[str]) -> pathlib.Path:
+    """Return the model directory of a path or a gs:// URL: `model/` of a `finetune` work directory, else itself."""
+    directory = local_copy(path_or_url)
     best = directory / "model"
     return best if (best / "config.json").is_file() else directory

@@ -33,7 +33,7 @@ def test_other_metrics_than_the_checkpoint_recorded_are_said(run_copy, tmp_path,
         path.write_text(text)
         status, _, err = run(*argv, tmp_path / name)
         assert status == 0
-        assert ("metrics.jsonl: differs from what the checkpoint of step 4 recorded" in err) == (name != "right")
+        assert ("metrics.jsonl: differs from the record of the checkpoint of step 4" in err) == (name != "right")
 
 
 def test_export_an_earlier_step(world, tmp_path, run) -> None:

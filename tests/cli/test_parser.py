@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from bert_jax.__main__ import _interrupted, run
+from bert_jax.__main__ import _raise_keyboard_interrupt, run
 from bert_jax.cli.main import VERBS, main
-from bert_jax.cli.parser import make_parser, parse
+from bert_jax.cli.parser import make_parser, parse_arguments
 from bert_jax.errors import UserError
 
 TEXT = "--input --format --field --markup --members --encoding --encoding_errors --max_unpacked_bytes"
@@ -69,10 +69,10 @@ def test_a_start_builds_the_parser_of_its_verb_alone() -> None:
         name: dataclasses.replace(verb, add_options=lambda parser, name=name: built.append(name))
         for name, verb in VERBS.items()
     }
-    assert parse(verbs, ["--config.seed=3", "pretrain"]).verb == "pretrain"
+    assert parse_arguments(verbs, ["--config.seed=3", "pretrain"]).verb == "pretrain"
     assert built == ["pretrain"]
     with pytest.raises(SystemExit):
-        parse(verbs, ["--help"])
+        parse_arguments(verbs, ["--help"])
     assert built == ["pretrain", *VERBS]
 
 
@@ -167,7 +167,7 @@ def test_options_and_overrides_given_twice(refused, argv: list[str], says: str) 
 
 def test_each_language_of_a_tokenizer_has_its_own_input() -> None:
     argv = ["tokenizer", "--input", "a", "b", "--input", "c", "--vocab_size", "9", "--output", "y"]
-    assert parse(VERBS, argv).input == [["a", "b"], ["c"]]
+    assert parse_arguments(VERBS, argv).input == [["a", "b"], ["c"]]
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,8 @@ def test_each_language_of_a_tokenizer_has_its_own_input() -> None:
     ],
 )
 def test_an_override_may_be_written_with_a_space(argv: list[str], overrides: list[str]) -> None:
-    assert parse(VERBS, [*PRETRAIN, *argv]).overrides == overrides
-    args = parse(VERBS, ["inspect", *argv, "corpus"])
+    assert parse_arguments(VERBS, [*PRETRAIN, *argv]).overrides == overrides
+    args = parse_arguments(VERBS, ["inspect", *argv, "corpus"])
     assert (args.corpus, args.overrides) == ("corpus", overrides)
 
 
@@ -283,7 +283,7 @@ def test_ctrl_c_inside_an_import_ends_without_a_traceback(tmp_path) -> None:
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "bert-jax: interrupted\n")
     with pytest.raises(KeyboardInterrupt):
-        _interrupted(signal.SIGINT, None)
+        _raise_keyboard_interrupt(signal.SIGINT, None)
 
 
 def test_ctrl_c_inside_a_callback_of_the_garbage_collector_is_not_forgotten() -> None:
@@ -336,5 +336,5 @@ def test_ctrl_c_while_the_words_are_parsed_ends_without_a_traceback(monkeypatch,
     def parse(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bert_jax.cli.main.parse", parse)
+    monkeypatch.setattr("bert_jax.cli.main.parse_arguments", parse)
     assert (run(), capfd.readouterr().err) == (130, "bert-jax: interrupted\n")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bert_jax.cli.main import VERBS
-from bert_jax.cli.parser import parse
+from bert_jax.cli.parser import parse_arguments
 from bert_jax.config import FinetuneConfig, PhaseConfig, PretrainConfig, read_config
 from bert_jax.corpus.mixture import Mixture, open_mixture
 from bert_jax.corpus.store import open_corpus
@@ -47,7 +47,7 @@ def test_wrong_overrides_leave_the_work_directory_free(world, tmp_path, run, ref
     place = tmp_path / "run"
     refused(*pretrain_command(world, place, override), says=tuple(says))
     assert not place.exists() or not (place / "run.json").exists()
-    with workdir.locked(place):
+    with workdir.locked_workdir(place):
         pass
 
 
@@ -78,7 +78,7 @@ def test_the_end_says_where_the_model_is_and_which_commands_use_it(run_copy, wor
     assert [argv[0] for argv in commands] == ["evaluate", "fill-mask", "export", "finetune"]
     for argv in commands[:2]:
         assert run(*argv)[0] == 0
-    parsed = [parse(VERBS, argv) for argv in commands]
+    parsed = [parse_arguments(VERBS, argv) for argv in commands]
     config = read_config(FinetuneConfig, parsed[-1].config, parsed[-1].overrides)
     assert config.init_from == str(run_copy)
     assert config.task.name == "mrpc"

@@ -24,7 +24,7 @@ def test_a_page_of_a_run(world, run, tmp_path) -> None:
     assert f"{manifest['splits']['train']['tokens']:,}" in text
     train, heldout = (manifest["splits"][name]["documents"] for name in ("train", "heldout"))
     leaks = f"0 of {heldout} held-out documents are training documents too"
-    assert f"0 of {train} training documents are copies of an earlier one; {leaks}." in text
+    assert f"0 of {train} training documents are copies of an earlier document; {leaks}." in text
     assert "memory (bytes)" in text
     assert "It has done all of its 4 steps" in text
     assert "Right of all that are marked: " in text
@@ -74,5 +74,5 @@ def test_attention_writes_a_page_of_the_heads(world, run, refused, tmp_path) -> 
     refused("attention", "--model", world.model, "--output", tmp_path / "a.txt", "x", says=("a.txt", ".html"))
     refused(*argv, "word " * 40, says=("more than 32 tokens", "shorten it"))
     assert run(*argv, "--first_token", 2, "one long text")[0] == 0
-    assert "the page shows what tokens 2 to" in Page((tmp_path / "heads.html").read_text()).text
+    assert "the page shows the attention of tokens 2 to" in Page((tmp_path / "heads.html").read_text()).text
     refused(*argv, "--first_token", 99, "one text", says=("--first_token 99: this text has",))

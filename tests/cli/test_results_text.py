@@ -3,8 +3,8 @@
 import shlex
 
 from bert_jax.cli.main import VERBS
-from bert_jax.cli.parser import parse
-from bert_jax.cli.results_text import after_pretraining, evaluation_table, finetuning_table
+from bert_jax.cli.parser import parse_arguments
+from bert_jax.cli.results_text import evaluation_table, finetuning_table, pretrained_model_text
 from bert_jax.models import Head
 
 
@@ -40,7 +40,7 @@ def test_the_table_of_a_fine_tuning() -> None:
     ]
     assert lines[7] == "best by f1: learning rate 2e-05, seed 0, step 1,200"
     assert "my runs/mrpc/model" in lines[8]
-    assert parse(VERBS, shlex.split(lines[-1])[1:]).model == "my runs/mrpc/"
+    assert parse_arguments(VERBS, shlex.split(lines[-1])[1:]).model == "my runs/mrpc/"
 
 
 def test_one_seed_has_no_deviation() -> None:
@@ -65,12 +65,12 @@ def test_the_table_of_an_evaluation() -> None:
 
 
 def test_commands_after_pretraining_quote_the_work_directory() -> None:
-    _, _, *lines = after_pretraining("my runs/base", [Head("masked_token")], "<mask>").splitlines()
-    parsed = [parse(VERBS, shlex.split(line)[1:]) for line in lines]
+    _, _, *lines = pretrained_model_text("my runs/base", [Head("masked_token")], "<mask>").splitlines()
+    parsed = [parse_arguments(VERBS, shlex.split(line)[1:]) for line in lines]
     assert parsed[0].workdir == parsed[2].workdir == parsed[1].model == "my runs/base"
     assert "<mask>" in parsed[1].text
     assert parsed[2].output == "my runs/base-export"
 
 
 def test_a_model_that_cannot_fill_masks_is_not_asked_to() -> None:
-    assert "fill-mask" not in after_pretraining("runs/electra", [Head("replaced_token")], "[MASK]")
+    assert "fill-mask" not in pretrained_model_text("runs/electra", [Head("replaced_token")], "[MASK]")

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from bert_jax.checkpoints.verify import verify
+from bert_jax.checkpoints.verify import verify_directory
 
 
 def flip(path: pathlib.Path, place: float = 0.5) -> None:
@@ -149,7 +149,7 @@ def test_an_edited_card_is_damage_for_verify_alone(world, run, tmp_path) -> None
 @pytest.mark.parametrize(("name", "unit"), [("corpus", "MB"), ("model", "MB"), ("run", "checkpoints")])
 def test_progress_counts_up_to_all_that_is_read(world, name, unit) -> None:
     seen = []
-    found = verify(getattr(world, name), lambda *line: seen.append(line))
+    found = verify_directory(getattr(world, name), lambda *line: seen.append(line))
     done, totals = [line[1] for line in seen], {line[2] for line in seen}
     assert {(line[0], line[3]) for line in seen} == {("verifying", unit)}
     assert done == sorted(done)

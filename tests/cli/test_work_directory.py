@@ -44,7 +44,7 @@ def test_a_work_directory_of_another_run(world, run_copy, refused) -> None:
     )
     assert (run_copy / "run.json").read_text() == before
     (run_copy / "run.json").write_text("[]")
-    refused(*pretrain_command(world, run_copy), says=(f"{run_copy / 'run.json'}: damaged", "or remove it"))
+    refused(*pretrain_command(world, run_copy), says=(f"{run_copy / 'run.json'}: damaged", "or delete the file"))
     assert {path.name for path in (run_copy / "checkpoints").iterdir()} >= {"2", "4"}
 
 
@@ -52,7 +52,7 @@ def test_a_changed_run_json_is_blamed_and_can_be_made_again(world, run_copy, run
     path, output = run_copy / "run.json", tmp_path / "out"
     good = path.read_text()
     path.write_text(good.replace('"num_heads": 2', '"num_heads": 4'))
-    says = (f"{path} was changed", "checkpoints/4 says otherwise (model.num_heads: 2 -> 4)", "or remove it")
+    says = (f"{path} was changed", "checkpoints/4 says otherwise (model.num_heads: 2 -> 4)", "or delete the file")
     for argv in (
         pretrain_command(world, run_copy),
         ["evaluate", "--workdir", run_copy],
@@ -126,7 +126,7 @@ def test_a_corpus_is_no_work_directory(world, corpus_copy, refused) -> None:
     before = sorted(corpus_copy.iterdir())
     refused(*pretrain_command(world, corpus_copy), says=(f"{corpus_copy} holds a corpus", "another --workdir"))
     refused(*pretrain_command(world, corpus_copy, corpus=corpus_copy), says=(f"{corpus_copy} holds a corpus",))
-    with pytest.raises(UserError, match="holds a corpus"), workdir.locked(corpus_copy):  # of `finetune` too
+    with pytest.raises(UserError, match="holds a corpus"), workdir.locked_workdir(corpus_copy):  # of `finetune` too
         pass
     assert sorted(corpus_copy.iterdir()) == before
 
@@ -145,7 +145,7 @@ def test_a_finished_run_says_so_and_how_to_train_further(world, run_copy, run, t
 
 
 def test_a_second_process_in_the_same_work_directory(world, tmp_path, refused) -> None:
-    with workdir.locked(tmp_path):
+    with workdir.locked_workdir(tmp_path):
         refused(*pretrain_command(world, tmp_path), says=(str(tmp_path), "another process is training here"))
     assert not (tmp_path / "run.json").exists()
 

@@ -66,7 +66,7 @@ def test_overrides_reach_every_level() -> None:
         ("--config.data.weights=(1,1e999)", ["config.data.weights[1]=inf: give a finite number"]),
         ("--config.data.packing=0", ["packing=0 must be at least 1"]),
         ("--config.data.weights=(1.0, -1.0)", ["from 0 on"]),
-        ("--config.data.weights=(0.0, 0.0)", ["one above 0"]),
+        ("--config.data.weights=(0.0, 0.0)", ["at least one of them above 0"]),
     ],
 )
 def test_bad_override_is_refused_by_name(override: str, words: list[str]) -> None:
@@ -118,7 +118,7 @@ def test_a_warmup_longer_than_its_phase_is_refused() -> None:
         (
             "bert_base",
             "optimizer.warmup_fraction=0.01",
-            "beside warmup_steps=10000; add --config.optimizer.warmup_steps",
+            "with warmup_steps=10000; add --config.optimizer.warmup_steps",
         ),
     ],
 )
@@ -130,14 +130,14 @@ def test_an_option_without_effect_is_refused(recipe: str, override: str, words: 
 def test_a_warmup_of_a_phase_has_one_option() -> None:
     phase = "--config.train.phases[1]"
     own = [f"{phase}.peak_learning_rate=1e-3", f"{phase}.warmup_steps=5"]
-    with pytest.raises(UserError, match=r"phases\[1\]\.warmup_fraction has no effect beside warmup_steps=5; add"):
+    with pytest.raises(UserError, match=r"phases\[1\]\.warmup_fraction has no effect with warmup_steps=5; add"):
         read(*own, f"{phase}.warmup_fraction=0.1")
 
 
 def test_one_rate_beside_several_is_refused() -> None:
     rates = ["--config.task.learning_rates=(5e-5,3e-5)", "--config.optimizer.peak_learning_rate=1e-4"]
     assert c.read_config(c.FinetuneConfig, "finetune/glue", rates[1:]).optimizer.peak_learning_rate == 1e-4
-    with pytest.raises(UserError, match=r"peak_learning_rate has no effect beside task\.learning_rates"):
+    with pytest.raises(UserError, match=r"peak_learning_rate has no effect with task\.learning_rates"):
         c.read_config(c.FinetuneConfig, "finetune/glue", rates)
 
 

@@ -49,7 +49,9 @@ def test_rows_are_carried_over(family: str, tmp_path: pathlib.Path, capsys: pyte
     out = tmp_path / "out"
     words = ["vocabulary", "--model", str(model), "--tokenizer", str(tmp_path / "new"), "--output", str(out)]
     assert main(words) == 0
-    said = "12 tokens: 8 as in the old vocabulary, 3 from the mean of their old pieces, 1 from that of all old tokens"
+    said = (
+        "12 tokens: 8 as in the old vocabulary, 3 from the mean of their old pieces, 1 from the mean of all old tokens"
+    )
     assert said in capsys.readouterr().err
     wanted = {
         "plays": ["play", "##s"],

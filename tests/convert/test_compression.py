@@ -18,7 +18,7 @@ from bert_jax.convert.eval_sets import EvalSet, compare_scores
 from bert_jax.convert.prune import TARGETS, best_layers, gate_heads, gate_importance
 from bert_jax.errors import UserError
 from bert_jax.interop.huggingface import export_model, load_model
-from bert_jax.interop.tensors import flatten, unflatten
+from bert_jax.interop.tensors import flatten_params, unflatten_params
 from bert_jax.models import Head, make_model
 from bert_jax.models.encoder import is_global
 from tests.helpers import tiny_models, tokenizer_directories
@@ -38,11 +38,11 @@ def test_importance_is_the_mean_of_the_gates_derivatives(name: str) -> None:
     """The loss is sum(x * w^2 / 2), so that the derivative of a gate on some w is the sum of x * w^2 over them."""
     rng = np.random.default_rng(0)
     weights = {path: rng.standard_normal((3, *shape)).astype(np.float32) for path, shape in SHAPES.items()}
-    params = unflatten({f"encoder/layers/{path}": x for path, x in weights.items()})
+    params = unflatten_params({f"encoder/layers/{path}": x for path, x in weights.items()})
     scales = rng.standard_normal(5).astype(np.float32)
 
     def loss(params, example):
-        return 0.5 * example["input_ids"][0] * sum(jnp.sum(x * x) for x in flatten(params).values())
+        return 0.5 * example["input_ids"][0] * sum(jnp.sum(x * x) for x in flatten_params(params).values())
 
     found = gate_importance(TARGETS[name], CONFIG, params, {"input_ids": scales}, loss)
     squares = {path: np.square(x.astype(np.float64)) for path, x in weights.items()}
@@ -89,9 +89,9 @@ def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def pruned_logits(place: pathlib.Path, output: pathlib.Path, name: str, found: np.ndarray, amount: float):
     """The logits of a pruned model that transformers opens, and the encoder that it then has."""
     loaded = load_model(place)
-    flat = {path: np.asarray(x) for path, x in flatten(loaded.params).items()}
+    flat = {path: np.asarray(x) for path, x in flatten_params(loaded.params).items()}
     config, flat, _ = TARGETS[name].remove(loaded.config, flat, found, amount)
-    export_model(unflatten(flat), config, loaded.heads, place, output, loaded.labels)
+    export_model(unflatten_params(flat), config, loaded.heads, place, output, loaded.labels)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(output).eval()
     return logits(model), model
 
@@ -156,7 +156,7 @@ def test_removed_heads_are_those_that_write_nothing(positions: str) -> None:
     ids[:, 7] = 3
     batch = {"input_ids": ids, "token_type_ids": np.zeros_like(ids), "attention_mask": np.ones_like(ids)}
     importance = rng.random((3, 6))
-    flat = {path: np.asarray(x) for path, x in flatten(params).items()}
+    flat = {path: np.asarray(x) for path, x in flatten_params(params).items()}
     smaller, removed, description = TARGETS["heads"].remove(config, flat, importance, 0.3)
     assert (smaller.num_heads, smaller.head_dim, smaller.family) == (4, 8, "research")
     assert description.startswith("2 of 6 heads of each layer removed; transformers has no such bert")
@@ -164,10 +164,10 @@ def test_removed_heads_are_those_that_write_nothing(positions: str) -> None:
         importance[:] = importance.sum(0)
     gates = np.ones((3, 6), np.float32)
     np.put_along_axis(gates, np.argsort(importance, axis=1)[:, :2], 0, axis=1)
-    whole = jax.jit(model.apply)(unflatten(gate_heads(flat, jnp.asarray(gates))), batch, None)
+    whole = jax.jit(model.apply)(unflatten_params(gate_heads(flat, jnp.asarray(gates))), batch, None)
     kernel = removed["encoder/layers/attention/query/kernel"]
     assert kernel.shape == (3, 48, 32)
-    small = jax.jit(make_model(smaller, ComputeConfig(), tuple(HEADS)).apply)(unflatten(removed), batch, None)
+    small = jax.jit(make_model(smaller, ComputeConfig(), tuple(HEADS)).apply)(unflatten_params(removed), batch, None)
     for name, expected in whole.items():
         np.testing.assert_allclose(small[name], expected, rtol=0, atol=2e-5)
 
@@ -179,11 +179,11 @@ def test_transformers_opens_a_nomic_bert_without_heads(tmp_path) -> None:
     loaded = load_model(tmp_path / "whole")
     layers, heads = loaded.config.num_layers, loaded.config.num_heads
     importance = np.random.default_rng(0).random((layers, heads))
-    flat = {path: np.asarray(x) for path, x in flatten(loaded.params).items()}
+    flat = {path: np.asarray(x) for path, x in flatten_params(loaded.params).items()}
     config, flat, description = TARGETS["heads"].remove(loaded.config, flat, importance, 1 / heads)
     assert description == f"1 of {heads} heads of each layer removed"
     tokenizer = tokenizer_directories.of_family("nomic_bert", tmp_path / "tokenizer")
-    export_model(unflatten(flat), config, loaded.heads, tokenizer, tmp_path / "smaller")
+    export_model(unflatten_params(flat), config, loaded.heads, tokenizer, tmp_path / "smaller")
     assert load_model(tmp_path / "smaller").config == config
     smaller = transformers.NomicBertForMaskedLM.from_pretrained(tmp_path / "smaller").eval()
     assert sum(x.numel() for x in smaller.parameters()) < sum(x.numel() for x in theirs.parameters())

@@ -31,11 +31,11 @@ def test_the_name_of_the_kernel_has_the_tiles_in_reach(length: int, reach: int) 
     expected = by_counting(length, reach)
     assert triton.visited_pairs(length, ((reach, 1),)) == expected
     # The loops of the kernel have these bounds.
-    block = triton._block(length)
+    block = triton._block_size(length)
     head = triton._Head(
-        triton._Which(block, 0.0, False, True), None, jnp.full((1,), reach), None, jnp.zeros((length,)), (), None
+        triton._KernelSpec(block, 0.0, False, True), None, jnp.full((1,), reach), None, jnp.zeros((length,)), (), None
     )
-    bounds = [head.near(number) for number in range(length // block)]
+    bounds = [head.blocks_in_radius(number) for number in range(length // block)]
     assert block**2 * sum(int(end) - int(first) for first, end in bounds) == expected
 
 

@@ -17,7 +17,7 @@ import torch
 from torch.nn import functional
 
 from bert_jax import config as c
-from bert_jax.finetuning.task_data import TaskSplit, training_batches
+from bert_jax.finetuning.task_data import TaskSplit, task_training_batches
 from bert_jax.interop.huggingface import load_model
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import make_model
@@ -150,7 +150,7 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets, teache
     teaching = make_model(known.config, config.compute, heads) if teacher else None
     token_types = (known or loaded).config.num_token_types
     feed = Feed(buckets, BATCH, token_types, tokenizer.pad_id)
-    batches = list(itertools.islice(training_batches(part, feed, config.seed, BatchBlocks((0,), 1), 0), STEPS))
+    batches = list(itertools.islice(task_training_batches(part, feed, config.seed, BatchBlocks((0,), 1), 0), STEPS))
     assert {batch["input_ids"].shape[-1] for batch in batches} == set(buckets)
     assert min(batch["example_weights"].sum() for batch in batches) < BATCH, "every batch is full"
 

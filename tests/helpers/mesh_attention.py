@@ -21,7 +21,7 @@ AUTO = (jax.sharding.AxisType.Auto,) * 3
 
 
 def main() -> None:
-    for name in ("forward", "backward"):
+    for name in ("triton_forward", "triton_backward"):
         setattr(triton, name, functools.partial(getattr(triton, name), interpret=True))
     inputs, weights = random_inputs((4, 32, 4, 16), packed=True)
 
@@ -29,10 +29,10 @@ def main() -> None:
     joint = (jnp.stack([q, k, v], axis=2), jnp.asarray(np.random.default_rng(1).normal(size=(3, q.shape[-1]))))
 
     def apart(*qkv: jax.Array) -> jax.Array:
-        return triton.attend(dataclasses.replace(inputs, **dict(zip("qkv", qkv, strict=True))), 0.1)
+        return triton.triton_attention(dataclasses.replace(inputs, **dict(zip("qkv", qkv, strict=True))), 0.1)
 
     def together(*joint: jax.Array) -> jax.Array:
-        return triton.attend(with_fused_qkv(inputs, FusedQKV(*joint)), 0.1)
+        return triton.triton_attention(with_fused_qkv(inputs, FusedQKV(*joint)), 0.1)
 
     mesh = jax.sharding.Mesh(np.array(jax.devices()).reshape(2, 1, 2), sharding.AXES, axis_types=AUTO)
     for context, maps in ((apart, (q, k, v)), (together, joint)):

@@ -16,7 +16,7 @@ from bert_jax.training.loop import fit
 from bert_jax.training.plan import Data, Heldout, Plan, Session, open_session
 from bert_jax.training.profile import profiled_steps
 from bert_jax.training.schedules import Phase, plan_phases
-from bert_jax.training.start import begin, initial_state, restore
+from bert_jax.training.start import initial_state, open_checkpoints, restore_start
 from bert_jax.training.step import check_layout
 
 VOCAB = 100
@@ -165,9 +165,9 @@ def train(
             return train(config, data, workdir, session=session, params=params)
     plan = plan_of(config, workdir)
     check_layout(plan.mesh, plan.objective, plan.phases, config.evaluate.batch_size)
-    with begin(plan, session) as checkpoints:
+    with open_checkpoints(plan, session) as checkpoints:
         if checkpoints is None:
             return False
-        start = restore(plan, checkpoints, session.console)
+        start = restore_start(plan, checkpoints, session.console)
         start = start or initial_state(plan.seed, plan.objective, plan.update, plan.state_layout[1], params)
         return fit(plan, data, start, checkpoints, session)

@@ -9,7 +9,7 @@ import torch
 
 from bert_jax.errors import UserError
 from bert_jax.inference import embed as module
-from bert_jax.inference.embed import EmbedOptions, embed
+from bert_jax.inference.embed import EmbedOptions, embed_file
 from bert_jax.tasks.batching import fixed_buckets
 from tests.helpers import tiny_models
 
@@ -55,7 +55,7 @@ def test_means_equal_the_means_of_transformers(tmp_path, source, family, monkeyp
     monkeypatch.setattr(module, "CHUNK", 4)  # several chunks, the last not full
     model, tokenizer = tiny_models.save(tmp_path / "model", family)
     progress = []
-    summary = embed(
+    summary = embed_file(
         tmp_path / "model", source, tmp_path / "out.npy", EmbedOptions(batch_size=2), lambda *now: progress.append(now)
     )
     states = states_of(model, tokenizer)
@@ -78,7 +78,7 @@ def test_means_equal_the_means_of_transformers(tmp_path, source, family, monkeyp
     ],
 )
 def test_token_features_of_any_layers(tmp_path, source, bert, layers, of):
-    embed(
+    embed_file(
         tmp_path / "bert",
         source,
         tmp_path / "out.safetensors",
@@ -94,8 +94,8 @@ def test_token_features_of_any_layers(tmp_path, source, bert, layers, of):
 def test_first_tokens_of_plain_lines_and_of_cut_texts(tmp_path, source, bert):
     model, tokenizer = bert
     with pytest.raises(UserError, match=r"3 of 7 texts are longer than 10 tokens; .*; a higher max_seq_len"):
-        embed(tmp_path / "bert", source, tmp_path / "out.npy", EmbedOptions(pooling="cls", max_seq_len=10))
-    summary = embed(
+        embed_file(tmp_path / "bert", source, tmp_path / "out.npy", EmbedOptions(pooling="cls", max_seq_len=10))
+    summary = embed_file(
         tmp_path / "bert", source, tmp_path / "out.npy", EmbedOptions(pooling="cls", max_seq_len=10, truncate=True)
     )
     wanted = [x[-1, 0] for _, x in states_of(model, tokenizer, truncation=True, max_length=10)]
@@ -103,7 +103,7 @@ def test_first_tokens_of_plain_lines_and_of_cut_texts(tmp_path, source, bert):
     assert (summary.truncated, summary.empty) == (3, 1)
     lines = [line["text"] for line in LINES if "text_pair" not in line]
     (tmp_path / "plain.txt").write_bytes("\r\n".join(lines).encode())
-    embed(
+    embed_file(
         tmp_path / "bert",
         tmp_path / "plain.txt",
         tmp_path / "plain.npy",
@@ -141,7 +141,7 @@ def test_mistakes_are_refused_and_leave_nothing(tmp_path, source, bert, settings
     settings = {name: value for name, value in settings.items() if name not in places}
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(UserError, match=says):
-        embed(tmp_path / "bert", **places, options=EmbedOptions(**settings))
+        embed_file(tmp_path / "bert", **places, options=EmbedOptions(**settings))
     assert sorted(tmp_path.rglob("*")) == before
 
 

@@ -5,7 +5,7 @@ import transformers
 
 from bert_jax.checkpoints.load_model import open_model
 from bert_jax.errors import UserError
-from bert_jax.inference.fill_mask import HEADS, fill_mask
+from bert_jax.inference.fill_mask import HEADS, fill_masks
 from tests.helpers import tiny_models
 
 
@@ -13,7 +13,7 @@ from tests.helpers import tiny_models
 def test_predictions_equal_the_predictions_of_transformers(tmp_path, family):
     model, tokenizer = tiny_models.save(tmp_path, family)
     text = f"a {tokenizer.mask_token} cd {tokenizer.mask_token}."
-    guesses = fill_mask(open_model(tmp_path, HEADS), text, top_k=4)
+    guesses = fill_masks(open_model(tmp_path, HEADS), text, top_k=4)
     theirs = transformers.pipeline("fill-mask", model=model, tokenizer=tokenizer, top_k=4)(text)
     wanted = [guess for mask in theirs for guess in mask]
     assert [guess["id"] for guess in guesses] == [guess["token"] for guess in wanted]
@@ -26,11 +26,11 @@ def test_bad_texts_options_and_models_are_refused(tmp_path):
     _, tokenizer = tiny_models.save(tmp_path / "roberta", "roberta")
     roberta = open_model(tmp_path / "roberta", HEADS)
     with pytest.raises(UserError, match="the text has no <mask>"):
-        fill_mask(roberta, "a [MASK]")
+        fill_masks(roberta, "a [MASK]")
     with pytest.raises(UserError, match="tokens; this model reads 32"):
-        fill_mask(roberta, "a <mask>" * 20)
+        fill_masks(roberta, "a <mask>" * 20)
     with pytest.raises(UserError, match=f"choose from 1 to {len(tokenizer)}"):
-        fill_mask(roberta, "a <mask>", top_k=0)
+        fill_masks(roberta, "a <mask>", top_k=0)
     tiny_models.save(tmp_path / "classifier", "electra", "ForSequenceClassification")
     with pytest.raises(UserError, match="ElectraForSequenceClassification, without masked_token"):
         open_model(tmp_path / "classifier", HEADS)

@@ -10,7 +10,7 @@ from bert_jax.inference.inputs import num_inputs, read_inputs, readable_twice, t
 
 
 def found(source):
-    return [(one.number, dict(one.fields)) for one in read_inputs(source)]
+    return [(one.line_number, dict(one.fields)) for one in read_inputs(source)]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from bert_jax.cli.main import main
 from bert_jax.errors import UserError
 from bert_jax.inference import predict as module
 from bert_jax.inference.inputs import Input
-from bert_jax.inference.predict import load_predictor, predict, predict_file
+from bert_jax.inference.predict import load_predictor, predict_file, predict_inputs
 from tests.helpers.finetuning_runs import EXAMPLE, lines, read_lines, write_lines
 from tests.helpers.tiny_models import save
 
@@ -46,7 +46,7 @@ def models(tmp_path_factory):
 def run(predictor, records):
     counts = Counter()
     inputs = [Input(f"record {number}", number, record) for number, record in enumerate(records, 1)]
-    return list(predict(predictor, inputs, counts)), counts
+    return list(predict_inputs(predictor, inputs, counts)), counts
 
 
 @pytest.mark.parametrize("kind", list(EXAMPLE))

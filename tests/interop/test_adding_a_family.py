@@ -10,7 +10,7 @@ import safetensors.numpy
 
 from bert_jax.config import PretrainConfig, check_choices
 from bert_jax.errors import UserError
-from bert_jax.interop.families import FAMILIES, Family, Module
+from bert_jax.interop.families import FAMILIES, Family, NamedModule
 from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.models import PRESETS
 from tests.helpers import tokenizer_directories
@@ -21,7 +21,7 @@ def toy() -> Family:
     """BERT's encoder under other names, its pooler with another activation, and a class for masked tokens alone."""
     bert = FAMILIES["bert"]
 
-    def renamed(modules: tuple[Module, ...]) -> tuple[Module, ...]:
+    def renamed(modules: tuple[NamedModule, ...]) -> tuple[NamedModule, ...]:
         return tuple(
             module._replace(name=module.name.replace("bert.", "toy.").replace("attention.", "mixer."))
             for module in modules

@@ -16,7 +16,7 @@ from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.interop.huggingface.model_config import parse_model_config
-from bert_jax.interop.tensors import class_of, flatten, iterate_stored_tensors, shapes_of, unflatten
+from bert_jax.interop.tensors import class_of, flatten_params, iterate_stored_tensors, shapes_of, unflatten_params
 from bert_jax.models import PRESETS, Head, make_model
 from bert_jax.models.heads import Pooler
 from bert_jax.objectives.replaced_tokens import generator_config
@@ -126,11 +126,11 @@ def test_importance_adds_up_every_mlp_and_the_end_of_the_bottleneck() -> None:
     shapes = {"mlp_down/kernel": (40, 14), "mlp_0/mlp_down/kernel": (40, 14), "output/kernel": (14, 24)}
     rng = np.random.default_rng(0)
     weights = {path: rng.normal(size=(2, *shape)).astype(np.float32) for path, shape in shapes.items()}
-    params = unflatten({f"encoder/layers/{path}": x for path, x in weights.items()})
+    params = unflatten_params({f"encoder/layers/{path}": x for path, x in weights.items()})
     config, examples = dataclasses.replace(MOBILEBERT, bottleneck_mlps=2), {"input_ids": np.zeros(1, np.float32)}
 
     def loss(params: dict, _: dict) -> jax.Array:
-        return 0.5 * sum(jnp.sum(x * x) for x in flatten(params).values())
+        return 0.5 * sum(jnp.sum(x * x) for x in flatten_params(params).values())
 
     squares = {path: np.square(x.astype(np.float64)) for path, x in weights.items()}
     found = gate_importance(TARGETS["mlp"], config, params, examples, loss)
@@ -144,12 +144,12 @@ def test_removed_mlp_features_are_those_that_write_nothing(tmp_path) -> None:
     theirs = model_of(CASES["mobilebert"], "MobileBertForSequenceClassification")
     theirs.save_pretrained(tmp_path / "whole")
     loaded = load_model(tmp_path / "whole")
-    flat = {path: np.asarray(x) for path, x in flatten(loaded.params).items()}
+    flat = {path: np.asarray(x) for path, x in flatten_params(loaded.params).items()}
     features = np.random.default_rng(0).random((2, 3 * 40))
     config, flat, what = TARGETS["mlp"].remove(loaded.config, flat, features, 0.4)
     assert (config.mlp_size, what) == (24, "16 of 40 MLP features of each MLP removed")
     tokenizer = tokenizer_directories.of_family("mobilebert", tmp_path / "tokenizer")
-    export_model(unflatten(flat), config, loaded.heads, tokenizer, tmp_path / "smaller")
+    export_model(unflatten_params(flat), config, loaded.heads, tokenizer, tmp_path / "smaller")
     smaller = transformers.MobileBertForSequenceClassification.from_pretrained(tmp_path / "smaller").eval()
 
     for layer, own in zip(theirs.mobilebert.encoder.layer, features, strict=True):

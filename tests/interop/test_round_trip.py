@@ -173,7 +173,7 @@ def test_a_model_of_one_token_type_is_given_none(tmp_path):
         ("electra", {"embedding_size": 24}, r"model.embedding_size=24 \(here: None\)"),
         ("albert", {"embedding_size": None}, r"model.embedding_size=None \(here: 24\)"),
         ("roberta", {"masked_activation": "gelu_tanh"}, "model.masked_activation='gelu_tanh'"),
-        ("roberta", {"position_offset": 3}, "padding has the id 1, .* those of this model start at 3"),
+        ("roberta", {"position_offset": 3}, "padding has the id 1, .* in this model they start at 3"),
         ("distilbert", {"layer_norm_epsilon": 1e-5}, "model.layer_norm_epsilon=1e-05"),
     ],
     ids=str,

@@ -13,7 +13,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 import bert_jax
 from bert_jax.cli.main import main
 from bert_jax.errors import UserError
-from bert_jax.inference.embed import EmbedOptions, embed
+from bert_jax.inference.embed import EmbedOptions, embed_file
 from tests.helpers.finetuning_runs import RECIPE, write_lines
 from tests.helpers.tiny_models import save
 
@@ -85,7 +85,7 @@ def test_arguments_override_the_settings_of_the_directory(encoder, tmp_path):
     )
     write_lines(tmp_path / "texts.jsonl", [{"text": "abc"}])
     with pytest.raises(UserError, match="features of tokens, which are not normalized"):
-        embed(
+        embed_file(
             tmp_path / "theirs",
             tmp_path / "texts.jsonl",
             tmp_path / "x.safetensors",
@@ -137,7 +137,7 @@ def test_a_format_without_modules_says_so(encoder, tmp_path, capfd):
     save_theirs(encoder, tmp_path / "theirs", "cls")
     paths = ["--model", str(tmp_path / "theirs"), "--output", str(tmp_path / "ours"), "--format", "stablehlo"]
     assert main(["export", *paths]) == 0
-    assert "left out: what modules.json says" in capfd.readouterr().err
+    assert "left out: pooling, length and prompt of modules.json" in capfd.readouterr().err
 
 
 def test_the_encoder_in_a_folder_of_its_own(encoder, tmp_path):

@@ -61,13 +61,13 @@ def random_inputs(shape, dtype=jnp.float32, packed=False):
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_kernels_equal_plain_attention(name, rate, packed):
     inputs, gradient = random_inputs(SHAPES[name], packed=packed)
-    assert tpu_kernels.fits(*inputs.q.shape[1:], inputs.dropout_keys.shape[1])
+    assert tpu_kernels.fits_tpu_kernels(*inputs.q.shape[1:], inputs.dropout_keys.shape[1])
     plain, pull = jax.vjp(
-        lambda q, k, v: xla.forward(dataclasses.replace(inputs, q=q, k=k, v=v), rate), inputs.q, inputs.k, inputs.v
+        lambda q, k, v: xla.xla_forward(dataclasses.replace(inputs, q=q, k=k, v=v), rate), inputs.q, inputs.k, inputs.v
     )
-    fused = tpu_kernels.forward(inputs, rate, interpret=True)
+    fused = tpu_kernels.tpu_forward(inputs, rate, interpret=True)
     np.testing.assert_allclose(fused, plain, rtol=0, atol=1e-5)
-    found = tpu_kernels.backward(inputs, gradient, rate, interpret=True)
+    found = tpu_kernels.tpu_backward(inputs, gradient, rate, interpret=True)
     for ours, theirs in zip(found, pull(gradient), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
 
@@ -76,9 +76,9 @@ def test_the_kernels_in_bfloat16_are_as_near_to_float32_as_plain_attention():
     shape = SHAPES["two heads fill the lanes"]
     inputs, _ = random_inputs(shape, jnp.bfloat16, packed=True)
     exact = dataclasses.replace(inputs, **{name: getattr(inputs, name).astype(jnp.float32) for name in ("q", "k", "v")})
-    reference = xla.forward(exact, 0.1)
-    fused = tpu_kernels.forward(inputs, 0.1, interpret=True)
-    plain = xla.forward(inputs, 0.1)
+    reference = xla.xla_forward(exact, 0.1)
+    fused = tpu_kernels.tpu_forward(inputs, 0.1, interpret=True)
+    plain = xla.xla_forward(inputs, 0.1)
     error, bound = (float(jnp.abs(x.astype(jnp.float32) - reference).max()) for x in (fused, plain))
     assert fused.dtype == jnp.bfloat16
     assert error < 1.5 * bound
@@ -91,7 +91,7 @@ def test_the_kernels_in_bfloat16_are_as_near_to_float32_as_plain_attention():
 )
 @pytest.mark.parametrize("joint", [False, True])
 def test_the_kernel_in_triton_equals_plain_attention(shape, packed, reach, rate, joint, monkeypatch):
-    for name in ("forward", "backward"):
+    for name in ("triton_forward", "triton_backward"):
         monkeypatch.setattr(triton, name, functools.partial(getattr(triton, name), interpret=True))
     inputs, gradient = random_inputs(shape, packed=packed)
     inputs = dataclasses.replace(inputs, radius=reach)
@@ -104,8 +104,8 @@ def test_the_kernel_in_triton_equals_plain_attention(shape, packed, reach, rate,
 
     def fused(biases, *maps):
         if not joint:
-            return triton.attend(dataclasses.replace(inputs, **dict(zip("qkv", maps, strict=True))), rate)
-        return triton.attend(with_fused_qkv(inputs, FusedQKV(jnp.stack(maps, axis=2), biases)), rate)
+            return triton.triton_attention(dataclasses.replace(inputs, **dict(zip("qkv", maps, strict=True))), rate)
+        return triton.triton_attention(with_fused_qkv(inputs, FusedQKV(jnp.stack(maps, axis=2), biases)), rate)
 
     plain, pull = jax.vjp(plainly, biases, *separate)
     # The mean of what a query without a key reads is over the blocks in reach, not over all keys.
@@ -160,9 +160,9 @@ def test_attention_equals_torch(kernel, packed):
 
 
 def test_sequences_that_do_not_fit_are_left_to_xla():
-    assert not tpu_kernels.fits(17, 64, 4), "sequences are tiled by 8"
-    assert not tpu_kernels.fits(2048, 64, 4), "too long for vector memory"
-    assert not tpu_kernels.fits(16, 33, 3), "heads are tiled by 8"
+    assert not tpu_kernels.fits_tpu_kernels(17, 64, 4), "sequences are tiled by 8"
+    assert not tpu_kernels.fits_tpu_kernels(2048, 64, 4), "too long for vector memory"
+    assert not tpu_kernels.fits_tpu_kernels(16, 33, 3), "heads are tiled by 8"
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_auto_chooses_the_kernel_of_a_gpu(rate, changes, dtype, chosen, monkeypa
     called = []
     for module in (cudnn, triton, tpu):
         name = module.__name__.rsplit(".")[-1]
-        monkeypatch.setattr(module, "attend", lambda inputs, rate, name=name: called.append(name))
+        monkeypatch.setattr(module, f"{name}_attention", lambda inputs, rate, name=name: called.append(name))
     monkeypatch.setattr(kernels, "traced_platform", lambda: "gpu")
     inputs = dataclasses.replace(random_inputs((2, 64, 2, 16), dtype)[0], **changes)
     kernels.KERNELS["auto"].attend(inputs, rate)
@@ -244,7 +244,7 @@ def test_a_gpus_kernel_adds_the_biases_of_a_model(monkeypatch):
         return program, states, gradient
 
     plain, states, gradient = found("xla")
-    for name in ("forward", "backward"):
+    for name in ("triton_forward", "triton_backward"):
         monkeypatch.setattr(triton, name, functools.partial(getattr(triton, name), interpret=True))
     monkeypatch.setattr(self_attention, "traced_platform", lambda: "gpu")
     monkeypatch.setitem(
@@ -260,7 +260,7 @@ def test_a_gpus_kernel_adds_the_biases_of_a_model(monkeypatch):
 @pytest.mark.parametrize("scan_layers", [True, False])
 def test_a_gpu_calls_its_fused_kernel_once_a_layer_in_each_direction(scan_layers, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(cudnn, "available", lambda: True)
+    monkeypatch.setattr(cudnn, "is_cudnn_available", lambda: True)
     monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91_900)
     config = dataclasses.replace(EncoderConfig(), vocab_size=9, num_layers=2, attention_dropout=0.0)
     compute = ComputeConfig(dtype="bfloat16", scan_layers=scan_layers, attention="cudnn")
@@ -280,13 +280,13 @@ def test_a_gpu_calls_its_fused_kernel_once_a_layer_in_each_direction(scan_layers
 
 def test_cudnn_refuses_dropout_float32_and_odd_shapes():
     inputs, _ = random_inputs(SHAPES["small"], jnp.bfloat16)
-    assert cudnn.fits(inputs, 0.0)
-    assert not cudnn.fits(inputs, 0.1), "it has no dropout"
-    assert not cudnn.fits(dataclasses.replace(inputs, bias=jnp.zeros((8, 8, 8))), 0.0)
-    assert not cudnn.fits(random_inputs(SHAPES["small"])[0], 0.0), "it has no float32"
-    assert not cudnn.fits(random_inputs((3, 9, 8, 16), jnp.bfloat16)[0], 0.0), "lengths are even"
-    assert not cudnn.fits(random_inputs((3, 8, 8, 12), jnp.bfloat16)[0], 0.0), "heads are multiples of 8"
-    assert not cudnn.fits(random_inputs((3, 8, 1, 256), jnp.bfloat16)[0], 0.0), "and have up to 128 features"
+    assert cudnn.fits_cudnn(inputs, 0.0)
+    assert not cudnn.fits_cudnn(inputs, 0.1), "it has no dropout"
+    assert not cudnn.fits_cudnn(dataclasses.replace(inputs, bias=jnp.zeros((8, 8, 8))), 0.0)
+    assert not cudnn.fits_cudnn(random_inputs(SHAPES["small"])[0], 0.0), "it has no float32"
+    assert not cudnn.fits_cudnn(random_inputs((3, 9, 8, 16), jnp.bfloat16)[0], 0.0), "lengths are even"
+    assert not cudnn.fits_cudnn(random_inputs((3, 8, 8, 12), jnp.bfloat16)[0], 0.0), "heads are multiples of 8"
+    assert not cudnn.fits_cudnn(random_inputs((3, 8, 1, 256), jnp.bfloat16)[0], 0.0), "and have up to 128 features"
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_gpus_without_the_kernel_compute_by_xla(version, capability, has, monkey
     )
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setattr(jax, "local_devices", lambda: [device])
-    assert cudnn.available() == has
+    assert cudnn.is_cudnn_available() == has
     config = dataclasses.replace(EncoderConfig(), attention_dropout=0.0)
     used = kernel_used(config, ComputeConfig(dtype="bfloat16"), "gpu")
     assert used.startswith("cuDNN, " if has else "XLA")

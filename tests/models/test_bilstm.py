@@ -11,7 +11,7 @@ import torch
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.models import Head, make_model
-from bert_jax.models.heads import DIRECTIONS, LAYERS, BiLstm
+from bert_jax.models.heads import DIRECTIONS, LSTM_LAYERS, BiLstm
 
 CONFIG = EncoderConfig(family="research", vocab_size=50, hidden_size=12, num_layers=1, num_heads=2, mlp_size=16)
 LENGTHS = (7, 3)
@@ -29,8 +29,8 @@ def ours():
 
 def pytorch(params):
     """`torch.nn.LSTM` with the same parameters; its second bias is 0."""
-    lstm = torch.nn.LSTM(12, 6, num_layers=LAYERS, bidirectional=True, batch_first=True)
-    for layer in range(LAYERS):
+    lstm = torch.nn.LSTM(12, 6, num_layers=LSTM_LAYERS, bidirectional=True, batch_first=True)
+    for layer in range(LSTM_LAYERS):
         for direction, suffix in zip(DIRECTIONS, ("", "_reverse"), strict=True):
             one = jax.tree.map(np.asarray, params[f"{direction}_{layer}"])
             values = (one["input"]["kernel"].T, one["recurrent"].T, one["input"]["bias"], np.zeros(24, np.float32))

@@ -201,7 +201,7 @@ def test_windows_of_the_kernels(reach: int, packed: bool) -> None:
     inputs = dataclasses.replace(inputs, radius=reach)
 
     def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-        return xla.forward(dataclasses.replace(inputs, q=q, k=k, v=v), 0.0)
+        return xla.xla_forward(dataclasses.replace(inputs, q=q, k=k, v=v), 0.0)
 
     plain, pull = jax.vjp(attend, inputs.q, inputs.k, inputs.v)
     q, k, v = (np.float64(x).reshape(2, 24, 2, 16) for x in (inputs.q, inputs.k, inputs.v))
@@ -214,8 +214,8 @@ def test_windows_of_the_kernels(reach: int, packed: bool) -> None:
             weights = np.exp(scores - scores.max())
             expected = weights / weights.sum() @ v[row, read, head]
             np.testing.assert_allclose(plain.reshape(q.shape)[row, i, head], expected, rtol=0, atol=1e-5)
-    np.testing.assert_allclose(tpu_kernels.forward(inputs, 0.0, interpret=True), plain, rtol=0, atol=1e-5)
-    found = tpu_kernels.backward(inputs, gradient, 0.0, interpret=True)
+    np.testing.assert_allclose(tpu_kernels.tpu_forward(inputs, 0.0, interpret=True), plain, rtol=0, atol=1e-5)
+    found = tpu_kernels.tpu_backward(inputs, gradient, 0.0, interpret=True)
     for ours, theirs in zip(found, pull(gradient), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
 

@@ -57,7 +57,7 @@ def test_scores_have_three_terms() -> None:
         dropout_keys=jnp.zeros((batch, heads, 2), jnp.uint32),
         distances=RelativeKeysAndQueries(*map(jnp.asarray, there)),
     )
-    found = xla.forward(inputs, 0.0)
+    found = xla.xla_forward(inputs, 0.0)
     q, k, v, keys, queries, found = (
         x.reshape(*x.shape[:-1], heads, features) for x in (q, k, v, there.keys, there.queries, np.asarray(found))
     )

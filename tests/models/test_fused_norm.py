@@ -17,7 +17,7 @@ EPSILON, SEED = 1e-6, jnp.array([3, 9], jnp.uint32)
 @pytest.mark.parametrize("rate", [0.0, 0.1])
 @pytest.mark.parametrize("shape", [(2, 24, 192), (3, 5, 64)], ids=["three chunks", "odd length"])
 def test_one_kernel_equals_sum_and_norm(shape: tuple[int, ...], rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("forward", "backward"):
+    for name in ("sum_norm_forward", "sum_norm_backward"):
         monkeypatch.setattr(fused_norm, name, functools.partial(getattr(fused_norm, name), interpret=True))
     rng = np.random.default_rng(0)
     x, product, gradient = (jnp.asarray(rng.normal(size=shape), jnp.float32) for _ in range(3))
@@ -41,5 +41,5 @@ def test_one_kernel_equals_sum_and_norm(shape: tuple[int, ...], rate: float, mon
 
 
 def test_widths_that_fit() -> None:
-    assert [fused_norm.fits(width) for width in (128, 256, 384, 512, 768, 1024)] == [True] * 6
-    assert [fused_norm.fits(width) for width in (16, 312, 1000, 16_384)] == [False] * 4
+    assert [fused_norm.fits_sum_norm(width) for width in (128, 256, 384, 512, 768, 1024)] == [True] * 6
+    assert [fused_norm.fits_sum_norm(width) for width in (16, 312, 1000, 16_384)] == [False] * 4

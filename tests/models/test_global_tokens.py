@@ -72,7 +72,7 @@ def test_every_way_equals_all_pairs(numbers: tuple[int, int], reach: int, comput
     maps = (inputs.q, inputs.k, inputs.v, *(getattr(inputs.global_tokens, name) for name in "qkv"))
     (found, pull), (expected, pull_expected) = (
         jax.vjp(jax.jit(lambda *maps, which=which: run(which, *maps)), *maps)
-        for which in (xla.attend, xla.dense_attention)
+        for which in (xla.xla_attention, xla.dense_attention)
     )
     real = np.asarray(inputs.mask, bool)
     np.testing.assert_allclose(found[real], expected[real], rtol=0, atol=1e-5)
@@ -90,7 +90,7 @@ def test_all_pairs_equal_a_literal_rule() -> None:
     inputs = dataclasses.replace(inputs, radius=2, global_tokens=tokens)
     ordinary_maps = inputs.q, inputs.k, inputs.v
     mask = np.asarray(inputs.mask)[0]
-    found = np.asarray(xla.attend(inputs, 0.0))[0].reshape(23, 2, 8)
+    found = np.asarray(xla.xla_attention(inputs, 0.0))[0].reshape(23, 2, 8)
     for query in np.flatnonzero(mask):
         q, k, v = (np.asarray(x)[0].reshape(23, 2, 8) for x in (maps if chosen[0, query] else ordinary_maps))
         keys = [j for j in np.flatnonzero(mask) if chosen[0, query] or abs(query - j) <= 2 or chosen[0, j]]
@@ -165,7 +165,10 @@ def test_blocks_of_long_inputs_equal_a_literal_rule() -> None:
         tokens = dataclasses.replace(metadata.global_tokens, q=inputs.q, k=inputs.k, v=inputs.v)
         inputs = dataclasses.replace(inputs, radius=size, window=metadata.window, global_tokens=tokens)
         assert local.can_chunk(inputs) == (length == 800)
-        found, mask = np.asarray(jax.jit(xla.attend, static_argnums=1)(inputs, 0.0))[0], np.asarray(inputs.mask)[0]
+        found, mask = (
+            np.asarray(jax.jit(xla.xla_attention, static_argnums=1)(inputs, 0.0))[0],
+            np.asarray(inputs.mask)[0],
+        )
         q, k, v = (np.asarray(x)[0].reshape(length, 2, 8) for x in (inputs.q, inputs.k, inputs.v))
         for query in np.random.default_rng(0).permutation(np.flatnonzero(mask))[:60]:
             own, keys = query // size, np.arange(length) // size
@@ -191,9 +194,9 @@ def test_memory_grows_with_the_length_and_not_with_its_square() -> None:
     def temporary(length: int) -> int:
         inputs, gradient = inputs_of((9, 0), 64, (2, length, 2, 8))
         pull = jax.jit(
-            lambda inputs, gradient: jax.vjp(lambda q: xla.attend(dataclasses.replace(inputs, q=q), 0.1), inputs.q)[1](
-                gradient
-            )
+            lambda inputs, gradient: jax.vjp(
+                lambda q: xla.xla_attention(dataclasses.replace(inputs, q=q), 0.1), inputs.q
+            )[1](gradient)
         )
         static = dataclasses.replace(inputs, radius=jnp.asarray(64))
         return pull.lower(static, gradient).compile().memory_analysis().temp_size_in_bytes

@@ -59,7 +59,7 @@ def test_a_scanned_program_takes_the_branch_of_its_layer(reach: int, window: Win
     reach = jnp.asarray(reach)
 
     def run(q, k, v, reach, window):
-        return xla.attend(dataclasses.replace(inputs, q=q, k=k, v=v, radius=reach, window=window), 0.1)
+        return xla.xla_attention(dataclasses.replace(inputs, q=q, k=k, v=v, radius=reach, window=window), 0.1)
 
     found, pull = jax.vjp(lambda *x: jax.jit(run, static_argnums=4)(*x, reach, window), inputs.q, inputs.k, inputs.v)
     expected, pull_expected = jax.vjp(
@@ -132,7 +132,7 @@ def test_memory_and_work_grow_with_the_length_and_not_with_its_square() -> None:
                 own = dataclasses.replace(
                     inputs, **dict(zip("qkv", tensors, strict=True)), radius=64, window=WindowSpec(radius=64)
                 )
-                return xla.attend(own, 0.0)
+                return xla.xla_attention(own, 0.0)
 
             return jax.vjp(attend, q, k, v)[1](gradient)
 

@@ -25,7 +25,7 @@ from bert_jax.objectives.replaced_tokens import (
     generator_config,
     generator_params,
     replace_tokens,
-    sample,
+    sample_tokens,
     without_embeddings,
 )
 from bert_jax.tokenizer import load_tokenizer
@@ -197,12 +197,12 @@ def compare(config: PretrainConfig, tree: typing.Any, theirs: dict[str, torch.Te
 
 def test_samples_have_the_probabilities_of_the_softmax() -> None:
     logits = jnp.array([0.0, 1.0, -2.0, 3.0, -1e9])
-    many = np.asarray(sample(jnp.broadcast_to(logits, (100, 4000, 5)), jax.random.PRNGKey(1)))
+    many = np.asarray(sample_tokens(jnp.broadcast_to(logits, (100, 4000, 5)), jax.random.PRNGKey(1)))
     found = np.bincount(many.ravel(), minlength=5) / many.size
     expected = np.asarray(jax.nn.softmax(logits))
     deviation = np.sqrt(expected * (1 - expected) / many.size)
     assert np.all(np.abs(found - expected) <= 4 * deviation), (found, expected)
-    other = np.asarray(sample(jnp.broadcast_to(logits, (100, 4000, 5)), jax.random.PRNGKey(2)))
+    other = np.asarray(sample_tokens(jnp.broadcast_to(logits, (100, 4000, 5)), jax.random.PRNGKey(2)))
     agree = np.sum(expected**2)
     assert abs((many == other).mean() - agree) < 4 * np.sqrt(agree * (1 - agree) / many.size)
 
@@ -215,7 +215,7 @@ def test_replaced_are_the_masks_whose_sample_differs(packing: int) -> None:
     logits[..., 7] += 4.0  # so that some samples are the original
     batch["masked_labels"][:, ::2] = 7
     key = jax.random.PRNGKey(3)
-    sampled = np.asarray(sample(jnp.asarray(logits), key))
+    sampled = np.asarray(sample_tokens(jnp.asarray(logits), key))
     input_ids, labels = batch["input_ids"].copy(), np.zeros(batch["input_ids"].shape)
     for row, number in np.argwhere(batch["masked_weights"]):
         position = batch["masked_positions"][row, number]

@@ -73,7 +73,7 @@ def test_tpu_slices_on_gke(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_cloud_tpu_hosts_ask_their_metadata_server(monkeypatch: pytest.MonkeyPatch, endpoints: str) -> None:
     answers = {"agent-worker-number": "1", "worker-network-endpoints": endpoints, "tpu-env": "ZONE: 'us-west4-a'\n"}
     monkeypatch.setattr(clusters, "_has_tpu", lambda: True)
-    monkeypatch.setattr(clusters, "_metadata", answers.get)
+    monkeypatch.setattr(clusters, "_gce_metadata", answers.get)
     assert clusters.detect_peers({}) == Peers("10.0.0.1:8482", 2, 1)
     assert clusters.detect_peers({"TPU_SKIP_MDS_QUERY": "1"}) is None
     answers["tpu-env"] += "MEGASCALE_NUM_SLICES: '2'\nMEGASCALE_SLICE_ID: '1'\n"

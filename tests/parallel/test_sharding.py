@@ -98,7 +98,7 @@ def test_an_axis_of_size_minus_one_takes_the_rest():
     [
         (MeshConfig(data=2), "mesh.data=2, .* does not divide 1 devices"),
         (MeshConfig(data=-1, fsdp=3), "does not divide 1 devices"),
-        (MeshConfig(data=-1, fsdp=-1), "one of them may be -1"),
+        (MeshConfig(data=-1, fsdp=-1), "one size may be -1"),
         (MeshConfig(data=0), "positive"),
     ],
 )

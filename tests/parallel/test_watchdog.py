@@ -126,7 +126,7 @@ def test_strangers_are_counted_where_a_process_is_missing() -> None:
     coordinator = address()
     with concurrent.futures.ThreadPoolExecutor() as pool:
         first = pool.submit(rendezvous, Peers(coordinator, 2, 0, token="ours"), 2)
-        with pytest.raises(PeerTimeout, match=r"closed the connection: .* or its BERT_JAX_TOKEN is another"):
+        with pytest.raises(PeerTimeout, match=r"closed the connection: .* or its BERT_JAX_TOKEN is different"):
             rendezvous(Peers(coordinator, 2, 1, token="theirs"), 60)
         with pytest.raises(PeerTimeout, match=r"process 1 of 2 never started.*; 1 other connections had not the run"):
             first.result()

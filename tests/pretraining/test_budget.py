@@ -21,8 +21,16 @@ from bert_jax.parallel import sharding
 from bert_jax.pretraining.budget import measure as measuring
 from bert_jax.pretraining.budget import plan as planning
 from bert_jax.pretraining.budget.amounts import Budget, parse_budget
-from bert_jax.pretraining.budget.plan import FILE, apply, candidates, config_for_budget
-from bert_jax.pretraining.budget.rule import MAX_EPOCHS, SIZES, USABLE, Candidate, Choice, batch_sizes, choose
+from bert_jax.pretraining.budget.plan import FILE, apply_choice, candidate_sizes, config_for_budget
+from bert_jax.pretraining.budget.rule import (
+    MAX_EPOCHS,
+    SIZES,
+    USABLE,
+    Candidate,
+    Choice,
+    batch_sizes,
+    choose_size_and_steps,
+)
 from bert_jax.training.schedules import plan_phases
 from tests.helpers.generated_corpus import generated_corpus
 from tests.helpers.run_data import batches_of
@@ -70,7 +78,7 @@ def test_a_budget_that_is_no_amount_is_refused(text: str) -> None:
 def test_tokens_choose_the_largest_size_that_they_can_train(
     tokens: float, layers: int, steps: int, step_tokens: int
 ) -> None:
-    choice = choose(Budget(tokens=tokens), None, LARGE, LADDER)
+    choice = choose_size_and_steps(Budget(tokens=tokens), None, LARGE, LADDER)
     assert (choice.num_layers, choice.steps, choice.step_tokens) == (layers, steps, step_tokens)
     assert choice.tokens == steps * step_tokens
     assert not choice.capped
@@ -78,7 +86,7 @@ def test_tokens_choose_the_largest_size_that_they_can_train(
 
 def test_flops_buy_fewer_tokens_of_a_larger_size() -> None:
     """4 tokens for each of N parameters are 6 N x 4 N FLOPs: 3.84e14 for N = 4 million."""
-    below, above = (choose(Budget(flops=flops), None, LARGE, LADDER) for flops in (3.8e14, 3.9e14))
+    below, above = (choose_size_and_steps(Budget(flops=flops), None, LARGE, LADDER) for flops in (3.8e14, 3.9e14))
     assert (below.num_layers, above.num_layers) == (4, 6)
     assert below.tokens == pytest.approx(3.8e14 / 6e6, rel=1e-3)
     assert above.tokens == pytest.approx(3.9e14 / 24e6, rel=1e-3)
@@ -86,15 +94,15 @@ def test_flops_buy_fewer_tokens_of_a_larger_size() -> None:
 
 
 def test_a_time_is_the_flops_of_most_of_it() -> None:
-    by_time = choose(Budget(seconds=3_600), 1e11, LARGE, LADDER)
-    assert by_time == choose(Budget(flops=3_600 * 1e11 * USABLE), None, LARGE, LADDER)
-    twice = choose(Budget(seconds=1_800), 2e11, LARGE, LADDER)
+    by_time = choose_size_and_steps(Budget(seconds=3_600), 1e11, LARGE, LADDER)
+    assert by_time == choose_size_and_steps(Budget(flops=3_600 * 1e11 * USABLE), None, LARGE, LADDER)
+    twice = choose_size_and_steps(Budget(seconds=1_800), 2e11, LARGE, LADDER)
     assert twice == by_time
 
 
 def test_a_small_corpus_caps_the_tokens_and_so_the_size() -> None:
-    free = choose(Budget(tokens=1e9), None, LARGE, LADDER)
-    choice = choose(Budget(tokens=1e9), None, 10**6, LADDER)
+    free = choose_size_and_steps(Budget(tokens=1e9), None, LARGE, LADDER)
+    choice = choose_size_and_steps(Budget(tokens=1e9), None, 10**6, LADDER)
     assert (free.num_layers, choice.num_layers) == (12, 4)
     assert choice.capped
     assert choice.epochs == pytest.approx(MAX_EPOCHS, rel=1e-3)
@@ -102,7 +110,7 @@ def test_a_small_corpus_caps_the_tokens_and_so_the_size() -> None:
 
 def test_steps_and_batch_grow_alike() -> None:
     """Four times the tokens are twice the batch and twice the steps."""
-    choices = [choose(Budget(tokens=2**power), None, LARGE, LADDER) for power in range(22, 40, 2)]
+    choices = [choose_size_and_steps(Budget(tokens=2**power), None, LARGE, LADDER) for power in range(22, 40, 2)]
     for less, more in itertools.pairwise(choices):
         assert more.step_tokens == 2 * less.step_tokens
         assert more.steps == 2 * less.steps
@@ -131,7 +139,7 @@ def recipe() -> PretrainConfig:
 
 
 def test_every_size_has_whole_heads_and_costs_more_than_the_smaller_sizes() -> None:
-    found = candidates(recipe())
+    found = candidate_sizes(recipe())
     assert [one[:2] for one in found] == list(SIZES)
     costs = [one.flops_per_token for one in found]
     assert costs == sorted(costs)
@@ -146,7 +154,7 @@ def test_every_size_has_whole_heads_and_costs_more_than_the_smaller_sizes() -> N
             epochs=1,
             capped=False,
         )
-        model = apply(recipe(), choice).model
+        model = apply_choice(recipe(), choice).model
         assert model.num_heads * 64 == model.hidden_size
         assert model.mlp_size == 2 * model.hidden_size
         # FLOPs of a token over 6 are the weights that a token passes, and attention: more than the blocks alone.
@@ -165,7 +173,7 @@ def test_a_choice_rescales_the_recipe() -> None:
         epochs=1.0,
         capped=False,
     )
-    config = apply(recipe(), choice, given=("checkpoint.every",))
+    config = apply_choice(recipe(), choice, given=("checkpoint.every",))
     phases = plan_phases(config.train)
     assert [(p.begin, p.end, p.seq_len, p.batch_size) for p in phases] == [(0, 375, 64, 64), (375, 500, 128, 32)]
     assert config.optimizer.warmup_steps == 50
@@ -173,7 +181,10 @@ def test_a_choice_rescales_the_recipe() -> None:
     assert (config.model.num_layers, config.model.hidden_size, config.model.mlp_size) == (6, 192, 384)
     assert (config.evaluate.every, config.checkpoint.every, config.train.log_every) == (50, 1_000, 5)
     # A run keeps the batches of the devices that it began on.
-    assert [one.batch_size for one in apply(recipe(), dataclasses.replace(choice, devices=3)).train.phases] == [63, 33]
+    assert [one.batch_size for one in apply_choice(recipe(), dataclasses.replace(choice, devices=3)).train.phases] == [
+        63,
+        33,
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +210,7 @@ def test_larger_sizes_are_measured_until_none_is_chosen(corpus, tmp_path, monkey
         measured.append(scale.shape)
         return 1e9 * scale.shape[1]
 
-    monkeypatch.setattr(planning, "measure", measure)
+    monkeypatch.setattr(planning, "measure_flops_per_second", measure)
     monkeypatch.setattr(planning, "sequence_rules", lambda *_: None)
     monkeypatch.setattr(planning, "training_batches", lambda *_: lambda phase, step: None)
     monkeypatch.setattr(planning, "open_mixture", lambda *_, **__: _Large(corpus))
@@ -239,7 +250,7 @@ def test_a_run_of_a_budget_resumes_without_a_measurement(corpus, tmp_path, monke
     assert "size: 4 layers x 128" in text
     steps = read_steps(run)
 
-    monkeypatch.setattr(planning, "measure", None)
+    monkeypatch.setattr(planning, "measure_flops_per_second", None)
     again = io.StringIO()
     assert api.pretrain(small(corpus), run, console=Console(again), budget="2s")
     assert f"finished: all {steps:,} steps are done" in again.getvalue()
@@ -288,7 +299,7 @@ def test_fields_that_the_budget_chooses_cannot_be_given(corpus, tmp_path) -> Non
 )
 def test_a_recipe_of_electra_leaves_out_the_sizes_that_have_no_generator(name: str, widths: list[int]) -> None:
     config = read_config(PretrainConfig, name, ["--config.model.vocab_size=1000"])
-    assert [one.hidden_size for one in candidates(config)] == widths
+    assert [one.hidden_size for one in candidate_sizes(config)] == widths
 
 
 def test_every_process_measures_as_many_steps_as_the_first_process(corpus, monkeypatch) -> None:
@@ -302,6 +313,11 @@ def test_every_process_measures_as_many_steps_as_the_first_process(corpus, monke
     config = with_vocab_size(config, mixture.vocab_size)
     objective, phases, mesh = make_objective(config), plan_phases(config.train), sharding.make_mesh(config.mesh)
     batches = batches_of(config, mixture)(phases[0], 0)
-    assert measuring.measure(objective, config.optimizer, phases, mesh, batches, seed=0, deterministic=False) > 0
+    assert (
+        measuring.measure_flops_per_second(
+            objective, config.optimizer, phases, mesh, batches, seed=0, deterministic=False
+        )
+        > 0
+    )
     assert asked == [measuring.MIN_STEPS]
     assert len(placed) == 1 + 1 + 7  # to compile, the first one, and those that are timed

@@ -151,7 +151,7 @@ def test_evaluate_refuses_another_model_in_the_place_of_the_teacher(
     assert main(["evaluate", "--workdir", str(tmp_path / "run")]) == 2
     err = capsys.readouterr().err
     assert f"the teacher, config.distillation.teacher: {teacher}: no model here" in err
-    assert f"if it was moved, `bert-jax pretrain --workdir {tmp_path / 'run'}` with its new place" in err
+    assert f"if it was moved, resume with `bert-jax pretrain --workdir {tmp_path / 'run'}` and the new path" in err
     assert main(command(world, teacher, "train.steps=1", "seed=1")) == 0
     capsys.readouterr()
     assert main(["evaluate", "--workdir", str(tmp_path / "run")]) == 2

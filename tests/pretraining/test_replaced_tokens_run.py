@@ -161,7 +161,7 @@ def test_a_missing_or_different_generator_is_refused(world: pathlib.Path, tmp_pa
     narrower = f"--config.init_from={world / 'run'}", "--config.replaced_tokens.generator_size=1.0"
     for more, words in (
         ((place,), "generator_from needs config.init_from"),
-        (narrower, f"the generator in {world / 'run'} has another architecture: generator.hidden_size=16 (there 8)"),
+        (narrower, f"the generator in {world / 'run'} has another architecture: generator.hidden_size=16 (weights: 8)"),
     ):
         assert main(command(world, tmp_path / "other", *more)) == 2
         assert words in capsys.readouterr().err

@@ -19,7 +19,7 @@ from bert_jax.corpus.mixture import Mixture, open_mixture
 from bert_jax.errors import UserError
 from bert_jax.pretraining import snapshots
 from bert_jax.pretraining.data import Batches
-from bert_jax.pretraining.snapshots import ALL_PREPARED, BackgroundPreparation, check_snapshots, step_after
+from bert_jax.pretraining.snapshots import ALL_PREPARED, BackgroundPreparation, check_snapshots, step_after_tokens
 from bert_jax.training.schedules import Phase, plan_phases
 from tests.helpers.preparation import make_tokenizer, text
 from tests.helpers.run_data import batches_of, heldout_of
@@ -178,6 +178,12 @@ def test_a_resumed_run_with_more_steps_changes_its_snapshots_where_it_did() -> N
     for later in ({"seq_len": 64}, {"batch_size": 32}, {}):
         plan = plan_phases(configured(3, **later).train)
         for tokens in (1, 128, 129, 128 * 30):
-            assert step_after(plan, tokens) == -(-tokens // 128)
+            assert step_after_tokens(plan, tokens) == -(-tokens // 128)
     plan = plan_phases(configured(3).train)
-    assert [step_after(plan, 3840 + tokens) for tokens in (1, 192, 193, 192 * 30, 192 * 31)] == [31, 31, 32, 60, 60]
+    assert [step_after_tokens(plan, 3840 + tokens) for tokens in (1, 192, 193, 192 * 30, 192 * 31)] == [
+        31,
+        31,
+        32,
+        60,
+        60,
+    ]

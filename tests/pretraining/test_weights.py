@@ -169,9 +169,9 @@ def test_pretraining_refuses_weights_that_do_not_fit_and_leaves_nothing(world, t
     generated_corpus(tmp_path / "other", documents=20, vocab_size=149)
     same = f"--config.init_from={world / 'model'}"
     cases = [
-        ([same, "--config.model.num_layers=3"], None, "config.model.num_layers=3 (there 2)"),
-        ([same, "--config.model.activation=gelu_tanh"], None, "config.model.activation=gelu_tanh (there gelu)"),
-        ([same], tmp_path / "other" / "corpus", "config.model.vocab_size=149 (there 150)"),
+        ([same, "--config.model.num_layers=3"], None, "config.model.num_layers=3 (weights: 2)"),
+        ([same, "--config.model.activation=gelu_tanh"], None, "config.model.activation=gelu_tanh (weights: gelu)"),
+        ([same], tmp_path / "other" / "corpus", "config.model.vocab_size=149 (weights: 150)"),
         ([f"--config.init_from={tmp_path}"], None, "no model here"),
     ]
     for more, corpus, says in cases:

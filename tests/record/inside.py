@@ -62,7 +62,7 @@ def finetuning_batches(recipe: str, overrides: Sequence[str]) -> Iterator[Batch]
     console = Console(silent=True)
     inputs = read_task_inputs(config.init_from, settings, train, freeze_encoder, config.seed, console)
     feed, _ = plan_training(inputs, settings, train)
-    return task_data.training_batches(inputs.train, feed, config.seed, BatchBlocks((0,), 1), 0)
+    return task_data.task_training_batches(inputs.train, feed, config.seed, BatchBlocks((0,), 1), 0)
 
 
 def exported_again(directory: pathlib.Path, output: pathlib.Path) -> None:

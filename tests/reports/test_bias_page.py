@@ -92,8 +92,8 @@ def test_sentences_by_hand() -> None:
     assert (last.figure, last.value) == ("neutral", 3)
     _, male, association, *_ = metric_notes(REPORTS["templates"])
     assert male.says == (
-        "Of that, male has 55.0 %, from 40.00 beside nurse to 60.00 beside president; where the filler is masked, "
-        "50.0 %."
+        "Of this probability, male has 55.0 %, from 40.00 beside nurse to 60.00 beside president; where the filler is "
+        "masked, 50.0 %."
     )
     assert "adds 0.55 nats" in association.says
 
@@ -115,7 +115,7 @@ def test_the_page_has_all_figures_and_no_script() -> None:
         for reading in metric_notes(one):
             assert reading.says in page.text
             assert reading.does_not_say in page.text
-    assert page.text.count("What the model expects beside 2 fillers") == 1
+    assert page.text.count("Words that the model expects beside 2 fillers") == 1
 
 
 def test_hostile_names_stay_text() -> None:

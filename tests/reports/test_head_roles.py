@@ -14,7 +14,13 @@ from bert_jax.errors import UserError
 from bert_jax.reports.attention.head_roles import attention_rollout, gradient_relevance, tokens_to_words
 from bert_jax.reports.attention.page import attention_page
 from bert_jax.reports.attention.picture import draw_attention
-from bert_jax.reports.attention.text import TextAttention, between_words, head_patterns, text_attention, within_window
+from bert_jax.reports.attention.text import (
+    TextAttention,
+    attention_between_words,
+    attention_within_window,
+    patterns_of_heads,
+    text_attention,
+)
 from bert_jax.reports.attention.write import write_attention_file
 from tests.helpers.tiny_models import CLASSES, save
 from tests.helpers.written_pages import HOSTILE, Page
@@ -109,7 +115,7 @@ def test_a_text_through_the_model_as_transformers_computes_it(
     monkeypatch.setattr("bert_jax.reports.attention.text.MAX_TOKENS", 5)
     part = text_attention(model, TEXT, first=4)
     assert (part.tokens, part.rollout, part.relevance, part.window) == (found.tokens, None, None, slice(4, 9))
-    for layer, shorter, other in zip(part.weights, within_window(part).weights, weights, strict=True):
+    for layer, shorter, other in zip(part.weights, attention_within_window(part).weights, weights, strict=True):
         np.testing.assert_allclose(layer, other[:, 4:9], atol=1e-5)
         np.testing.assert_array_equal(shorter, layer[:, :, 4:9])
     with pytest.raises(UserError, match=f"--first_token {len(ids)}: this text has {len(ids)} tokens, 0 to"):
@@ -129,7 +135,7 @@ def found(model: OpenModel) -> TextAttention:
 
 
 def test_words_on_a_page(model: OpenModel, found: TextAttention) -> None:
-    words = between_words(model, found)
+    words = attention_between_words(model, found)
     assert words.tokens == ["[CLS]", "ab", "c", "[MASK]", "de", "f", "gaa", ".", "[SEP]"]
     groups = np.array([0, 1, 1, 2, 3, 4, 4, 5, 6, 6, 6, 7, 8])
     assert len(found.tokens) == len(groups)
@@ -139,7 +145,7 @@ def test_words_on_a_page(model: OpenModel, found: TextAttention) -> None:
     np.testing.assert_allclose(words.relevance.tokens, [found.relevance.tokens[groups == n].sum() for n in range(9)])
     page = Page(attention_page(model, dataclasses.replace(words, tokens=[*HOSTILE, "a", "b", "c"]), TEXT))
     assert "on 9 words" in page.text
-    assert f"What matters for {found.relevance.answer}" in page.text
+    assert f"Relevance for {found.relevance.answer}" in page.text
     assert "<script>alert" in page.text  # as text
 
 
@@ -148,21 +154,23 @@ def test_a_window_of_a_long_text(model: OpenModel, found: TextAttention) -> None
     rows = [layer[:, 2:6] for layer in found.weights]
     part = dataclasses.replace(found, weights=rows, rollout=None, relevance=None, first=2)
     page = Page(attention_page(model, part, TEXT))
-    assert f"read all {len(found.tokens)} tokens; the page shows what tokens 2 to 5," in page.text
+    assert f"read all {len(found.tokens)} tokens; the page shows the attention of tokens 2 to 5," in page.text
     assert "on 4 tokens" in page.text
     assert "Rollout" not in page.text.replace("Rollout and relevance need", "")
-    for layer, readings in zip(found.weights, head_patterns(model, part), strict=True):
+    for layer, readings in zip(found.weights, patterns_of_heads(model, part), strict=True):
         for head, reading in zip(layer, readings, strict=True):
             previous = np.mean([head[query, query - 1] for query in range(2, 6)])  # token 1 is not shown
             assert reading.fractions["previous token"] == pytest.approx(previous)
             assert f"entropy {reading.entropy:.2f} nats; {1 - head[2:6, 2:6].sum() / 4:.0%} not shown" in page.text
-    words = between_words(model, part)
+    words = attention_between_words(model, part)
     assert words.window == slice(2, 4)
-    assert within_window(words).tokens == ["c", "[MASK]"]
-    for layer, whole in zip(words.weights, between_words(model, found).weights, strict=True):
+    assert attention_within_window(words).tokens == ["c", "[MASK]"]
+    for layer, whole in zip(words.weights, attention_between_words(model, found).weights, strict=True):
         np.testing.assert_allclose(layer, whole[:, 2:4], rtol=1e-5)
-    with pytest.raises(UserError, match="no word lies whole among the tokens from 5 on"):
-        between_words(model, dataclasses.replace(part, weights=[layer[:, 5:6] for layer in found.weights], first=5))
+    with pytest.raises(UserError, match="the tokens from 5 on hold no complete word"):
+        attention_between_words(
+            model, dataclasses.replace(part, weights=[layer[:, 5:6] for layer in found.weights], first=5)
+        )
 
 
 def test_texts_that_cannot_be_read(model: OpenModel) -> None:

@@ -69,7 +69,7 @@ def test_hostile_text_stays_text(hostile, monkeypatch) -> None:
 
     monkeypatch.setattr(predictions, "predict_batch", random_predictions)
     page = Page(report(hostile))
-    sequences = page.text[page.text.index("What the model reads") :]
+    sequences = page.text[page.text.index("Inputs and predictions of the model") :]
     assert "Sequence 4" in sequences
     marks = [int(one) for one in re.findall(r"Sequence \d+: (\d+) to predict", sequences)]
     assert f" of {sum(marks)} (" in sequences  # right of all that are marked
@@ -165,7 +165,7 @@ def test_notes_below_the_curves_explain_masking_rates_and_muon_rates(tmp_path: p
     write_run(tmp_path / "muon", HEALTHY, train=STEPS | {"phases": [falling]}, optimizer=muon)
     text = Page(report(tmp_path / "muon")).text
     assert "Training asks for 40% to 15% of the tokens, the evaluation always for 15%." in text
-    assert "Muon's matrices have 10 times as much." in text
+    assert "the rate of Muon's matrices is 10 times as high." in text
     write_run(tmp_path / "run", HEALTHY, train=STEPS)
     text = Page(report(tmp_path / "run")).text
     assert "Training asks for" not in text

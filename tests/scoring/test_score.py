@@ -12,7 +12,7 @@ import torch
 
 from bert_jax.checkpoints.load_model import open_model
 from bert_jax.errors import UserError
-from bert_jax.scoring.log_probabilities import padded_lengths, plan_batches
+from bert_jax.scoring.log_probabilities import padded_lengths, plan_query_batches
 from bert_jax.scoring.queries import MASKINGS
 from bert_jax.scoring.score import scoring_model, sentence_scores
 from tests.helpers import tiny_models
@@ -78,13 +78,13 @@ def test_bad_texts_settings_and_models_are_refused(tmp_path):
 @pytest.mark.parametrize("shards", [1, 8])
 def test_every_query_is_in_one_batch_of_few_shapes(shards):
     lengths = np.random.default_rng(0).integers(3, 129, 20_000)
-    planned = list(plan_batches(lengths, 128, shards))
+    planned = list(plan_query_batches(lengths, 128, shards))
     assert sorted(np.concatenate([one.indices for one in planned])) == list(range(len(lengths)))
     assert all(lengths[one.indices].max() <= one.length <= 128 for one in planned)
     assert all(len(one.indices) <= one.batch_size and one.batch_size % shards == 0 for one in planned)
     assert len({(one.length, one.batch_size) for one in planned}) <= len(padded_lengths(128)) + 1
     assert sum(one.length * one.batch_size for one in planned) < 1.2 * lengths.sum()
-    assert [list(one.indices) for one in plan_batches(np.array([5]), 512, shards)] == [[0]]
+    assert [list(one.indices) for one in plan_query_batches(np.array([5]), 512, shards)] == [[0]]
 
 
 @pytest.mark.slow

@@ -173,7 +173,7 @@ def test_a_training_that_would_learn_nothing_is_refused(world, tmp_path, capsys)
     assert "task.train has no negatives" in capsys.readouterr().err
     write_lines(tmp_path / "one.jsonl", [{"text": "ab", "text_pair": "cd"}] * 20)
     assert main([*argv, f"--config.task.train={tmp_path / 'one.jsonl'}"]) == 2
-    assert "each second text is right for each first one (1 distinct pairs" in capsys.readouterr().err
+    assert "each second text is right for each first text (1 distinct pairs" in capsys.readouterr().err
     for more in ((), ("optimizer.freeze_encoder=True",)):
         assert main(command(world, tmp_path / "run", "task.bilstm=True", *more)) == 2
         assert "config.task.bilstm has no effect with similarity" in capsys.readouterr().err

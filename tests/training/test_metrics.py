@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from bert_jax.objectives.means import Mean, merge, values
+from bert_jax.objectives.means import Mean, mean_values, merge_means
 from bert_jax.parallel.energy import Counter, Meter, Source
 from bert_jax.training.metrics import MetricsFile, damaged_lines, read_metrics
 from bert_jax.training.tensorboard import read_starts
@@ -23,13 +23,15 @@ def test_means_merge_to_the_mean_of_everything() -> None:
     parts = np.array_split(np.arange(1000), [10, 11, 500])
     merged: dict[str, Mean] = {}
     for part in parts:
-        merged = merge(merged, {"a_loss": Mean(float((data[part] * weights[part]).sum()), float(weights[part].sum()))})
+        merged = merge_means(
+            merged, {"a_loss": Mean(float((data[part] * weights[part]).sum()), float(weights[part].sum()))}
+        )
     assert merged["a_loss"].value() == pytest.approx(np.average(data, weights=weights))
     assert np.isnan(Mean(0.0, 0.0).value())
 
 
 def test_the_loss_is_the_sum_of_the_losses() -> None:
-    found = values({"mlm_loss": Mean(6.0, 3.0), "mlm_accuracy": Mean(1.0, 2.0), "nsp_loss": Mean(1.0, 2.0)})
+    found = mean_values({"mlm_loss": Mean(6.0, 3.0), "mlm_accuracy": Mean(1.0, 2.0), "nsp_loss": Mean(1.0, 2.0)})
     assert found == {"loss": 2.5, "mlm_loss": 2.0, "mlm_accuracy": 0.5, "nsp_loss": 0.5}
 
 
@@ -133,7 +135,7 @@ def test_changed_numbers_are_reported_unless_they_depend_on_the_clock(tmp_path: 
         assert not said
         path.write_text(path.read_text().replace(old, new))
         MetricsFile(tmp_path, 1, said.append, digest=digest).close()
-    assert said == [f"{path}: differs from what the checkpoint of step 1 recorded; its numbers may be wrong"]
+    assert said == [f"{path}: differs from the record of the checkpoint of step 1; its numbers may be wrong"]
 
 
 def test_lines_of_training_carry_the_energy_of_this_start_and_the_end_of_the_file_too(tmp_path: pathlib.Path) -> None:

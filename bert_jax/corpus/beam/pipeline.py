@@ -16,7 +16,14 @@ with needs_packages("--runner beam", "'apache-beam>=2.77'", ", with bert_jax in 
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
-__all__ = ["beam", "check_versions", "make_pipeline", "package_versions", "spread_chunks", "user_error_message"]
+__all__ = [
+    "beam",
+    "check_versions",
+    "installed_package_versions",
+    "make_pipeline",
+    "spread_chunks",
+    "user_error_message",
+]
 
 
 def make_pipeline(arguments: Sequence[str]) -> beam.Pipeline:
@@ -56,15 +63,15 @@ def _read_chunks_of_partition(
     yield from read(partition, tokenizer, settings, load_decisions(decided) if decided else None)
 
 
-def package_versions(packages: Sequence[str]) -> str:
+def installed_package_versions(packages: Sequence[str]) -> str:
     """Return the versions of bert_jax and of packages as text, 'NAME VERSION, ...'."""
     versions = ((name, version_of(name) or "not installed") for name in packages)
     return ", ".join(f"{name} {version}" for name, version in (("bert_jax", __version__), *versions))
 
 
 def check_versions(packages: Sequence[str], wanted: str) -> None:
-    """Raise UserError on a worker where `package_versions` differ from the machine that started the job."""
-    if (versions := package_versions(packages)) != wanted:
+    """Raise UserError on a worker where `installed_package_versions` differ from the machine that started the job."""
+    if (versions := installed_package_versions(packages)) != wanted:
         raise UserError(
             f"a worker has {versions}, this machine has {wanted}: other versions may produce other bytes; "
             "install the same versions on the workers"

@@ -11,7 +11,13 @@ from typing import Any, Unpack
 
 from bert_jax.corpus.beam.cleaning import clean_partitions
 from bert_jax.corpus.beam.copies import find_copies_with_beam
-from bert_jax.corpus.beam.pipeline import beam, check_versions, make_pipeline, package_versions, user_error_message
+from bert_jax.corpus.beam.pipeline import (
+    beam,
+    check_versions,
+    installed_package_versions,
+    make_pipeline,
+    user_error_message,
+)
 from bert_jax.corpus.beam.records import write_corpus
 from bert_jax.corpus.build.append import open_signatures
 from bert_jax.corpus.build.chunks import Partition
@@ -127,7 +133,7 @@ def _add_steps(
     packages = [*LIBRARIES, *(recipes.LIBRARIES if recipe else ())]
     if settings.segmenter != NO_SEGMENTER:
         packages += SEGMENTERS[settings.segmenter].packages
-    check = functools.partial(check_versions, packages, package_versions(packages))
+    check = functools.partial(check_versions, packages, installed_package_versions(packages))
     documents = pipeline | "partitions" >> beam.Create(partitions).with_output_types(Any)
     cleaned = decided = signatures = None
     if recipe:

@@ -16,7 +16,7 @@ research.py    architectures that transformers does not have, in directories tha
 roberta.py     RoBERTa, XLM-RoBERTa, CamemBERT
 """
 
-from bert_jax.interop.families.albert import albert
+from bert_jax.interop.families.albert import albert_family
 from bert_jax.interop.families.base import (
     ACTIVATIONS,
     INDIFFERENT,
@@ -26,21 +26,21 @@ from bert_jax.interop.families.base import (
     Family,
     Field,
     ModelClass,
-    Module,
+    NamedModule,
     Spelling,
 )
-from bert_jax.interop.families.bert import bert
-from bert_jax.interop.families.big_bird import big_bird
-from bert_jax.interop.families.deberta import deberta
-from bert_jax.interop.families.distilbert import distilbert
-from bert_jax.interop.families.electra import electra
-from bert_jax.interop.families.longformer import longformer
-from bert_jax.interop.families.mobilebert import mobilebert
-from bert_jax.interop.families.modernbert import modernbert
-from bert_jax.interop.families.mpnet import mpnet
-from bert_jax.interop.families.nomic_bert import nomic_bert
-from bert_jax.interop.families.research import research
-from bert_jax.interop.families.roberta import roberta
+from bert_jax.interop.families.bert import bert_family
+from bert_jax.interop.families.big_bird import big_bird_family
+from bert_jax.interop.families.deberta import deberta_family
+from bert_jax.interop.families.distilbert import distilbert_family
+from bert_jax.interop.families.electra import electra_family
+from bert_jax.interop.families.longformer import longformer_family
+from bert_jax.interop.families.mobilebert import mobilebert_family
+from bert_jax.interop.families.modernbert import modernbert_family
+from bert_jax.interop.families.mpnet import mpnet_family
+from bert_jax.interop.families.nomic_bert import nomic_bert_family
+from bert_jax.interop.families.research import research_family
+from bert_jax.interop.families.roberta import roberta_family
 
 __all__ = [
     "ACTIVATIONS",
@@ -52,24 +52,24 @@ __all__ = [
     "Family",
     "Field",
     "ModelClass",
-    "Module",
+    "NamedModule",
     "Spelling",
 ]
 
 FAMILIES: dict[str, Family] = {
-    "bert": bert(),
-    "roberta": roberta("Roberta", 50265),
-    "xlm-roberta": roberta("XLMRoberta", 30522),
-    "camembert": roberta("Camembert", 30522),
-    "longformer": longformer(),
-    "big_bird": big_bird(),
-    "albert": albert(),
-    "distilbert": distilbert(),
-    "electra": electra(),
-    "mobilebert": mobilebert(),
-    "modernbert": modernbert(),
-    "mpnet": mpnet(),
-    "deberta-v2": deberta(),
-    "nomic_bert": nomic_bert(),
-    "research": research(),
+    "bert": bert_family(),
+    "roberta": roberta_family("Roberta", 50265),
+    "xlm-roberta": roberta_family("XLMRoberta", 30522),
+    "camembert": roberta_family("Camembert", 30522),
+    "longformer": longformer_family(),
+    "big_bird": big_bird_family(),
+    "albert": albert_family(),
+    "distilbert": distilbert_family(),
+    "electra": electra_family(),
+    "mobilebert": mobilebert_family(),
+    "modernbert": modernbert_family(),
+    "mpnet": mpnet_family(),
+    "deberta-v2": deberta_family(),
+    "nomic_bert": nomic_bert_family(),
+    "research": research_family(),
 }

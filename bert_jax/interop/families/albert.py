@@ -7,18 +7,18 @@ from bert_jax.interop.families.base import (
     Family,
     Field,
     ModelClass,
-    Module,
+    NamedModule,
     bare_classes,
     bert_embeddings,
     bert_fields,
     masked_head,
-    modules,
+    named_modules,
     task_classes,
     tied_decoder,
 )
 
 
-def albert() -> Family:
+def albert_family() -> Family:
     """Return the row of albert."""
     layer = "albert.encoder.albert_layer_groups.{layer}.albert_layers.0"  # one group, of one layer, used for all
     linear = {
@@ -30,7 +30,7 @@ def albert() -> Family:
         "mlp_down": "ffn_output",
     }
     norms = {"attention_norm": "attention.LayerNorm", "mlp_norm": "full_layer_layer_norm"}
-    pooler, order = Module("pooler", "albert.pooler"), Module("next_sentence", "sop_classifier.classifier")
+    pooler, order = NamedModule("pooler", "albert.pooler"), NamedModule("next_sentence", "sop_classifier.classifier")
     masked = masked_head("predictions.dense", "predictions.LayerNorm", "predictions.bias")
     fields = bert_fields(
         vocab_size=Field("vocab_size", 30000),
@@ -48,9 +48,9 @@ def albert() -> Family:
         prefix="albert",
         encoder=(
             *bert_embeddings("albert.embeddings"),
-            Module("encoder/projection", "albert.encoder.embedding_hidden_mapping_in"),
-            *modules("encoder/layers", layer, linear),
-            *modules("encoder/layers", layer, norms, "norm"),
+            NamedModule("encoder/projection", "albert.encoder.embedding_hidden_mapping_in"),
+            *named_modules("encoder/layers", layer, linear),
+            *named_modules("encoder/layers", layer, norms, "norm"),
         ),
         classes=(
             ModelClass("AlbertForPreTraining", ("masked_token", "next_sentence"), (*masked, pooler, order)),

@@ -1,22 +1,25 @@
-"""The types of a row of FAMILIES, and what several families share."""
+"""The types of a row of FAMILIES, and the parts that several families share."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 
-class Module(NamedTuple):
-    """A parameter or a group of them; `{layer}` in `name` stands for the index on the stacked `layers` axis."""
+class NamedModule(NamedTuple):
+    """Names of a parameter or of a group; `{layer}` in `name` stands for the index on the stacked `layers` axis."""
 
-    path: str  # in our tree
-    name: str  # in theirs
+    path: str  # in our parameter tree
+    name: str  # of the tensors in the file
     kind: str = "linear"  # a key of LEAVES
-    part: tuple[int, int] = (0, 1)  # (i, n): it is the i-th of n equal parts of their tensor, along its first axis
-    first_layer: int = 0  # layers before it do not use the parameter, and have no tensor
+    part: tuple[int, int] = (
+        0,
+        1,
+    )  # (i, n): the parameter is the i-th of n equal parts of the tensor, along the first axis
+    first_layer: int = 0  # earlier layers do not use the parameter, and have no tensor
 
 
-VOCABULARY = "vocabulary"  # the kind of an array whose first axis is the vocabulary, padded in ours
-# Kind -> names of its parameters in our tree and in their file.
+VOCABULARY = "vocabulary"  # the kind of an array whose first axis is the vocabulary, padded in our tree
+# Kind -> names of its parameters: in our tree -> in the file.
 LEAVES = {
     "linear": {"kernel": "weight", "bias": "bias"},
     "norm": {"scale": "weight", "bias": "bias"},
@@ -26,59 +29,59 @@ LEAVES = {
 
 
 class ModelClass(NamedTuple):
-    """A class of `transformers`: the heads that it has, and its modules beside the encoder."""
+    """A class of `transformers`: its heads, and its modules other than the encoder."""
 
     name: str
     heads: tuple[str, ...]
-    modules: tuple[Module, ...]
+    modules: tuple[NamedModule, ...]
 
     @property
     def is_bare(self) -> bool:
-        """Whether the class is an encoder without a head of its own."""
+        """Return whether the class is an encoder without a head."""
         return self.heads in ((), ("pooled",))
 
 
 class Field(NamedTuple):
-    """A field of `config.json` as a field of `EncoderConfig`, or as several of the same value."""
+    """A field of `config.json` as a field of `EncoderConfig`, or as several fields with one value."""
 
     name: str
-    default: int | float | str | None  # in transformers, where a file lacks the field; None: null is a value of it
-    values: Mapping[str, str] | None = None  # their words -> ours
-    also: tuple[str, ...] = ()  # further fields of ours that have the value
+    default: int | float | str | None  # in transformers, if a file lacks the field; None: the field may be null
+    values: Mapping[str, str] | None = None  # values in the file -> our values
+    also: tuple[str, ...] = ()  # further fields of EncoderConfig with this value
 
 
 class Spelling(NamedTuple):
-    """Fields of a family that say in other words the same as those of its table."""
+    """Fields of a family's `config.json` that replace fields of its table."""
 
     names: frozenset[str]
-    read: Callable[[Mapping[str, Any], str], dict[str, Any]]  # (a file's fields, where) -> with those of the table
-    write: Callable[[Mapping[str, Any]], dict[str, Any]]  # the fields of the table -> with these
+    read: Callable[[Mapping[str, Any], str], dict[str, Any]]  # (fields of a file, where) -> fields of the table
+    write: Callable[[Mapping[str, Any]], dict[str, Any]]  # fields of the table -> fields of a file
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Family:
     """A row of FAMILIES."""
 
-    prefix: str  # of the encoder's tensors in a model with a head; a bare model's lack it
-    encoder: tuple[Module, ...]
-    classes: tuple[ModelClass, ...]  # of two with the same heads, the first is written
+    prefix: str  # of the encoder's tensors in a model with a head; tensors of a bare model have none
+    encoder: tuple[NamedModule, ...]
+    classes: tuple[ModelClass, ...]  # of two classes with equal heads, the first is written
     tied: Mapping[str, str]  # second name of a tensor -> its name in this table
     fields: Mapping[str, Field]
     constants: Mapping[str, Any]  # fields of EncoderConfig that `config.json` does not have
     fixed: Mapping[str, Any]  # fields of `config.json` whose other values would mean another architecture
-    indifferent: frozenset[str] = frozenset()  # its own fields without influence on the results
-    follow_padding: bool = False  # positions start at the padding's id + 1
-    project_equal: bool = False  # embeddings as wide as the encoder are projected too
+    indifferent: frozenset[str] = frozenset()  # fields of this family without influence on the results
+    follow_padding: bool = False  # whether positions start at the padding's id + 1
+    project_equal: bool = False  # whether embeddings as wide as the encoder are projected
     spelling: Spelling | None = None
-    ignored: tuple[str, ...] = ()  # beginnings of names of published tensors that no head of ours has
-    shared: frozenset[str] = frozenset()  # modules that mean the same in all its classes
+    ignored: tuple[str, ...] = ()  # prefixes of the names of published tensors that no head reads
+    shared: frozenset[str] = frozenset()  # names of modules with one meaning in all classes of the family
     in_transformers: bool = True
-    # Fields of EncoderConfig, and fields of `config.json`, -> the tokens whose ids they are.
+    # Fields of EncoderConfig, and fields of `config.json`, -> the role of the token whose id is the value.
     token_ids: Mapping[str, str] = dataclasses.field(default_factory=dict)
     special_ids: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-# The first name of each is written.
+# The first name of each of our activations is written.
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
@@ -136,23 +139,25 @@ def bert_fields(**changed: Field) -> dict[str, Field]:
     } | changed
 
 
-def modules(ours: str, theirs: str, names: Mapping[str, str], kind: str = "linear") -> tuple[Module, ...]:
-    """Return a Module for each of `names`, ours -> theirs, below the prefixes `ours` and `theirs`."""
-    return tuple(Module(f"{ours}/{path}", f"{theirs}.{name}", kind) for path, name in names.items())
+def named_modules(
+    our_prefix: str, file_prefix: str, names: Mapping[str, str], kind: str = "linear"
+) -> tuple[NamedModule, ...]:
+    """Return a NamedModule for each of `names` (our path -> name in the file), below the two prefixes."""
+    return tuple(NamedModule(f"{our_prefix}/{path}", f"{file_prefix}.{name}", kind) for path, name in names.items())
 
 
-def bert_embeddings(theirs: str) -> tuple[Module, ...]:
-    """Return the tensors of BERT's embeddings; families without token types or positions have no such parameters."""
-    ours, tables = "encoder/embeddings", {"position": "position_embeddings.weight"}
+def bert_embeddings(prefix: str) -> tuple[NamedModule, ...]:
+    """Return the tensors of BERT's embeddings; families without token types or positions skip these names."""
+    path, tables = "encoder/embeddings", {"position": "position_embeddings.weight"}
     return (
-        Module(f"{ours}/token", f"{theirs}.word_embeddings.weight", VOCABULARY),
-        *modules(ours, theirs, tables | {"token_type": "token_type_embeddings.weight"}, "array"),
-        Module(f"{ours}/norm", f"{theirs}.LayerNorm", "norm"),
+        NamedModule(f"{path}/token", f"{prefix}.word_embeddings.weight", VOCABULARY),
+        *named_modules(path, prefix, tables | {"token_type": "token_type_embeddings.weight"}, "array"),
+        NamedModule(f"{path}/norm", f"{prefix}.LayerNorm", "norm"),
     )
 
 
-def bert_encoder(prefix: str) -> tuple[Module, ...]:
-    """Return the tensors of BERT's encoder, named alike in RoBERTa and ELECTRA."""
+def bert_encoder(prefix: str) -> tuple[NamedModule, ...]:
+    """Return the tensors of BERT's encoder, with equal names in RoBERTa and ELECTRA."""
     ours, layer = "encoder/layers", f"{prefix}.encoder.layer.{{layer}}"
     linear = {
         "attention/query": "attention.self.query",
@@ -165,27 +170,27 @@ def bert_encoder(prefix: str) -> tuple[Module, ...]:
     norms = {"attention_norm": "attention.output.LayerNorm", "mlp_norm": "output.LayerNorm"}
     return (
         *bert_embeddings(f"{prefix}.embeddings"),
-        *modules(ours, layer, linear),
-        *modules(ours, layer, norms, "norm"),
+        *named_modules(ours, layer, linear),
+        *named_modules(ours, layer, norms, "norm"),
     )
 
 
-def fused_qkv(name: str) -> tuple[Module, ...]:
+def fused_qkv(name: str) -> tuple[NamedModule, ...]:
     """Return queries, keys and values as equal parts of one tensor."""
     names = ("query", "key", "value")
-    return tuple(Module(f"encoder/layers/attention/{ours}", name, part=(i, 3)) for i, ours in enumerate(names))
+    return tuple(NamedModule(f"encoder/layers/attention/{ours}", name, part=(i, 3)) for i, ours in enumerate(names))
 
 
-def masked_head(dense: str, norm: str, bias: str, head: str = "masked_token") -> tuple[Module, ...]:
-    """Return the tensors of a head over the vocabulary, whose table is that of the embeddings."""
+def masked_head(dense: str, norm: str, bias: str, head: str = "masked_token") -> tuple[NamedModule, ...]:
+    """Return the tensors of a head over the vocabulary, which shares the table of the embeddings."""
     return (
-        Module(f"{head}/dense", dense),
-        Module(f"{head}/norm", norm, "norm"),
-        Module(f"{head}/bias", bias, VOCABULARY),
+        NamedModule(f"{head}/dense", dense),
+        NamedModule(f"{head}/norm", norm, "norm"),
+        NamedModule(f"{head}/bias", bias, VOCABULARY),
     )
 
 
-def bert_masked_head(head: str = "masked_token") -> tuple[Module, ...]:
+def bert_masked_head(head: str = "masked_token") -> tuple[NamedModule, ...]:
     """Return the tensors of BERT's head over the vocabulary."""
     predictions = "cls.predictions"
     return masked_head(
@@ -199,16 +204,19 @@ def tied_decoder(head: str, embeddings: str) -> dict[str, str]:
 
 
 def task_classes(
-    family: str, pooler: Module, classification: tuple[Module, ...] = (), answers: tuple[Module, ...] = ()
+    family: str,
+    pooler: NamedModule,
+    classification: tuple[NamedModule, ...] = (),
+    answers: tuple[NamedModule, ...] = (),
 ) -> tuple[ModelClass, ...]:
     """Return the classes of the four tasks.
 
-    `classification` and `answers` are the modules of sequence classification and of question answering where these are
-    not a linear map, for the first on the `pooler`.
+    `classification` and `answers` are the modules of sequence classification and of question answering. By default
+    both are a linear map, the first on the `pooler`.
     """
-    classification = classification or (pooler, Module("sequence_classification", "classifier"))
-    choice, tokens = Module("multiple_choice", "classifier"), Module("token_classification", "classifier")
-    answers = answers or (Module("question_answering", "qa_outputs"),)
+    classification = classification or (pooler, NamedModule("sequence_classification", "classifier"))
+    choice, tokens = NamedModule("multiple_choice", "classifier"), NamedModule("token_classification", "classifier")
+    answers = answers or (NamedModule("question_answering", "qa_outputs"),)
     return (
         ModelClass(f"{family}ForSequenceClassification", ("sequence_classification",), classification),
         ModelClass(f"{family}ForMultipleChoice", ("multiple_choice",), (pooler, choice)),
@@ -217,11 +225,14 @@ def task_classes(
     )
 
 
-# Sequence classification with a dense layer of its own in place of the pooler, as in RoBERTa.
-CLASSIFICATION_HEAD = (Module("pooler", "classifier.dense"), Module("sequence_classification", "classifier.out_proj"))
+# Sequence classification with a separate dense layer in place of the pooler, as in RoBERTa.
+CLASSIFICATION_HEAD = (
+    NamedModule("pooler", "classifier.dense"),
+    NamedModule("sequence_classification", "classifier.out_proj"),
+)
 
 
-def bare_classes(name: str, pooler: Module | None = None) -> tuple[ModelClass, ...]:
-    """Return the class of an encoder without a head: with its pooler, where it has one, and without."""
+def bare_classes(name: str, pooler: NamedModule | None = None) -> tuple[ModelClass, ...]:
+    """Return the class of an encoder without a head: with the pooler, if the family has a pooler, and without."""
     pooled = (ModelClass(name, ("pooled",), (pooler,)),) if pooler else ()
     return (*pooled, ModelClass(name, (), ()))

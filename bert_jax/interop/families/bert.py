@@ -5,7 +5,7 @@ from bert_jax.interop.families.base import (
     Family,
     Field,
     ModelClass,
-    Module,
+    NamedModule,
     bare_classes,
     bert_encoder,
     bert_fields,
@@ -15,9 +15,12 @@ from bert_jax.interop.families.base import (
 )
 
 
-def bert() -> Family:
+def bert_family() -> Family:
     """Return the row of bert."""
-    pooler, next_sentence = Module("pooler", "bert.pooler.dense"), Module("next_sentence", "cls.seq_relationship")
+    pooler, next_sentence = (
+        NamedModule("pooler", "bert.pooler.dense"),
+        NamedModule("next_sentence", "cls.seq_relationship"),
+    )
     masked = bert_masked_head()
     return Family(
         prefix="bert",

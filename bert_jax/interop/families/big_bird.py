@@ -1,7 +1,7 @@
 """BigBird (Zaheer et al. 2020): BERT with block-sparse attention beyond a few blocks.
 
-transformers draws random blocks in training, and reads the first block in their place at inference. Here both are as
-its inference. Question answering has a head of its own, with an MLP.
+transformers draws random blocks in training, and reads the first block in their place at inference. Here training and
+inference equal inference of transformers. The head of question answering has an MLP.
 """
 
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ from bert_jax.interop.families.base import (
     Family,
     Field,
     ModelClass,
-    Module,
+    NamedModule,
     Spelling,
     bare_classes,
     bert_encoder,
     bert_fields,
     bert_masked_head,
-    modules,
+    named_modules,
     task_classes,
     tied_decoder,
 )
@@ -32,14 +32,14 @@ SIZE, RANDOM = "block_size", "num_random_blocks"
 DEFAULTS = {TYPE: SPARSE, SIZE: 64, RANDOM: 3}
 
 
-def big_bird() -> Family:
+def big_bird_family() -> Family:
     """Return the row of big_bird."""
-    pooler, next_sentence = Module("pooler", "bert.pooler"), Module("next_sentence", "cls.seq_relationship")
+    pooler, next_sentence = NamedModule("pooler", "bert.pooler"), NamedModule("next_sentence", "cls.seq_relationship")
     masked = bert_masked_head()
     linear = {"mlp_up": "intermediate.dense", "mlp_down": "output.dense", "output": "qa_outputs"}
     answers = (
-        *modules("question_answering", "qa_classifier", linear),
-        Module("question_answering/mlp_norm", "qa_classifier.output.LayerNorm", "norm"),
+        *named_modules("question_answering", "qa_classifier", linear),
+        NamedModule("question_answering/mlp_norm", "qa_classifier.output.LayerNorm", "norm"),
     )
     return Family(
         prefix="bert",
@@ -63,25 +63,25 @@ def big_bird() -> Family:
         },
         constants={},
         fixed=FIXED | {"use_bias": True, "rescale_embeddings": False},
-        spelling=Spelling(frozenset({TYPE}), read_type, write_type),
+        spelling=Spelling(frozenset({TYPE}), read_attention_type, write_attention_type),
         special_ids=BEGIN_AND_END,
         token_ids={"question_separator_id": "sep"},
     )
 
 
-def read_type(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the fields with blocks where these are read, and without where all tokens read all."""
+def read_attention_type(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the fields of the table: without blocks for the attention type in which all tokens read all tokens."""
     values = {**DEFAULTS, **fields}
     attention_type = values.pop(TYPE)
     if attention_type not in (SPARSE, FULL):
         raise UserError(f"{where}: {TYPE} is {attention_type!r}, none of {SPARSE}, {FULL}")
-    if values[SIZE] is None:  # of a file; below it means that there are none
+    if values[SIZE] is None:  # only in a file: below, None means no blocks
         raise UserError(f"{where}: {SIZE} is None, not an integer")
     return values | ({SIZE: None, RANDOM: 0} if attention_type == FULL else {})
 
 
-def write_type(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields with the type of attention, and the default size of blocks where none are read."""
+def write_attention_type(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields with the type of attention, and with the default size of blocks for full attention."""
     if fields[SIZE] is None:
         return {**fields, TYPE: FULL, SIZE: DEFAULTS[SIZE], RANDOM: DEFAULTS[RANDOM]}
     return {**fields, TYPE: SPARSE}

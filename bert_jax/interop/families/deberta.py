@@ -1,7 +1,7 @@
 """DeBERTa, version 3 (He et al. 2021 and 2023): disentangled attention.
 
-Files can be read that have both terms of distances, through maps shared with the tokens, from a table with a norm, as
-version 3 and mDeBERTa. transformers drops features of that table in training; the results are the same.
+Readable files have both terms of distances, through the maps of the tokens, from a table with a norm, as version 3 and
+mDeBERTa. transformers drops features of this table in training; the results are equal.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from bert_jax.interop.families.base import (
     Family,
     Field,
     ModelClass,
-    Module,
+    NamedModule,
     Spelling,
     bare_classes,
     bert_encoder,
@@ -26,8 +26,8 @@ from bert_jax.interop.families.base import (
 )
 
 ROWS, FARTHEST, LENGTH = "position_buckets", "max_relative_positions", "max_position_embeddings"
-# Without one of these transformers builds another model.
-NEEDED = {
+# Without any of these values, transformers builds another model.
+REQUIRED = {
     "relative_attention": True,
     "share_att_key": True,
     "norm_rel_ebd": "layer_norm",
@@ -37,8 +37,8 @@ TERMS = "pos_att_type"
 BOTH = ("p2c", "c2p")
 
 
-def deberta() -> Family:
-    """Return the row of deberta-v2, the name that transformers gives to version 3 too."""
+def deberta_family() -> Family:
+    """Return the row of deberta-v2, the name of version 3, too, in transformers."""
     # The head of published files; transformers writes its names with legacy=False.
     published = masked_head(*(f"lm_predictions.lm_head.{name}" for name in ("dense", "LayerNorm", "bias")))
     fields = bert_fields(
@@ -61,29 +61,29 @@ def deberta() -> Family:
                 module._replace(name=module.name + "_proj") if ".self." in module.name else module
                 for module in bert_encoder("deberta")
             ),
-            Module("encoder/distances/table", "deberta.encoder.rel_embeddings.weight", "array"),
-            Module("encoder/distances/norm", "deberta.encoder.LayerNorm", "norm"),
+            NamedModule("encoder/distances/table", "deberta.encoder.rel_embeddings.weight", "array"),
+            NamedModule("encoder/distances/norm", "deberta.encoder.LayerNorm", "norm"),
         ),
         classes=(
             ModelClass("DebertaV2ForMaskedLM", ("masked_token",), bert_masked_head()),
             ModelClass("DebertaV2ForMaskedLM", ("masked_token",), published),
-            *task_classes("DebertaV2", Module("pooler", "pooler.dense")),
+            *task_classes("DebertaV2", NamedModule("pooler", "pooler.dense")),
             *bare_classes("DebertaV2Model"),
         ),
         tied=tied_decoder("cls.predictions", "deberta.embeddings"),
         fields={name: field for name, field in fields.items() if name != "classifier_dropout"},
         constants={"positions": "disentangled"},
         fixed=FIXED | {"pooler_dropout": 0, "conv_kernel_size": 0},
-        indifferent=frozenset({"legacy"}),  # which names the masked-token head has
-        spelling=Spelling(frozenset({*NEEDED, TERMS, "pooler_hidden_size"}), read_attention, write_attention),
-        ignored=("mask_predictions.",),  # the head of replaced tokens, with a norm of its own
+        indifferent=frozenset({"legacy"}),  # selects the names of the masked-token head
+        spelling=Spelling(frozenset({*REQUIRED, TERMS, "pooler_hidden_size"}), read_attention, write_attention),
+        ignored=("mask_predictions.",),  # the head of replaced tokens, which has a norm
     )
 
 
 def read_attention(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the fields with the rows of the table of distances, two a bucket, and the distance of the last."""
+    """Return the fields with the rows of the table of distances (two for each bucket) and its largest distance."""
     values = dict(fields)
-    for name, value in NEEDED.items():
+    for name, value in REQUIRED.items():
         if values.pop(name, None) != value:
             raise UserError(f"{where}: {name} is {fields.get(name)!r}; only {value!r} can be read")
     terms = values.pop(TERMS, None)
@@ -103,7 +103,7 @@ def write_attention(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields with buckets instead of rows."""
     return {
         **fields,
-        **NEEDED,
+        **REQUIRED,
         TERMS: [*BOTH],
         ROWS: fields[ROWS] // 2,
         FARTHEST: -1 if fields[FARTHEST] == fields[LENGTH] else fields[FARTHEST],

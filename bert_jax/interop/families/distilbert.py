@@ -6,16 +6,16 @@ from bert_jax.interop.families.base import (
     Family,
     Field,
     ModelClass,
-    Module,
+    NamedModule,
     bare_classes,
     bert_embeddings,
     masked_head,
-    modules,
+    named_modules,
     task_classes,
 )
 
 
-def distilbert() -> Family:
+def distilbert_family() -> Family:
     """Return the row of distilbert."""
     layer = "distilbert.transformer.layer.{layer}"
     linear = {
@@ -32,12 +32,12 @@ def distilbert() -> Family:
         prefix="distilbert",
         encoder=(
             *bert_embeddings("distilbert.embeddings"),
-            *modules("encoder/layers", layer, linear),
-            *modules("encoder/layers", layer, norms, "norm"),
+            *named_modules("encoder/layers", layer, linear),
+            *named_modules("encoder/layers", layer, norms, "norm"),
         ),
         classes=(
             ModelClass("DistilBertForMaskedLM", ("masked_token",), masked),
-            *task_classes("DistilBert", Module("pooler", "pre_classifier")),
+            *task_classes("DistilBert", NamedModule("pooler", "pre_classifier")),
             *bare_classes("DistilBertModel"),
         ),
         tied={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
@@ -56,6 +56,6 @@ def distilbert() -> Family:
         },
         constants={"num_token_types": 0, "layer_norm_epsilon": 1e-12, "pooler_activation": "relu"},
         fixed=FIXED | {"tie_weights_": True},
-        # The position table starts as sinusoids or at random; it is in the file either way.
+        # The position table starts as sinusoids or at random; both are in the file.
         indifferent=frozenset({"sinusoidal_pos_embds", "qa_dropout"}),
     )

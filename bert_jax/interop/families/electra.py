@@ -6,31 +6,31 @@ from bert_jax.interop.families.base import (
     Family,
     Field,
     ModelClass,
-    Module,
+    NamedModule,
     bare_classes,
     bert_encoder,
     bert_fields,
     masked_head,
-    modules,
+    named_modules,
     task_classes,
 )
 
 
-def electra() -> Family:
+def electra_family() -> Family:
     """Return the row of electra."""
     discriminator = {"dense": "dense", "output": "dense_prediction"}
     generator = masked_head("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias")
     return Family(
         prefix="electra",
-        encoder=(*bert_encoder("electra"), Module("encoder/projection", "electra.embeddings_project")),
+        encoder=(*bert_encoder("electra"), NamedModule("encoder/projection", "electra.embeddings_project")),
         classes=(
             ModelClass(
                 "ElectraForPreTraining",
                 ("replaced_token",),
-                modules("replaced_token", "discriminator_predictions", discriminator),
+                named_modules("replaced_token", "discriminator_predictions", discriminator),
             ),
             ModelClass("ElectraForMaskedLM", ("masked_token",), generator),
-            *task_classes("Electra", Module("pooler", "sequence_summary.summary"), CLASSIFICATION_HEAD),
+            *task_classes("Electra", NamedModule("pooler", "sequence_summary.summary"), CLASSIFICATION_HEAD),
             *bare_classes("ElectraModel"),
         ),
         tied={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},

@@ -1,7 +1,7 @@
-"""Longformer (Beltagy et al. 2020): RoBERTa with windows, and global tokens with maps of their own.
+"""Longformer (Beltagy et al. 2020): RoBERTa with windows, and global tokens with separate maps.
 
-Which tokens are global follows from the class in transformers, and from the head here (models/heads.py):
-none under a masked-token head, whose files have the maps all the same.
+The class decides in transformers which tokens are global, and the head here (models/heads.py). A masked-token head has
+no global tokens, but its files have the maps.
 """
 
 import dataclasses
@@ -9,20 +9,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_jax.errors import UserError
-from bert_jax.interop.families.base import Family, Field, Spelling, bert_fields, modules
-from bert_jax.interop.families.roberta import roberta
+from bert_jax.interop.families.base import Family, Field, Spelling, bert_fields, named_modules
+from bert_jax.interop.families.roberta import roberta_family
 
 WINDOW, LAYERS = "attention_window", "num_hidden_layers"
-WINDOWS = "attention_windows"  # in no file: the window of each layer where they differ, of which WINDOW is the widest
+WINDOWS = "attention_windows"  # in no file: the window of each layer if windows differ; WINDOW is the widest
 
 
-def longformer() -> Family:
+def longformer_family() -> Family:
     """Return the row of longformer."""
-    base = roberta("Longformer", 30522, "longformer")
+    base = roberta_family("Longformer", 30522, "longformer")
     fields = bert_fields(hidden_dropout_prob=Field("dropout", 0.1, also=("classifier_dropout",)))
     del fields["classifier_dropout"]
     names = {f"{name}_global": f"{name}_global" for name in ("query", "key", "value")}
-    projections = modules("encoder/layers/attention", "longformer.encoder.layer.{layer}.attention.self", names)
+    projections = named_modules("encoder/layers/attention", "longformer.encoder.layer.{layer}.attention.self", names)
     return dataclasses.replace(
         base,
         encoder=(*base.encoder, *projections),
@@ -41,7 +41,7 @@ def longformer() -> Family:
 
 
 def read_windows(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the fields with the widest window, and those of all layers where they differ."""
+    """Return the fields with the widest window, and with the windows of all layers if windows differ."""
     if WINDOWS in fields:
         raise UserError(f"{where}: unknown field '{WINDOWS}'; did you mean '{WINDOW}'?")
     windows, layers = fields.get(WINDOW, 512), fields.get(LAYERS, 12)

@@ -1,6 +1,6 @@
 """MobileBERT (Sun et al. 2020): narrow blocks in a wide residual stream, without normalization.
 
-Files can be read that have trigrams, a bottleneck for queries and keys apart from that of the block, and no statistics
+Readable files have trigrams, a bottleneck for queries and keys besides the bottleneck of the block, and no statistics
 in norms, as published. The norm of the masked-token head is always a LayerNorm.
 """
 
@@ -16,13 +16,13 @@ from bert_jax.interop.families.base import (
     Family,
     Field,
     ModelClass,
-    Module,
+    NamedModule,
     Spelling,
     bare_classes,
     bert_encoder,
     bert_fields,
     bert_masked_head,
-    modules,
+    named_modules,
     task_classes,
     tied_decoder,
 )
@@ -30,17 +30,20 @@ from bert_jax.interop.families.base import (
 WIDTH, SAME_WIDTH = "intra_bottleneck_size", "true_hidden_size"
 
 
-def mobilebert() -> Family:
+def mobilebert_family() -> Family:
     """Return the row of mobilebert."""
-    pooler, next_sentence = Module("pooler", "mobilebert.pooler.dense"), Module("next_sentence", "cls.seq_relationship")
+    pooler, next_sentence = (
+        NamedModule("pooler", "mobilebert.pooler.dense"),
+        NamedModule("next_sentence", "cls.seq_relationship"),
+    )
     masked = (
         *bert_masked_head(),
-        Module("masked_token/extra_table/kernel", "cls.predictions.dense.weight", VOCABULARY),
+        NamedModule("masked_token/extra_table/kernel", "cls.predictions.dense.weight", VOCABULARY),
     )
     maps = {"input": "bottleneck.input", "attention_input": "bottleneck.attention", "output": "output.bottleneck"}
     linear = {ours: f"{theirs}.dense" for ours, theirs in maps.items()}
     norms = {f"{ours}_norm": f"{theirs}.LayerNorm" for ours, theirs in maps.items()}
-    for index in range(MAX_MLPS - 1):  # before the last
+    for index in range(MAX_MLPS - 1):  # before the last MLP
         ours, theirs = f"mlp_{index}", f"ffn.{index}"
         linear |= {f"{ours}/mlp_up": f"{theirs}.intermediate.dense", f"{ours}/mlp_down": f"{theirs}.output.dense"}
         norms[f"{ours}/mlp_norm"] = f"{theirs}.output.LayerNorm"
@@ -49,9 +52,9 @@ def mobilebert() -> Family:
         prefix="mobilebert",
         encoder=(
             *bert_encoder("mobilebert"),
-            Module("encoder/embeddings/projection", "mobilebert.embeddings.embedding_transformation"),
-            *modules("encoder/layers", layer, linear),
-            *modules("encoder/layers", layer, norms, "norm"),
+            NamedModule("encoder/embeddings/projection", "mobilebert.embeddings.embedding_transformation"),
+            *named_modules("encoder/layers", layer, linear),
+            *named_modules("encoder/layers", layer, norms, "norm"),
         ),
         classes=(
             ModelClass("MobileBertForPreTraining", ("masked_token", "next_sentence"), (*masked, pooler, next_sentence)),
@@ -87,7 +90,7 @@ def mobilebert() -> Family:
 
 
 def read_width(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the fields without `true_hidden_size`, which follows from the others."""
+    """Return the fields without `true_hidden_size`, which follows from the other fields."""
     values = dict(fields)
     if values.pop(SAME_WIDTH, width := values.get(WIDTH, 128)) != width:
         raise UserError(f"{where}: {SAME_WIDTH} is {fields[SAME_WIDTH]!r}; only {WIDTH}, {width!r}, can be read")

@@ -1,7 +1,7 @@
 """ModernBERT (Warner et al. 2024): a pre-norm encoder with rotary positions, gated MLPs and local attention.
 
-transformers applies dropout at other places of a block: to the inner side of the MLP, and with the rate of the
-attention after its output. Rates above 0 are written and read as ours; they change training, not the results.
+transformers applies dropout at other places of a block: inside the MLP, and after the output of the attention with the
+rate of the attention. Rates above 0 are written and read unchanged; they affect training, not the results.
 """
 
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ from bert_jax.interop.families.base import (
     Family,
     Field,
     ModelClass,
-    Module,
+    NamedModule,
     Spelling,
     bare_classes,
     fused_qkv,
     masked_head,
-    modules,
+    named_modules,
 )
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
@@ -36,33 +36,33 @@ NUM_LAYERS = 22
 POOLINGS = {"cls": "first", "mean": "mean"}
 
 
-def modernbert() -> Family:
+def modernbert_family() -> Family:
     """Return the row of modernbert."""
     layer, masked = "model.layers.{layer}", masked_head("head.dense", "head.norm", "decoder.bias")
-    head = (Module("pooler", "head.dense"), Module("pooler/norm", "head.norm", "norm"))
+    head = (NamedModule("pooler", "head.dense"), NamedModule("pooler/norm", "head.norm", "norm"))
     return Family(
         prefix="model",
         encoder=(
-            Module("encoder/embeddings/token", "model.embeddings.tok_embeddings.weight", VOCABULARY),
-            Module("encoder/embeddings/norm", "model.embeddings.norm", "norm"),
-            Module("encoder/layers/attention_norm", f"{layer}.attn_norm", "norm", first_layer=1),
+            NamedModule("encoder/embeddings/token", "model.embeddings.tok_embeddings.weight", VOCABULARY),
+            NamedModule("encoder/embeddings/norm", "model.embeddings.norm", "norm"),
+            NamedModule("encoder/layers/attention_norm", f"{layer}.attn_norm", "norm", first_layer=1),
             *fused_qkv(f"{layer}.attn.Wqkv"),
-            *modules("encoder/layers", layer, {"attention/output": "attn.Wo", "mlp_down": "mlp.Wo"}),
-            Module("encoder/layers/mlp_norm", f"{layer}.mlp_norm", "norm"),
-            Module("encoder/layers/mlp_gate", f"{layer}.mlp.Wi", part=(0, 2)),  # the half that is activated
-            Module("encoder/layers/mlp_up", f"{layer}.mlp.Wi", part=(1, 2)),
-            Module("encoder/final_norm", "model.final_norm", "norm"),
+            *named_modules("encoder/layers", layer, {"attention/output": "attn.Wo", "mlp_down": "mlp.Wo"}),
+            NamedModule("encoder/layers/mlp_norm", f"{layer}.mlp_norm", "norm"),
+            NamedModule("encoder/layers/mlp_gate", f"{layer}.mlp.Wi", part=(0, 2)),  # the half that is activated
+            NamedModule("encoder/layers/mlp_up", f"{layer}.mlp.Wi", part=(1, 2)),
+            NamedModule("encoder/final_norm", "model.final_norm", "norm"),
         ),
         classes=(
             ModelClass("ModernBertForMaskedLM", ("masked_token",), masked),
             *(
-                ModelClass(f"ModernBertFor{name}", (ours,), (*head, Module(ours, "classifier")))
+                ModelClass(f"ModernBertFor{name}", (ours,), (*head, NamedModule(ours, "classifier")))
                 for name, ours in (
                     ("SequenceClassification", "sequence_classification"),
                     ("MultipleChoice", "multiple_choice"),
                     ("TokenClassification", "token_classification"),
                     ("QuestionAnswering", "question_answering"),
-                    ("SequenceClassification", "next_sentence"),  # as no class is called after it
+                    ("SequenceClassification", "next_sentence"),  # no class has its name
                 )
             ),
             *bare_classes("ModernBertModel"),
@@ -105,7 +105,7 @@ def modernbert() -> Family:
             "initialization": "depth_scaled",
         },
         fixed=FIXED | {"decoder_bias": True, "rope_scaling": None},
-        # The cutoff is of random weights; the prediction is sparse where torch computes a loss; norm_eps is read.
+        # The cutoff concerns random weights; sparse prediction the losses of torch; norm_eps is read.
         indifferent=frozenset(
             {"cls_token_id", "initializer_cutoff_factor", "layer_norm_eps", "sparse_prediction"}
             | {"deterministic_flash_attn", "reference_compile", "repad_logits_with_grad", "sparse_pred_ignore_index"}
@@ -119,7 +119,8 @@ def modernbert() -> Family:
 def read_layers(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the fields of transformers 4 on global layers, windows and bases, from the fields of either version.
 
-    `local_attention` and `local_rope_theta` are None where no layer is local, and the latter where the bases are equal.
+    `local_attention` and `local_rope_theta` are None if no layer is local; `local_rope_theta` also if the bases are
+    equal.
     """
     values = {**DEFAULTS, **fields}
     if (types := values.pop("layer_types", None)) is not None:
@@ -138,7 +139,7 @@ def read_layers(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
         if fields.get(name) is not None and of_kind.get("rope_theta", fields[name]) != fields[name]:
             raise UserError(f"{where}: {name} is {fields[name]!r}, but rope_parameters say {of_kind['rope_theta']!r}")
         values[name] = of_kind.get("rope_theta", values[name])
-    if values[WINDOW] is None:  # of a file; below it means that there is none
+    if values[WINDOW] is None:  # only in a file: below, None means no window
         raise UserError(f"{where}: {WINDOW} is None, not an integer")
     if values[EVERY] == 1 or values.get("num_hidden_layers") == 1:
         values |= {EVERY: 1, WINDOW: None, LOCAL_BASE: None}
@@ -148,7 +149,7 @@ def read_layers(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _global_every(types: Any, fields: Mapping[str, Any], where: str) -> int:
-    """Return n of a list whose every n-th layer is global, from the first on, or 0; the file's value where it fits."""
+    """Return n if every n-th layer of `types` is global, from the first on; 0 if none is; the file's n, if it fits."""
     if not isinstance(types, list) or not types or any(kind not in (GLOBAL, LOCAL) for kind in types):
         raise UserError(f"{where}: layer_types is not a list of {GLOBAL} and {LOCAL}")
     if len(types) != (layers := fields.get("num_hidden_layers", NUM_LAYERS)):
@@ -157,17 +158,18 @@ def _global_every(types: Any, fields: Mapping[str, Any], where: str) -> int:
     every = fields.get(EVERY, second)
     if not isinstance(every, int) or every < 0 or types != _layer_types(every, len(types)):
         if types == _layer_types(second, len(types)):
-            raise UserError(f"{where}: layer_types are not those of {EVERY}={every!r}")
-        raise UserError(f"{where}: layer_types name other layers than every n-th as {GLOBAL}, from the first on")
+            raise UserError(f"{where}: layer_types contradict {EVERY}={every!r}")
+        raise UserError(f"{where}: only every n-th of layer_types, from the first on, may be {GLOBAL}")
     return every
 
 
 def _layer_types(every: int, num_layers: int) -> list[str]:
+    """Return the type of each layer: every n-th is global, or none for 0."""
     return [GLOBAL if every and i % every == 0 else LOCAL for i in range(num_layers)]
 
 
 def write_layers(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields with both spellings, so that transformers 4 does not build another model from its defaults."""
+    """Return the fields with both spellings, so that transformers 4 does not fall back to its defaults."""
     values = dict(fields)
     if values[WINDOW] is None:
         values |= {EVERY: 1, WINDOW: DEFAULTS[WINDOW]}

@@ -1,4 +1,4 @@
-"""MPNet (Song et al. 2020): learned positions, and T5's relative ones, whose table all layers share."""
+"""MPNet (Song et al. 2020): learned positions, and T5's relative positions with a table for all layers."""
 
 from bert_jax.interop.families.base import (
     BEGIN_AND_END,
@@ -7,22 +7,22 @@ from bert_jax.interop.families.base import (
     Family,
     Field,
     ModelClass,
-    Module,
+    NamedModule,
     bare_classes,
     bert_embeddings,
     bert_fields,
     masked_head,
-    modules,
+    named_modules,
     task_classes,
     tied_decoder,
 )
 
-BUCKETS, PADDING = 32, 1  # transformers computes with these whatever the file says
+BUCKETS, PADDING = 32, 1  # transformers ignores other values in the file
 
 
-def mpnet() -> Family:
+def mpnet_family() -> Family:
     """Return the row of mpnet."""
-    layer, pooler = "mpnet.encoder.layer.{layer}", Module("pooler", "mpnet.pooler.dense")
+    layer, pooler = "mpnet.encoder.layer.{layer}", NamedModule("pooler", "mpnet.pooler.dense")
     linear = {
         "attention/query": "attention.attn.q",
         "attention/key": "attention.attn.k",
@@ -40,9 +40,9 @@ def mpnet() -> Family:
         prefix="mpnet",
         encoder=(
             *bert_embeddings("mpnet.embeddings"),
-            Module("encoder/position_bias/table", "mpnet.encoder.relative_attention_bias.weight", "array"),
-            *modules("encoder/layers", layer, linear),
-            *modules("encoder/layers", layer, norms, "norm"),
+            NamedModule("encoder/position_bias/table", "mpnet.encoder.relative_attention_bias.weight", "array"),
+            *named_modules("encoder/layers", layer, linear),
+            *named_modules("encoder/layers", layer, norms, "norm"),
         ),
         classes=(
             ModelClass("MPNetForMaskedLM", ("masked_token",), masked),

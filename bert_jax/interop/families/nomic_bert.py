@@ -13,21 +13,21 @@ from bert_jax.interop.families.base import (
     Family,
     Field,
     ModelClass,
-    Module,
+    NamedModule,
     Spelling,
     bare_classes,
     bert_embeddings,
     bert_fields,
     fused_qkv,
     masked_head,
-    modules,
+    named_modules,
     tied_decoder,
 )
 
 BASE = 1_000.0
 
 
-def nomic_bert() -> Family:
+def nomic_bert_family() -> Family:
     """Return the row of nomic_bert."""
     layer, transform = "nomic_bert.encoder.layers.{layer}", "cls.predictions.transform"
     linear = {
@@ -36,15 +36,15 @@ def nomic_bert() -> Family:
         "mlp_up": "mlp.fc11",
         "mlp_down": "mlp.fc2",
     }
-    pooler, tokens = Module("pooler", "nomic_bert.pooler.dense"), Module("token_classification", "classifier")
+    pooler, tokens = NamedModule("pooler", "nomic_bert.pooler.dense"), NamedModule("token_classification", "classifier")
     return Family(
         prefix="nomic_bert",
         encoder=(
             *(module for module in bert_embeddings("nomic_bert.embeddings") if module.kind != "norm"),
-            Module("encoder/embeddings/norm", "nomic_bert.emb_ln", "norm"),
+            NamedModule("encoder/embeddings/norm", "nomic_bert.emb_ln", "norm"),
             *fused_qkv(f"{layer}.attn.Wqkv"),
-            *modules("encoder/layers", layer, linear),
-            *modules("encoder/layers", layer, {"attention_norm": "norm1", "mlp_norm": "norm2"}, "norm"),
+            *named_modules("encoder/layers", layer, linear),
+            *named_modules("encoder/layers", layer, {"attention_norm": "norm1", "mlp_norm": "norm2"}, "norm"),
         ),
         classes=(
             ModelClass(
@@ -53,8 +53,8 @@ def nomic_bert() -> Family:
                 masked_head(f"{transform}.dense", f"{transform}.layer_norm", "cls.predictions.bias"),
             ),
             *(
-                ModelClass("NomicBertForSequenceClassification", (ours,), (pooler, Module(ours, "classifier")))
-                for ours in ("sequence_classification", "next_sentence")  # as no class is called after the second
+                ModelClass("NomicBertForSequenceClassification", (ours,), (pooler, NamedModule(ours, "classifier")))
+                for ours in ("sequence_classification", "next_sentence")  # no class has the name of the second
             ),
             ModelClass("NomicBertForTokenClassification", ("token_classification",), (tokens,)),
             *bare_classes("NomicBertModel", pooler),
@@ -75,7 +75,7 @@ def nomic_bert() -> Family:
 
 
 def read_rope(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the fields with `rope_theta` in place of `rope_parameters`; `head_dim` None where it is the default."""
+    """Return the fields with `rope_theta` in place of `rope_parameters`; `head_dim` is None for the default."""
     values = dict(fields)
     rope = values.pop("rope_parameters", None) or {}
     if not isinstance(rope, dict) or rope.keys() - {"rope_type", "rope_theta"}:
@@ -89,6 +89,6 @@ def read_rope(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def write_rope(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields with `rope_parameters`, and `head_dim` only where it is not the default."""
+    """Return the fields with `rope_parameters`, and `head_dim` unless it is the default."""
     values = {name: value for name, value in fields.items() if name != "head_dim" or value is not None}
     return values | {"rope_parameters": {"rope_type": "default", "rope_theta": values.pop("rope_theta")}}

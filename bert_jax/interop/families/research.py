@@ -1,6 +1,6 @@
-"""Architectures that transformers does not have: any fields of `EncoderConfig` together, under our own names.
+"""Architectures that transformers does not have: any combination of fields of `EncoderConfig`, under our names.
 
-A directory has the files of the other families, which bert_jax reads as it reads theirs, and transformers refuses.
+A directory has the files of other families; bert_jax reads it, transformers refuses it.
 """
 
 import dataclasses
@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from bert_jax.config import EncoderConfig
 from bert_jax.config.encoder import MAX_MLPS
-from bert_jax.interop.families.base import VOCABULARY, Family, Field, ModelClass, Module, bare_classes, masked_head
-from bert_jax.models.heads import DIRECTIONS, LAYERS
+from bert_jax.interop.families.base import VOCABULARY, Family, Field, ModelClass, NamedModule, bare_classes, masked_head
+from bert_jax.models.heads import DIRECTIONS, LSTM_LAYERS
 
 _INNER_MLPS = tuple(f"layers/mlp_{index}" for index in range(MAX_MLPS - 1))  # of a block with a bottleneck
 _BOTTLENECK = ("layers/input", "layers/attention_input", "layers/output")
@@ -31,15 +31,15 @@ _ENCODER = {
         *(f"layers/attention/{name}_norm" for name in _PROJECTIONS if "value" not in name),
     ),
 }
-_POOLER = (Module("pooler", "pooler"), Module("pooler/norm", "pooler.norm", "norm"))
+_POOLER = (NamedModule("pooler", "pooler"), NamedModule("pooler/norm", "pooler.norm", "norm"))
 _BILSTM = tuple(
-    Module(f"bilstm/{direction}_{layer}/{path}", f"bilstm.{direction}_{layer}.{name}", kind)
+    NamedModule(f"bilstm/{direction}_{layer}/{path}", f"bilstm.{direction}_{layer}.{name}", kind)
     for direction in DIRECTIONS
-    for layer in range(LAYERS)
+    for layer in range(LSTM_LAYERS)
     for path, name, kind in (("input", "input", "linear"), ("recurrent", "recurrent.weight", "array"))
 )
 _ANSWERS = tuple(
-    Module(f"question_answering/{name}", f"question_answering.{name}", "norm" if name == "mlp_norm" else "linear")
+    NamedModule(f"question_answering/{name}", f"question_answering.{name}", "norm" if name == "mlp_norm" else "linear")
     for name in ("mlp_up", "mlp_down", "mlp_norm", "output")
 )
 _TASKS = ("sequence_classification", "multiple_choice", "token_classification", "question_answering")
@@ -47,46 +47,55 @@ _HEADS = {
     **{
         head: (
             *masked_head(f"{head}.dense", f"{head}.norm", f"{head}.bias", head),
-            Module(f"{head}/extra_table/kernel", f"{head}.extra_table.weight", VOCABULARY),
+            NamedModule(f"{head}/extra_table/kernel", f"{head}.extra_table.weight", VOCABULARY),
         )
         for head in ("masked_token", "next_token")
     },
-    "replaced_token": tuple(Module(f"replaced_token/{name}", f"replaced_token.{name}") for name in ("dense", "output")),
-    "next_sentence": (Module("next_sentence", "next_sentence"),),
-    **{name: (*_BILSTM, Module(name, name)) for name in _TASKS},
-    "question_answering": (*_BILSTM, Module("question_answering", "question_answering"), *_ANSWERS),
+    "replaced_token": tuple(
+        NamedModule(f"replaced_token/{name}", f"replaced_token.{name}") for name in ("dense", "output")
+    ),
+    "next_sentence": (NamedModule("next_sentence", "next_sentence"),),
+    **{name: (*_BILSTM, NamedModule(name, name)) for name in _TASKS},
+    "question_answering": (*_BILSTM, NamedModule("question_answering", "question_answering"), *_ANSWERS),
 }
 
 
-def research() -> Family:
+def research_family() -> Family:
     """Return the row of research."""
     return Family(
         prefix="encoder",
         encoder=tuple(
-            Module(f"encoder/{path}", _name(path), kind) for kind, paths in _ENCODER.items() for path in paths
+            NamedModule(f"encoder/{path}", _tensor_name(path), kind)
+            for kind, paths in _ENCODER.items()
+            for path in paths
         ),
         classes=(
-            _class("masked_token", "next_sentence"),
-            *map(_class, _HEADS),
+            _class_with("masked_token", "next_sentence"),
+            *map(_class_with, _HEADS),
             ModelClass("pooled", ("pooled",), _POOLER),
             *bare_classes("encoder"),
         ),
         tied={},
-        fields={field.name: _field(field) for field in dataclasses.fields(EncoderConfig) if field.name != "family"},
+        fields={
+            field.name: _json_field(field) for field in dataclasses.fields(EncoderConfig) if field.name != "family"
+        },
         constants={},
         fixed={"tie_word_embeddings": True},
         in_transformers=False,
     )
 
 
-def _name(path: str) -> str:
+def _tensor_name(path: str) -> str:
+    """Return the name in a file of a parameter of the encoder."""
     return f"encoder/{path}".replace("layers/", "layers/{layer}/").replace("/", ".")
 
 
-def _class(*heads: str) -> ModelClass:
+def _class_with(*heads: str) -> ModelClass:
+    """Return the class with these heads."""
     return ModelClass(" + ".join(heads), heads, (*_POOLER, *(module for head in heads for module in _HEADS[head])))
 
 
-def _field(field: "dataclasses.Field[Any]") -> Field:
+def _json_field(field: "dataclasses.Field[Any]") -> Field:
+    """Return a field of `EncoderConfig` as a field of `config.json` with equal name and values."""
     table, default = field.metadata.get("table"), cast(int | float | str | None, field.default)
     return Field(field.name, default, {row: row for row in pkgutil.resolve_name(table)} if table else None)

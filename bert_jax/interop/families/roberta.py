@@ -1,4 +1,4 @@
-"""RoBERTa (Liu et al. 2019), and the models that have its architecture and classes of their own names.
+"""RoBERTa (Liu et al. 2019), and models with its architecture and classes of other names.
 
 XLM-RoBERTa (Conneau et al. 2020) reads 100 languages, CamemBERT (Martin et al. 2020) French; both by SentencePiece.
 """
@@ -10,7 +10,7 @@ from bert_jax.interop.families.base import (
     Family,
     Field,
     ModelClass,
-    Module,
+    NamedModule,
     bare_classes,
     bert_encoder,
     bert_fields,
@@ -20,9 +20,9 @@ from bert_jax.interop.families.base import (
 )
 
 
-def roberta(classes: str, vocab_size: int, prefix: str = "roberta") -> Family:
-    """Return the row of RoBERTa with the names of `classes` and the default vocabulary of transformers."""
-    pooler = Module("pooler", f"{prefix}.pooler.dense")
+def roberta_family(classes: str, vocab_size: int, prefix: str = "roberta") -> Family:
+    """Return the row of a RoBERTa whose class names begin with `classes`; `vocab_size`: the default of transformers."""
+    pooler = NamedModule("pooler", f"{prefix}.pooler.dense")
     masked = masked_head("lm_head.dense", "lm_head.layer_norm", "lm_head.bias")
     return Family(
         prefix=prefix,

@@ -20,7 +20,7 @@ import safetensors.numpy
 from bert_jax.config import EncoderConfig
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.files import output_directory
-from bert_jax.interop.families import FAMILIES, Family, ModelClass, Module
+from bert_jax.interop.families import FAMILIES, Family, ModelClass, NamedModule
 from bert_jax.interop.huggingface.model_config import (
     ModelConfig,
     label_fields,
@@ -41,13 +41,13 @@ from bert_jax.interop.tensors import (
     tensor_names,
     to_tensors,
     top_level,
-    unflatten,
+    unflatten_params,
 )
 from bert_jax.models import Head, Params, draw_missing
 from bert_jax.tokenizer import Tokenizer, copy_tokenizer, load_tokenizer
 
 TASK_FILE = "task.json"  # beside a fine-tuned model: the task that `predict` answers
-CARD = "README.md"  # for people, who may edit it
+CARD = "README.md"  # for people, who may edit the file
 LABELED = ("sequence_classification", "token_classification")  # heads with as many outputs as there are labels
 
 
@@ -58,20 +58,21 @@ class Loaded:
     config: EncoderConfig
     heads: tuple[Head, ...]
     params: Params  # of make_model(config, ..., heads): float32 numpy arrays
-    labels: tuple[str, ...] = ()  # of the head that classifies; () where they have no names
-    new: tuple[str, ...] = ()  # paths of parameters that the checkpoint lacks, which were drawn at random
+    labels: tuple[str, ...] = ()  # of the head that classifies; () if labels have no names
+    new: tuple[str, ...] = ()  # paths of randomly drawn parameters, which the checkpoint lacks
     unused: tuple[str, ...] = ()  # tensors of the checkpoint that no wanted head has
 
 
 def load_model(
     directory: str | os.PathLike[str], wanted: tuple[Head, ...] | None = None, rng: jax.Array | None = None
 ) -> Loaded:
-    """Return the architecture and the parameters of a directory of transformers, any family and head of families/.
+    """Return the architecture and the parameters of a directory of transformers, of any family and head in families/.
 
     Args:
         directory: with `config.json` and `model.safetensors`, its shards, or `pytorch_model.bin`. float16 and bfloat16
             are widened to float32, which is exact.
-        wanted: the heads to load; None: those of the class that `architectures` names, or that the tensors make up.
+        wanted: the heads to load; None: the heads of the class that `architectures` names, or else of the largest class
+            that the tensors fill.
         rng: draws the parts of `wanted` that the checkpoint lacks, by the model's own `init`. A head whose number of
             classes differs from the checkpoint's counts as lacking.
 
@@ -94,13 +95,13 @@ def load_model(
 
     loaded_heads = [head.name for head in heads if head.name in source.heads and head.classes in (0, described.classes)]
     modules = source.modules if wanted is None else _modules_to_read(family, source, heads, loaded_heads, tensors)
-    # Iterated anew for each use: a lying file has no end of layers.
+    # A new iterator for each use: a false file may claim any number of layers.
     stored_tensors = functools.partial(iterate_stored_tensors, (*family.encoder, *modules), shapes)
     flat = from_tensors(tensors, stored_tensors(), shapes, config, where)
     _check_tensor_names(family, shapes, originals, source, where)
     if "sequence_classification" in loaded_heads:
         _check_problem_type(described, path)
-    new, params = _new_parameters(flat, shapes, where), unflatten(flat)
+    new, params = _new_parameters(flat, shapes, where), unflatten_params(flat)
     if new:
         if rng is None:
             lacking = {*map(top_level, new)}
@@ -132,7 +133,7 @@ def export_model(
     labels: tuple[str, ...] = (),
     extra: Mapping[str, str] | None = None,
 ) -> None:
-    """Write a directory that `AutoModelFor...` and `AutoTokenizer` of transformers open as it is, whole or not at all.
+    """Write a directory that `AutoModelFor...` and `AutoTokenizer` of transformers open, whole or not at all.
 
     Args:
         params: a tree of `make_model(config, ..., heads)`, float32.
@@ -149,7 +150,7 @@ def export_model(
     """
     target, source = pathlib.Path(output), pathlib.Path(tokenizer_directory)
     model_class, tokenizer = class_of(config, heads), _checked_tokenizer(source, config)
-    # Ids that transformers would otherwise take from the published vocabulary, beyond the end of a smaller one.
+    # Else transformers takes ids of the published vocabulary, perhaps beyond the end of a smaller vocabulary.
     special_ids = {name: tokenizer.special_ids[role] for name, role in FAMILIES[config.family].special_ids.items()}
     fields = {
         **model_config_fields(config, tokenizer.pad_id, str(target)),
@@ -165,9 +166,9 @@ def export_model(
         (partial / "config.json").write_text(model_config_text(fields), encoding="utf-8")
         try:
             safetensors.numpy.save_file(tensors, partial / "model.safetensors", metadata={"format": "pt"})
-        except safetensors.SafetensorError as error:  # wraps the system's error
+        except safetensors.SafetensorError as error:  # wraps the error of the system
             raise UserError(f"{target}: cannot be written ({error}); make room, or choose another place") from error
-        shutil.copymode(partial / "config.json", partial / "model.safetensors")  # which the library makes private
+        shutil.copymode(partial / "config.json", partial / "model.safetensors")  # the library makes it private
         copy_tokenizer(source, partial)
         _adapt_tokenizer(partial / "tokenizer_config.json", tokenizer, config)
         for name, text in (extra or {}).items():
@@ -179,7 +180,7 @@ def export_model(
 def _class_of_checkpoint(
     family: Family, architecture: str, tensors: Mapping[str, np.ndarray], causal: bool, where: str
 ) -> ModelClass:
-    """Return the class that `architectures` names, or without it the largest that the tensors fill."""
+    """Return the class that `architectures` names; else the largest class that the tensors fill."""
     complete = [model for model in family.classes if all(tensor_names(m)[0] in tensors for m in model.modules)]
     if architecture:
         named = [model for model in family.classes if model.name == architecture]
@@ -213,11 +214,11 @@ def _modules_to_read(
     heads: tuple[Head, ...],
     loaded_heads: list[str],
     tensors: Mapping[str, np.ndarray],
-) -> list[Module]:
+) -> list[NamedModule]:
     """Return the modules to read for the wanted heads: of the checkpoint's class, then of a class with these heads.
 
-    A tensor that the checkpoint's class gives one meaning (`classifier.weight`) is not read with another, unless the
-    family gives it the same name in all classes, and it is all that a part of the model needs.
+    A tensor to which the checkpoint's class gives one meaning (`classifier.weight`) is not read with a second meaning,
+    unless its name is in `Family.shared`, as are all names of the part of the model that needs the tensor.
     """
     wanted, dropped = {head.name for head in heads}, set(source.heads) - set(loaded_heads)
     candidates = [module for module in source.modules if top_level(module.path) not in dropped]
@@ -231,7 +232,7 @@ def _modules_to_read(
                 if module.name not in claimed
                 or (module.name in family.shared and top_level(module.path) not in partly_shared)
             ]
-    modules: dict[str, Module] = {}
+    modules: dict[str, NamedModule] = {}
     for module in candidates:
         if any(name in tensors for name in tensor_names(module)):
             modules.setdefault(module.path, module)
@@ -261,7 +262,7 @@ def _check_problem_type(described: ModelConfig, path: pathlib.Path) -> None:
 
 
 def _new_parameters(flat: Flat, shapes: Shapes, where: str) -> tuple[str, ...]:
-    """Return the paths of the heads that the checkpoint lacks; a part of a head is damage."""
+    """Return the paths of the heads that the checkpoint lacks; an incomplete head is damage."""
     new = tuple(path for path in shapes if path not in flat)
     loaded = {top_level(path) for path in flat}
     for path in new:
@@ -271,7 +272,7 @@ def _new_parameters(flat: Flat, shapes: Shapes, where: str) -> tuple[str, ...]:
 
 
 def _label_fields(heads: tuple[Head, ...], labels: tuple[str, ...]) -> dict[str, Any]:
-    """Return the fields of `config.json` about the classes; none where no head has any."""
+    """Return the fields of `config.json` about the classes; none if no head has classes."""
     classes = next((head.classes for head in heads if head.name in LABELED), 0)
     if labels and len(labels) != classes:
         raise UserError(f"{len(labels)} labels ({', '.join(labels[:5])} ...), but the model has {classes} classes")
@@ -286,7 +287,7 @@ def _label_fields(heads: tuple[Head, ...], labels: tuple[str, ...]) -> dict[str,
 def _adapt_tokenizer(path: pathlib.Path, tokenizer: Tokenizer, config: EncoderConfig) -> None:
     """Make `AutoTokenizer(truncation=True)` cut where this model's positions end, and give the inputs of this model.
 
-    Special tokens are named, as some model types are opened by a class that knows none.
+    Special tokens are named, as some tokenizer classes know no special tokens.
     """
     values = json.loads(path.read_text(encoding="utf-8")) | {"model_max_length": config.max_positions}
     for role, token in tokenizer.special._asdict().items():
@@ -307,7 +308,7 @@ def _checked_tokenizer(directory: pathlib.Path, config: EncoderConfig) -> Tokeni
     if FAMILIES[config.family].follow_padding and tokenizer.pad_id + 1 != config.position_offset:
         raise UserError(
             f"{directory}: the tokenizer's padding has the id {tokenizer.pad_id}, and the positions of a "
-            f"{config.family} start at {tokenizer.pad_id + 1}; those of this model start at {config.position_offset}"
+            f"{config.family} start at {tokenizer.pad_id + 1}; in this model they start at {config.position_offset}"
         )
     ids = tokenizer.special_ids
     for name, role in FAMILIES[config.family].token_ids.items():

@@ -15,24 +15,24 @@ from bert_jax.errors import UserError, did_you_mean
 from bert_jax.interop.families import FAMILIES, INDIFFERENT, LABELS, Family, Field
 
 PROBLEMS = ("", "regression", "single_label_classification", "multi_label_classification")
-INITIALIZATION = EncoderConfig().initialization  # of weights that a file holds: of no meaning
-DEFAULT_CLASSES = 2  # in transformers, where a file names no labels
+INITIALIZATION = EncoderConfig().initialization  # has no meaning for weights of a file
+DEFAULT_CLASSES = 2  # in transformers, for a file without labels
 
 
 class ModelConfig(NamedTuple):
     """A `config.json`."""
 
     encoder: EncoderConfig
-    architecture: str  # the class of the model, '' where none is named
-    labels: tuple[str, ...]  # in the order of their ids; () where they have no names, or those transformers gives
-    classes: int  # of a classifying head
-    problem: str  # problem_type, '' where none is named
+    architecture: str  # the class of the model; '' if the file names none
+    labels: tuple[str, ...]  # in the order of their ids; () without names, or with the default names of transformers
+    classes: int  # of a head that classifies
+    problem: str  # problem_type; '' if the file names none
 
 
 def read_model_config(path: pathlib.Path) -> ModelConfig:
     """Return the contents of a `config.json`.
 
-    Raises `UserError` that names the field which is unknown, contradicts another, or means another architecture.
+    Raises `UserError` that names a field which is unknown, contradicts another field, or means another architecture.
     """
     return parse_model_config(strict_json.read_object(path), str(path))
 
@@ -69,7 +69,7 @@ def parse_model_config(fields: Mapping[str, Any], where: str) -> ModelConfig:
 def model_config_fields(config: EncoderConfig, padding_id: int, where: str) -> dict[str, Any]:
     """Return the fields of `config.json` for an architecture; the inverse of `parse_model_config`.
 
-    Raises `UserError` where the family's file cannot express it: transformers would build another model.
+    Raises `UserError` if the family's file cannot express the architecture: transformers would build another model.
     """
     family = FAMILIES[config.family]
     fields: dict[str, Any] = {theirs: getattr(config, field.name) for theirs, field in family.fields.items()}
@@ -96,12 +96,12 @@ def model_config_fields(config: EncoderConfig, padding_id: int, where: str) -> d
 
 
 def has_field(family: str, name: str) -> bool:
-    """Return whether the `config.json` of a family can have another value of a field of `EncoderConfig`."""
+    """Return whether the `config.json` of a family has the field `name` of `EncoderConfig`."""
     return any(name in (field.name, *field.also) for field in FAMILIES[family].fields.values())
 
 
 def label_fields(labels: tuple[str, ...], classes: int) -> dict[str, Any]:
-    """Return `id2label` and `label2id`, with the names of transformers where there are none."""
+    """Return `id2label` and `label2id`, with the default names of transformers without labels."""
     names = labels or _default_labels(classes)
     return {
         "id2label": {str(i): name for i, name in enumerate(names)},
@@ -110,16 +110,17 @@ def label_fields(labels: tuple[str, ...], classes: int) -> dict[str, Any]:
 
 
 def model_config_text(fields: Mapping[str, Any]) -> str:
-    """Return the text of the file."""
+    """Return the text of `config.json`."""
     return json.dumps(fields, indent=2, sort_keys=True) + "\n"
 
 
 def _default_labels(classes: int) -> tuple[str, ...]:
+    """Return the names that transformers gives to labels without names."""
     return tuple(f"LABEL_{i}" for i in range(classes))
 
 
 def _canonical(config: EncoderConfig) -> EncoderConfig:
-    """Return the config with one spelling of equal architectures, and without the initialization."""
+    """Return the config in a form that equal architectures share, without the initialization."""
     every, base = min(config.global_every, config.num_layers), config.local_rotary_base
     is_local = every != 1 and config.local_window is not None
     return dataclasses.replace(
@@ -135,6 +136,7 @@ def _canonical(config: EncoderConfig) -> EncoderConfig:
 
 
 def _parse_encoder(kind: str, family: Family, fields: Mapping[str, Any], where: str) -> EncoderConfig:
+    """Return the architecture of these fields; `UserError` for a missing, contradictory or wrong value."""
     if "vocab_size" not in fields:
         raise UserError(f"{where}: 'vocab_size' is missing")
     if family.spelling:
@@ -192,6 +194,7 @@ def _check_value(theirs: str, value: Any, table_field: Field, where: str) -> Non
 
 
 def _parse_architecture(fields: Mapping[str, Any], where: str) -> str:
+    """Return the class of the model; '' if the file names none."""
     names = fields.get("architectures") or []
     if not isinstance(names, list) or len(names) > 1 or not all(isinstance(name, str) for name in names):
         raise UserError(f"{where}: architectures is {names!r}, not a list of one name")
@@ -199,7 +202,7 @@ def _parse_architecture(fields: Mapping[str, Any], where: str) -> str:
 
 
 def _parse_labels(fields: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], int]:
-    """Return the labels, () where they have no names, and their count; `UserError` where the fields disagree."""
+    """Return the labels (() without names) and their count; `UserError` if the fields disagree."""
     forward, backward = fields.get("id2label"), fields.get("label2id")
     counts = {name: fields[name] for name in ("num_labels", "_num_labels") if fields.get(name) is not None}
     if forward is None:
@@ -212,7 +215,7 @@ def _parse_labels(fields: Mapping[str, Any], where: str) -> tuple[tuple[str, ...
     if not isinstance(forward, dict) or not forward or not all(isinstance(name, str) for name in forward.values()):
         raise UserError(f"{where}: id2label is not a table of numbers and names")
     if sorted(forward) != sorted(str(i) for i in range(len(forward))):
-        raise UserError(f"{where}: the numbers in id2label are not those from 0 to {len(forward) - 1}")
+        raise UserError(f"{where}: the numbers in id2label are not 0 to {len(forward) - 1}")
     labels = tuple(forward[str(i)] for i in range(len(forward)))
     if len(set(labels)) < len(labels):
         raise UserError(f"{where}: two numbers in id2label have the same name")

@@ -1,8 +1,8 @@
-"""`pytorch_model.bin`: the tensors of a file of `torch.save`, as data from a stranger.
+"""`pytorch_model.bin`: the tensors of a file of `torch.save`, read as untrusted data.
 
-torch's own loader of weights (`weights_only`) runs no code, but calls functions that make much memory of few bytes, and
-builds tensors that repeat theirs. So the pickle is searched first, without running it, for anything but plain tensors,
-and a tensor is used only if the file holds each of its numbers.
+torch's own loader of weights (`weights_only`) runs no code, but calls functions that allocate much memory for few
+bytes, and builds tensors that repeat their numbers. So this module first searches the pickle, without running it, for
+anything but plain tensors, and uses a tensor only if the file holds each of its numbers.
 """
 
 import math
@@ -17,13 +17,13 @@ import numpy as np
 
 from bert_jax.errors import UserError, needs_packages
 
-# What `torch.save` of a state dict calls.
+# The calls in a pickle that `torch.save` writes for a state dict.
 PLAIN = re.compile(
     r"collections OrderedDict|torch \w+Storage|torch\._utils _rebuild_(tensor|tensor_v2|parameter)", re.ASCII
 )
 MAX_PICKLE = 16 << 20  # bytes: names, shapes and offsets of the tensors
-ZIP = b"PK\3\4"  # by which torch distinguishes its two formats
-LEGACY_PICKLES = 5  # before the numbers, in the format of torch before 1.6
+ZIP = b"PK\3\4"  # the prefix of the newer of torch's two formats
+LEGACY_PICKLES = 5  # before the numbers, in the older format of torch before 1.6
 MAX_EXPANSION = 8  # bytes in float32 of all tensors for one of the file: half-precision, and tied tensors
 
 
@@ -41,7 +41,7 @@ def read_torch(path: pathlib.Path) -> dict[str, np.ndarray]:
         tensors = torch.load(path, map_location="cpu", weights_only=True)
     except UserError:
         raise
-    except Exception as error:  # of many kinds, by what the bytes happen to be
+    except Exception as error:  # of many types, depending on the bytes
         reason = str(error).strip().partition("\n")[0]
         raise UserError(f"{path} is refused: torch finds more in it than weights, or damage ({reason})") from None
     if not isinstance(tensors, dict) or not all(
@@ -91,7 +91,7 @@ def _check_pickle_calls(path: pathlib.Path) -> None:
 
 
 def _pickle_streams(path: pathlib.Path, file: IO[bytes]) -> Iterator[IO[bytes]]:
-    """Yield streams that begin with a pickle: one in a zip archive; several in one file, in the legacy format."""
+    """Yield streams that begin with a pickle: the member of a zip archive; in the legacy format the file itself."""
     is_zip = file.read(len(ZIP)) == ZIP
     file.seek(0)
     if not is_zip:

@@ -1,6 +1,6 @@
 """The tensors of a model directory: `model.safetensors`, whole or in shards, or torch's `pytorch_model.bin`.
 
-The result is float32 and finite. A file is data from a stranger: nothing in it is run, and its header is checked before
+The result is float32 and finite. A file is untrusted data: nothing in it is run, and its header is checked before
 memory is allocated.
 """
 
@@ -33,7 +33,7 @@ class StoredWeights(NamedTuple):
 
 
 def read_weight_files(directory: pathlib.Path) -> StoredWeights:
-    """Return all tensors of `directory`, float32; of several files the first of `READERS`.
+    """Return all tensors of `directory`, float32; from the first file of `READERS` that exists.
 
     float16 and bfloat16 are widened, which is exact. Raises `UserError` for a file that is absent, truncated or
     damaged, for other dtypes, and for a weight that is not finite; each message names the file and the tensor. A
@@ -49,7 +49,7 @@ def read_weight_files(directory: pathlib.Path) -> StoredWeights:
 
 
 def read_safetensors(path: pathlib.Path) -> Tensors:
-    """Return the tensors of one safetensors file, dtypes as they are."""
+    """Return the tensors of one safetensors file, with the dtypes of the file."""
     _check_header(path)
     try:
         return safetensors.numpy.load_file(path)
@@ -104,6 +104,7 @@ def _read_shards(path: pathlib.Path, reader: Callable[[pathlib.Path], Tensors]) 
 
 
 def _to_float32(name: str, x: np.ndarray, path: pathlib.Path) -> np.ndarray:
+    """Return a tensor as float32; `UserError` for another dtype, or numbers that are not finite."""
     if name.endswith(POSITIONS) and x.dtype.kind in "if":
         return x
     if x.dtype not in FLOATS:

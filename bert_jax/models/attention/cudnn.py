@@ -6,31 +6,31 @@ import jax.numpy as jnp
 from bert_jax.models.attention.inputs import AttentionInputs, readable_keys, split_heads
 from bert_jax.parallel.platform import runs_fused_kernels
 
-HEAD_MULTIPLE, LARGEST_HEAD = 8, 128  # features; the largest that all of these GPUs take
+HEAD_MULTIPLE, MAX_HEAD_SIZE = 8, 128  # features per head; the second is the maximum of the oldest of these GPUs
 
 
-def available() -> bool:
-    """Return whether this process computes on GPUs that have the kernel, or on none."""
+def is_cudnn_available() -> bool:
+    """Return whether this process computes on GPUs that have the kernel, or on no GPU."""
     return runs_fused_kernels()
 
 
-def fits(inputs: AttentionInputs, rate: float) -> bool:
+def fits_cudnn(inputs: AttentionInputs, rate: float) -> bool:
     """Return whether the kernel computes these inputs."""
     _, length, width = inputs.q.shape
     head_dim = width // inputs.num_heads
-    fits_tiles = length % 2 == 0 and head_dim % HEAD_MULTIPLE == 0 and head_dim <= LARGEST_HEAD
+    fits_tiles = length % 2 == 0 and head_dim % HEAD_MULTIPLE == 0 and head_dim <= MAX_HEAD_SIZE
     return fits_tiles and rate == 0 and not _has_score_terms(inputs) and inputs.q.dtype == jnp.bfloat16
 
 
-def attend(inputs: AttentionInputs, rate: float) -> jax.Array:
-    """Return the context, as `inputs.q`; `rate` is 0, and padding stands at the end of a sequence."""
+def cudnn_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
+    """Return the context, as `inputs.q`; `rate` is 0, and padding is at the end of a sequence."""
     assert rate == 0, "kernels.py says that this kernel has no dropout"
     assert not _has_score_terms(inputs), "kernels.py says that this kernel has no bias"
     batch, length, _ = inputs.q.shape
     q, k, v = (split_heads(x, inputs.num_heads) for x in (inputs.q, inputs.k, inputs.v))
     lengths = mask = None
     if inputs.segments is None and inputs.radius is None:
-        # Lengths instead of a mask in memory; an empty sequence reads one token, as a mean over none is no number.
+        # Lengths instead of a mask in memory; an empty sequence reads one token, as a mean over no tokens is NaN.
         lengths = jnp.maximum(inputs.mask.sum(axis=1, dtype=jnp.int32), 1)
     else:
         mask = jnp.broadcast_to(readable_keys(inputs), (batch, 1, length, length))
@@ -39,4 +39,5 @@ def attend(inputs: AttentionInputs, rate: float) -> jax.Array:
 
 
 def _has_score_terms(inputs: AttentionInputs) -> bool:
+    """Return whether the scores have terms that this kernel lacks: biases, distances or global tokens."""
     return (inputs.bias, inputs.distances, inputs.global_tokens) != (None,) * 3

@@ -8,9 +8,9 @@ import jax
 from bert_jax.models.attention.inputs import AttentionInputs, FusedQKV, partial_inputs
 from bert_jax.parallel.sharding import partition_spec
 
-WIDE = ("batch", "length", "heads")  # logical axes of arrays as wide as the heads together
+WIDE = ("batch", "length", "heads")  # logical axes of arrays with the features of all heads
 BY_HEAD = ("batch", "heads", "length")
-JOINT = ("batch", "length", "maps", "heads")  # of queries, keys and values in one array
+FUSED_QKV = ("batch", "length", "maps", "heads")  # of FusedQKV
 
 
 def on_each_device(kernel: Callable[..., Any], inputs: AttentionInputs, *arrays: Any, axes: Any, out_axes: Any) -> Any:
@@ -31,7 +31,7 @@ def on_each_device(kernel: Callable[..., Any], inputs: AttentionInputs, *arrays:
         dropout_keys=specs(("batch", "heads", "key_words")),
         bias=specs(()),
         radius=specs(()),
-        fused_qkv=FusedQKV(specs(JOINT), specs(JOINT[2:])) if inputs.fused_qkv else None,
+        fused_qkv=FusedQKV(specs(FUSED_QKV), specs(FUSED_QKV[2:])) if inputs.fused_qkv else None,
     )
     mapped = jax.shard_map(
         kernel,

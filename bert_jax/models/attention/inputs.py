@@ -23,9 +23,9 @@ class WindowSpec:
     radius: int  # columns from a query to the farthest key in its window
     block_size: int = 1  # columns that share a window, whose radius is then from block to block
     num_gathered: int = 0  # global tokens, the first of GlobalTokens, that chunks read in addition to their window
-    gathers_all: bool = True  # whether there are never more global tokens
+    gathers_all: bool = True  # whether `num_gathered` is an upper bound of the global tokens
     every_layer: bool = False  # whether no layer of the program reads farther
-    radius_counts: RadiusCounts = ()  # of all layers; FLOPs of a scanned program are counted by them
+    radius_counts: RadiusCounts = ()  # of all layers: a scanned program counts its FLOPs from them
 
 
 @jax.tree_util.register_dataclass
@@ -33,14 +33,14 @@ class WindowSpec:
 class GlobalTokens:
     """Tokens that read all others and that all others read, in addition to a window (Longformer, Beltagy et al. 2020).
 
-    A global token reads all tokens by `q`, `k` and `v`, `[batch, length, heads * head_dim]` each; other tokens read it
-    by the ordinary ones.
+    A global token reads all tokens by `q`, `k` and `v`, `[batch, length, heads * head_dim]` each. Other tokens read a
+    global token by the queries, keys and values of `AttentionInputs`.
     """
 
     mask: jax.Array  # bool [batch, length]
-    score_bias: Any = None  # float32 [batch, length], added to the scores of other tokens that read it
+    score_bias: Any = None  # float32 [batch, length], added to the scores of other tokens that read the token
     columns: Any = None  # int32 [batch, WindowSpec.num_gathered]: global tokens in order, then others; None: no chunks
-    q: Any = None  # None in AttentionMetadata, as k and v
+    q: Any = None  # q, k and v are None in AttentionMetadata
     k: Any = None
     v: Any = None
 
@@ -64,7 +64,7 @@ class RelativeKeysAndQueries(NamedTuple):
     """Embeddings of distances as keys and as queries of a layer: `[2 * length, heads * head_dim]` each.
 
     A query reads row `i` of the keys for the key `i - length` columns to its right; a key reads row `i` of the queries
-    for the query as far to its right.
+    for the query `i - length` columns to its right.
     """
 
     keys: jax.Array
@@ -72,7 +72,7 @@ class RelativeKeysAndQueries(NamedTuple):
 
 
 class FusedQKV(NamedTuple):
-    """Queries, keys and values as one product makes them, in this order, without the biases."""
+    """Queries, keys and values of one matrix product, in this order, and the biases that are still to be added."""
 
     products: jax.Array  # [batch, length, 3, heads * head_dim]
     biases: jax.Array  # [3, heads * head_dim]
@@ -94,8 +94,8 @@ class AttentionInputs:
     window: WindowSpec | None = None
     distances: RelativeKeysAndQueries | None = None
     global_tokens: GlobalTokens | None = None
-    query_rows: jax.Array | None = None  # int32 [queries], the columns that read, where these are not all
-    fused_qkv: FusedQKV | None = None  # in place of q, k and v, for a kernel that reads them so
+    query_rows: jax.Array | None = None  # int32 [queries], the columns whose queries are computed; None: all
+    fused_qkv: FusedQKV | None = None  # in place of q, k and v, for a kernel that reads this form
 
     @property
     def num_heads(self) -> int:
@@ -146,7 +146,7 @@ def partial_inputs(**given: Any) -> AttentionInputs:
 
 
 def split_heads(x: jax.Array, num_heads: int) -> jax.Array:
-    """`[batch, length, heads * head_dim]` -> `[batch, length, heads, head_dim]`."""
+    """Reshape `[batch, length, heads * head_dim]` to `[batch, length, heads, head_dim]`."""
     batch, length, width = x.shape
     return x.reshape(batch, length, num_heads, width // num_heads)
 
@@ -171,7 +171,7 @@ def readable_keys(inputs: AttentionInputs) -> jax.Array:
 
 
 def within_radius(row: jax.Array, column: jax.Array, radius: Any, window: WindowSpec | None) -> jax.Array:
-    """Return whether the window of a row has a column."""
+    """Return whether the query in a row reads the key in a column: bool, of the shape of both together."""
     size = window.block_size if window else 1
     if size > 1:
         row, column = row // size * size, column // size * size
@@ -179,7 +179,7 @@ def within_radius(row: jax.Array, column: jax.Array, radius: Any, window: Window
 
 
 def global_attention_inputs(inputs: AttentionInputs) -> AttentionInputs:
-    """Return the inputs of the global tokens, which read all tokens by projections of their own."""
+    """Return the inputs of the global tokens, which read all tokens by separate projections."""
     tokens = inputs.global_tokens
     assert tokens
     return dataclasses.replace(inputs, q=tokens.q, k=tokens.k, v=tokens.v, radius=None, window=None, global_tokens=None)

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Callable
 from types import ModuleType
-from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -16,15 +15,15 @@ from bert_jax.models.positions import POSITIONS
 from bert_jax.parallel.platform import traced_platform
 
 PLATFORMS = ("cpu", "gpu", "tpu")
-LONGEST_FUSED_QKV = 512  # tokens; up to here at least, one product and its biases save more than cuDNN does
+MAX_FUSED_QKV_LENGTH = 512  # tokens; up to this length, FusedQKV saves more time than cuDNN's kernel
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """A row of KERNELS: the function, and what it needs.
+    """A row of KERNELS: the function, and its requirements.
 
-    Where the needs are not met, the function computes as the first row of `fallbacks` does whose needs are met; where
-    there is none, the choice is refused.
+    If a requirement is not met, the function computes as the first row of `fallbacks` whose requirements are met; if
+    there is no such row, the choice is refused.
     """
 
     attend: Callable[[AttentionInputs, float], jax.Array]  # (inputs, dropout rate) -> context, as inputs.q
@@ -32,35 +31,38 @@ class Kernel:
     fallbacks: tuple[str, ...] = ()
     platforms: tuple[str, ...] = PLATFORMS
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
-    dropout: bool = True  # can drop probabilities
-    bias: bool = True  # reads AttentionInputs.bias, .distances and .global_tokens
-    window: bool = True  # reads AttentionInputs.radius
-    head_multiple: int = 1  # features per head
-    available: Callable[[], bool] = lambda: True  # on the devices of this process
+    dropout: bool = True  # whether the kernel can drop probabilities
+    bias: bool = True  # whether the kernel reads AttentionInputs.bias, .distances and .global_tokens
+    window: bool = True  # whether the kernel reads AttentionInputs.radius
+    head_multiple: int = 1  # the features of a head are a multiple of this number
+    available: Callable[[], bool] = lambda: True  # whether the devices of this process have the kernel
     prefers_fused_qkv: Callable[[AttentionInputs, float], bool] = lambda *_: False
 
 
 def _fastest_kernel(inputs: AttentionInputs, rate: float) -> ModuleType:
-    """The first fused kernel for GPUs that computes these inputs; on other platforms tpu.py, which chooses itself."""
-    if traced_platform() == "gpu" and cudnn.available():
-        # cuDNN's is the faster, except for windows and packed rows, which it reads as a mask over all pairs of tokens.
+    """Return the module of the fastest GPU kernel for these inputs; else tpu.py, which chooses between TPU and XLA."""
+    if traced_platform() == "gpu" and cudnn.is_cudnn_available():
+        # cuDNN's kernel is faster, except for windows and packed rows: it reads a mask over all pairs of tokens.
         reads_all_pairs = inputs.radius is None and inputs.segments is None
-        for kernel in (cudnn, triton) if reads_all_pairs else (triton, cudnn):
-            if inputs.q.dtype == jnp.bfloat16 and kernel.fits(inputs, rate):
+        kernels = ((cudnn, cudnn.fits_cudnn), (triton, triton.fits_triton))
+        for kernel, fits in kernels if reads_all_pairs else kernels[::-1]:
+            if inputs.q.dtype == jnp.bfloat16 and fits(inputs, rate):
                 return kernel
     return tpu
 
 
 def _prefers_fused_qkv(inputs: AttentionInputs, rate: float) -> bool:
-    """Whether `auto` prefers FusedQKV: for our kernel, also for short rows, which cuDNN's kernel could compute."""
+    """Return whether `auto` prefers FusedQKV: where it runs our kernel, and for short rows in place of cuDNN's."""
     fastest = _fastest_kernel(inputs, rate)
-    is_short = inputs.q.shape[1] <= LONGEST_FUSED_QKV
-    return fastest is triton or (fastest is cudnn and is_short and triton.fits(inputs, rate))
+    is_short = inputs.q.shape[1] <= MAX_FUSED_QKV_LENGTH
+    return fastest is triton or (fastest is cudnn and is_short and triton.fits_triton(inputs, rate))
 
 
 def _attend_by_fastest(inputs: AttentionInputs, rate: float) -> jax.Array:
+    """Return the context by the fastest kernel, or by our kernel in Triton for FusedQKV."""
     kernel = triton if inputs.fused_qkv else _fastest_kernel(inputs, rate)
-    return cast(jax.Array, kernel.attend(inputs, rate))
+    attend = {cudnn: cudnn.cudnn_attention, triton: triton.triton_attention, tpu: tpu.tpu_attention}[kernel]
+    return attend(inputs, rate)
 
 
 KERNELS: dict[str, Kernel] = {
@@ -73,33 +75,33 @@ KERNELS: dict[str, Kernel] = {
         head_multiple=tpu_kernels.HEAD_MULTIPLE,
         prefers_fused_qkv=_prefers_fused_qkv,
     ),
-    "xla": Kernel(attend=xla.attend, display_name="XLA"),
-    # A window is part of cuDNN's mask. Its gradient of a bias, one for all sequences, is not tested on a GPU yet.
+    "xla": Kernel(attend=xla.xla_attention, display_name="XLA"),
+    # A window is part of cuDNN's mask. The gradient of a bias that all sequences share is not tested on a GPU yet.
     "cudnn": Kernel(
-        attend=cudnn.attend,
+        attend=cudnn.cudnn_attention,
         display_name="cuDNN",
         platforms=("gpu",),
         dtypes=("bfloat16",),
         dropout=False,
         bias=False,
         head_multiple=cudnn.HEAD_MULTIPLE,
-        available=cudnn.available,
+        available=cudnn.is_cudnn_available,
     ),
     "triton": Kernel(
-        attend=triton.attend,
+        attend=triton.triton_attention,
         display_name="our kernel in Triton",
         platforms=("gpu",),
         dtypes=("bfloat16",),
         bias=False,
         head_multiple=min(triton.HEAD_SIZES),
-        available=cudnn.available,
-        prefers_fused_qkv=triton.fits,
+        available=cudnn.is_cudnn_available,
+        prefers_fused_qkv=triton.fits_triton,
     ),
 }
 
 
 def unmet_needs(kernel: Kernel, config: EncoderConfig, compute: ComputeConfig) -> list[str]:
-    """Return the settings that a kernel needs and these configs lack; the platform aside."""
+    """Return the settings that a kernel needs and that these configs lack; the platform is not checked."""
     needs = {
         f"config.compute.dtype={kernel.dtypes[0]}": compute.dtype in kernel.dtypes,
         "config.model.attention_dropout=0": kernel.dropout or config.attention_dropout == 0,
@@ -122,7 +124,7 @@ def check_kernel(config: EncoderConfig, compute: ComputeConfig) -> None:
 
 
 def kernel_used(config: EncoderConfig, compute: ComputeConfig, platform: str) -> str:
-    """Return the kernel that training runs on 'cpu', 'gpu' or 'tpu', and the settings for one made for the platform.
+    """Return the kernel of a training on 'cpu', 'gpu' or 'tpu', and the settings that its fused kernels need.
 
     Raises `UserError` where the chosen kernel does not run on the platform.
     """
@@ -140,7 +142,7 @@ def kernel_used(config: EncoderConfig, compute: ComputeConfig, platform: str) ->
             return used.display_name
         may_fuse = config.attention_bias and not config.query_key_norm and not POSITIONS[config.positions].rotate
         exceptions = ["windows"] * (config.local_window is not None) + ["packed rows"]
-        exceptions += [f"up to {LONGEST_FUSED_QKV} tokens"] * may_fuse
+        exceptions += [f"up to {MAX_FUSED_QKV_LENGTH} tokens"] * may_fuse
         return f"{used.display_name}, for {', '.join(exceptions)} {KERNELS['triton'].display_name}"
     hints = []
     for name, kernel in KERNELS.items():

@@ -1,8 +1,8 @@
 """Attention within a window, in memory and time linear in the length: plain operations over chunks of queries.
 
-The queries of a chunk read the chunk itself and as many columns on both sides as the window reaches, as Longformer does
-(Beltagy et al. 2020), and the global tokens, where there are any. Numbers and dropout are those of xla.py, where the
-same keys can be read. In names, C is the chunks, Q the queries of a chunk, K the keys that these may read.
+The queries of a chunk read the chunk, the columns on both sides within the window's radius, as in Longformer (Beltagy
+et al. 2020), and the global tokens, if there are any. Results and dropout equal the results and dropout of xla.py with
+the same readable keys. In names, C is the chunks, Q the queries of a chunk, K the keys that a chunk may read.
 """
 
 import jax
@@ -17,11 +17,11 @@ from bert_jax.models.attention.inputs import (
 )
 from bert_jax.models.dropout import drop
 
-MIN_CHUNK = 128  # queries; smaller products run slower than the work they save
+MIN_CHUNK = 128  # queries; smaller products lose more time than they save
 
 
 def can_chunk(inputs: AttentionInputs) -> bool:
-    """Return whether windows of these inputs can be computed by chunks, with at most half of the work."""
+    """Return whether chunks can compute these inputs with at most half of the work of all pairs."""
     length = inputs.q.shape[1]  # may be symbolic in an export
     if inputs.window is None or inputs.bias is not None or inputs.distances is not None or not isinstance(length, int):
         return False
@@ -29,6 +29,7 @@ def can_chunk(inputs: AttentionInputs) -> bool:
 
 
 def _chunk_size(inputs: AttentionInputs) -> int:
+    """Return the queries of a chunk: at least the radius, and a multiple of the window's block size."""
     assert inputs.window
     size = inputs.window.block_size
     return -(-max(inputs.window.radius, MIN_CHUNK) // size) * size
@@ -37,7 +38,7 @@ def _chunk_size(inputs: AttentionInputs) -> int:
 def chunked_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the context, as `inputs.q`, with dropout of `rate` on the probabilities.
 
-    The first `inputs.window.num_gathered` global tokens are read, and read all.
+    Only the first `inputs.window.num_gathered` global tokens are read, and read all tokens.
     """
     assert inputs.window
     tokens = inputs.global_tokens
@@ -46,17 +47,17 @@ def chunked_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
     num_chunks = -(-length // size)
 
     def chunks(x: jax.Array) -> jax.Array:
-        """`[batch, chunks, size, ...]`, zeros after the end."""
+        """Split columns into `[batch, chunks, size, ...]`, with zeros after the end."""
         x = x[:, : num_chunks * size]
         return _pad_columns(x, 0, num_chunks * size - x.shape[1]).reshape(batch, num_chunks, size, *x.shape[2:])
 
     def neighborhoods(x: jax.Array) -> jax.Array:
-        """The chunks with the columns that their queries reach: `[batch, chunks, size + 2 * radius, ...]`."""
+        """Return each chunk with the columns around it: `[batch, chunks, size + 2 * radius, ...]`."""
         before, after = chunks(_pad_columns(x, radius, 0)), chunks(x[:, size:])
         return jnp.concatenate([before[:, :, :radius], chunks(x), after[:, :, :radius]], axis=2)
 
     def gathered(x: jax.Array) -> jax.Array:
-        """The columns of the global tokens, which all chunks read: `[batch, chunks, num_gathered, ...]`."""
+        """Return the columns of the global tokens for every chunk: `[batch, chunks, num_gathered, ...]`."""
         columns = _at_global_tokens(inputs, x)[:, None]
         return jnp.broadcast_to(columns, (batch, num_chunks, *columns.shape[2:]))
 
@@ -66,8 +67,8 @@ def chunked_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
     q = chunks(split_heads(inputs.q, heads))
     k, v = (keys_of_chunks(split_heads(x, heads)) for x in (inputs.k, inputs.v))
     query, key = jnp.arange(size)[:, None], jnp.arange(size + 2 * radius) - radius  # columns from the chunk's first
-    near = within_radius(query, key, inputs.radius, inputs.window)  # of this layer, at most the radius of the window
-    if tokens is not None:  # which count once, though they lie within the window
+    near = within_radius(query, key, inputs.radius, inputs.window)  # at most the window's
+    if tokens is not None:  # a global token within the window counts once
         near = near & ~neighborhoods(tokens.mask)[:, :, None, None, :]
         is_global = gathered(tokens.mask)[:, :, None, None]
         is_global = jnp.broadcast_to(is_global, (*near.shape[:4], inputs.window.num_gathered))
@@ -95,7 +96,7 @@ def chunked_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
 
 
 def _at_global_tokens(inputs: AttentionInputs, x: jax.Array) -> jax.Array:
-    """Return the columns of `x`, `[batch, length, ...]`, with global tokens."""
+    """Return the columns of `x`, `[batch, length, ...]`, at the global tokens."""
     assert inputs.global_tokens
     columns = inputs.global_tokens.columns
     return jnp.take_along_axis(x, columns.reshape(*columns.shape, *(1,) * (x.ndim - 2)), axis=1)

@@ -1,4 +1,4 @@
-"""Which tokens attention reads in long sequences: windows, and global tokens."""
+"""Patterns of the tokens that attention reads in long sequences: windows, and global tokens."""
 
 import dataclasses
 import math
@@ -13,7 +13,7 @@ from bert_jax.models.attention.inputs import NO_LIMIT, AttentionMetadata, Global
 
 
 def local_window(config: EncoderConfig) -> WindowSpec:
-    """Return the window of the local layers of a model that has some."""
+    """Return the window of the local layers of a model that has local layers."""
     width, every, num_layers = config.local_window, config.global_every, config.num_layers
     assert width
     if config.local_windows:
@@ -25,12 +25,12 @@ def local_window(config: EncoderConfig) -> WindowSpec:
 
 
 def with_gathered_tokens(metadata: AttentionMetadata, num_gathered: int, gathers_all: bool) -> AttentionMetadata:
-    """Return metadata with the columns of global tokens, which chunks read; `gathers_all`: there are never more."""
+    """Return metadata with the columns of global tokens, which chunks read; `gathers_all`: no sequence has more."""
     window, tokens = metadata.window, metadata.global_tokens
     assert window
     assert tokens
     num_gathered = min(num_gathered, tokens.mask.shape[1])
-    _, columns = jax.lax.top_k(tokens.mask.astype(jnp.int32), num_gathered)  # of equal values the first
+    _, columns = jax.lax.top_k(tokens.mask.astype(jnp.int32), num_gathered)  # the first of equal values
     return dataclasses.replace(
         metadata,
         window=dataclasses.replace(window, num_gathered=num_gathered, gathers_all=gathers_all),
@@ -41,12 +41,13 @@ def with_gathered_tokens(metadata: AttentionMetadata, num_gathered: int, gathers
 def block_sparse(metadata: AttentionMetadata, size: int, random_blocks: int) -> AttentionMetadata:
     """Return the metadata of block-sparse attention (Zaheer et al. 2020, BigBird), as transformers computes it.
 
-    The first and the last block of `size` tokens are global. The others read these, their own block and its two
-    neighbors, and as random blocks, which transformers draws in training alone, the first block again: its keys count
-    `1 + random_blocks` times. Up to `5 + 2 * random_blocks` blocks all tokens read all.
+    The first and the last block of `size` tokens are global. A token of another block reads the global blocks, its own
+    block and the two blocks beside it. transformers draws random blocks only in training, and else reads the first
+    block in their place: the keys of the first block count `1 + random_blocks` times. In sequences of up to
+    `5 + 2 * random_blocks` blocks, all tokens read all tokens.
 
     Raises:
-        UserError: longer sequences are packed: the pattern is that of one text.
+        UserError: longer sequences are packed: a sequence with this pattern has one text.
     """
     length, min_blocks = metadata.mask.shape[1], 5 + 2 * random_blocks
     if isinstance(length, int) and length <= min_blocks * size:
@@ -57,7 +58,7 @@ def block_sparse(metadata: AttentionMetadata, size: int, random_blocks: int) -> 
             "set config.data.packing=1"
         )
     block = jnp.arange(length) // size
-    all_global = block[-1] < min_blocks  # of a symbolic length, which may be short
+    all_global = block[-1] < min_blocks  # a symbolic length may be short
     is_global = (block == 0) | (block == block[-1]) | all_global
     score_bias = jnp.where(block == 0, math.log(1 + random_blocks), 0.0)
     shape = metadata.mask.shape

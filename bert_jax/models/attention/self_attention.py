@@ -24,17 +24,17 @@ from bert_jax.models.positions import POSITIONS, Distances
 from bert_jax.parallel.platform import traced_platform
 from bert_jax.parallel.sharding import constrain
 
-WEIGHTS = "intermediates"  # the collection that gets the attention weights of a layer, where it is asked for
-PROBES = "probes"  # the collection with what is added to them for a gradient by them, where it is asked for
+WEIGHTS = "intermediates"  # the collection that gets the attention weights of a layer, if the caller asks for it
+PROBES = "probes"  # the collection with terms to add to the attention weights, for the gradient by the weights
 PROJECTIONS = ("query", "key", "value")
-GLOBAL_PROJECTIONS = tuple(f"{name}_global" for name in PROJECTIONS)  # without global tokens, unused
+GLOBAL_PROJECTIONS = tuple(f"{name}_global" for name in PROJECTIONS)  # unused in models without global tokens
 
 
 class SelfAttention(nn.Module):
-    """`x` `[batch, length, width]` -> `[batch, length, width]`, a product whose bias is still to be added.
+    """Self-attention: `x` `[batch, length, width]` -> `[batch, length, width]`, a product whose bias is not added yet.
 
-    `seed`: uint32 `[2]`, of the dropout on the probabilities, or None. `value_input`: `[batch, length, any]`, from
-    which the values are made; None: `x`, as queries and keys.
+    `seed`: uint32 `[2]`, of the dropout on the probabilities, or None. `value_input`: `[batch, length, any]`, the
+    input of the values; None: `x`.
     """
 
     config: EncoderConfig
@@ -58,6 +58,7 @@ class SelfAttention(nn.Module):
         return self._linear("output", sizes, ("heads", "embed"), init_scales(config).output).biased(context)
 
     def _shows_weights(self) -> bool:
+        """Return whether the caller asks for the attention weights."""
         return self.is_mutable_collection(WEIGHTS) and not self.is_initializing()
 
     def _kernel_inputs(
@@ -67,8 +68,8 @@ class SelfAttention(nn.Module):
         config, seed = self.config, seed if rate else None
         query, key, _ = projections = self._projections(PROJECTIONS, x.shape[-1], value_input.shape[-1])
         if value_input is x and self._may_fuse_qkv(metadata):
-            like_q = jnp.zeros((*x.shape[:2], config.attention_width), self.dtype)
-            inputs = attention_inputs(like_q, like_q, like_q, metadata, config.num_heads, seed)
+            q_shaped = jnp.zeros((*x.shape[:2], config.attention_width), self.dtype)
+            inputs = attention_inputs(q_shaped, q_shaped, q_shaped, metadata, config.num_heads, seed)
             if KERNELS[self.kernel].prefers_fused_qkv(inputs, rate):
                 return with_fused_qkv(inputs, self._fused_qkv(x, projections))
         q, k, v = self._normalized_qkv(projections, PROJECTIONS, x, value_input, metadata)
@@ -87,7 +88,7 @@ class SelfAttention(nn.Module):
         return Linear(sizes, axes, stddev, self.dtype, self.config.attention_bias, name=name)
 
     def _projections(self, names: tuple[str, ...], width: int, value_width: int) -> list[Linear]:
-        """Make the linear maps to queries, keys and values; the last reads vectors of another width."""
+        """Return the linear maps to queries, keys and values; the values read vectors of `value_width`."""
         attention_width, stddev = self.config.attention_width, init_scales(self.config).inner
         return [
             self._linear(name, (input_width, attention_width), ("embed", "heads"), stddev)
@@ -102,6 +103,7 @@ class SelfAttention(nn.Module):
         value_input: jax.Array,
         metadata: AttentionMetadata,
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Return q, k and v, `[batch, length, heads * head_dim]`: q and k after their norm and rotation."""
         query, key, value = projections
         q, k = (
             self._normalize_and_rotate(_sharded_by_heads(linear(x)), name, metadata)
@@ -110,13 +112,13 @@ class SelfAttention(nn.Module):
         return q, k, save_for_backward(_sharded_by_heads(value(value_input)))
 
     def _may_fuse_qkv(self, metadata: AttentionMetadata) -> bool:
-        """Whether a GPU's kernel may add the biases, since queries and keys are read without another change."""
+        """Return whether a GPU's kernel may add the biases: nothing else changes queries and keys before the kernel."""
         config, rotate = self.config, POSITIONS[self.config.positions].rotate
         changes = (rotate, config.query_key_norm, metadata.distances, metadata.global_tokens)
         return traced_platform() == "gpu" and config.attention_bias and not any(changes) and not self._shows_weights()
 
     def _fused_qkv(self, x: jax.Array, projections: list[Linear]) -> FusedQKV:
-        """Queries, keys and values by one product; their parts are views for a kernel, where XLA would copy each."""
+        """Compute queries, keys and values by one product; a kernel reads views of it, where XLA would copy each."""
         kernels, biases = zip(*(linear.arrays() for linear in projections), strict=True)
         kernel = save_for_backward(jnp.stack(kernels, axis=1))
         products = jnp.einsum("blw,wmh->blmh", x.astype(self.dtype), kernel)
@@ -124,22 +126,23 @@ class SelfAttention(nn.Module):
         return FusedQKV(products, jnp.stack(biases))
 
     def _normalize_and_rotate(self, x: jax.Array, name: str, metadata: AttentionMetadata) -> jax.Array:
-        """Return queries or keys normalized, then rotated, where the architecture says so."""
+        """Apply the norm and the rotation of the architecture, if it has them, to queries or keys."""
         config, rotate = self.config, POSITIONS[self.config.positions].rotate
         if config.query_key_norm:
             heads = x.reshape(*x.shape[:2], config.num_heads, -1)
             norm = Norm(rms_norm, config.layer_norm_epsilon, self.dtype, bias=False, name=f"{name}_norm")
             x = norm(heads).reshape(x.shape)
-        # Saved as read: a rotation's gradient needs the angles alone, and a norm saves its own result.
+        # Saved after these steps: the gradient of a rotation needs only the angles, and a norm saves its own result.
         return save_for_backward(rotate(config, x, metadata.angles) if rotate else x)
 
 
 def _sharded_by_heads(x: jax.Array) -> jax.Array:
+    """Constrain `[batch, length, heads * head_dim]` to the sharding of the heads."""
     return constrain(x, "batch", "length", "heads")
 
 
 def _relative_keys_and_queries(query: Linear, key: Linear, distances: Distances) -> RelativeKeysAndQueries:
-    """Map the embeddings of distances as the layer maps its tokens; few rows, each read at many distances."""
+    """Project the embeddings of distances by the layer's maps of queries and keys; a row serves many distances."""
 
     def project(linear: Linear, rows: jax.Array) -> jax.Array:
         return lookup(rows[None], linear(distances.table[None])[0])[0].astype(linear.dtype)

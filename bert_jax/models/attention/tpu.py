@@ -1,6 +1,6 @@
-"""The fused kernel where it can be used, on TPUs; plain operations elsewhere.
+"""Attention by the fused kernel on TPUs, where the kernel fits; by plain operations elsewhere.
 
-The platform is that for which the program is lowered, so that a TPU's program is compiled on any machine.
+The platform is the target of the lowering, so that any machine compiles a TPU's program.
 """
 
 import dataclasses
@@ -16,32 +16,32 @@ from bert_jax.models.attention.devices import WIDE, on_each_device
 from bert_jax.models.attention.inputs import AttentionInputs
 
 
-def attend(inputs: AttentionInputs, rate: float) -> jax.Array:
+def tpu_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the context, as `inputs.q`; the backward pass computes the probabilities again."""
-    if any(x is not None for x in (inputs.bias, inputs.distances, inputs.global_tokens)):  # which the kernel lacks
-        return xla.attend(inputs, rate)
+    if any(x is not None for x in (inputs.bias, inputs.distances, inputs.global_tokens)):  # the kernel has none
+        return xla.xla_attention(inputs, rate)
     if inputs.radius is not None:
         inputs = dataclasses.replace(inputs, radius=jnp.asarray(inputs.radius, jnp.int32))
-    return _attend(inputs, rate)
+    return _attention(inputs, rate)
 
 
-def _forward(inputs: AttentionInputs, rate: float) -> jax.Array:
-    return cast(jax.Array, _fused_or_plain(tpu_kernels.forward, xla.forward, rate, inputs))
+def _forward_on_tpu(inputs: AttentionInputs, rate: float) -> jax.Array:
+    return cast(jax.Array, _fused_or_plain(tpu_kernels.tpu_forward, xla.xla_forward, rate, inputs))
 
 
-def _backward(inputs: AttentionInputs, gradient: jax.Array, rate: float) -> xla.Gradients:
-    return cast(xla.Gradients, _fused_or_plain(tpu_kernels.backward, xla.backward, rate, inputs, gradient))
+def _backward_on_tpu(inputs: AttentionInputs, gradient: jax.Array, rate: float) -> xla.Gradients:
+    return cast(xla.Gradients, _fused_or_plain(tpu_kernels.tpu_backward, xla.xla_backward, rate, inputs, gradient))
 
 
-_attend = xla.recomputed(_forward, _backward)
+_attention = xla.recomputed(_forward_on_tpu, _backward_on_tpu)
 
 
 def _fused_or_plain(fused: Callable[..., Any], plain: Callable[..., Any], rate: float, *arrays: Any) -> Any:
-    """Call the fused kernel on a TPU, each device on its sequences and heads; the plain operations elsewhere."""
+    """Call `fused` on a TPU, each device on its sequences and heads, and `plain` elsewhere."""
     inputs: AttentionInputs = arrays[0]
     plain, fused = functools.partial(plain, rate=rate), functools.partial(fused, rate=rate)
     _, length, width = inputs.q.shape
-    if not tpu_kernels.fits(length, width, inputs.num_heads):
+    if not tpu_kernels.fits_tpu_kernels(length, width, inputs.num_heads):
         return plain(*arrays)
 
     def kernel(inputs: AttentionInputs, *gradient: jax.Array) -> Any:

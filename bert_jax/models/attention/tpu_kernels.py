@@ -1,7 +1,7 @@
 """Attention of whole sequences in a TPU's vector memory: scores and probabilities never reach HBM (Dao et al. 2022).
 
-BERT's sequences are short, so that the scores of a head, float32 `[length, length]`, fit into vector memory as they are
-and no running softmax is needed. The backward pass computes them again from q, k and v. The dropout mask is that of
+BERT's sequences are short: the scores of a head, float32 `[length, length]`, fit into vector memory, without a running
+softmax. The backward pass computes the scores again from q, k and v. The dropout mask equals the mask of
 models/dropout.py, element for element.
 """
 
@@ -18,17 +18,17 @@ from jax.experimental.pallas import tpu as pltpu
 from bert_jax.models.attention.inputs import MASKED_SCORE, AttentionInputs
 from bert_jax.models.dropout import keep_mask
 
-LANES = 128  # columns of a vector register: a block is as wide, or as wide as all heads
+LANES = 128  # columns of a vector register: a block has a multiple of them, or all heads
 MAX_LENGTH = 1024  # a few [length, length] arrays have to fit into 16 MiB
-HEAD_MULTIPLE = 8  # columns
+HEAD_MULTIPLE = 8  # a head has a multiple of so many columns
 
 
-def fits(length: int, width: int, heads: int) -> bool:
+def fits_tpu_kernels(length: int, width: int, heads: int) -> bool:
     """Return whether the kernels take sequences of this length with `heads` heads of `width / heads` columns."""
     return length <= MAX_LENGTH and length % 8 == 0 and (width // heads) % HEAD_MULTIPLE == 0
 
 
-def forward(inputs: AttentionInputs, rate: float, interpret: bool = False) -> jax.Array:
+def tpu_forward(inputs: AttentionInputs, rate: float, interpret: bool = False) -> jax.Array:
     """Return the context, as `inputs.q`, with dropout of `rate` on the probabilities; `inputs.bias` must be None.
 
     `interpret` runs the kernel on any platform, slowly.
@@ -40,10 +40,10 @@ def forward(inputs: AttentionInputs, rate: float, interpret: bool = False) -> ja
     return cast(jax.Array, context)
 
 
-def backward(
+def tpu_backward(
     inputs: AttentionInputs, gradient: jax.Array, rate: float, interpret: bool = False
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return the gradients of q, k and v from that of the context."""
+    """Return the gradients of q, k and v from the gradient of the context."""
     tensors = (inputs.q, inputs.k, inputs.v, gradient)
     gradients = _call_per_head_group(
         _backward_kernel, inputs, tensors, rate, outputs=3, products=5, interpret=interpret
@@ -60,7 +60,7 @@ def _call_per_head_group(
     products: int,
     interpret: bool,
 ) -> Any:
-    """One program per sequence and group of heads; a group is as many heads as fill the lanes."""
+    """Run one program for each sequence and group of heads; a group has as many heads as fill the lanes."""
     mask, segments, keys, radius = inputs.mask, inputs.segments, inputs.dropout_keys, inputs.radius
     (batch, length, width), heads = tensors[0].shape, keys.shape[1]
     group = math.lcm(LANES, width // heads)
@@ -68,10 +68,10 @@ def _call_per_head_group(
     tile = pl.BlockSpec((1, length, group), lambda row, column: (row, 0, column))
     masks = [mask[:, None, :]]
     if segments is not None:
-        # Row and column: the segments of the keys, 0 where none may be read, and of the queries, which match no 0.
+        # Row: the segments of the keys, 0 for keys that no query reads. Column: the segments of the queries, never 0.
         masks = [jnp.where(mask != 0, segments, 0)[:, None, :], jnp.where(segments != 0, segments, -1)[:, :, None]]
     radii = [] if radius is None else [jnp.reshape(jnp.asarray(radius, jnp.int32), (1, 1))]
-    like = jax.ShapeDtypeStruct(tensors[0].shape, tensors[0].dtype)
+    output = jax.ShapeDtypeStruct(tensors[0].shape, tensors[0].dtype)
     return pl.pallas_call(
         functools.partial(kernel, heads=heads * group // width, rate=rate),
         grid=(batch, width // group),
@@ -84,10 +84,10 @@ def _call_per_head_group(
             *[tile] * len(tensors),
         ],
         out_specs=(tile,) * outputs,
-        out_shape=(like,) * outputs,
+        out_shape=(output,) * outputs,
         cost_estimate=pl.CostEstimate(
             flops=products * 2 * batch * width * length**2,
-            bytes_accessed=(len(tensors) + outputs) * like.size * like.dtype.itemsize,
+            bytes_accessed=(len(tensors) + outputs) * output.size * output.dtype.itemsize,
             transcendentals=batch * heads * length**2,
         ),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel")),
@@ -96,6 +96,7 @@ def _call_per_head_group(
 
 
 def _forward_kernel(keys: Any, masks: Any, q: Any, k: Any, v: Any, context: Any, *, heads: int, rate: float) -> None:
+    """Write the context of the heads of one program."""
     for head, columns in _heads_of_program(q, heads):
         _, dropped, _ = _probabilities(keys, masks, q, k, head, columns, rate)
         context[0, :, columns] = _product("qk,kd->qd", dropped.astype(v.dtype), v[0, :, columns]).astype(context.dtype)
@@ -104,6 +105,7 @@ def _forward_kernel(keys: Any, masks: Any, q: Any, k: Any, v: Any, context: Any,
 def _backward_kernel(
     keys: Any, masks: Any, q: Any, k: Any, v: Any, gradient: Any, dq: Any, dk: Any, dv: Any, *, heads: int, rate: float
 ) -> None:
+    """Write the gradients of q, k and v of the heads of one program."""
     for head, columns in _heads_of_program(q, heads):
         p, dropped, drop = _probabilities(keys, masks, q, k, head, columns, rate)
         g = gradient[0, :, columns]
@@ -111,7 +113,7 @@ def _backward_kernel(
         dp = drop(_product("qd,kd->qk", g, v[0, :, columns]))
         scale = (q.shape[-1] // heads) ** -0.5
         ds = p * (dp - jnp.sum(dp * p, axis=-1, keepdims=True)) * scale
-        ds = jnp.where(_readable_mask(masks), ds, 0.0).astype(q.dtype)  # matters where a row may read nothing at all
+        ds = jnp.where(_readable_mask(masks), ds, 0.0).astype(q.dtype)  # matters for a row that reads no key
         dq[0, :, columns] = _product("qk,kd->qd", ds, k[0, :, columns]).astype(dq.dtype)
         dk[0, :, columns] = _product("qk,qd->kd", ds, q[0, :, columns]).astype(dk.dtype)
 
@@ -123,7 +125,7 @@ def _heads_of_program(q: Any, heads: int) -> list[tuple[Any, slice]]:
 
 
 def _readable_mask(masks: Any) -> jax.Array:
-    """Return bool `[length, length]`, or `[1, length]` where all queries read the same keys: the keys to read."""
+    """Return bool `[length, length]`, or `[1, length]` where all queries read the same keys: the readable keys."""
     (keys, *queries), radii = masks
     readable = queries[0][0] == keys[0] if queries else keys[0] != 0
     for radius in radii:
@@ -153,4 +155,5 @@ def _probabilities(
 
 
 def _product(axes: str, a: jax.Array, b: jax.Array) -> jax.Array:
+    """Return the einsum of two arrays, accumulated in float32."""
     return jnp.einsum(axes, a, b, preferred_element_type=jnp.float32)

@@ -21,21 +21,21 @@ from bert_jax.models.attention.inputs import (
 from bert_jax.models.dropout import drop
 
 Gradients = tuple[jax.Array, jax.Array, jax.Array]  # of q, k and v
-QUERIES_AT_ONCE = 128  # where memory must not grow with the square of the length
+QUERY_BLOCK_SIZE = 128  # of query_blocked_attention, whose memory is linear in the length
 
 
-def attend(inputs: AttentionInputs, rate: float) -> jax.Array:
+def xla_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the context, as `inputs.q`; the backward pass computes the probabilities again."""
     if local.can_chunk(inputs) and inputs.global_tokens is None:
-        return _attend_locally(dataclasses.replace(inputs, radius=jnp.asarray(inputs.radius, jnp.int32)), rate)
+        return _windowed_attention(dataclasses.replace(inputs, radius=jnp.asarray(inputs.radius, jnp.int32)), rate)
     return jax.checkpoint(functools.partial(_global_token_attention(inputs), rate=rate))(inputs)
 
 
 def _global_token_attention(inputs: AttentionInputs) -> Callable[..., jax.Array]:
-    """Choose the function for a layer that may have global tokens: all pairs where the sequence is short.
+    """Return the function for a layer that may have global tokens: `dense_attention` for short sequences.
 
-    In a long sequence, chunks, where these can read every global token. Otherwise blocks of queries, in the time of all
-    pairs and memory linear in the length, so that a program of both stays small.
+    In long sequences, `chunked_attention`, if the chunks can read every global token. Otherwise a choice between it and
+    `query_blocked_attention`, which takes the time of all pairs and memory linear in the length.
     """
     if not local.can_chunk(inputs):
         return dense_attention
@@ -46,6 +46,7 @@ def _global_token_attention(inputs: AttentionInputs) -> Callable[..., jax.Array]
 
 
 def _chunked_or_query_blocked(inputs: AttentionInputs, rate: float) -> jax.Array:
+    """Compute by chunks if they can read all global tokens of the batch, else by blocks of queries."""
     assert inputs.window
     assert inputs.global_tokens
     num_global = inputs.global_tokens.mask.sum(axis=1).max()
@@ -57,23 +58,23 @@ def _chunked_or_query_blocked(inputs: AttentionInputs, rate: float) -> jax.Array
 
 
 def query_blocked_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
-    """Return the context of `dense_attention`, from the scores of some queries at a time."""
+    """Return the context of `dense_attention`, from the scores of one block of queries at a time."""
     batch, length, width = inputs.q.shape
-    num_blocks = -(-length // QUERIES_AT_ONCE)
-    rows = jnp.minimum(jnp.arange(num_blocks * QUERIES_AT_ONCE), length - 1)  # the last are computed again
+    num_blocks = -(-length // QUERY_BLOCK_SIZE)
+    rows = jnp.minimum(jnp.arange(num_blocks * QUERY_BLOCK_SIZE), length - 1)  # the last query fills the last block
     attend_block = jax.checkpoint(lambda rows: dense_attention(dataclasses.replace(inputs, query_rows=rows), rate))
-    blocks = jax.lax.map(attend_block, rows.reshape(num_blocks, QUERIES_AT_ONCE))
-    return blocks.swapaxes(0, 1).reshape(batch, num_blocks * QUERIES_AT_ONCE, width)[:, :length]
+    blocks = jax.lax.map(attend_block, rows.reshape(num_blocks, QUERY_BLOCK_SIZE))
+    return blocks.swapaxes(0, 1).reshape(batch, num_blocks * QUERY_BLOCK_SIZE, width)[:, :length]
 
 
 def recomputed(
     forward: Callable[[AttentionInputs, float], jax.Array],
     backward: Callable[[AttentionInputs, jax.Array, float], Gradients],
 ) -> Callable[[AttentionInputs, float], jax.Array]:
-    """Return `forward` with the gradients of `backward`, which needs nothing saved but the inputs."""
+    """Return `forward` with the gradients of `backward`, which saves only the inputs."""
 
     @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
-    def attend(inputs: AttentionInputs, rate: float) -> jax.Array:
+    def attention(inputs: AttentionInputs, rate: float) -> jax.Array:
         return forward(inputs, rate)
 
     def save_inputs(inputs: AttentionInputs, rate: float) -> tuple[jax.Array, AttentionInputs]:
@@ -83,18 +84,18 @@ def recomputed(
         q, k, v = backward(inputs, gradient, rate)
         return (partial_inputs(q=q, k=k, v=v, window=inputs.window),)
 
-    attend.defvjp(save_inputs, pull_back)
-    return attend
+    attention.defvjp(save_inputs, pull_back)
+    return attention
 
 
-def forward(inputs: AttentionInputs, rate: float) -> jax.Array:
+def xla_forward(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the context, as `inputs.q`, with dropout of `rate` on the probabilities."""
     windowed, dense = (functools.partial(f, rate=rate) for f in (local.chunked_attention, dense_attention))
     return cast(jax.Array, _dense_or_windowed(windowed, dense, inputs))
 
 
-def backward(inputs: AttentionInputs, gradient: jax.Array, rate: float) -> Gradients:
-    """Return the gradients of q, k and v from that of the context."""
+def xla_backward(inputs: AttentionInputs, gradient: jax.Array, rate: float) -> Gradients:
+    """Return the gradients of q, k and v from the gradient of the context."""
 
     def pull_back(
         attention: Callable[[AttentionInputs, float], jax.Array], inputs: AttentionInputs, gradient: jax.Array
@@ -111,7 +112,7 @@ def backward(inputs: AttentionInputs, gradient: jax.Array, rate: float) -> Gradi
 def _dense_or_windowed(
     windowed: Callable[..., Any], dense: Callable[..., Any], inputs: AttentionInputs, *gradient: jax.Array
 ) -> Any:
-    """Call `windowed` where the layer is local and its window is computed by chunks; a scanned program has both."""
+    """Call `windowed` for a local layer whose window chunks can compute, else `dense`; a scanned program has both."""
     if not local.can_chunk(inputs):
         return dense(inputs, *gradient)
     assert inputs.window
@@ -133,7 +134,7 @@ def dense_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
 
 
 def weighted_values(weights_BxHxQxK: jax.Array, inputs: AttentionInputs) -> jax.Array:
-    """Return the context `[batch, queries, heads * head_dim]` of weights such as `attention_probabilities`."""
+    """Return the context `[batch, queries, heads * head_dim]` of attention weights."""
     v = split_heads(inputs.v, inputs.num_heads)
     context = jnp.einsum("bhqk,bkhd->bqhd", weights_BxHxQxK.astype(v.dtype), v)
     context = context.reshape(*context.shape[:2], inputs.q.shape[2])
@@ -144,7 +145,7 @@ def weighted_values(weights_BxHxQxK: jax.Array, inputs: AttentionInputs) -> jax.
 
 
 def attention_probabilities(inputs: AttentionInputs) -> jax.Array:
-    """Return how much each query reads of each key: float32 `[batch, heads, queries, length]`, rows that sum to 1."""
+    """Return the weight of each key for each query: float32 `[batch, heads, queries, length]`; rows sum to 1."""
     heads, bias = inputs.num_heads, inputs.bias
     q, k = (split_heads(x, heads) for x in (select_queries(inputs, inputs.q), inputs.k))
     num_terms = 1 if inputs.distances is None else 3
@@ -166,16 +167,16 @@ def attention_probabilities(inputs: AttentionInputs) -> jax.Array:
 
 
 def relative_products(x: jax.Array, relative: jax.Array) -> jax.Array:
-    """Return the products of each column with the vector at each distance: float32 `[batch, heads, length, length]`.
+    """Return the product of each column with the vector of each distance: float32 `[batch, heads, length, length]`.
 
-    `x` is `[batch, length, heads, head_dim]`, `relative` `[2 * length, heads, head_dim]`, whose row `i` is of columns
-    `i - length` to the right.
+    `x` is `[batch, length, heads, head_dim]`, `relative` `[2 * length, heads, head_dim]`; its row `i` is for the
+    column `i - length` columns to the right.
     """
     length = x.shape[1]
     products = jnp.einsum("blhd,rhd->bhlr", x, relative, preferred_element_type=jnp.float32)
-    # Rows that begin one element further left each, without a gather, whose gradient would be a slow scatter.
+    # Shift each row one element further left, without a gather, whose gradient would be a slow scatter.
     flat = products.reshape(*products.shape[:2], -1)[:, :, length:]
     return flat.reshape(*products.shape[:3], 2 * length - 1)[..., :length]
 
 
-_attend_locally = recomputed(forward, backward)
+_windowed_attention = recomputed(xla_forward, xla_backward)

@@ -14,7 +14,7 @@ _COUNT = re.compile(rf"({_NUMBER})\s*([{''.join(SCALES)}]?)\s*(tokens|flops)", r
 
 
 class Budget(NamedTuple):
-    """One of the three is set: seconds of the whole run, training tokens, or FLOPs of the model's matrix products."""
+    """A budget, with one of three fields set: seconds of the run, training tokens, or FLOPs of the matrix products."""
 
     seconds: float | None = None
     tokens: float | None = None
@@ -22,13 +22,13 @@ class Budget(NamedTuple):
 
 
 def parse_budget(text: str) -> Budget:
-    """Return the budget that `text` names; UserError where it names none."""
+    """Return the budget that `text` names; raise UserError where it is not a time, tokens or FLOPs."""
     text, budget = text.strip(), Budget()
     if _TIME.fullmatch(text):
-        budget = Budget(seconds=sum(float(number) * SECONDS[unit] for number, unit in _PART.findall(text)))
+        budget = Budget(seconds=sum(float(amount) * SECONDS[unit] for amount, unit in _PART.findall(text)))
     elif match := _COUNT.fullmatch(text):
-        number, scale, unit = match.groups()
-        budget = Budget(**{unit.lower(): float(number) * SCALES[scale.upper()]})
+        amount, scale, unit = match.groups()
+        budget = Budget(**{unit.lower(): float(amount) * SCALES[scale.upper()]})
     if not any(budget):
         raise UserError(f"--budget '{text}': give a time, tokens or FLOPs: 30m, 1h30m, '50M tokens', '1e16 flops'")
     return budget

@@ -22,7 +22,7 @@ SECONDS = 4.0  # of timed steps
 MIN_STEPS, MAX_STEPS = 3, 50
 
 
-def measure(
+def measure_flops_per_second(
     objective: Objective,
     settings: OptimizerConfig,
     phases: tuple[Phase, ...],
@@ -34,7 +34,7 @@ def measure(
 ) -> float:
     """Return FLOPs of the model's matrix products per second, the median over steps of the first phase.
 
-    Every process of a run calls it. Its state is thrown away.
+    Every process of a run calls this function. The trained state is discarded.
 
     Args:
         objective: of the run.
@@ -66,8 +66,8 @@ def measure(
             state, metrics = compiled(state, sharding.place_batch(next(batches), mesh))
             jax.block_until_ready(metrics)
             seconds.append(time.perf_counter() - began)
-            if len(seconds) == 2:  # all processes must take the same number of steps: as many as the first one says
-                asked = min(max(MIN_STEPS, math.ceil(SECONDS / seconds[1])), MAX_STEPS)
-                count = int(multihost_utils.broadcast_one_to_all(np.int32(asked)))
+            if len(seconds) == 2:  # process 0 chooses the number of steps of all processes
+                wanted = min(max(MIN_STEPS, math.ceil(SECONDS / seconds[1])), MAX_STEPS)
+                count = int(multihost_utils.broadcast_one_to_all(np.int32(wanted)))
     flops = phase.batch_size * objective.flops(phase.seq_len, phase.index)
-    return flops / statistics.median(seconds[1:])  # without the first, which waits for the batches
+    return flops / statistics.median(seconds[1:])  # without the first step, which waits for the batches

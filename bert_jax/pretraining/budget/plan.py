@@ -27,7 +27,7 @@ from bert_jax.files import write_text
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.parallel import sharding
 from bert_jax.pretraining.budget.amounts import Budget, parse_budget
-from bert_jax.pretraining.budget.measure import measure
+from bert_jax.pretraining.budget.measure import measure_flops_per_second
 from bert_jax.pretraining.budget.rule import (
     EVALUATED,
     EVALUATIONS,
@@ -38,7 +38,7 @@ from bert_jax.pretraining.budget.rule import (
     Candidate,
     Choice,
     batch_sizes,
-    choose,
+    choose_size_and_steps,
 )
 from bert_jax.pretraining.data import sequence_rules, training_batches
 from bert_jax.training.remote_workdir import checkpoints_in, mirror_of
@@ -48,7 +48,7 @@ from bert_jax.training.step import check_layout
 DEFAULT_RECIPE = "small_cpu"
 FILE = "budget.json"
 MAX_BYTES = 1_000  # of a choice as JSON
-# What a budget chooses: an override of it would be ignored. The others in `apply` are kept where they are given.
+# Keys that every budget chooses, so that an override is refused; `apply_choice` keeps other overrides.
 CHOSEN = (
     *(f"model.{name}" for name in ("num_layers", "hidden_size", "num_heads", "mlp_size")),
     *("train.steps", "train.batch_size", "train.grad_accum_steps"),
@@ -58,9 +58,9 @@ CHOSEN = (
 def config_for_budget(
     config: PretrainConfig, text: str, directory: pathlib.Path, console: Console, given: Collection[str] = ()
 ) -> PretrainConfig:
-    """Return the config that fits a budget, and print and record the choice; every process of a run calls it.
+    """Return the config that fits a budget, and print and record the choice; called by every process of a run.
 
-    A run that is resumed takes the recorded choice and measures nothing.
+    A resumed run takes the recorded choice, without a measurement.
 
     Args:
         config: the recipe; `data.corpus` is set.
@@ -70,7 +70,7 @@ def config_for_budget(
         given: keys that the user has set.
 
     Raises:
-        UserError: no budget or corpus; a key of `given` that the budget chooses; a run with another budget there.
+        UserError: no budget or corpus; a key of `given` that the budget chooses; a run with another budget.
     """
     budget = parse_budget(text)
     check_choices(config)
@@ -88,35 +88,38 @@ def config_for_budget(
     tokens = text_tokens(corpus.split("train").num_tokens, config.data.snapshots)
 
     def measured_rate(choice: Choice) -> float:
-        """FLOP/s of real steps in the size of a choice, the same number in every process."""
-        sized = apply(config, choice)
+        """Return the FLOP/s of real steps in the size of a choice, as process 0 measures them."""
+        sized = apply_choice(config, choice)
         objective, phases, mesh = make_objective(sized), plan_phases(sized.train), sharding.make_mesh(sized.mesh)
         check_layout(mesh, objective, phases, sized.evaluate.batch_size)
         rules, blocks = sequence_rules(sized, corpus.tokenizer()), sharding.batch_blocks(mesh)
         batches = training_batches(corpus, rules, phases, blocks)(phases[0], 0)
         deterministic = sized.compute.deterministic
-        rate = measure(objective, sized.optimizer, phases, mesh, batches, seed=sized.seed, deterministic=deterministic)
+        rate = measure_flops_per_second(
+            objective, sized.optimizer, phases, mesh, batches, seed=sized.seed, deterministic=deterministic
+        )
         return float(multihost_utils.broadcast_one_to_all(np.array(rate)))
 
-    recorded = _agreed(_recorded(directory, text) if jax.process_index() == 0 else None)
+    recorded = _choice_of_process_0(_read_recorded_choice(directory, text) if jax.process_index() == 0 else None)
     if recorded is None:
         refuse_fields_without_effect(config)
-        choice, rates = _choose(budget, tokens, candidates(config), measured_rate, console)
+        choice, rates = _choose_and_measure(budget, tokens, candidate_sizes(config), measured_rate, console)
         choice = dataclasses.replace(choice, devices=jax.device_count())
-        check_warmup(apply(config, choice, given).optimizer, choice.steps)  # before anything is written
+        check_warmup(apply_choice(config, choice, given).optimizer, choice.steps)  # before anything is written
         if jax.process_index() == 0:
-            _record(directory, text, choice, rates)
+            _write_choice(directory, text, choice, rates)
     else:
         choice = recorded
         console.say(f"budget {text}: as chosen when the run began ({directory / FILE})")
-    describe(choice, console)
-    return apply(config, choice, given)
+    print_choice(choice, console)
+    return apply_choice(config, choice, given)
 
 
-def candidates(config: PretrainConfig) -> list[Candidate]:
+def candidate_sizes(config: PretrainConfig) -> list[Candidate]:
     """Return the sizes that this recipe can have, with the FLOPs of a token: its vocabulary, lengths and masking.
 
-    A generator of ELECTRA is a fraction of the width, and not every width has one. Raises UserError where none has.
+    Some widths are no width of a model: ELECTRA's generator has a fraction of the width. Raises UserError where no size
+    is possible.
     """
     possible, refused = list[Candidate](), None
     for layers, hidden in SIZES:
@@ -135,19 +138,19 @@ def candidates(config: PretrainConfig) -> list[Candidate]:
     return possible
 
 
-def apply(config: PretrainConfig, choice: Choice, given: Collection[str] = ()) -> PretrainConfig:
-    """Return the recipe in the size, with the batches and steps of a choice; keys of `given` keep their value."""
+def apply_choice(config: PretrainConfig, choice: Choice, given: Collection[str] = ()) -> PretrainConfig:
+    """Return the recipe with the size, batches and steps of a choice; keys of `given` keep their values."""
     train, optimizer, scale = config.train, config.optimizer, choice.steps / config.train.steps
     devices = choice.devices or jax.device_count()
     phases = []
-    for number, phase in enumerate(train.phases):
+    for index, phase in enumerate(train.phases):
         sequences, micro_batches = batch_sizes(choice.step_tokens, phase.seq_len, devices)
         phases.append(dataclasses.replace(phase, batch_size=sequences, grad_accum_steps=micro_batches))
-        if phase.warmup_steps is not None and f"train.phases[{number}].warmup_steps" not in given:
+        if phase.warmup_steps is not None and f"train.phases[{index}].warmup_steps" not in given:
             phases[-1] = dataclasses.replace(phases[-1], warmup_steps=round(phase.warmup_steps * scale))
     if optimizer.warmup_steps is not None and "optimizer.warmup_steps" not in given:
         optimizer = dataclasses.replace(optimizer, warmup_steps=int(optimizer.warmup_steps * scale))
-    tenth = max(1, choice.steps // EVALUATIONS)
+    evaluate_every = max(1, choice.steps // EVALUATIONS)
     # A forward pass is a third of a step.
     sequences = round(3 * EVALUATED * choice.tokens / EVALUATIONS / train.phases[-1].seq_len)
     batch_size = phases[0].batch_size
@@ -161,16 +164,19 @@ def apply(config: PretrainConfig, choice: Choice, given: Collection[str] = ()) -
             steps=choice.steps,
             batch_size=batch_size,
             phases=tuple(phases),
-            **_unless("train.", given, log_every=max(1, choice.steps // 100)),
+            **_values_not_given("train.", given, log_every=max(1, choice.steps // 100)),
         ),
         evaluate=dataclasses.replace(
-            config.evaluate, **_unless("evaluate.", given, every=tenth, num_sequences=max(64, sequences))
+            config.evaluate,
+            **_values_not_given("evaluate.", given, every=evaluate_every, num_sequences=max(64, sequences)),
         ),
-        checkpoint=dataclasses.replace(config.checkpoint, **_unless("checkpoint.", given, every=tenth)),
+        checkpoint=dataclasses.replace(
+            config.checkpoint, **_values_not_given("checkpoint.", given, every=evaluate_every)
+        ),
     )
 
 
-def describe(choice: Choice, console: Console) -> None:
+def print_choice(choice: Choice, console: Console) -> None:
     """Print a choice in a few lines."""
     parameters = choice.flops / choice.tokens / 6
     console.say(
@@ -185,17 +191,17 @@ def describe(choice: Choice, console: Console) -> None:
     console.say(f"  steps: {choice.steps:,} of {choice.step_tokens:,} tokens")
 
 
-def _choose(
+def _choose_and_measure(
     budget: Budget,
     corpus_tokens: int,
     sizes: Sequence[Candidate],
     measured_rate: Callable[[Choice], float],
     console: Console,
 ) -> tuple[Choice, list[tuple[int, int, float]]]:
-    """The choice, and (layers, width, FLOP/s) of what was measured for it: ever larger sizes until none is chosen."""
+    """Return the choice, and (layers, width, FLOP/s) of each measurement: ever larger sizes until none is chosen."""
     if budget.seconds is None:
         console.say("budget, without a measurement:")
-        return choose(budget, None, corpus_tokens, sizes), []
+        return choose_size_and_steps(budget, None, corpus_tokens, sizes), []
     rates: list[tuple[int, int, float]] = []
     choice = Choice(
         num_layers=sizes[0].num_layers,
@@ -210,7 +216,7 @@ def _choose(
     while not rates or SIZES.index((choice.num_layers, choice.hidden_size)) > SIZES.index(rates[-1][:2]):
         console.progress(f"measuring {choice.num_layers} layers x {choice.hidden_size}")
         rates.append((choice.num_layers, choice.hidden_size, measured_rate(choice)))
-        choice = choose(budget, rates[-1][2], corpus_tokens, sizes)
+        choice = choose_size_and_steps(budget, rates[-1][2], corpus_tokens, sizes)
     layers, hidden, rate = rates[-1]
     time = format_seconds(choice.flops / rate)
     console.say(
@@ -221,21 +227,21 @@ def _choose(
 
 
 def resized(model: EncoderConfig, layers: int, hidden: int) -> EncoderConfig:
-    """Return the model in another size: heads of 64 features, an MLP in its proportion, a multiple of 32."""
+    """Return the model in another size: heads of 64 features, an MLP in proportion to the width, a multiple of 32."""
     mlp_size = 32 * max(1, round(hidden * model.mlp_size / model.hidden_size / 32))
     heads = hidden // HEAD_SIZE
     return dataclasses.replace(model, num_layers=layers, hidden_size=hidden, num_heads=heads, mlp_size=mlp_size)
 
 
-def _unless(section: str, given: Collection[str], **values: Any) -> dict[str, Any]:
-    """The values whose keys the user has not set."""
+def _values_not_given(section: str, given: Collection[str], **values: Any) -> dict[str, Any]:
+    """Return the values of a section of the config whose keys the user has not set."""
     return {name: value for name, value in values.items() if section + name not in given}
 
 
-def _recorded(directory: pathlib.Path, text: str) -> Choice | None:
-    """The choice of the run in a directory; None where no run has begun there."""
+def _read_recorded_choice(directory: pathlib.Path, text: str) -> Choice | None:
+    """Return the recorded choice of the run in a directory; None where no run has begun."""
     if not (directory / "run.json").exists() and not checkpoints_in(directory).exists():
-        return None  # a choice without a run is of a command that was refused
+        return None  # a choice without a run belongs to a refused command
     try:
         values = strict_json.parse((directory / FILE).read_text(encoding="utf-8"))
         budget, choice = values["budget"], Choice(**values["choice"])
@@ -248,15 +254,16 @@ def _recorded(directory: pathlib.Path, text: str) -> Choice | None:
     return choice
 
 
-def _agreed(choice: Choice | None) -> Choice | None:
-    """The choice of process 0, on every process."""
+def _choice_of_process_0(choice: Choice | None) -> Choice | None:
+    """Return the choice of process 0, on every process."""
     values = dataclasses.asdict(choice) if choice else None
     text = json.dumps(values).encode().ljust(MAX_BYTES)  # a broadcast of floats would round them to 32 bits
     values = json.loads(multihost_utils.broadcast_one_to_all(np.frombuffer(text, np.uint8)).tobytes())
     return Choice(**values) if values else None
 
 
-def _record(directory: pathlib.Path, text: str, choice: Choice, rates: list[tuple[int, int, float]]) -> None:
+def _write_choice(directory: pathlib.Path, text: str, choice: Choice, rates: list[tuple[int, int, float]]) -> None:
+    """Write budget, measurements and choice to the work directory."""
     with writing(directory, "make room, or choose another --workdir"):
         directory.mkdir(parents=True, exist_ok=True)
         measured = [{"num_layers": a, "hidden_size": b, "flops_per_second": rate} for a, b, rate in rates]

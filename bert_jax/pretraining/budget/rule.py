@@ -1,10 +1,11 @@
-"""The rule from a budget to a size, tokens, a batch and steps: docs/learning.md explains it, this is all of it.
+"""The rule from a budget to a size, tokens, a batch and steps, which docs/learning.md explains.
 
-1. FLOPs: as given; for a time, the measured FLOP/s over `USABLE` of it, the rest is for compilation and evaluation.
+1. FLOPs: as given; for a time, the measured FLOP/s times `USABLE` of it; the rest is for compilation and evaluation.
 2. Tokens of a size: the budget over its FLOPs per token, at most `MAX_EPOCHS` passes over the corpus.
 3. Size: the largest of `SIZES` with at least `TOKENS_PER_PARAMETER`, where a size has as many parameters as its FLOPs
-   per token over 6 (Kaplan et al. 2020): matrices of the blocks, attention, and what predictions cost.
-4. Tokens per step: the power of two next to `BATCH_FACTOR` times the root of the tokens. So steps grow alike.
+   per token over 6 (Kaplan et al. 2020): matrices of the blocks, attention and predictions.
+4. Tokens per step: the power of two next to `BATCH_FACTOR` times the root of the tokens. The number of steps
+   then also grows with the root.
 5. All else is the recipe's: phases, masking, optimizer, learning rates, the form of the schedule.
 
 The constants are rules of thumb, not fits.
@@ -27,7 +28,7 @@ BATCH_FACTOR = 1.3
 MIN_STEP_TOKENS, MAX_STEP_TOKENS = 2**11, 2**20
 MAX_MICRO_BATCH_TOKENS = 2**14  # on one device
 EVALUATIONS = 10
-EVALUATED = 0.05  # FLOPs of all evaluations, as a fraction of those of training
+EVALUATED = 0.05  # FLOPs of all evaluations, as a fraction of the FLOPs of training
 
 
 class Candidate(NamedTuple):
@@ -40,10 +41,10 @@ class Candidate(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What a budget buys.
+    """The size, tokens and steps of a run within a budget.
 
-    `epochs`: passes over the corpus; `capped`: whether `MAX_EPOCHS` held it back; `devices`: those that batches divide
-    over, None for those present.
+    `epochs`: passes over the corpus; `capped`: whether `MAX_EPOCHS` limits the tokens; `devices`: number of devices
+    that batches divide over, None for the devices present.
     """
 
     num_layers: int
@@ -57,19 +58,19 @@ class Choice:
     devices: int | None = None
 
 
-def choose(
+def choose_size_and_steps(
     budget: Budget, flops_per_second: float | None, corpus_tokens: int, candidates: Sequence[Candidate]
 ) -> Choice:
-    """Return what the budget buys; the same arguments give the same choice.
+    """Return the choice for a budget, a pure function of the arguments.
 
     Args:
         budget: a time, tokens or FLOPs.
-        flops_per_second: measured; read for a time alone.
+        flops_per_second: measured speed; used only for a time.
         corpus_tokens: of the training split.
         candidates: sizes from the smallest, with the vocabulary and the sequence lengths of the run.
     """
     max_tokens = MAX_EPOCHS * corpus_tokens
-    bought = [_tokens(budget, flops_per_second, candidate.flops_per_token) for candidate in candidates]
+    bought = [_tokens_within_budget(budget, flops_per_second, candidate.flops_per_token) for candidate in candidates]
     fitting = [
         index
         for index, candidate in enumerate(candidates)
@@ -93,8 +94,8 @@ def choose(
     )
 
 
-def _tokens(budget: Budget, flops_per_second: float | None, flops_per_token: float) -> float:
-    """The tokens that a budget buys of a size."""
+def _tokens_within_budget(budget: Budget, flops_per_second: float | None, flops_per_token: float) -> float:
+    """Return the number of training tokens within a budget, for a size with `flops_per_token`."""
     if budget.tokens is not None:
         return budget.tokens
     if budget.flops is not None:

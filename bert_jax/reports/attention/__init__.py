@@ -6,6 +6,6 @@ maps.py        heat maps, small maps pooled
 page.py        the page: a heat map per head, layer by layer
 patterns.py    the published patterns of a head: add a row to PATTERNS
 picture.py     one head or all heads as PNG, SVG or PDF
-text.py        a text through the model: the weights of all heads, and what follows from them
+text.py        a text through the model: the weights of all heads, rollout and relevance
 write.py       the page or the picture, written
 """

@@ -1,4 +1,4 @@
-"""One head in detail: its weights on hover, lines between two columns of tokens, and a table."""
+"""One head in detail: a map with weights on hover, lines between two columns of tokens, and a table."""
 
 import numpy as np
 
@@ -17,14 +17,14 @@ def head_detail(tokens: list[str], weights: np.ndarray, layer: int, head: int) -
     name, count, shown = f"layer {layer}, head {head}", weights.size, min(weights.size, MAX_FIELDS)
     values = "all weights" if shown == count else f"the {shown:,} largest of {count:,} weights"
     explanation = (
-        f"A field shows its weight where the mouse rests on it: {values}. Lines go from the token that reads, left, to "
+        f"The mouse on a field shows its weight: {values}. Lines go from the token that reads, left, to "
         f"the token that is read, from a weight of {MIN_LINE_WEIGHT} on; the larger the weight, the darker the line."
     )
     rows = []
     for token, row in zip(tokens, weights, strict=True):
         largest = np.argsort(-row, kind="stable")[: len(TITLES) - 1]
         rows.append((token, *(f"{tokens[key]} {row[key]:.3f}" for key in largest)))
-    map_ = large_map(weights, name, _fields(tokens, weights))
+    map_ = large_map(weights, name, _hover_fields(tokens, weights))
     return section(
         f"Layer {layer}, head {head} in detail",
         element("p", explanation),
@@ -35,13 +35,13 @@ def head_detail(tokens: list[str], weights: np.ndarray, layer: int, head: int) -
 
 
 def attention_lines(tokens: list[str], weights: np.ndarray, name: str, large: bool = False) -> Html:
-    """Return weights from `MIN_LINE_WEIGHT` on as lines from the token that reads, left, to the token that is read.
+    """Return weights from `MIN_LINE_WEIGHT` on as lines from the reading token, left, to the token that is read.
 
     Args:
-        tokens: their names.
+        tokens: names of the tokens.
         weights: float `[queries, keys]`.
-        name: of the head.
-        large: in its own size, with a wide gap between the columns; else as wide as the part of the page.
+        name: name of the head.
+        large: draw in full size, with a wide gap between the columns; else as wide as its part of the page.
     """
     gap = LARGE_GAP if large else GAP
     middles = [ROW * index + ROW // 2 for index in range(len(tokens))]
@@ -65,11 +65,11 @@ def attention_lines(tokens: list[str], weights: np.ndarray, name: str, large: bo
     width, height = 2 * COLUMN + gap, ROW * len(tokens)
     drawing = element("g", *left, *right, transform=f"translate({COLUMN} 0)")
     size = {"class_": "real", "width": width, "height": height} if large else {}
-    description = f"{name}, as lines from each token to those that it reads"
+    description = f"{name}, as lines from each token to the tokens that it reads"
     return element("svg", drawing, viewBox=f"0 0 {width} {height}", role="img", aria_label=description, **size)
 
 
-def _fields(tokens: list[str], weights: np.ndarray) -> Html:
+def _hover_fields(tokens: list[str], weights: np.ndarray) -> Html:
     """Return fields without color over the `MAX_FIELDS` largest weights."""
     indexes = np.sort(np.argpartition(weights, -min(weights.size, MAX_FIELDS), axis=None)[-MAX_FIELDS:])
     fields = [

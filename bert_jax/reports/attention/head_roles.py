@@ -14,20 +14,20 @@ from bert_jax.objectives import Batch
 
 
 class RelevanceTarget(NamedTuple):
-    """The score of the model that a relevance explains, and its name."""
+    """The score of the model that a relevance explains, and a description."""
 
     score: Callable[[Mapping[str, jax.Array]], tuple[jax.Array, jax.Array]]  # arrays -> score, index of the class
     description: str
 
 
 class Relevance(NamedTuple):
-    """How much each token speaks for an answer of the model, float `[tokens]`, and that answer."""
+    """The relevance of each token for an answer of the model, float `[tokens]`, and the answer."""
 
     tokens: np.ndarray
     answer: str
 
 
-# Head -> the likeliest answer by its logit.
+# Head -> the score of its likeliest answer.
 TARGETS: dict[str, RelevanceTarget] = {
     "masked_token": RelevanceTarget(
         lambda arrays: _largest_logit(arrays["mlm_logits"][0, 0]), "the token at the first mask"
@@ -39,7 +39,7 @@ TARGETS: dict[str, RelevanceTarget] = {
 
 
 def attention_rollout(weights: Sequence[np.ndarray]) -> np.ndarray:
-    """Return how much of each input token reaches each output token, float `[tokens, tokens]`, rows that sum to 1.
+    """Return the fraction of each input token in each output token, float `[tokens, tokens]`, rows that sum to 1.
 
     Attention rollout (Abnar and Zuidema 2020): the heads of a layer are averaged, half of each token comes
     from the residual connection, and the layers are multiplied.
@@ -54,7 +54,7 @@ def attention_rollout(weights: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def gradient_relevance(weights: Sequence[np.ndarray], gradients: Sequence[np.ndarray]) -> np.ndarray:
-    """Return how much each input token matters for each output token, float `[tokens, tokens]`.
+    """Return the relevance of each input token for each output token, float `[tokens, tokens]`.
 
     Gradient-weighted relevance (Chefer et al. 2021, "Generic Attention-model Explainability", self-attention): R starts
     as the identity, and each layer adds the mean over heads of max(0, gradient * weight), times R.
@@ -63,18 +63,18 @@ def gradient_relevance(weights: Sequence[np.ndarray], gradients: Sequence[np.nda
         weights: as in `attention_rollout`.
         gradients: of the score by each weight, in the same shapes.
     """
-    matters = np.eye(weights[0].shape[-1])
+    relevance = np.eye(weights[0].shape[-1])
     for layer, gradient in zip(weights, gradients, strict=True):
-        matters = matters + np.maximum(layer * gradient, 0).mean(0) @ matters
-    return matters
+        relevance = relevance + np.maximum(layer * gradient, 0).mean(0) @ relevance
+    return relevance
 
 
 def head_weights(model: OpenModel, batch: Batch, queries: slice = slice(None)) -> list[np.ndarray]:
     """Return the attention weights of each head: float32 `[heads, queries, keys]` of each layer, first layer first.
 
     Args:
-        model: any.
-        batch: of one sequence.
+        model: a model of any kind.
+        batch: a batch of one sequence.
         queries: the tokens that read; the weights of all tokens of a long text would fill the memory.
     """
     compute = jax.jit(lambda params, batch: attention_weights(model.config, params, batch, queries))
@@ -88,8 +88,8 @@ def weights_and_relevance(model: OpenModel, batch: Batch) -> tuple[list[np.ndarr
     where the model or the text asks for none.
 
     Args:
-        model: read with its heads.
-        batch: of one sequence.
+        model: a model with its heads.
+        batch: a batch of one sequence.
     """
     masks = np.flatnonzero(batch["input_ids"][0] == model.tokenizer.mask_id)
     heads = [head for head in model.heads if head.name in TARGETS]
@@ -110,12 +110,12 @@ def tokens_to_words(matrix: np.ndarray, words: np.ndarray, first: int = 0) -> np
     """Return attention between words from attention between tokens; the sums of rows stay.
 
     As in Clark et al. 2019: the attention to a word is the sum over its tokens, the attention of a word the mean over
-    its tokens. A word of which not all tokens are queries has no row.
+    its tokens. A word has no row unless all its tokens are queries.
 
     Args:
         matrix: float `[..., queries, tokens]`.
         words: int `[tokens]`, the number of the word of each token, rising from 0.
-        first: token that is the first query.
+        first: index of the first query among the tokens.
     """
     starts = np.flatnonzero(np.diff(words, prepend=-1))
     spans = zip(starts - first, np.append(starts[1:], len(words)) - first, strict=True)
@@ -127,9 +127,10 @@ def tokens_to_words(matrix: np.ndarray, words: np.ndarray, first: int = 0) -> np
 def _weights_and_gradients(
     model: OpenModel, head: Head, batch: Batch
 ) -> tuple[list[np.ndarray], list[np.ndarray], int]:
-    """Return the attention weights, the gradient of the largest logit by each, and its class, from one pass."""
+    """Return attention weights, gradients of the largest logit by the weights, and the class of this logit."""
 
     def score(probes: jax.Array, params: Params) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        """Return the largest logit, and (its class, attention weights); `probes` are added to the weights."""
         arrays, weights = apply_with_weights(model.config, (head,), params, batch, probes)
         value, answer = TARGETS[head.name].score(arrays)
         return value, (answer, weights)

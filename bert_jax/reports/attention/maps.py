@@ -1,18 +1,18 @@
-"""Heat maps of attention weights, with their tokens where these can be read."""
+"""Heat maps of attention weights, with the names of tokens if the names are readable."""
 
 import numpy as np
 
 from bert_jax.reports.html.markup import Html, element, shortened
 from bert_jax.reports.html.png import data_uri
 
-CELL, MARGIN, FONT = 12, 84, 10  # of a map, in its own units; the font is that of .label
+CELL, MARGIN, FONT = 12, 84, 10  # of a map, in the units of its drawing; `.label` in style.py has this font size
 MAX_LABEL = 14  # characters
 UNIT_PIXELS = 1.4  # of a large map
-MAX_PIXELS = 128  # of a side of a small map; more tokens are not named beside it
+MAX_PIXELS = 128  # of a side of a small map; a map of more tokens has no names
 
 
 def token_labels(tokens: list[str]) -> Html:
-    """Return the tokens beside and above a map, drawn once; each map refers to them."""
+    """Return an SVG with the names of tokens left of and above a map, drawn once; each map refers to it."""
     names = [(MARGIN + CELL * index + FONT - 1, shortened(token, MAX_LABEL)) for index, token in enumerate(tokens)]
     left = [element("text", name, x=MARGIN - 3, y=middle, text_anchor="end") for middle, name in names]
     above = [element("text", name, transform=f"translate({middle} {MARGIN - 3}) rotate(-90)") for middle, name in names]
@@ -21,7 +21,7 @@ def token_labels(tokens: list[str]) -> Html:
 
 
 def small_map(weights: np.ndarray, description: str) -> Html:
-    """Return a map with tokens beside it; of more than `MAX_PIXELS` tokens, `max_pooled` and without them.
+    """Return a heat map with the names of tokens; above `MAX_PIXELS` tokens, a map of `max_pooled` without names.
 
     Args:
         weights: float `[queries, keys]`.
@@ -34,14 +34,14 @@ def small_map(weights: np.ndarray, description: str) -> Html:
 
 
 def large_map(weights: np.ndarray, description: str, *marks: Html) -> Html:
-    """Return a map of every token large enough to read, with `marks` in its units, from `MARGIN` on."""
+    """Return a heat map in a readable size for every token, with `marks` in the units of the map, from `MARGIN` on."""
     side = round(UNIT_PIXELS * (MARGIN + CELL * len(weights) + 2))
     size = {"class_": "real", "width": side, "height": side}
     return _map_html(weights, MARGIN, description, element("use", href="#tokens"), *marks, **size)
 
 
 def tokens_per_pixel(num_tokens: int) -> int:
-    """Return how many tokens a pixel of a small map stands for, on each side."""
+    """Return the number of tokens per pixel, on each side of a small map."""
     return -(-num_tokens // MAX_PIXELS)
 
 
@@ -52,6 +52,7 @@ def max_pooled(weights: np.ndarray) -> np.ndarray:
 
 
 def _map_html(pixels: np.ndarray, margin: int, description: str, *marks: Html | str, **size: object) -> Html:
+    """Return a heat map as SVG: a gray picture in a frame, then `marks`; dark is a large weight."""
     side = CELL * len(pixels)
     gray = np.round(255 * (1 - pixels / max(float(pixels.max()), 1e-30))).astype(np.uint8)
     return element(

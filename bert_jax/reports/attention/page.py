@@ -7,7 +7,13 @@ from bert_jax.reports.attention.detail import MIN_LINE_WEIGHT, attention_lines, 
 from bert_jax.reports.attention.head_roles import Relevance
 from bert_jax.reports.attention.maps import MAX_LABEL, small_map, token_labels, tokens_per_pixel
 from bert_jax.reports.attention.patterns import HeadPattern
-from bert_jax.reports.attention.text import MAX_TOKENS, TextAttention, chosen_indexes, head_patterns, within_window
+from bert_jax.reports.attention.text import (
+    MAX_TOKENS,
+    TextAttention,
+    attention_within_window,
+    chosen_indexes,
+    patterns_of_heads,
+)
 from bert_jax.reports.html.markup import Html, element, folded, page, section, shortened, table
 
 MAX_LINED = 32  # tokens, up to which each head has its lines: about 2 MB for 144 heads
@@ -17,20 +23,21 @@ CENTRAL = {"dominant_baseline": "central"}
 
 ROLLOUT = (
     "How much of each input token reaches each output token: the heads of a layer are averaged, half of a token comes "
-    "from the residual connection, and the layers are multiplied (Abnar and Zuidema 2020). It does not ask what the "
-    "model answers."
+    "from the residual connection, and the layers are multiplied (Abnar and Zuidema 2020). Rollout does not depend "
+    "on the answer of the model."
 )
 POOLED = (
     "So many {unit} fit no small map: a field of it stands for {side} x {side} {unit} and has their largest weight. "
     "Their names are left out."
 )
 WINDOW = (
-    "The model read all {total:,} {unit}; the page shows what {unit} {first:,} to {last:,}, counted from 0, read of "
-    "each other. Patterns and entropies are of all that these read, and each head says how much of it is not shown. "
+    "The model read all {total:,} {unit}; the page shows the attention of {unit} {first:,} to {last:,}, counted from "
+    "0, to each other. Patterns and entropies include their attention to all {unit}; each head gives the part "
+    "that is not shown. "
     "--first_token N shows the text from token N on. Rollout and relevance need all weights of a text: they are for "
     "texts of up to {most} tokens."
 )
-LINES = f"Each head has its weights from {MIN_LINE_WEIGHT} on as lines, with the weight where the mouse rests on one. "
+LINES = f"Each head has its weights from {MIN_LINE_WEIGHT} on as lines; the mouse on a line shows its weight. "
 DETAIL = "--layer and --head add the weights of one head in detail."
 RELEVANCE = (
     "Attention weighted by how much it raises the logit of that answer, through all layers (Chefer et al. 2021). A bar "
@@ -48,29 +55,30 @@ def attention_page(
     """Return an HTML page with the attention of each head of each layer in a text, or in a pair of texts.
 
     Args:
-        model: that read the text.
-        attention: of the model in the text.
-        text: as it was given.
-        pair: the second text.
+        model: the model that read the text.
+        attention: attention of the model to the text.
+        text: the text of the user.
+        pair: the second text of the user.
         detail_of: the layer and the head to show in detail.
 
     Raises:
-        UserError: there is no such head.
+        UserError: the model has no such layer or head.
     """
     if detail_of:
         chosen_indexes("layer", detail_of[0], model.config.num_layers)
         chosen_indexes("head", detail_of[1], model.config.num_heads)
-    patterns, unit, rollout = head_patterns(model, attention), attention.unit, attention.rollout
+    patterns, unit, rollout = patterns_of_heads(model, attention), attention.unit, attention.rollout
     lead = element("p", element("bdi", text), *([" / ", element("bdi", pair)] if pair else []), class_="lead")
-    shown = within_window(attention)
+    shown = attention_within_window(attention)
     num_tokens, side = len(shown.tokens), tokens_per_pixel(len(shown.tokens))
     explanation = (
         f"{len(patterns)} layers of {len(patterns[0])} heads on {num_tokens} {unit}. A row of a map is a "
-        f"{unit[:-1]} that reads, a column one that is read; the more a field stands out from the page, the more is "
-        "read. Each map has its own scale, up to its largest weight. The name of a head is the pattern that has half "
-        "of its attention (Clark et al. 2019), broad where it reads nearly all tokens alike, else mixed."
+        f"{unit[:-1]} that reads, a column is a {unit[:-1]} that is read; the larger a "
+        "weight, the more its field stands out. Each map has its own scale, up to its largest weight. The name of a "
+        "head is the pattern that has half of its attention (Clark et al. 2019), broad where it reads nearly all "
+        "tokens alike, else mixed."
     )
-    parts = [element("h1", "What each head reads"), lead if rollout is not None else folded("The whole text", lead)]
+    parts = [element("h1", "Attention of each head"), lead if rollout is not None else folded("The whole text", lead)]
     parts.append(element("p", explanation))
     if rollout is None:
         first, last, total = attention.window.start, attention.window.stop - 1, len(attention.tokens)
@@ -90,9 +98,9 @@ def attention_page(
         parts.append(section("Through all layers", element("p", ROLLOUT), figure))
     if relevance := shown.relevance:
         bars = _relevance_bars(shown.tokens, relevance)
-        parts.append(section(f"What matters for {relevance.answer}", element("p", RELEVANCE), bars))
-    for layer, of_layer in enumerate(patterns):
-        heads = [_head_figure(shown, layer, head, pattern) for head, pattern in enumerate(of_layer)]
+        parts.append(section(f"Relevance for {relevance.answer}", element("p", RELEVANCE), bars))
+    for layer, layer_patterns in enumerate(patterns):
+        heads = [_head_figure(shown, layer, head, pattern) for head, pattern in enumerate(layer_patterns)]
         parts.append(section(f"Layer {layer}", element("div", *heads, class_="maps")))
     return page(f"Attention: {text}", *parts, command="attention")
 
@@ -115,6 +123,7 @@ def _relevance_bars(tokens: list[str], relevance: Relevance) -> Html:
 
 
 def _head_figure(shown: TextAttention, layer: int, head: int, pattern: HeadPattern) -> Html:
+    """Return the map of a head with its pattern as title and caption, and with its lines for a short text."""
     weights, name = shown.weights[layer][head], f"layer {layer}, head {head}"
     fractions = ", ".join(f"{pattern_name} {fraction:.0%}" for pattern_name, fraction in pattern.fractions.items())
     caption = f"{fractions}; entropy {pattern.entropy:.2f} nats"

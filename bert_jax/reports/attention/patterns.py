@@ -1,12 +1,12 @@
-"""The patterns of heads that Clark et al. 2019 ("What Does BERT Look At?") name, as figures."""
+"""Patterns of heads, as Clark et al. 2019 name them, and the fraction of each pattern in a head's attention."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-NAMED_FROM = 0.5  # of the attention, from which a pattern names the head
-BROAD_FROM = 0.8  # of the entropy of equal weights on every token
+NAMED_FROM = 0.5  # fraction of the attention from which on a pattern names the head
+BROAD_FROM = 0.8  # fraction of the entropy of equal weights on all tokens
 
 Special = dict[str, int]  # "cls" and "sep" -> ids
 
@@ -29,9 +29,9 @@ class HeadPattern(NamedTuple):
 
 
 def head_pattern(weights: np.ndarray, ids: np.ndarray, special: Special, first: int = 0) -> HeadPattern:
-    """Return the pattern of a head.
+    """Return the pattern of a head in a text.
 
-    The fraction of a pattern is the mean, over the queries that have such a key, of the attention on it. The name is
+    The fraction of a pattern is the mean attention on its keys, over the queries that have such a key. The name is
     the pattern with the largest fraction, from `NAMED_FROM` on; else "broad" where the entropy is nearly the entropy of
     equal weights; else "mixed".
 
@@ -39,7 +39,7 @@ def head_pattern(weights: np.ndarray, ids: np.ndarray, special: Special, first: 
         weights: float `[queries, keys]`, rows that sum to 1.
         ids: int `[keys]`.
         special: ids of [CLS] and [SEP].
-        first: token that is the first query.
+        first: index of the first query among the tokens.
     """
     grid = np.indices(weights.shape)
     query, key = grid[0] + first, grid[1]

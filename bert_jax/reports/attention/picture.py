@@ -1,12 +1,12 @@
-"""One head, the heads of a layer, or all heads as a picture for papers."""
+"""The attention of one head, the heads of a layer, or all heads as a picture for papers."""
 
 import numpy as np
 
 from bert_jax.errors import UserError
-from bert_jax.reports.attention.text import TextAttention, chosen_indexes, within_window
+from bert_jax.reports.attention.text import TextAttention, attention_within_window, chosen_indexes
 from bert_jax.reports.figure import saved_figure
 
-TOKEN_INCHES, MAP_INCHES = 0.28, 1.6  # a token of a single head, a map of several
+TOKEN_INCHES, MAP_INCHES = 0.28, 1.6  # size of a token of a single map, size of a map of several
 MIN_INCHES, LABEL_INCHES = 2.0, 1.2  # a single map, its labels
 MAX_NAMED = 128  # tokens of a single map, which is then a meter wide
 
@@ -15,16 +15,16 @@ def draw_attention(attention: TextAttention, output: str, layer: int | None = No
     """Draw attention weights into `output` (.png, .svg or .pdf), a map per head, a row of maps per layer.
 
     Args:
-        attention: in a text; where it is of a window, a line below the maps says which.
+        attention: attention of a model to a text; a line below the maps names the window of a long text.
         output: file to create; its directory must exist.
         layer: the only layer to draw, from 0; None: all.
         head: of that layer, the only head to draw, from 0, with tokens beside it; None: all.
 
     Raises:
-        UserError: matplotlib is not installed, there is no such layer or head, a single head has more tokens than a
-            picture can name, or `output` cannot be written.
+        UserError: matplotlib is not installed, the model has no such layer or head, a single head has more tokens
+            than a picture can name, or `output` cannot be written.
     """
-    shown, window, total = within_window(attention), attention.window, len(attention.tokens)
+    shown, window, total = attention_within_window(attention), attention.window, len(attention.tokens)
     layers = chosen_indexes("layer", layer, len(shown.weights))
     heads = chosen_indexes("head", head, len(shown.weights[0]))
     num_tokens, is_single = len(shown.tokens), len(layers) == len(heads) == 1

@@ -1,4 +1,4 @@
-"""A text through the model: the weights of all heads between tokens or words, and what follows from them."""
+"""A text through the model: the weights of all heads between tokens or words, rollout and relevance."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ from bert_jax.reports.attention.patterns import HeadPattern, head_pattern
 from bert_jax.reports.corpus.examples import printable
 from bert_jax.tasks.kinds.texts import text_features
 
-MAX_TOKENS = 512  # that are shown: a page of 144 heads stays under 6 MB
+MAX_TOKENS = 512  # shown on a page or picture: a page of 144 heads stays under 6 MB
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,8 +30,8 @@ class TextAttention:
     tokens: list[str]  # or words
     ids: np.ndarray  # int32, of the tokens, or of the first token of each word
     weights: list[np.ndarray]  # float [heads, queries, keys] of each layer
-    rollout: np.ndarray | None = None  # float [tokens, tokens]; None: of a window, it would need all weights
-    relevance: Relevance | None = None  # None: nothing to explain, or of a window
+    rollout: np.ndarray | None = None  # float [tokens, tokens]; None for a window: rollout needs all weights
+    relevance: Relevance | None = None  # None: no answer to explain, or a window
     first: int = 0
     unit: str = "tokens"  # or "words"
 
@@ -44,10 +44,10 @@ class TextAttention:
 def text_attention(model: OpenModel, text: str, pair: str | None = None, first: int = 0) -> TextAttention:
     """Return the attention of each head of each layer between the tokens of a text, or of a pair of texts.
 
-    In a single text the mask token as the tokenizer spells it, `[MASK]`, is a mask. The model reads the whole text; the
-    queries are its first `MAX_TOKENS` tokens from token `first` on.
+    In a single text, the tokenizer's spelling of the mask token, such as `[MASK]`, is a mask. The model reads the whole
+    text; the queries are its first `MAX_TOKENS` tokens from token `first` on.
 
-    Raises UserError where there are more tokens than the model reads, or no token `first`.
+    Raises UserError for more tokens than the model reads, or for a `first` beyond the text.
     """
     ids, types = _encode(model, text, pair)
     if not 0 <= first < len(ids):
@@ -63,17 +63,17 @@ def text_attention(model: OpenModel, text: str, pair: str | None = None, first: 
     )
 
 
-def within_window(attention: TextAttention) -> TextAttention:
-    """Return the attention of the tokens of the window to each other."""
+def attention_within_window(attention: TextAttention) -> TextAttention:
+    """Return only the attention of the tokens in the window to each other."""
     window = attention.window
     weights = [layer[:, :, window] for layer in attention.weights]
     return dataclasses.replace(attention, tokens=attention.tokens[window], ids=attention.ids[window], weights=weights)
 
 
-def between_words(model: OpenModel, attention: TextAttention) -> TextAttention:
-    """Return attention between words from attention between tokens; special tokens are words of their own.
+def attention_between_words(model: OpenModel, attention: TextAttention) -> TextAttention:
+    """Return attention between words from attention between tokens; each special token is a word.
 
-    Raises UserError where a window holds no word whole.
+    Raises UserError if the window holds no complete word.
     """
     words = np.cumsum(~model.tokenizer.continues[attention.ids])
     words -= words[0]
@@ -81,7 +81,7 @@ def between_words(model: OpenModel, attention: TextAttention) -> TextAttention:
     ids_of_words = np.split(attention.ids, starts[1:])
     first, relevance = int(words[attention.first - 1]) + 1 if attention.first else 0, attention.relevance
     if first == len(ids_of_words) or starts[first] + len(ids_of_words[first]) > attention.window.stop:
-        raise UserError(f"no word lies whole among the tokens from {attention.first} on; leave out --words")
+        raise UserError(f"the tokens from {attention.first} on hold no complete word; leave out --words")
     return TextAttention(
         tokens=[printable(model.tokenizer.decode(ids.tolist()).strip()) for ids in ids_of_words],
         ids=attention.ids[starts],
@@ -93,7 +93,7 @@ def between_words(model: OpenModel, attention: TextAttention) -> TextAttention:
     )
 
 
-def head_patterns(model: OpenModel, attention: TextAttention) -> list[list[HeadPattern]]:
+def patterns_of_heads(model: OpenModel, attention: TextAttention) -> list[list[HeadPattern]]:
     """Return the pattern of each head of each layer."""
     special = {"cls": model.tokenizer.cls_id, "sep": model.tokenizer.sep_id}
     return [
@@ -102,9 +102,9 @@ def head_patterns(model: OpenModel, attention: TextAttention) -> list[list[HeadP
 
 
 def chosen_indexes(option: str, index: int | None, total: int) -> list[int]:
-    """Return the layers or heads that an option chooses, None all.
+    """Return the indexes of the layers or heads that an option chooses; None chooses all.
 
-    Raises UserError, which names the option, where there is no such layer or head.
+    Raises UserError, which names the option, for a layer or head that the model does not have.
     """
     if index is not None and not 0 <= index < total:
         raise UserError(f"--{option} {index}: this model has {total}, 0 to {total - 1}")

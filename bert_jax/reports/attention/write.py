@@ -6,7 +6,7 @@ from bert_jax.checkpoints.load_model import open_model
 from bert_jax.errors import UserError
 from bert_jax.reports.attention.page import attention_page
 from bert_jax.reports.attention.picture import draw_attention
-from bert_jax.reports.attention.text import between_words, text_attention
+from bert_jax.reports.attention.text import attention_between_words, text_attention
 from bert_jax.reports.html.markup import write_page
 
 PICTURE_SUFFIXES = (".png", ".svg", ".pdf")
@@ -25,17 +25,17 @@ def write_attention_file(
     """Write the attention to a text, or to a pair of texts, and return `output`.
 
     Args:
-        model_dir: of the model.
-        text: as in `text_attention`.
-        pair: the second text.
+        model_dir: directory of the model.
+        text: a text, as in `text_attention`.
+        pair: a second text.
         output: an .html file for `attention_page`, or a file of PICTURE_SUFFIXES for `draw_attention`.
-        words: between words; else between tokens.
+        words: show attention between words; else between tokens.
         layer: the only layer of a picture, from 0; a page shows `head` of it in detail.
-        head: of that layer.
-        first_token: of the window of a long text.
+        head: head of `layer`, from 0.
+        first_token: first token of the window of a long text.
 
     Raises:
-        UserError: an option that lacks another, and as in the functions that are called.
+        UserError: `head` is given without `layer`, or an error of the functions that are called.
     """
     is_picture = pathlib.Path(output).suffix in PICTURE_SUFFIXES
     if layer is None and head is not None:
@@ -47,7 +47,7 @@ def write_attention_file(
         model = open_model(model_dir)
         attention = text_attention(model, text, pair, first_token)
         if words:
-            attention = between_words(model, attention)
+            attention = attention_between_words(model, attention)
         if is_picture:
             draw_attention(attention, output, layer, head)
             return ""

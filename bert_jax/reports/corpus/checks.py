@@ -1,4 +1,4 @@
-"""Likely problems of a corpus and of its sequences, each as a line with advice; and of one sequence, each as a name."""
+"""Likely problems of a corpus and of its sequences as lines with advice, and of a single sequence as names."""
 
 import dataclasses
 import math
@@ -89,11 +89,11 @@ def _check_nothing_held_out(figures: CorpusFigures) -> str:
 
 
 def _check_random_pairs(figures: SequenceFigures, data: DataConfig) -> str:
-    has_random = SENTENCE_PAIRS[data.sentence_pairs].min_documents > 1  # second texts from other documents
+    has_random = SENTENCE_PAIRS[data.sentence_pairs].min_documents > 1  # second texts come from other documents
     if not has_random or (figures.positive_pairs or 0) <= MAX_RANDOM_PAIRS:
         return ""
     return (
-        f"{figures.positive_pairs:.0%} of the pairs are random ones (half should be), so the label says little. Join "
+        f"{figures.positive_pairs:.0%} of the pairs are random pairs (half should be), so the label says little. Join "
         "lines that belong together into documents, make sequences longer, or set "
         "--config.data.sentence_pairs=full_sentences"
     )
@@ -113,8 +113,8 @@ def _check_duplicates(figures: CorpusFigures) -> str:
     if copies.repeated <= MAX_DUPLICATES * copies.train:
         return ""
     return (
-        f"{copies.repeated / copies.train:.0%} of the training documents are copies of another, which a model "
-        "memorizes. Prepare the text again with --deduplicate exact or near"
+        f"{copies.repeated / copies.train:.0%} of the training documents are copies of another document, which a "
+        "model memorizes. Prepare the text again with --deduplicate exact or near"
     )
 
 
@@ -134,7 +134,7 @@ def _check_unknown(figures: CorpusFigures) -> str:
         return ""
     return (
         f"{figures.tokens.unknown:.1%} of the tokens are unknown. Train a vocabulary on this text with `tokenizer`, or "
-        "use one of its language, and prepare again"
+        "use a vocabulary of its language, and prepare again"
     )
 
 
@@ -152,7 +152,8 @@ def _check_many_tokens_per_word(figures: CorpusFigures) -> str:
         return ""
     return (
         f"{tokens.tokens_per_word:.1f} tokens per word. This is usual for languages of long words, such as Korean or "
-        "Finnish; otherwise the vocabulary does not fit this text: train one on it with `tokenizer`, or a larger one"
+        "Finnish; otherwise the vocabulary does not fit this text: train a vocabulary on it with `tokenizer`, "
+        "or a larger vocabulary"
     )
 
 
@@ -225,7 +226,7 @@ SEQUENCE_CHECKS: dict[str, Callable[[SequenceFigures, DataConfig], str]] = {
 
 
 def is_invisible(character: str) -> bool:
-    """Return whether a character changes how a text looks or reads without being seen, such as U+202E."""
+    """Return whether a character is invisible but changes the look or the order of a text, such as U+202E."""
     return unicodedata.category(character) in ("Cc", "Cf", "Co", "Cs", "Zl", "Zp") and character not in JOINERS
 
 
@@ -239,7 +240,7 @@ def _repeats_itself(text: SequenceText) -> bool:
     return len(text.ids) >= MIN_TOKENS and len(np.unique(text.ids)) < MIN_DISTINCT * len(text.ids)
 
 
-# A name, by which the page filters -> whether a sequence shows the problem.
+# Name of a problem, a filter of the page -> check of a sequence for this problem.
 TEXT_CHECKS: dict[str, Callable[[SequenceText], bool]] = {
     "nothing to predict": lambda text: not text.num_predicted,
     "mostly padding": lambda text: text.fill < MIN_FILL,

@@ -1,4 +1,4 @@
-"""The examples of a sequence as texts: where texts begin, what is read, what is to predict."""
+"""The examples of a sequence as texts: the tokens that the model reads, and the tokens that it should predict."""
 
 import unicodedata
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ REPLACEMENT = "\ufffd"  # of a control character, or of bytes that are no charac
 
 
 class TextPiece(NamedTuple):
-    """A stretch of a sequence: `text` with the space before it, its style, and the text to predict there, if any.
+    """A piece of a sequence: `text` with the space before it, its style, and the text to predict, if any.
 
     Styles are "text", "second" of the second text of a pair, "special", and of tokens to predict "mask", "random" and
     "kept".
@@ -50,7 +50,7 @@ def sequence_examples(batch: Batch, row: int, tokenizer: "Tokenizer") -> tuple[S
 
 
 def tokens_before_masking(batch: Batch, row: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the tokens of a sequence before masking, int32 `[seq_len]`, and which are to predict, bool `[seq_len]`."""
+    """Return the tokens of a sequence before masking, int32 `[seq_len]`, and a mask of targets, bool `[seq_len]`."""
     used = batch["masked_weights"][row] > 0
     positions = batch["masked_positions"][row][used]
     targets = batch["input_ids"][row].copy()
@@ -77,7 +77,7 @@ def text_positions(batch: Batch, row: int) -> list[tuple[list[np.ndarray], int |
 def _text_pieces(
     read: np.ndarray, targets: np.ndarray, predicted: np.ndarray, plain: str, tokenizer: "Tokenizer"
 ) -> Iterator[TextPiece]:
-    # Neighbors that are neither predicted nor special are decoded together: a character may be several tokens.
+    # Consecutive tokens that are neither predicted nor special are decoded together: a character may have several.
     special = np.isin(read, [tokenizer.cls_id, tokenizer.sep_id]) & ~predicted
     alone = special | predicted
     begins = np.ones(len(read), bool)
@@ -98,19 +98,19 @@ def _text_pieces(
 
 
 def _decode_after_text(ids: list[int], tokenizer: "Tokenizer") -> str:
-    """Return the text of ids after another text, and so with the space before its first word."""
+    """Return the text of tokens that follow another text, with the space before the first word."""
     before = [tokenizer.unk_id]
     return tokenizer.decode(before + ids)[len(tokenizer.decode(before)) :]
 
 
 def _token_text(token_id: int, tokenizer: "Tokenizer") -> str:
-    """Return the text of a token alone, or its vocabulary entry where it is a space or a part of a character."""
+    """Return the text of a single token, or its vocabulary entry if it is a space or a part of a character."""
     text = _decode_after_text([token_id], tokenizer).strip()
     return text if text and REPLACEMENT not in text else tokenizer.tokens[token_id]
 
 
 def vocabulary_entry(token_id: int, tokenizer: "Tokenizer") -> str:
-    """Return a token as the vocabulary spells it; its text, where the vocabulary spells characters as bytes."""
+    """Return the vocabulary's spelling of a token; its text if the vocabulary spells characters as bytes."""
     text = _token_text(token_id, tokenizer)
     return tokenizer.tokens[token_id] if text in tokenizer.tokens[token_id] else text
 
@@ -121,7 +121,7 @@ def plain_text(pieces: Iterable[TextPiece]) -> str:
 
 
 def printable(text: str) -> str:
-    """Return text without control characters, which could control the terminal."""
+    """Return text without control characters, which a terminal would obey."""
     return "".join(
         " " if char.isspace() else REPLACEMENT if unicodedata.category(char) == "Cc" else char for char in text
     )

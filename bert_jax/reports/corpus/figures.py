@@ -62,8 +62,10 @@ class CorpusFigures:
     duplicates: Duplicates
     leaks: Leaks
     sequences: SequenceFigures | None  # None: the corpus has too few documents
-    no_sequences: str  # the reason
-    coverage: tuple[float, float] | None  # fractions of the tokens in a sequence of an epoch, and of two
+    no_sequences: str  # the reason why there are no sequences
+    coverage: (
+        tuple[float, float] | None
+    )  # fraction of the tokens that sequences of one epoch, and of two epochs, contain
     data: DataConfig
 
 
@@ -82,7 +84,7 @@ def corpus_figures(
     special = {getattr(tokenizer, f"{role}_id") for role in tokenizer.special._fields}
     order = np.argsort(-tokens.counts, kind="stable")[:NUM_FREQUENT]
     return CorpusFigures(
-        sources=tuple(_sources(mixture, sequences, tokenizer)),
+        sources=tuple(_corpus_sources(mixture, sequences, tokenizer)),
         tokenizer=dict(mixture.corpora[0].manifest["tokenizer"]),
         documents=distribution(num_tokens),
         sentences_per_document=distribution(num_sentences),
@@ -103,7 +105,8 @@ def corpus_figures(
     )
 
 
-def _sources(mixture: Mixture, sequences: Sequences | None, tokenizer: "Tokenizer") -> list[CorpusSource]:
+def _corpus_sources(mixture: Mixture, sequences: Sequences | None, tokenizer: "Tokenizer") -> list[CorpusSource]:
+    """Return the figures of each corpus of a mixture."""
     from bert_jax.tokenizer.changes import changes_warning, unexpected_changes
 
     paths = [str(corpus.directory) for corpus in mixture.corpora]
@@ -146,7 +149,7 @@ def _split_sizes(split: Split) -> dict[str, int]:
 def figures_json(
     figures: CorpusFigures, warnings: Mapping[str, str], examples: Mapping[int, Sequence[SequenceExample]]
 ) -> dict[str, Any]:
-    """Return plain values for JSON: counts, and fractions from 0 to 1; `examples` are by number of the sequence."""
+    """Return plain values for JSON: counts, and fractions from 0 to 1; `examples` has sequence numbers as keys."""
     tokens = dict(vars(figures.tokens))
     del tokens["counts"]
     return {

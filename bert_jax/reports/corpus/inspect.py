@@ -40,16 +40,16 @@ def inspect_corpus(
     With `html`, write them to that .html file instead, and print its name.
 
     Args:
-        corpus: as `config.data.corpus`, which it replaces.
+        corpus: directories of corpora, in place of `config.data.corpus`.
         recipe: name or file of a recipe; the sequences are of its first phase. None: the defaults.
-        overrides: of the recipe.
-        sequence_number: of the only sequence to print, from 0; the numbers continue from epoch to epoch.
-        as_json: print one JSON object with all figures, and with that sequence or the first sequences.
-        console: for the time that the figures of a large corpus take.
-        html: .html file for a page with all figures, and sequences from that number on.
+        overrides: overrides of the recipe's fields.
+        sequence_number: number of the only sequence to print, from 0; the numbers continue from epoch to epoch.
+        as_json: print one JSON object with all figures, and with the chosen sequence or the first sequences.
+        console: console for the progress on a large corpus.
+        html: .html file for a page with all figures, and sequences from `sequence_number` on.
 
     Raises:
-        UserError: as in the functions that are called; `sequence_number` is out of range.
+        UserError: `sequence_number` is out of range, or an error of the functions that are called.
     """
     config = read_config(PretrainConfig, recipe, overrides)
     data, phase, train = config.data, config.train.phases[0], config.train
@@ -67,7 +67,7 @@ def inspect_corpus(
     sequences: Sequences | None = None
     no_sequences = ""
     try:
-        # With two token types even for a model that has one: they show where the second text of a pair begins.
+        # With two token types even for a model with one type: they mark the second text of a pair.
         masked = phase_masking(data, phase)
         sequences = make_sequences(split, symbols_of(tokenizer), phase.seq_len, config.seed, masked, 2, rate)
     except UserError as error:

@@ -47,7 +47,7 @@ def figures_lines(figures: CorpusFigures, tokenizer: "Tokenizer", width: int, co
 
 
 def warning_lines(warnings: Mapping[str, str], width: int, color: bool) -> list[str]:
-    """Return the warnings, or a line that there are none."""
+    """Return the warnings as lines, or the line "no warnings"."""
     if not warnings:
         return [paint("no warnings", "kept", color), ""]
     lines = filled_lines(list(warnings.values()), width, "  - ", "    ")
@@ -62,10 +62,10 @@ def sequences_lines(
     width: int,
     color: bool,
 ) -> list[str]:
-    """Return sequences as text under a legend; `examples` are by the number of their sequence."""
+    """Return sequences as text under a legend; `examples` has sequence numbers as keys."""
     lines = styled_lines(LEGEND, width, color)
-    for sequence_number, of_sequence in examples.items():
-        styles = [piece.style for example in of_sequence for text in example.texts for piece in text]
+    for sequence_number, sequence in examples.items():
+        styles = [piece.style for example in sequence for text in example.texts for piece in text]
         num_hidden, num_random, num_kept = (styles.count(style) for style in ("mask", "random", "kept"))
         epoch, index = divmod(sequence_number, num_per_epoch)
         about = (
@@ -74,7 +74,7 @@ def sequences_lines(
             f"{num_kept} kept)"
         )
         lines += ["", *styled_lines([(f"sequence {sequence_number:,}", "title"), (about, "text")], width, color)]
-        lines += example_lines(of_sequence, sentence_pairs, width, color)
+        lines += example_lines(sequence, sentence_pairs, width, color)
     return lines
 
 
@@ -98,6 +98,7 @@ def example_lines(examples: Sequence[SequenceExample], sentence_pairs: str, widt
 
 
 def _size_table(sources: Sequence[CorpusSource]) -> list[str]:
+    """Return a table with documents, sentences and tokens of each split, and of each corpus of a mixture."""
     many = len(sources) > 1
     rows = [["", *UNITS, *(["of the tokens", "of the sequences", "epochs"] if many else [])]]
     for split in ("train", "heldout"):
@@ -114,6 +115,7 @@ def _size_table(sources: Sequence[CorpusSource]) -> list[str]:
 
 
 def _preparation_lines(figures: CorpusFigures) -> list[str]:
+    """Return lines on stored, rejected, changed and duplicate documents."""
     # Imported here: these load the libraries that prepare text.
     from bert_jax.corpus.build.sentences import NO_LANGUAGE
     from bert_jax.corpus.build.summary import describe_sentence_rule, format_changes
@@ -192,7 +194,7 @@ def _vocabulary_lines(figures: CorpusFigures, tokenizer: "Tokenizer") -> list[st
 
 
 def _masked_word_lines(figures: CorpusFigures) -> list[str]:
-    """Return the parts of words that whole-word masking masks together, with and without the words of a segmenter."""
+    """Return lines on the tokens that whole-word masking masks together, with and without a segmenter."""
     tokens = figures.tokens
     line = (
         f"{_format_percent(tokens.joined)} of the tokens in words of several tokens, which whole-word masking masks "
@@ -210,6 +212,7 @@ def _masked_word_lines(figures: CorpusFigures) -> list[str]:
 
 
 def _sequence_figure_lines(figures: CorpusFigures) -> list[str]:
+    """Return lines on length, fill, predicted tokens and coverage of the sequences."""
     sequences, data = figures.sequences, figures.data
     if sequences is None:
         return [f"none: {figures.no_sequences}"]

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 NUM_SEQUENCES = 100  # shown, about as many of each source
 PER_PAGE = 10
-NUM_SEARCHED = 100_000  # sequences, among which sequences of small sources are looked for
+NUM_SEARCHED = 100_000  # sequences that are searched for sequences of small sources
 TEXT_WIDTH = 100  # columns of the figures
 
 
 class PageFilter(NamedTuple):
-    """A choice: its title, the names of its values, and the values of each sequence, as indexes of names."""
+    """A filter: its title, the names of its values, and the values of each sequence, as indexes of names."""
 
     title: str
     letter: str  # begins the class of a value
@@ -34,10 +34,10 @@ def inspect_page(figures: CorpusFigures, tokenizer: "Tokenizer", sequences: Sequ
     """Return an HTML page of a corpus or mixture.
 
     Args:
-        figures: of the corpus.
-        tokenizer: of the corpus.
-        sequences: of two token types; None: there are none.
-        first_number: of the first sequence that may be shown.
+        figures: figures of the corpus.
+        tokenizer: tokenizer of the corpus.
+        sequences: sequences with two token types; None: the corpus has too few documents.
+        first_number: number of the first sequence that may be shown.
     """
     warnings = corpus_warnings(figures).values()
     title = ", ".join(source.name for source in figures.sources)
@@ -74,7 +74,7 @@ def _source_table(sources: Sequence[CorpusSource]) -> Html:
 def _filters_and_parts(
     figures: CorpusFigures, tokenizer: "Tokenizer", sequences: Sequences, first_number: int
 ) -> tuple[list[PageFilter], list[Html]]:
-    """Return the filters, and the parts of the section about sequences."""
+    """Return the filters, and the parts of the section about sequences: legend, filters, cards page by page."""
     numbers, sources = _choose_sequences(sequences, len(figures.sources), first_number)
     batch = sequences.batch(numbers)
     begins_word = sequences.begins_word(numbers) if sequences.begins_word else [None] * len(numbers)
@@ -101,7 +101,7 @@ def _filters_and_parts(
         f"{len(cards)} sequences of {batch['input_ids'].shape[1]} tokens, from number {first_number:,} on{each}; an "
         f"epoch has {sequences.num_per_epoch:,}. A filter applies to all pages."
     )
-    # A filter by source or language needs two names, a filter by warning one.
+    # A filter by source or language needs two names; a filter by warning needs only one name.
     selects = [_filter_select(filter_) for filter_ in filters if len(filter_.names) > (filter_.letter != "w")]
     labels = [f"{begin + 1} to {min(begin + PER_PAGE, len(cards))}" for begin in begins]
     return filters, [
@@ -114,7 +114,7 @@ def _filters_and_parts(
 
 
 def _choose_sequences(sequences: Sequences, num_sources: int, first_number: int) -> tuple[np.ndarray, list[int]]:
-    """Return numbers int64 [any] from `first_number` on, about `NUM_SEQUENCES`, as many of each source; and sources."""
+    """Return about `NUM_SEQUENCES` sequence numbers, equally many per source, and their sources."""
     numbers = np.arange(first_number, first_number + (NUM_SEQUENCES if num_sources == 1 else NUM_SEARCHED))
     sources = sequences.source_of(numbers)
     num_each = max(1, NUM_SEQUENCES // num_sources)
@@ -140,7 +140,7 @@ def _sequence_card(
 def _filter_select(filter_: PageFilter) -> Html:
     counts = [sum(value in values for values in filter_.values) for value in range(len(filter_.names))]
     options = [
-        element("option", f"{name} ({count})", class_=f"one {filter_.letter}{value}")
+        element("option", f"{name} ({count})", class_=f"filter {filter_.letter}{value}")
         for value, (name, count) in enumerate(zip(filter_.names, counts, strict=True))
     ]
     return element("label", f"{filter_.title} ", element("select", element("option", "all"), *options))
@@ -155,16 +155,16 @@ def _page_radios(labels: Sequence[str]) -> Html:
 
 
 def _filter_rules(filters: Sequence[PageFilter]) -> Iterable[str]:
-    """Yield style rules that show the chosen page, or with a filter the sequences of all pages that it leaves.
+    """Yield style rules that show the chosen page or, with a filter, the matching sequences of all pages.
 
-    A browser without `:has` shows all of them.
+    A browser without `:has` shows all sequences.
     """
     if not filters:
         return
     num_pages = -(-len(filters[0].values) // PER_PAGE)
     yield "@supports selector(:has(a)){.page{display:none}"
     yield from (f"main:has(#p{index}:checked) .p{index}{{display:block}}" for index in range(num_pages))
-    yield "main:has(option.one:checked) .page{display:block}main:has(option.one:checked) .pages{display:none}"
+    yield "main:has(option.filter:checked) .page{display:block}main:has(option.filter:checked) .pages{display:none}"
     for filter_ in filters:
         for name in (f"{filter_.letter}{value}" for value in range(len(filter_.names))):
             yield f"main:has(option.{name}:checked) .card:not(.{name}){{display:none}}"

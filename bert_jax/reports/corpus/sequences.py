@@ -39,16 +39,16 @@ class ShownToken(NamedTuple):
     text: str
     read: str
     style: str  # a class of the page
-    continues: bool  # the word before it, by the vocabulary
-    inside: bool  # of a word that is masked together, not at its beginning
+    continues: bool  # the token continues a word, by the vocabulary
+    inside: bool  # the token is in a word that is masked together, but does not begin the word
 
 
 def show_sequence(
     batch: Batch, row: int, data: DataConfig, tokenizer: "Tokenizer", begins_word: np.ndarray | None = None
 ) -> ShownSequence:
-    """Return sequence `row` of a batch with two token types, which `data` and `tokenizer` made.
+    """Return sequence `row` of a batch with two token types, made with `data` and `tokenizer`, for the page.
 
-    `begins_word`: bool [seq_len], where words that are masked together begin; None: as the vocabulary marks it.
+    `begins_word`: bool [seq_len], the first tokens of words that are masked together; None: by the vocabulary.
     """
     read, (ids, predicted) = batch["input_ids"][row], tokens_before_masking(batch, row)
     real = batch["attention_mask"][row] == 1
@@ -81,7 +81,7 @@ def show_sequence(
 
 
 def mark_meanings(tokenizer: "Tokenizer") -> Html:
-    """Return a legend of the marks."""
+    """Return the legend of the marks of tokens."""
     word = element("mark", "word", class_="hidden")
     pair = element("span", word, element("mark", "##s", class_="hidden"), class_="unit")
     marks = (
@@ -115,7 +115,7 @@ def _examples_html(
 
 
 def _split_into_units(tokens: Sequence[ShownToken], data: DataConfig) -> Iterator[list[ShownToken]]:
-    """Yield tokens that are masked together, the others alone. Two spans beside each other are one unit."""
+    """Yield units: tokens that are masked together, or a single token. Two adjacent spans are one unit."""
     masking = MASKINGS[data.masking]
     in_spans = masking.max_words > 1 and data.max_span_length != 1
     unit: list[ShownToken] = []
@@ -151,7 +151,7 @@ def _replaced_mark(read: str, text: str, class_: str) -> Html:
 
 
 def _visible_text(text: str) -> Html:
-    """Return text in which characters that cannot be seen, or that are broken, are code points in a frame."""
+    """Return text with a framed code point in place of each invisible or broken character."""
     return join_html(
         element("code", f"U+{ord(char):04X}") if char == REPLACEMENT or is_invisible(char) else escape_html(char)
         for char in text

@@ -1,4 +1,4 @@
-"""Text for a terminal: styles, and lines of a width."""
+"""Text for a terminal: styles, and lines of limited width."""
 
 import itertools
 import re
@@ -35,7 +35,7 @@ def filled_lines(paragraphs: Sequence[str], width: int, first_indent: str = "", 
 
 
 def styled_lines(spans: Sequence[StyledText], width: int, color: bool) -> list[str]:
-    """Return texts with their styles as lines of at most `width` columns, broken at spaces.
+    """Return styled texts as lines of at most `width` columns, broken at spaces.
 
     A word that is wider than a line is broken anywhere except inside a mark that fits on a line.
     """
@@ -65,7 +65,7 @@ def styled_lines(spans: Sequence[StyledText], width: int, color: bool) -> list[s
 
 
 def _mark_ranges(spans: Sequence[StyledText]) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of each mark among all characters, without the space before it."""
+    """Yield the begin and the end index of each mark among all characters, without the space before the mark."""
     begin = 0
     for text, style in spans:
         if style in ("mask", "random", "kept"):
@@ -80,7 +80,7 @@ def _paint_runs(characters: Sequence[StyledText], color: bool) -> str:
 
 
 def terminal_columns(text: str) -> int:
-    """Return the columns that a terminal needs: two for a wide character, none for a combining character."""
+    """Return the columns of a text on a terminal: two for a wide character, none for a combining character."""
     return sum(
         0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
     )

@@ -13,8 +13,8 @@ LEFT, RIGHT = 74, 10  # margins
 TOP, BOTTOM = 20, 26
 BASE = HEIGHT - BOTTOM  # of the horizontal axis
 LEVEL = "line4 dash2"  # look of a level
-NUM_TICKS = 5  # about, on the vertical axis
-NUM_STEPS = 6  # on the horizontal one
+NUM_TICKS = 5  # approximate, on the vertical axis
+NUM_STEPS = 6  # ticks on the horizontal axis
 BUCKETS = 400, 40  # of the horizontal axis, at most and at least; a curve keeps two points in each
 POINTS_OF_ALL = 6_000  # buckets that all curves of a chart have together
 MAX_DOTS = 60  # a curve of more points has no dots
@@ -24,7 +24,7 @@ Point = tuple[float, float | None]  # x and y; None where the run had no finite 
 
 
 class Curve(NamedTuple):
-    """Points with a label, and their look: `dots` marks the points where they are few, `thin` is for noise."""
+    """Points with a label and a look: `dots` marks the points if they are few; `thin` is for noisy curves."""
 
     label: str
     points: Sequence[Point]
@@ -55,12 +55,12 @@ class Chart:
 
 
 def charts_side_by_side(charts: Iterable[Chart]) -> Html:
-    """Return charts beside each other where the page is wide enough."""
+    """Return charts side by side if the page is wide enough."""
     return element("div", *map(chart_html, charts), class_="charts")
 
 
 def chart_html(chart: Chart) -> Html:
-    """Return a figure; without any finite number, a figure that says so."""
+    """Return a chart as a figure; without finite numbers, a figure with a note."""
     values = [y for curve in chart.curves for _, y in curve.points if y is not None and (y > 0 or not chart.log)]
     steps = [x for curve in chart.curves for x, _ in curve.points]
     if not values:
@@ -85,7 +85,7 @@ def chart_html(chart: Chart) -> Html:
 
 
 def chart_in_words(chart: Chart) -> str:
-    """Return a description of a chart for those who do not see it."""
+    """Return a description of a chart for readers who do not see it."""
     descriptions = []
     for curve in chart.curves:
         if finite := [(x, y) for x, y in curve.points if y is not None]:
@@ -100,9 +100,9 @@ def chart_in_words(chart: Chart) -> str:
 
 
 def downsample(points: Sequence[Point], buckets: int) -> list[Point]:
-    """Return the points, or the lowest and the highest of each of `buckets` stretches of x, with both ends.
+    """Return the points, or of many the lowest and the highest of each of `buckets` intervals of x, and both ends.
 
-    Points without a number stay, at most one in each stretch, so that the line is broken there.
+    Points without a number stay, at most one per interval, so that the line is broken there.
     """
     if len(points) <= 2 * buckets:
         return list(points)
@@ -136,7 +136,7 @@ def ticks(low: float, high: float, count: int = NUM_TICKS) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return powers of ten that enclose `low` to `high`, both above 0; few have their double and fivefold too."""
+    """Return powers of ten that enclose `low` to `high`, both above 0; a short range also has 2 and 5 times these."""
     begin, end = math.floor(math.log10(low)), math.ceil(math.log10(high))
     every = max(1, -(-(end - begin) // NUM_TICKS))
     sizes = (1, 2, 5) if end - begin <= 2 else (1,)
@@ -157,7 +157,7 @@ def number_text(value: float, percent: bool = False) -> str:
 
 
 class _Axes(NamedTuple):
-    """The ranges of both axes, and where a point is in the drawing."""
+    """The ranges of both axes, and the coordinates of a point in the drawing."""
 
     first: float
     last: float
@@ -166,9 +166,11 @@ class _Axes(NamedTuple):
     log: bool
 
     def x(self, step: float) -> str:
+        """Return the x coordinate of a step."""
         return _coordinate(LEFT + (WIDTH - LEFT - RIGHT) * (step - self.first) / (self.last - self.first))
 
     def y(self, value: float) -> str:
+        """Return the y coordinate of a value."""
         ends = (self.low, self.high, value)
         low, high, scaled = (math.log(max(end, 1e-30)) for end in ends) if self.log else ends
         return _coordinate(BASE - (BASE - TOP) * (scaled - low) / ((high - low) or 1.0))
@@ -188,6 +190,7 @@ def _vertical_line(class_: str, x: str, top: float, bottom: float) -> Html:
 
 
 def _draw_grid(axes: _Axes, y_ticks: Sequence[float], percent: bool) -> Iterable[Html]:
+    """Yield grid lines and numbers of both axes."""
     for tick in y_ticks:
         y = axes.y(tick)
         yield _horizontal_line("grid", y)
@@ -204,6 +207,7 @@ def _draw_grid(axes: _Axes, y_ticks: Sequence[float], percent: bool) -> Iterable
 
 
 def _draw_curve(curve: Curve, axes: _Axes, buckets: int) -> Iterable[Html]:
+    """Yield the line of a curve, its dots, and marks where a number is not finite."""
     path, pen_up, broken = list[str](), True, list[str]()
     for x, y in downsample(curve.points, buckets):
         if y is None or (axes.log and y <= 0):
@@ -222,12 +226,12 @@ def _draw_curve(curve: Curve, axes: _Axes, buckets: int) -> Iterable[Html]:
 
 
 def _look_classes(index: int) -> str:
-    """Return the classes of color and dashes; a second line with the same color has other dashes."""
+    """Return the CSS classes of color and dashes; two lines of one color have different dashes."""
     return f"line{index % len(LIGHT)} dash{index % len(DASHES)}"
 
 
 def _draw_phases(marks: Marks, axes: _Axes) -> Iterable[Html]:
-    """Yield the phases: every second is shaded, each has its name at the top where the name fits."""
+    """Yield the phases: every second phase is shaded; the name of a phase is at the top if it fits."""
     if len(marks.phases) < 2:
         return
     for index, (begin, end, name) in enumerate(marks.phases):
@@ -261,12 +265,12 @@ def _chart_legend(chart: Chart) -> Html:
 
 
 def path_mark(class_: str, path: str) -> Html:
-    """Return a path for a drawing, or for a field of 34 x 12 of a legend."""
+    """Return an SVG path, for a drawing or for a field of 34 x 12 in a legend."""
     return element("path", class_=class_, d=path)
 
 
 def legend_html(entries: Iterable[tuple[Html, str]]) -> Html:
-    """Return marks, each in a field of 34 x 12, with their meanings."""
+    """Return a legend: marks, each in a field of 34 x 12, with their meanings."""
     items = (
         element("li", element("svg", mark, viewBox="0 0 34 12", aria_hidden="true"), label) for mark, label in entries
     )

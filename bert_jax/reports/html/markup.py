@@ -1,4 +1,4 @@
-"""HTML elements whose text is always escape_html, and the page around them."""
+"""HTML elements whose text is always escaped, and the page around them."""
 
 import html
 import re
@@ -23,14 +23,14 @@ class Html(str):
 
 
 def escape_html(text: object) -> Html:
-    """Return any value as text of a page; HTML stays as it is."""
+    """Return a value as escaped text of a page; `Html` stays unchanged."""
     if isinstance(text, Html):
         return text
     return Html(html.escape(UNPRINTABLE.sub("\ufffd", str(text)), quote=True))
 
 
 def join_html(parts: Iterable[object]) -> Html:
-    """Return the parts one after another, escaped where they are no HTML."""
+    """Return the parts joined; parts that are no `Html` are escaped."""
     return Html("".join(map(escape_html, parts)))
 
 
@@ -39,8 +39,8 @@ def element(tag: str, *children: object, **attributes: object) -> Html:
 
     Args:
         tag: a constant of this project.
-        children: escaped where they are no HTML.
-        attributes: `class_` is class, `aria_label` is aria-label; None and False leave one out, True has no value.
+        children: contents of the element; they are escaped unless they are `Html`.
+        attributes: `class_` is class, `aria_label` is aria-label; None and False omit an attribute, True has no value.
     """
     parts = [tag]
     for name, value in attributes.items():
@@ -54,9 +54,9 @@ def element(tag: str, *children: object, **attributes: object) -> Html:
 
 
 def table(head: Iterable[object], rows: Iterable[Iterable[object]], label: str, class_: str | None = None) -> Html:
-    """Return a table that scrolls sideways on a narrow screen, also by keyboard; the first cell names its row.
+    """Return a table that scrolls sideways on a narrow screen, also by keyboard; a row begins with its name.
 
-    `head` () is a table of names and values.
+    Without titles, `head` is ().
     """
     cells = [element("th", cell, scope="col") for cell in head]
     top = element("thead", element("tr", *cells)) if cells else ""
@@ -68,12 +68,12 @@ def table(head: Iterable[object], rows: Iterable[Iterable[object]], label: str, 
 
 
 def scrolled(child: Html, label: str, class_: str = "scroll") -> Html:
-    """Return a part that scrolls in itself, also by keyboard; `label` names it for those who do not see it."""
+    """Return a part that scrolls in itself, also by keyboard; `label` names the part for readers who do not see it."""
     return element("div", child, class_=class_, tabindex=0, role="region", aria_label=label)
 
 
 def folded(title: object, *children: object, open_: bool = False) -> Html:
-    """Return a part that opens at a click or at a key."""
+    """Return a part that is folded under its title, and opens by mouse or keyboard."""
     return element("details", element("summary", title), *children, open=open_)
 
 
@@ -88,18 +88,18 @@ def note(*children: object) -> Html:
 
 
 def shortened(text: str, max_characters: int) -> str:
-    """Return a text with an ellipsis in place of characters that are too many."""
+    """Return a text of at most `max_characters`, with an ellipsis in place of the rest."""
     return text if len(text) <= max_characters else text[: max_characters - 1] + "…"
 
 
 def page(title: str, *children: object, command: str = "", style: str = "") -> str:
-    """Return an HTML file in which nothing is loaded and nothing runs.
+    """Return the text of an HTML file that loads nothing and runs nothing.
 
     Args:
-        title: of the window.
+        title: title of the window.
         children: parts of the page.
-        command: that wrote the page, which the last line says; "": no such line.
-        style: rules beside `STYLE`.
+        command: verb that wrote the page, for the last line; "": no such line.
+        style: style rules in addition to `STYLE`.
     """
     head = element(
         "head",
@@ -117,9 +117,9 @@ def page(title: str, *children: object, command: str = "", style: str = "") -> s
 
 
 def write_page(output: str, make: Callable[[], str]) -> str:
-    """Write the page that `make` returns to a file, whole or not at all, and return the name of the file.
+    """Write the page that `make` returns to a file, completely or not at all, and return the name of the file.
 
-    Raises UserError, before the page is made, where `output` is no .html file or cannot be written.
+    Raises UserError, before the page is made, if `output` is no .html file or cannot be written.
     """
     check_html_name(output)
     with writing(output, "choose another place"), new_file(output) as file:

@@ -10,8 +10,8 @@ from bert_jax.parallel.chips import CHIPS
 from bert_jax.reports.run.record import Run
 from bert_jax.training.tensorboard import RunStart
 
-WATTS_PER_CORE = 12.0  # of a CPU, where nothing better is known; Lannelongue et al. 2021, "Green Algorithms"
-MAX_UNMEASURED = 0.01  # of the time, up to which nothing is estimated beside the measured energy
+WATTS_PER_CORE = 12.0  # of a CPU without published figures; Lannelongue et al. 2021, "Green Algorithms"
+MAX_UNMEASURED = 0.01  # fraction of the time without measured energy that is ignored
 JOULES_PER_KWH = 3.6e6
 WATTS_OPTION = "bert-jax report --watts takes the power of all devices."
 DURATIONS = {"days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
@@ -21,14 +21,14 @@ NOT_VERSIONS = (*MACHINE, "energy")  # keys of a machine in run.json; the others
 
 
 class AssumedPower(NamedTuple):
-    """Values that a run does not record: the power of all its devices, and the CO2 of electricity."""
+    """Values that a run does not record: the power of all devices, and the CO2 per kWh of electricity."""
 
     watts: float | None = None  # above 0; None: by the table of chips
     grams_per_kwh: float | None = None  # above 0; None: no CO2 is shown
 
 
 def cost_rows(run: Run, assumed: AssumedPower) -> tuple[list[tuple[str, str]], str]:
-    """Return names and values of time, tokens, energy and CO2, and a note on how they are known."""
+    """Return names and values of time, tokens, energy and CO2, and a note on their sources."""
     sessions = [session for training in run.trainings for session in training.sessions]
     seconds = sum(session.ended - session.began for session in sessions)
     lines = [line for training in run.trainings for line in training.lines if line["split"] == "train"]
@@ -58,7 +58,7 @@ def _format_duration(seconds: float) -> str:
 def _estimate_energy(
     machine: Mapping[str, str | int], sessions: Sequence[RunStart], seconds: float, watts: float | None
 ) -> tuple[dict[str, float], str]:
-    """Return joules that were "measured" and "estimated", as far as they are known, and a note on both."""
+    """Return {"measured": joules, "estimated": joules}, without unknown values, and a note on both."""
     measured_seconds = sum(session.measured - session.began for session in sessions if session.measured is not None)
     source = str(machine.get("energy", ""))
     power, power_note = _estimate_power(machine, watts)
@@ -78,7 +78,7 @@ def _estimate_energy(
 
 
 def _estimate_power(machine: Mapping[str, str | int], watts: float | None) -> tuple[float | None, str]:
-    """Return the watts of all devices, None where they are not known, and a note on their source."""
+    """Return the watts of all devices, None if unknown, and a note on the source of this number."""
     if watts is not None:
         return watts, f"Energy is an estimate: that time at {watts:g} W (--watts)."
     kind, devices, cores = str(machine.get("device_kind", "")), machine.get("devices"), machine.get("cores")

@@ -9,9 +9,9 @@ from bert_jax.training.plateau import MASKED_LOSS
 from bert_jax.training.schedules import Phase
 
 SPLITS = {"heldout": "held out", "train": "training"}
-# Metrics of a line that are no curve: they are the settings of the line, or are drawn as levels.
+# Metrics that are no curve: settings of a line of metrics, or values that are drawn as levels.
 NOT_CURVES = ("step", "split", "seq_len", "batch_size", "loss", "unigram_entropy", "ema_decay")
-# The losses and accuracies of an objective have titles by the words before their ending.
+# The title of a loss or an accuracy of an objective comes from the words before its ending.
 OBJECTIVE_ENDINGS = ("_loss", "_accuracy")
 OBJECTIVE_WORDS = {"mlm": "masked-token", "nsp": "next-sentence", "sop": "sentence-order", "replaced": "replaced-token"}
 OPTIMIZATION = {"learning_rate": "learning rate", "grad_norm": "gradient norm"}
@@ -22,7 +22,7 @@ SPEED = {
     "memory_bytes": "memory (bytes)",
 }
 FRACTIONS = ("model_flops_utilization", "input_wait_fraction")
-LOG_FROM = 30.0  # highest over lowest value from which a gradient norm is drawn on a logarithmic axis
+LOG_FROM = 30.0  # ratio of highest to lowest gradient norm from which on the axis is logarithmic
 
 
 def training_charts(training: Training, phases: Sequence[Phase] = ()) -> dict[str, Chart]:
@@ -41,12 +41,12 @@ def training_charts(training: Training, phases: Sequence[Phase] = ()) -> dict[st
             curves.append(Curve("held out", points, 1, dots=True))
         entropy = training.last("unigram_entropy", "train") if name == MASKED_LOSS else None
         levels = () if entropy is None else (("unigram entropy", entropy),)
-        charts[name] = _chart(name, title, curves, marks, levels)
+        charts[name] = _make_chart(name, title, curves, marks, levels)
     return charts
 
 
 def comparison_charts(trainings: Sequence[Training]) -> dict[str, Chart]:
-    """Return a chart per metric with a curve per training: held out where there is one, else of training."""
+    """Return a chart per metric with a curve per training: of held-out data if measured, else of training."""
     charts = {}
     for name, title in curve_titles(trainings).items():
         has_heldout = any(training.points(name, "heldout") for training in trainings)
@@ -56,7 +56,7 @@ def comparison_charts(trainings: Sequence[Training]) -> dict[str, Chart]:
             for look, training in enumerate(trainings)
             if (points := training.points(name, split))
         ]
-        charts[name] = _chart(name, f"{title}, {SPLITS[split]}", curves)
+        charts[name] = _make_chart(name, f"{title}, {SPLITS[split]}", curves)
     return charts
 
 
@@ -84,18 +84,18 @@ def notes_on_curves(facts: PretrainingFacts, training: Training) -> list[str]:
     if set(rates) - {eval_rate} and MASKED_LOSS in training.names("heldout"):
         span = " to ".join(dict.fromkeys(f"{rate:.0%}" for rate in (rates[0], rates[-1])))
         notes.append(
-            f"Training asks for {span} of the tokens, the evaluation always for {eval_rate:.0%}. The more are masked, "
-            "the harder each is: the two lines are not of the same task."
+            f"Training asks for {span} of the tokens, the evaluation always for {eval_rate:.0%}. With more masked "
+            "tokens each token is harder to predict, so the two lines belong to different tasks."
         )
     if facts.matrix_rate_ratio is not None:
         notes.append(
-            "The learning rate is that of vectors and tables; Muon's matrices have "
-            f"{facts.matrix_rate_ratio:g} times as much."
+            "The learning rate is the rate of vectors and tables; the rate of Muon's matrices is "
+            f"{facts.matrix_rate_ratio:g} times as high."
         )
     return notes
 
 
-def _chart(
+def _make_chart(
     name: str,
     title: str,
     curves: Sequence[Curve],

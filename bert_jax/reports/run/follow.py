@@ -1,4 +1,4 @@
-"""The page of runs that are still training, served to this machine alone."""
+"""The page of runs that are still training, served only to this machine."""
 
 import contextlib
 import http
@@ -26,9 +26,9 @@ def follow_runs(workdirs: Sequence[str], port: int, assumed: AssumedPower, conso
 
     Args:
         workdirs: of `pretrain` or `finetune`.
-        port: 0 takes any that is free.
-        assumed: as in `report_page`.
-        console: for the address.
+        port: port to serve on; 0 takes any free port.
+        assumed: assumptions on power and CO2, as in `report_page`.
+        console: console that prints the address.
 
     Raises:
         UserError: a directory holds no run, or the port is taken.
@@ -50,7 +50,7 @@ def follow_runs(workdirs: Sequence[str], port: int, assumed: AssumedPower, conso
 
 
 class _LatestPage:
-    """The page of runs, made again after a file has changed."""
+    """The page of runs, made again whenever a file of a run has changed."""
 
     def __init__(self, workdirs: Sequence[str], assumed: AssumedPower) -> None:
         self._workdirs, self._assumed = workdirs, assumed
@@ -59,7 +59,7 @@ class _LatestPage:
         self._page = b""
 
     def page(self) -> bytes:
-        """Return the page; where the runs cannot be read now, a page that says so."""
+        """Return the page; if the runs cannot be read now, a page with the error."""
         with self._lock:
             try:
                 paths = [local_copy(workdir) for workdir in self._workdirs]
@@ -72,7 +72,7 @@ class _LatestPage:
 
 
 def _file_stats(workdirs: Sequence[pathlib.Path]) -> list[tuple[str, int, int]]:
-    """Return name, time of change and size of the files that a page is made from."""
+    """Return name, modification time and size of each file that the page depends on."""
     directories = [directory for workdir in workdirs for directory in (workdir, *workdir.glob("runs/*"))]
     paths = sorted(path for directory in directories for name in WATCHED_FILES for path in directory.glob(name))
     stats = [(str(path), path.stat()) for path in paths]
@@ -80,10 +80,10 @@ def _file_stats(workdirs: Sequence[pathlib.Path]) -> list[tuple[str, int, int]]:
 
 
 def request_handler(make: Callable[[], bytes]) -> type[http.server.BaseHTTPRequestHandler]:
-    """Return a handler of requests for the page that `make` returns."""
+    """Return a class that answers HTTP requests with the page that `make` returns."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
-        """Answers `GET /` that names this machine; a page elsewhere could let its own name point here."""
+        """Handler of `GET /` with this machine as host; other host names are refused (DNS rebinding)."""
 
         timeout = IDLE_SECONDS
         server_version, sys_version = "bert-jax", ""
@@ -113,6 +113,6 @@ def request_handler(make: Callable[[], bytes]) -> type[http.server.BaseHTTPReque
                 self.wfile.write(content)
 
         def log_message(self, format: str, *words: object) -> None:
-            """Say nothing of a request."""
+            """Print nothing about a request."""
 
     return Handler

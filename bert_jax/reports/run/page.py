@@ -32,14 +32,14 @@ MIN_SEQUENCES = 3
 def report_page(
     workdirs: Sequence[pathlib.Path], console: Console, assumed: AssumedPower, num_sequences: int = NUM_SEQUENCES
 ) -> str:
-    """Return the page about one work directory, or about several next to each other: an HTML file.
+    """Return the HTML page about one work directory, or about several side by side.
 
     Args:
-        workdirs: of `pretrain` or `finetune`.
-        console: for messages about checkpoints.
-        assumed: values that energy and CO2 are estimated with.
-        num_sequences: with the model's predictions, of all runs together, and at least `MIN_SEQUENCES` of each; 0:
-            none.
+        workdirs: work directories of `pretrain` or `finetune`.
+        console: console for messages about checkpoints.
+        assumed: assumptions for the estimates of energy and CO2.
+        num_sequences: number of sequences with predictions, of all runs together, at least `MIN_SEQUENCES` per run;
+            0: no sequences.
 
     Raises:
         UserError: a directory holds no run, or no metrics yet; an assumption is not above 0.
@@ -76,7 +76,7 @@ def _summary_html(summary: RunSummary) -> list[Html]:
 
 
 def _trainings_with_run_label(run: Run) -> list[Training]:
-    """Return the trainings of a run, with its name in their labels."""
+    """Return the trainings of a run, with the name of the run in their labels."""
     many = len(run.trainings) > 1
     return [
         dataclasses.replace(training, label=f"{run.label}/{training.label}" if many else run.label)
@@ -85,7 +85,7 @@ def _trainings_with_run_label(run: Run) -> list[Training]:
 
 
 def _curve_sections(run: Run) -> list[Html]:
-    """Return the curves of a run alone, and their last values."""
+    """Return the sections with the curves of a single run and their last values."""
     if len(run.trainings) > 1:
         return _comparison_sections(run.trainings)
     (training,), facts = run.trainings, run.pretraining
@@ -100,7 +100,7 @@ def _comparison_sections(trainings: Sequence[Training]) -> list[Html]:
 
 
 def _remaining_sections(run: Run, num_sequences: int, assumed: AssumedPower, console: Console) -> list[Html]:
-    """Return the sections that a run has whether its curves are drawn alone or together with other runs."""
+    """Return the sections of a run that follow its curves: corpus, sequences, settings, cost and commands."""
     if facts := run.pretraining:
         step = run.trainings[0].last_step
         mixture = find_run_corpus(facts.data.corpus or "", run.fingerprint.get("corpus"))

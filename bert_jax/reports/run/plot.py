@@ -15,9 +15,9 @@ def plot_run(workdir: pathlib.Path, output: pathlib.Path, say: Callable[[str], N
     """Draw losses, accuracies, learning rate and gradient norm of a training into `output` (.png, .pdf or .svg).
 
     Args:
-        workdir: with the metrics.jsonl of the training.
+        workdir: directory with the metrics.jsonl of the training.
         output: file to create.
-        say: called with the number of damaged lines, if there are any.
+        say: called with a message about damaged lines, if there are any.
 
     Raises:
         UserError: matplotlib is not installed, the run has no metrics yet, or `output` cannot be written.

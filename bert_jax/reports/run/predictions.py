@@ -28,7 +28,7 @@ PREDICTED = ("mask", "random", "kept")  # styles of tokens to predict
 
 
 class Prediction(NamedTuple):
-    """A token to predict: the ids that the model reads, should predict and predicts, and its probability of the label.
+    """A token to predict: ids of the input, the label and the prediction, and the model's probability of the label.
 
     `predicted` and `probability` are None where there is no model.
     """
@@ -40,7 +40,7 @@ class Prediction(NamedTuple):
 
     @property
     def is_right(self) -> bool:
-        """Whether the model predicts the label."""
+        """True if the model predicts the label."""
         return self.predicted == self.label
 
 
@@ -56,15 +56,15 @@ def predictions_section(
     """Return held-out sequences with masks and predictions, or the reason why there are none.
 
     Args:
-        workdir: with the checkpoints.
-        facts: of the run.
-        seed: of the run.
-        step: whose phase decides on the length and the masks of the sequences.
-        mixture: the corpus of the run, or why it cannot be shown.
-        num_sequences: at most.
+        workdir: the work directory with the checkpoints.
+        facts: values of the run's config.
+        seed: seed of the run.
+        step: a step whose phase decides the length and the masks of the sequences.
+        mixture: the corpus of the run, or the reason why it cannot be shown.
+        num_sequences: maximum number of sequences.
         console: for messages about checkpoints.
     """
-    title = "What the model reads and predicts"
+    title = "Inputs and predictions of the model"
     try:
         if isinstance(mixture, str):
             raise UserError(mixture)
@@ -84,8 +84,8 @@ def predictions_section(
     explanation = (
         f"The first {len(rows)} sequences of {batch['input_ids'].shape[1]} tokens from documents that are not trained "
         "on. Shading marks a token to predict: ✓ a right prediction; ✗ a wrong prediction, then the right token. Most "
-        "are masked; a small word before the prediction says what the model reads instead: kept, the right token "
-        f"itself, or a random token. ## continues a word.{score} The commonest token, "
+        "are masked; a small word before the prediction is the token that the model reads instead: kept (the right "
+        f"token) or a random token. ## continues a word.{score} The commonest token, "
         f"“{_token_text(int(fractions.argmax()), tokenizer)}”, is {fractions.max():.1%} of these documents."
     )
     meanings = SENTENCE_PAIRS[facts.data.sentence_pairs].label_meanings or ("", "")
@@ -97,6 +97,7 @@ def predictions_section(
 
 
 def _fraction_right(predictions: Sequence[Prediction]) -> str:
+    """Return the number and the percentage of right predictions as text."""
     num_right = sum(prediction.is_right for prediction in predictions)
     return f"{num_right:,} of {len(predictions):,} ({num_right / max(1, len(predictions)):.1%})"
 
@@ -104,7 +105,7 @@ def _fraction_right(predictions: Sequence[Prediction]) -> str:
 def heldout_batch(facts: PretrainingFacts, seed: int, step: int, mixture: Mixture, num_sequences: int) -> Batch:
     """Return the first held-out sequences as an evaluation of a step reads them, with two token types.
 
-    Raises UserError where nothing is held out.
+    Raises UserError if too few documents are held out.
     """
     rule = SENTENCE_PAIRS[facts.data.sentence_pairs]
     split = mixture.split("heldout", rule.min_documents)
@@ -120,8 +121,8 @@ def label_predictions(batch: Batch, probabilities: Sequence[np.ndarray] | None =
     """Return the tokens to predict of each sequence, in the order of the text.
 
     Args:
-        batch: of `make_sequences`.
-        probabilities: of each sequence, float32 [predictions, vocab_size]; None: there is no model.
+        batch: a batch of `make_sequences`.
+        probabilities: float32 [predictions, vocab_size] of each sequence; None without a model.
     """
     rows = []
     for row, ids in enumerate(batch["input_ids"]):
@@ -142,7 +143,7 @@ def label_predictions(batch: Batch, probabilities: Sequence[np.ndarray] | None =
 def predict_batch(
     workdir: pathlib.Path, batch: Batch, tokenizer: Tokenizer, console: Console
 ) -> list[list[Prediction]]:
-    """Return the predictions of the newest checkpoint of a run; UserError without a checkpoint or a head."""
+    """Return the predictions of the newest checkpoint of a run; UserError without checkpoint or head."""
     weights = read_weights(workdir, console=console)
     if HEAD not in weights.heads:
         names = ", ".join(head.name for head in weights.heads) or "none"
@@ -155,7 +156,7 @@ def predict_batch(
     def probabilities(params: Params, batch: Batch) -> jax.Array:
         return jax.nn.softmax(model.apply(params, batch, None)["mlm_logits"][..., : tokenizer.vocab_size])
 
-    # One by one: the logits of a sequence are large enough.
+    # One sequence at a time: the logits of a sequence fill much memory.
     params = jax.device_put(weights.params)
     singles = [{name: x[row : row + 1] for name, x in batch.items()} for row in range(len(batch["input_ids"]))]
     return label_predictions(batch, [np.asarray(probabilities(params, single))[0] for single in singles])
@@ -183,6 +184,7 @@ def sequence_html(
 
 
 def _piece_html(piece: TextPiece, predictions: Iterator[Prediction], tokenizer: Tokenizer) -> Html:
+    """Return a piece of a text; a token to predict takes the next prediction, with a mark."""
     if piece.style == "special":
         return element("span", printable(piece.text), class_="special")
     if piece.style not in PREDICTED:

@@ -1,4 +1,4 @@
-"""A work directory, read without trusting it: a report of a damaged run is still a report."""
+"""The content of a work directory, read without trusting it, so that a damaged run has a report too."""
 
 import dataclasses
 import os
@@ -37,7 +37,7 @@ MAX_VALUE = 1e300  # a larger number cannot be drawn
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
-    """One training of a run: all of a `pretrain`, or one learning rate and seed of a `finetune`."""
+    """One training of a run: a whole `pretrain`, or one learning rate and seed of a `finetune`."""
 
     label: str
     lines: list[Line]
@@ -52,7 +52,7 @@ class Training:
         return max((line["step"] for line in self.lines), default=0)
 
     def points(self, name: str, split: str) -> list[Point]:
-        """Return a metric by step; None where it was not finite."""
+        """Return (step, value) of a metric; the value is None where it was not finite."""
         return [(line["step"], line[name]) for line in self.lines if line["split"] == split and name in line]
 
     def last(self, name: str, split: str) -> float | None:
@@ -74,11 +74,11 @@ class FinetuningResults(NamedTuple):
 
     @property
     def num_seeds(self) -> int:
-        """The trainings of a learning rate."""
+        """The number of trainings per learning rate."""
         return len(self.trainings) // len(self.mean)
 
     def mean_and_deviation(self, metric: str) -> str:
-        """Return a metric over the seeds of the best learning rate."""
+        """Return mean and deviation of a metric over the seeds of the best learning rate, as text."""
         figures = self.mean[f"{self.best['learning_rate']:g}"][metric]
         return " ± ".join(format_metric(metric, figures[name]) for name in ("mean", "standard_deviation"))
 
@@ -105,7 +105,9 @@ class PretrainingFacts:
     eval_data: tuple[DataConfig, ...]  # of an evaluation, by the number of the phase
     num_eval_sequences: int
     mask_rates: tuple[float, ...]  # at the begin and the end of each phase
-    matrix_rate_ratio: float | None  # learning rate of matrices over that of vectors, where the optimizer has two
+    matrix_rate_ratio: (
+        float | None
+    )  # learning rate of matrices over the rate of vectors; None: the optimizer has one rate
     plateau_end: int  # step by which the loss should be below the unigram entropy
 
     def tokens_read(self, step: int) -> int:
@@ -117,7 +119,7 @@ class PretrainingFacts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """A work directory."""
+    """The content of a work directory."""
 
     path: pathlib.Path
     label: str
@@ -129,14 +131,14 @@ class Run:
     init_from: str  # "": random weights
     settings: tuple[Setting, ...]
     recipe: str
-    published_recipe: str  # with the names of directories and files in place of their paths
+    published_recipe: str  # recipe with names of directories and files in place of their paths
     pretraining: PretrainingFacts | None  # None: a fine-tuning
     task: str = ""  # of a fine-tuning
-    random_weights: bool = False  # of the architecture of `init_from`
+    random_weights: bool = False  # the fine-tuning started from random weights
 
     @property
     def verb(self) -> str:
-        """The command that trains its recipe."""
+        """The verb of the command line that trains the recipe."""
         return "pretrain" if self.pretraining else "finetune"
 
 
@@ -156,7 +158,7 @@ def read_runs(workdirs: Sequence[pathlib.Path]) -> tuple[Run, ...]:
 
 
 def read_workdir(path: pathlib.Path, label: str = "") -> Run:
-    """Return the run of a work directory, with or without metrics; UserError where it holds none."""
+    """Return the run of a work directory, with or without metrics; UserError if the directory holds no run."""
     config, fingerprint = read_run(path)
     directories = sorted(directory for directory in (path / "runs").glob("*") if directory.is_dir()) or [path]
     trainings = [read_training(directory, directory.name if directory != path else label) for directory in directories]
@@ -205,6 +207,7 @@ def read_training(path: pathlib.Path, label: str) -> Training:
 
 
 def _pretraining_facts(config: PretrainConfig) -> PretrainingFacts:
+    """Return the values of a config that the report needs."""
     phases, optimizer = plan_phases(config.train), config.optimizer
     uses_training_masks = OBJECTIVES[config.objective].eval_uses_training_masks
     has_two_rates = optimizer.name in WITH_MUON.values and optimizer.peak_learning_rate
@@ -225,7 +228,7 @@ def _pretraining_facts(config: PretrainConfig) -> PretrainingFacts:
 
 
 def _left_plateau_at(config: PretrainConfig, phases: tuple[Phase, ...], training: Training) -> int | None:
-    """Return the step at which the loss left the unigram entropy; None where it has not, or that is not known."""
+    """Return the step at which the loss fell clearly below the unigram entropy; None if it did not, or is unknown."""
     entropy = training.last("unigram_entropy", "train")
     if entropy is None:
         return None
@@ -241,7 +244,7 @@ def _drawable_or_none(value: Any) -> Any:
 
 
 def _read_results(path: pathlib.Path) -> FinetuningResults | None:
-    """Return the results of a fine-tuning; None where it has not ended, or results.json is damaged."""
+    """Return the results of a fine-tuning; None before its end, or if results.json is damaged."""
     try:
         values = strict_json.parse((path / "results.json").read_text(encoding="utf-8"))
         results = FinetuningResults(values["metric"], values["best"], values["mean"], values["runs"])
@@ -255,6 +258,7 @@ def _read_results(path: pathlib.Path) -> FinetuningResults | None:
 
 
 def _without_directories(value: Any) -> Any:
+    """Return a value of a config with the last name in place of each path."""
     if isinstance(value, dict):
         return {key: _without_directories(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

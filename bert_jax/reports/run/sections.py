@@ -1,4 +1,4 @@
-"""Sections of the page of a run: corpus, values at the end, settings, cost, commands that use it or train it again."""
+"""Sections of the page of a run: corpus, last values, settings, cost, commands that use or repeat the run."""
 
 import os
 import shlex
@@ -20,14 +20,14 @@ from bert_jax.tokenizer import load_tokenizer
 
 MAX_EVALUATIONS = 200  # in a table
 MAX_FIRST_TOKENS = 40  # of a document
-MAX_COMPARED_TOKENS = 10_000_000  # of documents that may be copies; of more, a random part
+MAX_COMPARED_TOKENS = 10_000_000  # in the search for copies; a larger corpus is sampled
 MAX_UNFOLDED_SETTINGS = 12
 QUANTILE_NAMES = {0.0: "shortest", 0.05: "5 %", 0.5: "median", 0.95: "95 %", 1.0: "longest"}
 RESULT_TITLES = {"run": "training", "learning_rate": "learning rate", "seed": "seed", "step": "best step"}
 
 
 def find_run_corpus(corpus: str, fingerprint: str | None) -> Mixture | str:
-    """Return the corpus that a run was trained on, or why it cannot be shown."""
+    """Return the corpus that a run was trained on, or the reason why it cannot be shown."""
     if "://" in corpus:
         return f"{corpus} is a URL, and a report loads nothing"
     try:
@@ -42,7 +42,7 @@ def find_run_corpus(corpus: str, fingerprint: str | None) -> Mixture | str:
 
 
 def corpus_section(facts: PretrainingFacts, last_step: int, mixture: Mixture | str) -> Html:
-    """Return documents, tokens, how often the run has read them, rejections, copies, leaks and lengths."""
+    """Return the section on the corpus: sizes, epochs read, rejections, copies, leaks and lengths of documents."""
     if isinstance(mixture, str):
         return section("Corpus", note(f"The corpus is not shown: {mixture}."))
     rows = []
@@ -71,7 +71,7 @@ def corpus_section(facts: PretrainingFacts, last_step: int, mixture: Mixture | s
         element(
             "p",
             f"The run has read at most {epochs} times the {num_tokens:,} tokens of the training documents: padding "
-            f"counts. {turns}The documents that are held out measure what it has learned.",
+            f"counts. {turns}The run is evaluated on the documents that are held out.",
         ),
         _first_words(mixture),
         table(head, rows, "corpus"),
@@ -87,7 +87,7 @@ def corpus_section(facts: PretrainingFacts, last_step: int, mixture: Mixture | s
 
 
 def _first_words(mixture: Mixture) -> Html:
-    """Return the beginning of a training document, for people who do not know the corpus."""
+    """Return the beginning of the first training document, for readers who do not know the corpus."""
     try:
         tokens, _, _ = mixture.corpora[0].split("train").read(np.array([0]))
         text = mixture.tokenizer().decode(tokens[:MAX_FIRST_TOKENS].tolist())
@@ -97,21 +97,21 @@ def _first_words(mixture: Mixture) -> Html:
 
 
 def _copies_note(mixture: Mixture) -> Html:
-    """Return the numbers of documents that occur twice, and of held-out documents that are trained on."""
+    """Return a paragraph on duplicates in training, and on held-out documents that are also training documents."""
     try:
         copies = find_duplicates(mixture.split("train"), mixture.split("heldout"), MAX_COMPARED_TOKENS)
     except UserError as error:
         return note(f"Copies are not counted: {error}.")
-    text = f"{copies.repeated:,} of {copies.train:,} training documents are copies of an earlier one"
+    text = f"{copies.repeated:,} of {copies.train:,} training documents are copies of an earlier document"
     if copies.heldout:
         text += f"; {copies.leaked:,} of {copies.heldout:,} held-out documents are training documents too"
     return element("p", f"{text}{'' if copies.exact else ' (a sample)'}.")
 
 
 def last_values_section(trainings: Sequence[Training]) -> Html:
-    """Return the last values of all metrics and, folded, every evaluation as numbers.
+    """Return the section with the last values of all metrics and, folded, every evaluation as numbers.
 
-    The last values of a single training have a row per metric, of several trainings a row per training.
+    A single training has a row per metric; several trainings have a row per training.
     """
     titles = curve_titles(trainings)
     if len(trainings) == 1:
@@ -149,7 +149,7 @@ def _format_figure(name: str, value: float | None) -> str:
 
 
 def _evaluation_table(trainings: Sequence[Training]) -> Html:
-    """Return the evaluations as a folded table, evenly spread where they are many."""
+    """Return the evaluations as a folded table; of more than `MAX_EVALUATIONS`, an evenly spread part."""
     lines = [(training.label, line) for training in trainings for line in training.lines if line["split"] == "heldout"]
     if not lines:
         return Html("")
@@ -165,7 +165,7 @@ def _evaluation_table(trainings: Sequence[Training]) -> Html:
 
 
 def settings_section(settings: Sequence[Setting]) -> Html:
-    """Return the fields that differ from the defaults, and all fields folded away."""
+    """Return the section on settings: fields that differ from the defaults, and all other fields folded."""
     head = ("field", "value", "default", "meaning")
     differing = [setting[:4] for setting in settings if setting.differs]
     others = [setting[:4] for setting in settings if not setting.differs]
@@ -173,7 +173,7 @@ def settings_section(settings: Sequence[Setting]) -> Html:
         "Settings",
         element("p", f"{len(differing)} fields differ from the defaults."),
         folded(
-            "What differs",
+            "Fields that differ",
             table(head, differing, "fields that differ", class_="changed"),
             open_=len(differing) <= MAX_UNFOLDED_SETTINGS,
         ),
@@ -182,13 +182,13 @@ def settings_section(settings: Sequence[Setting]) -> Html:
 
 
 def cost_section(run: Run, assumed: AssumedPower) -> Html:
-    """Return `cost_rows` as a table."""
+    """Return the section on cost: `cost_rows` as a table."""
     rows, how_known = cost_rows(run, assumed)
     return section("Cost", table((), rows, "cost"), note(how_known))
 
 
 def use_section(run: Run) -> Html:
-    """Return where the model is, and commands that use it."""
+    """Return the section with the directory of the model and commands that use it."""
     path = str(run.path)
     if not (run.pretraining or run.results):
         return section("Use it", note("A fine-tuned model is there when the run has ended."))
@@ -203,7 +203,7 @@ def use_section(run: Run) -> Html:
 
 
 def reproduction_section(run: Run) -> Html:
-    """Return recipe, command, versions, seed and fingerprints."""
+    """Return the section that repeats a run: recipe, command, versions, seed and fingerprints."""
     command = f"bert-jax {run.verb} --config recipe.py --workdir {shlex.quote(run.path.name + '-again')}"
     rows: list[tuple[str, object]] = [("seed", run.seed)]
     rows += [(f"fingerprint of the {name}", value) for name, value in run.fingerprint.items()]
@@ -219,7 +219,7 @@ def reproduction_section(run: Run) -> Html:
 
 
 def dev_score_table(results: FinetuningResults | None) -> Html:
-    """Return the dev scores of each training of a `finetune` that has ended."""
+    """Return a table with the dev scores of each training of a `finetune`; without results, an empty text."""
     if results is None:
         return Html("")
     names = dict.fromkeys(name for training in results.trainings for name in training["scores"])

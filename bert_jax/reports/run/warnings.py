@@ -1,4 +1,4 @@
-"""A run in three sentences, and warnings about it."""
+"""Summary of a run in three sentences, and warnings about the run."""
 
 import functools
 import statistics
@@ -13,31 +13,31 @@ from bert_jax.reports.run.record import PretrainingFacts, Run, Training
 from bert_jax.training.plateau import MASKED_LOSS
 
 MAX_NORM_GROWTH = 10.0  # of the gradient norm, from the median of the middle of a run to the median of its end
-MIN_NORMS = 20  # lines of metrics, of which a growth says something
+MIN_NORMS = 20  # lines of metrics; with fewer lines, growth is not checked
 MAX_RISE = 0.1  # nats of a held-out loss above its lowest value
 MAX_SKIPPED = 0.01  # of all steps
 MAX_NAMED_RESTARTS = 3
 HEALTHY = (
     "Nothing looks wrong: losses and gradients are finite, the held-out loss does not rise, and the gradient norm ends "
-    f"below {MAX_NORM_GROWTH:g} times its usual value. Fine-tuning and bert-jax score show what the model is good for."
+    f"below {MAX_NORM_GROWTH:g} times its usual value. Fine-tuning and bert-jax score show the quality of the model."
 )
 NOT_SCORES = ("step", "split", "seq_len")  # of a held-out line of a fine-tuning
 
 
 class RunSummary(NamedTuple):
-    """A run in three sentences, and warnings; () is a healthy run."""
+    """Three sentences on a run, and warnings; a healthy run has no warnings."""
 
     sentences: tuple[str, str, str]
     warnings: tuple[str, ...]
 
     @property
     def verdict(self) -> str:
-        """Whether the run looks healthy, in two or three words."""
+        """The health of the run in two or three words."""
         return "⚠ look at this" if self.warnings else "✓ looks healthy"
 
 
 def summarize_run(run: Run) -> RunSummary:
-    """Return what was trained, how far, and whether it looks healthy and why."""
+    """Return the summary of a run: its model and data, its progress, its health and result; and the warnings."""
     warnings = tuple(
         f"{training.label}: {warning}" if len(run.trainings) > 1 else warning
         for training in run.trainings
@@ -46,12 +46,12 @@ def summarize_run(run: Run) -> RunSummary:
     )
     if run.pretraining:
         training = run.trainings[0]
-        what, how_far = _pretraining_sentences(run.pretraining, run.init_from, training)
-        result = _describe_level(training, run.pretraining)
+        subject, progress = _pretraining_sentences(run.pretraining, run.init_from, training)
+        result = _describe_accuracy_and_loss(training, run.pretraining)
     else:
-        what, how_far, result = _finetuning_sentences(run)
+        subject, progress, result = _finetuning_sentences(run)
     health = "Something looks wrong (below)." if warnings else HEALTHY
-    return RunSummary((what, how_far, f"{health} {result}"), warnings)
+    return RunSummary((subject, progress, f"{health} {result}"), warnings)
 
 
 def _check_not_finite(training: Training, run: Run) -> str:
@@ -59,16 +59,17 @@ def _check_not_finite(training: Training, run: Run) -> str:
     return f"{num_bad:,} lines of metrics have a loss or a gradient that is not finite" if num_bad else ""
 
 
-def _check_damaged(training: Training, run: Run) -> str:
+def _check_damaged_metrics(training: Training, run: Run) -> str:
     return f"{training.num_damaged:,} damaged lines of metrics.jsonl are left out" if training.num_damaged else ""
 
 
-def _check_skipped(training: Training, run: Run) -> str:
+def _check_skipped_steps(training: Training, run: Run) -> str:
     count = training.last("skipped_steps", "train") or 0
     return f"{count:,.0f} steps were skipped as not finite" if count > MAX_SKIPPED * training.last_step else ""
 
 
 def _check_on_plateau(training: Training, run: Run) -> str:
+    """Warn if the loss is still at the unigram entropy at a step by which it should be below."""
     loss, entropy = (training.last(name, "train") for name in (MASKED_LOSS, "unigram_entropy"))
     if loss is None or entropy is None or run.pretraining is None or run.init_from:
         return ""
@@ -81,6 +82,7 @@ def _check_on_plateau(training: Training, run: Run) -> str:
 
 
 def _check_gradient_grows(training: Training, run: Run) -> str:
+    """Warn if the gradient norm at the end is far above the norm in the middle of the run."""
     norms = [value for _, value in training.points("grad_norm", "train") if value is not None]
     if len(norms) < MIN_NORMS:
         return ""
@@ -92,20 +94,20 @@ def _check_gradient_grows(training: Training, run: Run) -> str:
 
 
 def _check_heldout_rises(training: Training, run: Run) -> str:
-    """Compare the lines of the last sequence length: a longer one has another loss."""
+    """Warn if the held-out loss rose; compares only lines of the last sequence length, whose losses are comparable."""
     lines = [line for line in training.lines if line["split"] == "heldout" and line.get(MASKED_LOSS) is not None]
     losses = [line[MASKED_LOSS] for line in lines if line.get("seq_len") == lines[-1].get("seq_len")]
     if not losses or losses[-1] < min(losses) + MAX_RISE:
         return ""
     rise = f"{min(losses):.2f} to {losses[-1]:.2f}"
-    return f"the held-out masked-token loss rose from {rise}: the model learns its text by heart"
+    return f"the held-out masked-token loss rose from {rise}: the model memorizes its training text"
 
 
 # (a training, its run) -> a warning about the training, or "".
 RUN_CHECKS: tuple[Callable[[Training, Run], str], ...] = (
     _check_not_finite,
-    _check_damaged,
-    _check_skipped,
+    _check_damaged_metrics,
+    _check_skipped_steps,
     _check_on_plateau,
     _check_gradient_grows,
     _check_heldout_rises,
@@ -113,12 +115,12 @@ RUN_CHECKS: tuple[Callable[[Training, Run], str], ...] = (
 
 
 def _pretraining_sentences(facts: PretrainingFacts, init_from: str, training: Training) -> tuple[str, str]:
-    """Return what was trained, and how far."""
+    """Return two sentences on a pretraining: its model and data, and its progress."""
     model, total, step = facts.model, facts.phases[-1].end, training.last_step
     rule = SENTENCE_PAIRS.get(facts.data.sentence_pairs)
     pairs = f" and {facts.data.sentence_pairs.replace('_', ' ')}" if rule and rule.label_meanings else ""
     start = f"weights of {_short_paths(init_from)}" if init_from else "random weights"
-    what = (
+    subject = (
         f"An encoder of the family {model.family} with {model.num_layers} layers of width {model.hidden_size}"
         f"{_describe_size(model, facts.heads)} was pretrained by {facts.objective.replace('_', ' ')}{pairs} on "
         f"{_short_paths(facts.data.corpus or '')}, from {start}."
@@ -126,23 +128,23 @@ def _pretraining_sentences(facts: PretrainingFacts, init_from: str, training: Tr
     lengths = ", then ".join(dict.fromkeys(f"{phase.seq_len:,}" for phase in facts.phases))
     done = "all of its" if step >= total else f"{step / total:.0%} of its"
     tokens = f"{facts.tokens_read(step):,} tokens including padding, in sequences of {lengths}"
-    return what, f"It has done {done} {total:,} steps: {tokens}{_describe_restarts([training])}."
+    return subject, f"It has done {done} {total:,} steps: {tokens}{_describe_restarts([training])}."
 
 
-def _describe_level(training: Training, facts: PretrainingFacts) -> str:
-    """Return the accuracy and the loss against the unigram entropy, or whatever else the run measures."""
+def _describe_accuracy_and_loss(training: Training, facts: PretrainingFacts) -> str:
+    """Return sentences on the accuracy and on the loss compared with the unigram entropy, if the run measures them."""
     split = "heldout" if training.names("heldout") else "train"
     where = "held-out" if split == "heldout" else "training"
     sentences = []
     if (accuracy := training.last("mlm_accuracy", split)) is not None:
-        sentences.append(f"Of the {where} tokens that it is asked for, it predicts {accuracy:.1%} right.")
+        sentences.append(f"Of the {where} tokens to predict, it predicts {accuracy:.1%} right.")
     loss, entropy = training.last(MASKED_LOSS, split), training.last("unigram_entropy", split)
     if loss is not None:
         level = f"The {where} masked-token loss is {loss:.3f} nats"
         if entropy is not None:
             level += (
                 f", {abs(entropy - loss):.2f} nats {'below' if loss <= entropy else 'above'} the unigram entropy of "
-                f"{entropy:.2f}, the loss of knowing only how often each token occurs"
+                f"{entropy:.2f}, the loss of a model that knows only how often each token occurs"
             )
             if training.left_plateau_at is not None:
                 level += f" (first clearly below it at step {training.left_plateau_at:,})"
@@ -153,21 +155,21 @@ def _describe_level(training: Training, facts: PretrainingFacts) -> str:
     sentences.append(f"{level}.")
     if split == "heldout":
         sentences.append(
-            f"Measured on up to {facts.num_eval_sequences:,} sequences of documents that are not trained on. It is "
-            "asked for 15 % of their tokens, of which eight in ten are masked, one is random and one kept."
+            f"Measured on up to {facts.num_eval_sequences:,} sequences of documents that are not trained on. It "
+            "predicts 15 % of their tokens: 80 % of these are masked, 10 % random and 10 % kept."
         )
     return " ".join(sentences)
 
 
 def _finetuning_sentences(run: Run) -> tuple[str, str, str]:
-    """Return what was trained, how far, and the dev scores."""
+    """Return three sentences on a fine-tuning: its task and weights, its progress, and its dev scores."""
     count, steps = len(run.trainings), [training.last_step for training in run.trainings]
     start = "random weights of the architecture of" if run.random_weights else "the weights of"
-    what = f"The task {run.task} was fine-tuned from {start} {_short_paths(run.init_from)}."
+    subject = f"The task {run.task} was fine-tuned from {start} {_short_paths(run.init_from)}."
     ends = f"{steps[0]:,}" if len(set(steps)) == 1 else f"{min(steps):,} to {max(steps):,}"
     trainings = "one training" if count == 1 else f"{count} trainings"
     ended = "has ended" if run.results else "has not ended"
-    how_far = f"It {ended}, with {trainings} of {ends} steps{_describe_restarts(run.trainings)}."
+    progress = f"It {ended}, with {trainings} of {ends} steps{_describe_restarts(run.trainings)}."
     scores, over_seeds = _last_scores(run.trainings), ""
     if results := run.results:
         scores = results.best["scores"]
@@ -175,9 +177,9 @@ def _finetuning_sentences(run: Run) -> tuple[str, str, str]:
             metric = results.metric
             over_seeds = f"; {metric.replace('_', ' ')} over the seeds {results.mean_and_deviation(metric)}"
     if not scores:
-        return what, how_far, "No score is recorded yet."
+        return subject, progress, "No score is recorded yet."
     figures = ", ".join(f"{name.replace('_', ' ')} {format_metric(name, score)}" for name, score in scores.items())
-    return what, how_far, f"On the dev set the best training scores {figures}{over_seeds}."
+    return subject, progress, f"On the dev set the best training scores {figures}{over_seeds}."
 
 
 def _last_scores(trainings: Sequence[Training]) -> dict[str, float]:
@@ -188,7 +190,7 @@ def _last_scores(trainings: Sequence[Training]) -> dict[str, float]:
 
 
 def _short_paths(paths: str) -> str:
-    """Return directories in few words; the settings have the whole paths."""
+    """Return paths shortened to their last two parts; the settings have the whole paths."""
     return ", ".join("/".join(path.strip().rstrip("/").split("/")[-2:]) for path in paths.split(","))
 
 

@@ -1,4 +1,4 @@
-"""The page of one run or several, written or served for the command line, on the CPU."""
+"""The page of one run or several, written to a file or served, with JAX on the CPU."""
 
 import contextlib
 import os
@@ -41,6 +41,6 @@ def serve_report(
 
 
 def _use_only_the_cpu() -> None:
-    """Hide the accelerators from JAX, where it is not in use yet: a run that is still training has them."""
+    """Hide the accelerators from JAX if JAX is not in use yet: a run that is still training uses them."""
     if "jax" not in sys.modules:
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
