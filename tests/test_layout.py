@@ -178,7 +178,7 @@ SPINES = {
     "pretraining/pretrain.py": "pretrain",
     "pretraining/evaluate.py": "evaluate",
     "finetuning/finetune.py": "finetune",
-    "convert/export.py": "export",
+    "convert/export.py": "export_directory",
 }
 MAX_SPINE_LINES = 180
 
