@@ -88,7 +88,7 @@ def peak_gigabytes() -> float:
 
 
 def larger(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
-    """Return a parameter, `LARGER` times as large if it makes queries."""
+    """Return the parameter, multiplied by `LARGER` if it belongs to a query projection."""
     return leaf * LARGER if "query" in jax.tree_util.keystr(path) else leaf
 
 

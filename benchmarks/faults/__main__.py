@@ -154,7 +154,7 @@ def in_processes(count: int, work: Callable[[int], None]) -> int:
 
 
 def _work(right: Any, names: list[str], seed: int, worker: int, end: float, root: pathlib.Path) -> None:
-    """Trials of one process until the end, each of the class that is behind; a line of JSON for each."""
+    """Run trials in one process until the time is up, each of the class with the fewest; write a line of JSON per trial."""
     counts = collections.Counter[str]()
     with open(root / f"outcomes.{worker}", "w") as file:
         while time.monotonic() < end:

@@ -26,7 +26,7 @@ def counts_of(world: World, name: str, scratch: pathlib.Path) -> list[int]:
 
 
 def failing(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """A verb with a failing operation: it ends right or with a message; the same command then ends right."""
+    """Run a verb with a failing operation: it succeeds or ends with a message; the same command then succeeds."""
     counts = json.loads((world.directory / "counts.json").read_text())
     fault = rng.choice(list(FAULTS))
     (name,) = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))

@@ -205,7 +205,7 @@ def mask_tokens(
 
     example = np.repeat(np.arange(len(lengths)), np.diff(words.bounds))
     offset = words.tokens[words.first[:-1]] - starts[example]
-    bits = _example_bits(seed, Stream.MASK_POSITION, numbers, example, offset)
+    bits = _bits_at_offsets(seed, Stream.MASK_POSITION, numbers, example, offset)
     order = _shuffle_words(words.bounds, bits, np.diff(words.bounds) if masking.whole_words else quota)
     max_words = (config.max_span_length or masking.max_words) if masking.max_words > 1 else 1
     if not masking.whole_words:
@@ -216,7 +216,7 @@ def mask_tokens(
         count = np.ones_like(word)
     else:
         cumulative = np.cumsum(masking.weights(max_words, config))
-        draw = uniform(_example_bits(seed, Stream.MASK_WORDS, numbers, example, offset))
+        draw = uniform(_bits_at_offsets(seed, Stream.MASK_WORDS, numbers, example, offset))
         drawn = 1 + np.searchsorted(cumulative[:-1] / cumulative[-1], draw, side="right")
         drawn = np.minimum(drawn, words.run_ends - np.arange(len(drawn)))
         word, count = _take_spans(order, example, words.first, drawn, quota)
@@ -245,8 +245,8 @@ def _hide_tokens(
     """
     example = np.searchsorted(starts, positions, side="right") - 1
     begin = starts[example]
-    kind = uniform(_example_bits(seed, Stream.MASK_KIND, numbers, example, drawn_at - begin))
-    token = integers(_example_bits(seed, Stream.MASK_TOKEN, numbers, example, positions - begin), vocabulary.size)
+    kind = uniform(_bits_at_offsets(seed, Stream.MASK_KIND, numbers, example, drawn_at - begin))
+    token = integers(_bits_at_offsets(seed, Stream.MASK_TOKEN, numbers, example, positions - begin), vocabulary.size)
     random = kind < config.mask_token_fraction + config.random_token_fraction
     masked = ids.copy()
     masked[positions[random]] = token[random]
@@ -254,7 +254,7 @@ def _hide_tokens(
     return masked
 
 
-def _example_bits(
+def _bits_at_offsets(
     seed: int, stream: Stream, numbers: np.ndarray, example: np.ndarray, offset: np.ndarray
 ) -> np.ndarray:
     """Return random bits, uint64 [n], for each pair of an example and an offset in the example."""

@@ -69,7 +69,7 @@ class SequencePlan:
     Attributes:
         seq_len, seed, config, num_token_types, symbols: as in `make_sequences`.
         sampler: slots -> examples.
-        order: sequence numbers -> slots, or with packing packed sequences.
+        order: maps sequence numbers to slots; with packing, to packed sequences.
         packing: plan of the slots that share a sequence; None without packing.
         capacities: int64 [slots], maximum text tokens of each slot's example; None without packing, where every example
             has the whole budget.

@@ -36,7 +36,7 @@ def change_vocabulary(model: pathlib.Path, tokenizer: pathlib.Path, output: path
     """Write a model with the vocabulary of `tokenizer` to the directory `output`, for further pretraining.
 
     Args:
-        model: as in `export_directory`; the heads of one class of transformers are written.
+        model: as in `export_directory`; only the heads that a single class of transformers has are written.
         tokenizer: a directory or vocabulary file of any kind.
         output: a directory that does not exist or is empty.
         console: prints how many tokens are carried over.

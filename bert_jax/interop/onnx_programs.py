@@ -106,7 +106,7 @@ def _context(x: Any, qkv: tuple[Any, Any, Any], heads: int, score_bias: Any) -> 
 
 
 def _global_mask_fn(class_name: str) -> Callable[[Any, EncoderConfig], Any] | None:
-    """Return the rule of models/heads.py for a class: input_ids -> int64 of equal shape, 1 for global tokens."""
+    """Return the function that marks the global tokens of a class: input_ids -> int64 of equal shape, 1 for global."""
     import torch
 
     def separators(ids: Any, config: EncoderConfig) -> Any:

@@ -170,7 +170,7 @@ class Encoder(nn.Module):
         self.position_bias = PositionBias(config)
         self.distances = DistanceEmbeddings(config)
         self.block = make_block(config, dtype, self.compute.attention)
-        self.layers = self.param("layers", self._init_layers)  # also if unrolled: a checkpoint serves both
+        self.layers = self.param("layers", self._init_layers)  # also if apply_layers_unrolled: a checkpoint serves both
         self.final_norm = norm_layer(config, dtype) if config.final_norm else None
 
     def _init_layers(self, rng: jax.Array) -> Any:
@@ -209,7 +209,7 @@ class Encoder(nn.Module):
             variables = {"params": shared or params}
             return cast(jax.Array, self.block.apply(variables, x, seeds, metadata, flags.skip_first_norm))
 
-        def unrolled(x: jax.Array, stacks: Any) -> tuple[jax.Array, list[jax.Array]]:
+        def apply_layers_unrolled(x: jax.Array, stacks: Any) -> tuple[jax.Array, list[jax.Array]]:
             outputs = []
             params, seeds = unstack(stacks[0], num_layers, dtype), [None] * num_layers if rng is None else [*stacks[1]]
             for index, params_and_seeds in enumerate(zip(params, seeds, strict=True)):
@@ -222,7 +222,7 @@ class Encoder(nn.Module):
             policy = None if self.compute.remat else SAVE_MARKED
             layer = jax.checkpoint(apply_layer, policy=policy, prevent_cse=False)
 
-            def scanned(x: jax.Array, xs: Any) -> tuple[jax.Array, jax.Array | None]:
+            def apply_scanned_layer(x: jax.Array, xs: Any) -> tuple[jax.Array, jax.Array | None]:
                 flags, params_and_seeds = xs
                 x = layer(flags, x, params_and_seeds)
                 return x, x if self.every_layer else None
@@ -230,11 +230,15 @@ class Encoder(nn.Module):
             params = None if shared else cast_kernels(self.layers, dtype)
             layers = jax.lax.iota(jnp.int32, num_layers)  # no list: a file may name any number of layers
             xs = (layer_flags(self.config, layers, local_meta is not None), (params, layer_seeds))
-            last, outputs = jax.lax.scan(scanned, x, xs, length=num_layers)
+            last, outputs = jax.lax.scan(apply_scanned_layer, x, xs, length=num_layers)
         else:
             # On a GPU, the copy of a slice also casts it.
             params = self.layers if traced_platform() == "gpu" else cast_kernels(self.layers, dtype)
-            run = unrolled if self.compute.remat else jax.checkpoint(unrolled, policy=SAVE_MARKED)
+            run = (
+                apply_layers_unrolled
+                if self.compute.remat
+                else jax.checkpoint(apply_layers_unrolled, policy=SAVE_MARKED)
+            )
             last, every = run(x, (None if shared else params, layer_seeds))
             outputs = jnp.stack(every) if self.every_layer else None
         if self.final_norm:
@@ -306,7 +310,7 @@ def make_block(config: EncoderConfig, dtype: jnp.dtype, attention: str) -> Block
 
 
 def layer_flags(config: EncoderConfig, layer: int | jax.Array, has_local: bool) -> LayerFlags:
-    """Return the flags of a layer by its index; for several layers, arrays `[layers]` for a scanned program."""
+    """Return the flags of a layer by its index; for several layers, arrays `[layers]` for a apply_scanned_layer program."""
     radius: int | jax.Array | None = None
     if config.local_windows:
         windows = config.local_windows

@@ -381,7 +381,7 @@ class BiLstm(nn.Module):
 
 
 class _Lstm(nn.Module):
-    """One direction of one layer; the gates of a step are in, forget, cell and out, as in torch."""
+    """One direction of one LSTM layer; its gates have the order of torch: input, forget, cell, output."""
 
     config: EncoderConfig
     dtype: jnp.dtype

@@ -152,7 +152,7 @@ def rotary_terms(config: EncoderConfig) -> NeighborTerms:
 
 
 def learned_terms(config: EncoderConfig) -> NeighborTerms:
-    """Return the terms with learned positions: a head compares the waves of a query with the waves of a key."""
+    """Return the terms for learned positions: a head compares the sinusoids of the rows of query and key."""
     width = config.hidden_size
     speeds = WAVES[-(config.head_dim // 2) :]
     num_waves = len(speeds)

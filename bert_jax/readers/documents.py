@@ -65,7 +65,7 @@ class RawDocument:
         format: the row of `formats.table.FORMATS` that extracts its text.
         rejected: the reason.
         bytes_read: bytes on disk of all inputs, up to here.
-        piece: index of a piece of a text longer than MAX_UNSPLIT_BYTES, which was checked before its first piece.
+        piece: index of a piece of a text longer than MAX_UNSPLIT_BYTES; the whole text was checked before piece 0.
         last: False where another piece of the same document follows.
         fields: as in `Document`.
         is_field: whether `data` is the text of a field.

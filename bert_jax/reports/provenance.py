@@ -64,10 +64,10 @@ def provenance_of(directory: pathlib.Path, step: int | None) -> Provenance:
 
 
 def _pretraining_fields(run: Run, facts: PretrainingFacts, step: int) -> dict[str, Any]:
-    """Return the fields of `Provenance` that differ between pretraining and fine-tuning."""
+    """Return the fields of `Provenance` that follow from a pretraining."""
     lines = [line for line in run.trainings[0].lines if line["split"] == "heldout" and line["step"] <= step]
     line = max(lines, key=lambda line: line["step"], default={})
-    corpus, languages = _describe_corpora(facts.data.corpus or "")
+    corpus, languages = _corpora_and_languages(facts.data.corpus or "")
     if (count := facts.data.snapshots or 1) > 1:
         corpus += f" This is the first of {count} snapshots of a growing corpus, which the run reads in turn."
     objective = facts.objective.replace("_", " ")
@@ -85,7 +85,7 @@ def _pretraining_fields(run: Run, facts: PretrainingFacts, step: int) -> dict[st
 
 
 def _finetuning_fields(run: Run) -> dict[str, Any]:
-    """Return the fields of `Provenance` that differ between pretraining and fine-tuning."""
+    """Return the fields of `Provenance` that follow from a fine-tuning."""
     task, results = run.task, run.results
     if results is None:
         raise UserError(f"{run.path}: no readable results.json; run `bert-jax finetune` to its end")
@@ -109,7 +109,7 @@ def _format_scores(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name.replace("_", " "), format_metric(name, float(value))) for name, value in numbers.items()]
 
 
-def _describe_corpora(corpus: str) -> tuple[str, list[str]]:
+def _corpora_and_languages(corpus: str) -> tuple[str, list[str]]:
     """Return a sentence on the corpora whose manifests can be read, and the languages of their documents."""
     sentences, languages = [], []
     for directory in [] if "://" in corpus else find_corpora(corpus):

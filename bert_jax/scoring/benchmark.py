@@ -77,7 +77,7 @@ def item_queries(
 
 
 def all_token_queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
-    """Return the queries of all tokens of each text; UserError where a text has no token."""
+    """Return for each text one masked query per token; UserError for a text without tokens."""
     for text, text_tokens in zip(item.texts, tokens, strict=True):
         if not len(text_tokens.ids):
             raise UserError(f"{item.where}: {text!r} has no token; give a sentence")

@@ -141,7 +141,9 @@ class Checkpoints:
         _silence_dropped_reads()
         self.directory: Place = checkpoints_in(workdir)
         self._mirror = mirror_of(workdir)
-        self._copied = bool(self._mirror and self._mirror.has_checkpoints)  # written to the local disk, then uploaded
+        self._copied = bool(
+            self._mirror and self._mirror.copies_checkpoints
+        )  # written to the local disk, then uploaded
         if self._mirror and self._copied:
             if jax.process_count() > 1:
                 raise UserError(

@@ -55,7 +55,7 @@ class Mirror:
         _open.append(self)
 
     @property
-    def has_checkpoints(self) -> bool:
+    def copies_checkpoints(self) -> bool:
         """Return whether checkpoints are files of the copy; otherwise Orbax writes them to the URL."""
         return not self.url.startswith(ORBAX_WRITES)
 
@@ -71,7 +71,7 @@ class Mirror:
 
         if self._owner:
             return
-        remote = _files_to_copy(storage.list_versions(self.url), self.has_checkpoints)
+        remote = _files_to_copy(storage.list_versions(self.url), self.copies_checkpoints)
         if not states:
             remote = {name: version for name, version in remote.items() if not STATE.fullmatch(name)}
         if MANIFEST in remote:
@@ -96,7 +96,7 @@ class Mirror:
         """
         from bert_jax.readers import storage
 
-        if self.has_checkpoints:
+        if self.copies_checkpoints:
             self.fetch(states=True)
             cut_off = [name for name in storage.list_versions(self.url) if CHECKPOINT.fullmatch(name)]
             _call_in_threads(lambda name: storage.remove(f"{self.url}/{name}"), set(cut_off) - self._fetched.keys())
@@ -186,7 +186,7 @@ def mirror_of(directory: pathlib.Path) -> Mirror | None:
 def checkpoints_in(workdir: pathlib.Path) -> Any:
     """Return the directory of a run's checkpoints: an absolute path, or a URL as a path of `etils.epath`."""
     mirror = mirror_of(workdir)
-    if mirror is None or mirror.has_checkpoints:
+    if mirror is None or mirror.copies_checkpoints:
         return workdir.absolute() / "checkpoints"
     from etils import epath
 

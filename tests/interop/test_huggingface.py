@@ -144,5 +144,5 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path, params):
 
 def test_parameters_of_another_architecture_are_refused(params, tokenizer, tmp_path):
     without = {name: x for name, x in params.items() if name != "pooler"}
-    with pytest.raises(UserError, match="not those of this model"):
+    with pytest.raises(UserError, match="do not fit this model"):
         export(without, tokenizer, tmp_path / "model")

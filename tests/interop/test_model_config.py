@@ -455,7 +455,7 @@ REFUSED = [
     (BERT, {"layer_norm_eps": float("nan")}, "layer_norm_eps is nan; it must lie"),
     (BERT, {"layer_norm_eps": 1e39}, r"layer_norm_eps is 1e\+39; it must lie"),
     (MODERNBERT, {"global_rope_theta": float("inf")}, "global_rope_theta is inf; it must lie"),
-    (BERT, {"id2label": {"0": "a", "2": "b"}}, "are not those from 0 to 1"),
+    (BERT, {"id2label": {"0": "a", "2": "b"}}, "are not 0 to 1"),
     (BERT, {"id2label": {"0": "a", "1": "a"}}, "two numbers in id2label have the same name"),
     (BERT, {"id2label": {"0": "a", "1": "b"}, "label2id": {"a": 1, "b": 0}}, "not the inverse"),
     (BERT, {"label2id": {"a": 0}}, "a label2id, but no id2label"),

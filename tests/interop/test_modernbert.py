@@ -247,11 +247,11 @@ def test_the_classifier_of_pairs_is_exported_by_itself(pretrained, tmp_path, mon
         return exports.Weights(config=MODERNBERT, heads=PRETRAINING_HEADS, params=params, directory=tokenizer)
 
     monkeypatch.setattr(exports, "read_weights", read)
-    exports.export(tmp_path, tmp_path / "masked", "huggingface", console)
+    exports.export_directory(tmp_path, tmp_path / "masked", "huggingface", console)
     assert console.lines[0] == "left out: the head next_sentence; export it by itself with --head next_sentence"
     assert load_model(tmp_path / "masked").heads == (Head("masked_token"),)
     console.lines.clear()
-    exports.export(tmp_path, tmp_path / "pairs", "huggingface", console, head="next_sentence")
+    exports.export_directory(tmp_path, tmp_path / "pairs", "huggingface", console, head="next_sentence")
     assert console.lines[0] == "left out: the head masked_token"
     theirs, report = transformers.AutoModelForSequenceClassification.from_pretrained(
         tmp_path / "pairs", output_loading_info=True
@@ -265,7 +265,7 @@ def test_the_classifier_of_pairs_is_exported_by_itself(pretrained, tmp_path, mon
     np.testing.assert_allclose(ours, expected, rtol=0, atol=2e-5)
     assert load_model(tmp_path / "pairs").heads == (Head("sequence_classification", 2),)
     with pytest.raises(UserError, match="--head pooled: this model has no such head; it has masked_token, next_sent"):
-        exports.export(tmp_path, tmp_path / "other", "huggingface", console, head="pooled")
+        exports.export_directory(tmp_path, tmp_path / "other", "huggingface", console, head="pooled")
 
 
 def test_a_work_directory_starts_a_task_like_its_export(pretrained, tmp_path, monkeypatch):

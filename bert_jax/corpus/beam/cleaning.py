@@ -11,7 +11,7 @@ import numpy as np
 from bert_jax.corpus.beam.pipeline import beam, spread_chunks
 from bert_jax.corpus.build.chunks import Partition
 from bert_jax.corpus.build.cleaning import repeated_lines
-from bert_jax.corpus.build.cleaning.chunk import clean_chunk, read_cleaned, sum_cleaning_counts, survey_chunk
+from bert_jax.corpus.build.cleaning.chunk import clean_chunk, count_line_hashes, read_cleaned, sum_cleaning_counts
 from bert_jax.corpus.build.cleaning.recipe import Recipe, Step
 from bert_jax.corpus.build.cleaning.rules import RULES
 from bert_jax.corpus.build.cleaning.stage import KEPT, PARTS, REMOVED
@@ -95,7 +95,7 @@ def _find_repeated_lines(
 def _count_lines_of_chunk(
     chunk: Chunk, earlier_steps: Sequence[Step], step: Step, read_options: ReadOptions
 ) -> Iterator[tuple[int, LineCounts]]:
-    yield from enumerate(repeated_lines.split_ranges(*survey_chunk(chunk, earlier_steps, step, read_options)))
+    yield from enumerate(repeated_lines.split_ranges(*count_line_hashes(chunk, earlier_steps, step, read_options)))
 
 
 def _sum_line_counts(parts: Iterable[LineCounts]) -> LineCounts:

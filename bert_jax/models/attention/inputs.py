@@ -140,7 +140,7 @@ def with_fused_qkv(inputs: AttentionInputs, fused_qkv: FusedQKV) -> AttentionInp
 
 
 def partial_inputs(**given: Any) -> AttentionInputs:
-    """Return a tree of inputs with None in all other fields: gradients, or partition specs."""
+    """Return `AttentionInputs` with None in all other fields; its values may be gradients or partition specs."""
     fields: dict[str, Any] = dict.fromkeys(field.name for field in dataclasses.fields(AttentionInputs))
     return AttentionInputs(**fields | given)
 

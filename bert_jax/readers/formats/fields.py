@@ -66,7 +66,7 @@ def record_text(record: dict[str, Any], options: ReadOptions) -> str:
 def texts_in_lists(record: dict[str, Any], options: ReadOptions) -> Iterator[str | RejectedError]:
     """Yield each text at a path such as `data[].paragraphs[].context`, or the reason for its rejection."""
     literal = options.field in record
-    for value in [record[options.field]] if literal else _values_at_path(record, options.field.split(".")):
+    for value in [record[options.field]] if literal else _values_or_errors_at_path(record, options.field.split(".")):
         try:
             yield value if isinstance(value, RejectedError) else check_document_text(value, options)
         except RejectedError as error:
@@ -92,7 +92,7 @@ def check_document_text(value: Any, options: ReadOptions) -> str:
     return value
 
 
-def _values_at_path(value: Any, steps: Sequence[str]) -> Iterator[Any]:
+def _values_or_errors_at_path(value: Any, steps: Sequence[str]) -> Iterator[Any]:
     """Yield the values at the end of a path, or a RejectedError where the path ends earlier."""
     if not steps:
         yield value
@@ -109,4 +109,4 @@ def _values_at_path(value: Any, steps: Sequence[str]) -> Iterator[Any]:
             return
         items = [inner for item in items for inner in item]
     for item in items:
-        yield from _values_at_path(item, steps[1:])
+        yield from _values_or_errors_at_path(item, steps[1:])

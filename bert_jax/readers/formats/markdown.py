@@ -83,7 +83,7 @@ def _block_texts(tokens: list[Any], links: dict[str, Any]) -> Iterator[str]:
 
 
 def _open_fence(tokens: list[Any], section: str) -> str:
-    """Return the first line of the next section where this section ends inside a code block, else ''."""
+    """Return the fence to put before the next section if this section ends inside a code block, else ''."""
     if not tokens or tokens[-1].type != "fence":
         return ""
     markup = tokens[-1].markup

@@ -126,7 +126,7 @@ def _block_filter(nodes: Any) -> Any:
     texts = nodes.paragraph, nodes.title, nodes.term, nodes.rubric, nodes.subtitle, nodes.attribution, nodes.line
     left_out = nodes.system_message, nodes.table, nodes.comment, nodes.substitution_definition
 
-    def is_block(node: Any) -> bool:
+    def is_kept_text(node: Any) -> bool:
         if not isinstance(node, texts):
             return False
         while node is not None and not isinstance(node, left_out):
@@ -135,4 +135,4 @@ def _block_filter(nodes: Any) -> Any:
             node = node.parent
         return node is None
 
-    return is_block
+    return is_kept_text

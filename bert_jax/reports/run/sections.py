@@ -149,7 +149,7 @@ def _format_figure(name: str, value: float | None) -> str:
 
 
 def _evaluation_table(trainings: Sequence[Training]) -> Html:
-    """Return the evaluations as a folded table; of more than `MAX_EVALUATIONS`, an evenly spread part."""
+    """Return the evaluations as a collapsible table; of more than `MAX_EVALUATIONS`, an evenly spaced selection."""
     lines = [(training.label, line) for training in trainings for line in training.lines if line["split"] == "heldout"]
     if not lines:
         return Html("")

@@ -57,7 +57,7 @@ def find_answers(
     Args:
         examples: questions with their contexts.
         features: windows of all examples, in any order.
-        start_logits: for each window float `[>= n]`.
+        start_logits: for each window a float array, at least as long as the tokens of the window.
         end_logits: for each window float `[>= n]`.
         settings: `n_best` and `max_answer_length`.
         null: whether a question may have no answer (SQuAD 2.0), which then has a share of the probability.
@@ -105,7 +105,7 @@ def _distinct_spans(
     looked_at = n_best
     while True:
         best = dict[str, tuple[str, int, int, float]]()
-        for score, start, end in _highest_spans(scores, offsets, looked_at):
+        for score, start, end in _best_character_spans(scores, offsets, looked_at):
             raw = context[start : _after_marks(context, end)]
             text = raw.strip()
             start += len(raw) - len(raw.lstrip())
@@ -123,7 +123,7 @@ def _after_marks(context: str, end: int) -> int:
     return end
 
 
-def _highest_spans(scores: np.ndarray, offsets: np.ndarray, count: int) -> Iterator[tuple[float, int, int]]:
+def _best_character_spans(scores: np.ndarray, offsets: np.ndarray, count: int) -> Iterator[tuple[float, int, int]]:
     """Return score and characters of the `count` best spans, best first; equal scores in the order of the windows."""
     flat, best_of_start = scores.ravel(), scores.max(1)
     # The best spans of `count` starts are `count` spans, so no span below the last of them is needed.

@@ -164,7 +164,7 @@ def read_objects(path: str, columns: Columns, optional: Sequence[str], skipped: 
 def _json_values(path: str, text: str) -> Iterator[tuple[str, Any]]:
     """Yield the items of a list, or the values of lines, with the place of each."""
     first_line, *further_lines = text.strip().split("\n", 1)
-    if first_line.startswith("[") and not (further_lines and _is_json(first_line)):  # else a list on each line
+    if first_line.startswith("[") and not (further_lines and _parses_as_json(first_line)):  # else a list on each line
         for index, value in enumerate(parse_json(path, text)):
             yield f"{path}: item {index}", value
         return
@@ -175,7 +175,7 @@ def _json_values(path: str, text: str) -> Iterator[tuple[str, Any]]:
             yield where, parse_json(where, line)
 
 
-def _is_json(text: str) -> bool:
+def _parses_as_json(text: str) -> bool:
     try:
         parse_json("", text)
     except UserError:

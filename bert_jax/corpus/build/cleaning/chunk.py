@@ -150,7 +150,7 @@ def apply_rules(
     return text, "", None
 
 
-def survey_chunk(
+def count_line_hashes(
     chunk: Chunk, earlier_steps: Sequence[Step], step: Step, read_options: ReadOptions
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the counts of a survey: hashes of lines, uint64, ascending, and the number of documents of each, uint32.

@@ -12,9 +12,9 @@ from bert_jax.corpus.build.cleaning import repeated_lines
 from bert_jax.corpus.build.cleaning.chunk import (
     CleaningCounts,
     clean_chunk,
+    count_line_hashes,
     read_cleaned,
     sum_cleaning_counts,
-    survey_chunk,
 )
 from bert_jax.corpus.build.cleaning.recipe import Recipe, Step
 from bert_jax.corpus.build.cleaning.rules import RULES
@@ -130,7 +130,9 @@ def _find_repeated_lines(
 ) -> str:
     """Count the lines of all documents; return the path of the file of the repeated lines."""
     read = functools.partial(read_chunks, tokenizer=None, settings=settings)
-    work = functools.partial(survey_chunk, earlier_steps=earlier_steps, step=step, read_options=settings.read_options)
+    work = functools.partial(
+        count_line_hashes, earlier_steps=earlier_steps, step=step, read_options=settings.read_options
+    )
     with contextlib.closing(map_blocks(surveyed, partitions, read, work, num_workers)) as blocks:
         for key, results in blocks:
             hashes, counts = [], []
