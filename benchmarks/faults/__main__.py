@@ -154,7 +154,7 @@ def in_processes(count: int, work: Callable[[int], None]) -> int:
 
 
 def _work(right: Any, names: list[str], seed: int, worker: int, end: float, root: pathlib.Path) -> None:
-    """Run trials in one process until the time is up, each of the class with the fewest; write a line of JSON per trial."""
+    """Run trials in one process until the time is up, each of the class with the fewest; write JSON lines."""
     counts = collections.Counter[str]()
     with open(root / f"outcomes.{worker}", "w") as file:
         while time.monotonic() < end:

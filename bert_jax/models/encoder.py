@@ -170,7 +170,7 @@ class Encoder(nn.Module):
         self.position_bias = PositionBias(config)
         self.distances = DistanceEmbeddings(config)
         self.block = make_block(config, dtype, self.compute.attention)
-        self.layers = self.param("layers", self._init_layers)  # also if apply_layers_unrolled: a checkpoint serves both
+        self.layers = self.param("layers", self._init_layers)  # also if unrolled: a checkpoint serves both
         self.final_norm = norm_layer(config, dtype) if config.final_norm else None
 
     def _init_layers(self, rng: jax.Array) -> Any:
@@ -310,7 +310,7 @@ def make_block(config: EncoderConfig, dtype: jnp.dtype, attention: str) -> Block
 
 
 def layer_flags(config: EncoderConfig, layer: int | jax.Array, has_local: bool) -> LayerFlags:
-    """Return the flags of a layer by its index; for several layers, arrays `[layers]` for a apply_scanned_layer program."""
+    """Return the flags of a layer by its index; for several layers, arrays `[layers]` for a scanned program."""
     radius: int | jax.Array | None = None
     if config.local_windows:
         windows = config.local_windows

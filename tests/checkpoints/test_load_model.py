@@ -138,7 +138,7 @@ def test_a_checkpoint_of_another_run_is_not_used(run):
     checkpoints = Checkpoints(run, CheckpointConfig(every=1))
     checkpoints.save(3, {"params": {"x": jnp.ones(7)}}, found)
     checkpoints.close()
-    with pytest.raises(UserError, match=r"checkpoints/3 is the checkpoint of another run, .*; remove it"):
+    with pytest.raises(UserError, match=r"checkpoints/3 is the checkpoint of another run: .*; remove it"):
         read_weights(run, console=QUIET)
     assert read_weights(run, console=QUIET, step=2).heads == HEADS
 

@@ -161,8 +161,8 @@ def test_likely_problems_are_printed_before_the_run(world, tmp_path) -> None:
     config = dataclasses.replace(config, train=dataclasses.replace(config.train, phases=shares))
     said = lines_of(config, open_mixture(str(corpus)))
     lines = [line for line in said if line.startswith(("phase", "warning"))]
-    starts = [line.partition(":")[0] + re.search(r"random ones|padding|$", line)[0] for line in lines]
-    assert starts == ["phase 1", "warningrandom ones", "phase 2", "warningrandom ones", "warningpadding"]
+    starts = [line.partition(":")[0] + re.search(r"random pairs|padding|$", line)[0] for line in lines]
+    assert starts == ["phase 1", "warningrandom pairs", "phase 2", "warningrandom pairs", "warningpadding"]
 
 
 @pytest.mark.parametrize("setting", ["--config.data.weights=(3,)", "--config.data.smoothing=0.7"])
