@@ -283,7 +283,7 @@ def _with_overrides(
         key = str(error).removeprefix("flag --config.").partition("=")[0]
         wanted = next((_value_type(inner) for name, _, inner in fields_of(kind) if name == first_phase(key)), object)
         raise UserError(f"--config.{key}={values[key]}: give {IN_WORDS.get(wanted, 'another value')}") from error
-    except Exception as error:
+    except Exception as error:  # ml_collections raises many types
         raise UserError(f"the options of the config do not fit ({type(error).__name__}: {error})") from error
     return parsed.config
 

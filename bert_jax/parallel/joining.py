@@ -100,7 +100,7 @@ def joined_processes(
     except KeyboardInterrupt:
         print(f"bert-jax {verb}: interrupted", file=sys.stderr)
         watchdog.fail("interrupted", 130)
-    except Exception as error:
+    except Exception as error:  # the other processes must hear of any end
         if message := resource_error_message(error, memory_advice):
             print(f"bert-jax {verb}: {message}", file=sys.stderr)
             watchdog.fail(message, 2)

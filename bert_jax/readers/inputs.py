@@ -266,7 +266,7 @@ def _errors_with_name(path: str) -> Iterator[None]:
         yield
     except UserError as error:
         raise UserError(str(error) if path in str(error) else f"{path}: {error}") from None
-    except Exception as error:
+    except Exception as error:  # decoders raise many types, depending on the bytes
         if isinstance(error, OSError) and error.errno:
             raise UserError(f"{path}: cannot be read ({error.strerror}); fix that or leave it out") from None
         if isinstance(error, (*archives.BROKEN_ARCHIVE, OSError)):

@@ -265,7 +265,7 @@ def _file_errors(path: str, failure: type[UserError] = UserError) -> Iterator[No
         yield
     except UserError:
         raise
-    except Exception as error:
+    except Exception as error:  # each package of object storage raises its own types
         raised = UserError if _is_permanent(error) else failure
         if isinstance(error, OSError):
             if error.errno in FULL:

@@ -88,7 +88,7 @@ def prepare_with_beam(
                 _write_removed(removed, partitions, settings, recipe, output)
             if recipe or finds_copies:
                 storage.remove(f"{output}/{UNFINISHED}")
-        except Exception as error:
+        except Exception as error:  # a runner raises its own types
             note = f"{output}: incomplete; remove it before the next try"
             if message := user_error_message(error):
                 raise UserError(f"{message}\n{note}") from None

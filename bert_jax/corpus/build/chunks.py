@@ -78,7 +78,9 @@ def read_chunks(
     for raw, decided_hash in hashed:
         if size >= CHUNK_BYTES:
             yield make_chunk(is_last=False)
-            index, size, documents, split_hashes, at_start = index + 1, 0, [], [], (split, has_records)
+            index, size = index + 1, 0
+            documents, split_hashes = [], []
+            at_start = split, has_records
         documents.append(raw)
         size += len(raw.data) + DOCUMENT_BYTES
         if decided_hash is not None:

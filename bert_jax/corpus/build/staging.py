@@ -154,8 +154,8 @@ class UnfinishedCorpus:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if num_finished := self._num_finished():
-            kept = count_noun(num_finished, "finished block")
-            self._say(f"{self._output}: kept {kept}; the same command resumes from there")
+            remaining = count_noun(num_finished, "finished block")
+            self._say(f"{self._output}: kept {remaining}; the same command resumes from there")
         elif isinstance(error, KeyboardInterrupt):
             self._say(f"{self._output}: no block was finished; the same command starts from the beginning")
         self._close()
@@ -168,8 +168,8 @@ class UnfinishedCorpus:
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
         """Turn errors of a full disk or a read-only directory, of Python and ArrayRecord, into a UserError."""
-        kept = "finished blocks were kept" if self._num_finished() else "nothing was kept"
-        with errors.writing(self._output, f"{kept}; make room, or choose another --output"):
+        remaining = "finished blocks were kept" if self._num_finished() else "nothing was kept"
+        with errors.writing(self._output, f"{remaining}; make room, or choose another --output"):
             try:
                 yield
             except RuntimeError as error:
