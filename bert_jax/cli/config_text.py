@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_jax.config import FinetuneConfig, PretrainConfig, fields_of, index_form, read_config, table_of
-from bert_jax.config.find_recipe import recipes
-from bert_jax.config.load import first_phase, range_in_words, recipe_kind
+from bert_jax.config.load import first_phase, range_in_words, recipe_kind, recipes
 from bert_jax.config.write_recipe import values_and_defaults
 
 VERB_OF = {PretrainConfig: "pretrain", FinetuneConfig: "finetune"}

@@ -11,9 +11,9 @@ from bert_jax.cli.command import (
     add_number,
     add_output,
     local_path,
+    open_console,
     path_or_url,
 )
-from bert_jax.cli.outputs import open_console
 from bert_jax.errors import UserError
 
 
@@ -108,7 +108,7 @@ def run_compress(args: argparse.Namespace) -> None:
     """Write a smaller model; print its size, speed and score before and after."""
     from bert_jax.convert.compress import compress_model
     from bert_jax.convert.prune import TARGETS
-    from bert_jax.parallel.compilation import use_compilation_cache
+    from bert_jax.parallel.platform import use_compilation_cache
     from bert_jax.training.remote_workdir import local_copy
 
     if (args.amount is None) == (args.method in TARGETS):

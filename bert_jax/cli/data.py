@@ -7,14 +7,7 @@ import shlex
 import sys
 from typing import Any
 
-from bert_jax.cli.command import (
-    Verb,
-    add_flag,
-    add_number,
-    add_output,
-    local_path,
-)
-from bert_jax.cli.outputs import open_console
+from bert_jax.cli.command import Verb, add_flag, add_number, add_output, local_path, open_console
 from bert_jax.errors import UserError
 
 INPUT_HELP = (

@@ -15,8 +15,8 @@ from bert_jax.cli.command import (
     add_output,
     add_text,
     local_path,
+    open_console,
 )
-from bert_jax.cli.outputs import open_console
 from bert_jax.errors import UserError
 
 
@@ -129,7 +129,7 @@ def _predict_options(parser: argparse.ArgumentParser) -> None:
 def run_predict(args: argparse.Namespace) -> None:
     """Write the predictions of a fine-tuned model as JSON lines."""
     from bert_jax.inference.predict import predict_file
-    from bert_jax.parallel.compilation import use_compilation_cache
+    from bert_jax.parallel.platform import use_compilation_cache
 
     use_compilation_cache()
     with open_console(silent=args.output == "-") as console:
@@ -197,7 +197,7 @@ def run_embed(args: argparse.Namespace) -> None:
     """Write the vectors of texts."""
     from bert_jax.inference.embed import EmbedOptions, embed_file
     from bert_jax.inference.feature_files import check_projector, write_projector
-    from bert_jax.parallel.compilation import use_compilation_cache
+    from bert_jax.parallel.platform import use_compilation_cache
 
     if args.projector:
         check_projector(pathlib.Path(args.projector), args.input, pathlib.Path(args.output))

@@ -14,9 +14,9 @@ from bert_jax.cli.command import (
     add_output,
     add_workdir,
     local_path,
+    open_console,
     path_or_url,
 )
-from bert_jax.cli.outputs import open_console
 from bert_jax.errors import UserError, shown
 
 

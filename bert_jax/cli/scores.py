@@ -4,13 +4,7 @@ import argparse
 import functools
 import json
 
-from bert_jax.cli.command import (
-    Verb,
-    add_flag,
-    add_model,
-    local_path,
-)
-from bert_jax.cli.outputs import new_output, open_console
+from bert_jax.cli.command import Verb, add_flag, add_model, local_path, new_output, open_console
 from bert_jax.errors import UserError
 
 
@@ -75,7 +69,7 @@ def run_score(args: argparse.Namespace) -> None:
     """Print the scores of a model on minimal pairs, text and bias pairs."""
     from bert_jax.checkpoints.load_model import open_model
     from bert_jax.cli.results_text import score_table
-    from bert_jax.parallel.compilation import use_compilation_cache
+    from bert_jax.parallel.platform import use_compilation_cache
     from bert_jax.scoring.score import BENCHMARKS, heads_for, results_json, run_benchmark, scoring_model
 
     wanted = [(name, source) for name in BENCHMARKS for source in getattr(args, name)]
@@ -124,7 +118,7 @@ def run_bias(args: argparse.Namespace) -> None:
     """Print the associations of a model; each figure has its meaning and limits."""
     from bert_jax.checkpoints.load_model import open_model, weights_digest
     from bert_jax.cli.results_text import metric_notes_text, score_table
-    from bert_jax.parallel.compilation import use_compilation_cache
+    from bert_jax.parallel.platform import use_compilation_cache
     from bert_jax.reports.bias_metric_notes import MEANINGS, metric_notes
     from bert_jax.reports.bias_page import bias_json, bias_page
     from bert_jax.reports.html.markup import check_html_name

@@ -6,15 +6,7 @@ import json
 import pathlib
 from typing import Any
 
-from bert_jax.cli.command import (
-    Verb,
-    add_flag,
-    add_platform,
-    add_processes,
-    add_recipe,
-    add_workdir,
-)
-from bert_jax.cli.outputs import open_console
+from bert_jax.cli.command import Verb, add_flag, add_platform, add_processes, add_recipe, add_workdir, open_console
 from bert_jax.errors import UserError
 
 MEMORY_ADVICE = "lower config.train.batch_size, or raise config.train.grad_accum_steps, or the values of the phase"
@@ -26,9 +18,8 @@ def _run_in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[An
     Returns the result of `run`, and whether this is the first process.
     """
     from bert_jax.config import read_config
-    from bert_jax.parallel.compilation import use_compilation_cache
     from bert_jax.parallel.joining import find_peers, joined_processes
-    from bert_jax.parallel.platform import use_platform
+    from bert_jax.parallel.platform import use_compilation_cache, use_platform
     from bert_jax.parallel.preemption import Interrupt
     from bert_jax.training.plan import Session
     from bert_jax.training.remote_workdir import local_copy

@@ -3,7 +3,6 @@
 checks.py        errors for fields that contradict each other, name no row of their table, or have no effect
 encoder.py       the fields of an architecture and of its computation
 field.py         the metadata of a field: meaning, range, table, and the fields that decide whether it is read
-find_recipe.py   the file of a recipe, by its path or by its name in configs/
 free_fields.py   the fields that a resumed run may change
 load.py          recipe + overrides -> a frozen config, or an error that names the key
 presets.py       published architectures: add a row to PRESETS

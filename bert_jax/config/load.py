@@ -1,12 +1,14 @@
-"""Reading of a recipe and its overrides as one frozen config.
+"""Reading of a recipe, found by its file or its name, and of its overrides as one frozen config.
 
-A recipe (`configs/NAME.py`) calls `pretrain_config()` or `finetune_config()`, changes fields and returns the result.
+A recipe (`configs/NAME.py`, in the checkout and in the wheel) calls `pretrain_config()` or `finetune_config()`, changes
+fields and returns the result.
 `resolve` checks this result against the dataclasses of schema.py: an unknown key or a wrong type is an error that names
 the key.
 """
 
 import dataclasses
 import math
+import pathlib
 import re
 import runpy
 import types
@@ -20,12 +22,12 @@ from ml_collections import config_dict, config_flags
 
 from bert_jax.config.checks import check_pretraining, refuse_fields_without_effect
 from bert_jax.config.field import FROM_0_BELOW_1, MAX_NUMBER
-from bert_jax.config.find_recipe import find_recipe
 from bert_jax.config.free_fields import FREE_TO_CHANGE
 from bert_jax.config.schema import Config, FinetuneConfig, PhaseConfig, PretrainConfig
 from bert_jax.config.suggestions import suggestion_text
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, nearest
 
+PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 IN_WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text", tuple: "a tuple like (1, 2)"}
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 
@@ -286,6 +288,40 @@ def _with_overrides(
     except Exception as error:  # ml_collections raises many types
         raise UserError(f"the options of the config do not fit ({type(error).__name__}: {error})") from error
     return parsed.config
+
+
+def recipes() -> dict[str, pathlib.Path]:
+    """Return name -> file of the recipes that come with bert_jax, such as `demo` and `finetune/glue`."""
+    for folder in (PACKAGE / "configs", PACKAGE.parent / "configs"):  # in a wheel, in a checkout
+        if folder.is_dir():
+            files = sorted(path for path in folder.rglob("*.py") if path.stem != "__init__")
+            return {path.relative_to(folder).with_suffix("").as_posix(): path for path in files}
+    return {}
+
+
+def find_recipe(recipe: str) -> str:
+    """Return `FILE` or, for a recipe with an argument, `FILE:ARGUMENT`, the form that ml_collections reads.
+
+    Args:
+        recipe: `my/recipe.py`, `demo`, `finetune/glue` or `glue`; each may end in an argument, as `bert:tiny` does.
+
+    Raises:
+        UserError: no file and no recipe has this name.
+    """
+    name, colon, argument = recipe.partition(":")
+    if pathlib.Path(name).is_file():
+        return recipe
+    known = recipes()
+    short = {known_name.rpartition("/")[2]: path for known_name, path in reversed(known.items())}
+    wanted = name.removesuffix(".py").removeprefix("configs/")
+    path = known.get(wanted) or short.get(wanted)
+    if path:
+        return f"{path}{colon}{argument}"
+    near = nearest(pathlib.Path(name).stem, short)
+    raise UserError(
+        f"--config={recipe}: no such file or recipe{f'; did you mean {near}?' if near else ''} "
+        f"(recipes: {', '.join(known)})"
+    )
 
 
 def _run_recipe(recipe: str) -> ml_collections.ConfigDict:

@@ -39,7 +39,9 @@ class DataConfig:
         None, "text inputs as for `prepare`, separated by commas, in place of a corpus, for a first trial"
     )
     tokenizer: str | None = field(
-        None, "directory of the tokenizer for `data.text`; None: a WordPiece tokenizer trained on the text"
+        None,
+        "directory of the tokenizer for `data.text`; None: a WordPiece tokenizer trained on the text",
+        read_by=ReadBy("text", not_values=(None,)),
     )
     snapshots: int | None = field(
         None, "number of corpus snapshots to read in turn; None: 1, or more for a long `data.text`", AT_LEAST_1

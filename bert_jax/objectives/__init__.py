@@ -3,13 +3,11 @@
 base.py             the interface of an objective, and the inputs of its constructor
 distillation.py     distillation: masked tokens, and the outputs of a frozen teacher
 left_to_right.py    each token from the tokens before it
-losses.py           losses per target
+losses.py           losses per target, weights of tokens, exact means, which merge over micro-batches, devices and hosts
 masked_tokens.py    masked tokens, with or without labeled sentence pairs
-means.py            exact means, which merge over micro-batches, devices and hosts
 replaced_tokens.py  ELECTRA: a generator fills masks, the encoder finds the replaced tokens
 task_losses.py      losses of tasks: add a function and its row in LOSSES
 tasks.py            the loss of a task, for fine-tuning
-tokens.py           the tokens of a batch: their weights, and arrays with values at the masks
 
 To add an objective of pretraining, write its file and add its row to OBJECTIVES.
 """

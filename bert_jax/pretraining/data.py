@@ -63,15 +63,16 @@ def training_batches(
         data = phase_masking(rules.data, masks)
         return make_sequences(split, rules.symbols, phase.seq_len, rules.seed, data, rules.num_token_types, rate)
 
-    def snapshot_batches(split: Split, phase: Phase, step: int) -> Batches:
+    def split_batches(split: Split, phase: Phase, step: int) -> Batches:
         sequences = phase_sequences(split, phase)
         return _block_batches(sequences, rules.data, phase.first_sequence(step), phase.batch_size, None, blocks)
 
+    split, num_snapshots = corpus.split("train"), rules.data.snapshots or 1
     for phase in phases:
-        phase_sequences(corpus.split("train"), phase)
-    return functools.partial(
-        batches_by_snapshot, corpus, rules.data.snapshots or 1, phases, preparation, snapshot_batches
-    )
+        phase_sequences(split, phase)
+    if num_snapshots == 1:
+        return functools.partial(split_batches, split)
+    return functools.partial(batches_by_snapshot, corpus, num_snapshots, phases, preparation, split_batches)
 
 
 def heldout_batches(

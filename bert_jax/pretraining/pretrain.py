@@ -134,6 +134,9 @@ def pretrain_in_directory(
     blocks, min_documents = sharding.batch_blocks(plan.mesh), SENTENCE_PAIRS[config.data.sentence_pairs].min_documents
     heldout_split = corpus.split("heldout", min_documents)
     has_heldout = heldout_split.num_documents >= min_documents
+    if config.evaluate.pairs and not has_heldout:
+        choice, fix = "too few held-out documents", "prepare the corpus with a higher --heldout_fraction"
+        raise no_effect("config.evaluate.pairs", choice, None, fix)
     entropy, remarks = None, no_remarks
     if is_first:
         entropy = unigram_entropy(heldout_split if has_heldout else corpus.split("train"), corpus.vocab_size)

@@ -56,11 +56,11 @@ def run_lines(
         tokens = (phase.end - phase.begin) * phase.batch_size * phase.seq_len
         if not tokens:
             continue
-        times = tokens / text_tokens(split.num_tokens, data.snapshots)
+        text_size = split.num_tokens if num_snapshots == 1 else text_tokens(split.num_tokens, num_snapshots)
+        times = np.format_float_positional(tokens / text_size, precision=3, fractional=False, trim="-")
         yield (
             f"phase {index}: steps {phase.begin:,} to {phase.end:,} of {phase.batch_size} sequences x "
-            f"{phase.seq_len} tokens, {np.format_float_positional(times, precision=3, fractional=False, trim='-')} "
-            f"times the {'corpus' if num_snapshots == 1 else 'text, about'}"
+            f"{phase.seq_len} tokens, {times} times the {'corpus' if num_snapshots == 1 else 'text, about'}"
         )
         masked = phase_masking(data, rules.phases[phase.index])
         sequences = make_sequences(split, symbols, phase.seq_len, rules.seed, masked)

@@ -19,7 +19,7 @@ from bert_jax.corpus.manifest import SHORT, fingerprints, read_manifest
 from bert_jax.errors import UserError
 from bert_jax.files import user_cache
 from bert_jax.pretraining.background_preparation import prepare_in_background
-from bert_jax.pretraining.snapshots import BackgroundPreparation
+from bert_jax.pretraining.snapshots import ALL_PREPARED, BackgroundPreparation
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.tokenizer.train import train_tokenizer
 
@@ -39,19 +39,16 @@ def text_as_corpus(
     other parts are prepared while the block runs.
 
     Args:
-        data: of the run.
+        data: of the run; without `data.text`, it is yielded unchanged.
         vocab_size: of a tokenizer that is trained from the text; None: VOCAB_SIZE.
         console: for progress.
 
     Raises:
-        UserError: text and a corpus, a tokenizer without text, several processes, or an error of `train_tokenizer` or
-            `prepare`.
+        UserError: text and a corpus, several processes, or an error of `train_tokenizer` or `prepare`.
     """
     say = console.say
     if data.text is None:
-        if data.tokenizer is not None:
-            raise UserError("config.data.tokenizer: a corpus has its own; it is for config.data.text")
-        yield data, BackgroundPreparation(say=say)
+        yield data, ALL_PREPARED
         return
     if data.corpus is not None:
         raise UserError("config.data.text and config.data.corpus: give one of them")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import jax
 
 from bert_jax.objectives.base import Batch, Objective, Params, Rngs
-from bert_jax.objectives.means import Mean, mean_values, merge_means, to_host
+from bert_jax.objectives.losses import Mean, mean_values, merge_means, to_host
 from bert_jax.parallel import sharding
 from bert_jax.parallel.memory import out_of_memory_in_evaluation_as_user_error
 

@@ -14,7 +14,7 @@ from jax.experimental import multihost_utils
 from bert_jax.config import flatten
 from bert_jax.errors import UserError
 from bert_jax.objectives.base import Batch
-from bert_jax.objectives.means import Mean, mean_values, merge_means, to_host
+from bert_jax.objectives.losses import Mean, mean_values, merge_means, to_host
 from bert_jax.parallel import sharding
 from bert_jax.parallel.chips import peak_flops
 from bert_jax.parallel.energy import Meter, find_counters
@@ -117,7 +117,7 @@ class _TrainingLoop:
         self.checkpoints, self.policy, self.file = checkpoints, CheckpointPolicy(plan.checkpoint), file
         self.profile: Profile | None = None
         if plan.profiled_steps:
-            self.profile = Profile(plan.profiled_steps, plan.workdir / "profile", session.console.say)
+            self.profile = Profile(plan.profiled_steps, plan.workdir, session.console.say)
         self.pending: PendingStep | None = None  # the newest step
         self.interval = MetricsInterval(means)
         self.is_stopped = False  # by data.should_stop

@@ -11,7 +11,7 @@ from bert_jax.config import from_json, to_json
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.objectives.base import Objective, Params
-from bert_jax.objectives.means import Mean
+from bert_jax.objectives.losses import Mean
 from bert_jax.parallel import sharding
 from bert_jax.training.checkpoint import Checkpoints, Record, package_versions
 from bert_jax.training.optimizers import Optimizer

@@ -10,9 +10,9 @@ import optax
 
 from bert_jax.errors import UserError
 from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs, training_rngs
-from bert_jax.objectives.means import Mean
+from bert_jax.objectives.losses import Mean
 from bert_jax.parallel import sharding
-from bert_jax.parallel.compilation import compiler_options
+from bert_jax.parallel.platform import compiler_options
 from bert_jax.training.optimizers import AveragedState, Optimizer
 from bert_jax.training.schedules import Phase
 

@@ -27,8 +27,15 @@ QUERY_BLOCK_SIZE = 128  # of query_blocked_attention, whose memory is linear in 
 def xla_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the context, as `inputs.q`; the backward pass computes the probabilities again."""
     if local.can_chunk(inputs) and inputs.global_tokens is None:
-        return _windowed_attention(dataclasses.replace(inputs, radius=jnp.asarray(inputs.radius, jnp.int32)), rate)
+        return recomputed_attention(inputs, rate)
     return jax.checkpoint(functools.partial(_global_token_attention(inputs), rate=rate))(inputs)
+
+
+def recomputed_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
+    """Return the context, as `inputs.q`, of inputs without `has_score_terms`; only the inputs are saved."""
+    if inputs.radius is not None:
+        inputs = dataclasses.replace(inputs, radius=jnp.asarray(inputs.radius, jnp.int32))
+    return _recomputed_attention(inputs, rate)
 
 
 def _global_token_attention(inputs: AttentionInputs) -> Callable[..., jax.Array]:
@@ -179,4 +186,4 @@ def relative_products(x: jax.Array, relative: jax.Array) -> jax.Array:
     return flat.reshape(*products.shape[:3], 2 * length - 1)[..., :length]
 
 
-_windowed_attention = recomputed(xla_forward, xla_backward)
+_recomputed_attention = recomputed(xla_forward, xla_backward)
