@@ -157,7 +157,7 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
         raise UserError(f"{directory}: the checkpoint of step {step} is damaged ({error})") from error
     finally:
         checkpoints.close()
-    workdir.check_record(directory, to_json(config), fingerprint, record)
+    workdir.check_run_matches_record(directory, to_json(config), fingerprint, record)
     return config, step, params
 
 

@@ -15,20 +15,20 @@ write_recipe.py  a config as a recipe file: the fields that differ from the defa
 from bert_jax.config.checks import (
     check_choices,
     check_warmup,
-    no_effect,
+    no_effect_error,
     refuse_fields_without_effect,
-    table_of,
+    table_of_field,
 )
 from bert_jax.config.encoder import ComputeConfig, EncoderConfig, fill_inherited_fields
 from bert_jax.config.free_fields import MUTABLE_AFTER_CURRENT_STEP
 from bert_jax.config.load import (
+    command_line_key,
     differences,
     fields_of,
     finetune_config,
     flatten,
     from_json,
     from_values,
-    index_form,
     phases,
     pretrain_config,
     read_config,
@@ -79,6 +79,7 @@ __all__ = [
     "WatchdogConfig",
     "check_choices",
     "check_warmup",
+    "command_line_key",
     "differences",
     "fields_of",
     "fill_inherited_fields",
@@ -86,14 +87,13 @@ __all__ = [
     "flatten",
     "from_json",
     "from_values",
-    "index_form",
-    "no_effect",
+    "no_effect_error",
     "phases",
     "pretrain_config",
     "read_config",
     "refuse_fields_without_effect",
     "resolve",
-    "table_of",
+    "table_of_field",
     "to_json",
     "with_vocab_size",
 ]

@@ -68,7 +68,7 @@ def read_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequence[s
     if (recipe_class := _config_class_of(config)) is not kind:  # a list of unknown keys would explain less
         work, verb = ("fine-tuning", "finetune") if recipe_class is FinetuneConfig else ("pretraining", "pretrain")
         raise UserError(f"--config={find_recipe(recipe or '')} is a {work} recipe; run it with `bert-jax {verb}`")
-    known = [index_form(key) for key in flatten(_as_plain_values(config))]
+    known = [command_line_key(key) for key in flatten(_as_plain_values(config))]
     values: dict[str, str] = {}
     for override in overrides:
         key, equals, values[key] = override.removeprefix("--config.").partition("=")
@@ -89,12 +89,12 @@ def recipe_kind(recipe: str) -> type[PretrainConfig] | type[FinetuneConfig]:
     return _config_class_of(_run_recipe(recipe))
 
 
-def index_form(key: str) -> str:
+def command_line_key(key: str) -> str:
     """Return a dotted key of `flatten` as the command line spells it: `train.phases[0].seq_len`."""
     return re.sub(r"\.(\d+)", r"[\1]", key)
 
 
-def first_phase(key: str) -> str:
+def with_first_phase_index(key: str) -> str:
     """Return a key with the index of the first phase, as `fields_of` yields it: `train.phases[0].seq_len`."""
     return re.sub(r"\[\d+\]", "[0]", key)
 
@@ -167,8 +167,10 @@ def differences(saved: dict[str, Any], wanted: dict[str, Any], also_free: tuple[
 def from_values(kind: Any, values: Any, path: str) -> Any:
     """Return nested dicts as a config or section of schema.py; UserError names the wrong key below `path`."""
     known = [key for key, _, _ in fields_of(kind)]
-    for key in map(index_form, flatten(values) if isinstance(values, dict) else ()):
-        if first_phase(key) not in known and not any(name.startswith((f"{key}.", f"{key}[")) for name in known):
+    for key in map(command_line_key, flatten(values) if isinstance(values, dict) else ()):
+        if with_first_phase_index(key) not in known and not any(
+            name.startswith((f"{key}.", f"{key}[")) for name in known
+        ):
             raise UserError(f"{path} has no key '{key}'{suggestion_text(key, known)}")
     return _build_value(kind, values, path)
 
@@ -246,13 +248,13 @@ def _as_config_dict(config: Any) -> ml_collections.ConfigDict:
         elif isinstance(value, tuple) and value and dataclasses.is_dataclass(value[0]):
             values[field.name] = tuple(_as_config_dict(part) for part in value)
         elif isinstance(kind, types.UnionType) or value is None:
-            values[field.name] = config_dict.FieldReference(value, field_type=_value_type(kind))
+            values[field.name] = config_dict.FieldReference(value, field_type=_type_without_none(kind))
         else:
             values[field.name] = value
     return ml_collections.ConfigDict(values)
 
 
-def _value_type(kind: Any) -> type:
+def _type_without_none(kind: Any) -> type:
     """Return the type `T` of `T | None`, and `tuple` of `tuple[T, ...]`."""
     if isinstance(kind, types.UnionType):
         kind = typing.get_args(kind)[0]
@@ -283,7 +285,10 @@ def _with_overrides(
         parsed(argv)
     except flags.IllegalFlagValueError as error:
         key = str(error).removeprefix("flag --config.").partition("=")[0]
-        wanted = next((_value_type(inner) for name, _, inner in fields_of(kind) if name == first_phase(key)), object)
+        wanted = next(
+            (_type_without_none(inner) for name, _, inner in fields_of(kind) if name == with_first_phase_index(key)),
+            object,
+        )
         raise UserError(f"--config.{key}={values[key]}: give {IN_WORDS.get(wanted, 'another value')}") from error
     except Exception as error:  # ml_collections raises many types
         raise UserError(f"the options of the config do not fit ({type(error).__name__}: {error})") from error

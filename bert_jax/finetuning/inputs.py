@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_jax.checkpoints.load_model import Weights, read_weights
 from bert_jax.checkpoints.load_model import digest as weights_digest
-from bert_jax.config import ComputeConfig, EncoderConfig, FinetuneTrainConfig, TaskConfig, no_effect
+from bert_jax.config import ComputeConfig, EncoderConfig, FinetuneTrainConfig, TaskConfig, no_effect_error
 from bert_jax.console import Console
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.finetuning.task_data import TaskSplit, read_split, score_names, splits_digest
@@ -89,7 +89,7 @@ def read_task_inputs(
     if kind.head == "sentence_embedding":
         _check_sentence_modules(weights)
     if settings.bilstm and head.name not in OF_TASKS:
-        raise no_effect("config.task.bilstm", f"{task.kind}, which reads the encoder alone", False)
+        raise no_effect_error("config.task.bilstm", f"{task.kind}, which reads the encoder alone", False)
     if freeze_encoder and head.name in WITHOUT_PARAMETERS and not settings.bilstm:
         raise UserError(
             f"config.optimizer.freeze_encoder leaves nothing to train: {task.kind} has no weights of its own"

@@ -64,7 +64,7 @@ class Biased(NamedTuple):
     bias: jax.Array | None
 
 
-def sum_of(x: jax.Array | Biased) -> jax.Array:
+def add_bias(x: jax.Array | Biased) -> jax.Array:
     """Return the sum of a product and its bias; an array is returned unchanged."""
     if not isinstance(x, Biased):
         return x
@@ -92,7 +92,7 @@ class Linear(nn.Module):
         return kernel.astype(self.dtype), bias.astype(self.dtype)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return sum_of(self.biased(x))
+        return add_bias(self.biased(x))
 
     def biased(self, x: jax.Array) -> Biased:
         """Return the product and the bias, not yet added."""

@@ -15,7 +15,7 @@ To add an objective of pretraining, write its file and add its row to OBJECTIVES
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from bert_jax.batches.masking import phase_rates
+from bert_jax.batches.masking import phase_mask_rates
 from bert_jax.config import EncoderConfig, PretrainConfig, ReplacedTokensConfig
 from bert_jax.errors import UserError
 from bert_jax.models import Head
@@ -92,7 +92,7 @@ def make_objective(config: PretrainConfig, teacher: EncoderConfig | None = None)
             sentence_pairs=config.data.sentence_pairs,
             packing=config.data.packing,
             z_loss=config.train.z_loss,
-            mask_rates=tuple(sum(phase_rates(config.data, phase)) / 2 for phase in config.train.phases),
+            mask_rates=tuple(sum(phase_mask_rates(config.data, phase)) / 2 for phase in config.train.phases),
             replaced_tokens=config.replaced_tokens,
             distillation=config.distillation,
             teacher=teacher,

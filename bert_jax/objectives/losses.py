@@ -85,7 +85,7 @@ class Mean(NamedTuple):
         return float(self.total) / float(self.weight) if float(self.weight) else float("nan")
 
 
-def to_host(means: dict[str, Mean]) -> dict[str, Mean]:
+def fetch_means(means: dict[str, Mean]) -> dict[str, Mean]:
     """Return the means as Python floats, fetched from the device: sums are then added in double precision."""
     return {name: Mean(float(mean.total), float(mean.weight)) for name, mean in jax.device_get(means).items()}
 

@@ -12,7 +12,7 @@ from bert_jax.config import (
     PretrainConfig,
     check_choices,
     flatten,
-    no_effect,
+    no_effect_error,
     refuse_fields_without_effect,
     to_json,
     with_vocab_size,
@@ -46,7 +46,7 @@ from bert_jax.training.plateau import Plateau, expected_step, likely_causes
 from bert_jax.training.profile import profiled_steps
 from bert_jax.training.schedules import plan_phases
 from bert_jax.training.start import initial_state, open_checkpoints, restore_start
-from bert_jax.training.step import check_layout
+from bert_jax.training.step import check_divisibility
 
 
 def pretrain_in_directory(
@@ -109,7 +109,7 @@ def pretrain_in_directory(
         checkpoint=config.checkpoint,
         profiled_steps=profiled_steps(config.profile.steps, config.train.steps) if config.profile.steps else None,
     )
-    check_layout(plan.mesh, objective, phases, config.evaluate.batch_size)
+    check_divisibility(plan.mesh, objective, phases, config.evaluate.batch_size)
 
     # Read the weights to start from; None: random weights, or the weights of the checkpoint that is resumed.
     copies_teacher = bool(teacher.config) and config.distillation.copy_layers
@@ -136,7 +136,7 @@ def pretrain_in_directory(
     has_heldout = heldout_split.num_documents >= min_documents
     if config.evaluate.pairs and not has_heldout:
         choice, fix = "too few held-out documents", "prepare the corpus with a higher --heldout_fraction"
-        raise no_effect("config.evaluate.pairs", choice, None, fix)
+        raise no_effect_error("config.evaluate.pairs", choice, None, fix)
     entropy, remarks = None, no_remarks
     if is_first:
         entropy = unigram_entropy(heldout_split if has_heldout else corpus.split("train"), corpus.vocab_size)
@@ -210,7 +210,7 @@ def resolve_pretrain_config(
     """
     if len(corpus.corpora) == 1 and (config.data.weights is not None or config.data.smoothing != 1):
         name, default = ("smoothing", 1.0) if config.data.weights is None else ("weights", None)
-        raise no_effect(f"config.data.{name}", "one corpus", default)
+        raise no_effect_error(f"config.data.{name}", "one corpus", default)
     config = with_vocab_size(config, tokenizer.vocab_size)
     assert config.data.corpus
     pairs = config.evaluate.pairs

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import jax
 import numpy as np
 
-from bert_jax.batches.masking import phase_masking
+from bert_jax.batches.masking import data_config_of_phase
 from bert_jax.batches.pipeline import make_sequences
 from bert_jax.batches.statistics import sequence_figures
 from bert_jax.config import ComputeConfig, EncoderConfig
@@ -62,7 +62,7 @@ def run_lines(
             f"phase {index}: steps {phase.begin:,} to {phase.end:,} of {phase.batch_size} sequences x "
             f"{phase.seq_len} tokens, {times} times the {'corpus' if num_snapshots == 1 else 'text, about'}"
         )
-        masked = phase_masking(data, rules.phases[phase.index])
+        masked = data_config_of_phase(data, rules.phases[phase.index])
         sequences = make_sequences(split, symbols, phase.seq_len, rules.seed, masked)
         figures = sequence_figures(sequences, symbols.vocabulary.mask, CHECKED_SEQUENCES)
         for line in sequence_warnings(figures, masked).values():

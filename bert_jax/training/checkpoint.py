@@ -390,7 +390,7 @@ def digests(tree: Tree) -> dict[str, str]:
     Orbax 0.12 restores flipped bits without an error (docs/decisions/), so a checkpoint has digests by bert_jax.
     """
     leaves = jax.tree_util.tree_leaves_with_path(tree)
-    sums = jax.device_get(_leaf_digests([leaf for _, leaf in leaves]))
+    sums = jax.device_get(_digests_of_leaves([leaf for _, leaf in leaves]))
     return {
         jax.tree_util.keystr(path, simple=True, separator="."): "".join(f"{int(lane):08x}" for lane in lanes)
         for (path, _), lanes in zip(leaves, sums, strict=True)
@@ -398,7 +398,7 @@ def digests(tree: Tree) -> dict[str, str]:
 
 
 @jax.jit
-def _leaf_digests(leaves: list[jax.Array]) -> list[list[jax.Array]]:
+def _digests_of_leaves(leaves: list[jax.Array]) -> list[list[jax.Array]]:
     """Return the digests of several leaves, in one program."""
     return [_leaf_digest(leaf) for leaf in leaves]
 

@@ -14,11 +14,11 @@ from jax.experimental import multihost_utils
 from bert_jax.config import flatten
 from bert_jax.errors import UserError
 from bert_jax.objectives.base import Batch
-from bert_jax.objectives.losses import Mean, mean_values, merge_means, to_host
+from bert_jax.objectives.losses import Mean, fetch_means, mean_values, merge_means
 from bert_jax.parallel import sharding
 from bert_jax.parallel.chips import peak_flops
 from bert_jax.parallel.energy import Meter, find_counters
-from bert_jax.parallel.memory import BatchSettings, check_memory, out_of_memory_as_user_error, used_bytes
+from bert_jax.parallel.memory import BatchSettings, check_memory, out_of_memory_as_user_error, used_memory_bytes
 from bert_jax.training.checkpoint import CheckpointPolicy, Checkpoints
 from bert_jax.training.metrics import Line, MetricsFile
 from bert_jax.training.plan import Data, Plan, Session
@@ -54,7 +54,7 @@ def fit(plan: Plan, data: Data, start: Start, checkpoints: Checkpoints, session:
             settings=flatten(plan.recorded_config),
             root=plan.root,
             meter=Meter(find_counters()),
-            used_bytes=used_bytes,
+            used_memory_bytes=used_memory_bytes,
         )
         for line in file.earlier_lines:
             list(data.remarks(line))  # printed before the run was stopped
@@ -235,7 +235,7 @@ class _TrainingLoop:
         step, seq_len, interval, train = pending.step, pending.settings.seq_len, self.interval, self.plan.train
         # A step ends after it was launched, and may run out of memory until then.
         with out_of_memory_as_user_error(pending.settings):
-            interval.means = merge_means(interval.means, to_host(pending.metrics["means"]))
+            interval.means = merge_means(interval.means, fetch_means(pending.metrics["means"]))
         interval.num_tokens += pending.num_sequences * seq_len
         interval.flops += pending.num_sequences * self.plan.objective.flops(seq_len, pending.phase.index)
         report = {name: value.item() for name, value in jax.device_get(pending.metrics["report"]).items()}

@@ -43,7 +43,7 @@ class MetricsFile:
         settings: of the run, by key, for TensorBoard and the tracker.
         root: the work directory that `workdir` is in; None: `workdir`.
         meter: of the energy since this start, which each line of training gets as `energy_joules`; None: not measured.
-        used_bytes: bytes, which each line of training gets as `memory_bytes`; None: unknown.
+        used_memory_bytes: bytes, which each line of training gets as `memory_bytes`; None: unknown.
 
     Raises:
         UserError: the tracker cannot be opened. Every method raises it where the disk is full or read-only.
@@ -59,10 +59,10 @@ class MetricsFile:
         settings: Mapping[str, Any] | None = None,
         root: pathlib.Path | None = None,
         meter: Meter | None = None,
-        used_bytes: Callable[[], int | None] = lambda: None,
+        used_memory_bytes: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.path = workdir / "metrics.jsonl"
-        self._meter, self._step, self._used_bytes = meter, step, used_bytes
+        self._meter, self._step, self._used_bytes = meter, step, used_memory_bytes
         self._tracker = MetricsSender(tracker, workdir, root or workdir, settings or {}, say) if tracker else None
         with writing(self.path, MAKE_ROOM):
             # Lines from before this start; a new run has none.

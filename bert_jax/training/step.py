@@ -174,7 +174,7 @@ def _loss_and_gradients(
     return loss, gradients, metrics
 
 
-def check_layout(
+def check_divisibility(
     mesh: jax.sharding.Mesh, objective: Objective, phases: tuple[Phase, ...], evaluation_batch_size: int | None = None
 ) -> None:
     """Raise UserError where devices, model, batches and micro-batches do not divide.

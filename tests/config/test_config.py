@@ -219,7 +219,7 @@ def test_every_field_has_a_meaning_and_every_table_exists(kind: type) -> None:
     for key, field, _ in c.fields_of(kind):
         assert field.metadata["meaning"], key
         if field.metadata["table"]:
-            table = c.table_of(field)
+            table = c.table_of_field(field)
             assert len(table), key
             assert field.default is None or field.default in table, key
 
