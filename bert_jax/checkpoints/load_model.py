@@ -145,12 +145,12 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
     checkpoints = Checkpoints(directory, config.checkpoint, read_only=True)
     try:
         if step is None:
-            newest = checkpoints.newest(checkpoints.restore_params, console.say)
+            newest = checkpoints.restore_newest(checkpoints.restore_params, console.say)
             if newest is None:
                 raise UserError(f"{directory}: no checkpoint yet")
             step, params, record = newest
-        elif step not in checkpoints.steps():
-            raise UserError(f"{directory}: no checkpoint of step {step}; there are {checkpoints.steps()}")
+        elif step not in checkpoints.complete_steps():
+            raise UserError(f"{directory}: no checkpoint of step {step}; there are {checkpoints.complete_steps()}")
         else:
             params, record = checkpoints.restore_params(step)
     except CorruptCheckpointError as error:

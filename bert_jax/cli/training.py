@@ -41,7 +41,7 @@ def _run_in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[An
     ):
         if refused:
             raise refused
-        console.beat = watchdog.alive
+        console.beat = watchdog.restart_clock
         session = Session(console=console, interrupt=interrupt, watchdog=watchdog)
         return run(config, local_copy(args.workdir), session), first
 

@@ -87,10 +87,10 @@ def joined_processes(
         relay = _start_jax(peers, limits)
         interrupt.use_preemption_service()
         check_platform()
-        watchdog.meet()
+        watchdog.wait_for_all()
         multihost_utils.sync_global_devices("start")  # `sharding.warm_up_collectives` says why
         yield watchdog
-        watchdog.stage("save")  # the other processes may still be writing
+        watchdog.enter_stage("save")  # the other processes may still be writing
         jax.distributed.shutdown()
         if relay:
             relay.communicate()

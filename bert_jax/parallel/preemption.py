@@ -10,7 +10,7 @@ class Interrupt:
     """A context manager that records SIGTERM and Ctrl-C; a second Ctrl-C raises KeyboardInterrupt at once.
 
     Perhaps only one of several processes receives the signal. JAX's preemption service, which has a handler of
-    SIGTERM, then lets all processes agree on the next call of `check` that no process has made yet.
+    SIGTERM, then lets all processes agree on the next call of `should_stop` that no process has made yet.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Interrupt:
         if self.received:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    def check(self) -> bool:
+    def should_stop(self) -> bool:
         """Return whether to stop now. All processes must call it equally often, at the same points of the run."""
         if self.stopping:
             return True

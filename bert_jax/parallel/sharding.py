@@ -97,8 +97,9 @@ def count_slices(devices: Sequence[jax.Device]) -> int:
 def warm_up_collectives(mesh: Mesh) -> None:
     """Open the connections of all groups of devices that collectives over axes of `mesh` use, in one program.
 
-    Gloo gives each connection 30 s, a fixed limit. Call it on all processes at once (`Watchdog.meet`): a process that
-    later compiles longer than the others then only makes them wait, up to the limit of the watchdog.
+    Gloo gives each connection 30 s, a fixed limit. Call this function on all processes at once, after
+    `Watchdog.wait_for_all`: a process that later compiles longer than the others then only makes them wait, up to the
+    limit of the watchdog.
     """
     if jax.process_count() == 1:
         return

@@ -131,13 +131,13 @@ class _TrainingLoop:
         if step > 0 and self._is_evaluation_missing(step):
             self._evaluate(step, next(phase for phase in plan.phases if step <= phase.end), state)
         for phase in (phase for phase in plan.phases if step < phase.end):
-            if interrupt.check():  # before a compilation, which cannot be stopped
+            if interrupt.should_stop():  # before a compilation, which cannot be stopped
                 break
             with contextlib.closing(self.data.batches(phase, step)) as batches:
-                watchdog.stage("step", step + 1)
+                watchdog.enter_stage("step", step + 1)
                 batch = self._next_batch(batches)
                 compiled_at = step
-                while step < phase.end and not self.is_stopped and not interrupt.check():
+                while step < phase.end and not self.is_stopped and not interrupt.should_stop():
                     # The choices of an example are separate sequences.
                     *shape, seq_len = batch["input_ids"].shape
                     remat = plan.compute.remat
@@ -162,7 +162,7 @@ class _TrainingLoop:
                     is_last = step == plan.last_step
                     if is_last or _is_due(step, plan.evaluate_every):
                         self._evaluate(step, phase, state)
-                    if is_last or self.policy.due(step):
+                    if is_last or self.policy.is_due(step):
                         self._save(step, phase, state)
                         saved_step = step
                     if step < phase.end:
@@ -172,7 +172,7 @@ class _TrainingLoop:
                 break
         if (interrupt.stopping or self.is_stopped) and saved_step < step:
             self._save(step, phase, state)
-        watchdog.stage("save", step)
+        watchdog.enter_stage("save", step)
         self.session.console.progress("saving the last checkpoint")
         self.checkpoints.wait()
         if interrupt.stopping:
@@ -189,7 +189,7 @@ class _TrainingLoop:
     def _compile(self, settings: BatchSettings, state: TrainState, batch: Batch) -> jax.stages.Compiled:
         """Compile the step of a phase, outside the time of the interval."""
         self._collect_pending_step()
-        self.session.watchdog.stage("compile")
+        self.session.watchdog.enter_stage("compile")
         plan, console, began = self.plan, self.session.console, time.perf_counter()
         step = jit_step(
             plan.objective,
@@ -210,7 +210,7 @@ class _TrainingLoop:
 
     def _arm_watchdog(self, step: int, compiled_at: int) -> None:
         """Start the watchdog's clock of the step after `step`; the first run of a program opens connections as well."""
-        self.session.watchdog.stage("compile" if step < compiled_at + 2 else "step", step + 1)
+        self.session.watchdog.enter_stage("compile" if step < compiled_at + 2 else "step", step + 1)
 
     def _switch_profile(self, switch: Callable[[], None]) -> None:
         """Begin or end the trace, after all launched steps."""
@@ -222,8 +222,8 @@ class _TrainingLoop:
     def _next_batch(self, batches: Generator[Batch, None, None]) -> Batch:
         """Return the next batch on the devices; wait while it is not prepared, and count the seconds."""
         began = time.perf_counter()
-        while not (batch := next(batches)) and not self.session.interrupt.check():
-            self.session.watchdog.stage("step")
+        while not (batch := next(batches)) and not self.session.interrupt.should_stop():
+            self.session.watchdog.enter_stage("step")
         self.interval.waited += time.perf_counter() - began
         return sharding.place_batch(batch, self.plan.mesh)
 
@@ -289,12 +289,12 @@ class _TrainingLoop:
         """Yield the batches of an evaluation, each under the watchdog; stop early where the run is to stop."""
         assert self.data.heldout
         total = self.data.heldout.num_batches(phase)
-        self.session.watchdog.stage("compile", step)
+        self.session.watchdog.enter_stage("compile", step)
         for index, batch in enumerate(self.data.heldout.batches(phase)):
-            if self.session.interrupt.check():
+            if self.session.interrupt.should_stop():
                 return
             if index:
-                self.session.watchdog.stage("step", step)
+                self.session.watchdog.enter_stage("step", step)
                 self.session.console.progress("evaluating", index, total, "batches")
             yield batch
 
@@ -311,7 +311,7 @@ class _TrainingLoop:
     def _save(self, step: int, phase: Phase, state: TrainState) -> None:
         """Save a checkpoint after the metrics, so that no checkpoint is newer than its metrics."""
         self._collect_pending_step()
-        self.session.watchdog.stage("save", step)
+        self.session.watchdog.enter_stage("save", step)
         began = time.perf_counter()
         record = {
             "step": step,
@@ -322,7 +322,7 @@ class _TrainingLoop:
             "metrics": self.file.digest() if self.file else None,
         }
         size = self.checkpoints.save(step, state._replace(frozen=()), record)
-        self.policy.saved(step, self.interval.pause_since(began), size)
+        self.policy.record_save(step, self.interval.pause_since(began), size)
 
 
 def _is_due(step: int, every: int | None) -> bool:

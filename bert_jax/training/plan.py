@@ -106,13 +106,13 @@ class Session:
 
     def heartbeat(self) -> bool:
         """Restart the watchdog's clock between two parts of long work; return whether the run is to stop."""
-        self.watchdog.alive()
-        return self.interrupt.check()
+        self.watchdog.restart_clock()
+        return self.interrupt.should_stop()
 
 
 @contextlib.contextmanager
 def open_session(console: Console, limits: WatchdogConfig) -> Iterator[Session]:
     """Yield the session of a process that trains alone."""
     with Interrupt() as interrupt, contextlib.closing(Watchdog(limits)) as watchdog:
-        console.beat = watchdog.alive
+        console.beat = watchdog.restart_clock
         yield Session(console=console, interrupt=interrupt, watchdog=watchdog)

@@ -38,10 +38,10 @@ def open_checkpoints(plan: Plan, session: Session) -> Iterator[Checkpoints | Non
     all write.
     """
     with jax.set_mesh(plan.mesh):
-        session.watchdog.stage("start")
-        session.watchdog.meet()
+        session.watchdog.enter_stage("start")
+        session.watchdog.wait_for_all()
         sharding.warm_up_collectives(plan.mesh)
-        if session.interrupt.check():
+        if session.interrupt.should_stop():
             session.console.say(f"{session.interrupt.name}: stopped before the start")
             yield None
             return
@@ -73,7 +73,7 @@ def restore_start(plan: Plan, checkpoints: Checkpoints, console: Console) -> Sta
 
     shapes, shardings = plan.state_layout
     abstract = abstract_state(shapes._replace(frozen=()), shardings._replace(frozen=()))
-    newest = checkpoints.newest(lambda step: checkpoints.restore(step, abstract, check), console.say)
+    newest = checkpoints.restore_newest(lambda step: checkpoints.restore(step, abstract, check), console.say)
     if newest is None:
         return None
     step, state, record = newest

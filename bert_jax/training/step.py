@@ -22,7 +22,7 @@ LearningRate = Callable[[jax.Array], jax.Array]  # int32 step -> float32 rate of
 class TrainState(NamedTuple):
     """The whole state of a run; the sequences that it reads follow from `step`."""
 
-    step: Any  # int32, updates so far with skipped updates (Any: a tree of shapes or of shardings has this form too)
+    step: Any  # int32, number of updates, with skipped updates (Any: a tree of shapes has this form too)
     params: Params  # float32
     opt_state: optax.OptState
     rng: Any  # uint32 [2], folded with the step
@@ -132,7 +132,7 @@ def jit_step(
 ) -> Any:
     """Return the jitted step of a phase, `(state, batch) -> (state, metrics)`: the program that runs and is examined.
 
-    `shardings` is for the state, as input and output; the state is donated. `deterministic`: `config.compute`'s.
+    The state has `shardings` as input and as output, and is donated. `deterministic`: kernels add in a fixed order.
     """
     step = functools.partial(train_step, objective, optimizer, learning_rate, grad_accum_steps)
     out = (shardings, sharding.replicated(mesh))

@@ -119,7 +119,7 @@ def xla_backward(inputs: AttentionInputs, gradient: jax.Array, rate: float) -> G
 def _dense_or_windowed(
     windowed: Callable[..., Any], dense: Callable[..., Any], inputs: AttentionInputs, *gradient: jax.Array
 ) -> Any:
-    """Call `windowed` for a local layer whose window chunks can compute, else `dense`; a scanned program has both."""
+    """Call `windowed` for a local layer if chunks can compute its window, else `dense`; a scanned program has both."""
     if not local.can_chunk(inputs):
         return dense(inputs, *gradient)
     assert inputs.window
