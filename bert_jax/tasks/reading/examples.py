@@ -156,10 +156,10 @@ def _without_empty_label(record: Record, kind: TaskKind) -> Record:
 def describe_places(places: Sequence[str]) -> str:
     """Return places such as 'a.csv:3' and 'a.csv:4-5' in few words: 'a.csv:3-5'."""
     spans_of: dict[tuple[str, str], list[tuple[int, int]]] = {}
-    for place in places:
-        match = PLACE.fullmatch(place)
+    for where in places:
+        match = PLACE.fullmatch(where)
         if match is None:
-            spans_of[place, ""] = []
+            spans_of[where, ""] = []
             continue
         spans = spans_of.setdefault((match["before"], match["after"]), [])
         first, last = int(match["first"]), int(match["last"] or match["first"])
