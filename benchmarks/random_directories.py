@@ -39,8 +39,8 @@ def main() -> int:
     warnings.filterwarnings("ignore")
     results = read_results(options.output) if options.output.exists() else []
     with options.output.open("a", encoding="utf-8") as output:
-        for number in range(len(results), options.cases):
-            results.append(compare_number(options.seed, number))
+        for case_number in range(len(results), options.cases):
+            results.append(compare_number(options.seed, case_number))
             output.write(json.dumps(results[-1], ensure_ascii=False) + "\n")
             output.flush()
     print_tables(results)
@@ -52,15 +52,15 @@ def read_results(path: pathlib.Path) -> list[Result]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def compare_number(seed: int, number: int) -> Result:
+def compare_number(seed: int, case_number: int) -> Result:
     """Return the result of one directory."""
-    case = draw_case(seed, number)
+    case = draw_case(seed, case_number)
     with tempfile.TemporaryDirectory() as directory:
         path = pathlib.Path(directory)
         write_case(case, path)
         outcome = compare_case(case, path)
     return {
-        "number": number,
+        "number": case_number,
         "family": case.family,
         "task": case.task,
         "version": case.version,
@@ -76,9 +76,9 @@ def print_tables(results: list[Result]) -> None:
     print("| directories | number | read | refused | read wrong | crashed |\n| --- | --- | --- | --- | --- | --- |")
     print(_row("all that transformers reads", read_by_both))
     print(_row("defaults of `save_pretrained`", [result for result in read_by_both if not result["odd"]]))
-    for number in (1, 2):
-        rows = [result for result in read_by_both if len(result["odd"]) == number]
-        print(_row(f"{number} odd propert{'ies' if number > 1 else 'y'}", rows))
+    for num_odd in (1, 2):
+        rows = [result for result in read_by_both if len(result["odd"]) == num_odd]
+        print(_row(f"{num_odd} odd propert{'ies' if num_odd > 1 else 'y'}", rows))
     for name in ("family", "task"):
         for value, _ in Counter(result[name] for result in read_by_both).most_common():
             print(_row(f"{name} {value}", [result for result in read_by_both if result[name] == value]))
