@@ -81,7 +81,7 @@ def read_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequence[s
     config = _with_overrides(kind, config, {key: value for key, value in values.items() if value != "None"})
     for key in (key for key, value in values.items() if value == "None"):  # ml_collections has no spelling for it
         config_flags.config_path.set_value(key, config, None)
-    return _resolve(kind, config, values)
+    return resolve(kind, config, values)
 
 
 def recipe_kind(recipe: str) -> type[PretrainConfig] | type[FinetuneConfig]:
@@ -99,13 +99,11 @@ def with_first_phase_index(key: str) -> str:
     return re.sub(r"\[\d+\]", "[0]", key)
 
 
-def resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict) -> AnyConfig:
-    """Return the frozen config; UserError names a key that is unknown, of a wrong type or out of range."""
-    return _resolve(kind, config)
+def resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict, given: Collection[str] = ()) -> AnyConfig:
+    """Return the frozen config; UserError names a key that is unknown, of a wrong type, out of range or without effect.
 
-
-def _resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict, given: Collection[str] = ()) -> AnyConfig:
-    """Return the frozen, checked config; `given` are the keys that the user set on the command line."""
+    `given` are the keys that the user set on the command line, which may not be replaced by another field.
+    """
     built = from_values(kind, _as_plain_values(config), "config")
     refuse_fields_without_effect(built, given=given, with_tables=False)
     if isinstance(built, PretrainConfig):

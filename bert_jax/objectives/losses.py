@@ -1,12 +1,11 @@
 """Losses per target, weights and texts of tokens, and exact means, for the objectives of pretraining and of tasks."""
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-Batch = Mapping[str, jax.Array]
+from bert_jax.models import Batch
 
 
 class Targets(NamedTuple):

@@ -155,7 +155,7 @@ def first_row_of_shard(num_rows: int) -> jax.Array:
 
 def shardings(logical_axes: Any, mesh: Mesh) -> Any:
     """Return a tree of `NamedSharding` for a tree of tuples of logical axes (`Model.logical_axes`)."""
-    return jax.tree.map(lambda names: NamedSharding(mesh, partition_spec(names)), logical_axes, is_leaf=_is_axis_names)
+    return jax.tree.map(lambda names: NamedSharding(mesh, partition_spec(names)), logical_axes, is_leaf=is_logical_axes)
 
 
 def check_parameters(logical_axes: Any, shapes: Any, mesh: Mesh) -> None:
@@ -177,7 +177,7 @@ def check_parameters(logical_axes: Any, shapes: Any, mesh: Mesh) -> None:
                     f"choose one of {_divisors(size)}"
                 )
 
-    jax.tree_util.tree_map_with_path(check, logical_axes, shapes, is_leaf=_is_axis_names)
+    jax.tree_util.tree_map_with_path(check, logical_axes, shapes, is_leaf=is_logical_axes)
 
 
 def check_heads(mesh: Mesh, num_heads: int) -> None:
@@ -322,8 +322,8 @@ def gather_once(x: jax.Array, stored_axes: tuple[str, ...], used_axes: tuple[str
     return gather(x)
 
 
-def _is_axis_names(node: Any) -> bool:
-    """Return whether a node of a tree is a tuple of logical axes, a leaf."""
+def is_logical_axes(node: Any) -> bool:
+    """Return whether a node of a tree is the logical axes of one array, a tuple of names."""
     return isinstance(node, tuple) and all(isinstance(name, str) for name in node)
 
 

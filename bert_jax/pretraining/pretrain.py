@@ -24,6 +24,7 @@ from bert_jax.errors import UserError
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.parallel import sharding
 from bert_jax.pretraining.data import heldout_batches, sequence_rules, training_batches
+from bert_jax.pretraining.describe_run import describe_run
 from bert_jax.pretraining.evaluate import make_evaluation
 from bert_jax.pretraining.initial_weights import (
     check_exportable,
@@ -32,7 +33,6 @@ from bert_jax.pretraining.initial_weights import (
     read_initial_weights,
 )
 from bert_jax.pretraining.requirements import lock_versions
-from bert_jax.pretraining.run_lines import run_lines
 from bert_jax.pretraining.snapshots import ALL_PREPARED, BackgroundPreparation, check_snapshots
 from bert_jax.pretraining.teacher import Teacher, read_teacher
 from bert_jax.scoring.minimal_pairs import PACKAGED
@@ -177,7 +177,7 @@ def pretrain_in_directory(
         if is_first:
             workdir.claim_workdir(directory, plan.recorded_config, fingerprint, corpus.tokenizer_directory)
             lock_versions(directory, console.say)
-        for line in run_lines(corpus, rules, phases, config.model, config.compute):
+        for line in describe_run(corpus, rules, phases, config.model, config.compute):
             console.say(line)
         if not has_heldout:
             console.say("no evaluation: too few held-out documents; `prepare --heldout_fraction` sets their number")

@@ -20,7 +20,7 @@ from bert_jax.training.schedules import Phase
 CHECKED_SEQUENCES = 512  # sequences of each phase that are checked for likely problems
 
 
-def run_lines(
+def describe_run(
     corpus: Mixture, rules: SequenceRules, phases: tuple[Phase, ...], model: EncoderConfig, compute: ComputeConfig
 ) -> Iterator[str]:
     """Yield lines about a run before it begins: the corpus, its sources, the model, each phase, likely problems."""
