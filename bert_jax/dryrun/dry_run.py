@@ -50,7 +50,7 @@ from bert_jax.pretraining.teacher import teacher_architecture
 from bert_jax.tasks.batching import collate
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Phase, learning_rate, plan_phases
-from bert_jax.training.step import abstract_state, check_divisibility, jit_step, state_shardings
+from bert_jax.training.step import abstract_state, check_divisibility, jit_step, state_layout
 
 NOTHING_FITS = "a larger slice, a chip with more memory, or a smaller batch"
 DEFAULT_VOCAB_SIZE = 30_522  # of the released uncased BERT
@@ -293,7 +293,7 @@ def _report_phase(work: Work, phase: Phase, mesh: jax.sharding.Mesh, machine: Ma
     platform = LOWERED_AS.get(mesh.devices.flat[0].platform, mesh.devices.flat[0].platform)
     began = time.monotonic()
     # Outside the mesh: nothing may run on absent devices.
-    state_shapes, shardings = state_shardings(objective, optimizer, mesh)
+    state_shapes, shardings = state_layout(objective, optimizer, mesh)
     state = abstract_state(state_shapes, shardings)
     with jax.set_mesh(mesh):
         step = jit_step(

@@ -188,8 +188,7 @@ def pretrain_in_directory(
         with open_checkpoints(plan, session) as checkpoints:
             if checkpoints is None:
                 return False
-            start = restore_start(plan, checkpoints, console)
-            start = start or initial_state(plan.seed, objective, plan.update, plan.state_layout[1], params)
+            start = restore_start(plan, checkpoints, console) or initial_state(plan, params)
             return fit(plan, data, start, checkpoints, session)
 
 

@@ -59,7 +59,7 @@ def fit(plan: Plan, data: Data, start: Start, checkpoints: Checkpoints, session:
         for line in file.earlier_lines:
             list(data.remarks(line))  # printed before the run was stopped
     loop = _TrainingLoop(plan, data, checkpoints, session, file, start.means)
-    state = start.state._replace(frozen=jax.device_put(data.frozen, plan.state_layout[1].frozen))
+    state = start.state._replace(frozen=jax.device_put(data.frozen, plan.state_layout.shardings.frozen))
     try:
         is_done = loop.run(state, start.step)
     except BaseException:
@@ -197,7 +197,7 @@ class _TrainingLoop:
             plan.learning_rate,
             settings.grad_accum_steps,
             mesh=plan.mesh,
-            shardings=plan.state_layout[1],
+            shardings=plan.state_layout.shardings,
             deterministic=plan.compute.deterministic,
         )
         console.progress(f"compiling the step for {settings.seq_len} tokens (usually less than a minute)")

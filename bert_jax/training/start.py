@@ -10,11 +10,10 @@ import jax
 from bert_jax.config import from_json, to_json
 from bert_jax.console import Console
 from bert_jax.errors import UserError
-from bert_jax.objectives.base import Objective, Params
+from bert_jax.objectives.base import Params
 from bert_jax.objectives.losses import Mean
 from bert_jax.parallel import sharding
 from bert_jax.training.checkpoint import Checkpoints, Record, package_versions
-from bert_jax.training.optimizers import Optimizer
 from bert_jax.training.plan import Plan, Session
 from bert_jax.training.resuming import refused_changes
 from bert_jax.training.step import TrainState, abstract_state, init_state
@@ -94,12 +93,10 @@ def restore_start(plan: Plan, checkpoints: Checkpoints, console: Console) -> Sta
     return Start(step=step, state=state, means=means, metrics_digest=record["metrics"])
 
 
-def initial_state(
-    seed: int, objective: Objective, optimizer: Optimizer, shardings: TrainState, params: Params | None
-) -> Start:
-    """Return the start of a new run from float32 parameters in the structure of the objective; None: random."""
-    init = functools.partial(init_state, seed, objective, optimizer)
-    shardings = shardings._replace(frozen=())
+def initial_state(plan: Plan, params: Params | None) -> Start:
+    """Return the start of a new run from float32 parameters in the structure of its objective; None: random."""
+    init = functools.partial(init_state, plan.seed, plan.objective, plan.update)
+    shardings = plan.state_layout.shardings._replace(frozen=())
     if params is None:
         state = jax.jit(init, out_shardings=shardings)()
     else:

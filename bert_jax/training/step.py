@@ -51,10 +51,15 @@ def evaluated_params(state: TrainState) -> Params:
     return state.opt_state.average if isinstance(state.opt_state, AveragedState) else state.params
 
 
-def state_shardings(
-    objective: Objective, optimizer: Optimizer, mesh: jax.sharding.Mesh
-) -> tuple[TrainState, TrainState]:
-    """Return shapes and shardings of the state: moments are sharded as their parameters, scalars are replicated."""
+class StateLayout(NamedTuple):
+    """A `jax.ShapeDtypeStruct` and a `NamedSharding` for each array of a state."""
+
+    shapes: TrainState
+    shardings: TrainState
+
+
+def state_layout(objective: Objective, optimizer: Optimizer, mesh: jax.sharding.Mesh) -> StateLayout:
+    """Return the layout of the state: moments are sharded as their parameters, scalars are replicated."""
     shapes = jax.eval_shape(functools.partial(init_state, 0, objective, optimizer), objective.shapes)
     shapes = shapes._replace(frozen=jax.eval_shape(objective.init_frozen, jax.random.PRNGKey(0)))
     replicated = sharding.replicated(mesh)
@@ -68,7 +73,8 @@ def state_shardings(
         is_leaf=_is_masked,
     )
     frozen_shardings = sharding.shardings(objective.frozen_axes, mesh) if objective.frozen_axes else ()
-    return shapes, TrainState(replicated, params, opt_state, replicated, replicated, replicated, frozen_shardings)
+    shardings = TrainState(replicated, params, opt_state, replicated, replicated, replicated, frozen_shardings)
+    return StateLayout(shapes, shardings)
 
 
 def _is_masked(node: Any) -> bool:

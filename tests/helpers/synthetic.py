@@ -168,6 +168,5 @@ def train(
     with open_checkpoints(plan, session) as checkpoints:
         if checkpoints is None:
             return False
-        start = restore_start(plan, checkpoints, session.console)
-        start = start or initial_state(plan.seed, plan.objective, plan.update, plan.state_layout[1], params)
+        start = restore_start(plan, checkpoints, session.console) or initial_state(plan, params)
         return fit(plan, data, start, checkpoints, session)
