@@ -17,7 +17,7 @@ from bert_jax.cli.command import (
 from bert_jax.errors import UserError
 
 
-def _export_options(parser: argparse.ArgumentParser) -> None:
+def _add_export_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workdir",
         "--model",
@@ -76,13 +76,13 @@ EXPORT = Verb(
         "the loss of score."
     ),
     example="--workdir runs/base --output my-bert/",
-    add_options=_export_options,
+    add_options=_add_export_options,
     run=run_export,
     bare_words=("workdir", "output"),
 )
 
 
-def _compress_options(parser: argparse.ArgumentParser) -> None:
+def _add_compress_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument(
         "--method",
@@ -135,13 +135,13 @@ COMPRESS = Verb(
         "writes them into the model card."
     ),
     example="--model runs/qnli --method layers --amount 0.25 --output smaller/",
-    add_options=_compress_options,
+    add_options=_add_compress_options,
     run=run_compress,
     bare_words=("model", "output"),
 )
 
 
-def _vocabulary_options(parser: argparse.ArgumentParser) -> None:
+def _add_vocabulary_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument(
         "--tokenizer",
@@ -169,7 +169,7 @@ VOCABULARY = Verb(
         "a corpus prepared with the new tokenizer: pretrain --config.init_from=DIR."
     ),
     example="--model my-bert/ --tokenizer german-tok/ --output german-bert/",
-    add_options=_vocabulary_options,
+    add_options=_add_vocabulary_options,
     run=run_vocabulary,
     bare_words=("model", "output"),
 )

@@ -99,7 +99,7 @@ def _make_read_options(args: argparse.Namespace) -> Any:
     )
 
 
-def _tokenizer_options(parser: argparse.ArgumentParser) -> None:
+def _add_tokenizer_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--input",
         nargs="+",
@@ -188,14 +188,14 @@ TOKENIZER = Verb(
         "spiece.model or spm.model."
     ),
     example="--input 'books/*.txt' --kind wordpiece --vocab_size 30522 --output tok/",
-    add_options=_tokenizer_options,
+    add_options=_add_tokenizer_options,
     run=run_tokenizer,
     bare_words=("input",),
     memory_advice="lower --sample_characters",
 )
 
 
-def _clean_options(parser: argparse.ArgumentParser) -> None:
+def _add_clean_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input", nargs="+", action="append", required=True, metavar="GLOB", help=INPUT_HELP)
     _add_reading_options(parser)
     add_output(parser, "PLACE", "file to create, with the suffix .jsonl, or directory of such files")
@@ -239,14 +239,14 @@ CLEAN = Verb(
         "cleans documents before it encodes them. docs/cleaning.md has the rules."
     ),
     example="--input 'pages/*.jsonl.gz' --recipe web --output cleaned.jsonl --keep_removed removed.jsonl",
-    add_options=_clean_options,
+    add_options=_add_clean_options,
     run=run_clean,
     bare_words=("input",),
     memory_advice="lower --workers",
 )
 
 
-def _prepare_options(parser: argparse.ArgumentParser) -> None:
+def _add_prepare_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input", nargs="+", action="append", required=True, metavar="GLOB", help=INPUT_HELP)
     _add_reading_options(parser)
     parser.add_argument(
@@ -383,14 +383,14 @@ PREPARE = Verb(
         "Prepare each language or source on its own: `pretrain` mixes several corpora. docs/data.md is the guide."
     ),
     example="--input 'books/*.txt' --tokenizer tok/ --output corpus/",
-    add_options=_prepare_options,
+    add_options=_add_prepare_options,
     run=run_prepare,
     bare_words=("input",),
     memory_advice="lower --workers, or give fewer files at a time",
 )
 
 
-def _inspect_options(parser: argparse.ArgumentParser) -> None:
+def _add_inspect_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "corpus",
         metavar="CORPUS",
@@ -444,7 +444,7 @@ INSPECT = Verb(
         "overridden, as in --config.data.masking=span."
     ),
     example="corpus/",
-    add_options=_inspect_options,
+    add_options=_add_inspect_options,
     run=run_inspect,
     config_kinds=("pretrain",),
     positional_hint="; give several corpora as one word: a pattern in quotes, or names separated by commas",

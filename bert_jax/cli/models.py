@@ -20,7 +20,7 @@ from bert_jax.cli.command import (
 from bert_jax.errors import UserError
 
 
-def _fill_mask_options(parser: argparse.ArgumentParser) -> None:
+def _add_fill_mask_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--top_k", type=int, default=5, metavar="K", help="predictions for each [MASK] (default: 5)")
     add_flag(parser, "--json", "print a list of {token, id, probability, text} per text")
@@ -61,13 +61,13 @@ FILL_MASK = Verb(
     summary="predict the [MASK] tokens of a text",
     description="Prints probability, token, and the text with the token filled in, most probable first.",
     example="--model my-bert/ 'The capital of France is [MASK].'",
-    add_options=_fill_mask_options,
+    add_options=_add_fill_mask_options,
     run=run_fill_mask,
     positional_hint="; put the whole text in quotes",
 )
 
 
-def _attention_options(parser: argparse.ArgumentParser) -> None:
+def _add_attention_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_output(
         parser,
@@ -107,13 +107,13 @@ ATTENTION = Verb(
         "shown."
     ),
     example="--model my-bert/ --output attention.html 'The cat sat.' 'It slept.'",
-    add_options=_attention_options,
+    add_options=_add_attention_options,
     run=run_attention,
     positional_hint="; put each text in quotes",
 )
 
 
-def _predict_options(parser: argparse.ArgumentParser) -> None:
+def _add_predict_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--input", default="-", metavar="FILE", help=f"{INPUT_FILE_HELP} (default: -)")
     parser.add_argument(
@@ -151,7 +151,7 @@ PREDICT = Verb(
         "answer."
     ),
     example="--model runs/qnli --input questions.jsonl --output answers.jsonl",
-    add_options=_predict_options,
+    add_options=_add_predict_options,
     run=run_predict,
     bare_words=("model", "input", "output"),
     positional_hint="; give a file as --input {0} or --output {0}",
@@ -159,7 +159,7 @@ PREDICT = Verb(
 )
 
 
-def _embed_options(parser: argparse.ArgumentParser) -> None:
+def _add_embed_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--input", default="-", metavar="FILE", help=f"{INPUT_FILE_HELP} (default: -)")
     add_output(parser, "FILE", "file to create: .npy, or .safetensors with --pooling tokens")
@@ -233,7 +233,7 @@ EMBED = Verb(
         "trained elsewhere. JSON objects have `text`, and optionally `text_pair`."
     ),
     example="--model my-bert/ --input texts.txt --output vectors.npy",
-    add_options=_embed_options,
+    add_options=_add_embed_options,
     run=run_embed,
     bare_words=("model", "input", "output"),
     positional_hint="; give a file as --input {0} or --output {0}",

@@ -36,7 +36,7 @@ BIAS_DATA = (
 )
 
 
-def _score_options(parser: argparse.ArgumentParser) -> None:
+def _add_score_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     for name, metavar, meaning in (
         (
@@ -130,14 +130,14 @@ SCORE = Verb(
         "figures."
     ),
     example="--model my-bert/ --pairs blimp/ --fraction 0.05",
-    add_options=_score_options,
+    add_options=_add_score_options,
     run=run_score,
     bare_words=("model",),
     positional_hint="; give a file as --pairs {0} or --text {0}",
 )
 
 
-def _bias_options(parser: argparse.ArgumentParser) -> None:
+def _add_bias_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     for name, metavar, meaning in BIAS_DATA:
         parser.add_argument(f"--{name}", nargs="+", action="extend", default=[], metavar=metavar, help=meaning)
@@ -184,7 +184,7 @@ BIAS = Verb(
         "Without data: templates of 40 English occupations. docs/score.md explains the figures."
     ),
     example="--model my-bert/ --output bias.html",
-    add_options=_bias_options,
+    add_options=_add_bias_options,
     run=run_bias,
     bare_words=("model",),
     positional_hint="; give a file as --templates {0}",

@@ -46,7 +46,7 @@ def _run_in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[An
         return run(config, local_copy(args.workdir), session), first
 
 
-def _config_options(parser: argparse.ArgumentParser) -> None:
+def _add_config_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "recipe", nargs="?", metavar="RECIPE", help="name or file of a recipe (default: list the recipes)"
     )
@@ -70,14 +70,14 @@ CONFIG = Verb(
         "are marked. Without a recipe: the names of the recipes, and the defaults."
     ),
     example="bert_base --config.train.steps=500000",
-    add_options=_config_options,
+    add_options=_add_config_options,
     run=run_config,
     config_kinds=("pretrain", "finetune"),
     positional_hint="; a field is overridden by --config.KEY=VALUE",
 )
 
 
-def _compile_options(parser: argparse.ArgumentParser) -> None:
+def _add_compile_options(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser, "bert_base")
     parser.add_argument(
         "--topology",
@@ -126,13 +126,13 @@ COMPILE = Verb(
         "field of the recipe can be overridden, as in --config.compute.remat=True."
     ),
     example="--config=bert_base --topology v5e:4x4",
-    add_options=_compile_options,
+    add_options=_add_compile_options,
     run=run_compile,
     config_kinds=("pretrain", "finetune"),
 )
 
 
-def _pretrain_options(parser: argparse.ArgumentParser) -> None:
+def _add_pretrain_options(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser, "bert_base", without_recipe="default: with --budget small_cpu")
     add_workdir(
         parser,
@@ -191,7 +191,7 @@ PRETRAIN = Verb(
         "--config.optimizer.peak_learning_rate=2e-4; `bert-jax config RECIPE` lists all fields."
     ),
     example="--config=bert_base --workdir runs/base --config.data.corpus=corpus/",
-    add_options=_pretrain_options,
+    add_options=_add_pretrain_options,
     run=run_pretrain,
     config_kinds=("pretrain",),
     positional_hint="; give a corpus as --config.data.corpus={0}",
@@ -199,7 +199,7 @@ PRETRAIN = Verb(
 )
 
 
-def _finetune_options(parser: argparse.ArgumentParser) -> None:
+def _add_finetune_options(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser, "glue")
     add_workdir(
         parser, "work directory for the model, its scores and its predictions: a path, gs:// or s3://BUCKET/NAME"
@@ -231,7 +231,7 @@ FINETUNE = Verb(
     example=(
         "--config=glue --workdir runs/qnli --config.init_from=my-bert/ --config.task.name=qnli --config.task.data=QNLI/"
     ),
-    add_options=_finetune_options,
+    add_options=_add_finetune_options,
     run=run_finetune,
     config_kinds=("finetune",),
     positional_hint="; give weights as --config.init_from={0}, data as --config.task.data={0}",

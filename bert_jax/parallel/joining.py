@@ -96,15 +96,15 @@ def joined_processes(
             relay.communicate()
     except UserError as error:
         print(f"bert-jax {verb}: {error}", file=sys.stderr)
-        watchdog.fail(str(error), error.status)
+        watchdog.end_all(str(error), error.status)
     except KeyboardInterrupt:
         print(f"bert-jax {verb}: interrupted", file=sys.stderr)
-        watchdog.fail("interrupted", 130)
+        watchdog.end_all("interrupted", 130)
     except Exception as error:  # the other processes must hear of any end
         if message := resource_error_message(error, memory_advice):
             print(f"bert-jax {verb}: {message}", file=sys.stderr)
-            watchdog.fail(message, 2)
-        watchdog.fail_with_traceback(error)
+            watchdog.end_all(message, 2)
+        watchdog.end_all_with_traceback(error)
     watchdog.close()
 
 

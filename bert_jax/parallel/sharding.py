@@ -113,7 +113,7 @@ def warm_up_collectives(mesh: Mesh) -> None:
     jax.block_until_ready(jax.jit(call)(np.ones(1, np.float32)))
 
 
-def partition_spec(names: Sequence[str]) -> PartitionSpec:
+def partition_spec(logical_axes: Sequence[str]) -> PartitionSpec:
     """Return the PartitionSpec for the logical axes of an array; inside `sum_over_data`, without the axis `data`."""
     manual = jax.sharding.get_abstract_mesh().manual_axes
 
@@ -121,7 +121,7 @@ def partition_spec(names: Sequence[str]) -> PartitionSpec:
         rule = RULES[name]
         return tuple(axis for axis in ((rule,) if isinstance(rule, str) else rule or ()) if axis not in manual)
 
-    parts = [axes(name) for name in names]
+    parts = [axes(name) for name in logical_axes]
     return PartitionSpec(*(part if len(part) > 1 else part[0] if part else None for part in parts))
 
 

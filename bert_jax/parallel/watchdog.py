@@ -86,14 +86,14 @@ class Watchdog:
             self._outbox.put({"waiting": True})
             self._met.get()
 
-    def fail(self, message: str, status: int) -> NoReturn:
+    def end_all(self, message: str, status: int) -> NoReturn:
         """End every process with `status`; this process has printed `message`, the others print it now."""
         self._own_error = "\n"
         self._outbox.put({"failed": message, "status": status})
         self._thread.join(ANSWER)
         _exit(status)
 
-    def fail_with_traceback(self, error: Exception) -> NoReturn:
+    def end_all_with_traceback(self, error: Exception) -> NoReturn:
         """End every process after an exception: because a process is lost, or because of a bug, with the traceback."""
         self._own_error = "".join(traceback.format_exception(error))
         self._outbox.put({"error": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:300]}"})

@@ -28,7 +28,7 @@ def xla_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the context, as `inputs.q`; the backward pass computes the probabilities again."""
     if local.can_chunk(inputs) and inputs.global_tokens is None:
         return recomputed_attention(inputs, rate)
-    return jax.checkpoint(functools.partial(_global_token_attention(inputs), rate=rate))(inputs)
+    return jax.checkpoint(functools.partial(_choose_for_global_tokens(inputs), rate=rate))(inputs)
 
 
 def recomputed_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
@@ -38,7 +38,7 @@ def recomputed_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
     return _recomputed_attention(inputs, rate)
 
 
-def _global_token_attention(inputs: AttentionInputs) -> Callable[..., jax.Array]:
+def _choose_for_global_tokens(inputs: AttentionInputs) -> Callable[..., jax.Array]:
     """Return the function for a layer that may have global tokens: `dense_attention` for short sequences.
 
     In long sequences, `chunked_attention`, if the chunks can read every global token. Otherwise a choice between it and
