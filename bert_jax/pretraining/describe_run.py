@@ -57,10 +57,10 @@ def describe_run(
         if not tokens:
             continue
         text_size = split.num_tokens if num_snapshots == 1 else text_tokens(split.num_tokens, num_snapshots)
-        times = np.format_float_positional(tokens / text_size, precision=3, fractional=False, trim="-")
+        passes = np.format_float_positional(tokens / text_size, precision=3, fractional=False, trim="-")
         yield (
             f"phase {index}: steps {phase.begin:,} to {phase.end:,} of {phase.batch_size} sequences x "
-            f"{phase.seq_len} tokens, {times} times the {'corpus' if num_snapshots == 1 else 'text, about'}"
+            f"{phase.seq_len} tokens, {passes} times the {'corpus' if num_snapshots == 1 else 'text, about'}"
         )
         masked = data_config_of_phase(data, rules.phases[phase.index])
         sequences = make_sequences(split, symbols, phase.seq_len, rules.seed, masked)
