@@ -21,6 +21,8 @@ from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.google_tf import CONFIG as GOOGLE_CONFIG
 from bert_jax.interop.google_tf import load_google
 from bert_jax.interop.huggingface import CARD, Loaded, load_model
+from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
+from bert_jax.interop.huggingface.peft import base_directory
 from bert_jax.interop.sentence_modules import SentenceModules, read_sentence_modules
 from bert_jax.interop.tensors import advice_without, shared_parts
 from bert_jax.models import HEADS, Head, Params, draw_missing, make_model
@@ -105,6 +107,9 @@ def read_weights(
         raise UserError(f"{directory}: no work directory of `pretrain`, so it has no {part} beside a model")
     sentences = read_sentence_modules(directory)
     directory = directory / (sentences.folder if sentences else "")
+    if step is None and (directory / PEFT_CONFIG).is_file():
+        loaded, has_tokenizer = load_model(directory, wanted, rng), (directory / "tokenizer_config.json").is_file()
+        return Weights(**vars(loaded), directory=directory if has_tokenizer else base_directory(directory))
     if step is None and (directory / "config.json").is_file():
         return Weights(**vars(load_model(directory, wanted, rng)), directory=directory, sentences=sentences)
     folder = directory if directory.is_dir() else directory.parent

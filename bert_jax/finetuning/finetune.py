@@ -49,8 +49,9 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
     refuse_fields_without_effect(config)
     rates = learning_rates(settings.learning_rates, config.optimizer.peak_learning_rate)
     with console.working("reading the task"):
+        freeze = config.optimizer.freeze_encoder
         inputs = read_task_inputs(
-            config.init_from, settings, config.train, config.optimizer.freeze_encoder, config.seed, console
+            config.init_from, settings, config.train, freeze, config.seed, console, config.adapter
         )
 
     # Resolve the config: lengths to pad to, steps, absolute paths.
@@ -73,7 +74,7 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
         recorded_config=recorded_config,
         fingerprint=fingerprint,
         seed=config.seed,
-        objective=objective_of_task(inputs, settings, config.compute, config.optimizer.freeze_encoder),
+        objective=objective_of_task(inputs, settings, config.compute, freeze),
         phases=(phase,),
         mesh=sharding.make_mesh(config.mesh),
         optimizer=config.optimizer,
