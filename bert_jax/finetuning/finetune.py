@@ -15,6 +15,7 @@ import jax
 
 from bert_jax.config import FinetuneConfig, check_choices, check_warmup, flatten, refuse_fields_without_effect, to_json
 from bert_jax.finetuning.inputs import (
+    describe_adapter,
     learning_rates,
     objective_of_task,
     plan_training,
@@ -91,6 +92,8 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
         if is_first:
             workdir.claim_workdir(directory, recorded_config, fingerprint, inputs.weights.directory)
         describe_start(str(config.init_from), inputs.weights, console.say)
+        if inputs.adapter:
+            console.say(describe_adapter(inputs, plan.objective))
         if settings.random_weights:
             console.say("config.task.random_weights: only the architecture and the tokenizer are used, no parameter")
         elif inputs.weights.labels and inputs.task.labels not in ((), inputs.weights.labels):

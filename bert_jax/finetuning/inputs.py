@@ -147,7 +147,7 @@ def read_task_inputs(
 
 
 def task_model(inputs: TaskInputs, compute: ComputeConfig) -> Model:
-    """Return the encoder with the task's head, and with the adapter if there is one."""
+    """Return the encoder with the task's head, and with the adapter of the run."""
     model = make_model(inputs.architecture, compute, inputs.weights.heads)
     return with_adapter(model, inputs.adapter) if inputs.adapter else model
 
@@ -161,6 +161,21 @@ def objective_of_task(
         teacher = make_model(inputs.teacher.config, compute, inputs.weights.heads)
     objective = make_task_objective(task_model(inputs, compute), inputs.task.kind, freeze_encoder, settings, teacher)
     return with_frozen_encoder(objective, inputs.architecture.num_layers) if inputs.adapter else objective
+
+
+def describe_adapter(inputs: TaskInputs, objective: Objective) -> str:
+    """Return the line about an adapter and the number of weights that it trains."""
+    assert inputs.adapter
+    trained, frozen = (
+        sum(math.prod(x.shape) for x in jax.tree.leaves(shapes))
+        for shapes in (objective.shapes, inputs.weights.params["encoder"])
+    )
+    names = ", ".join(target.name.rpartition("{layer}.")[2] for target in inputs.adapter.targets)
+    without_peft = "; `peft` opens no weights but an export, so the adapter is merged into model/ alone"
+    return (
+        f"training an adapter of rank {inputs.adapter.rank} beside {names}, and the head: {trained:,} of "
+        f"{trained + frozen:,} weights{'' if (inputs.weights.directory / 'config.json').is_file() else without_peft}"
+    )
 
 
 def plan_training(inputs: TaskInputs, settings: TaskConfig, train: FinetuneTrainConfig) -> tuple[Feed, Phase]:

@@ -110,15 +110,15 @@ def _low_rank_terms(adapter: Adapter, matrices: Params, num_layers: int, rng: ja
     seeds = None
     if rng is not None and adapter.dropout:
         seeds = dropout_seeds(jax.random.fold_in(rng, 1), (len(adapter.targets), num_layers))
-    for number, target in enumerate(adapter.targets):
+    for index, target in enumerate(adapter.targets):
         a, b = flat[f"{target.path}/a"], flat[f"{target.path}/b"] * adapter.scale
-        seed = None if seeds is None else seeds[number]
+        seed = None if seeds is None else seeds[index]
         if a.ndim == 3:  # layers that share their parameters have one pair of matrices
             a, b = (jnp.broadcast_to(x, (num_layers, *x.shape[1:])) for x in (a, b))
         else:
             seed = None if seed is None else seed[0]
-        for index, path in enumerate(target.kernels):
-            terms[f"{path}/{LOW_RANK}"] = LowRank(a, b[..., index, :], seed, adapter.dropout)
+        for part, path in enumerate(target.kernels):
+            terms[f"{path}/{LOW_RANK}"] = LowRank(a, b[..., part, :], seed, adapter.dropout)
     return cast(Params, flax.traverse_util.unflatten_dict(terms, sep="/"))
 
 

@@ -86,8 +86,9 @@ class LowRank:
 
     def product(self, x: jax.Array, dtype: jnp.dtype) -> jax.Array:
         """Return the term for `x` `[batch, ..., inputs]`, in `dtype`."""
-        x = dropout(x, self.dropout, self.seed).astype(dtype)
-        return (x @ self.a.astype(dtype)) @ self.b.astype(dtype)
+        rows = dropout(x, self.dropout, self.seed).astype(dtype).reshape(-1, x.shape[-1])
+        y = (rows @ self.a.astype(dtype)) @ self.b.astype(dtype)
+        return y.reshape(*x.shape[:-1], y.shape[-1])
 
 
 class Linear(nn.Module):

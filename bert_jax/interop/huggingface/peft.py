@@ -46,7 +46,7 @@ TASK_TYPES = {
     "question_answering": "QUESTION_ANS",
     "sentence_embedding": "FEATURE_EXTRACTION",
 }
-# Fields of adapter_config.json that do not change what is read: the tensors show ranks, targets and saved modules.
+# Fields of adapter_config.json that are not read: the tensors show ranks, targets and saved modules.
 _SILENT = (
     "auto_mapping base_model_name_or_path ensure_weight_tying eva_config exclude_modules fan_in_fan_out inference_mode "
     "layers_pattern layers_to_transform lora_dropout megatron_core modules_to_save peft_version qalora_group_size r "
@@ -191,7 +191,7 @@ def _target_names(targets: Sequence[Target], num_layers: int, family: Family) ->
     names = dict[str, None]()
     for target in targets:
         ends = reversed(_ends_of(target.name))
-        short = next((end for end in ends if not any(f".{other}".endswith(f".{end}") for other in others)), None)
+        short = next((end for end in ends if not any(f".{untargeted}".endswith(f".{end}") for untargeted in others)), None)
         if short is not None:
             names[short] = None
         else:
