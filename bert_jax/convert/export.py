@@ -182,7 +182,9 @@ def write_peft(weights: Weights, output: pathlib.Path, extra: Mapping[str, str])
     del extra
     source = weights.directory / FOLDER
     if not (source / PEFT_CONFIG).is_file():
-        raise UserError(f"{weights.directory} has no {FOLDER}/; train an adapter with `finetune --config.adapter.rank=8`")
+        raise UserError(
+            f"{weights.directory} has no {FOLDER}/; train an adapter with `finetune --config.adapter.rank=8`"
+        )
     with files.output_directory(output) as partial:
         shutil.copytree(source, partial, dirs_exist_ok=True)
         copy_tokenizer(weights.directory, partial)

@@ -14,12 +14,14 @@ import pytest
 import torch
 
 from bert_jax import config as c
+from bert_jax.checkpoints.load_model import read_weights
 from bert_jax.cli.main import main
 from bert_jax.config import ComputeConfig
 from bert_jax.finetuning.task_data import TaskSplit, task_training_batches
 from bert_jax.interop.huggingface import load_model
 from bert_jax.interop.huggingface.peft import find_targets
 from bert_jax.interop.tensors import to_tensors
+from bert_jax.loaded_model import load
 from bert_jax.models import Adapter, make_model
 from bert_jax.models.adapters import draw_matrices, merge, with_adapter
 from bert_jax.objectives.frozen_encoder import frozen_part, trained_part, with_frozen_encoder
@@ -212,6 +214,16 @@ def test_the_adapter_beside_the_model_is_the_model(run):
     tensors_of_peft = theirs.merge_and_unload().state_dict()
     for name, x in tensors(run / "model").items():
         np.testing.assert_allclose(x, tensors_of_peft[name].numpy(), rtol=0, atol=1e-6, err_msg=name)
+
+
+def test_an_exported_adapter_predicts_as_its_model(run, tmp_path):
+    output = tmp_path / "adapter"
+    assert main(["export", "--workdir", str(run), "--format", "peft", "--output", str(output)]) == 0
+    assert read_weights(output).labels == ("yes", "no", "perhaps")
+    texts = ["abc", {"text": "hij", "text_pair": "c"}]
+    for found, expected in zip(load(output).predict(texts), load(run).predict(texts), strict=True):
+        assert found == expected
+    assert main(["export", "--workdir", str(output), "--format", "peft", "--output", str(tmp_path / "no")]) == 2
 
 
 def test_an_interrupted_training_of_an_adapter_resumes_to_the_same_bits(world, run, tmp_path, monkeypatch):

@@ -191,7 +191,9 @@ def _target_names(targets: Sequence[Target], num_layers: int, family: Family) ->
     names = dict[str, None]()
     for target in targets:
         ends = reversed(_ends_of(target.name))
-        short = next((end for end in ends if not any(f".{untargeted}".endswith(f".{end}") for untargeted in others)), None)
+        short = next(
+            (end for end in ends if not any(f".{untargeted}".endswith(f".{end}") for untargeted in others)), None
+        )
         if short is not None:
             names[short] = None
         else:
