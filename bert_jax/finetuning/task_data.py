@@ -17,7 +17,7 @@ from bert_jax.objectives.base import Batch
 from bert_jax.parallel import sharding
 from bert_jax.parallel.memory import out_of_memory_in_evaluation_as_user_error
 from bert_jax.tasks.batching import Feed, collate_batches, plan_evaluation, plan_feature_batches
-from bert_jax.tasks.features import Features
+from bert_jax.tasks.features import SPELLED, Features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Predictions, make_features
 from bert_jax.tasks.reading.examples import read_task_examples
@@ -37,12 +37,15 @@ class TaskSplit(NamedTuple):
 
 
 def read_split(task: Task, config: TaskConfig, name: str, tokenizer: Tokenizer, console: Console) -> TaskSplit:
-    """Return a set with its features; print the numbers of truncated and split texts."""
+    """Return a set with its features; print the numbers of truncated, split and special-token-spelling texts."""
     examples = read_task_examples(task, config, name, console.say)
     features, counts = make_features(KINDS[task.kind], examples, tokenizer, config)
-    cut = [f"{count:,} {what.replace('_', ' ')}" for what, count in counts.items() if count]
+    cut = [f"{count:,} {what.replace('_', ' ')}" for what, count in counts.items() if count and what != SPELLED]
     if cut:
         console.say(f"{task.name} {name}: {', '.join(cut)} (config.task.max_seq_len={config.max_seq_len})")
+    if counts[SPELLED]:
+        sep = tokenizer.special.sep
+        console.say(f"{task.name} {name}: {counts[SPELLED]:,} texts spell a special token, such as {sep}, and have it")
     return TaskSplit(name, examples, features)
 
 
@@ -51,8 +54,8 @@ def splits_digest(splits: Sequence[TaskSplit]) -> str:
     digest = hashlib.sha256()
     for split in splits:
         for features in split.features:
-            for ids, second in features.sequences:
-                digest.update(ids.tobytes() + str(second).encode())
+            for ids, type_1_start in features.sequences:
+                digest.update(ids.tobytes() + str(type_1_start).encode())
             targets = {key: np.asarray(value).tolist() for key, value in sorted(features.targets.items())}
             digest.update(json.dumps(targets).encode())
     return digest.hexdigest()
