@@ -157,7 +157,7 @@ def check_settings(class_name: str, config: Mapping[str, Any], in_definition: Ma
     followed = CLASSES.get(class_name, _GENERAL).settings if class_name else in_definition
     for name, default in followed.items():
         if name in in_definition and config.get(name, default) != in_definition[name]:
-            value = config[name] if name in config else f"missing, which means {default},"
+            value = config.get(name, f"missing, which means {default},")
             raise UserError(
                 f"{name} is {in_definition[name]} in it, but {value} in tokenizer_config.json; make them equal"
             )

@@ -39,8 +39,8 @@ def tokenizer_files(directory: str | os.PathLike[str]) -> list[pathlib.Path]:
 def copy_tokenizer(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
     """Copy the files of a tokenizer into an existing directory, so that `AutoTokenizer` opens it.
 
-    A `tokenizer.json` and a `tokenizer_config.json` are added where the source lacks either, and `model_input_names`
-    where its config has none.
+    A `tokenizer.json`, and `tokenizer_class` and `model_input_names` in `tokenizer_config.json`, are added where the
+    source lacks them.
 
     Raises:
         UserError: as `load_tokenizer`.
@@ -51,7 +51,7 @@ def copy_tokenizer(source: str | os.PathLike[str], target: str | os.PathLike[str
     for path in tokenizer_files(source):
         shutil.copyfile(path, target / path.name)
     config = json.loads((source / CONFIG).read_bytes()) if (source / CONFIG).exists() else {}
-    if not ((source / DEFINITION).exists() and config):
+    if not ((source / DEFINITION).exists() and config.get("tokenizer_class")):
         _write_definition(tokenizer, target, config)
     elif "model_input_names" not in config:
         _write_config({**config, **_input_names(tokenizer)}, target)

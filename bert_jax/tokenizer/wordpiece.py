@@ -170,7 +170,7 @@ def wordpiece_digest_content(definition: Definition, tokens: Sequence[str], spec
 
 def wordpiece_tokenizer_config(definition: Definition, special: SpecialTokens) -> dict[str, Any]:
     """Return the entries of `tokenizer_config.json` by which transformers builds the same tokenizer."""
-    if _is_plain(definition, special):
+    if _is_plain(definition, special) and tokenizer_json.pair_layout(definition, special)[0] == SEPARATORS:
         return {"tokenizer_class": "BertTokenizer", **normalizer_of(definition)._asdict()}
     return tokenizer_json.GENERAL_CONFIG
 
