@@ -124,7 +124,7 @@ def test_a_token_that_only_a_config_has_is_refused(tmp_path: pathlib.Path) -> No
         load_tokenizer(tmp_path)
 
 
-def test_no_text_of_a_corpus_forges_a_role_and_every_input_may_spell_one(tmp_path: pathlib.Path) -> None:
+def test_no_text_of_a_corpus_forges_a_role_and_an_input_may_spell_every_role(tmp_path: pathlib.Path) -> None:
     for make in (bert, roberta, mpnet):
         theirs = saved(make(), tmp_path / make.__name__)
         ours = load_tokenizer(tmp_path / make.__name__)
@@ -201,7 +201,7 @@ def test_a_vocabulary_of_another_class_is_refused_by_name(name: str, message: st
 @pytest.mark.parametrize("make", [bert, roberta, mpnet])
 @pytest.mark.parametrize("names", [None, ["input_ids", "attention_mask"], ["input_ids", "token_type_ids"]])
 @pytest.mark.parametrize("name", ["", "PreTrainedTokenizerFast", "DistilBertTokenizer"])
-def test_token_types_are_those_of_transformers(
+def test_token_types_equal_the_types_of_transformers(
     make: Any, names: list[str] | None, name: str, tmp_path: pathlib.Path
 ) -> None:
     """Also in a copy, as an export has it."""
