@@ -20,7 +20,7 @@ from bert_jax.errors import UserError
 INPUT_HELP = (
     "files, directories with all files of known formats below them, or quoted glob patterns, also of gs:// and s3://; "
     "plain, .gz, .xz, .bz2, .zst, or tar and zip archives; tfds:NAME, a data set of TFDS; or the word python-docs: the "
-    "documentation strings of this Python installation"
+    "documentation strings of Python's standard library"
 )
 
 
@@ -197,6 +197,7 @@ TOKENIZER = Verb(
     example="--input 'books/*.txt' --kind wordpiece --vocab_size 30522 --output tok/",
     add_options=_tokenizer_options,
     run=run_tokenizer,
+    bare_words=("input",),
     memory_advice="lower --sample_characters",
 )
 
@@ -247,6 +248,7 @@ CLEAN = Verb(
     example="--input 'pages/*.jsonl.gz' --recipe web --output cleaned.jsonl --keep_removed removed.jsonl",
     add_options=_clean_options,
     run=run_clean,
+    bare_words=("input",),
     memory_advice="lower --workers",
 )
 
@@ -390,6 +392,7 @@ PREPARE = Verb(
     example="--input 'books/*.txt' --tokenizer tok/ --output corpus/",
     add_options=_prepare_options,
     run=run_prepare,
+    bare_words=("input",),
     memory_advice="lower --workers, or give fewer files at a time",
 )
 
