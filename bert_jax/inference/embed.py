@@ -136,7 +136,7 @@ def encode_with_count(
     vectors = np.empty((len(texts), embedder.width), np.float32)
     for index, values in embedder.compute(features, fixed_buckets(embedder.max_seq_len), batch_size):
         vectors[index] = values
-    return vectors, num_truncated
+    return vectors, counts["truncated_texts"]
 
 
 def embed_file(
