@@ -37,6 +37,7 @@ from bert_jax.config.load import (
     with_vocab_size,
 )
 from bert_jax.config.schema import (
+    AdapterConfig,
     CheckpointConfig,
     Config,
     DataConfig,
@@ -58,6 +59,7 @@ from bert_jax.config.schema import (
 
 __all__ = [
     "MUTABLE_AFTER_CURRENT_STEP",
+    "AdapterConfig",
     "CheckpointConfig",
     "ComputeConfig",
     "Config",
