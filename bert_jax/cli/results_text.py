@@ -8,6 +8,7 @@ from bert_jax.console import format_metric, text_table
 from bert_jax.models import Head
 from bert_jax.reports.bias_metric_notes import MetricNote
 from bert_jax.reports.next_commands import finetuned_commands, pretrained_commands
+from bert_jax.scoring.retrieval import RetrievalReport
 from bert_jax.scoring.score import BENCHMARKS, BenchmarkReport
 from bert_jax.training.metrics import WEIGHTED
 
@@ -89,6 +90,34 @@ def score_table(report: BenchmarkReport) -> str:
     table = [["".ljust(width), *(name.replace("_", " ") for name in report.total)]]
     table += [[name.ljust(width), *(_format_score(*figure) for figure in row.items())] for name, row in rows.items()]
     return "\n".join([head, *_indented_table(table)])
+
+
+def retrieval_table(report: RetrievalReport) -> str:
+    """Return the measures of a model and of BM25 on a collection, and the interval of their difference."""
+    counts = report.collection
+    remarks = (
+        (counts.num_unjudged, "queries without a judgment left out"),
+        (counts.num_unknown, "judgments of documents that the corpus lacks"),
+        (counts.num_empty, "empty documents"),
+        (report.num_truncated, "texts cut to the length that the model reads"),
+    )
+    head = [
+        f"retrieval {report.source}, {report.split}: {len(counts.queries):,} queries, {len(counts.documents):,} "
+        f"documents, similarity {report.similarity}",
+        *(f"  {count:,} {remark}" for count, remark in remarks if count),
+    ]
+    names = list(next(iter(report.rows.values())))
+    table = [["", *names]]
+    for system, row in report.rows.items():
+        table.append([system, *(f"{row[name]:.4f}" for name in names)])
+        table.append(["  95 % interval", *(_interval_text(report.intervals[system][name]) for name in names)])
+    table.append(["model minus BM25", *(_interval_text(report.difference[name]) for name in names)])
+    return "\n".join([*head, *(f"  {line}" for line in text_table(table))])
+
+
+def _interval_text(bounds: tuple[float, float]) -> str:
+    """Return the bounds of an interval, such as '0.312 to 0.358'."""
+    return f"{bounds[0]:.3f} to {bounds[1]:.3f}"
 
 
 def metric_notes_text(notes: Sequence[MetricNote]) -> str:

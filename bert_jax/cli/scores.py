@@ -3,6 +3,8 @@
 import argparse
 import functools
 import json
+import pathlib
+from typing import Any
 
 from bert_jax.cli.command import (
     Verb,
@@ -68,41 +70,69 @@ def _score_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=local_path, metavar="FILE", help="JSON file to create, with the scores of all sentences"
     )
+    parser.add_argument(
+        "--retrieval",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="DIR",
+        help="test collection in the layout of BEIR: corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv; nDCG, recall, "
+        "MRR and MAP of the model's vectors, beside BM25",
+    )
+    parser.add_argument(
+        "--split", default="test", metavar="SPLIT", help="judgments of --retrieval: qrels/SPLIT.tsv (default: test)"
+    )
     add_flag(parser, "--json", "print one JSON object instead of tables")
 
 
 def run_score(args: argparse.Namespace) -> None:
-    """Print the scores of a model on minimal pairs, text and bias pairs."""
+    """Print the scores of a model on minimal pairs, text, bias pairs and test collections."""
     from bert_jax.checkpoints.load_model import open_model
-    from bert_jax.cli.results_text import score_table
+    from bert_jax.cli.results_text import retrieval_table, score_table
+    from bert_jax.inference.embed import HEADS
     from bert_jax.parallel.compilation import use_compilation_cache
+    from bert_jax.scoring.retrieval import retrieval_json, score_retrieval
     from bert_jax.scoring.score import BENCHMARKS, heads_for, results_json, run_benchmark, scoring_model
 
     wanted = [(name, source) for name in BENCHMARKS for source in getattr(args, name)]
-    if not wanted:
-        raise UserError(f"nothing to score; give {' or '.join(f'--{name}' for name in BENCHMARKS)}")
+    if not wanted and not args.retrieval:
+        options = " or ".join(f"--{name}" for name in (*BENCHMARKS, "retrieval"))
+        raise UserError(f"nothing to score; give {options}")
     use_compilation_cache()
     results = []
     with open_console() as console, new_output(args.output) as file:
-        opened = open_model(args.model, heads_for(name for name, _ in wanted))
-        model = scoring_model(opened, args.masking, args.temperature)
+        opened = open_model(args.model, heads_for(name for name, _ in wanted) if wanted else HEADS)
+        model = scoring_model(opened, args.masking, args.temperature) if wanted else None
         for name, source in wanted:
             progress = functools.partial(console.progress, f"scoring {source}", unit=BENCHMARKS[name].unit)
             results.append(run_benchmark(model, name, source, args.fraction, progress))
+        retrievals = [
+            score_retrieval(opened, pathlib.Path(source), args.split, progress=console.progress)
+            for source in args.retrieval
+        ]
+
+        def as_json(details: bool) -> dict[str, Any]:
+            values = results_json(args.model, results, sentences=details)
+            values["results"] += [retrieval_json(report, queries=details) for report in retrievals]
+            return values
+
         if file:
-            json.dump(results_json(args.model, results, sentences=True), file, ensure_ascii=False)
+            json.dump(as_json(details=True), file, ensure_ascii=False)
     if args.json:
-        print(json.dumps(results_json(args.model, results), ensure_ascii=False))
+        print(json.dumps(as_json(details=False), ensure_ascii=False))
     else:
-        print("\n\n".join(score_table(report) for report, _ in results))
+        tables = [score_table(report) for report, _ in results] + [retrieval_table(report) for report in retrievals]
+        print("\n\n".join(tables))
 
 
 SCORE = Verb(
-    summary="score a model on minimal pairs, text and bias pairs",
+    summary="score a model on minimal pairs, text, bias pairs and retrieval",
     description=(
         "Scores a sentence by the log-probability of each of its tokens where it is masked. Minimal pairs: how often "
         "the acceptable sentence scores higher. Text: pseudo-perplexity. Bias: the published metrics of CrowS-Pairs "
-        "and StereoSet, and how often the stereotype of WinoBias scores higher. docs/score.md explains the figures."
+        "and StereoSet, and how often the stereotype of WinoBias scores higher. "
+        "Retrieval: how high the relevant documents of a query rank by the model's vectors. docs/score.md explains the "
+        "figures."
     ),
     example="--model my-bert/ --pairs blimp/ --fraction 0.05",
     add_options=_score_options,

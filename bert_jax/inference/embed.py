@@ -113,6 +113,13 @@ def encode(model: OpenModel, texts: Sequence[Text], options: EmbedOptions = Embe
     Raises:
         UserError: an unknown pooling, a layer that the model does not have, or a text that is too long.
     """
+    return encode_with_count(model, texts, options)[0]
+
+
+def encode_with_count(
+    model: OpenModel, texts: Sequence[Text], options: EmbedOptions = EmbedOptions()
+) -> tuple[np.ndarray, int]:
+    """Return the vectors as `encode`, and the number of texts that `options.truncate` cut."""
     if isinstance(texts, str):
         raise UserError("texts is one string; give a list of them")
     embedder = _Embedder(model, options)
@@ -126,7 +133,7 @@ def encode(model: OpenModel, texts: Sequence[Text], options: EmbedOptions = Embe
     vectors = np.empty((len(texts), embedder.width), np.float32)
     for index, values in embedder.compute(features, fixed_buckets(embedder.max_seq_len), batch_size):
         vectors[index] = values
-    return vectors
+    return vectors, num_truncated
 
 
 def embed_file(

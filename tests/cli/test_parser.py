@@ -39,7 +39,7 @@ OPTIONS = {
     "predict": "--model --input --output --batch_size",
     "embed": "--model --input --output --pooling --normalize --prompt_name --layers --batch_size --max_seq_len "
     "--truncate --projector",
-    "score": f"--model --pairs --text {BIAS} --masking --temperature --fraction --output --json",
+    "score": f"--model --pairs --text {BIAS} --masking --temperature --fraction --output --retrieval --split --json",
     "bias": f"--model {BIAS} --fraction --output --json",
 }
 

@@ -166,3 +166,41 @@ def test_mistakes_of_bias_are_refused(world, tmp_path, refused) -> None:
     refused(*argv, "--output", tmp_path / "bias.json", says=("bias.json", "give the name of an .html file"))
     refused(*argv, "--winogender", tmp_path / "absent", says=("absent", "cannot be read"))
     assert is_empty(tmp_path)
+
+
+@pytest.fixture
+def test_collection(tmp_path):
+    """A collection of 30 documents of one word each; the query of each even document is its word."""
+    directory = tmp_path / "collection"
+    (directory / "qrels").mkdir(parents=True)
+    documents = [{"_id": f"d{number}", "text": WORDS[number]} for number in range(30)]
+    queries = [{"_id": f"q{number}", "text": WORDS[number]} for number in range(30)]
+    judgments = [f"q{number}\td{number}\t1" for number in range(0, 30, 2)]
+    (directory / "corpus.jsonl").write_text("\n".join(map(json.dumps, documents)))
+    (directory / "queries.jsonl").write_text("\n".join(map(json.dumps, queries)))
+    (directory / "qrels" / "dev.tsv").write_text("\n".join(judgments))
+    return directory
+
+
+def test_retrieval_finds_equal_texts(world, test_collection, tmp_path, run) -> None:
+    argv = ["score", "--model", world.model, "--retrieval", test_collection, "--split", "dev"]
+    status, out, err = run(*argv)
+    assert (status, err) == (0, "")
+    head, remark, columns, model, _, bm25, _, difference = out.splitlines()
+    assert head == f"retrieval {test_collection}, dev: 15 queries, 30 documents, similarity cosine"
+    assert remark.split() == "15 queries without a judgment left out".split()
+    assert columns.split() == ["ndcg@10", "recall@10", "recall@100", "mrr@10", "map"]
+    assert model.split() == ["model", *["1.0000"] * 5]  # a text is nearest to itself
+    assert bm25.split() == ["BM25", *["1.0000"] * 5]
+    assert difference.split("BM25")[1].split() == ["0.000", "to", "0.000"] * 5
+    output = tmp_path / "measures.json"
+    printed = json.loads(run(*argv, "--json", "--output", output)[1])
+    written = json.loads(output.read_text())
+    queries = written["results"][0].pop("query_measures")
+    assert written == printed
+    assert [query["query"] for query in queries] == [f"q{number}" for number in range(0, 30, 2)]
+    assert all(query["model"]["ndcg@10"] == query["BM25"]["map"] == 1 for query in queries)
+
+
+def test_an_absent_collection_is_one_line(world, tmp_path, refused) -> None:
+    refused("score", "--model", world.model, "--retrieval", tmp_path, says=(str(tmp_path), "corpus.jsonl", "BEIR"))

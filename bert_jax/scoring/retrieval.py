@@ -1,0 +1,176 @@
+"""Retrieval with a model: every query against every document of a collection, beside BM25."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from bert_jax.checkpoints.load_model import OpenModel
+from bert_jax.errors import UserError
+from bert_jax.inference.embed import EmbedOptions, encode_with_count
+from bert_jax.scoring.ranking import NOT_RETRIEVED, measures, rank_by_bm25, rank_by_vectors, tie_order
+from bert_jax.scoring.retrieval_files import Collection, read_collection
+
+CHUNK = 8_192  # texts that are tokenized at once
+RESAMPLES = 1_000
+INTERVAL = (2.5, 97.5)  # percentiles
+MODEL, BM25 = "model", "BM25"
+# Similarity of a directory of sentence-transformers -> whether vectors get the length 1 before the inner product.
+SIMILARITIES = {"cosine": True, "dot": False}
+# Names of prompts by role, as sentence-transformers looks for them; without one of them the default prompt applies.
+QUERY_PROMPTS, DOCUMENT_PROMPTS = ("query",), ("document", "passage", "corpus")
+
+Progress = Callable[[str, int, int], None]  # the work, the finished items, all items
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RetrievalReport:
+    """The measures of a model and of BM25 on a collection.
+
+    Attributes:
+        source: directory of the collection.
+        split: name of the judgments.
+        num_truncated: queries and documents that are longer than the model reads, and were cut.
+        rows: MODEL or BM25 -> measure -> mean over the queries.
+        intervals: MODEL or BM25 -> measure -> bounds of the 95 % interval of the mean, by a bootstrap over the queries.
+        difference: measure -> bounds of the 95 % interval of the mean difference, model minus BM25, over the queries.
+        queries: MODEL or BM25 -> measure -> value of each query, float64 `[queries]`.
+    """
+
+    source: str
+    split: str
+    collection: Collection
+    num_truncated: int
+    similarity: str
+    rows: Mapping[str, Mapping[str, float]]
+    intervals: Mapping[str, Mapping[str, tuple[float, float]]]
+    difference: Mapping[str, tuple[float, float]]
+    queries: Mapping[str, Mapping[str, np.ndarray]]
+
+
+def score_retrieval(
+    model: OpenModel,
+    directory: pathlib.Path,
+    split: str = "test",
+    progress: Progress = lambda task, num_done, total: None,
+) -> RetrievalReport:
+    """Return the measures of a model on a collection in the layout of BEIR, beside BM25.
+
+    `bert-jax embed` computes the same vectors. The directory's prompts for queries and documents apply, and longer
+    texts are cut. A document with the id of the query is not ranked, as in BEIR.
+
+    Args:
+        model: any model; its heads are not used.
+        directory: as in `read_collection`.
+        split: name of the judgments.
+        progress: is called with the work, the finished items and all items.
+
+    Raises:
+        UserError: a broken collection, or a similarity that this project does not compute.
+    """
+    similarity = model.sentences.similarity or "cosine"
+    if similarity not in SIMILARITIES:
+        raise UserError(
+            f"{model.directory}: the similarity {similarity}; choose a model with {' or '.join(SIMILARITIES)}"
+        )
+    collection = read_collection(directory, split)
+    num_truncated, vectors = 0, {}
+    for role, texts, prompts in (
+        ("queries", collection.queries, QUERY_PROMPTS),
+        ("documents", collection.documents, DOCUMENT_PROMPTS),
+    ):
+        prompt = next((name for name in prompts if name in model.sentences.prompts), None)
+        options = EmbedOptions(truncate=True, prompt_name=prompt)
+        chunks = []
+        for start in range(0, len(texts), CHUNK):
+            progress(f"embedding {role}", start, len(texts))
+            values, num_cut = encode_with_count(model, texts[start : start + CHUNK], options)
+            chunks.append(_unit(values) if SIMILARITIES[similarity] else values)
+            num_truncated += num_cut
+        vectors[role] = np.concatenate(chunks)
+    order = tie_order(collection.document_ids)
+    rankings = {
+        MODEL: rank_by_vectors(vectors["queries"], vectors["documents"], order),
+        BM25: rank_by_bm25(
+            collection.queries, collection.documents, order, progress=lambda *counts: progress("BM25", *counts)
+        ),
+    }
+    queries = {name: ranking_measures(collection, ranking) for name, ranking in rankings.items()}
+    samples = np.random.default_rng(0).integers(
+        len(collection.queries), size=(RESAMPLES, len(collection.queries)), dtype=np.int32
+    )
+    return RetrievalReport(
+        source=str(directory),
+        split=split,
+        collection=collection,
+        num_truncated=num_truncated,
+        similarity=similarity,
+        rows={name: {key: float(value.mean()) for key, value in of_name.items()} for name, of_name in queries.items()},
+        intervals={
+            name: {key: _interval(value, samples) for key, value in of_name.items()}
+            for name, of_name in queries.items()
+        },
+        difference={key: _interval(value - queries[BM25][key], samples) for key, value in queries[MODEL].items()},
+        queries=queries,
+    )
+
+
+def retrieval_json(report: RetrievalReport, queries: bool = False) -> dict[str, Any]:
+    """Return a report as JSON values; with `queries` also the measures of each query."""
+    collection = report.collection
+    values: dict[str, Any] = {
+        "benchmark": "retrieval",
+        "source": report.source,
+        "split": report.split,
+        "similarity": report.similarity,
+        "queries": len(collection.queries),
+        "documents": len(collection.documents),
+        "unjudged_queries": collection.num_unjudged,
+        "unknown_judged_documents": collection.num_unknown,
+        "empty_documents": collection.num_empty,
+        "truncated_texts": report.num_truncated,
+        "rows": report.rows,
+        "intervals": report.intervals,
+        "difference": report.difference,
+    }
+    if queries:
+        values["query_measures"] = [
+            {
+                "query": query,
+                **{
+                    name: {key: column[row] for key, column in of_name.items()}
+                    for name, of_name in report.queries.items()
+                },
+            }
+            for row, query in enumerate(collection.query_ids)
+        ]
+    return values
+
+
+def ranking_measures(collection: Collection, rankings: np.ndarray) -> Mapping[str, np.ndarray]:
+    """Return the measures of each query from its ranked documents, int `[queries, depth]`: name -> `[queries]`.
+
+    A document with the id of its query is dropped, and the documents after it move up.
+    """
+    judgments = [collection.judgments[query] for query in collection.query_ids]
+    gains = np.zeros(rankings.shape, np.int64)
+    for row, (query, judged) in enumerate(zip(collection.query_ids, judgments, strict=True)):
+        names = [collection.document_ids[index] if index != NOT_RETRIEVED else None for index in rankings[row]]
+        ranked = [judged.get(name, 0) if name else 0 for name in names if name != query]
+        gains[row, : len(ranked)] = ranked
+    return measures(gains, [list(judged.values()) for judged in judgments])
+
+
+def _interval(values: np.ndarray, samples: np.ndarray) -> tuple[float, float]:
+    """Return the percentiles of the means of resampled queries (Efron and Tibshirani 1993)."""
+    means = np.array([values[sample].mean() for sample in samples])
+    low, high = np.percentile(means, INTERVAL)
+    return float(low), float(high)
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    """Return vectors of length 1, float32 `[texts, width]`; a vector of zeros stays."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.where(lengths > 0, lengths, 1)

@@ -1,0 +1,151 @@
+"""Test collections of retrieval in the layout of BEIR (Thakur et al. 2021): documents, queries, judgments."""
+
+import dataclasses
+import gzip
+import pathlib
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from bert_jax.errors import UserError
+from bert_jax.readers.rows import check_object, parse_json, read_rows, read_text_lines
+
+MAX_LINE_BYTES = 64 << 20
+TEXT_SUFFIXES = ("", ".gz")  # of corpus.jsonl and queries.jsonl
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Collection:
+    """The documents, the judged queries and the judgments of a split.
+
+    Attributes:
+        document_ids: unique ids, in the order of the file.
+        documents: title and text of each document.
+        query_ids: unique ids of the queries that have a judgment, in the order of the file.
+        queries: text of each query.
+        judgments: query id -> document id -> relevance; a relevance of at least 1 is relevant.
+        num_unjudged: queries of the file without a judgment, which are left out.
+        num_unknown: judgments of documents that the corpus lacks; they count as relevant and cannot be retrieved.
+        num_empty: documents without a character.
+    """
+
+    document_ids: Sequence[str]
+    documents: Sequence[str]
+    query_ids: Sequence[str]
+    queries: Sequence[str]
+    judgments: Mapping[str, Mapping[str, int]]
+    num_unjudged: int
+    num_unknown: int
+    num_empty: int
+
+
+def read_collection(directory: pathlib.Path, split: str = "test") -> Collection:
+    """Return the collection of a directory with corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv.
+
+    A line of `corpus.jsonl` has `_id`, `text` and perhaps `title`. A line of `queries.jsonl` has `_id` and `text`. Both
+    files may be packed with gzip. A row of `qrels/SPLIT.tsv` is a query id, a document id and an integer.
+
+    Raises:
+        UserError: a file is absent or has another format, an id occurs twice, a judgment names an unknown query, or a
+            judged query is empty.
+    """
+    documents = _read_texts(directory, "corpus.jsonl", _title_and_text)
+    queries = _read_texts(directory, "queries.jsonl", _text)
+    path = directory / "qrels" / f"{split}.tsv"
+    judgments = _read_judgments(path)
+    for query in judgments:
+        if not queries.get(query, "").strip():
+            state = "is empty" if query in queries else "does not occur"
+            raise UserError(
+                f"{path}: the query '{query}' {state} in queries.jsonl; remove its judgments or add its text"
+            )
+    judged = [query for query in queries if query in judgments]
+    return Collection(
+        document_ids=list(documents),
+        documents=list(documents.values()),
+        query_ids=judged,
+        queries=[queries[query] for query in judged],
+        judgments=judgments,
+        num_unjudged=len(queries) - len(judged),
+        num_unknown=sum(document not in documents for judged in judgments.values() for document in judged),
+        num_empty=sum(not text.strip() for text in documents.values()),
+    )
+
+
+def _title_and_text(fields: Mapping[str, Any]) -> str:
+    """Return the title and the text of a document with a space between them, as BEIR and MTEB join the two."""
+    title = fields.get("title") or ""
+    return f"{title} {_text(fields)}".strip() if isinstance(title, str) else _text(fields)
+
+
+def _text(fields: Mapping[str, Any]) -> str:
+    """Return the text of a document or a query; TypeError for another type."""
+    text = fields.get("text")
+    if not isinstance(text, str):
+        raise TypeError
+    return text
+
+
+def _read_texts(directory: pathlib.Path, name: str, text_of: Any) -> dict[str, str]:
+    """Return id -> text of a file of JSON lines."""
+    path = next((path for suffix in TEXT_SUFFIXES if (path := directory / (name + suffix)).is_file()), None)
+    if path is None:
+        raise UserError(f"{directory}: no {name} or {name}.gz; give a directory in the layout of BEIR (docs/score.md)")
+    texts: dict[str, str] = {}
+    for where, line in _lines(path):
+        fields = check_object(where, parse_json(where, line))
+        identifier = fields.get("_id")
+        if not isinstance(identifier, str):
+            raise UserError(f"{where}: no _id with a string; each line needs _id and text")
+        if identifier in texts:
+            raise UserError(f"{where}: the _id '{identifier}' occurs twice; give each line an id of its own")
+        try:
+            texts[identifier] = text_of(fields)
+        except TypeError:
+            raise UserError(f"{where}: no text with a string; each line needs _id and text") from None
+    if not texts:
+        raise UserError(f"{path} holds no line with _id and text")
+    return texts
+
+
+def _lines(path: pathlib.Path) -> Iterator[tuple[str, str]]:
+    """Yield the place and the text of each line that is not blank."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rb") as stream:
+            for number, text in read_text_lines(str(path), stream, MAX_LINE_BYTES):
+                if text.strip():
+                    yield f"{path}:{number}", text
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{path}: not a whole gzip file ({error}); copy it again") from None
+
+
+def _read_judgments(path: pathlib.Path) -> dict[str, dict[str, int]]:
+    """Return query id -> document id -> relevance; the first row may be a header."""
+    if not path.is_file():
+        splits = sorted(file.stem for file in path.parent.glob("*.tsv"))
+        advice = (
+            f"choose a split from {', '.join(splits)}" if splits else "judgments are rows of query, document, integer"
+        )
+        raise UserError(f"{path}: not a file; {advice}")
+    judgments: dict[str, dict[str, int]] = {}
+    with path.open("rb") as stream:
+        for row in read_rows(stream, "\t", quoted=False):
+            where = f"{path}:{row.first_line}"
+            if len(row.values) != 3:
+                raise UserError(
+                    f"{where}: {len(row.values)} values; write query id, document id and an integer, with tabs"
+                )
+            query, document, relevance = row.values
+            if not relevance.strip().lstrip("-").isdecimal():
+                if row.first_line == 1:
+                    continue  # the header
+                raise UserError(f"{where}: the relevance '{relevance}' is no integer")
+            if document in judgments.setdefault(query, {}):
+                raise UserError(
+                    f"{where}: a second judgment of document '{document}' for query '{query}'; keep a single judgment"
+                )
+            judgments[query][document] = int(relevance)
+    if not judgments:
+        raise UserError(f"{path} holds no judgment")
+    return judgments

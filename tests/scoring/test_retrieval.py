@@ -1,0 +1,173 @@
+"""Retrieval beside trec_eval, brute force, and the formula of BM25; broken collections."""
+
+import collections
+import gzip
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+import pytrec_eval
+
+from bert_jax.errors import UserError
+from bert_jax.scoring import ranking
+from bert_jax.scoring.ranking import NOT_RETRIEVED, measures, rank_by_bm25, rank_by_vectors, tie_order
+from bert_jax.scoring.retrieval import ranking_measures
+from bert_jax.scoring.retrieval_files import Collection, read_collection
+
+IDS = [str(number) for number in (3, 10, 1, 20, 2, 100, 11)] + ["é", "z", "Z"]
+TREC = {"ndcg@10": "ndcg_cut_10", "recall@10": "recall_10", "recall@100": "recall_100", "map": "map"}
+
+
+def collection(documents: int, judgments: dict[str, dict[str, int]]) -> Collection:
+    return Collection(
+        document_ids=[f"d{number}" for number in range(documents)],
+        documents=["text"] * documents,
+        query_ids=list(judgments),
+        queries=["text"] * len(judgments),
+        judgments=judgments,
+        num_unjudged=0,
+        num_unknown=0,
+        num_empty=0,
+    )
+
+
+def judged_at_random(random: np.random.Generator, documents: int, queries: int) -> dict[str, dict[str, int]]:
+    """Graded judgments: some negative, some of documents outside of the corpus, some queries without a relevant one."""
+    judgments = {}
+    for query in range(queries):
+        names = random.choice(documents + 20, size=random.integers(1, 40), replace=False)
+        grades = random.integers(-1, 1 if query % 7 == 0 else 4, size=len(names))
+        judgments[f"q{query}"] = {f"d{name}": int(grade) for name, grade in zip(names, grades, strict=True)}
+    return judgments
+
+
+def trec_run(sample: Collection, scores: np.ndarray, depth: int) -> dict[str, dict[str, float]]:
+    """The documents that trec_eval ranks: the `depth` best of each query by score, the larger id first among equals."""
+    run = {}
+    for query, row in zip(sample.query_ids, scores, strict=True):
+        ids = sorted(range(len(row)), key=lambda index: (row[index], sample.document_ids[index].encode()), reverse=True)
+        run[query] = {sample.document_ids[index]: float(row[index]) for index in ids[:depth]}
+    return run
+
+
+@pytest.mark.parametrize("depth", [7, 50, 300])
+def test_measures_equal_trec_eval_ties_included(depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranking, "DOCUMENT_BLOCK", 64)
+    monkeypatch.setattr(ranking, "QUERY_BLOCK", 16)
+    random = np.random.default_rng(depth)
+    sample = collection(300, judged_at_random(random, 300, 50))
+    # Vectors of few small integers: most scores are equal to others, and exact in float32.
+    queries, documents = (random.integers(0, 3, size=(count, 4)).astype(np.float32) for count in (50, 300))
+    rankings = rank_by_vectors(queries, documents, tie_order(sample.document_ids), depth)
+    run = trec_run(sample, queries @ documents.T, depth)
+    wanted = pytrec_eval.RelevanceEvaluator(sample.judgments, {"ndcg_cut.10", "recall.10,100", "map"}).evaluate(run)
+    computed = ranking_measures(sample, rankings)
+    for name, trec_name in TREC.items():
+        expected = [wanted[query][trec_name] for query in sample.query_ids]
+        np.testing.assert_allclose(computed[name], expected, rtol=0, atol=1e-9, err_msg=name)
+    first_ten = trec_run(sample, queries @ documents.T, 10 if depth > 10 else depth)
+    reciprocal = pytrec_eval.RelevanceEvaluator(sample.judgments, {"recip_rank"}).evaluate(first_ten)
+    expected = [reciprocal[query]["recip_rank"] for query in sample.query_ids]
+    np.testing.assert_allclose(computed["mrr@10"], expected, rtol=0, atol=1e-9)
+
+
+def test_ties_rank_by_bytes_of_the_id() -> None:
+    order = tie_order(IDS)
+    rankings = rank_by_vectors(np.ones((1, 2), np.float32), np.ones((len(IDS), 2), np.float32), order, 20)
+    assert [IDS[index] for index in rankings[0]] == ["é", "z", "Z", "3", "20", "2", "11", "100", "10", "1"]
+
+
+@pytest.mark.parametrize(("queries", "documents"), [(1, 1), (5, 64), (17, 65), (33, 200)])
+def test_search_in_blocks_equals_one_sort(queries: int, documents: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranking, "DOCUMENT_BLOCK", 64)
+    monkeypatch.setattr(ranking, "QUERY_BLOCK", 16)
+    random = np.random.default_rng(documents)
+    vectors = [random.standard_normal((count, 8)).astype(np.float32) for count in (queries, documents)]
+    rankings = rank_by_vectors(*vectors, np.arange(documents), 30)
+    scores = vectors[0].astype(np.float64) @ vectors[1].T
+    np.testing.assert_array_equal(rankings, np.argsort(-scores, axis=1)[:, :30])
+
+
+def test_a_document_with_the_id_of_its_query_is_not_ranked() -> None:
+    sample = collection(3, {"d1": {"d1": 1, "d2": 1}})
+    computed = ranking_measures(sample, np.array([[1, 0, 2]]))
+    assert computed["mrr@10"].tolist() == [0.5]
+    assert computed["recall@10"].tolist() == [0.5]  # as in BEIR, the query's own document stays among the judgments
+
+
+def test_bm25_equals_its_formula() -> None:
+    texts = ["The cat sat. The cat!", "a dog sat on the cat", "birds", "", "Der Hund, der Hund"]
+    queries = ["the cat", "hund vogel", "vogel", "x", "birds birds sat"]
+    rankings = rank_by_bm25(queries, texts, np.arange(len(texts)))
+    words = [re.findall(r"\w\w+", text.lower()) for text in texts]
+    mean_length = sum(map(len, words)) / len(words)
+    for query, ranked in zip(queries, rankings, strict=True):
+        scores = np.zeros(len(texts))
+        for word in re.findall(r"\w\w+", query.lower()):
+            containing = sum(word in document for document in words)
+            weight = math.log(1 + (len(texts) - containing + 0.5) / (containing + 0.5))
+            for index, document in enumerate(words):
+                count = collections.Counter(document)[word]
+                scores[index] += weight * count / (count + 0.9 * (0.6 + 0.4 * len(document) / mean_length))
+        wanted = [index for index in np.argsort(-scores, kind="stable") if scores[index] > 0]
+        assert [index for index in ranked if index != NOT_RETRIEVED] == wanted
+
+
+def test_a_query_without_a_relevant_document_counts_zero() -> None:
+    assert {name: value.tolist() for name, value in measures(np.zeros((1, 3), int), [[0, -1]]).items()} == {
+        name: [0.0] for name in ("ndcg@10", "recall@10", "recall@100", "mrr@10", "map")
+    }
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A collection of three documents and three queries, one of them without a judgment."""
+    (tmp_path / "qrels").mkdir()
+    documents = [{"_id": "1", "title": "Cats", "text": "sit"}, {"_id": "2", "text": "dogs"}, {"_id": "3", "text": ""}]
+    with gzip.open(tmp_path / "corpus.jsonl.gz", "wt") as file:
+        file.write("\n".join(map(json.dumps, documents)))
+    queries = [{"_id": str(number), "text": f"query {number}"} for number in range(3)]
+    (tmp_path / "queries.jsonl").write_text("\n".join(map(json.dumps, queries)) + "\n\n")
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n0\t1\t1\n0\t9\t2\n2\t2\t0\n")
+    return tmp_path
+
+
+def test_contents_of_a_collection(files) -> None:
+    sample = read_collection(files)
+    assert (sample.document_ids, sample.documents) == (["1", "2", "3"], ["Cats sit", "dogs", ""])
+    assert (sample.query_ids, sample.queries) == (["0", "2"], ["query 0", "query 2"])
+    assert sample.judgments == {"0": {"1": 1, "9": 2}, "2": {"2": 0}}
+    assert (sample.num_unjudged, sample.num_unknown, sample.num_empty) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("qrels/test.tsv", "q\t1\t1\n", "the query 'q' does not occur in queries.jsonl"),
+        ("qrels/test.tsv", "0\t1\n", "test.tsv:1: 2 values"),
+        ("qrels/test.tsv", "0\t1\t1\n0\t1\tx\n", "test.tsv:2: the relevance 'x' is no integer"),
+        ("qrels/test.tsv", "0\t1\t1\n0\t1\t1\n", "test.tsv:2: a second judgment of document '1' for query '0'"),
+        ("qrels/test.tsv", "query\tdocument\tscore\n", "holds no judgment"),
+        ("queries.jsonl", '{"_id": 0, "text": "a"}', "queries.jsonl:1: no _id with a string"),
+        ("queries.jsonl", '{"_id": "0"}', "queries.jsonl:1: no text with a string"),
+        ("queries.jsonl", '{"_id": "0", "text": "a"}\n' * 2, "queries.jsonl:2: the _id '0' occurs twice"),
+        ("queries.jsonl", '{"_id": "0", "text": " "}', "the query '0' is empty"),
+        ("corpus.jsonl.gz", "plain", "corpus.jsonl.gz: not a whole gzip file"),
+    ],
+)
+def test_a_broken_collection_is_refused(files, name: str, content: str, message: str) -> None:
+    (files / name).write_text(content)
+    with pytest.raises(UserError) as refused:
+        read_collection(files)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_absent_file_or_split_is_named(files, tmp_path) -> None:
+    with pytest.raises(UserError, match=r"dev\.tsv: not a file; choose a split from test"):
+        read_collection(files, "dev")
+    (files / "corpus.jsonl.gz").unlink()
+    with pytest.raises(UserError, match=r"no corpus\.jsonl or corpus\.jsonl\.gz"):
+        read_collection(files)
