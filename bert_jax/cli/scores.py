@@ -102,7 +102,8 @@ def run_score(args: argparse.Namespace) -> None:
     results = []
     with open_console() as console, new_output(args.output) as file:
         opened = open_model(args.model, heads_for(name for name, _ in wanted) if wanted else HEADS)
-        model = scoring_model(opened, args.masking, args.temperature) if wanted else None
+        if wanted:
+            model = scoring_model(opened, args.masking, args.temperature)
         for name, source in wanted:
             progress = functools.partial(console.progress, f"scoring {source}", unit=BENCHMARKS[name].unit)
             results.append(run_benchmark(model, name, source, args.fraction, progress))

@@ -81,8 +81,8 @@ def rank_by_bm25(
     """Return the documents with the largest BM25 scores, best first: int64 `[queries, min(depth, documents)]`.
 
     The words are the runs of two or more word characters, in lower case, without stemming and without
-    a list of stop words. So the ranking suits any language that writes spaces. A document without a word of the query is
-    NOT_RETRIEVED. The scores are Lucene's, computed by the package `bm25s`.
+    a list of stop words. So the ranking suits any language that writes spaces. A document without a word of the query
+    is NOT_RETRIEVED. The scores are Lucene's, computed by the package `bm25s`.
 
     Args:
         queries: texts.

@@ -4,7 +4,7 @@ import dataclasses
 import gzip
 import pathlib
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_jax.errors import UserError
@@ -86,7 +86,7 @@ def _text(fields: Mapping[str, Any]) -> str:
     return text
 
 
-def _read_texts(directory: pathlib.Path, name: str, text_of: Any) -> dict[str, str]:
+def _read_texts(directory: pathlib.Path, name: str, text_of: Callable[[Mapping[str, Any]], str]) -> dict[str, str]:
     """Return id -> text of a file of JSON lines."""
     path = next((path for suffix in TEXT_SUFFIXES if (path := directory / (name + suffix)).is_file()), None)
     if path is None:
@@ -110,7 +110,7 @@ def _read_texts(directory: pathlib.Path, name: str, text_of: Any) -> dict[str, s
 
 def _lines(path: pathlib.Path) -> Iterator[tuple[str, str]]:
     """Yield the place and the text of each line that is not blank."""
-    opened = gzip.open if path.suffix == ".gz" else open
+    opened: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
     try:
         with opened(path, "rb") as stream:
             for number, text in read_text_lines(str(path), stream, MAX_LINE_BYTES):
