@@ -30,6 +30,7 @@ class Verb:
     add_options: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int | None]  # returns the exit status; None: 0
     config_kinds: tuple[str, ...] = ()  # configs whose keys can be overridden: "pretrain", "finetune"
+    bare_words: tuple[str, ...] = ()  # options that words without an option fill, in this order
     positional_hint: str = ""  # advice for a word that belongs to no option; {0} is the word
     memory_advice: str = "use a machine with more"  # printed where memory runs out
 

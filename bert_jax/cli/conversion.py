@@ -83,6 +83,7 @@ EXPORT = Verb(
     example="--workdir runs/base --output my-bert/",
     add_options=_export_options,
     run=run_export,
+    bare_words=("workdir", "output"),
 )
 
 
@@ -141,6 +142,7 @@ COMPRESS = Verb(
     example="--model runs/qnli --method layers --amount 0.25 --output smaller/",
     add_options=_compress_options,
     run=run_compress,
+    bare_words=("model", "output"),
 )
 
 
@@ -175,4 +177,5 @@ VOCABULARY = Verb(
     example="--model my-bert/ --tokenizer german-tok/ --output german-bert/",
     add_options=_vocabulary_options,
     run=run_vocabulary,
+    bare_words=("model", "output"),
 )

@@ -20,7 +20,7 @@ from bert_jax.errors import UserError
 INPUT_HELP = (
     "inputs: files, directories (all files of known formats in them), or quoted glob patterns, also at gs:// "
     "and s3://; files may be plain, compressed (.gz, .xz, .bz2, .zst) or in tar and zip archives; tfds:NAME "
-    "is a data set of TFDS; python-docs stands for the documentation strings of this Python installation"
+    "is a data set of TFDS; python-docs stands for the documentation strings of Python's standard library"
 )
 
 
@@ -203,6 +203,7 @@ TOKENIZER = Verb(
     example="--input 'books/*.txt' --kind wordpiece --vocab_size 30522 --output tok/",
     add_options=_tokenizer_options,
     run=run_tokenizer,
+    bare_words=("input",),
     memory_advice="lower --sample_characters",
 )
 
@@ -253,6 +254,7 @@ CLEAN = Verb(
     example="--input 'pages/*.jsonl.gz' --recipe web --output cleaned.jsonl --keep_removed removed.jsonl",
     add_options=_clean_options,
     run=run_clean,
+    bare_words=("input",),
     memory_advice="lower --workers",
 )
 
@@ -399,6 +401,7 @@ PREPARE = Verb(
     example="--input 'books/*.txt' --tokenizer tok/ --output corpus/",
     add_options=_prepare_options,
     run=run_prepare,
+    bare_words=("input",),
     memory_advice="lower --workers, or give fewer files at a time",
 )
 

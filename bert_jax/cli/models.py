@@ -153,6 +153,7 @@ PREDICT = Verb(
     example="--model runs/qnli --input questions.jsonl --output answers.jsonl",
     add_options=_predict_options,
     run=run_predict,
+    bare_words=("model", "input", "output"),
     positional_hint="; give a file as --input {0} or --output {0}",
     memory_advice="lower --batch_size",
 )
@@ -234,6 +235,7 @@ EMBED = Verb(
     example="--model my-bert/ --input texts.txt --output vectors.npy",
     add_options=_embed_options,
     run=run_embed,
+    bare_words=("model", "input", "output"),
     positional_hint="; give a file as --input {0} or --output {0}",
     memory_advice="lower --batch_size",
 )

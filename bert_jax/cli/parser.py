@@ -8,6 +8,27 @@ from typing import Any, NoReturn
 
 from bert_jax import __version__
 from bert_jax.cli.command import Verb
+from bert_jax.errors import did_you_mean
+
+# Names for the directory of a run or a model. A verb has one of them and takes all.
+DIRECTORY_NAMES = ("--workdir", "--model", "--path")
+# Words of other tools -> verbs of bert-jax.
+OTHER_VERBS = {
+    "train": "pretrain",
+    "fine-tune": "finetune",
+    "eval": "evaluate",
+    "test": "evaluate",
+    "tokenize": "tokenizer",
+    "preprocess": "prepare",
+    "encode": "embed",
+    "classify": "predict",
+    "infer": "predict",
+    "convert": "export",
+    "mask": "fill-mask",
+    "prune": "compress",
+    "quantize": "export",
+    "benchmark": "score",
+}
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
@@ -36,6 +57,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings, formatter_class=Help, allow_abbrev=False)
+        self.postponed: list[argparse.Action] = []
         self.register("action", None, Once)
         self.register("type", int, _parse_whole_number)
         self.register("type", float, _parse_number)
@@ -43,6 +65,18 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
         self.exit(2, f"{self.prog}: {message}\n`{self.prog} --help` shows how to use it\n")
+
+    def postpone_required(self) -> None:
+        """Let the options that are required be absent while arguments are parsed; the caller checks `postponed`."""
+        self.postponed = [action for action in self._actions if action.required and action.option_strings]
+        for action in self.postponed:
+            action.required = False
+
+    def format_help(self) -> str:
+        """Return the help, in which `postponed` options are required."""
+        for action in self.postponed:
+            action.required = True
+        return super().format_help()
 
     def options(self) -> list[str]:
         """Return the names of the options, such as `--workdir`."""
@@ -53,19 +87,23 @@ def parse_arguments(verbs: Mapping[str, Verb], argv: Sequence[str]) -> argparse.
     """Return the arguments of a verb; `overrides` holds `--config.KEY=VALUE` words, which `read_config` checks.
 
     Makes only the parser of the verb that `argv` begins with; the parser of all verbs explains a missing or wrong verb.
+    Options may be spelled with `-` in place of `_`. Words without an option fill the options of `Verb.bare_words`.
 
     Exits with status 2 for a word that belongs to no option, and for an option or an override that is given twice;
     with status 0 after printing help, also where there is no word at all.
     """
     overrides, words = _split_overrides(argv)
     if words and words[0] in verbs:
-        parser = _make_verb_parser(Parser, words[0], verbs[words[0]], prog=f"bert-jax {words[0]}")
-        args, unknown = parser.parse_known_args(words[1:])
+        verb = verbs[words[0]]
+        parser = _make_verb_parser(Parser, words[0], verb, prog=f"bert-jax {words[0]}")
+        args, unknown = _parse_verb(parser, words[1:], verb.bare_words)
     else:
         top = make_parser(verbs)
         if not argv:
             top.print_help()
             top.exit()
+        if words and not words[0].startswith("-"):
+            top.error(f"no verb '{words[0]}'{_suggested_verb(words[0], verbs)}")
         args, unknown = top.parse_known_args(words)
         parser = args.parser
     verb, args.overrides = verbs[args.verb], overrides
@@ -83,6 +121,67 @@ def parse_arguments(verbs: Mapping[str, Verb], argv: Sequence[str]) -> argparse.
         if key in keys[:position]:
             parser.error(f"{key} is given twice")
     return args
+
+
+def _suggested_verb(word: str, verbs: Mapping[str, Verb]) -> str:
+    """Return `; did you mean ...?` with the verb that a word may stand for, or the list of the verbs."""
+    name = word.lower().replace("_", "-")
+    if name in OTHER_VERBS:
+        return f"; did you mean '{OTHER_VERBS[name]}'?"
+    return did_you_mean(name, verbs) or f"; choose from {', '.join(verbs)}"
+
+
+def _parse_verb(
+    parser: Parser, words: Sequence[str], bare_words: Sequence[str]
+) -> tuple[argparse.Namespace, list[str]]:
+    """Return the arguments of a verb, and the words that belong to none of its options.
+
+    Exits with status 2 where a required option is given neither by its name nor by a word of `bare_words`.
+    """
+    parser.postpone_required()
+    args, unknown = parser.parse_known_args(_spelled(words, parser))
+    given: set[str] = getattr(args, "given", set())
+    actions = {action.dest: action for action in parser._actions}
+    for action in (actions[name] for name in bare_words):
+        if not unknown or unknown[0].startswith("-"):
+            break
+        if action.dest in given or isinstance(getattr(args, action.dest), list):
+            continue
+        if action.nargs == "+":  # takes all words up to the next option
+            count = next((index for index, word in enumerate(unknown) if word.startswith("-")), len(unknown))
+            setattr(args, action.dest, [unknown[:count]])
+            unknown = unknown[count:]
+        else:
+            try:
+                setattr(args, action.dest, parser._get_value(action, unknown.pop(0)))
+            except argparse.ArgumentError as error:
+                parser.error(str(error))
+    missing = ["/".join(action.option_strings) for action in parser.postponed if getattr(args, action.dest) is None]
+    if missing:
+        parser.error(f"the following arguments are required: {', '.join(missing)}")
+    return args, unknown
+
+
+def _spelled(words: Sequence[str], parser: Parser) -> list[str]:
+    """Return words with the options as the parser spells them."""
+    options = parser.options()
+    positional = {action.dest for action in parser._actions if not action.option_strings}
+    spelled = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not word.startswith("--") or name in options:
+            spelled.append(word)
+            continue
+        name = name.replace("-", "_").replace("__", "--", 1)
+        names = [name, *(DIRECTORY_NAMES if name in DIRECTORY_NAMES else ())]
+        option = next((name for name in names if name in options), None)
+        if option:
+            spelled.append(f"{option}{equals}{value}")
+        elif any(name.removeprefix("--") in positional for name in names):
+            spelled += [value] * bool(equals)
+        else:
+            spelled.append(word)
+    return spelled
 
 
 def make_parser(verbs: Mapping[str, Verb]) -> Parser:
@@ -104,11 +203,14 @@ def make_parser(verbs: Mapping[str, Verb]) -> Parser:
 
 def _make_verb_parser(make: Callable[..., Parser], name: str, verb: Verb, **settings: str) -> Parser:
     """Return the parser that `make` returns for the help of a verb, with the verb's options."""
+    short_form = ""
+    if verb.bare_words:
+        short_form = f"\n\nshort form:\n  bert-jax {name} {' '.join(map(str.upper, verb.bare_words))}"
     parser = make(
         **settings,
         description=f"{verb.summary[0].upper()}{verb.summary[1:]}.\n\n"
         + textwrap.fill(verb.description, 80, break_on_hyphens=False),
-        epilog=f"example:\n  bert-jax {name} {verb.example}",
+        epilog=f"example:\n  bert-jax {name} {verb.example}{short_form}",
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     verb.add_options(parser)

@@ -53,6 +53,7 @@ EVALUATE = Verb(
     example="--workdir runs/base",
     add_options=_evaluate_options,
     run=run_evaluate,
+    bare_words=("workdir",),
 )
 
 
@@ -77,6 +78,7 @@ PLOT = Verb(
     example="--workdir runs/base --output curves.png",
     add_options=_plot_options,
     run=run_plot,
+    bare_words=("workdir", "output"),
 )
 
 

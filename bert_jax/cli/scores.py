@@ -139,6 +139,7 @@ SCORE = Verb(
     example="--model my-bert/ --pairs blimp/ --fraction 0.05",
     add_options=_score_options,
     run=run_score,
+    bare_words=("model",),
     positional_hint="; give a file as --pairs {0} or --text {0}",
 )
 
@@ -193,5 +194,6 @@ BIAS = Verb(
     example="--model my-bert/ --output bias.html",
     add_options=_bias_options,
     run=run_bias,
+    bare_words=("model",),
     positional_hint="; give a file as --templates {0}",
 )

@@ -16,6 +16,24 @@ from bert_jax.errors import UserError, did_you_mean
 # Number of axes of a slice, by libtpu's name of the generation.
 AXES = {"v4": 3, "v5e": 2, "v5p": 3, "v6e": 2, "tpu7x": 3}
 EXAMPLES = {2: "4x4", 3: "2x2x1"}
+# Google Cloud's accelerator types, such as v5litepod-64 and v5p-128, and the default sizes of their slices by number of
+# axes. The number in a type counts chips for v5e and v6e, and TensorCores for v4 and v5p, which have two in a chip.
+CLOUD_CHIPS = {"v5litepod": "v5e", "v5e": "v5e", "v6e": "v6e", "v4": "v4", "v5p": "v5p"}
+CLOUD_SIZES = {
+    2: {1: "1x1", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"},
+    3: {
+        8: "2x2x1",
+        16: "2x2x2",
+        32: "2x2x4",
+        64: "2x4x4",
+        128: "4x4x4",
+        256: "4x4x8",
+        512: "4x8x8",
+        1024: "8x8x8",
+        2048: "8x8x16",
+        4096: "8x16x16",
+    },
+}
 
 
 def topology_devices(name: str) -> list[Any]:
@@ -60,9 +78,17 @@ def _tpu_devices(name: str, chip: str, sizes: tuple[int, ...], slices: int) -> l
 def parse_topology(name: str) -> tuple[str, tuple[int, ...], int]:
     """Return chip, sizes and slices of a name such as `v5e:16x16`, `v5e:16x16:2` (two slices) or `h100:8`.
 
+    An accelerator type of Google Cloud, such as `v5litepod-64`, is the slice of this type with its default sizes.
+
     Raises:
         UserError: the name is malformed.
     """
+    kind, _, count = name.partition("-")
+    if kind in CLOUD_CHIPS and count:
+        sizes_of = CLOUD_SIZES[AXES[CLOUD_CHIPS[kind]]]
+        if not count.isdecimal() or int(count) not in sizes_of:
+            raise UserError(f"--topology={name}: there are {kind}-{f', {kind}-'.join(map(str, sizes_of))}")
+        return parse_topology(f"{CLOUD_CHIPS[kind]}:{sizes_of[int(count)]}")
     chip, _, shape = name.partition(":")
     if chip not in AXES and chip not in GPUS:
         raise UserError(

@@ -120,7 +120,14 @@ def test_the_data_verbs_do_not_load_jax(module: str) -> None:
             ["give a number"],
         ),
         (["evaluate", "--workdir", "x", "--stpe", "3"], ["--stpe", "did you mean '--step'"]),
-        (["fill-mask", "--model", "x", "--top-k", "3", "[MASK]"], ["--top-k", "did you mean '--top_k'"]),
+        (["fill-mask", "--model", "x", "--topk", "3", "[MASK]"], ["--topk", "did you mean '--top_k'"]),
+        (["pretain", "--config", "x"], ["no verb 'pretain'; did you mean 'pretrain'?"]),
+        (["train"], ["no verb 'train'; did you mean 'pretrain'?"]),
+        (["fill_mask"], ["no verb 'fill_mask'; did you mean 'fill-mask'?"]),
+        (["xyzzy"], ["no verb 'xyzzy'; choose from tokenizer, clean"]),
+        (["export", "runs/base"], ["required: --output"]),
+        (["plot"], ["required: --workdir, --output"]),
+        (["evaluate", "ftp://x"], ["argument --workdir: ftp://x"]),
         (["pretrain", "--workdir", "x"], ["--config"]),
         (["evaluate"], ["--workdir"]),
         (["export", "--workdir", "x"], ["--output"]),
@@ -198,7 +205,8 @@ def test_an_override_without_value_is_refused(refused) -> None:
         (["inspect", "mix/ja", "mix/ko"], "'mix/ko' belongs to no option; give several corpora as one word"),
         ([*PRETRAIN, "corpus/"], "'corpus/' belongs to no option; give a corpus as --config.data.corpus=corpus/"),
         ([*FINETUNE, "my-bert"], "--config.init_from=my-bert, data as --config.task.data=my-bert"),
-        (["predict", "--model", "x", "a.jsonl"], "--input a.jsonl or"),
+        (["predict", "m", "a.jsonl", "b.jsonl", "c.jsonl"], "--input c.jsonl or"),
+        (["evaluate", "--workdir", "x", "y"], "'y' belongs to no option"),
         (["fill-mask", "--model", "x", "The", "[MASK]"], "'[MASK]' belongs to no option; put the whole text in quotes"),
         (["export", "--workdir", "my", "run", "--output", "x"], "'run' belongs to no option"),
         (["config", "demo", "glue"], "'glue' belongs to no option"),
@@ -229,7 +237,7 @@ RATE = "--config.optimizer.peak_learning_rate"
         ([*PRETRAIN, "--lr", "1e-4"], f"did you mean '{RATE}=1e-4'?"),
         ([*PRETRAIN, "lr=1e-4"], f"did you mean '{RATE}=1e-4'?"),
         ([*PRETRAIN, "--output_dir=z"], "did you mean '--workdir'?"),
-        ([*PRETRAIN, "--num-processes=2"], "did you mean '--num_processes'?"),
+        ([*PRETRAIN, "--num-process=2"], "did you mean '--num_processes'?"),
         ([*PRETRAIN, "train.steps=9"], "'train.steps=9' is not an option; did you mean '--config.train.steps=9'?"),
         ([*PRETRAIN, "--confg.train.steps=9"], "did you mean '--config.train.steps=9'?"),
         ([*PRETRAIN, "-lr=3"], f"did you mean '{RATE}=3'?"),
@@ -239,6 +247,36 @@ RATE = "--config.optimizer.peak_learning_rate"
 )
 def test_a_field_of_the_config_written_as_an_option(refused, argv: list[str], says: str) -> None:
     refused(*argv, says=(says, "--help"))
+
+
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        ("evaluate runs/base", "evaluate --workdir runs/base"),
+        ("evaluate --step 3 runs/base", "evaluate --workdir runs/base --step 3"),
+        ("evaluate --model runs/base", "evaluate --workdir runs/base"),
+        ("evaluate --model=runs/base", "evaluate --workdir=runs/base"),
+        ("export runs/base my-bert", "export --workdir runs/base --output my-bert"),
+        ("export runs/base --output my-bert", "export --workdir runs/base --output my-bert"),
+        ("export --output my-bert runs/base", "export --workdir runs/base --output my-bert"),
+        ("predict --workdir runs/qnli a.jsonl", "predict --model runs/qnli --input a.jsonl"),
+        ("embed my-bert a.txt a.npy", "embed --model my-bert --input a.txt --output a.npy"),
+        ("embed --max-seq-len=9 m a o", "embed --max_seq_len=9 --model m --input a --output o"),
+        ("score my-bert --pairs a b", "score --model my-bert --pairs a b"),
+        ("prepare a.txt b.txt --tokenizer t --output o", "prepare --input a.txt b.txt --tokenizer t --output o"),
+        ("tokenizer a --vocab-size 9 --output o", "tokenizer --input a --vocab_size 9 --output o"),
+        ("verify --workdir runs/base", "verify runs/base"),
+        ("verify --model=my-bert", "verify my-bert"),
+        ("report --workdir runs/base --output o.html", "report runs/base --output o.html"),
+        ("inspect --corpus c", "inspect c"),
+    ],
+)
+def test_the_same_command_in_other_words(short: str, long: str) -> None:
+    values = [vars(parse_arguments(VERBS, command.split())) for command in (short, long)]
+    for of_command in values:
+        of_command.pop("given", None)
+        of_command.pop("parser")
+    assert values[0] == values[1]
 
 
 def test_fill_mask_takes_a_text_or_a_file(refused) -> None:

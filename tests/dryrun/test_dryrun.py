@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -253,6 +254,9 @@ def test_the_table_of_chips() -> None:
         ("h100:9", "1 to 8 GPUs of one host"),
         ("h100:", "such as h100:8"),
         ("a100:2x2", "1 to 8 GPUs"),
+        ("v5e-63", "there are v5e-1, v5e-4, v5e-8"),
+        ("v5p-4", "there are v5p-8, v5p-16"),
+        ("v5litepod-", "unknown chip 'v5litepod-'"),
     ],
 )
 def test_names_of_slices(name: str, says: str) -> None:
@@ -266,6 +270,15 @@ def test_names_of_gpus_and_slices() -> None:
     assert topology.parse_topology("v5e:16x8") == ("v5e", (16, 8), 1)
     assert topology.parse_topology("v5p:2x2x4:12") == ("v5p", (2, 2, 4), 12)
     assert topology.parse_topology("tpu7x:4x4x8") == ("tpu7x", (4, 4, 8), 1)
+
+
+def test_accelerator_types_of_the_cloud() -> None:
+    assert topology.parse_topology("v5litepod-64") == topology.parse_topology("v5e-64") == ("v5e", (8, 8), 1)
+    for kind, sizes_of in (("v6e", topology.CLOUD_SIZES[2]), ("v5p", topology.CLOUD_SIZES[3])):
+        for count in sizes_of:
+            chip, sizes, slices = topology.parse_topology(f"{kind}-{count}")
+            assert (chip, slices) == (kind, 1)
+            assert math.prod(sizes) == count // (2 if kind == "v5p" else 1)
 
 
 def test_descriptions_of_gpus_agree_with_the_table_of_chips() -> None:
