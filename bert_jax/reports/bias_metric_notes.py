@@ -11,8 +11,7 @@ Z = 1.959964  # standard deviations around the mean that hold 95 % of a normal d
 
 
 class Meaning(NamedTuple):
-    """The sentences about a figure; `{name}` in `says` stands for a figure, and `counted_by` names its number of
-    items."""
+    """The sentences about a figure; `{name}` in `says` stands for a figure, `counted_by` names its number of items."""
 
     says: str
     does_not_say: str

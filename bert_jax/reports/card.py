@@ -22,8 +22,7 @@ HUB_ID = re.compile(r"([\w.-]+/)?[\w.-]+")
 
 
 class ModelUse(NamedTuple):
-    """The use of an output head: the Hub's name of the task, the class that opens the model, its purpose, its
-    library."""
+    """The use of an output head: the Hub's name of the task, the class that opens the model, purpose, and library."""
 
     pipeline_tag: str
     opener: str

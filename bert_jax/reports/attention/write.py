@@ -1,4 +1,4 @@
-"""Writes the attention of a model in a text as a page or as a picture."""
+"""The attention of a model in a text, written as a page or as a picture."""
 
 import pathlib
 

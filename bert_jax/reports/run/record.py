@@ -1,4 +1,4 @@
-"""Reads the content of a work directory and tolerates damage, so that a damaged run also has a report."""
+"""A reader of work directories that tolerates damage, so that a damaged run also has a report."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""Writes the page of one or several runs to a file, or serves it, with JAX on the CPU."""
+"""The page of one or several runs, written to a file or served, with JAX on the CPU."""
 
 import contextlib
 import os
