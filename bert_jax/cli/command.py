@@ -85,7 +85,7 @@ def add_text(parser: argparse.ArgumentParser, name: str, meaning: str, nargs: st
 
 
 def add_recipe(parser: argparse.ArgumentParser, example: str, without_recipe: str | None = None) -> None:
-    """Add `--config`; it is required unless `without_recipe` describes a run without a recipe."""
+    """Add `--config`, which is required unless `without_recipe` describes a run without a recipe."""
     parser.add_argument(
         "--config",
         required=without_recipe is None,

@@ -21,9 +21,9 @@ MEMORY_ADVICE = "lower config.train.batch_size, or raise config.train.grad_accum
 
 
 def _run_in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[Any, bool]:
-    """Call `run(config, workdir, session)` in this process of a run of one process or several.
+    """Join the other processes of the run, if any, and call `run(config, workdir, session)`.
 
-    Returns the result of `run`, and whether this is the first process.
+    Return the result of `run`, and whether this is process 0.
     """
     from bert_jax.config import read_config
     from bert_jax.parallel.compilation import use_compilation_cache
@@ -112,7 +112,7 @@ def _compile_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_compile(args: argparse.Namespace) -> int:
-    """Print the memory, time and cost of a recipe; return 1 if a phase does not fit into memory."""
+    """Print the memory, time and cost of a recipe; return 1 if a phase does not fit in memory."""
     from bert_jax.config import FinetuneConfig, read_config
     from bert_jax.config.load import recipe_kind
     from bert_jax.dryrun.topology import topology_devices

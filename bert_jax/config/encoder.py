@@ -191,32 +191,32 @@ class EncoderConfig:
 
     @property
     def table_width(self) -> int:
-        """Width of the token table."""
+        """The width of the token table."""
         return self.embedding_size or self.hidden_size
 
     @property
     def sum_width(self) -> int:
-        """Width of the sum of embeddings, and of the tables of positions and token types."""
+        """The width of the sum of embeddings, and of the tables of positions and token types."""
         return self.hidden_size if self.trigram_embeddings else self.table_width
 
     @property
     def block_width(self) -> int:
-        """Width of the input of attention and MLPs in a block."""
+        """The width of the input of attention and MLPs in a block."""
         return self.bottleneck_size or self.hidden_size
 
     @property
     def head_dim(self) -> int:
-        """Features of an attention head."""
+        """The number of features of an attention head."""
         return self.head_size or self.block_width // self.num_heads
 
     @property
     def attention_width(self) -> int:
-        """Features of all heads of a layer together."""
+        """The number of features of all heads of a layer together."""
         return self.num_heads * self.head_dim
 
     @property
     def masked_width(self) -> int:
-        """Width of the vectors that the masked-token head compares with its tables."""
+        """The width of the vectors that the masked-token head multiplies by its tables."""
         return self.hidden_size if self.masked_extra_table else self.table_width
 
 
@@ -230,14 +230,14 @@ INHERITED_FROM = {
 
 
 def fill_inherited_fields(config: EncoderConfig) -> EncoderConfig:
-    """Return the architecture with inherited values in place of None, so that equal architectures compare as equal."""
+    """Return the architecture with inherited values instead of None, so that equal architectures compare as equal."""
     unset = {name: source for name, source in INHERITED_FROM.items() if getattr(config, name) is None}
     return dataclasses.replace(config, **{name: getattr(config, source) for name, source in unset.items()})
 
 
 @dataclasses.dataclass(frozen=True)
 class ComputeConfig:
-    """The computation of the architecture; it changes speed and rounding, never the model."""
+    """Settings of the computation, which change speed and rounding but not the model."""
 
     dtype: str = field("float32", "dtype of matrix products (parameters stay float32)", allowed=("float32", "bfloat16"))
     scan_layers: bool = field(True, "compile one block and scan it over the layers; False unrolls the layers")

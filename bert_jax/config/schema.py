@@ -1,6 +1,7 @@
-"""The fields of a run's configuration as frozen dataclasses: default, meaning, range, and conditions of each.
+"""The fields of a run's configuration, as frozen dataclasses with default, meaning, range and conditions.
 
-`PretrainConfig` and `FinetuneConfig`, at the end, are the two roots. Each meaning explains None.
+`PretrainConfig` and `FinetuneConfig`, at the end of the file, are the two roots. If a field may be None, its meaning
+explains None.
 """
 
 import dataclasses
@@ -28,7 +29,7 @@ WITH_TEACHER = ReadBy("teacher", not_values=(None, ""))
 # Corpus and training sequences.
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    """The prepared corpus, and how training sequences are made from it."""
+    """The prepared corpus, and the rules that make training sequences from it."""
 
     corpus: str | None = field(
         None,
@@ -142,7 +143,7 @@ class ReplacedTokensConfig:
 
 @dataclasses.dataclass(frozen=True)
 class DistillationConfig:
-    """The teacher, and the weights of its losses; the loss of masked tokens has weight 1."""
+    """The teacher, and the weights of the loss terms; the loss of masked tokens has weight 1."""
 
     teacher: str | None = field(
         None, "model directory of the teacher, of any family; `compile` also takes the name of a preset, such as base"
@@ -181,7 +182,7 @@ class DistillationConfig:
 # Steps, batches and phases; optimizer; devices; evaluation, checkpoints and watchdog.
 @dataclasses.dataclass(frozen=True)
 class PhaseConfig:
-    """A phase of the run; None takes the value of `train`, `optimizer` or `data`."""
+    """A phase of the run; a field that is None takes the value in `train`, `optimizer` or `data`."""
 
     seq_len: int = field(128, "tokens per sequence in this phase", AT_LEAST_1)
     fraction: float = field(1.0, "fraction of train.steps in this phase", FROM_0_TO_1)
@@ -342,7 +343,7 @@ class OptimizerConfig:
 
 @dataclasses.dataclass(frozen=True)
 class MeshConfig:
-    """Devices along each mesh axis; one axis may be -1, which takes the remaining devices."""
+    """The number of devices along each mesh axis; one axis may be -1, which takes the remaining devices."""
 
     data: int = field(-1, "number of data-parallel copies of the model; -1: the remaining devices")
     fsdp: int = field(1, "number of shards of parameters and optimizer state")
@@ -422,7 +423,7 @@ class WatchdogConfig:
 # Traces, and the task to fine-tune on.
 @dataclasses.dataclass(frozen=True)
 class ProfileConfig:
-    """A trace of some steps by jax.profiler, in the work directory; it changes no result."""
+    """A trace of some steps by jax.profiler, in the work directory; it does not change the training."""
 
     steps: str | None = field(
         None, "steps to trace, as FIRST:END, counted from 0 and without END, such as 10:13; None: no trace"

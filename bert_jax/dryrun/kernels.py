@@ -27,8 +27,7 @@ def _cublas_product_flops(op: Instruction, operands: Sequence[Array]) -> float:
 
 
 def _cudnn_attention_flops(products: int) -> Callable[[Instruction, Sequence[Array]], float]:
-    """Return the FLOPs of `products` matrix products over [batch, heads, queries, keys, head_dim], including
-    padding."""
+    """Return the FLOPs of `products` products over [batch, heads, queries, keys, head_dim], including padding."""
 
     def flops(op: Instruction, operands: Sequence[Array]) -> float:
         match = re.search(r'"intermediate_tensor_shape":.*?"dimensions":\s*\[([^\]]*)\]', op.attributes)

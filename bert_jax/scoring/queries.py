@@ -126,8 +126,7 @@ def prefix_queries(context: ScoringContext, tokens: TextTokens, indexes: np.ndar
 
 
 def pair_query(context: ScoringContext, tokens: TextTokens, split: int) -> Queries:
-    """Return the query of the next-sentence head: whether the text from character `split` on follows the text
-    before."""
+    """Return the query of the next-sentence head: does the text from character `split` on follow the text before?"""
     first = int(np.count_nonzero(tokens.offsets[:, 0] < split))
     ids = [context.cls_id, *tokens.ids[:first], context.sep_id, *tokens.ids[first:], context.sep_id]
     return Queries([np.array(ids, np.int32)], np.array([first + 2], np.int32), np.array([IS_NEXT], np.int32))

@@ -84,7 +84,7 @@ def _published_items(values: Any, half: str) -> list[Any]:
 
 
 def _labeled_sentences(fields: Any) -> list[str]:
-    """Return label -> sentence of an item; dev.json has a list with gold labels, and its parts a table by label."""
+    """Return the sentences of an item in the order of LABELS; dev.json has a list, its parts have a table by label."""
     sentences = fields.get("data") or {sentence["gold_label"]: sentence for sentence in fields["sentences"]}
     return [sentences[label]["sentence"] for label in LABELS]
 
