@@ -72,8 +72,7 @@ def sum_of(x: jax.Array | Biased) -> jax.Array:
 
 
 class Linear(nn.Module):
-    """`x @ kernel + bias` in `dtype`, parameters float32; `shape` and `axes` are sizes and names of the kernel's
-    axes."""
+    """`x @ kernel + bias` in `dtype`, parameters float32; `shape` and `axes` have the sizes and names of its axes."""
 
     shape: tuple[int, int]
     axes: tuple[str, str]
