@@ -134,8 +134,7 @@ def changing_rate(config: DataConfig, phase: PhaseConfig, first: int, num_sequen
 
 
 def max_predictions(seq_len: int, mask_probability: float) -> int:
-    """Return the number of predictions of a full sequence with one example: with 15 %, 20 at 128 and 77 at 512
-    tokens."""
+    """Return the number of predictions of a full sequence with one example (at 15 %, 20 of 128 tokens)."""
     return math.ceil(mask_probability * seq_len)
 
 

@@ -76,7 +76,7 @@ class SentencePairRule:
 
     @property
     def has_pairs(self) -> bool:
-        """Whether an example is a pair of texts."""
+        """True if an example is a pair of texts."""
         return self.num_texts == 2
 
 

@@ -17,7 +17,8 @@ BINS = 30  # of a histogram, all of one width; TensorBoard draws as many
 class TensorBoard:
     """An event file in `workdir`/tensorboard for a run that continues after `step`.
 
-    TensorBoard hides older events of later steps. Events are written immediately. (SummaryWriter writes in a thread, which a full disk ends, and then waits forever.)
+    TensorBoard hides older events of later steps. Events are written immediately. (SummaryWriter writes in a thread.
+    A full disk ends that thread, and SummaryWriter then waits forever.)
     """
 
     def __init__(self, workdir: pathlib.Path, step: int) -> None:

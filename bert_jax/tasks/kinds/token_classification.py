@@ -39,7 +39,7 @@ def to_iob2(labels: Sequence[str]) -> list[str]:
     """Return labels of the same entities, each of which begins with B-.
 
     Converts IOB1 (Ramshaw and Marcus, 1995) and leaves valid IOB2 as it is. An I- after another type or after no
-    entity begins an entity, as conlleval and seqeval read it.
+    entity begins an entity, as conlleval reads it.
     """
     fixed = []
     before = "O"
