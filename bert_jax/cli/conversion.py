@@ -29,7 +29,7 @@ def _export_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", required=True, type=path_or_url, metavar="DIR", help="directory or URL to create")
     parser.add_argument(
         "--format",
-        choices=["huggingface", "stablehlo", "onnx", "onnx_int8"],
+        choices=["huggingface", "stablehlo", "onnx", "onnx_int8", "peft"],
         default="huggingface",
         help="target format (default: huggingface)",
     )
@@ -78,7 +78,8 @@ EXPORT = Verb(
         "The format huggingface is a directory for AutoModelFor... and AutoTokenizer of transformers. stablehlo "
         "is a program that jax runs without bert_jax. onnx is an ONNX graph; it needs pip install onnxscript "
         "torch transformers. onnx_int8 is an ONNX graph with int8 weights, a quarter of the bytes; `bert-jax "
-        "compress` also measures its loss of score."
+        "compress` also measures its loss of score. peft is the adapter of a model that was fine-tuned with "
+        "config.adapter.rank, for the library peft."
     ),
     example="--workdir runs/base --output my-bert/",
     add_options=_export_options,

@@ -12,6 +12,7 @@ fused_norm.py  a GPU kernel that computes a residual sum and its norm
 norms.py      normalization layers; add a function and a row of NORMS for a norm
 dropout.py    dropout by a hash of the element's index, so that the mask does not depend on the mesh
 layers.py     parameters, linear maps, activations (ACTIVATIONS), marks for arrays that the backward pass needs
+adapters.py   adapters (LoRA): small trained matrices that are added to the frozen linear maps of the encoder
 init.py       initial values of parameters (INITIALIZATIONS), among them attention heads with a designed start
 
 The suffix of a name gives the axes of an array: B sequences of a batch, L tokens of a sequence, Q queries, K keys, H
@@ -20,6 +21,7 @@ an array without a suffix are in the docstring, or in the comment of the field.
 """
 
 from bert_jax.config.presets import PRESETS
+from bert_jax.models.adapters import Adapter, Target
 from bert_jax.models.attention import kernel_used
 from bert_jax.models.encoder import attention_weights, padded_vocab
 from bert_jax.models.heads import HEADS, Batch, Head
@@ -38,10 +40,12 @@ __all__ = [
     "HEADS",
     "PRESETS",
     "PRETRAINING_HEADS",
+    "Adapter",
     "Batch",
     "Head",
     "Model",
     "Params",
+    "Target",
     "attention_weights",
     "count_parameters",
     "draw_missing",
