@@ -13,10 +13,10 @@ from bert_jax.errors import writing
 from bert_jax.files import new_file, url_refusal
 
 MODEL_HELP = (
-    "model: a work directory of `pretrain` or `finetune`, a directory made by `export`, or a Hugging Face directory; "
-    "here, or gs:// or s3://BUCKET/NAME"
+    "model: a work directory of `pretrain` or `finetune`, a directory made by `export`, or a Hugging Face "
+    "directory; a path, gs:// or s3://BUCKET/NAME"
 )
-RUN_HELP = "work directory of `pretrain`, a path, gs:// or s3://BUCKET/NAME"
+RUN_HELP = "work directory of `pretrain`: a path, gs:// or s3://BUCKET/NAME"
 STEP_HELP = "step of the checkpoint (default: the newest intact checkpoint)"
 FOLLOW_PORT = 6007  # beside TensorBoard's 6006
 INPUT_FILE_HELP = (
@@ -90,7 +90,7 @@ def add_text(parser: argparse.ArgumentParser, name: str, meaning: str, nargs: st
 
 
 def add_recipe(parser: argparse.ArgumentParser, example: str, without_recipe: str | None = None) -> None:
-    """Add `--config`; it is required unless `without_recipe` describes a run without a recipe."""
+    """Add `--config`, which is required unless `without_recipe` describes a run without a recipe."""
     parser.add_argument(
         "--config",
         required=without_recipe is None,
@@ -105,7 +105,7 @@ def add_platform(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--platform",
         choices=("cpu", "cuda", "tpu"),
-        help="devices to train on (default: GPUs or TPUs if JAX finds them; a CPU only if no plugin for them is "
+        help="devices to train on (default: GPUs or TPUs if JAX finds any; the CPU only if no GPU or TPU plugin is "
         "installed)",
     )
 
@@ -128,7 +128,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def open_console(silent: bool = False) -> Iterator[Any]:
-    """Yield the console of a verb; it is silent in all processes of a run but the first."""
+    """Yield the console of a verb; `silent` is for all processes of a run except process 0."""
     from bert_jax.console import Console
 
     with contextlib.closing(Console(silent=silent)) as console:
@@ -137,7 +137,7 @@ def open_console(silent: bool = False) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def new_output(path: str | None) -> Iterator[IO[str] | None]:
-    """Yield a text file that appears complete or not at all, opened before the work begins; None without a path."""
+    """Yield a text file that is written atomically, and opened before the work begins; None without a path."""
     if path is None:
         yield None
         return

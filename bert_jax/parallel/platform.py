@@ -1,6 +1,6 @@
-"""The platform that a run computes on, the options of its compiler, and the cache of compiled programs.
+"""The platform of a run, the options of its compiler, and the cache of compiled programs.
 
-The user or JAX chooses the platform; a CPU beside an accelerator's plugin is an error.
+The user or JAX chooses the platform; a fallback to the CPU despite a plugin is an error.
 """
 
 import importlib.util
@@ -27,7 +27,7 @@ def use_platform(platform: str | None) -> None:
 
 
 def traced_platform() -> str:
-    """Return the platform of the current mesh: 'cpu', 'gpu' or 'tpu'; the devices of a dry run are not present."""
+    """Return the platform of the current mesh, whose devices may be absent (a dry run): 'cpu', 'gpu' or 'tpu'."""
     device = jax.sharding.get_abstract_mesh().abstract_device
     return device.platform if device else jax.default_backend()
 
@@ -46,8 +46,8 @@ def check_platform() -> None:
     """Check that JAX computes on the platform that the user asked for.
 
     Raises:
-        UserError: the chosen platform has no device; or none was chosen, by --platform or JAX_PLATFORMS, and JAX fell
-            back to the CPU although a plugin for an accelerator is installed.
+        UserError: the chosen platform has no device. Or neither --platform nor JAX_PLATFORMS chooses a platform, and
+        JAX fell back to the CPU although a plugin for an accelerator is installed.
     """
     asked = jax.config.values.get("jax_platforms")  # by --platform or JAX_PLATFORMS
     try:
@@ -75,7 +75,7 @@ def use_compilation_cache() -> None:
 
 
 def compiler_options(mesh: jax.sharding.Mesh, deterministic: bool = False) -> dict[str, str | bool]:
-    """Return the XLA options for the devices of `mesh`; CPUs have none. Programs of CPUs and TPUs are deterministic."""
+    """Return the XLA options for the devices of `mesh`; for CPUs they are empty."""
     device = mesh.devices.flat[0]
     if device.platform == "gpu":
         # All products by cuBLAS: XLA then adds two gradients within a product, and chooses no slower kernel in Triton.
