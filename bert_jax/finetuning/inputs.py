@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import jax
 import numpy as np
@@ -119,6 +120,8 @@ def read_task_inputs(
     (train_set,), dev, test = (
         tuple(read_split(task, settings, name, tokenizer, console) for name in in_split) for in_split in names.values()
     )
+    if not task.published:
+        _say_shared_texts(task.name, train_set, dev, console)
     metric, known = settings.metric or task.best, score_names(task, dev)
     if metric not in known:
         raise UserError(f"config.task.metric={metric} is none of {', '.join(known)}{did_you_mean(metric, known)}")
@@ -180,6 +183,21 @@ def learning_rates(rates: tuple[float, ...] | None, peak_learning_rate: float) -
     if len(set(names)) < len(names) or min(rates) < 0:
         raise UserError(f"config.task.learning_rates={rates}: give each once, and none below 0")
     return rates
+
+
+def _say_shared_texts(task: str, train: TaskSplit, dev_sets: Sequence[TaskSplit], console: Console) -> None:
+    """Print how many inputs of the dev sets are also in the training set."""
+
+    def inputs_of(split: TaskSplit) -> list[bytes]:
+        return [b"|".join(ids.tobytes() for ids, _ in features.sequences) for features in split.features]
+
+    trained = set(inputs_of(train))
+    for split in dev_sets:
+        if shared := sum(key in trained for key in inputs_of(split)):
+            console.say(
+                f"{task} {split.name}: warning: {shared:,} of {len(split.features):,} texts are also in the training "
+                "set, so that their scores say little about new texts"
+            )
 
 
 def _keep_positive_pairs(settings: TaskConfig, train: TaskSplit, console: Console) -> TaskSplit:
