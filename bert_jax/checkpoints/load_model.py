@@ -48,6 +48,7 @@ class OpenModel:
     heads: tuple[Head, ...]
     params: Params  # of make_model(config, ..., heads), on the first device of this process
     labels: tuple[str, ...]
+    problem: str = ""  # as `Loaded.problem`
     tokenizer: Tokenizer
     directory: pathlib.Path  # of the tokenizer and further files
     sentences: SentenceModules = SentenceModules()  # the steps from texts to vectors
@@ -71,6 +72,7 @@ def open_model(path: str | os.PathLike[str], wanted: tuple[Head, ...] | None = N
         heads=weights.heads,
         params=jax.device_put(weights.params, jax.local_devices()[0]),
         labels=weights.labels,
+        problem=weights.problem,
         tokenizer=tokenizer,
         directory=weights.directory,
         sentences=weights.sentences or SentenceModules(),

@@ -22,7 +22,6 @@ from bert_jax.config.field import (
 # Conditions of several fields.
 WITH_MASKS = ReadBy("objective", row_property="has_masks")
 WITH_MUON = ReadBy("name", values=("muon",))
-WITH_LABEL_SETS = ReadBy("kind", values=("multilabel_classification",))
 WITH_PEAK = ReadBy("peak_learning_rate", not_values=(None,))
 WITH_TEACHER = ReadBy("teacher", not_values=(None, ""))
 
@@ -422,18 +421,17 @@ class TaskConfig:
     )
     labels: str | None = field(None, "labels of a custom task: 'no,yes'; None: the labels of the training file, sorted")
     label_separator: str | None = field(
-        None, "character between the labels of a text in CSV and TSV", read_by=WITH_LABEL_SETS
+        None, "character between the labels of a text in CSV and TSV, for kinds with several labels"
     )
     threshold: float | None = field(
         None,
         "probability from which a label of a multilabel classification is predicted; None: tuned on the dev set",
         ABOVE_0_BELOW_1,
-        read_by=WITH_LABEL_SETS,
     )
     threshold_per_label: bool = field(
         False,
         "tune a threshold for each label of a multilabel classification; False: one threshold for all labels",
-        read_by=(WITH_LABEL_SETS, ReadBy("threshold", values=(None,))),
+        read_by=ReadBy("threshold", values=(None,)),
     )
     class_weights: str | None = field(
         None,

@@ -134,6 +134,7 @@ def write_huggingface(weights: Weights, output: pathlib.Path, extra: Mapping[str
         output,
         weights.labels,
         {**extra, **usage_files(weights)},
+        weights.problem,
     )
 
 

@@ -52,7 +52,9 @@ def change_vocabulary(model: pathlib.Path, tokenizer: pathlib.Path, output: path
     sources = token_sources(old, new)
     changed = carry_over(with_heads(weights, is_class=True), sources, new)
     extra = usage_files(changed)
-    export_model(changed.params, changed.config, changed.heads, tokenizer, output, changed.labels, extra)
+    export_model(
+        changed.params, changed.config, changed.heads, tokenizer, output, changed.labels, extra, changed.problem
+    )
     if left_out := left_out_heads(weights, changed):
         console.say(f"left out: the head {', '.join(left_out)}")
     num_spelled = new.vocab_size - sources.num_shared - sources.num_unknown

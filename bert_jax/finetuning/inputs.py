@@ -12,7 +12,7 @@ from bert_jax.checkpoints.load_model import digest as weights_digest
 from bert_jax.config import ComputeConfig, EncoderConfig, FinetuneTrainConfig, TaskConfig, no_effect
 from bert_jax.console import Console
 from bert_jax.errors import UserError, did_you_mean
-from bert_jax.finetuning.task_data import TaskSplit, read_split, score_names, splits_digest
+from bert_jax.finetuning.task_data import TaskSplit, count_labels, read_split, score_names, splits_digest
 from bert_jax.finetuning.teacher import TaskTeacher, read_task_teacher
 from bert_jax.interop.huggingface.model_config import model_config_fields
 from bert_jax.interop.sentence_modules import SentenceModules
@@ -22,6 +22,7 @@ from bert_jax.models.heads import OF_TASKS
 from bert_jax.objectives.base import Objective
 from bert_jax.objectives.tasks import make_task_objective, task_head
 from bert_jax.tasks.batching import Feed, choose_buckets
+from bert_jax.tasks.class_weights import label_weights, oversampled_features, weighted_features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.labels import match_rows
 from bert_jax.tasks.reading.examples import SPLITS, existing_sets
@@ -78,6 +79,7 @@ def read_task_inputs(
         raise UserError("no weights: give --config.init_from=DIR: an export, a work directory, or one of transformers")
     task = resolve_task(settings)
     kind, head = KINDS[task.kind], task_head(task.kind, len(task.labels))
+    _refuse_settings_of_other_kinds(settings, task.kind)
     if kind.loss.whole_batch and (train.grad_accum_steps > 1 or train.batch_size < 2):
         raise UserError(
             f"task '{task.name}' learns from the other pairs of a batch: set config.train.batch_size to 2 or more, and "
@@ -132,7 +134,7 @@ def read_task_inputs(
         architecture=dataclasses.replace(weights.config, **dict.fromkeys(dropouts, settings.dropout)),
         teacher=teacher,
         tokenizer=tokenizer,
-        train=_keep_positive_pairs(settings, train_set, console),
+        train=_with_balanced_labels(task, settings, _keep_positive_pairs(settings, train_set, console), seed, console),
         dev=dev,
         test=test,
         metric=metric,
@@ -183,6 +185,31 @@ def learning_rates(rates: tuple[float, ...] | None, peak_learning_rate: float) -
     if len(set(names)) < len(names) or min(rates) < 0:
         raise UserError(f"config.task.learning_rates={rates}: give each once, and none below 0")
     return rates
+
+
+def _with_balanced_labels(task: Task, settings: TaskConfig, train: TaskSplit, seed: int, console: Console) -> TaskSplit:
+    """Return the training set with class weights and with repeated examples of rare labels, where these are set."""
+    kind, features = KINDS[task.kind], train.features
+    if settings.oversample:
+        features = oversampled_features(kind, train.examples, features, seed)
+        console.say(f"{task.name} train: {len(train.features):,} inputs become {len(features):,} by oversampling")
+    if settings.class_weights:
+        counts = count_labels(kind, train.examples)
+        exclusive = not kind.problem
+        total = counts.total() if exclusive else len(train.examples)
+        weights = label_weights(settings.class_weights, task.labels, counts, total, exclusive)
+        shown = ", ".join(f"'{name}' {weight:.3g}" for name, weight in zip(task.labels, weights, strict=True))
+        console.say(f"{task.name} train: weights of the labels in the loss: {shown}")
+        features = weighted_features(kind, features, weights)
+    return train._replace(features=features)
+
+
+def _refuse_settings_of_other_kinds(settings: TaskConfig, kind: str) -> None:
+    """Raise UserError for a field that some kinds of task read, and this kind does not."""
+    fields = {field.name: field.default for field in dataclasses.fields(TaskConfig)}
+    for name in sorted({name for other in KINDS.values() for name in other.settings} - {*KINDS[kind].settings}):
+        if getattr(settings, name) != fields[name]:
+            raise no_effect(f"config.task.{name}", f"config.task.kind={kind}", fields[name])
 
 
 def _say_shared_texts(task: str, train: TaskSplit, dev_sets: Sequence[TaskSplit], console: Console) -> None:

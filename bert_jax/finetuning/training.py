@@ -22,6 +22,7 @@ from bert_jax.interop.sentence_modules import SentenceModules, sentence_module_f
 from bert_jax.models import Params, draw_missing, make_model
 from bert_jax.parallel import sharding
 from bert_jax.tasks.batching import Feed
+from bert_jax.tasks.kinds import KINDS
 from bert_jax.training.loop import fit
 from bert_jax.training.metrics import NOT_SCORES, read_metrics
 from bert_jax.training.plan import Data, Plan, Session
@@ -147,7 +148,16 @@ def export_best(inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Pat
         known = weights.sentences or SentenceModules()  # prompts and the name of a similarity stay
         modules = dataclasses.replace(known, folder="", normalize=True, max_seq_len=settings.max_seq_len)
         extra |= sentence_module_files(modules, inputs.architecture.hidden_size)
-    huggingface.export_model(on_host, inputs.architecture, weights.heads, weights.directory, target, task.labels, extra)
+    huggingface.export_model(
+        on_host,
+        inputs.architecture,
+        weights.heads,
+        weights.directory,
+        target,
+        task.labels,
+        extra,
+        KINDS[task.kind].problem,
+    )
     for old in directory.glob("best-*"):
         if old != target:
             shutil.rmtree(old, ignore_errors=True)

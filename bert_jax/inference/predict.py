@@ -24,7 +24,7 @@ from bert_jax.models import Head, make_model
 from bert_jax.tasks.batching import Feed, fixed_buckets
 from bert_jax.tasks.custom import given_columns
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.kinds.kind import TaskKind, make_features
+from bert_jax.tasks.kinds.kind import TaskKind, Threshold, make_features
 from bert_jax.tasks.kinds.records import EMPTY, record_id
 from bert_jax.tasks.task import Record, Task
 from bert_jax.tokenizer import Tokenizer
@@ -39,7 +39,7 @@ class Predictor(NamedTuple):
     tokenizer: Tokenizer
     task: Task
     settings: TaskConfig
-    null_threshold: float | None
+    threshold: Threshold  # as `TaskKind.predict` takes it
 
 
 def load_predictor(directory: str | os.PathLike[str], batch_size: int = 32) -> Predictor:
@@ -56,13 +56,18 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
         raise UserError(f"batch_size {batch_size}: at least 1")
     path = loaded.directory / TASK_FILE
     loaded = dataclasses.replace(loaded, heads=loaded.heads or _head_without_parameters(path))
-    kinds = [name for name, kind in KINDS.items() for head in loaded.heads if _head_fits(kind, head)]
+    kinds = [
+        name
+        for name, kind in KINDS.items()
+        for head in loaded.heads
+        if _head_fits(kind, head) and (loaded.problem == kind.problem or not loaded.problem)
+    ]
     if not kinds:
         names = ", ".join(head.name for head in loaded.heads) or "no head"
         raise UserError(f"{loaded.directory}: a model with {names}, which has no head of a task; fine-tune it first")
     labels = loaded.labels or tuple(f"LABEL_{label_index}" for label_index in range(loaded.heads[0].classes))
     described: dict[str, Any]
-    described = {"kind": kinds[0], "labels": [*labels], "impossible": False, "null_threshold": 0.0}
+    described = {"kind": kinds[0], "labels": [*labels], "impossible": False, "null_threshold": 0.0, "thresholds": []}
     described["config"] = {"max_seq_len": loaded.config.max_positions}  # for a directory of transformers
     if path.is_file():
         described |= _read_settings(path, described)
@@ -81,12 +86,20 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
         impossible=described["impossible"],
         published=True,  # an empty text is counted, and answered
     )
-    threshold = described["null_threshold"] if task.impossible else None
+    thresholds = described["thresholds"]
+    if len(thresholds) not in (0, len(labels)) or not all(_is_probability(value) for value in thresholds):
+        raise UserError(f"{path}: thresholds are {len(labels)} numbers between 0 and 1, one for each label; fix them")
+    threshold = described["null_threshold"] if task.impossible else thresholds or None
     longest = settings.max_seq_len
     buckets = tuple(sorted({*(settings.buckets or fixed_buckets(longest)), longest}))
     feed = Feed(buckets, batch_size, loaded.config.num_token_types, loaded.tokenizer.pad_id)
     outputs_of = local_predictor(make_model(loaded.config, ComputeConfig(), loaded.heads), loaded.params, feed)
     return Predictor(outputs_of, loaded.tokenizer, task, settings, threshold)
+
+
+def _is_probability(value: Any) -> bool:
+    """Return whether a value of JSON is a number between 0 and 1, both excluded."""
+    return isinstance(value, float) and 0.0 < value < 1.0
 
 
 def _head_fits(kind: TaskKind, head: Head) -> bool:
@@ -177,7 +190,7 @@ def predict_inputs(
             _report_examples, progress, counts["examples"], len(examples) / max(len(features), 1)
         )
         outputs = predictor.outputs_of(features, of_chunk)
-        predictions = kind.predict(examples, features, outputs, settings, predictor.null_threshold)
+        predictions = kind.predict(examples, features, outputs, settings, predictor.threshold)
         counts.update({"examples": len(examples)} | cut | {"empty_texts": tally[EMPTY]})
         for index, line in enumerate(chunk):
             given = line.fields.get("id")

@@ -36,6 +36,7 @@ def custom_task(config: TaskConfig) -> Task:
         metrics=(),
         best="",
         impossible=kind.impossible,
+        label_separator=config.label_separator or "",
         published=False,
     )
     labels = _custom_labels(task, config, kind) if kind.label_names else ()
@@ -96,7 +97,7 @@ def _custom_labels(task: Task, config: TaskConfig, kind: TaskKind) -> tuple[str,
         names: set[str] = set()
         for record in read_records(task, config, "train", Counter()):
             if kind.label in record.fields:
-                names.update(kind.label_names(record))
+                names.update(kind.label_names(record, task))
         given = sorted_labels(names)
     if len(set(given)) < len(given) or "" in given or len(given) < 2:
         raise UserError(

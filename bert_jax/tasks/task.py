@@ -57,6 +57,7 @@ class Task:
         tfds_columns: features of the data set.
         submission: a row of `submission.FORMATS`.
         impossible: whether questions may have no answer.
+        label_separator: character between the labels of a text in files; "": a text in a file is one label.
         published: whether empty texts are counted, because they belong to the data, or refused in a user's own files.
     """
 
@@ -72,4 +73,5 @@ class Task:
     tfds_columns: Columns = dataclasses.field(default_factory=dict)
     submission: str = "json_lines"
     impossible: bool = False
+    label_separator: str = ""
     published: bool = True

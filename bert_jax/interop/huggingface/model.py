@@ -51,6 +51,9 @@ CARD = "README.md"  # for people, who may edit the file
 LABELED = ("sequence_classification", "token_classification")  # heads with as many outputs as there are labels
 
 
+MULTI_LABEL = "multi_label_classification"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Loaded:
     """A model read from files."""
@@ -59,6 +62,7 @@ class Loaded:
     heads: tuple[Head, ...]
     params: Params  # of make_model(config, ..., heads): float32 numpy arrays
     labels: tuple[str, ...] = ()  # of the head that classifies; () if labels have no names
+    problem: str = ""  # problem_type "multi_label_classification", else ""
     new: tuple[str, ...] = ()  # paths of randomly drawn parameters, which the checkpoint lacks
     unused: tuple[str, ...] = ()  # tensors of the checkpoint that no wanted head has
 
@@ -119,6 +123,7 @@ def load_model(
         heads=heads,
         params=params,
         labels=described.labels if set(loaded_heads) & set(LABELED) else (),
+        problem=MULTI_LABEL if "sequence_classification" in loaded_heads and described.problem == MULTI_LABEL else "",
         new=new,
         unused=tuple(sorted(originals[name] for name in tensors.keys() - used)),
     )
@@ -132,6 +137,7 @@ def export_model(
     output: str | os.PathLike[str],
     labels: tuple[str, ...] = (),
     extra: Mapping[str, str] | None = None,
+    problem: str = "",
 ) -> None:
     """Write a directory that `AutoModelFor...` and `AutoTokenizer` of transformers open, whole or not at all.
 
@@ -143,6 +149,7 @@ def export_model(
         output: a directory that does not exist or is empty.
         labels: names of the classes of a head that classifies, in the order of the logits; () numbers them.
         extra: file name -> text, written beside the model or in a folder beside it.
+        problem: problem_type of a head that classifies texts; "": by the number of classes.
 
     Raises:
         UserError: transformers has no such model, a weight is not finite, labels or tokenizer are of another model, the
@@ -155,7 +162,7 @@ def export_model(
     fields = {
         **model_config_fields(config, tokenizer.pad_id, str(target)),
         **special_ids,
-        **_label_fields(heads, labels),
+        **_label_fields(heads, labels, problem),
         "architectures": [model_class.name],
     }
     tensors = to_tensors(params, config, heads)
@@ -251,13 +258,10 @@ def _check_tensor_names(
 
 
 def _check_problem_type(described: ModelConfig, path: pathlib.Path) -> None:
-    """Refuse a head whose outputs are neither scores of exclusive classes nor one value."""
-    if described.problem == "multi_label_classification" or (
-        described.problem == "regression" and described.classes > 1
-    ):
+    """Refuse a head whose outputs are several values."""
+    if described.problem == "regression" and described.classes > 1:
         raise UserError(
-            f"{path}/config.json: problem_type is '{described.problem}' with {described.classes} labels; "
-            "one label a text, or one value, can be read"
+            f"{path}/config.json: problem_type is 'regression' with {described.classes} labels; one value can be read"
         )
 
 
@@ -271,7 +275,7 @@ def _new_parameters(flat: Flat, shapes: Shapes, where: str) -> tuple[str, ...]:
     return new
 
 
-def _label_fields(heads: tuple[Head, ...], labels: tuple[str, ...]) -> dict[str, Any]:
+def _label_fields(heads: tuple[Head, ...], labels: tuple[str, ...], problem: str) -> dict[str, Any]:
     """Return the fields of `config.json` about the classes; none if no head has classes."""
     classes = next((head.classes for head in heads if head.name in LABELED), 0)
     if labels and len(labels) != classes:
@@ -280,7 +284,7 @@ def _label_fields(heads: tuple[Head, ...], labels: tuple[str, ...]) -> dict[str,
         raise UserError(f"two labels have the same name: {', '.join(labels)}")
     fields = label_fields(labels, classes) if classes else {}
     if any(head.name == "sequence_classification" for head in heads):
-        fields["problem_type"] = "regression" if classes == 1 else "single_label_classification"
+        fields["problem_type"] = problem or ("regression" if classes == 1 else "single_label_classification")
     return fields
 
 

@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.tasks.kinds import KINDS
@@ -121,7 +119,7 @@ def _one_side(
     """Return the records of the training file that belong to the training set, or to the dev set."""
     assert config.dev_fraction is not None
     kind = KINDS[task.kind]
-    labels = [np.ravel(kind.gold(example)).tolist() if task.labels else [] for _, _, example in records]
+    labels = [kind.label_indices(example) if task.labels else [] for _, _, example in records]
     in_dev = held_out(labels, config.dev_fraction, config.dev_seed)
     if not in_dev.any():
         raise UserError(
