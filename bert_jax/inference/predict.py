@@ -16,7 +16,15 @@ from bert_jax.checkpoints.load_model import OpenModel, open_model
 from bert_jax.config import ComputeConfig, TaskConfig, from_values
 from bert_jax.errors import UserError, writing
 from bert_jax.files import new_file
-from bert_jax.inference.inputs import Input, num_inputs, read_inputs, source_name
+from bert_jax.inference.inputs import (
+    OBJECT_LINES,
+    STDIN,
+    TEXT_LINES,
+    Input,
+    num_inputs,
+    read_inputs,
+    source_name,
+)
 from bert_jax.inference.outputs import LocalPredict, local_predictor
 from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS
@@ -26,6 +34,8 @@ from bert_jax.tasks.custom import given_columns
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind, Threshold, make_features
 from bert_jax.tasks.kinds.records import EMPTY, record_id
+from bert_jax.tasks.reading.formats import format_of_suffix, read_file_records
+from bert_jax.tasks.table import prediction_source
 from bert_jax.tasks.task import Record, Task
 from bert_jax.tokenizer import Tokenizer
 
@@ -127,21 +137,24 @@ def predict_file(
     target: str,
     batch_size: int = 32,
     progress: Callable[[int, int | None], None] = lambda done, total: None,
+    copy_input: bool = False,
 ) -> Counter[str]:
-    """Write the predictions for the lines of a file into a new file, which appears complete or not at all.
+    """Write the predictions for a file into a new file, which appears complete or not at all.
 
     `-` is standard input or output. `progress` is called with the number of finished and of all examples, None for an
-    input that can be read only once. Returns the number of examples and of truncated texts. Raises UserError as
-    `load_predictor`, `read_inputs` and `predict_inputs`.
+    input that can be read only once. With `copy_input` each prediction has the fields of its input. Returns the number
+    of examples and of truncated texts. Raises UserError as `load_predictor`, `open_inputs` and `predict_inputs`.
     """
-    predictor, total = load_predictor(directory, batch_size), num_inputs(source)
+    predictor = load_predictor(directory, batch_size)
+    total, read = open_inputs(predictor, source)
     counts: Counter[str] = Counter()
     if total is not None:
-        check_inputs(predictor, read_inputs(source))
+        check_inputs(predictor, read())
 
     def write(out: IO[str]) -> None:
-        for prediction in predict_inputs(predictor, read_inputs(source), counts, lambda done: progress(done, total)):
-            out.write(json.dumps(prediction, ensure_ascii=False) + "\n")
+        predictions = predict_inputs(predictor, read(), counts, lambda done: progress(done, total), copy_input)
+        for prediction in predictions:
+            out.write(json.dumps(prediction, ensure_ascii=False, default=str) + "\n")
         out.flush()
         if not counts["examples"]:
             raise UserError(f"{source_name(source)}: no example in it; write one per line")
@@ -152,6 +165,34 @@ def predict_file(
     with writing(target, "choose another --output"), new_file(target) as out:
         write(out)
     return counts
+
+
+def open_inputs(predictor: Predictor, source: str) -> tuple[int | None, Callable[[], Iterable[Input]]]:
+    """Return the number of inputs (None: they can be read only once), and a function that reads them.
+
+    Lines and JSON lines are read one by one. CSV, TSV, Parquet and the other formats of training files are read whole,
+    with the columns of the training file; labels need not be there.
+
+    Raises:
+        UserError: a file that cannot be read, or a column that is missing.
+    """
+    kind = KINDS[predictor.task.kind]
+    file = prediction_source(predictor.settings, kind, source)
+    format_name = file.format or format_of_suffix(source, kind.suffixes)
+    if source == STDIN or source.endswith((OBJECT_LINES, *([] if kind.numbered_columns else [TEXT_LINES]))):
+        format_name = None
+    if format_name is None or (format_name == "json" and not source.endswith(".json")):
+        return num_inputs(source), lambda: read_inputs(source)
+    named = given_columns(predictor.settings, kind).keys() - {*kind.label_fields}
+    optional = [field for field in (*kind.optional_fields, *kind.label_fields) if field not in named]
+    records = read_file_records(
+        source, format_name, kind.suffixes, file.columns, optional, None, Counter(), predictor.settings.delimiter
+    )
+    inputs = [
+        Input(record.where, number, {**record.row, **record.fields}, record.row)
+        for number, record in enumerate(records, 1)
+    ]
+    return len(inputs), lambda: inputs
 
 
 def check_inputs(predictor: Predictor, inputs: Iterable[Input]) -> None:
@@ -167,13 +208,15 @@ def predict_inputs(
     inputs: Iterable[Input],
     counts: Counter[str],
     progress: Callable[[int], None] = lambda done: None,
+    copy_input: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Yield a prediction for each input, in order, as JSON values.
 
     An input has the fields of its kind of task, by their names or the names in `config.task.columns`, and perhaps an
     `id`, which is returned; by default the number of the line, from 1.
     `counts` gets the numbers of examples, of truncated texts and of empty texts, which are answered like any text.
-    `progress` is called with the number of finished examples. An input that is refused stops its chunk of `CHUNK`
+    `progress` is called with the number of finished examples. With `copy_input` the fields of an input are returned as
+    `input`. An input that is refused stops its chunk of `CHUNK`
     inputs; earlier chunks are answered.
     """
     task, settings = predictor.task, predictor.settings
@@ -197,6 +240,8 @@ def predict_inputs(
             answer = kind.to_json(task.labels, examples[index], predictions.values[index])
             if predictions.details is not None:
                 answer |= kind.details(task.labels, predictions.details[index])
+            if copy_input:
+                answer["input"] = dict(line.row or line.fields)
             yield {"id": str(line.line_number) if given is None else given} | answer
 
 

@@ -27,7 +27,7 @@ def custom_task(config: TaskConfig) -> Task:
     if config.kind not in KINDS:
         raise UserError(f"task 'custom' needs config.task.kind, one of {', '.join(KINDS)}")
     kind = KINDS[config.kind]
-    columns = _custom_columns(config, kind)
+    columns = custom_columns(config, kind)
     source = SetSource(format=columns.pop(FORMAT, ""), columns=columns, given=[*given_columns(config, kind)])
     task = Task(
         name=NAME,
@@ -44,8 +44,11 @@ def custom_task(config: TaskConfig) -> Task:
     return dataclasses.replace(task, labels=labels, metrics=metrics, best=best)
 
 
-def _custom_columns(config: TaskConfig, kind: TaskKind) -> dict[str, str]:
-    """Return the columns of the configuration; without any, all fields of the kind, each in the column of its name."""
+def custom_columns(config: TaskConfig, kind: TaskKind) -> dict[str, str]:
+    """Return field -> column as the configuration says, and `FORMAT` if it names a format.
+
+    Without any column in the configuration, each field of the kind is in the column of its name.
+    """
     given = given_columns(config, kind)
     columns = {field: field for field in kind.fields}
     if kind.numbered_columns and _has_token_per_line(config, kind, given.get(FORMAT)):
