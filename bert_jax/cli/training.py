@@ -215,26 +215,29 @@ def _finetune_options(parser: argparse.ArgumentParser) -> None:
         parser, "work directory for the model, its scores and its predictions: a path, gs:// or s3://BUCKET/NAME"
     )
     add_flag(parser, "--json", "print results.json on one line instead of a table")
-    own = parser.add_argument_group(
-        "your own labels", "A file with a row per text. What is not given is found in the file, and printed."
+    group = parser.add_argument_group(
+        "your own labels",
+        "A file with a row per text. Choices that are left out are made by the file, and printed.",
     )
-    own.add_argument("--data", metavar="FILE", help="file with texts and labels: .csv, .tsv, .jsonl, .json or .parquet")
-    own.add_argument("--text", metavar="COLUMN[,COLUMN]", help="column of the text; two columns: a pair of texts")
-    own.add_argument("--label", metavar="COLUMN", help="column of the label")
-    own.add_argument("--init_from", metavar="DIR", help="weights to start from, as config.init_from")
-    own.add_argument("--kind", metavar="KIND", help="kind of task (default: by the labels)")
-    own.add_argument(
+    group.add_argument(
+        "--data", metavar="FILE", help="file with texts and labels: .csv, .tsv, .jsonl, .json or .parquet"
+    )
+    group.add_argument("--text", metavar="COLUMN[,COLUMN]", help="column of the text; two columns: a pair of texts")
+    group.add_argument("--label", metavar="COLUMN", help="column of the label")
+    group.add_argument("--init_from", metavar="DIR", help="weights to start from, as config.init_from")
+    group.add_argument("--kind", metavar="KIND", help="kind of task (default: by the labels)")
+    group.add_argument(
         "--label_separator", metavar="CHARACTER", help="character between the labels of a text that has several labels"
     )
-    own.add_argument("--delimiter", metavar="CHARACTER", help="character between columns (default: by the header)")
-    own.add_argument("--dev", metavar="FILE", help="file of the dev set (default: a part of --data)")
-    own.add_argument(
+    group.add_argument("--delimiter", metavar="CHARACTER", help="character between columns (default: by the header)")
+    group.add_argument("--dev", metavar="FILE", help="file of the dev set (default: a part of --data)")
+    group.add_argument(
         "--dev_fraction",
         type=float,
         metavar="FRACTION",
         help="fraction of --data that is held out as the dev set, by label (default: 0.1; 0.2 below 1,000 rows)",
     )
-    add_flag(own, "--skip_unlabeled", "leave out and count rows without a label (default: refuse and list them)")
+    add_flag(group, "--skip_unlabeled", "leave out and count rows without a label (default: refuse and list them)")
     add_platform(parser)
     add_processes(parser)
 
@@ -242,10 +245,12 @@ def _finetune_options(parser: argparse.ArgumentParser) -> None:
 def _with_own_labels(args: argparse.Namespace) -> None:
     """Put the recipe and the overrides that describe `--data` into the arguments; print the choices."""
     if args.init_from:
+        if any(override.startswith("--config.init_from=") for override in args.overrides):
+            args.parser.error("--init_from is given twice, also as --config.init_from")
         args.overrides = [f"--config.init_from={args.init_from}", *args.overrides]
     chosen = ("text", "label", "kind", "label_separator", "delimiter", "dev", "dev_fraction")
     if not args.data:
-        if given := [name for name in (*chosen, "skip_unlabeled") if getattr(args, name)]:
+        if given := [name for name in (*chosen, "skip_unlabeled") if getattr(args, name) not in (None, False)]:
             args.parser.error(f"--{given[0]} needs --data; without it, set config.task")
         if not args.config:
             args.parser.error("give --config RECIPE, or your own file: --data FILE --text COLUMN --label COLUMN")
@@ -255,7 +260,7 @@ def _with_own_labels(args: argparse.Namespace) -> None:
 
     from bert_jax.finetuning.own_labels import OwnFile, describe_own_file
 
-    own = describe_own_file(
+    described = describe_own_file(
         OwnFile(
             path=args.data,
             text=tuple(name.strip() for name in args.text.split(",")),
@@ -268,12 +273,12 @@ def _with_own_labels(args: argparse.Namespace) -> None:
             skip_unlabeled=args.skip_unlabeled,
         )
     )
-    args.config = args.config or own.recipe
+    args.config = args.config or described.recipe
     given_keys = {override.partition("=")[0] for override in args.overrides}
-    found = {f"--config.task.{key}": value for key, value in own.task.items()}
-    args.overrides = [*(f"{key}={value}" for key, value in found.items() if key not in given_keys), *args.overrides]
+    values = {f"--config.task.{key}": value for key, value in described.task.items()}
+    args.overrides = [*(f"{key}={value}" for key, value in values.items() if key not in given_keys), *args.overrides]
     if not args.process_id:
-        for line in own.lines:
+        for line in described.lines:
             print(line, file=sys.stderr)
 
 

@@ -81,9 +81,10 @@ def describe_own_file(file: OwnFile) -> OwnTask:
         "skip_unlabeled": file.skip_unlabeled or None,
         "metric": "macro_f1" if prefers_macro_f1 else None,
         "dev": file.dev and os.path.abspath(file.dev),
+        "dev_fraction": file.dev_fraction,
     }
-    if not file.dev:
-        task["dev_fraction"] = file.dev_fraction or (DEV_FRACTION if len(labels) >= SMALL else SMALL_DEV_FRACTION)
+    if not file.dev and file.dev_fraction is None:
+        task["dev_fraction"] = DEV_FRACTION if len(labels) >= SMALL else SMALL_DEV_FRACTION
     task = {key: value for key, value in task.items() if value is not None}
     return OwnTask(recipe=kind.recipe, task=task, lines=_lines(file, kind, task, len(rows), len(labels), notes))
 
@@ -105,7 +106,7 @@ def _is_skewed(labels: Sequence[Any]) -> bool:
 def _lines(
     file: OwnFile, kind: TaskKind, task: Mapping[str, Any], num_rows: int, num_labels: int, notes: Mapping[str, int]
 ) -> tuple[str, ...]:
-    """Return lines that say what was found and chosen, and by which option each choice can be set."""
+    """Return lines about the file and each choice, with the option that sets the choice."""
     where = "".join(f", {count} {note}" for note, count in notes.items())
     metric = task.get("metric") or kind.default_metrics(())[1]
     dev = (

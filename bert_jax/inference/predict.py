@@ -189,8 +189,8 @@ def open_inputs(predictor: Predictor, source: str) -> tuple[int | None, Callable
         source, format_name, kind.suffixes, file.columns, optional, None, Counter(), predictor.settings.delimiter
     )
     inputs = [
-        Input(record.where, number, {**record.row, **record.fields}, record.row)
-        for number, record in enumerate(records, 1)
+        Input(record.where, row_index, {**record.row, **record.fields}, record.row)
+        for row_index, record in enumerate(records, 1)
     ]
     return len(inputs), lambda: inputs
 

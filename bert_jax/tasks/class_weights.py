@@ -54,7 +54,7 @@ def _own_weights(spec: str, labels: Sequence[str], counts: Mapping[int, int]) ->
     """Return index of a label -> weight."""
     weights: dict[int, float] = {}
     for part in spec.split(","):
-        name, equals, number = (piece.strip() for piece in part.rpartition("="))
+        name, equals, written = (piece.strip() for piece in part.rpartition("="))
         if not equals:
             raise UserError(
                 f"config.task.class_weights={spec}: give {', '.join(SCHEMES)}, or weights such as '{labels[0]}=2'"
@@ -63,11 +63,11 @@ def _own_weights(spec: str, labels: Sequence[str], counts: Mapping[int, int]) ->
         if name not in labels:
             raise UserError(f"config.task.class_weights: no label '{name}'{did_you_mean(name, labels)}")
         try:
-            weight = float(number)
+            weight = float(written)
         except ValueError:
             weight = math.nan
         if not (0 < weight < math.inf):
-            raise UserError(f"config.task.class_weights: the weight of '{name}' is '{number}'; give a number above 0")
+            raise UserError(f"config.task.class_weights: the weight of '{name}' is '{written}'; give a number above 0")
         index = labels.index(name)
         if not counts.get(index):
             raise UserError(f"config.task.class_weights: no training example has the label '{name}'; leave it out")
@@ -98,7 +98,7 @@ def weighted_features(kind: TaskKind, features: Sequence[Features], weights: np.
 def oversampled_features(
     kind: TaskKind, examples: Sequence[Example], features: Sequence[Features], seed: int
 ) -> list[Features]:
-    """Return the features with those of rare labels repeated, so that each label is as frequent as the most frequent.
+    """Return the features, with repetitions of rare labels: each label is as frequent as the most frequent label.
 
     An example counts for its rarest label. Where the number of repetitions is no whole number, a hash of the seed
     decides which examples are repeated once more.

@@ -8,7 +8,7 @@ from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Predictions
-from bert_jax.tasks.kinds.multilabel_score import best_threshold, multilabel_scores
+from bert_jax.tasks.kinds.multilabel_score import best_f1_threshold, multilabel_scores
 from bert_jax.tasks.reading.examples import read_task_examples
 from bert_jax.tasks.scoring import score_predictions
 from bert_jax.tasks.table import resolve_task
@@ -75,7 +75,7 @@ def test_thresholds_are_the_best_of_all(seed):
     def f1(threshold):
         return metrics.f1_score(gold, probabilities >= threshold, zero_division=0)
 
-    threshold = best_threshold(probabilities, gold)
+    threshold = best_f1_threshold(probabilities, gold)
     assert 0 < threshold < 1
     assert f1(threshold) == pytest.approx(max(f1(cut) for cut in probabilities))
 
@@ -89,8 +89,10 @@ def test_both_kinds_of_thresholds_are_reported_and_the_chosen_kind_is_used(per_l
     tuned = KIND.tune(
         examples, Predictions(probabilities > 0.5, probabilities), TaskConfig(threshold_per_label=per_label)
     )
-    one = best_threshold(probabilities.ravel(), gold.ravel())
-    each = [best_threshold(probabilities[:, n], gold[:, n]) for n in range(2)] + [one]  # the last label has no example
+    one = best_f1_threshold(probabilities.ravel(), gold.ravel())
+    each = [best_f1_threshold(probabilities[:, n], gold[:, n]) for n in range(2)] + [
+        one
+    ]  # the last label has no example
     assert tuned.threshold == pytest.approx(each if per_label else [one] * 3)
     np.testing.assert_array_equal(tuned.predictions.values, probabilities >= np.array(tuned.threshold))
     other, thresholds = ("one_threshold", one) if per_label else ("threshold_per_label", each)

@@ -10,7 +10,7 @@ from bert_jax.config import TaskConfig
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import records
 from bert_jax.tasks.kinds.kind import Counts, Examples, Loss, Outputs, Predictions, TaskKind, Threshold, Tuned
-from bert_jax.tasks.kinds.multilabel_score import best_threshold, multilabel_scores
+from bert_jax.tasks.kinds.multilabel_score import best_f1_threshold, multilabel_scores
 from bert_jax.tasks.kinds.texts import rounded, stack_in_order, text_features
 from bert_jax.tasks.task import Example, Record, Task
 from bert_jax.tokenizer import Tokenizer
@@ -64,7 +64,7 @@ def _predict(
 
 
 def _tune(examples: Examples, predictions: Predictions, settings: TaskConfig) -> Tuned:
-    """Choose thresholds by F1: one for all labels, and one for each label; score the predictions by both.
+    """Choose a threshold for all labels and a threshold for each label by F1; score the predictions of both.
 
     A label that no example has takes the threshold for all labels.
     """
@@ -72,18 +72,18 @@ def _tune(examples: Examples, predictions: Predictions, settings: TaskConfig) ->
     num_labels = gold.shape[1]
     if settings.threshold is not None:
         return Tuned(predictions, (settings.threshold,) * num_labels, {})
-    one = best_threshold(probabilities.ravel(), gold.ravel())
+    shared = best_f1_threshold(probabilities.ravel(), gold.ravel())
     for_each = [
-        best_threshold(probabilities[:, label], gold[:, label]) if gold[:, label].any() else one
+        best_f1_threshold(probabilities[:, label], gold[:, label]) if gold[:, label].any() else shared
         for label in range(num_labels)
     ]
-    thresholds = {"one_threshold": [one] * num_labels, "threshold_per_label": for_each}
-    chosen, other = thresholds if not settings.threshold_per_label else reversed(thresholds)
-    scores = multilabel_scores(gold, probabilities >= np.array(thresholds[other]))
+    by_name = {"one_threshold": [shared] * num_labels, "threshold_per_label": for_each}
+    chosen, rejected = reversed(by_name) if settings.threshold_per_label else by_name
+    scores = multilabel_scores(gold, probabilities >= np.array(by_name[rejected]))
     return Tuned(
-        predictions._replace(values=probabilities >= np.array(thresholds[chosen])),
-        tuple(thresholds[chosen]),
-        {f"{name}_{other}": score for name, score in scores.items()} | {"threshold": one},
+        predictions._replace(values=probabilities >= np.array(by_name[chosen])),
+        tuple(by_name[chosen]),
+        {f"{name}_{rejected}": score for name, score in scores.items()} | {"threshold": shared},
     )
 
 

@@ -23,7 +23,7 @@ def multilabel_scores(gold: np.ndarray, predicted: np.ndarray) -> dict[str, floa
     }
 
 
-def best_threshold(probabilities: np.ndarray, gold: np.ndarray) -> float:
+def best_f1_threshold(probabilities: np.ndarray, gold: np.ndarray) -> float:
     """Return the threshold from which predictions of "yes" have the best F1: the highest of equally good thresholds.
 
     The threshold lies in the middle between the lowest probability that is predicted and the highest that is not.

@@ -15,7 +15,7 @@ def held_out(label_lists: Sequence[Sequence[int]], fraction: float, seed: int) -
     only example of a label stays in the training set.
 
     Args:
-        label_lists: labels of each example: one, several or none.
+        label_lists: the labels of each example, which may have several labels or no label.
         fraction: share of the dev set, above 0 and at most 1/2.
         seed: seed of the choice among the examples of a label.
     """
