@@ -6,6 +6,7 @@ batching.py       features -> batches: their lengths, their features, and the ar
 class_weights.py  weights of rare labels in the loss, and repeated training examples
 custom.py         a task that a configuration describes
 features.py       inputs of a model
+label_report.py   scores of each label, confusion, calibration and the worst errors of a classifier
 labels.py         names of labels: their order, names that look alike, the rows of a trained head
 scoring.py        metrics: add a row to METRICS
 submission.py     files in the formats of benchmarks: add a row to FORMATS

@@ -172,3 +172,16 @@ def test_tickets_with_several_labels_from_the_file_to_transformers(tmp_path, cap
             predicted = [name for name, p in zip(sorted(TOPICS), expected, strict=True) if p >= threshold]
             assert answer["label"] == predicted
         assert answer["input"] == row
+
+    # Predictions of the dev set have the probabilities, the gold labels and the columns of the file.
+    written = read_lines(tmp_path / "run" / "predictions" / "custom-dev.jsonl")
+    assert len(written) == 23
+    for line in written:
+        assert line["gold"] == sorted(line["input"]["topic"].split(";"))
+        assert line["input"] == rows[int(line["id"])]
+        assert {*line["probabilities"]} == {*TOPICS}
+    page = tmp_path / "report.html"
+    assert main(["report", str(tmp_path / "run"), f"--output={page}"]) == 0
+    text = page.read_text()
+    for part in ("<h2>Labels</h2>", "Expected calibration error", "Worst errors", "invoice"):
+        assert part in text

@@ -71,7 +71,8 @@ def read_task_examples(
                 raise
             tally["questions are left out: none of their answers is at its place"] += 1
             continue
-        examples.append({"id": example_id, **example} | ({} if task.published else {"row": record.row}))
+        own_columns = {"row": record.row} if record.row and not task.published else {}
+        examples.append({"id": example_id, **example} | own_columns)
     if not examples:
         raise UserError(f"task '{task.name}': the {split} set has no example; name another file in config.task.{split}")
     for field in kind.uniform_fields:
