@@ -13,14 +13,16 @@ import pathlib
 import jax
 import numpy as np
 
-from bert_jax import files
+from bert_jax import files, strict_json
 from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig, to_json
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.google_tf import CONFIG as GOOGLE_CONFIG
 from bert_jax.interop.google_tf import load_google
-from bert_jax.interop.huggingface import CARD, Loaded, load_model
+from bert_jax.interop.huggingface import CARD, TASK_FILE, Loaded, load_model
+from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
+from bert_jax.interop.huggingface.peft import base_directory
 from bert_jax.interop.sentence_modules import SentenceModules, read_sentence_modules
 from bert_jax.interop.tensors import advice_without, shared_parts
 from bert_jax.models import HEADS, Head, Params, draw_missing, make_model
@@ -107,6 +109,8 @@ def read_weights(
         raise UserError(f"{directory}: no work directory of `pretrain`, so it has no {part} beside a model")
     sentences = read_sentence_modules(directory)
     directory = directory / (sentences.folder if sentences else "")
+    if step is None and (directory / PEFT_CONFIG).is_file():
+        return _weights_of_adapter(directory, load_model(directory, wanted, rng))
     if step is None and (directory / "config.json").is_file():
         return Weights(**vars(load_model(directory, wanted, rng)), directory=directory, sentences=sentences)
     folder = directory if directory.is_dir() else directory.parent
@@ -122,6 +126,19 @@ def read_weights(
         f"{directory}: no model here (no config.json); give a directory of `export` or of transformers, or a work "
         "directory of `pretrain` or `finetune`"
     )
+
+
+def _weights_of_adapter(directory: pathlib.Path, loaded: Loaded) -> Weights:
+    """Return the merged model of a directory of `peft`, with the names of labels from the task that it was trained on.
+
+    The tokenizer is the base model's where the directory has none.
+    """
+    has_tokenizer, path = (directory / "tokenizer_config.json").is_file(), directory / TASK_FILE
+    labels = tuple(strict_json.read_object(path).get("labels", ())) if path.is_file() else ()
+    classes = {head.classes for head in loaded.heads}
+    if labels and len(labels) in classes and not loaded.new:
+        loaded = dataclasses.replace(loaded, labels=labels)
+    return Weights(**vars(loaded), directory=directory if has_tokenizer else base_directory(directory))
 
 
 def weights_digest(params: Params) -> str:

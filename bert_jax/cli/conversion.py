@@ -29,7 +29,7 @@ def _export_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", required=True, type=path_or_url, metavar="DIR", help="directory or URL to create")
     parser.add_argument(
         "--format",
-        choices=["huggingface", "stablehlo", "onnx", "onnx_int8"],
+        choices=["huggingface", "stablehlo", "onnx", "onnx_int8", "peft"],
         default="huggingface",
         help="target format (default: huggingface)",
     )
@@ -73,7 +73,8 @@ EXPORT = Verb(
         "huggingface: a directory for AutoModelFor... and AutoTokenizer of transformers. stablehlo: a "
         "program that jax runs without bert_jax. onnx: an ONNX graph; needs pip install onnxscript torch "
         "transformers. onnx_int8: with int8 weights, a quarter of the bytes; `bert-jax compress` also measures "
-        "the loss of score."
+        "the loss of score. peft: the adapter of a model that was fine-tuned with config.adapter.rank, for the library "
+        "peft."
     ),
     example="--workdir runs/base --output my-bert/",
     add_options=_export_options,

@@ -38,6 +38,7 @@ from bert_jax.config.load import (
     with_vocab_size,
 )
 from bert_jax.config.schema import (
+    AdapterConfig,
     CheckpointConfig,
     Config,
     DataConfig,
@@ -59,6 +60,7 @@ from bert_jax.config.schema import (
 
 __all__ = [
     "MUTABLE_AFTER_CURRENT_STEP",
+    "AdapterConfig",
     "CheckpointConfig",
     "ComputeConfig",
     "Config",

@@ -24,6 +24,7 @@ WITH_MASKS = ReadBy("objective", row_property="has_masks")
 WITH_MUON = ReadBy("name", values=("muon",))
 WITH_PEAK = ReadBy("peak_learning_rate", not_values=(None,))
 WITH_TEACHER = ReadBy("teacher", not_values=(None, ""))
+WITH_ADAPTER = ReadBy("rank", not_values=(None,))
 
 
 # Corpus and training sequences.
@@ -489,6 +490,28 @@ class TaskConfig:
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class AdapterConfig:
+    """LoRA: the trained matrices beside frozen linear maps of the encoder."""
+
+    rank: int | None = field(
+        None, "rank of the matrices of LoRA; None: no adapter, all weights are trained", AT_LEAST_1
+    )
+    alpha: float = field(
+        16.0,
+        "numerator of LoRA's scale: the product of two matrices is multiplied by alpha / rank",
+        ABOVE_0,
+        read_by=WITH_ADAPTER,
+    )
+    targets: str | None = field(
+        None,
+        "linear maps with an adapter, by their names in transformers or the ends of these names: 'query,value'; "
+        "all-linear: all of the encoder; None: the maps to queries and values",
+        read_by=WITH_ADAPTER,
+    )
+    dropout: float = field(0.0, "dropout rate on the input of the matrices", FROM_0_BELOW_1, read_by=WITH_ADAPTER)
+
+
 # The roots: a run of pretraining or of fine-tuning.
 @dataclasses.dataclass(frozen=True)
 class _SharedConfig:
@@ -530,6 +553,7 @@ class FinetuneConfig(_SharedConfig):
     """The configuration of a fine-tuning run."""
 
     task: TaskConfig = field(TaskConfig(), "task and data")
+    adapter: AdapterConfig = field(AdapterConfig(), "LoRA in place of training all weights")
     train: FinetuneTrainConfig = field(FinetuneTrainConfig(batch_size=32), "batches and logging")
     evaluate: FinetuneEvaluateConfig = field(FinetuneEvaluateConfig(), "evaluation on the dev sets")
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -14,11 +15,14 @@ from bert_jax.console import Console
 from bert_jax.errors import UserError, check_output
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import CARD, TASK_FILE, export_model
+from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
+from bert_jax.interop.huggingface.peft import FOLDER
 from bert_jax.interop.onnx_file import export_onnx, quantize_onnx
 from bert_jax.interop.sentence_modules import sentence_module_files
 from bert_jax.interop.stablehlo import export_stablehlo
 from bert_jax.interop.tensors import largest_class, shapes_of, top_level
 from bert_jax.reports.card import model_card
+from bert_jax.tokenizer import copy_tokenizer
 from bert_jax.training.checkpoint import read_record
 from bert_jax.training.metrics import has_digest
 from bert_jax.training.remote_workdir import checkpoints_in
@@ -174,6 +178,20 @@ def write_onnx_int8(weights: Weights, output: pathlib.Path, extra: Mapping[str, 
         quantize_onnx(float32, output)
 
 
+def write_peft(weights: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
+    """Write the adapter of a fine-tuned model as a directory of `peft`, with the tokenizer and the task."""
+    del extra
+    source = weights.directory / FOLDER
+    if not (source / PEFT_CONFIG).is_file():
+        raise UserError(
+            f"{weights.directory} has no {FOLDER}/; train an adapter with `finetune --config.adapter.rank=8`"
+        )
+    with files.output_directory(output) as partial:
+        shutil.copytree(source, partial, dirs_exist_ok=True)
+        copy_tokenizer(weights.directory, partial)
+        shutil.copy(weights.directory / TASK_FILE, partial)
+
+
 class ExportFormat(NamedTuple):
     """A row of FORMATS."""
 
@@ -186,4 +204,5 @@ FORMATS: dict[str, ExportFormat] = {
     "stablehlo": ExportFormat(write_stablehlo, False),
     "onnx": ExportFormat(write_onnx, True),
     "onnx_int8": ExportFormat(write_onnx_int8, True),
+    "peft": ExportFormat(write_peft, True),
 }

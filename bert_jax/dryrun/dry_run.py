@@ -160,7 +160,7 @@ def finetuning_work(config: FinetuneConfig, console: Console) -> Work:
     check_choices(config)
     refuse_fields_without_effect(config)
     settings, train, freeze_encoder = config.task, config.train, config.optimizer.freeze_encoder
-    inputs = read_task_inputs(config.init_from, settings, train, freeze_encoder, config.seed, console)
+    inputs = read_task_inputs(config.init_from, settings, train, freeze_encoder, config.seed, console, config.adapter)
     (feed, phase), features = plan_training(inputs, settings, train), inputs.train.features
     check_warmup(config.optimizer, phase.end)
 

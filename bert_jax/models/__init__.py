@@ -10,6 +10,7 @@ fused_norm.py  sum and norm by one kernel on GPUs
 norms.py      add a normalization as a function and its row in NORMS
 dropout.py    dropout by a hash of the element's index: every mesh has the same mask
 layers.py     parameters, linear map, activations (ACTIVATIONS), marks of arrays to save for the backward pass
+adapters.py   adapters: small trained matrices beside the frozen linear maps of the encoder (LoRA)
 init.py       initial values of parameters (INITIALIZATIONS), heads of the first block that start with a task
 
 Suffixes of names give the axes of an array: B sequences of a batch, L tokens of a sequence, Q queries, K keys, H heads,
@@ -18,6 +19,7 @@ have the axes that their docstring or field says.
 """
 
 from bert_jax.config.presets import PRESETS
+from bert_jax.models.adapters import Adapter, Target
 from bert_jax.models.attention import kernel_used
 from bert_jax.models.encoder import attention_weights, padded_vocab
 from bert_jax.models.heads import HEADS, Batch, Head
@@ -36,10 +38,12 @@ __all__ = [
     "HEADS",
     "PRESETS",
     "PRETRAINING_HEADS",
+    "Adapter",
     "Batch",
     "Head",
     "Model",
     "Params",
+    "Target",
     "attention_weights",
     "count_parameters",
     "draw_missing",

@@ -22,7 +22,7 @@ from bert_jax.models.attention.self_attention import PROBES, WEIGHTS
 from bert_jax.models.blocks import Block, BottleneckBlock, Flag
 from bert_jax.models.dropout import dropout, dropout_seeds
 from bert_jax.models.init import init_scales, kernel_init, over_vocabulary
-from bert_jax.models.layers import SAVED, Linear, cast_kernels, lookup, param, unstack
+from bert_jax.models.layers import ADAPTER, SAVED, Linear, cast_kernels, lookup, param, unstack
 from bert_jax.models.norms import norm_layer
 from bert_jax.models.positions import POSITIONS, Distances
 from bert_jax.parallel.platform import traced_platform
@@ -203,18 +203,21 @@ class Encoder(nn.Module):
         layer_seeds = None if seeds is None else seeds[1:].reshape(num_layers, 3, -1)
         shared = jax.tree.map(lambda p: p[0], cast_kernels(self.layers, dtype)) if self.config.share_layers else None
 
-        def apply_layer(flags: LayerFlags, x: jax.Array, params_and_seeds: Any) -> jax.Array:
-            params, seeds = params_and_seeds
+        adapter = self.get_variable(ADAPTER, "layers", {})
+
+        def apply_layer(flags: LayerFlags, x: jax.Array, inputs: Any) -> jax.Array:
+            params, seeds, adapter = inputs
             metadata = metadata_for_layer(flags, global_meta, local_meta)
-            variables = {"params": shared or params}
+            variables = {"params": shared or params, ADAPTER: adapter}
             return cast(jax.Array, self.block.apply(variables, x, seeds, metadata, flags.skip_first_norm))
 
         def apply_layers_unrolled(x: jax.Array, stacks: Any) -> tuple[jax.Array, list[jax.Array]]:
             outputs = []
             params, seeds = unstack(stacks[0], num_layers, dtype), [None] * num_layers if rng is None else [*stacks[1]]
-            for index, params_and_seeds in enumerate(zip(params, seeds, strict=True)):
+            for index in range(num_layers):
+                inputs = (params[index], seeds[index], jax.tree.map(lambda term, index=index: term[index], stacks[2]))
                 layer = functools.partial(apply_layer, layer_flags(self.config, index, local_meta is not None))
-                x = (jax.checkpoint(layer) if self.compute.remat else layer)(x, params_and_seeds)
+                x = (jax.checkpoint(layer) if self.compute.remat else layer)(x, inputs)
                 outputs.append(x)
             return x, outputs if self.every_layer else []
 
@@ -223,13 +226,13 @@ class Encoder(nn.Module):
             layer = jax.checkpoint(apply_layer, policy=policy, prevent_cse=False)
 
             def apply_scanned_layer(x: jax.Array, xs: Any) -> tuple[jax.Array, jax.Array | None]:
-                flags, params_and_seeds = xs
-                x = layer(flags, x, params_and_seeds)
+                flags, inputs = xs
+                x = layer(flags, x, inputs)
                 return x, x if self.every_layer else None
 
             params = None if shared else cast_kernels(self.layers, dtype)
             layers = jax.lax.iota(jnp.int32, num_layers)  # no list: a file may name any number of layers
-            xs = (layer_flags(self.config, layers, local_meta is not None), (params, layer_seeds))
+            xs = (layer_flags(self.config, layers, local_meta is not None), (params, layer_seeds, adapter))
             last, outputs = jax.lax.scan(apply_scanned_layer, x, xs, length=num_layers)
         else:
             # On a GPU, the copy of a slice also casts it.
@@ -239,7 +242,7 @@ class Encoder(nn.Module):
                 if self.compute.remat
                 else jax.checkpoint(apply_layers_unrolled, policy=SAVE_MARKED)
             )
-            last, every = run(x, (None if shared else params, layer_seeds))
+            last, every = run(x, (None if shared else params, layer_seeds, adapter))
             outputs = jnp.stack(every) if self.every_layer else None
         if self.final_norm:
             last = self.final_norm(last)

@@ -4,6 +4,7 @@ Parameters of blocks are stacked on a leading axis `layers`; `unstack` splits th
 another.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -14,10 +15,12 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
+from bert_jax.models.dropout import dropout
 from bert_jax.models.init import linear_init
 from bert_jax.parallel.platform import traced_platform
 
 SAVED = "saved"
+ADAPTER, LOW_RANK = "adapter", "low_rank"  # the collection with the terms of an adapter, and the name of a term
 
 
 def save_for_backward(x: jax.Array) -> jax.Array:
@@ -71,6 +74,23 @@ def sum_of(x: jax.Array | Biased) -> jax.Array:
     return x.product if x.bias is None else x.product + x.bias
 
 
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["a", "b", "seed"], meta_fields=["dropout"])
+@dataclasses.dataclass(frozen=True)
+class LowRank:
+    """The term `dropout(x) @ a @ b` that an adapter adds to a linear map (models/adapters.py)."""
+
+    a: jax.Array  # float32 [inputs, rank]; before a scan over layers, [layers, inputs, rank]
+    b: jax.Array  # float32 [rank, outputs], with the scale of the adapter
+    seed: jax.Array | None  # uint32 [2]; None: no dropout
+    dropout: float
+
+    def product(self, x: jax.Array, dtype: jnp.dtype) -> jax.Array:
+        """Return the term for `x` `[batch, ..., inputs]`, in `dtype`."""
+        rows = dropout(x, self.dropout, self.seed).astype(dtype).reshape(-1, x.shape[-1])
+        y = (rows @ self.a.astype(dtype)) @ self.b.astype(dtype)
+        return y.reshape(*x.shape[:-1], y.shape[-1])
+
+
 class Linear(nn.Module):
     """`x @ kernel + bias` in `dtype`, parameters float32; `shape` and `axes` are the kernel's sizes and names."""
 
@@ -94,12 +114,18 @@ class Linear(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         return sum_of(self.biased(x))
 
+    def has_adapter(self) -> bool:
+        """Return whether an adapter adds a term to the product."""
+        return self.has_variable(ADAPTER, LOW_RANK)
+
     def biased(self, x: jax.Array) -> Biased:
         """Return the product and the bias, not yet added."""
         kernel, bias = self.arrays()
         # As a product of two matrices: XLA's gradient of a contraction over more axes is half as fast on CPU.
         y = x.astype(self.dtype).reshape(-1, self.shape[0]) @ kernel
         y = y.reshape(*x.shape[:-1], self.shape[1])
+        if self.has_adapter():
+            y = y + self.get_variable(ADAPTER, LOW_RANK).product(x, self.dtype)
         return Biased(save_on_gpu(y) if self.save_product else y, bias)
 
 

@@ -25,7 +25,7 @@ from bert_jax.models.init import (
     init_neighbor_heads,
     init_scales,
 )
-from bert_jax.models.layers import ACTIVATIONS
+from bert_jax.models.layers import ACTIVATIONS, ADAPTER
 from bert_jax.models.norms import NORMS
 from bert_jax.models.positions import POSITIONS
 
@@ -70,7 +70,9 @@ def make_model(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head,
         return init_matching_head(params, config) if scales.matches else params
 
     def apply(params: Params, batch: Batch, rng: jax.Array | None) -> dict[str, jax.Array]:
-        return cast(dict[str, jax.Array], module.apply({"params": params}, batch, rng))
+        return cast(
+            dict[str, jax.Array], module.apply({"params": params, ADAPTER: params.get(ADAPTER, {})}, batch, rng)
+        )
 
     shapes, axes, sections = _shapes_axes_sections(config, heads)
     return Model(

@@ -2,6 +2,7 @@
 
 base.py             the interface of an objective, and the inputs of its constructor
 distillation.py     distillation: masked tokens, and the outputs of a frozen teacher
+frozen_encoder.py   training of an adapter and the heads, over a frozen encoder
 left_to_right.py    each token from the tokens before it
 losses.py           losses per target
 masked_tokens.py    masked tokens, with or without labeled sentence pairs

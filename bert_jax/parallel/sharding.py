@@ -35,6 +35,7 @@ RULES: dict[str, str | tuple[str, ...] | None] = {
     "heads": "tensor",
     "mlp": "tensor",
     "classes": None,
+    "rank": None,  # of the matrices of an adapter
     # axes of activations and batches
     "accumulation": None,  # micro-batches of a step
     "batch": BATCH_AXES,

@@ -67,7 +67,8 @@ class SelfAttention(nn.Module):
         """Make queries, keys and values, in the form that the kernel prefers."""
         config, seed = self.config, seed if rate else None
         query, key, _ = projections = self._projections(PROJECTIONS, x.shape[-1], value_input.shape[-1])
-        if value_input is x and self._may_fuse_qkv(metadata):
+        has_adapter = any(linear.has_adapter() for linear in projections)
+        if value_input is x and not has_adapter and self._may_fuse_qkv(metadata):
             q_shaped = jnp.zeros((*x.shape[:2], config.attention_width), self.dtype)
             inputs = attention_inputs(q_shaped, q_shaped, q_shaped, metadata, config.num_heads, seed)
             if KERNELS[self.kernel].prefers_fused_qkv(inputs, rate):
