@@ -1,4 +1,4 @@
-"""Label files at random, written by csv, json and pyarrow, and read by pyarrow's own readers of CSV, JSON and Parquet."""
+"""Label files at random, written by csv, json and pyarrow, and read by pyarrow's readers of CSV, JSON and Parquet."""
 
 import csv
 import gzip
