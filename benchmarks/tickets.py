@@ -61,12 +61,12 @@ def write_tickets(path: pathlib.Path, count: int) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, delimiter=";")
         writer.writerow(["number", "subject", "body", "topic"])
-        for number in range(count):
+        for ticket in range(count):
             topics = rng.sample([*TOPICS], 2 if rng.random() < 0.05 else 1)
             faults = [rng.choice(TOPICS[topic]) for topic in topics]
             body = f'Hello,\nmy {" and my ".join(faults)}; please "help" by {rng.randint(1, 28)} May.\n\nThank you'
             label = "" if rng.random() < 0.02 else ";".join(topics)
-            writer.writerow([number, faults[0].capitalize(), body, label])
+            writer.writerow([ticket, faults[0].capitalize(), body, label])
 
 
 def save_random_bert(directory: pathlib.Path) -> pathlib.Path:
