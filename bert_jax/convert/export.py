@@ -134,6 +134,7 @@ def write_huggingface(weights: Weights, output: pathlib.Path, extra: Mapping[str
         output,
         weights.labels,
         {**extra, **usage_files(weights)},
+        weights.activation,
     )
 
 
@@ -141,7 +142,7 @@ def usage_files(weights: Weights) -> dict[str, str]:
     """Return name -> text of the files on the use of a model: its task, and the modules of sentence-transformers."""
     path = weights.directory / TASK_FILE
     usage = {TASK_FILE: path.read_text(encoding="utf-8")} if path.is_file() else {}
-    if weights.sentences is not None:
+    if weights.sentences is not None and not weights.sentences.activation:
         usage |= sentence_module_files(weights.sentences, weights.config.hidden_size)
     return usage
 
