@@ -8,13 +8,13 @@ SCRATCH ?= /tmp
 # Versions of Python that the project supports; setup.cfg and .github/workflows/ci.yml name the same.
 PYTHONS := 3.11 3.12 3.13
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --editable
-# What `make test-matrix` runs: the core on JAX, without torch and without other processes.
+# The tests of `make test-matrix` and `make test-floors`: the core on JAX, without torch and without other processes.
 QUICK := tests/config tests/test_console.py tests/test_layout.py tests/test_wheel.py tests/batches/test_hashing.py \
          tests/batches/test_order.py tests/corpus/test_store.py tests/models/test_dropout.py tests/models/test_packing.py \
          tests/objectives/test_pretraining.py tests/training/test_train.py tests/training/test_checkpoint.py \
          tests/interop/test_stablehlo.py
 
-.PHONY: help demo test test-slow test-shared test-matrix test-tpu test-gpu-compiler test-beam test-gcs test-s3 lint format docs wheel bench bench-device faults clean
+.PHONY: help demo test test-slow test-shared test-matrix test-floors test-tpu test-gpu-compiler test-beam test-gcs test-s3 lint format docs wheel bench bench-device faults clean
 
 help:
 	@echo 'make demo         train, evaluate, export and try a small BERT (a few minutes, no download)'
@@ -22,6 +22,7 @@ help:
 	@echo 'make test-slow    the tests that take minutes'
 	@echo 'make test-shared  the tests that read whole data sets, in ../shared/data'
 	@echo 'make test-matrix  the core tests on Python $(PYTHONS), with the newest JAX of each (in .venv-VERSION)'
+	@echo 'make test-floors  the core tests with the oldest version of each requirement (in .venv-floors)'
 	@echo 'make test-tpu     the tests of what the TPU compiler makes of the recipes (no TPU needed; 700 MB of libtpu in .venv-tpu)'
 	@echo 'make test-gpu-compiler  the same of the CUDA compiler (no GPU needed; 3 GB in .venv-gpu)'
 	@echo 'make test-beam    the preparation as an Apache Beam pipeline, on its local runners (in .venv-beam)'
@@ -61,9 +62,16 @@ test-matrix: $(PYTHONS:%=test-python-%)
 
 test-python-%:
 	test -x .venv-$*/bin/python || python$* -m venv .venv-$*
-	.venv-$*/bin/python $(PIP_INSTALL) '.[quick]'
+	.venv-$*/bin/python $(PIP_INSTALL) '.[demo]' pytest 'setuptools>=77'
 	.venv-$*/bin/python -c 'import sys, jax; print("Python", sys.version.split()[0], "JAX", jax.__version__)'
 	.venv-$*/bin/python -m pytest -q $(QUICK)
+
+# uv chooses the lowest versions of what setup.cfg names. Requirements of requirements are as new as they may be.
+test-floors:
+	test -x .venv-floors/bin/uv || { $(PYTHON) -m venv .venv-floors && .venv-floors/bin/python -m pip install --quiet uv; }
+	.venv-floors/bin/uv pip install --quiet --python .venv-floors/bin/python --resolution lowest-direct \
+	    --editable '.[data,demo,tasks]' 'pytest>=8.4' 'setuptools>=77'
+	.venv-floors/bin/python -m pytest -q $(QUICK) $(FLOORS)
 
 # An environment and processes of its own: libtpu is large, and a process that has loaded it can run nothing else.
 test-tpu:
@@ -86,26 +94,26 @@ test-beam:
 # An environment of its own: gcsfs brings gRPC, which nothing else here needs.
 test-gcs:
 	test -x .venv-gcs/bin/python || $(PYTHON) -m venv .venv-gcs
-	.venv-gcs/bin/python $(PIP_INSTALL) '.[gcs,storage,tasks]' pytest
+	.venv-gcs/bin/python $(PIP_INSTALL) '.[storage,tasks]' pytest
 	.venv-gcs/bin/python -m pytest -m gcs tests/gcs
 
 # An environment of its own: s3fs and moto agree on few versions of botocore.
 test-s3:
 	test -x .venv-s3/bin/python || $(PYTHON) -m venv .venv-s3
-	.venv-s3/bin/python $(PIP_INSTALL) '.[s3,storage]' pytest 'moto[server]'
+	.venv-s3/bin/python $(PIP_INSTALL) '.[storage]' pytest 'moto[server]'
 	.venv-s3/bin/python -m pytest -m s3 tests/s3
 
-lint: $(VENV)/.installed-test $(VENV)/.installed-lint
+lint: $(VENV)/.installed-test $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/shellcheck launch/*.sh launch/slurm.sbatch tests/launch/worker_bin/* benchmarks/all.sh
 
-format: $(VENV)/.installed-lint
+format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.installed-docs
+docs: $(VENV)/.installed-dev
 	$(BIN)/python docs/reference.py docs/api
 	$(BIN)/python -m mkdocs build --quiet --strict
 	@echo 'build/site/index.html; its search needs a server: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site'

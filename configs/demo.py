@@ -1,4 +1,4 @@
-"""A modern encoder of 2 layers on the documentation strings of this Python installation: trained by `make demo`.
+"""A modern encoder of 2 layers on the documentation strings of Python's standard library: trained by `make demo`.
 
     bert-jax pretrain --config=demo --workdir demo/run --config.data.corpus=demo/corpus
 

@@ -18,7 +18,7 @@ began=$SECONDS
 export GLIBC_TUNABLES=glibc.malloc.hugetlb=1  # fewer page faults: a sixth of the step (docs/decisions)
 say() { printf '\n== %s\n' "$*"; }
 
-say "1/7  train a tokenizer on the documentation strings of this Python installation"
+say "1/7  train a tokenizer on the documentation strings of Python's standard library"
 bert-jax tokenizer --input python-docs --kind wordpiece --vocab_size 4096 --output "$out/tokenizer"
 
 say "2/7  prepare the corpus: sentences, token ids, shards"

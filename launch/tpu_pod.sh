@@ -25,7 +25,7 @@ settings, as flags (--zone us-west4-a) or lines of the env file (ZONE=us-west4-a
   MAX_RUN_DURATION      life of a flex-start slice, such as 12h; at most 7d
   SERVICE_ACCOUNT       identity of the hosts
   NETWORK, SUBNETWORK   (default: the project's default network)
-  PACKAGE               a local wheel of bert-jax, or a pip requirement: 'bert-jax[tpu,gcs] @ git+https://...'
+  PACKAGE               a local wheel of bert-jax, or a pip requirement: 'bert-jax[tpu,storage] @ git+https://...'
   CONFIG                a local recipe, such as configs/bert_base.py
   WORKDIR               gs://BUCKET/NAME, or an absolute path on storage that all hosts mount (CREATE_FLAG)
   CORPUS                gs://BUCKET/NAME, which every host copies to its disk, or an absolute path
@@ -224,7 +224,7 @@ setup() {
     if [[ $package == *.whl ]]; then
         [[ -f $package ]] || die "PACKAGE: $package: no such file; build it with \`pip wheel --no-deps --wheel-dir dist .\`"
         files+=("$(realpath "$package")")
-        package="./$(basename "$package")[tpu,gcs]"
+        package="./$(basename "$package")[tpu,storage]"
     fi
     on_workers all 'mkdir -p bert_jax' &&
         copy "${files[@]}" bert_jax/ &&

@@ -20,7 +20,7 @@ from typing import Any
 
 # The last file of a checkpoint in a bucket; at a path the name of its directory is last.
 COMMITTED = "commit_success.txt"
-PACKAGES = {"gs": ("gcsfs", "gcs"), "s3": ("s3fs", "s3")}  # of a protocol: its package, and our extra
+PACKAGES = {"gs": "gcsfs", "s3": "s3fs"}  # of a protocol
 
 
 def refusal(workdir: str) -> str:
@@ -34,8 +34,8 @@ def refusal(workdir: str) -> str:
 
         fsspec.get_filesystem_class(workdir[:2])
     except ImportError as error:
-        package, extra = PACKAGES[workdir[:2]]
-        return f"{workdir[:2]}:// needs {package}: pip install 'bert-jax[{extra}]' for {sys.executable} ({error})"
+        package = PACKAGES[workdir[:2]]
+        return f"{workdir[:2]}:// needs {package}: pip install 'bert-jax[storage]' for {sys.executable} ({error})"
     return ""
 
 

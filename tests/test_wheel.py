@@ -11,7 +11,7 @@ import zipfile
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-SOURCES = ("bert_jax", "configs", "setup.py", "setup.cfg", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
+SOURCES = ("bert_jax", "configs", "setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 
 
 def expected() -> set[str]:

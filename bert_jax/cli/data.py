@@ -20,7 +20,7 @@ from bert_jax.errors import UserError
 INPUT_HELP = (
     "files, directories with all files of known formats below them, or quoted glob patterns, also of gs:// and s3://; "
     "plain, .gz, .xz, .bz2, .zst, or tar and zip archives; tfds:NAME, a data set of TFDS; or the word python-docs: the "
-    "documentation strings of this Python installation"
+    "documentation strings of Python's standard library"
 )
 
 

@@ -406,6 +406,10 @@ class TaskConfig:
     dev: str | None = field(None, "development file; None: the published name")
     test: str | None = field(None, "test file, predicted at the end; None: the published name")
     columns: str | None = field(None, "columns of a custom task: 'text=sentence1,text_pair=sentence2,label=gold'")
+    delimiter: str | None = field(None, "character between the columns of CSV and TSV; None: found in the header")
+    skip_unlabeled: bool = field(
+        False, "leave out and count rows without a label; False: refuse them, with their numbers"
+    )
     labels: str | None = field(None, "labels of a custom task: 'no,yes'; None: the labels of the training file, sorted")
     metric: str | None = field(None, "metric that chooses the best checkpoint; None: the metric of the task")
     max_seq_len: int = field(128, "maximum tokens per sequence", AT_LEAST_1)

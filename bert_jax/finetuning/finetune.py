@@ -15,6 +15,7 @@ import jax
 
 from bert_jax.config import FinetuneConfig, check_choices, check_warmup, flatten, refuse_fields_without_effect, to_json
 from bert_jax.finetuning.inputs import (
+    head_labels_text,
     learning_rates,
     objective_of_task,
     plan_training,
@@ -92,9 +93,8 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
         describe_start(str(config.init_from), inputs.weights, console.say)
         if settings.random_weights:
             console.say("config.task.random_weights: only the architecture and the tokenizer are used, no parameter")
-        elif inputs.weights.labels and inputs.task.labels not in ((), inputs.weights.labels):
-            old, new = (", ".join(names) for names in (inputs.weights.labels, inputs.task.labels))
-            console.say(f"the head was trained for the labels {old}; training continues for {new}, in this order")
+        elif line := head_labels_text(inputs.task.labels, inputs.weights):
+            console.say(line)
 
         # Train with each learning rate and each seed.
         evaluation_feed = feed._replace(batch_size=config.evaluate.batch_size)

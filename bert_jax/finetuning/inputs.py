@@ -22,6 +22,7 @@ from bert_jax.objectives.base import Objective
 from bert_jax.objectives.tasks import make_task_objective, task_head
 from bert_jax.tasks.batching import Feed, choose_buckets
 from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.labels import match_rows
 from bert_jax.tasks.reading.examples import SPLITS, existing_sets
 from bert_jax.tasks.table import resolve_task
 from bert_jax.tasks.task import Task
@@ -84,7 +85,7 @@ def read_task_inputs(
 
     # Weights and tokenizer.
     rng = jax.random.key(seed)
-    weights = read_weights(init_from, (head,), rng, console)
+    weights = _with_rows_by_label(read_weights(init_from, (head,), rng, console), task.labels)
     class_of(weights.config, weights.heads)  # the best model is written as one
     if kind.head == "sentence_embedding":
         _check_sentence_modules(weights)
@@ -204,6 +205,35 @@ def _keep_positive_pairs(settings: TaskConfig, train: TaskSplit, console: Consol
         )
     examples = [train.examples[features.example] for features in positives]
     return TaskSplit(train.name, examples, [features._replace(example=n) for n, features in enumerate(positives)])
+
+
+def _with_rows_by_label(weights: Weights, labels: tuple[str, ...]) -> Weights:
+    """Return the weights with the rows of a trained classifier in the order of `labels`, matched by name.
+
+    A head whose labels have no names keeps its order.
+    """
+    if not labels or not weights.labels:
+        return weights
+    rows = np.array(match_rows(labels, weights.labels))
+    axes = make_model(weights.config, ComputeConfig(), weights.heads).logical_axes
+
+    def in_order(x: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
+        return np.take(x, rows, names.index("classes")) if "classes" in names else x
+
+    params = {part: jax.tree.map(in_order, tree, axes[part]) for part, tree in weights.params.items()}
+    return dataclasses.replace(weights, params=params, labels=tuple(weights.labels[row] for row in rows))
+
+
+def head_labels_text(labels: tuple[str, ...], weights: Weights) -> str:
+    """Return the label of the trained head that each label of the task continues; "" for a head that is new."""
+    if not labels or any(path.startswith(weights.heads[0].name) for path in weights.new):
+        return ""
+    if not weights.labels:
+        return "the labels of the trained head have no names; label 0 of the task continues its label 0, and so on"
+    pairs = [f"{old} -> {new}" for old, new in zip(weights.labels, labels, strict=True)]
+    equal = sum(old.casefold() == new.casefold() for old, new in zip(weights.labels, labels, strict=True))
+    by = "by name" if equal == len(labels) else f"{equal} of {len(labels)} by name, the others in order"
+    return f"the trained head continues, label by label ({by}): {', '.join(pairs)}"
 
 
 def _check_sentence_modules(weights: Weights) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
 
@@ -19,7 +20,8 @@ from bert_jax.parallel.memory import out_of_memory_in_evaluation_as_user_error
 from bert_jax.tasks.batching import Feed, collate_batches, plan_evaluation, plan_feature_batches
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.kinds.kind import Predictions, make_features
+from bert_jax.tasks.kinds.kind import Predictions, TaskKind, make_features
+from bert_jax.tasks.labels import label_counts_text, label_warnings
 from bert_jax.tasks.reading.examples import read_task_examples
 from bert_jax.tasks.scoring import CORRELATIONS, score_predictions
 from bert_jax.tasks.task import Example, Task
@@ -37,13 +39,25 @@ class TaskSplit(NamedTuple):
 
 
 def read_split(task: Task, config: TaskConfig, name: str, tokenizer: Tokenizer, console: Console) -> TaskSplit:
-    """Return a set with its features; print the numbers of truncated and split texts."""
+    """Return a set with its features; print its labels with their counts, and the numbers of truncated texts."""
+    kind = KINDS[task.kind]
     examples = read_task_examples(task, config, name, console.say)
-    features, counts = make_features(KINDS[task.kind], examples, tokenizer, config)
-    cut = [f"{count:,} {what.replace('_', ' ')}" for what, count in counts.items() if count]
+    if task.labels and kind.label in examples[0]:
+        counts = count_labels(kind, examples)
+        console.say(f"{task.name} {name}: {label_counts_text(task.labels, counts)}")
+        if name == "train" and not task.published:
+            for warning in label_warnings(task.labels, counts, several=False):
+                console.say(f"{task.name} {name}: warning: {warning}")
+    features, cuts = make_features(kind, examples, tokenizer, config)
+    cut = [f"{count:,} {what.replace('_', ' ')}" for what, count in cuts.items() if count]
     if cut:
         console.say(f"{task.name} {name}: {', '.join(cut)} (config.task.max_seq_len={config.max_seq_len})")
     return TaskSplit(name, examples, features)
+
+
+def count_labels(kind: TaskKind, examples: Sequence[Example]) -> Counter[int]:
+    """Return how many examples, or words of sentences, have each label, by its index."""
+    return Counter(label for example in examples for label in np.ravel(kind.gold(example)).tolist())
 
 
 def splits_digest(splits: Sequence[TaskSplit]) -> str:

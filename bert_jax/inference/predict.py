@@ -28,7 +28,7 @@ from bert_jax.tasks.custom import given_columns
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind, make_features
-from bert_jax.tasks.kinds.records import record_id
+from bert_jax.tasks.kinds.records import EMPTY, record_id
 from bert_jax.tasks.kinds.regression import OUTPUT as REGRESSION_OUTPUT
 from bert_jax.tasks.task import Record, Task
 from bert_jax.tokenizer import Tokenizer
@@ -89,7 +89,7 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
         best="",
         labels=labels,
         impossible=described["impossible"],
-        published=False,
+        published=True,  # an empty text is counted, and answered
     )
     threshold = described["null_threshold"] if task.impossible else None
     longest = settings.max_seq_len
@@ -146,6 +146,8 @@ def predict_file(
     """
     predictor, total = load_predictor(directory, batch_size), num_inputs(source)
     counts: Counter[str] = Counter()
+    if total is not None:
+        check_inputs(predictor, read_inputs(source))
 
     def write(out: IO[str]) -> None:
         for prediction in predict_inputs(predictor, read_inputs(source), counts, lambda done: progress(done, total)):
@@ -162,6 +164,14 @@ def predict_file(
     return counts
 
 
+def check_inputs(predictor: Predictor, inputs: Iterable[Input]) -> None:
+    """Refuse inputs that `predict_inputs` refuses by their fields, before anything is computed."""
+    kind = KINDS[predictor.task.kind]
+    columns = given_columns(predictor.settings, kind)
+    for line in inputs:
+        _make_example(predictor.task, kind, _with_training_names(line, columns), Counter())
+
+
 def predict_inputs(
     predictor: Predictor,
     inputs: Iterable[Input],
@@ -172,8 +182,9 @@ def predict_inputs(
 
     An input has the fields of its kind of task, by their names or the names in `config.task.columns`, and perhaps an
     `id`, which is returned; by default the number of the line, from 1.
-    `counts` gets the number of examples and of truncated texts; `progress` is called with the number of finished
-    examples. An input that is refused stops its chunk of `CHUNK` inputs; earlier chunks are answered.
+    `counts` gets the numbers of examples, of truncated texts and of empty texts, which are answered like any text.
+    `progress` is called with the number of finished examples. An input that is refused stops its chunk of `CHUNK`
+    inputs; earlier chunks are answered.
     """
     task, settings = predictor.task, predictor.settings
     kind = KINDS[task.kind]
@@ -181,7 +192,8 @@ def predict_inputs(
     inputs = (_with_training_names(line, columns) for line in inputs)
     while chunk := list(itertools.islice(inputs, CHUNK)):
         # The line is the id of an example: ids of the input may occur twice, or only on some lines.
-        examples = [{"id": line.where, **_make_example(task, kind, line)} for line in chunk]
+        tally: Counter[str] = Counter()
+        examples = [{"id": line.where, **_make_example(task, kind, line, tally)} for line in chunk]
         features, cut = make_features(kind, examples, predictor.tokenizer, settings)
         # A long text may be several inputs of the model.
         of_chunk = functools.partial(
@@ -189,7 +201,7 @@ def predict_inputs(
         )
         outputs = predictor.outputs_of(features, of_chunk)
         predictions = kind.predict(examples, features, outputs, settings, predictor.null_threshold)
-        counts.update(cut | {"examples": len(examples)})
+        counts.update({"examples": len(examples)} | cut | {"empty_texts": tally[EMPTY]})
         for index, line in enumerate(chunk):
             given = line.fields.get("id")
             answer = kind.to_json(task.labels, examples[index], predictions.values[index])
@@ -211,8 +223,8 @@ def _with_training_names(line: Input, columns: Mapping[str, str]) -> Input:
     return line._replace(fields={**line.fields, **renamed})
 
 
-def _make_example(task: Task, kind: TaskKind, line: Input) -> dict[str, Any]:
-    """Return the example of an input, without its id."""
+def _make_example(task: Task, kind: TaskKind, line: Input, tally: Counter[str]) -> dict[str, Any]:
+    """Return the example of an input, without its id; count its empty texts."""
     wanted = [field for field in kind.fields if field not in kind.label_fields]
     for field in wanted:
         if field not in line.fields:
@@ -221,4 +233,4 @@ def _make_example(task: Task, kind: TaskKind, line: Input) -> dict[str, Any]:
     record = Record(line.where, {key: value for key, value in line.fields.items() if key not in kind.label_fields})
     if "id" in line.fields:
         record_id(record)  # raises if it is no id
-    return kind.make_example(record, task, Counter())
+    return kind.make_example(record, task, tally)

@@ -9,7 +9,7 @@ documents.py    `Document` and `ReadOptions`, which all readers share, and limit
 formats/        a reader for each format of files
 inputs.py       the inputs of `--input`: a kind of input is a row of INPUT_KINDS
 pieces.py       text -> documents: whole files, paragraphs or lines; long documents in pieces
-python_docs.py  the documentation strings of this Python installation
+python_docs.py  the documentation strings of Python's standard library
 rejections.py   documents without text: counts by reason, and advice
 rows.py         text in any encoding -> lines, rows of CSV and TSV, JSON values; also for tasks and inference
 storage.py      files on a local disk or in object storage, with retries

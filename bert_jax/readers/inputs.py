@@ -193,7 +193,7 @@ def _read_python_docs(_: str, options: ReadOptions) -> Iterator[RawDocument]:
 
 _FILE = _InputKind(_read_file, storage.file_size, storage.file_version)
 INPUT_KINDS = {
-    PYTHON_DOCS: _InputKind(_read_python_docs, lambda _: 0, python_docs.installed_packages, ("documents",)),
+    PYTHON_DOCS: _InputKind(_read_python_docs, lambda _: 0, python_docs.python_version, ("documents",)),
     data_sets.PREFIX: _InputKind(
         data_sets.read_data_set, data_sets.split_bytes, data_sets.data_set_version, ("field", "markup")
     ),

@@ -1,23 +1,22 @@
 """The input `python-docs`: the English text in every Python installation, for a first run without a download.
 
-Documentation strings of the standard library and of all installed packages, read from their source
-as literals (nothing is imported or run), the help topics of `pydoc`, and the packages' own descriptions. A document is
-a module, a topic or a description. Only paragraphs of prose are kept, and each of those once.
+The documentation strings of the standard library, read from the source as literals (nothing is imported or run), and
+the help topics of `pydoc`. A document is a module or a topic. Only paragraphs of prose are kept, and each paragraph
+once. Installed packages are not read: the text depends on the version of Python alone.
 """
 
 import ast
 import functools
 import hashlib
-import importlib.metadata
 import inspect
 import pathlib
+import platform
 import re
 import sysconfig
 import warnings
 from collections.abc import Iterator
 from typing import Any
 
-MAX_BYTES = 8_000_000  # a machine with many packages needs no more time than a machine with few
 MIN_WORDS = 50  # of a document; shorter documents hold little to learn from
 _SKIPPED_FOLDERS = frozenset({"tests", "test", "site-packages", "dist-packages", "_vendor"})
 # A string in three double quotes at the start of a module, or after a line that ends in a colon. A syntax tree would
@@ -39,46 +38,30 @@ _MIN_PARAGRAPH = 6  # words
 
 @functools.cache
 def python_documents() -> tuple[tuple[str, str], ...]:
-    """Return (name, text) of each document, at most `MAX_BYTES` in all; the installation alone decides the order."""
-    size = 0
+    """Return (name, text) of each document, topics first, both by name."""
     seen: set[bytes] = set()
     documents = []
     for name, strings in _named_strings():
         text = "\n\n".join(paragraph for string in strings for paragraph in _prose_paragraphs(string, seen))
-        if len(text.split()) < MIN_WORDS:
-            continue
-        size += len(text)  # ASCII, so bytes
-        if size > MAX_BYTES:
-            break
-        documents.append((name, text))
+        if len(text.split()) >= MIN_WORDS:
+            documents.append((name, text))
     return tuple(documents)
 
 
-def installed_packages(_: str) -> str:
-    """Return the names and versions of the packages whose documentation is read."""
-    return ", ".join(sorted(f"{package.name} {package.version}" for package in importlib.metadata.distributions()))
+def python_version(_: str) -> str:
+    """Return the version of Python, which decides the text."""
+    return f"Python {platform.python_version()}"
 
 
 def _named_strings() -> Iterator[tuple[str, list[str]]]:
-    """Yield each topic, module and description with its strings: the standard library by name, then the packages."""
+    """Yield each topic and each module of the standard library with its strings."""
     standard = pathlib.Path(sysconfig.get_path("stdlib"))
     for topic, text in sorted(_help_topics(standard / "pydoc_data" / "topics.py").items()):
         yield f"topic {topic}", [text]
-    for name in sorted(_files_below(standard, "**/*.py")):
-        yield name, _docstrings(standard / name)
-    installed = pathlib.Path(sysconfig.get_path("purelib"))
-    names = [*_files_below(installed, "**/*.py"), *_files_below(installed, "*.dist-info/METADATA")]
-    # By a hash of the name: where the limit cuts, it leaves some of every package, not the first of the alphabet.
-    for name in sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest()):
-        yield name, _docstrings(installed / name) if name.endswith(".py") else _package_description(installed / name)
-
-
-def _files_below(folder: pathlib.Path, pattern: str) -> Iterator[str]:
-    """Yield the relative paths of the files below a folder that match a pattern, without tests and packages in it."""
-    for path in folder.glob(pattern):
-        inner = path.relative_to(folder)
-        if _SKIPPED_FOLDERS.isdisjoint(inner.parts):
-            yield inner.as_posix()
+    paths = ((path.relative_to(standard), path) for path in standard.rglob("*.py"))
+    modules = {name.as_posix(): path for name, path in paths if _SKIPPED_FOLDERS.isdisjoint(name.parts)}
+    for name in sorted(modules):
+        yield name, _docstrings(modules[name])
 
 
 def _docstrings(path: pathlib.Path) -> list[str]:
@@ -96,11 +79,6 @@ def _help_topics(path: pathlib.Path) -> dict[str, str]:
         return _eval_literal(path.read_text(encoding="utf-8").partition("topics = ")[2]) or {}
     except (OSError, UnicodeDecodeError):
         return {}
-
-
-def _package_description(path: pathlib.Path) -> list[str]:
-    """Return the body of a package's METADATA, after the first empty line."""
-    return [path.read_text(encoding="utf-8", errors="replace").partition("\n\n")[2]]
 
 
 def _eval_literal(source: str) -> Any:

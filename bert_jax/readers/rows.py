@@ -34,6 +34,16 @@ _INVALID = "bert_jax_invalid"
 codecs.register_error(_INVALID, lambda error: ("\udcff", error.end))  # type: ignore[attr-defined]
 
 
+def decode_marked(data: bytes) -> str:
+    """Return the text of UTF-8, or of the encoding that a byte order mark at its beginning names, without the mark.
+
+    Raises:
+        UnicodeDecodeError: the bytes are not text in this encoding.
+    """
+    encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if data.startswith(mark)), "utf-8-sig")
+    return data.decode(encoding)
+
+
 def check_encoding(name: str) -> None:
     """Raise UserError for a name that is no text encoding of Python."""
     try:

@@ -5,6 +5,7 @@ reading/       files of tasks, published or of a user -> examples
 batching.py    features -> batches: their lengths, their features, and the arrays
 custom.py      a task that a configuration describes
 features.py    inputs of a model
+labels.py      names of labels: their order, names that look alike, the rows of a trained head
 scoring.py     metrics: add a row to METRICS
 submission.py  files in the formats of benchmarks: add a row to FORMATS
 table.py       known tasks: add a row to TASKS for a task of a known kind

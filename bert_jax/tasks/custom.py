@@ -7,6 +7,7 @@ from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind
+from bert_jax.tasks.labels import sorted_labels
 from bert_jax.tasks.reading.data_sets import PREFIX, DataSet
 from bert_jax.tasks.reading.examples import SPLITS, read_records
 from bert_jax.tasks.reading.formats import FORMATS, TOKEN_PER_LINE, format_of_suffix
@@ -94,8 +95,9 @@ def _custom_labels(task: Task, config: TaskConfig, kind: TaskKind) -> tuple[str,
     if not given:
         names: set[str] = set()
         for record in read_records(task, config, "train", Counter()):
-            names.update(kind.label_names(record))
-        given = tuple(sorted(names))
+            if kind.label in record.fields:
+                names.update(kind.label_names(record))
+        given = sorted_labels(names)
     if len(set(given)) < len(given) or "" in given or len(given) < 2:
         raise UserError(
             f"task 'custom' has the labels {', '.join(map(repr, given)) or 'none'}, but needs two or more, each once; "

@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_jax.errors import UserError, did_you_mean, needs_packages
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.kinds.benchmark_scores import CMRC, JAQUAD, KORQUAD, BenchmarkRule, benchmark_scores
+from bert_jax.tasks.kinds.benchmark_scores import CMRC, JAQUAD, KORQUAD, SQUAD1, BenchmarkRule, benchmark_scores
 from bert_jax.tasks.kinds.kind import Values
 from bert_jax.tasks.kinds.squad_score import squad_scores
 from bert_jax.tasks.kinds.token_classification import ENTITY_TAGS
@@ -121,7 +121,7 @@ def token_accuracy(examples: Sequence[Example], predictions: Values, labels: Seq
 
 
 def squad_metric(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
-    """Exact match and F1 in percent: see kinds/squad_score.py."""
+    """Exact match and F1 of SQuAD 2.0 in percent: see kinds/squad_score.py."""
     return squad_scores(examples, _predictions_by_id(examples, predictions))
 
 
@@ -143,6 +143,7 @@ METRICS: dict[str, Metric] = {
     "entities": entity_scores,
     "token_accuracy": token_accuracy,
     "squad": squad_metric,
+    "squad1": functools.partial(answer_scores, SQUAD1),
     "korquad": functools.partial(answer_scores, KORQUAD),
     "cmrc": functools.partial(answer_scores, CMRC),
     "jaquad": functools.partial(answer_scores, JAQUAD),

@@ -166,7 +166,12 @@ _GLUE = (
 def _squad(name: str, version: str, impossible: bool) -> Task:
     """Return a task of SQuAD, whose test sets are not public: config.task.test names a file without answers."""
     fields = ("id", "question", "context", "answers", *(("is_impossible",) if impossible else ()))
-    task = _answers(name, "squad", train=(f"train-{version}.json",), dev={"dev": (f"dev-{version}.json",)})
+    task = _answers(
+        name,
+        "squad" if impossible else "squad1",
+        train=(f"train-{version}.json",),
+        dev={"dev": (f"dev-{version}.json",)},
+    )
     splits = {"train": "train", "dev": "validation", "test": ""}
     return dataclasses.replace(
         task,
@@ -200,7 +205,7 @@ _OTHER_LANGUAGES = (
     # Trained and selected on SQuAD 1.1, scored by its rule on each language whose file is there.
     _answers(
         "xquad",
-        "squad",
+        "squad1",
         ("train-v1.1.json",),
         {"dev": ("dev-v1.1.json",)} | {f"dev_{code}": (f"xquad.{code}.json",) for code in _XQUAD},
     ),

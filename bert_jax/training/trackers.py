@@ -82,7 +82,7 @@ def open_mlflow(workdir: pathlib.Path, name: str, run_id: str | None, settings: 
     return Tracker(known, send, lambda: client.set_terminated(known))
 
 
-# Name of a tracker, of its package and of the extra that installs it -> (work directory, name of the run,
+# Name of a tracker, which its package also has -> (work directory, name of the run,
 # id of the run that it resumes or None, settings by key) -> the open run. The function runs outside the main thread.
 TRACKERS: dict[str, Callable[[pathlib.Path, str, str | None, Mapping[str, Any]], Tracker]] = {
     "wandb": open_wandb,

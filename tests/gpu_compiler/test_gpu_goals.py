@@ -41,7 +41,6 @@ def test_hbm_bytes_of_the_published_recipe(rows: int, length: int) -> None:
     assert h100("base", rows, length)["hbm_bytes_per_chip"] <= 25e9
 
 
-@pytest.mark.xfail(reason="25.5 GB: docs/results/compilers.md", strict=True)
 @pytest.mark.parametrize(("rows", "length"), [(64, 128), (16, 512)])
 def test_hbm_bytes_with_cudnns_attention(rows: int, length: int) -> None:
     assert h100("base", rows, length, NO_DROPOUT, CUDNN)["hbm_bytes_per_chip"] <= 25e9

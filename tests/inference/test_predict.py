@@ -8,6 +8,8 @@ from collections import Counter
 
 import jax
 import pytest
+import torch
+import transformers
 
 from bert_jax.cli.main import main
 from bert_jax.errors import UserError
@@ -116,6 +118,28 @@ def test_standard_input_and_output(models, tmp_path, monkeypatch, capsys):
     files = [f"--input={tmp_path / 'in.jsonl'}", f"--output={tmp_path / 'out.jsonl'}"]
     assert main(["predict", "--model", str(models / "sequence_classification"), *files]) == 0
     assert [json.loads(line) for line in piped.out.splitlines()] == read_lines(tmp_path / "out.jsonl")
+
+
+def test_an_empty_text_is_counted_and_answered(models, tmp_path, capsys):
+    texts = ["ab", "", "cd", "   ", "ef"]
+    (tmp_path / "in.txt").write_text("".join(text + "\n" for text in texts))
+    files = [f"--input={tmp_path / 'in.txt'}", f"--output={tmp_path / 'out.jsonl'}"]
+    assert main(["predict", "--model", str(models / "sequence_classification"), *files]) == 0
+    assert capsys.readouterr().err.endswith("5 examples, 2 empty texts\n")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(models / "sequence_classification").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(models / "sequence_classification")
+    for text, answer in zip(texts, read_lines(tmp_path / "out.jsonl"), strict=True):
+        with torch.no_grad():
+            expected = torch.softmax(model(**tokenizer(text, return_tensors="pt")).logits[0], 0)
+        assert [*answer["probabilities"].values()] == pytest.approx(expected.tolist(), abs=1e-5)
+
+
+def test_a_file_is_refused_before_anything_is_computed(models, tmp_path, monkeypatch, capsys):
+    write_lines(tmp_path / "in.jsonl", [*lines("sequence_classification", 5, seed=1), {"text": 3}])
+    monkeypatch.setattr(module, "predict_inputs", lambda *_: pytest.fail("something was computed"))
+    files = [f"--input={tmp_path / 'in.jsonl'}", f"--output={tmp_path / 'out.jsonl'}"]
+    assert main(["predict", "--model", str(models / "sequence_classification"), *files]) == 2
+    assert "in.jsonl:6: text is 3, not a text" in capsys.readouterr().err
 
 
 def test_progress_counts_examples_and_knows_how_many_there_are(models, tmp_path, monkeypatch):

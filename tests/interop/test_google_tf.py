@@ -148,7 +148,7 @@ def test_the_checkpoint_of_a_directory_must_be_unique(tmp_path):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # TensorFlow's own
 def test_a_checkpoint_written_by_tensorflow_is_read(tmp_path, variables, torch_model):
-    tensorflow = pytest.importorskip("tensorflow", reason="TensorFlow is not installed: pip install 'bert-jax[tf]'")
+    tensorflow = pytest.importorskip("tensorflow", reason="TensorFlow is not installed: pip install tensorflow-cpu")
     with tensorflow.Graph().as_default(), tensorflow.compat.v1.Session() as session:
         for name, x in variables.items():
             tensorflow.compat.v1.get_variable(name, initializer=np.asarray(x))

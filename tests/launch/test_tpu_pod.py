@@ -306,7 +306,7 @@ def test_a_wheel(cloud) -> None:
     wait_for(lambda: "running" not in cloud.call("status"))
     for host in range(2):
         assert (cloud.home(host) / wheel.name).read_text() == "a wheel"
-        assert f"-- ./{wheel.name}[tpu,gcs]" in (cloud.home(host).parent / "uv.log").read_text()
+        assert f"-- ./{wheel.name}[tpu,storage]" in (cloud.home(host).parent / "uv.log").read_text()
 
 
 def test_logs_of_several_slices_that_are_gone(cloud) -> None:

@@ -46,18 +46,18 @@ def host(tmp_path) -> Host:
 def test_setup_installs_the_versions_that_the_run_began_with(host, in_bucket) -> None:
     host.workdir.parent.mkdir()
     workdir, directory = (URL, host.in_bucket) if in_bucket else (str(host.workdir), host.workdir)
-    host.call("setup", "bert-jax[tpu,gcs]", workdir)
-    assert host.installed() == "pip install --quiet --python venv/bin/python -- bert-jax[tpu,gcs]"
+    host.call("setup", "bert-jax[tpu,storage]", workdir)
+    assert host.installed() == "pip install --quiet --python venv/bin/python -- bert-jax[tpu,storage]"
     directory.mkdir(parents=True)
     (directory / "requirements.lock").write_text("# versions\njax==0.10.2\nml-dtypes==0.6.0rc1\n")
-    host.call("setup", "bert-jax[tpu,gcs]", workdir)
-    assert host.installed().endswith(" --constraint constraint.txt -- bert-jax[tpu,gcs]")
+    host.call("setup", "bert-jax[tpu,storage]", workdir)
+    assert host.installed().endswith(" --constraint constraint.txt -- bert-jax[tpu,storage]")
     # A copy: uv splits longer paths at spaces.
     assert (host.place / "constraint.txt").read_text() == (directory / "requirements.lock").read_text()
     before = "pip install --quiet --python venv/bin/python gcsfs"  # which reads the versions in a bucket
     assert (host.home / "uv.log").read_text().splitlines().count(before) == (2 if in_bucket else 0)
     host.env["STANDIN_PIP_FAILS"] = "bert-jax"
-    out = host.call("setup", "bert-jax[tpu,gcs]", workdir, status=1)
+    out = host.call("setup", "bert-jax[tpu,storage]", workdir, status=1)
     assert out == f"host-3: bert-jax was not installed; remove {workdir}/requirements.lock to install other versions\n"
     assert not list(host.home.parent.rglob("canary*"))
 
@@ -65,7 +65,7 @@ def test_setup_installs_the_versions_that_the_run_began_with(host, in_bucket) ->
 def test_other_versions_are_not_installed_where_the_bucket_cannot_be_read(host) -> None:
     host.in_bucket.parent.mkdir(parents=True)
     host.in_bucket.write_text("not a directory")
-    out = host.call("setup", "bert-jax[tpu,gcs]", URL, status=1)
+    out = host.call("setup", "bert-jax[tpu,storage]", URL, status=1)
     assert out.endswith(f"host-3: {URL}/requirements.lock cannot be read\n")
     assert not (host.place / "ready").exists()
 

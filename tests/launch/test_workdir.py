@@ -102,7 +102,7 @@ def test_a_python_without_gcsfs_is_refused(call, tmp_path) -> None:
     (tmp_path / "none" / "gcsfs.py").write_text("raise ImportError('none here')\n")
     done = call("check", URL, modules=str(tmp_path / "none"))
     assert done.returncode == 2
-    first = f"workdir.py: {URL}: gs:// needs gcsfs: pip install 'bert-jax[gcs]' for {sys.executable} ("
+    first = f"workdir.py: {URL}: gs:// needs gcsfs: pip install 'bert-jax[storage]' for {sys.executable} ("
     assert done.stderr.decode().startswith(first)
     assert len(done.stderr.splitlines()) == 1
     assert call("check", URL).returncode == call("check", "runs/base").returncode == 0

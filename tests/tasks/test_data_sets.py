@@ -71,7 +71,7 @@ def test_glue_by_name(place):
         {"id": str(n), "text": f"validation Satz ü {n}", "label": n % 2} for n in range(3)
     ]
     assert not any("label" in example for example in examples["test"])
-    with pytest.raises(UserError, match=r"test\[0\]: has no label"):
+    with pytest.raises(UserError, match=r"3 rows have no label: .*test\[0-2\]"):
         load("train", name="sst2", data=data, train="test")
 
 

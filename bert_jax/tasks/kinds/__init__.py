@@ -2,7 +2,7 @@
 
 answer_search.py            search for the best answers by the start and end logits of windows
 answer_windows.py           windows over contexts as features, with the tokens at which the answer begins and ends
-benchmark_scores.py         exact match and F1 of questions in other languages
+benchmark_scores.py         exact match and F1 of benchmarks where every question has an answer
 kind.py                     the type `TaskKind`: everything in which kinds differ; `make_features`
 multiple_choice.py          the right continuation of a text, of several
 question_answering.py       a span of a context as the answer to a question

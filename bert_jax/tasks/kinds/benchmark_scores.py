@@ -1,7 +1,8 @@
-"""Exact match and F1 of questions in other languages: the published rule of a benchmark is a `BenchmarkRule`.
+"""Exact match and F1 of benchmarks where every question has an answer: a published rule is a `BenchmarkRule`.
 
-The rules differ in their normalization of texts, and in the units of F1. Their scripts: KorQuAD 1.0 (Lim et al., 2019),
-cmrc2018_evaluate.py, version 5 (Cui et al., 2019), and the notebook of JaQuAD (So et al., 2022).
+The rules differ in their normalization of texts, in the units of F1, and in the F1 of two texts without a unit. Their
+scripts: evaluate-v1.1.py of SQuAD (Rajpurkar et al., 2016), KorQuAD 1.0 (Lim et al., 2019), cmrc2018_evaluate.py,
+version 5 (Cui et al., 2019), and the notebook of JaQuAD (So et al., 2022).
 """
 
 import collections
@@ -13,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from bert_jax.errors import needs_packages
+from bert_jax.tasks.kinds.squad_score import exact_match, normalize_answer, token_f1
 from bert_jax.tasks.task import Example
 
 _SPACES = dict.fromkeys("'\"《》<>〈〉()‘’", " ")  # noqa: RUF001
@@ -59,6 +61,16 @@ def character_f1(answer: str, prediction: str) -> float:
     gold, predicted = ("".join(text.split()) for text in (answer, prediction))
     common = (collections.Counter(gold) & collections.Counter(predicted)).total()
     return 2 * common / (len(gold) + len(predicted)) if common else 0.0
+
+
+def jaquad_f1(answer: str, prediction: str) -> float:
+    """Return `character_f1`, but 1 for two texts without a character that is no white space."""
+    return character_f1(answer, prediction) if answer.split() or prediction.split() else 1.0
+
+
+def squad1_f1(answer: str, prediction: str) -> float:
+    """Return the F1 of SQuAD 1.1: as SQuAD 2.0, but 0 where the answer or the prediction normalizes to nothing."""
+    return token_f1(answer, prediction) if normalize_answer(answer) else 0.0
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -114,6 +126,7 @@ def _nltk_word_splitter() -> Callable[[str], list[str]]:
     return module.NLTKWordTokenizer().tokenize
 
 
+SQUAD1 = BenchmarkRule(exact=exact_match, f1=squad1_f1)
 KORQUAD = BenchmarkRule(
     exact=lambda answer, prediction: float(korquad_normal(answer) == korquad_normal(prediction)),
     f1=lambda answer, prediction: character_f1(korquad_normal(answer), korquad_normal(prediction)),
@@ -124,6 +137,6 @@ CMRC = BenchmarkRule(
 )
 # Its exact match is an F1 of 1: the same characters in any order.
 JAQUAD = BenchmarkRule(
-    exact=lambda answer, prediction: float(character_f1(answer, prediction) == 1.0),
-    f1=character_f1,
+    exact=lambda answer, prediction: float(jaquad_f1(answer, prediction) == 1.0),
+    f1=jaquad_f1,
 )

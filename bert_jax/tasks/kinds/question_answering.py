@@ -26,6 +26,8 @@ def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, 
         answers = []
     if answers is None:
         return example
+    if isinstance(answers, Mapping) and all(isinstance(values, list) for values in answers.values()):
+        answers = _answers_of_lists(record, answers)
     if not isinstance(answers, list) or not all(isinstance(answer, Mapping) for answer in answers):
         raise UserError(f'{record.where}: \'answers\' is not a list of objects; write [{{"text": ..., "start": ...}}]')
     if impossible is not None and bool(impossible) == bool(answers):
@@ -34,6 +36,14 @@ def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, 
         raise UserError(f"{record.where}: the question has no answer; choose a task with such questions, as squad2")
     example["answers"] = [_answer(record, answer) for answer in answers]
     return example
+
+
+def _answers_of_lists(record: Record, lists: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    """Return answers from the layout of Hugging Face's data sets: {"text": [...], "answer_start": [...]}."""
+    if len({len(values) for values in lists.values()}) > 1:
+        sizes = ", ".join(f"{len(values)} {key}" for key, values in lists.items())
+        raise UserError(f"{record.where}: 'answers' has lists of different lengths ({sizes}); give each answer all")
+    return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
 
 
 def _answer(record: Record, answer: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 """Checks of the values of a record, shared by the kinds: each returns the value or raises UserError with its place."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from bert_jax.errors import UserError, did_you_mean
+from bert_jax.tasks.labels import NUMBER
 from bert_jax.tasks.task import Record, Task
 
 EMPTY = "texts are empty"
@@ -57,6 +59,14 @@ def words_field(record: Record, field: str) -> list[str]:
     return value
 
 
+def label_names_field(record: Record, field: str) -> list[str]:
+    """Return a field that must be a list of names of labels: texts that are not empty, or integers."""
+    value = record.fields[field]
+    if not isinstance(value, list):
+        raise UserError(f"{record.where}: {field} is {value!r:.40}, not a list of labels; fix it")
+    return [label_name(record, field, name) for name in value]
+
+
 def label_field(record: Record, convert: Callable[[Any], Any]) -> dict[str, Any]:
     """Return the converted `label`, or nothing where the record has none."""
     value = record.fields.get("label")
@@ -72,13 +82,34 @@ def name_value(record: Record, field: str, value: Any) -> str:
     return str(value)
 
 
+def label_name(record: Record, field: str, value: Any) -> str:
+    """Return the name of a label without white space around it; a whole number, such as 1.0, is an integer."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return name_value(record, field, value.strip() if isinstance(value, str) else value)
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether the value of a label is none: null, white space, an empty list, or not a number (NaN)."""
+    if isinstance(value, float):
+        return math.isnan(value)
+    return value is None or (isinstance(value, str) and not value.strip())
+
+
 def class_index(record: Record, task: Task, value: Any) -> int:
-    """Return the index of a label, given by its name or its code, among the labels of the task."""
-    spelled = name_value(record, "label", value)
+    """Return the index of a label among the labels of the task, by its name or its code.
+
+    In a user's own files, labels may also be given by their index, as data sets of Hugging Face give them, where no
+    name is a number.
+    """
+    spelled = label_name(record, "label", value)
     known: Sequence[str]
     for known in (task.codes, task.labels):
         if spelled in known:
             return known.index(spelled)
+    is_index = not task.published and spelled.isdecimal() and int(spelled) < len(task.labels)
+    if is_index and not any(NUMBER.fullmatch(name) for name in task.labels):
+        return int(spelled)
     known = task.codes or task.labels
     raise UserError(
         f"{record.where}: label '{spelled}' is not among {', '.join(known)}{did_you_mean(spelled, known)}; "

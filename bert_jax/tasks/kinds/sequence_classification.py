@@ -51,5 +51,5 @@ SEQUENCE_CLASSIFICATION = TaskKind(
     to_json=lambda labels, example, value: {"label": labels[int(value)]},
     details=_details,
     default_metrics=lambda labels: (("accuracy", "macro_f1"), "accuracy"),
-    label_names=lambda record: [records.name_value(record, "label", record.fields["label"])],
+    label_names=lambda record: [records.label_name(record, "label", record.fields["label"])],
 )

@@ -1,7 +1,7 @@
 """Exact match and F1 of SQuAD, and the best threshold for no answer.
 
-The rule of the official evaluation script, version 2.0 (Rajpurkar et al., 2016 and 2018), which gives the
-scores of version 1.1 where all questions have answers.
+The rule of the official evaluation script, version 2.0 (Rajpurkar et al., 2018). Version 1.1 differs where an answer
+or a prediction normalizes to nothing: see `SQUAD1` in benchmark_scores.py.
 """
 
 import collections

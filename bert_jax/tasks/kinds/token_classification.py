@@ -27,7 +27,7 @@ def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, 
         raise UserError(f"{record.where}: a sentence without tokens; leave it out")
     if record.fields.get("labels") is None:
         return {"tokens": tokens}
-    published = records.words_field(record, "labels")
+    published = records.label_names_field(record, "labels")
     if len(published) != len(tokens):
         raise UserError(f"{record.where}: {len(tokens)} tokens but {len(published)} labels; give each token its own")
     labels = to_iob2(published)
@@ -172,5 +172,5 @@ TOKEN_CLASSIFICATION = TaskKind(
     details=lambda labels, probabilities: {"probabilities": rounded(probabilities)},
     gold=lambda example: example["labels"],
     default_metrics=_default_metrics,
-    label_names=lambda record: to_iob2(records.words_field(record, "labels")),
+    label_names=lambda record: to_iob2(records.label_names_field(record, "labels")),
 )

@@ -4,19 +4,21 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind
-from bert_jax.tasks.kinds.records import record_id
+from bert_jax.tasks.kinds.records import is_missing, record_id
 from bert_jax.tasks.reading.data_sets import PREFIX, DataSet
 from bert_jax.tasks.reading.files import find_task_files
 from bert_jax.tasks.reading.formats import read_file_records
 from bert_jax.tasks.task import Example, Record, SetSource, Task
 
 SPLITS = ("train", "dev", "test")
+# The place of a record: a line, lines, an item of a list, a row or an example.
+PLACE = re.compile(r"(?P<before>.*[:\[ ])(?P<first>\d+)(?:-(?P<last>\d+))?(?P<after>\]?)", re.ASCII | re.DOTALL)
 # Matches where a row spans several lines of a file named .tsv: meant so, or texts that begin and end with quotes.
 MANY_LINES = re.compile(r"\.tsv(\.gz)?:\d+-\d+$")
 
@@ -46,10 +48,12 @@ def read_task_examples(
     tally: Counter[str] = Counter()
     examples: list[Example] = []
     where_of_id: dict[str, str] = {}
+    unlabeled: list[str] = []
     for record in read_records(task, config, split, tally):
         example = kind.make_example(record, task, tally)
         if kind.label not in example and _split_of(split) not in kind.unlabeled:
-            raise UserError(f"{record.where}: has no {kind.label}; add a {kind.label}, or leave the example out")
+            unlabeled.append(record.where)
+            continue
         example_id = record_id(record) if "id" in record.fields else str(len(examples))
         if example_id in where_of_id:
             raise UserError(
@@ -68,6 +72,15 @@ def read_task_examples(
             tally["questions are left out: none of their answers is at its place"] += 1
             continue
         examples.append({"id": example_id, **example})
+    if unlabeled and not config.skip_unlabeled:
+        name, places = task.sets[split].columns.get(kind.label, kind.label), describe_places(unlabeled)
+        raise UserError(
+            f"{places}: has no {name}; add a {kind.label}, or leave the example out"
+            if len(unlabeled) == 1
+            else f"{len(unlabeled):,} rows have no {name}: {places}; add it, or leave all such rows out with "
+            "--skip_unlabeled (config.task.skip_unlabeled=True)"
+        )
+    tally[f"rows without a {kind.label} are left out"] += len(unlabeled)
     if not examples:
         raise UserError(f"task '{task.name}': the {split} set has no example; name another file in config.task.{split}")
     for field in kind.uniform_fields:
@@ -109,7 +122,7 @@ def read_records(task: Task, config: TaskConfig, split: str, tally: Counter[str]
         data_set = _open_data_set(task, config, source, override)
         columns = task.tfds_columns or source.columns
         for record in data_set.records(override or source.tfds or split, columns, optional):
-            yield _without_empty_label(record, kind, split)
+            yield _without_empty_label(record, kind)
         return
     paths = [_find_user_file(config, split, override)] if override else _find_published_files(task, config, source)
     if not paths:
@@ -117,8 +130,10 @@ def read_records(task: Task, config: TaskConfig, split: str, tally: Counter[str]
         raise UserError(f"{config.data or '.'}: no {split} set of task '{task.name}' (looked for {names}, also .gz)")
     skipped = tally if source.broken_rows else None
     for path in paths:
-        for record in read_file_records(path, source.format, kind.suffixes, source.columns, optional, skipped):
-            yield _without_empty_label(record, kind, split)
+        for record in read_file_records(
+            path, source.format, kind.suffixes, source.columns, optional, skipped, tally, config.delimiter
+        ):
+            yield _without_empty_label(record, kind)
 
 
 def _split_of(name: str) -> str:
@@ -130,15 +145,30 @@ def _in_tfds(config: TaskConfig) -> bool:
     return (config.data or "").startswith(PREFIX)
 
 
-def _without_empty_label(record: Record, kind: TaskKind, split: str) -> Record:
-    """Drop an empty label from a record of a split that needs none; refuse it elsewhere."""
-    fields = record.fields
-    empty = [field for field in kind.label_fields if field in fields and fields[field] in (None, "")]
-    if not empty:
+def _without_empty_label(record: Record, kind: TaskKind) -> Record:
+    """Return the record without label fields whose value is missing."""
+    missing = [field for field in kind.label_fields if field in record.fields and is_missing(record.fields[field])]
+    if not missing:
         return record
-    if _split_of(split) not in kind.unlabeled:
-        raise UserError(f"{record.where}: has no {empty[0]}; add a value, or leave the example out")
-    return record._replace(fields={field: value for field, value in fields.items() if field not in empty})
+    return record._replace(fields={field: value for field, value in record.fields.items() if field not in missing})
+
+
+def describe_places(places: Sequence[str]) -> str:
+    """Return places such as 'a.csv:3' and 'a.csv:4-5' in few words: 'a.csv:3-5'."""
+    spans_of: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for where in places:
+        match = PLACE.fullmatch(where)
+        if match is None:
+            spans_of[where, ""] = []
+            continue
+        spans = spans_of.setdefault((match["before"], match["after"]), [])
+        first, last = int(match["first"]), int(match["last"] or match["first"])
+        begin = spans.pop()[0] if spans and spans[-1][1] + 1 == first else first
+        spans.append((begin, last))
+    return ", ".join(
+        before + ", ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in spans) + after
+        for (before, after), spans in spans_of.items()
+    )
 
 
 def _find_published_files(task: Task, config: TaskConfig, source: SetSource) -> list[str]:

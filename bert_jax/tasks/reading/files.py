@@ -8,6 +8,7 @@ from typing import IO
 
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.readers.documents import MAX_RATIO
+from bert_jax.readers.rows import decode_marked
 from bert_jax.tasks.task import Columns
 
 MAX_BYTES = 256 << 20  # of an unpacked file, unless a MAX_RATIO-th of that is on disk: it is held in memory
@@ -23,21 +24,32 @@ def find_task_files(directory: str, folder: str, names: Sequence[str]) -> list[s
     return paths if len(paths) == len(names) else []
 
 
-def read_task_text(path: str) -> str:
-    """Return the text of a UTF-8 file, gzip or plain, without a byte order mark.
+def read_task_bytes(path: str) -> bytes:
+    """Return the bytes of a file, gzip or plain.
 
     Raises:
-        UserError: the file cannot be read, is a broken archive, is not UTF-8 (by line), or is empty.
+        UserError: the file cannot be read, or is a broken archive.
     """
     try:
         with open(path, "rb") as file:
-            data = _gunzip(file, path) if path.endswith(".gz") else file.read()
+            return _gunzip(file, path) if path.endswith(".gz") else file.read()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"{path}: broken archive ({error}); fetch it again") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); check config.task.data") from None
+
+
+def read_task_text(path: str) -> str:
+    """Return the text of a file, gzip or plain, with "\\n" or "\\r\\n" as line ends, without a byte order mark.
+
+    The text is UTF-8, or the encoding of its byte order mark, such as the UTF-16 of spreadsheets.
+
+    Raises:
+        UserError: the file cannot be read, is a broken archive, is not UTF-8 (by line), or is empty.
+    """
+    data = read_task_bytes(path)
     try:
-        text = data.decode("utf-8-sig")
+        text = decode_marked(data)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise UserError(
@@ -48,7 +60,7 @@ def read_task_text(path: str) -> str:
         raise UserError(f"{path}:{line}: a NUL byte, so this is not a text file; name another file")
     if not text.strip():
         raise UserError(f"{path}: the file is empty; name another file")
-    return text
+    return text if "\n" in text else text.replace("\r", "\n")  # the line ends of old Macintosh programs
 
 
 def _gunzip(file: IO[bytes], path: str) -> bytes:

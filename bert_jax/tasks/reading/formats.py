@@ -3,16 +3,28 @@
 import functools
 import io
 import itertools
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from bert_jax.errors import UserError
-from bert_jax.readers.rows import ABSENT, check_object, look_up, parse_json, read_rows, read_text_lines
-from bert_jax.tasks.reading.files import absent_column_error, read_task_text
+from bert_jax.errors import UserError, needs_packages
+from bert_jax.readers.rows import (
+    ABSENT,
+    BROKEN_CSV,
+    check_object,
+    look_up,
+    parse_json,
+    read_rows,
+    read_text_lines,
+)
+from bert_jax.tasks.reading.files import absent_column_error, read_task_bytes, read_task_text
 from bert_jax.tasks.task import Columns, Record
 
 DOCUMENT_MARK = "-DOCSTART-"
+CONLL_COMMENT = re.compile(r"# *(sent_id|text|newdoc|newpar|global\.columns)\b", re.ASCII)
+SEPARATORS = (",", "\t", ";", "|")  # of columns, tried in this order
+NAMES_OF_SEPARATORS = {"\t": "tabs"}
 
 
 def read_delimited(
@@ -20,10 +32,12 @@ def read_delimited(
     columns: Columns,
     optional: Sequence[str],
     skipped: Counter[str] | None = None,
+    notes: Counter[str] | None = None,
     *,
     separator: str,
     quoted: bool,
     header: bool = True,
+    find_separator: bool = False,
 ) -> Iterator[Record]:
     """Yield a record per row of a file; empty lines are skipped.
 
@@ -32,17 +46,24 @@ def read_delimited(
         columns: field -> name in the header, or number from 0 without a header.
         optional: fields whose column may be absent.
         skipped: if given, counts rows with a wrong number of values, which are skipped.
+        notes: if given, counts oddities that a person should know, such as another separator than `separator`.
         separator: one character.
         quoted: whether quotes around a value are syntax as in RFC 4180, or text.
-        header: whether the first row names the columns.
+        header: whether the first row names the columns; white space around the names does not count.
+        find_separator: take another separator where the header has all columns with it alone.
 
     Raises:
         UserError: by file and line: a missing column, a wrong number of values, a quote that does not end.
     """
-    rows = _located_rows(path, separator, quoted)
+    data = read_task_text(path).encode()
+    usual = separator
+    if find_separator:
+        required = {name for field, name in columns.items() if field not in optional}
+        separator = _find_separator(data, separator, required)
+    rows = _located_rows(path, data, separator, quoted)
     where, first = next(rows)
     width = len(first)
-    names = first if header else [str(column) for column in range(width)]
+    names = [name.strip() for name in first] if header else [str(column) for column in range(width)]
     if not header:
         rows = itertools.chain([(where, first)], rows)
     indices = {}
@@ -52,7 +73,9 @@ def read_delimited(
         elif name in names:
             raise UserError(f"{where}: two columns are named '{name}'; rename a column")
         elif field not in optional:
-            raise absent_column_error(where, "column", field, columns, names)
+            raise _absent_column_error(where, field, columns, names, separator)
+    if notes is not None and separator != usual:
+        notes[f"columns, separated by {NAMES_OF_SEPARATORS.get(separator, repr(separator))}"] = width
     for where, values in rows:
         if len(values) == width:
             yield Record(where, {field: values[index] for field, index in indices.items()})
@@ -65,12 +88,36 @@ def read_delimited(
             )
 
 
-def _located_rows(path: str, separator: str, quoted: bool) -> Iterator[tuple[str, list[str]]]:
+def _find_separator(data: bytes, usual: str, required: Collection[str]) -> str:
+    """Return the first separator, `usual` before all, with which the header has all required columns; else `usual`."""
+    for separator in dict.fromkeys((usual, *SEPARATORS)):
+        header = next(read_rows(io.BytesIO(data), separator, True, max_bytes=len(data)))
+        if required <= {name.strip() for name in header.values}:
+            return separator
+    return usual
+
+
+def _absent_column_error(where: str, field: str, columns: Columns, names: list[str], separator: str) -> UserError:
+    """Return the error for a field whose column is not in a header, which may have another separator."""
+    if len(names) == 1 and columns[field] in names[0]:
+        return UserError(
+            f"{where}: the separator {separator!r} splits nothing: the only column is {names[0]!r:.60}; set "
+            "--delimiter (config.task.delimiter) to the character between the columns"
+        )
+    return absent_column_error(where, "column", field, columns, names)
+
+
+def _located_rows(path: str, data: bytes, separator: str, quoted: bool) -> Iterator[tuple[str, list[str]]]:
     """Yield 'PATH:LINE', or 'PATH:FIRST-LAST', and the values of each row."""
-    data = read_task_text(path).encode()
     for row in read_rows(io.BytesIO(data), separator, quoted, max_bytes=len(data)):
         where = f"{path}:{row.first_line}"
         if row.problem:
+            lines = data.split(b"\n")[row.first_line - 1 : row.last_line]
+            if row.problem == BROKEN_CSV and any(b"\r" in line.removesuffix(b"\r") for line in lines):
+                raise UserError(
+                    f"{where}: a carriage return inside of a row; give all rows the same line end, and put texts with "
+                    "line breaks into quotes"
+                )
             raise UserError(
                 f"{where}: unbalanced quotes in this row; write a quote inside a quoted value twice, "
                 "or, where quotes are text, add format=tsv_plain to config.task.columns"
@@ -79,17 +126,26 @@ def _located_rows(path: str, separator: str, quoted: bool) -> Iterator[tuple[str
 
 
 def read_tokens(
-    path: str, columns: Columns, optional: Sequence[str], skipped: Any = None, *, separator: str = "", comment: str = ""
+    path: str,
+    columns: Columns,
+    optional: Sequence[str],
+    skipped: Any = None,
+    notes: Counter[str] | None = None,
+    *,
+    separator: str = "",
+    comment: str = "",
 ) -> Iterator[Record]:
     """Yield the sentences of a file: a line for each token with its columns, an empty line after each sentence.
 
-    Lines with a document mark (-DOCSTART-) are skipped.
+    Lines with a document mark (-DOCSTART-), and comments of CoNLL-U (# sent_id = 1), are skipped. White space at the
+    end of a line does not count. Several spaces between columns are one separator.
 
     Args:
         path: plain or .gz.
         columns: 'tokens' and 'labels' -> number of the column, from 0, or from -1 backwards.
         optional: ('labels',) where the file may have tokens alone.
         skipped: not used.
+        notes: if given, counts the comments.
         separator: one character; '': a tab if it is in the line of the first token, else a space.
         comment: prefix of lines to skip.
 
@@ -107,7 +163,6 @@ def read_tokens(
     rows: list[list[str]] = []  # of the sentence: the columns of each token
     first_line = width = 0
     for line_number, line in enumerate([*read_task_text(path).split("\n"), ""], 1):
-        line = line.removesuffix("\r")
         if not line.strip() or line.startswith(DOCUMENT_MARK):
             if rows:
                 fields = {field: [row[index] for row in rows] for field, index in indices.items()}
@@ -116,8 +171,13 @@ def read_tokens(
             continue
         if comment and line.startswith(comment):
             continue
+        if not rows and CONLL_COMMENT.match(line):
+            if notes is not None:
+                notes["comments of CoNLL-U are skipped"] += 1
+            continue
+        line = line.rstrip(" \t\r")
         separator = separator or ("\t" if "\t" in line else " ")
-        values = line.split(separator)
+        values = re.split(" +", line.lstrip(" ")) if separator == " " else line.split(separator)
         where = f"{path}:{line_number}"
         if not width:
             width = len(values)
@@ -141,7 +201,9 @@ def _present_columns(where: str, indices: dict[str, int], width: int, optional: 
     return present
 
 
-def read_objects(path: str, columns: Columns, optional: Sequence[str], skipped: Any = None) -> Iterator[Record]:
+def read_objects(
+    path: str, columns: Columns, optional: Sequence[str], skipped: Any = None, notes: Any = None
+) -> Iterator[Record]:
     """Yield the records of a file that is a list of objects, or has an object per line.
 
     A column is a key, or several keys joined by dots for objects inside objects.
@@ -150,15 +212,48 @@ def read_objects(path: str, columns: Columns, optional: Sequence[str], skipped: 
         UserError: invalid JSON, not an object, or a missing key, by file and line (in a list: by number).
     """
     for where, value in _json_values(path, read_task_text(path)):
-        item = check_object(where, value)
-        fields = {}
-        for field, name in columns.items():
-            member = look_up(item, name)
-            if member is not ABSENT:
-                fields[field] = member
-            elif field not in optional:
-                raise absent_column_error(where, "key", field, columns, item)
-        yield Record(where, fields)
+        yield _object_record(where, value, columns, optional)
+
+
+def _object_record(where: str, value: Any, columns: Columns, optional: Sequence[str]) -> Record:
+    """Return the record of a JSON value; UserError where it is no object, or a required key is missing."""
+    item = check_object(where, value)
+    fields = {}
+    for field, name in columns.items():
+        member = look_up(item, name)
+        if member is not ABSENT:
+            fields[field] = member
+        elif field not in optional:
+            raise absent_column_error(where, "key", field, columns, item)
+    return Record(where, fields)
+
+
+def read_parquet(
+    path: str, columns: Columns, optional: Sequence[str], skipped: Any = None, notes: Any = None
+) -> Iterator[Record]:
+    """Yield the rows of a Parquet file, whose columns may hold texts, numbers, lists and structs.
+
+    Raises:
+        UserError: pyarrow is not installed, a broken file, or a missing column.
+    """
+    with needs_packages(path, "pyarrow"):
+        import pyarrow
+        from pyarrow import parquet
+    try:
+        table = parquet.ParquetFile(io.BytesIO(read_task_bytes(path)))
+        names = table.schema_arrow.names
+        present = {field: name for field, name in columns.items() if {name, name.partition(".")[0]} & {*names}}
+        for field in columns:
+            if field not in present and field not in optional:
+                raise absent_column_error(path, "column", field, columns, names)
+        index = 0
+        for batch in table.iter_batches(columns=[*dict.fromkeys(present.values())]):
+            for item in batch.to_pylist():
+                index += 1
+                yield _object_record(f"{path}: row {index}", item, columns, optional)
+    except (pyarrow.ArrowException, ValueError) as error:
+        line = str(error).partition("\n")[0]
+        raise UserError(f"{path}: broken Parquet file ({line}); write it again") from None
 
 
 def _json_values(path: str, text: str) -> Iterator[tuple[str, Any]]:
@@ -183,7 +278,9 @@ def _parses_as_json(text: str) -> bool:
     return True
 
 
-def read_squad(path: str, columns: Columns, optional: Sequence[str], skipped: Any = None) -> Iterator[Record]:
+def read_squad(
+    path: str, columns: Columns, optional: Sequence[str], skipped: Any = None, notes: Any = None
+) -> Iterator[Record]:
     """Yield the questions of a file in the layout of SQuAD 1.1 and 2.0; columns are not used.
 
     Raises:
@@ -219,15 +316,16 @@ def _squad_member(where: str, parent: Any, key: str, kind: type) -> Any:
     return value
 
 
-# Arguments: path, columns, optional fields, counter of skipped rows (None: they are refused).
+# Arguments: path, columns, optional fields, counter of skipped rows (None: they are refused), counter of oddities.
 Format = Callable[..., Iterator[Record]]
 
 FORMATS: dict[str, Format] = {
     "tsv_plain": functools.partial(read_delimited, separator="\t", quoted=False),  # quotes are text, as in GLUE
     "tsv_headless": functools.partial(read_delimited, separator="\t", quoted=False, header=False),
-    "tsv": functools.partial(read_delimited, separator="\t", quoted=True),
-    "csv": functools.partial(read_delimited, separator=",", quoted=True),
+    "tsv": functools.partial(read_delimited, separator="\t", quoted=True, find_separator=True),
+    "csv": functools.partial(read_delimited, separator=",", quoted=True, find_separator=True),
     "json": read_objects,  # a list, or an object per line
+    "parquet": read_parquet,
     "squad": read_squad,
     "conll": read_tokens,
     "conll_space": functools.partial(read_tokens, separator=" "),
@@ -237,7 +335,8 @@ FORMATS: dict[str, Format] = {
 # Formats with a token per line, whose columns are numbers.
 TOKEN_PER_LINE = ("conll", "conll_space", "conll_tab", "conll_klue")
 # Suffix of a file name, without .gz -> format; a kind may have others (`TaskKind.suffixes`).
-SUFFIXES = {".tsv": "tsv", ".csv": "csv", ".json": "json", ".jsonl": "json"}
+SUFFIXES = {".tsv": "tsv", ".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+DELIMITED = ("tsv_plain", "tsv_headless", "tsv", "csv")
 
 
 def format_of_suffix(path: str, suffixes: Mapping[str, str]) -> str | None:
@@ -253,14 +352,33 @@ def read_file_records(
     columns: Columns,
     optional: Sequence[str],
     skipped: Counter[str] | None,
+    notes: Counter[str],
+    delimiter: str | None = None,
 ) -> Iterator[Record]:
     """Return the records of a file in the format `format_name`; '': the format of its suffix.
 
+    Args:
+        path: of the file.
+        format_name: a row of `FORMATS`, or ''.
+        suffixes: file suffix -> format, where that differs from `SUFFIXES`.
+        columns: field -> column.
+        optional: fields whose column may be absent.
+        skipped: counts rows with a wrong number of columns; None: they are refused.
+        notes: counts oddities that a person should know.
+        delimiter: character between the columns of CSV and TSV; None: found.
+
     Raises:
-        UserError: a suffix without a format, or as the format itself.
+        UserError: a suffix without a format, a delimiter for another format, or as the format itself.
     """
     format_name = format_name or format_of_suffix(path, suffixes) or ""
     if not format_name:
         known = ", ".join(SUFFIXES | dict(suffixes))
         raise UserError(f"{path}: unknown format; use one of {known}, or add format=NAME to the columns")
-    return FORMATS[format_name](path, columns, optional, skipped)
+    if delimiter is None:
+        return FORMATS[format_name](path, columns, optional, skipped, notes)
+    if format_name not in DELIMITED or len(delimiter) != 1:
+        raise UserError(
+            f"{path}: config.task.delimiter={delimiter!r} is for CSV and TSV, and one character; leave it out"
+        )
+    read = FORMATS[format_name]
+    return read(path, columns, optional, skipped, notes, separator=delimiter, find_separator=False)

@@ -1,0 +1,107 @@
+"""Names of labels: their order, names that look alike, names that look like lists, and the rows of a trained head."""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+NUMBER = re.compile(r"[+-]?\d+(\.\d*)?", re.ASCII)
+DIGITS = re.compile(r"(\d+)", re.ASCII)
+MISSING = {"nan", "na", "n/a", "none", "null", "?", "<na>"}  # how programs write a missing value
+SEPARATORS = ";|,/+"  # between the labels of a text with several labels
+MAX_SHOWN = 60  # labels in a line
+
+
+def sorted_labels(names: Iterable[str]) -> tuple[str, ...]:
+    """Return distinct labels in order: numbers by value, other names with the numbers inside of them by value.
+
+    Transformers numbers the labels of a model without names LABEL_0, LABEL_1 and so on: this order keeps their rows.
+    """
+    distinct = set(names)
+    if all(NUMBER.fullmatch(name) for name in distinct):
+        return tuple(sorted(distinct, key=lambda name: (float(name), name)))
+    return tuple(sorted(distinct, key=_natural_key))
+
+
+def _natural_key(name: str) -> tuple[tuple[str, int], ...]:
+    """Return the text and the numbers of a name in turn, so that B-X2 precedes B-X10."""
+    parts = DIGITS.split(name)
+    return (*((text, int(number)) for text, number in zip(parts[::2], [*parts[1::2], "-1"], strict=True)), (name, 0))
+
+
+def label_counts_text(labels: Sequence[str], counts: Mapping[int, int]) -> str:
+    """Return "labels 0 'no' 12, 1 'yes' 8": index, name and number of examples or words of each label."""
+    shown = [f"{index} '{name}' {counts.get(index, 0):,}" for index, name in enumerate(labels[:MAX_SHOWN])]
+    rest = [f"and {len(labels) - MAX_SHOWN} labels more"] if len(labels) > MAX_SHOWN else []
+    return "labels " + ", ".join([*shown, *rest])
+
+
+def label_warnings(labels: Sequence[str], counts: Mapping[int, int], several: bool) -> list[str]:
+    """Return a line for each group of labels that may be one label, and for labels that may be none or several.
+
+    Args:
+        labels: names, in the order of their indices.
+        counts: index of a label -> number of examples.
+        several: whether an example may have several labels.
+    """
+
+    def described(indices: Iterable[int]) -> str:
+        return ", ".join(f"'{labels[index]}' ({counts.get(index, 0):,})" for index in indices)
+
+    alike: dict[str, list[int]] = {}
+    for index, name in enumerate(labels):
+        alike.setdefault(_plain_name(name), []).append(index)
+    lines = [
+        f"labels that differ in spelling alone: {described(group)}; give one of them in all rows if they are one label"
+        for group in alike.values()
+        if len(group) > 1
+    ]
+    if missing := [index for index, name in enumerate(labels) if name.casefold() in MISSING]:
+        lines.append(f"labels that may be missing values: {described(missing)}; remove them from the file if so")
+    if not several and (separator := list_separator(labels)):
+        joined = [index for index, name in enumerate(labels) if separator in name]
+        lines.append(
+            f"{len(joined)} labels look like lists: {described(joined[:5])}; if a text may have several labels, add "
+            f"--label_separator '{separator}' (config.task.label_separator), with kind multilabel_classification"
+        )
+    return lines
+
+
+def _plain_name(name: str) -> str:
+    """Return a name without case, accents' encoding, white space, '-' and '_'; a number as its value."""
+    if NUMBER.fullmatch(name):
+        return format(float(name), ".12g")
+    return re.sub(r"[\s_-]+", "", unicodedata.normalize("NFKC", name).casefold()) or name
+
+
+def list_separator(labels: Iterable[str]) -> str:
+    """Return the separator that splits several labels into names of which most are labels too; "" for none."""
+    names = set(labels)
+    for separator in SEPARATORS:
+        joined = [[part.strip() for part in name.split(separator)] for name in names if separator in name]
+        parts = Counter(part for split in joined for part in split)
+        known = sum(part in names or count > 1 for part, count in parts.items())
+        if joined and all(all(split) for split in joined) and 2 * known > len(parts):
+            return separator
+    return ""
+
+
+def match_rows(labels: Sequence[str], head_labels: Sequence[str]) -> list[int]:
+    """Return the row of a trained head for each label of a task: the label of equal name, else of equal name in any
+    case; labels without such a row take the rows that are left, in order.
+
+    Args:
+        labels: of the task.
+        head_labels: of the head, as many.
+    """
+    free = dict(enumerate(head_labels))
+    rows: dict[int, int] = {}
+    for spelling in (str, str.casefold):
+        for index, name in enumerate(labels):
+            if index not in rows:
+                equal = [row for row, known in free.items() if spelling(known.strip()) == spelling(name)]
+                if equal:
+                    rows[index] = equal[0]
+                    del free[equal[0]]
+    left = iter(free)
+    return [rows[index] if index in rows else next(left) for index in range(len(labels))]

@@ -1,0 +1,250 @@
+"""Labels: their order, names that look alike, lists, and the rows of a trained head."""
+
+import collections
+import itertools
+import random
+import re
+import string
+
+import pytest
+
+from bert_jax.config import TaskConfig
+from bert_jax.errors import UserError
+from bert_jax.tasks.kinds.benchmark_scores import JAQUAD, SQUAD1
+from bert_jax.tasks.labels import (
+    label_counts_text,
+    label_warnings,
+    list_separator,
+    match_rows,
+    sorted_labels,
+)
+from bert_jax.tasks.reading.examples import describe_places, read_task_examples
+from bert_jax.tasks.table import resolve_task
+
+TEXTS = {"name": "custom", "kind": "sequence_classification"}
+TAGS = {"kind": "token_classification"}
+
+
+def read(tmp_path, name, content, report=lambda line: None, **settings):
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    config = TaskConfig(**(TEXTS | {"data": str(tmp_path), "train": name} | settings))
+    task = resolve_task(config)
+    return task, read_task_examples(task, config, "train", report)
+
+
+def test_numbers_sort_by_value_and_names_by_the_numbers_in_them():
+    numbers = [str(n) for n in range(12)]
+    assert sorted_labels(random.Random(0).sample(numbers, 12)) == tuple(numbers)
+    assert sorted_labels(["10", "-1", "2.5", "2"]) == ("-1", "2", "2.5", "10")
+    unnamed = [f"LABEL_{n}" for n in range(12)]
+    assert sorted_labels(unnamed[::-1]) == tuple(unnamed)
+    assert sorted_labels(["no", "yes", "No", "B-X"]) == ("B-X", "No", "no", "yes")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_are_matched_by_name_then_by_name_in_any_case(seed):
+    rng = random.Random(seed)
+    names = rng.sample([*"abcdefgh", *"AB"], 6)
+    head = [name.upper() if rng.random() < 0.5 and name.upper() not in names else name for name in names]
+    rng.shuffle(head)
+    rows = match_rows(names, head)
+    assert sorted(rows) == list(range(6))
+    for name, row in zip(names, rows, strict=True):
+        assert head[row] == (name if name in head else name.upper())
+    # Unknown names take the rows that are left, in order.
+    assert match_rows(["x", "b", "y"], ["a", "b", "c"]) == [0, 1, 2]
+    assert match_rows(["x", "y", "a"], ["a", "b", "c"]) == [1, 2, 0]
+
+
+def test_names_that_look_alike_are_listed_with_their_counts():
+    labels = ["Pos", "pos", "neg", "0", "0.0", "nan", "ＰＯＳ"]  # noqa: RUF001
+    counts = dict(enumerate([3, 4, 5, 1, 1, 2, 1]))
+    lines = label_warnings(labels, counts, several=False)
+    assert len(lines) == 3
+    assert "'Pos' (3), 'pos' (4)" in lines[0]
+    assert "'0' (1), '0.0' (1)" in lines[1]
+    assert "missing values: 'nan' (2)" in lines[2]
+    assert label_warnings(["B-LOC", "I-LOC", "O"], {}, several=False) == []
+    assert label_warnings(["R&B", "C++", "C", "C#"], {}, several=False) == []  # symbols are no spelling
+    assert label_counts_text(["no", "yes"], {1: 1234}) == "labels 0 'no' 0, 1 'yes' 1,234"
+
+
+def test_labels_that_look_like_lists_are_named():
+    assert list_separator(["a", "b", "a;b", "a; c"]) == ";"
+    assert list_separator(["a|b", "b|c", "a|c"]) == "|"
+    assert list_separator(["Sales/Marketing", "IT", "R/D"]) == ""  # the parts are no labels
+    assert list_separator(["a", "b"]) == ""
+    assert list_separator(["-;", ";", "x"]) == ""
+    (line,) = label_warnings(["a", "b", "a;b"], {2: 7}, several=False)
+    assert "'a;b' (7); if" in line
+    assert "--label_separator ';'" in line
+    assert label_warnings(["a", "b", "a;b"], {}, several=True) == []
+
+
+def test_places_in_few_words():
+    assert describe_places(["a.csv:3"]) == "a.csv:3"
+    assert describe_places(["a.csv:3", "a.csv:4-6", "a.csv:9"]) == "a.csv:3-6, 9"
+    assert describe_places(["a.json: item 3", "b.parquet: row 4", "b.parquet: row 5"]) == (
+        "a.json: item 3, b.parquet: row 4-5"
+    )
+    assert describe_places(["x train[1]", "x train[2]", "x train[7]"]) == "x train[1-2, 7]"
+    assert describe_places(["a.json: question q1", "a.json: question q2"]) == "a.json: question q1, a.json: question q2"
+
+
+def test_white_space_around_a_label_does_not_count(tmp_path):
+    task, examples = read(tmp_path, "a.csv", "text , label\nx,pos \ny, pos\nz,neg\n")
+    assert task.labels == ("neg", "pos")
+    assert [example["label"] for example in examples] == [1, 1, 0]
+
+
+def test_rows_without_a_label_are_all_listed_or_left_out_and_counted(tmp_path):
+    content = 'text,label\nx,a\ny,\n"z\nz",  \nw,b\nv,\n'
+    with pytest.raises(UserError, match=r"^3 rows have no label: \S*a\.csv:3-5, 7; .*--skip_unlabeled") as refusal:
+        read(tmp_path, "a.csv", content)
+    assert len(str(refusal.value).splitlines()) == 1
+    lines = []
+    _, examples = read(tmp_path, "a.csv", content, lines.append, skip_unlabeled=True)
+    assert [example["text"] for example in examples] == ["x", "w"]
+    assert lines == ["custom train: 3 rows without a label are left out"]
+
+
+def test_a_label_may_be_given_by_its_index_where_no_name_is_a_number(tmp_path):
+    rows = '{"text": "x", "label": 1}\n{"text": "y", "label": 0}\n'
+    _, examples = read(tmp_path, "a.jsonl", rows, labels="neg,pos")
+    assert [example["label"] for example in examples] == [1, 0]
+    with pytest.raises(UserError, match="label '2' is not among neg, pos"):
+        read(tmp_path, "a.jsonl", rows.replace("1}", "2}"), labels="neg,pos")
+    with pytest.raises(UserError, match="label '0' is not among 1, 2"):  # a name: no index
+        read(tmp_path, "a.jsonl", rows, labels="1,2")
+
+
+def test_tags_and_answers_in_the_layout_of_hugging_face(tmp_path):
+    rows = '{"tokens": ["EU", "is"], "ner_tags": [10, 2]}\n{"tokens": ["x"], "ner_tags": [0]}\n'
+    task, examples = read(tmp_path, "a.jsonl", rows, **TAGS, columns="labels=ner_tags")
+    assert task.labels == ("0", "2", "10")
+    assert [example["labels"] for example in examples] == [[2, 1], [0]]
+    rows = rows.replace("10", "1")
+    _, examples = read(tmp_path, "a.jsonl", rows, **TAGS, columns="labels=ner_tags", labels="O,B-X,I-X")
+    assert [example["labels"] for example in examples] == [[1, 2], [0]]
+
+    answers = '{"text": ["the baker", "baker"], "answer_start": [0, 4]}'
+    row = '{"id": "0", "question": "who", "context": "the baker sells", "answers": %s}\n'
+    _, examples = read(tmp_path, "a.jsonl", row % answers, kind="question_answering")
+    assert examples[0]["answers"] == [{"text": "the baker", "start": 0}, {"text": "baker", "start": 4}]
+    _, examples = read(tmp_path, "a.jsonl", row % '{"text": [], "answer_start": []}', kind="question_answering")
+    assert examples[0]["answers"] == []
+    with pytest.raises(UserError, match=r"different lengths \(1 text, 2 answer_start\)"):
+        read(tmp_path, "a.jsonl", row % '{"text": ["baker"], "answer_start": [4, 5]}', kind="question_answering")
+
+
+WORDS = [("EU", "B-ORG"), ("rejects", "O"), None, ("Peter", "B-PER")]
+
+
+@pytest.mark.parametrize(
+    ("column", "line"),
+    [
+        (" ", "\n"),
+        (" ", " \n"),
+        ("     ", "\n"),
+        ("\t", "\n"),
+        ("\t", "\t\n"),
+        (" ", "\r"),
+        ("\t", "\r"),
+        (" ", " \r\n"),
+    ],
+)
+@pytest.mark.parametrize("comment", ["", "# sent_id = 1"])
+def test_spaces_line_ends_and_comments_of_conll(tmp_path, column, line, comment):
+    content = "".join((column.join(word) if word else "") + line for word in WORDS)
+    content = (comment + line if comment else "") + content
+    task, examples = read(tmp_path, "a.conll", content, **TAGS)
+    assert task.labels == ("B-ORG", "B-PER", "O")
+    assert [example["tokens"] for example in examples] == [["EU", "rejects"], ["Peter"]]
+    assert [example["labels"] for example in examples] == [[0, 2], [1]]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("line", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_separators_line_ends_and_encodings_of_tables(tmp_path, separator, line, encoding, suffix):
+    rows = [["text", "label"], ["ä, b; c | d\te", "no"], ['"x"', "yes"]]
+    quoted = [['"' + value.replace('"', '""') + '"' for value in row] for row in rows]
+    content = line.join(separator.join(row) for row in (rows[0], *quoted[1:])) + line
+    lines = []
+    task, examples = read(tmp_path, f"a.{suffix}", content.encode(encoding), lines.append)
+    assert task.labels == ("no", "yes")
+    assert [example["text"] for example in examples] == ["ä, b; c | d\te", '"x"']
+    assert [example["label"] for example in examples] == [0, 1]
+    usual = {"csv": ",", "tsv": "\t"}[suffix]
+    said = repr(separator) if separator != "\t" else "tabs"
+    assert lines == ([f"custom train: 2 columns, separated by {said}"] if separator != usual else [])
+
+
+@pytest.mark.parametrize(
+    ("content", "settings", "says"),
+    [
+        ("text;label\nx;a\ny;b\n", {"delimiter": "|"}, r"a.csv:1: the separator '\|' splits nothing"),
+        ("text^label\nx^a\ny^b\n", {}, "a.csv:1: the separator ',' splits nothing"),
+        ("text;label\nx;a\ny;b\n", {"delimiter": ";;"}, "config.task.delimiter=';;' is for CSV and TSV, and one"),
+        ("text,label\nx,a\nx\ry,a\nz,b\n", {}, "a.csv:3: a carriage return inside of a row"),
+    ],
+)
+def test_tables_that_cannot_be_read_are_refused_by_the_right_name(tmp_path, content, settings, says):
+    with pytest.raises(UserError, match=says) as refusal:
+        read(tmp_path, "a.csv", content, **settings)
+    assert len(str(refusal.value).splitlines()) == 1
+
+
+def test_a_separator_can_be_set(tmp_path):
+    _, examples = read(tmp_path, "a.csv", "text^label\nx^a\ny^b\n", delimiter="^")
+    assert [example["text"] for example in examples] == ["x", "y"]
+
+
+def test_parquet_is_read_like_json(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    columns = {
+        "meta": [{"title": "x"}, {"title": "y"}, {"title": "z"}],
+        "label": pyarrow.array([1.0, 0.0, None], pyarrow.float64()),
+    }
+    parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
+    content = (tmp_path / "t.parquet").read_bytes()
+    task, examples = read(tmp_path, "a.parquet", content, columns="text=meta.title", skip_unlabeled=True)
+    assert task.labels == ("0", "1")  # pandas stores integers with a missing value as floats
+    assert [(example["text"], example["label"]) for example in examples] == [("x", 1), ("y", 0)]
+    with pytest.raises(UserError, match=r"1 rows? have|a.parquet: row 3: has no label"):
+        read(tmp_path, "a.parquet", content, columns="text=meta.title")
+    with pytest.raises(UserError, match="no column 'titel' for text"):
+        read(tmp_path, "a.parquet", content, columns="text=titel")
+    with pytest.raises(UserError, match="broken Parquet file"):
+        read(tmp_path, "b.parquet", content[:-9], columns="text=meta.title")
+
+
+# evaluate-v1.1.py of SQuAD and the notebook of JaQuAD, written out.
+def normalized_words(text):
+    text = "".join(character for character in text.lower() if character not in set(string.punctuation))
+    return re.sub(r"\b(a|an|the)\b", " ", text).split()
+
+
+def common_f1(gold, predicted):
+    common = sum((collections.Counter(gold) & collections.Counter(predicted)).values())
+    if common == 0:
+        return 0.0
+    precision, recall = common / len(predicted), common / len(gold)
+    return 2 * precision * recall / (precision + recall)
+
+
+TEXT_PARTS = ["", "the", "a", ".", " ", "cat", "The cat", "cats!", "an", "\u3000", "猫", " 猫 ", "猫 犬"]
+
+
+@pytest.mark.parametrize(("gold", "predicted"), [*itertools.product(TEXT_PARTS, TEXT_PARTS)])
+def test_answers_that_normalize_to_nothing(gold, predicted):
+    words = normalized_words(gold), normalized_words(predicted)
+    assert SQUAD1.exact(gold, predicted) == (words[0] == words[1])
+    assert SQUAD1.f1(gold, predicted) == pytest.approx(common_f1(*words))
+    characters = [*"".join(gold.split())], [*"".join(predicted.split())]
+    f1 = common_f1(*characters) if all(characters) else float(characters[0] == characters[1])
+    assert JAQUAD.f1(gold, predicted) == pytest.approx(f1)
+    assert JAQUAD.exact(gold, predicted) == (f1 == 1.0)
