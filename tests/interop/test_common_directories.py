@@ -2,6 +2,7 @@
 
 import json
 
+import jax.export
 import numpy as np
 import pytest
 import safetensors.torch
@@ -187,3 +188,22 @@ def test_a_cross_encoder_of_another_activation_is_refused_and_embedded(tmp_path)
     with pytest.raises(UserError, match="Sigmoid and Identity can be read"):
         loaded.predict(TEXTS)
     assert loaded.encode(TEXTS).shape == (3, 16)
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert"])
+def test_a_program_of_a_bare_encoder_gives_the_last_states(tmp_path, family):
+    model, tokenizer = tiny_models.save(tmp_path / "model", family, "Model")
+    export_directory(tmp_path / "model", tmp_path / "out", "stablehlo", Console(silent=True))
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    with np.load(tmp_path / "out/weights.npz") as archive:
+        weights = [archive[name] for name in manifest["weights"]]
+    program = jax.export.deserialize(bytearray((tmp_path / "out/model.stablehlo").read_bytes()))
+    inputs = tokenizer("a bad cab", return_tensors="np", return_token_type_ids=True)
+    outputs = program.call(
+        weights,
+        *(inputs[entry["name"]].astype(np.int32) for entry in manifest["inputs"]),
+    )
+    assert {entry["name"] for entry in manifest["outputs"]} == {*outputs} >= {"last_hidden_state"}
+    with torch.no_grad():
+        expected = model(**tokenizer("a bad cab", return_tensors="pt")).last_hidden_state
+    np.testing.assert_allclose(outputs["last_hidden_state"], expected, atol=2e-5)

@@ -65,7 +65,7 @@ class Loaded:
     params: Params  # of make_model(config, ..., heads): float32 numpy arrays
     labels: tuple[str, ...] = ()  # of the head that classifies; () if labels have no names
     activation: str = ""  # a row of CROSS_ENCODER_ACTIVATIONS, of the score of a CrossEncoder; '' for other models
-    notes: tuple[str, ...] = ()  # lines for the user: what the directory lacks, and which parts of it are not read
+    notes: tuple[str, ...] = ()  # lines for the user: parts that the directory lacks, and parts that are not read
     new: tuple[str, ...] = ()  # paths of randomly drawn parameters, which the checkpoint lacks
     unused: tuple[str, ...] = ()  # tensors of the checkpoint that no wanted head has
 
@@ -314,7 +314,10 @@ def _modules_to_read(
 def _unknown_tensors(
     family: Family, shapes: Shapes, originals: Mapping[str, str], source: ModelClass, where: str
 ) -> list[str]:
-    """Return the names in the file of tensors that no class of the family has; `UserError` for one in the encoder."""
+    """Return the names in the file of tensors that no class of the family has.
+
+    Raises `UserError` for such a tensor inside the encoder.
+    """
     known = {tensor.name for tensor in iterate_stored_tensors(family.encoder, shapes) if tensor.name is not None}
     known |= {name for model in family.classes for module in model.modules for name in tensor_names(module)}
     unknown = [name for name in originals if name not in known and not name.startswith(family.ignored)]
