@@ -85,10 +85,11 @@ def documents_of(text: str) -> Iterator[str]:
 
 def time_rules(recipe: str, texts: list[str]) -> None:
     """Print the speed of each rule that needs no survey, and of all of them."""
+    from bert_jax.corpus.build.cleaning.texts import Removed
+
     from bert_jax.corpus.build.cleaning.chunk import bind_rules
     from bert_jax.corpus.build.cleaning.recipe import read_recipe
     from bert_jax.corpus.build.cleaning.rules import RULES
-    from bert_jax.corpus.build.cleaning.texts import Removed
 
     steps = [step for step in read_recipe(recipe).steps if not RULES[step.rule].survey]
     everything, all_seconds = sum(len(text.encode()) for text in texts) / 1e6, 0.0

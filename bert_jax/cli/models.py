@@ -222,8 +222,9 @@ def run_embed(args: argparse.Namespace) -> None:
     if args.projector:
         write_projector(pathlib.Path(args.output), args.input, pathlib.Path(args.projector))
     cut = f", {made.truncated:,} of them cut" if made.truncated else ""
+    spelled = f", {made.spelled:,} of them with a spelled special token" if made.spelled else ""
     empty = f", {made.empty:,} of them empty" if made.empty else ""
-    print(f"{made.texts:,} texts{cut}{empty}, {made.tokens:,} tokens, {made.width} features -> {args.output}")
+    print(f"{made.texts:,} texts{cut}{spelled}{empty}, {made.tokens:,} tokens, {made.width} features -> {args.output}")
 
 
 EMBED = Verb(

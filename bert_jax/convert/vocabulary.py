@@ -80,7 +80,7 @@ def token_sources(old: Tokenizer, new: Tokenizer) -> TokenSources:
     same_text = {key: i for i, key in reversed([*enumerate(_text_keys(old))]) if key[0]}
     same_role = dict(zip(new.special, (old.tokens.index(token) for token in old.special), strict=True))
     keys = _text_keys(new)
-    spelled = old.encode_words([text for text, _ in keys])
+    spelled = [ids or [old.unk_id] for ids in old.encode_sentences(old.word_texts([text for text, _ in keys]))]
     pieces_of_new, num_shared = list[list[int]](), 0
     for token, key, pieces in zip(new.tokens, keys, spelled, strict=True):
         old_id = same_role.get(token, same_token.get(token, same_text.get(key)))

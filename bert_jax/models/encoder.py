@@ -372,7 +372,7 @@ def encode_with_weights(
         return x, encoder._metadata_of_batch(batch["attention_mask"], None, global_tokens)
 
     def normalize(encoder: Encoder, x: jax.Array) -> jax.Array:
-        return cast(jax.Array, encoder.final_norm(x)) if encoder.final_norm else x
+        return encoder.final_norm(x) if encoder.final_norm else x
 
     x, (global_meta, local_meta) = cast(Any, encoder.apply({"params": params}, method=embed))
     block = make_block(config, jnp.dtype("float32"), "xla")

@@ -66,4 +66,4 @@ def _sequence_settings_at(
     masks = settings[phase.index]
     rates = (masks.mask_probability, masks.mask_token_fraction, masks.random_token_fraction)
     changing = masks.mask_probability_end is not None and (masks.mask_probability_end, phase.begin, phase.end)
-    return (phase.first_sequence(step), phase.seq_len, phase.batch_size, phase.grad_accum_steps, rates, changing)
+    return (phase.first_sequence(step), phase.seq_len, phase.batch_size, rates, changing)

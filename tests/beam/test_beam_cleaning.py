@@ -19,7 +19,7 @@ from bert_jax.errors import UserError
 from bert_jax.readers import storage
 from bert_jax.tokenizer import SPECIAL_TOKENS, Normalizer, save_tokenizer, wordpiece_tokenizer
 from tests.beam.runners import IN_MEMORY, RETRYING, RUNNERS, processes
-from tests.helpers.preparation import contents, make_tokenizer
+from tests.helpers.preparation import contents, few_words, make_tokenizer
 
 pytestmark = [pytest.mark.beam, pytest.mark.filterwarnings("default")]  # warnings of Beam itself
 
@@ -36,12 +36,13 @@ against = ["{known}"]
 [repeated_lines]
 min_documents = 4
 min_words = 2
-[c4_lorem_ipsum]
+[c4_quality]
+filter_no_terminal_punct = false
+min_num_sentences = -1
+min_words_per_line = -1
 [contamination]
 files = ["{evaluation}"]
 ngram = 4
-[gopher_word_count]
-min_words = 5
 """
 
 
@@ -70,7 +71,9 @@ def place(tmp_path_factory):
         deduplicate="near",
     )
     (place / "evaluation.tsv").write_text("1\tNow here is the question\n")
-    (place / "recipe.toml").write_text(RECIPE.format(known=place / "known", evaluation=place / "evaluation.tsv"))
+    (place / "recipe.toml").write_text(
+        RECIPE.format(known=place / "known", evaluation=place / "evaluation.tsv") + few_words(5)
+    )
     texts = place / "texts"
     texts.mkdir()
     lines = []
@@ -119,7 +122,13 @@ def local(place, tmp_path_factory):
     reasons = manifest["documents"]["rejected"]
     known = place / "known"
     assert set(reasons) >= {f"exact duplicate of {known}", f"near duplicate of {known}", "exact duplicate"}
-    assert set(reasons) >= {"near duplicate", "c4_lorem_ipsum", "gopher_word_count", "invalid UTF-8", "no tokens"}
+    assert set(reasons) >= {
+        "near duplicate",
+        "c4_quality: lorem_ipsum",
+        "gopher_quality: gopher_short_doc",
+        "invalid UTF-8",
+        "no tokens",
+    }
     assert {"mask_emails", "repeated_lines"} <= set(manifest["cleaning"]["changed"])
     assert len(manifest["splits"]["train"]["shards"]) > 5
     return output / "corpus", removed
@@ -237,7 +246,7 @@ def test_bad_recipes_are_refused_before_anything_is_written(place, tmp_path):
 
 
 def test_a_recipe_that_leaves_nothing_is_reported_in_a_line(place, tmp_path):
-    (tmp_path / "recipe.toml").write_text("[gopher_word_count]\nmin_words = 90000\n")
+    (tmp_path / "recipe.toml").write_text(few_words(90_000))
     (tmp_path / "a.txt").write_text("The cat sat on the mat.")
     with pytest.raises(UserError, match="change the recipe of the cleaning") as refused:
         prepare_with_beam(
@@ -247,5 +256,5 @@ def test_a_recipe_that_leaves_nothing_is_reported_in_a_line(place, tmp_path):
             beam_options=processes(2),
             clean=tmp_path / "recipe.toml",
         )
-    assert str(refused.value).startswith("0 of 1 documents could be used: 1 gopher_word_count")
+    assert str(refused.value).startswith("0 of 1 documents could be used: 1 gopher_quality: gopher_short_doc")
     assert str(refused.value).endswith("incomplete; remove it before the next try")

@@ -23,7 +23,7 @@ from bert_jax.corpus.mixture import name_snapshots, open_mixture
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
 from bert_jax.tokenizer import SPECIAL_TOKENS, Normalizer, load_tokenizer, save_tokenizer, wordpiece_tokenizer
-from tests.helpers.preparation import TINY, TINY_PIECES, contents, set_sizes
+from tests.helpers.preparation import TINY, TINY_PIECES, contents, few_words, set_sizes
 
 WORDS = [f"{word}{number}" for word in ("the", "cat", "dog", "sat", "mat", "on") for number in range(90)]
 
@@ -254,7 +254,7 @@ def test_options_that_contradict_the_corpus_are_refused(tmp_path, tokenizer):
     (tmp_path / "other").mkdir()
     shutil.copy(tokenizer / "vocab.txt", tmp_path / "other")
     (tmp_path / "other" / "vocab.txt").write_text((tokenizer / "vocab.txt").read_text().replace("mat\n", "mouse\n"))
-    (tmp_path / "words.toml").write_text("[gopher_word_count]\nmin_words = 2\n")
+    (tmp_path / "words.toml").write_text(few_words(2))
     prepare(inputs, tokenizer, tmp_path / "c", workers=1, heldout_fraction=0.3)
     before = contents(tmp_path / "c")
     prepared = f"{tmp_path / 'c'} was prepared"
@@ -283,7 +283,7 @@ def test_options_that_contradict_the_corpus_are_refused(tmp_path, tokenizer):
 
 def test_a_cleaned_corpus_is_added_to_by_the_same_recipe(tmp_path, tokenizer):
     recipe = tmp_path / "words.toml"
-    recipe.write_text('deduplicate = "exact"\n[gopher_word_count]\nmin_words = 12\n')
+    recipe.write_text('deduplicate = "exact"\n' + few_words(12))
     texts = make_texts(40, seed=7)
     settings = {"workers": 1, "heldout_fraction": 0.2, "clean": recipe}
     prepare(write(tmp_path / "all.jsonl", texts), tokenizer, tmp_path / "all", **settings)
@@ -296,7 +296,7 @@ def test_a_cleaned_corpus_is_added_to_by_the_same_recipe(tmp_path, tokenizer):
 
 
 def test_the_rules_of_a_recipe_have_an_order(tmp_path, tokenizer):
-    rules = ["[mask_emails]\n", "[gopher_word_count]\nmin_words = 2\n"]
+    rules = ["[mask_emails]\n", few_words(2)]
     for name, parts in {"one": rules, "other": rules[::-1]}.items():
         (tmp_path / f"{name}.toml").write_text("".join(parts))
     texts = make_texts(40, seed=7)

@@ -12,6 +12,12 @@ TINY = {(chunks, "CHUNK_BYTES"): 3000, (chunks, "CHUNKS_PER_BLOCK"): 2, (chunks,
 TINY_PIECES = {(pieces, "MAX_UNSPLIT_BYTES"): 5000, (pieces, "MAX_PIECE_BYTES"): 1000}
 
 
+def few_words(min_words):
+    """A rule of a recipe that removes the documents of fewer words, and no other document."""
+    off = ("min_avg_word_length", "max_avg_word_length", "max_non_alpha_words_ratio", "min_stop_words")
+    return f"[gopher_quality]\nmin_doc_words = {min_words}\n" + "".join(f"{name} = 0\n" for name in off)
+
+
 def set_sizes(monkeypatch, sizes):
     for (module, name), size in sizes.items():
         monkeypatch.setattr(module, name, size)

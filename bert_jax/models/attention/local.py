@@ -5,6 +5,8 @@ et al. 2020), and the global tokens, if there are any. Results and dropout equal
 the same readable keys. In names, C is the chunks, Q the queries of a chunk, K the keys that a chunk may read.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
@@ -120,7 +122,7 @@ def _with_context_of_global_tokens(inputs: AttentionInputs, context: jax.Array, 
         probabilities = drop(probabilities, index, first_key, second_key, rate)
     global_context = jnp.einsum("bhqk,bkhd->bqhd", probabilities.astype(v.dtype), v)
     columns = jnp.where(_at_global_tokens(inputs, tokens.mask), tokens.columns, length)  # beyond the end: dropped
-    put = jax.vmap(lambda context, columns, rows: context.at[columns].set(rows, mode="drop"))
+    put: Callable[..., jax.Array] = jax.vmap(lambda context, columns, rows: context.at[columns].set(rows, mode="drop"))
     return put(context, columns, global_context.reshape(*global_context.shape[:2], -1))
 
 

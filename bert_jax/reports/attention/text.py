@@ -122,9 +122,9 @@ def _encode(model: OpenModel, text: str, pair: str | None) -> tuple[np.ndarray, 
     else:
         fields = {"id": "0", "text": text} | ({} if pair is None else {"text_pair": pair})
         (features,), counts = text_features([fields], model.tokenizer, limit)
-        ((sequence, second_text),) = features.sequences
+        ((sequence, type_1_start),) = features.sequences
         ids, too_long = np.asarray(sequence, np.int32), counts["truncated_texts"] > 0
-        types = (np.arange(len(ids)) >= second_text) & (model.config.num_token_types > 1)
+        types = (np.arange(len(ids)) >= type_1_start) & (model.config.num_token_types > 1)
     if too_long:
         raise UserError(f"the text has more than {limit:,} tokens, all that this model reads; shorten it")
     return ids, types.astype(np.int32)

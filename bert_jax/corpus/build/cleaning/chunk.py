@@ -12,7 +12,7 @@ import numpy as np
 
 from bert_jax.corpus.build.cleaning.recipe import Step
 from bert_jax.corpus.build.cleaning.rules import RULES
-from bert_jax.corpus.build.cleaning.texts import Removed
+from bert_jax.corpus.build.cleaning.verdict import Removed
 from bert_jax.corpus.build.encoding import Chunk, DocumentCounts
 from bert_jax.readers import RawDocument, ReadOptions, storage, to_document
 from bert_jax.readers.rejections import Rejections, first_fields

@@ -12,7 +12,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from bert_jax import readers, strict_json
-from bert_jax.corpus.build.cleaning.texts import Removed
+from bert_jax.corpus.build.cleaning.verdict import Removed
 from bert_jax.corpus.build.signatures import hash_ngrams, hash_words, normal_words
 from bert_jax.errors import UserError
 from bert_jax.readers import archives, storage

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from bert_jax.corpus.build.cleaning.texts import Removed
+from bert_jax.corpus.build.cleaning.verdict import Removed
 from bert_jax.errors import UserError, did_you_mean, needs_packages
 
 UNCERTAIN = "uncertain"

@@ -1,6 +1,5 @@
 """The recipe of a cleaning: a TOML file -> rules with their parameters, in the order of the file."""
 
-import inspect
 import math
 import os
 import pathlib
@@ -23,11 +22,21 @@ _PARAMETER_TYPES: dict[Any, tuple[str, Any]] = {
     float: ("a finite number", lambda value: _is_number(value)),
     str: ("a text in quotes", lambda value: isinstance(value, str)),
     Sequence[str]: ("a list of texts", lambda value: _is_list(value, lambda item: isinstance(item, str))),
-    Sequence[float]: ("a list of finite numbers", lambda value: _is_list(value, _is_number)),
+    tuple[tuple[int, float]]: (
+        "a list of pairs, such as [[2, 0.2], [3, 0.18]]",
+        lambda value: _is_list(value, _is_pair),
+    ),
+}
+# Types of datatrove's parameters; TOML has no null, and 0 or -1 turns a threshold off.
+_PARAMETER_TYPES |= {
+    int | None: _PARAMETER_TYPES[int],
+    float | None: _PARAMETER_TYPES[float],
+    list[str] | None: _PARAMETER_TYPES[Sequence[str]],
+    tuple[str, ...] | None: _PARAMETER_TYPES[Sequence[str]],
 }
 _DEDUPLICATE, _AGAINST = "deduplicate", "against"
 _MAX_BYTES = 1 << 20
-LIBRARIES = ("ftfy", "py3langid")  # other versions may give other results
+LIBRARIES = ("datatrove", "ftfy", "py3langid", "spacy")  # other versions may give other results
 
 
 class Step(NamedTuple):
@@ -100,30 +109,25 @@ def read_recipe(recipe: str | os.PathLike[str]) -> Recipe:
     return Recipe(str(path), steps, deduplicate, tuple(against))
 
 
-def parameters_of(rule: str) -> dict[str, inspect.Parameter]:
-    """Return the parameters of a rule, which are the keyword-only arguments of its function."""
-    parameters = inspect.signature(RULES[rule].apply).parameters
-    return {name: parameter for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY}
-
-
 def make_step(path: str, rule: str, given: Any) -> Step:
     """Return a rule with the parameters `given` in its table and defaults; UserError for wrong parameters."""
     if rule not in RULES:
         raise UserError(f"{path}: there is no rule '{rule}'{did_you_mean(rule, [*RULES, _DEDUPLICATE, _AGAINST])}")
     if not isinstance(given, dict):
         raise UserError(f"{path}: {rule} is a rule; write it as a table, [{rule}], with its parameters below")
-    known = parameters_of(rule)
+    known = RULES[rule].parameters()
     for name, value in given.items():
         if name not in known:
             has = f"it has {', '.join(known)}" if known else "it has none"
             raise UserError(f"{path}: [{rule}] has no parameter '{name}'{did_you_mean(name, known)} ({has})")
         description, accepts = _PARAMETER_TYPES[known[name].annotation]
-        if not accepts(value):
+        is_default = value is None and known[name].default is None  # null in the manifest of a corpus
+        if not is_default and not accepts(value):
             raise UserError(f"{path}: [{rule}] {name}: {value!r} is not {description}")
     missing = [name for name, parameter in known.items() if parameter.default is parameter.empty and name not in given]
     if missing:
         raise UserError(f"{path}: [{rule}] needs the parameter '{missing[0]}'")
-    parameters = {name: given.get(name, parameter.default) for name, parameter in known.items()}
+    parameters = {name: _as_tuple(given.get(name, parameter.default)) for name, parameter in known.items()}
     try:
         RULES[rule].check(**parameters)
     except UserError as error:
@@ -161,6 +165,16 @@ def _find_recipe(recipe: str) -> pathlib.Path:
 def _is_list(value: Any, accepts: Callable[[Any], bool]) -> bool:
     """Return whether a value is a list of items that `accepts` accepts."""
     return isinstance(value, list) and all(map(accepts, value))
+
+
+def _is_pair(value: Any) -> bool:
+    """Return whether a value is a list of a positive whole number and a finite number."""
+    return _is_list(value, _is_number) and len(value) == 2 and isinstance(value[0], int) and value[0] > 0
+
+
+def _as_tuple(value: Any) -> Any:
+    """Return a value with tuples in place of lists, which are not hashable."""
+    return tuple(map(_as_tuple, value)) if isinstance(value, list) else value
 
 
 def _is_number(value: Any) -> bool:

