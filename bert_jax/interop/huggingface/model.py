@@ -250,7 +250,8 @@ def _class_of_checkpoint(
         if full := [model for model in named if model in complete]:
             return full[0], ()
         modules = {m for model in named for m in model.modules if any(name in tensors for name in tensor_names(m))}
-        present = {top_level(module.path) for module in modules} & {*named[-1].heads}
+        parts = {top_level(module.path) for module in modules}
+        present = {head for head in named[-1].heads if {"pooled": "pooler"}.get(head, head) in parts}
         absent = tuple(head for head in named[-1].heads if head not in present)
         reduced = [model for model in complete if {*model.heads} == present or (not present and model.is_bare)]
         # A part of a head is damage, which the reading of the named class reports.
