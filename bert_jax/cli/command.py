@@ -8,10 +8,10 @@ from collections.abc import Callable
 from bert_jax.files import url_refusal
 
 MODEL_HELP = (
-    "model: a work directory of `pretrain` or `finetune`, a directory made by `export`, or a Hugging Face directory; "
-    "here, or gs:// or s3://BUCKET/NAME"
+    "model: a work directory of `pretrain` or `finetune`, a directory made by `export`, or a Hugging Face "
+    "directory; a path, gs:// or s3://BUCKET/NAME"
 )
-RUN_HELP = "work directory of `pretrain`, a path, gs:// or s3://BUCKET/NAME"
+RUN_HELP = "work directory of `pretrain`: a path, gs:// or s3://BUCKET/NAME"
 STEP_HELP = "step of the checkpoint (default: the newest intact checkpoint)"
 FOLLOW_PORT = 6007  # beside TensorBoard's 6006
 INPUT_FILE_HELP = (
@@ -85,7 +85,7 @@ def add_text(parser: argparse.ArgumentParser, name: str, meaning: str, nargs: st
 
 
 def add_recipe(parser: argparse.ArgumentParser, example: str, without_recipe: str | None = None) -> None:
-    """Add `--config`; it is required unless `without_recipe` describes a run without a recipe."""
+    """Add `--config`, which is required unless `without_recipe` describes a run without a recipe."""
     parser.add_argument(
         "--config",
         required=without_recipe is None,
@@ -100,7 +100,7 @@ def add_platform(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--platform",
         choices=("cpu", "cuda", "tpu"),
-        help="devices to train on (default: GPUs or TPUs if JAX finds them; a CPU only if no plugin for them is "
+        help="devices to train on (default: GPUs or TPUs if JAX finds any; the CPU only if no GPU or TPU plugin is "
         "installed)",
     )
 

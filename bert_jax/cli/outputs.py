@@ -12,7 +12,7 @@ from bert_jax.files import new_file
 
 @contextlib.contextmanager
 def open_console(silent: bool = False) -> Iterator[Any]:
-    """Yield the console of a verb; it is silent in all processes of a run but the first."""
+    """Yield the console of a verb; `silent` is for all processes of a run except process 0."""
     from bert_jax.console import Console
 
     with contextlib.closing(Console(silent=silent)) as console:
@@ -21,7 +21,7 @@ def open_console(silent: bool = False) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def new_output(path: str | None) -> Iterator[IO[str] | None]:
-    """Yield a text file that appears complete or not at all, opened before the work begins; None without a path."""
+    """Yield a text file that is written atomically, and opened before the work begins; None without a path."""
     if path is None:
         yield None
         return

@@ -22,7 +22,8 @@ def _add_fraction(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=1.0,
         metavar="FRACTION",
-        help="fraction of the items of each paradigm or group; every command takes the same items (default: 1, all)",
+        help="fraction of the items of each paradigm or group to score; every model is scored on equal items "
+        "(default: 1, all items)",
     )
 
 
@@ -129,11 +130,11 @@ def run_score(args: argparse.Namespace) -> None:
 SCORE = Verb(
     summary="score a model on minimal pairs, text, bias pairs and retrieval",
     description=(
-        "Scores a sentence by the log-probability of each of its tokens where it is masked. Minimal pairs: how often "
-        "the acceptable sentence scores higher. Text: pseudo-perplexity. Bias: the published metrics of CrowS-Pairs "
-        "and StereoSet, and how often the stereotype of WinoBias scores higher. "
-        "Retrieval: how high the relevant documents of a query rank by the model's vectors. docs/score.md explains the "
-        "figures."
+        "The score of a sentence is the sum of the log-probabilities of its tokens, each predicted while it is "
+        "masked. For minimal pairs, prints how often the acceptable sentence scores higher. For text, prints the "
+        "pseudo-perplexity. For bias, prints the published metrics of CrowS-Pairs and StereoSet, and how often "
+        "the stereotype of WinoBias scores higher. For retrieval, prints how high the relevant documents of a "
+        "query rank by the model's vectors. docs/score.md explains the figures."
     ),
     example="--model my-bert/ --pairs blimp/ --fraction 0.05",
     add_options=_score_options,
@@ -185,9 +186,10 @@ def run_bias(args: argparse.Namespace) -> None:
 BIAS = Verb(
     summary="show a model's associations with gender, race, religion, occupations",
     description=(
-        "Figures of CrowS-Pairs, StereoSet, WinoBias and Winogender by their published rules, and the words that the "
-        "model expects beside each filler of templates. Each figure is printed with its meaning and its limits. "
-        "Without data: templates of 40 English occupations. docs/score.md explains the figures."
+        "Prints the published metrics of CrowS-Pairs, StereoSet, WinoBias and Winogender. For templates, prints "
+        "the probabilities of words next to each filler, such as the pronouns next to an occupation. Without any "
+        "data option, uses templates of 40 English occupations. Each figure is printed with its meaning and its "
+        "limits. docs/score.md explains the figures."
     ),
     example="--model my-bert/ --output bias.html",
     add_options=_bias_options,

@@ -12,7 +12,7 @@ from bert_jax.errors import UserError, did_you_mean
 
 
 class FieldValue(NamedTuple):
-    """A field with its value in one config."""
+    """A field with its value in a config."""
 
     key: str  # config.train.phases[0].seq_len
     field: "dataclasses.Field[Any]"
@@ -21,7 +21,7 @@ class FieldValue(NamedTuple):
 
 
 def field_values(section: Any, path: str, read_by: tuple[ReadBy, ...] = ()) -> Iterator[FieldValue]:
-    """Yield every field of a config or section with its value; `path` is the key of the config or section."""
+    """Yield every field of a config or section with its value; `path` is the key of that config or section."""
     for field in dataclasses.fields(section):
         key, value = f"{path}.{field.name}", getattr(section, field.name)
         conditions = read_by + field.metadata["read_by"]
@@ -41,7 +41,7 @@ def table_of(field: "dataclasses.Field[Any]") -> Any:
 
 
 def check_choices(config: Any, path: str = "config") -> None:
-    """Raise UserError where a field of a config, or of its section `path`, names no row of the field's table."""
+    """Raise UserError if a field of a config, or of its section `path`, names no row of the field's table."""
     for setting in field_values(config, path):
         value = setting.value
         if setting.field.metadata["table"] and value is not None and value not in (table := table_of(setting.field)):
@@ -51,24 +51,24 @@ def check_choices(config: Any, path: str = "config") -> None:
 def refuse_fields_without_effect(
     config: Any, path: str = "config", given: Collection[str] = (), with_tables: bool = True
 ) -> None:
-    """Raise UserError where a field is set but nothing reads it, by `read_by` and `replaced_by...` of the fields.
+    """Raise UserError if a field is set but has no effect, by the conditions `read_by` and `replaced_by...`.
 
     Args:
-        config: a config or a section; `check_choices` has checked its choices.
+        config: a config or a section that has passed `check_choices`.
         path: key of the config or section.
-        given: keys of the command line, such as `train.batch_size`. A recipe may set a field that another field
-            replaces, but a user who sets it expects an effect.
+        given: keys on the command line, such as `train.batch_size`. A recipe may set a field that another field
+        replaces, but on the command line such a field is an error.
         with_tables: also check conditions on rows of tables, which imports the tables.
     """
     settings = {setting.key: setting for setting in field_values(config, path)}
     phases = config.train.phases if isinstance(config, PretrainConfig) else ()
 
     def choice_of(setting: FieldValue, name: str) -> FieldValue | None:
-        """Return the field called `name` in the section of a field or in the config; None if it is outside `config`."""
+        """Return the field `name` in a field's section, or else in the config; None if it is outside `config`."""
         return settings.get(f"{setting.key.rpartition('.')[0]}.{name}") or settings.get(f"{path}.{name}")
 
     def holds(condition: ReadBy, choice: FieldValue) -> bool:
-        """Return whether the value of `choice` lets the field be read."""
+        """Return whether the value of `choice` fulfills the condition."""
         if condition.row_property:
             return not with_tables or bool(getattr(table_of(choice.field)[choice.value], condition.row_property))
         return choice.value in condition.values if condition.values else choice.value not in condition.not_values
@@ -101,15 +101,15 @@ def no_effect(key: str, choice: str, default: object, fix: str = "") -> UserErro
 
     Args:
         key: dotted key of the field.
-        choice: `KEY=VALUE` with which nothing reads the field.
+        choice: `KEY=VALUE` that makes the field have no effect.
         default: default of the field.
-        fix: another fix; "": none.
+        fix: another way to fix the mistake; "": no other way.
     """
     return UserError(f"{key} has no effect with {choice}; set it to {default}{f', or {fix}' if fix else ''}")
 
 
 def check_pretraining(config: PretrainConfig) -> None:
-    """Raise UserError where fields of a pretraining config contradict each other."""
+    """Raise UserError if fields of a pretraining config contradict each other."""
     model, data, train = config.model, config.data, config.train
     if model.bottleneck_size is None and model.head_size is None and model.hidden_size % model.num_heads:
         raise UserError(
@@ -142,7 +142,7 @@ def check_pretraining(config: PretrainConfig) -> None:
 
 
 def check_warmup(optimizer: OptimizerConfig, steps: int) -> None:
-    """Raise UserError for a warmup of as many steps as the run, or more."""
+    """Raise UserError if the warmup has at least as many steps as the run."""
     if optimizer.warmup_steps is not None and optimizer.warmup_steps >= steps:
         raise UserError(
             f"config.optimizer.warmup_steps={optimizer.warmup_steps}, but the run has {steps} steps; lower it, or set "

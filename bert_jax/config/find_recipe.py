@@ -1,4 +1,4 @@
-"""Recipes by file or by name; the checkout and the wheel both have the named recipes (`--config=bert_base`)."""
+"""Recipes by file or by name; the named recipes (`--config=bert_base`) are in the checkout and in the wheel."""
 
 import pathlib
 
@@ -23,7 +23,7 @@ def find_recipe(recipe: str) -> str:
         recipe: `my/recipe.py`, `demo`, `finetune/glue` or `glue`; each may end in an argument, as `bert:tiny` does.
 
     Raises:
-        UserError: no file and no recipe has this name.
+        UserError: neither a file nor a recipe has this name.
     """
     name, colon, argument = recipe.partition(":")
     if pathlib.Path(name).is_file():

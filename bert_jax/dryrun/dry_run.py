@@ -1,4 +1,4 @@
-"""A recipe and the devices of a slice, present or not, as a report: memory, cost and time of each phase."""
+"""A report on a recipe for given devices, which need not be present: memory, cost and time of each phase."""
 
 import dataclasses
 import functools
@@ -62,7 +62,7 @@ Say = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work:
-    """The inputs of the compilation of a run, one program for each phase."""
+    """The inputs for compiling a run, with one program per phase."""
 
     objective: Objective
     phases: tuple[Phase, ...]
@@ -76,7 +76,7 @@ class Work:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PhaseReport:
-    """Results of a phase; `cost` and `estimate` are None where the compiler refuses the program for lack of memory."""
+    """The results of a phase; `cost` and `estimate` are None if the compiler refuses the program for lack of memory."""
 
     phase: Phase
     tokens: int  # in a step, over all devices
@@ -93,7 +93,7 @@ class PhaseReport:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
-    """Results of a recipe on devices of one kind; a chip may have several devices."""
+    """The results of a recipe on devices of one kind; a chip may have several devices."""
 
     name: str
     devices: int
@@ -108,7 +108,7 @@ class Report:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Total:
-    """Totals of the recipe; pairs are (fastest, slowest), or None where a figure of the chip or a price is unknown."""
+    """The totals of a recipe; pairs are (fastest, slowest), or None if a figure of the chip or a price is unknown."""
 
     steps: int
     tokens: int
@@ -120,10 +120,10 @@ class Total:
 
 
 def pretraining_work(config: PretrainConfig) -> Work:
-    """Return the work of a pretraining recipe; without a corpus and a vocabulary size, BERT's size is assumed.
+    """Return the work of a pretraining recipe; without a corpus and a vocabulary size, assume BERT's vocabulary size.
 
     Raises:
-        UserError: a value that its table does not have, or a corpus that cannot be read.
+        UserError: a table lacks a value of a field, or the corpus cannot be read.
     """
     check_choices(config)
     refuse_fields_without_effect(config)
@@ -152,15 +152,15 @@ def pretraining_work(config: PretrainConfig) -> Work:
 
 
 def finetuning_work(config: FinetuneConfig, console: Console) -> Work:
-    """Return the work of a fine-tuning recipe on its longest sequences, from its weights, task and data.
+    """Return the work of a fine-tuning recipe, whose sequences all have the longest length.
 
     Raises:
-        UserError: weights, data or settings that do not fit each other.
+        UserError: weights, data and settings do not fit each other.
     """
     check_choices(config)
     refuse_fields_without_effect(config)
     settings, train, freeze_encoder = config.task, config.train, config.optimizer.freeze_encoder
-    inputs = read_task_inputs(config.init_from, settings, train, freeze_encoder, config.seed, console)
+    inputs = read_task_inputs(config.init_from, settings, train, freeze_encoder, config.seed, console, config.adapter)
     (feed, phase), features = plan_training(inputs, settings, train), inputs.train.features
     check_warmup(config.optimizer, phase.end)
 
@@ -195,12 +195,12 @@ def dry_run(work: Work, devices: Sequence[Any] | None, say: Say) -> Report:
     """Compile every phase of a recipe and report the cost of a step on one device.
 
     Args:
-        work: of the recipe.
-        devices: present or compile-only devices; None: the devices present.
-        say: prints a line of progress; compiling takes from seconds to minutes.
+        work: the work of the recipe.
+        devices: present or compile-only devices; None: the devices of this machine.
+        say: function that prints a line of progress; a compilation takes from seconds to minutes.
 
     Raises:
-        UserError: devices, model, batches and micro-batches do not divide.
+        UserError: the mesh does not divide the devices, the model, a batch or a micro-batch.
     """
     are_present = devices is None
     devices = jax.devices() if devices is None else devices
@@ -250,15 +250,15 @@ def recipe_total(report: Report, price: float | None, watts: float | None) -> To
     """Return the totals of a recipe.
 
     Args:
-        report: of all its phases.
-        price: per chip-hour; None: unknown.
-        watts: per chip; None: the watts in the table of chips, if known.
+        report: the report of all phases.
+        price: price of a chip-hour; None: unknown.
+        watts: power of a chip; None: the watts in the table of chips, if known.
     """
     steps = [phase.phase.end - phase.phase.begin for phase in report.phases]
     watts = report.watts if watts is None else watts
 
     def over_phases(bound: str) -> float | None:
-        """Return the seconds of all steps at a bound, `fastest` or `slowest`."""
+        """Return the seconds of all steps, if each takes the time of a bound, `fastest` or `slowest`."""
         seconds: list[Any] = [getattr(phase.estimate, bound, None) for phase in report.phases]
         return None if None in seconds else sum(s * n for s, n in zip(seconds, steps, strict=True))
 
@@ -333,9 +333,9 @@ def _report_phase(work: Work, phase: Phase, mesh: jax.sharding.Mesh, machine: Ma
 
 
 def _compiled_cost(compiled: Any) -> Cost:
-    """Return XLA's counts of FLOPs and bytes, scaled by the trip counts of loops, whose bodies XLA counts once.
+    """Return XLA's counts of FLOPs and bytes, corrected for loops, whose bodies XLA counts only once.
 
-    The CUDA compiler without a GPU counts nothing; `program_cost` is then the only count.
+    Without a GPU, the CUDA compiler gives no counts, so `program_cost` is the only count.
     """
     text, counted = compiled.as_text(), compiled.cost_analysis()
     if not counted:
@@ -348,10 +348,10 @@ def _compiled_cost(compiled: Any) -> Cost:
 
 
 def _compile_or_needed_bytes(lowered: Any) -> tuple[Any, int]:
-    """Return (compiled program, 0), or (None, bytes that the program needs) where memory is too small.
+    """Return (compiled program, 0), or (None, needed bytes) if the program does not fit in memory.
 
-    Without a GPU to try tiles on, XLA's first choice may not compile (A100, L40S, B200); then cuBLAS computes all
-    products.
+    Without a GPU, XLA cannot try tile sizes, and its first choice may not compile (A100, L40S, B200). Then cuBLAS
+    computes all products.
     """
     try:
         with discarded_stderr():
@@ -369,5 +369,5 @@ def _compile_or_needed_bytes(lowered: Any) -> tuple[Any, int]:
 
 
 def _bytes_per_device(tree: Any) -> int:
-    """Return the bytes of one device's part of a tree of shapes with shardings."""
+    """Return the bytes per device of a tree of shapes with shardings."""
     return sum(math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(tree))

@@ -15,6 +15,7 @@ import jax
 
 from bert_jax.config import FinetuneConfig, check_choices, check_warmup, flatten, refuse_fields_without_effect, to_json
 from bert_jax.finetuning.inputs import (
+    describe_adapter,
     head_labels_text,
     learning_rates,
     objective_of_task,
@@ -50,8 +51,9 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
     refuse_fields_without_effect(config)
     rates = learning_rates(settings.learning_rates, config.optimizer.peak_learning_rate)
     with console.working("reading the task"):
+        freeze = config.optimizer.freeze_encoder
         inputs = read_task_inputs(
-            config.init_from, settings, config.train, config.optimizer.freeze_encoder, config.seed, console
+            config.init_from, settings, config.train, freeze, config.seed, console, config.adapter
         )
 
     # Resolve the config: lengths to pad to, steps, absolute paths.
@@ -74,7 +76,7 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
         recorded_config=recorded_config,
         fingerprint=fingerprint,
         seed=config.seed,
-        objective=objective_of_task(inputs, settings, config.compute, config.optimizer.freeze_encoder),
+        objective=objective_of_task(inputs, settings, config.compute, freeze),
         phases=(phase,),
         mesh=sharding.make_mesh(config.mesh),
         optimizer=config.optimizer,
@@ -91,6 +93,8 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
         if is_first:
             workdir.claim_workdir(directory, recorded_config, fingerprint, inputs.weights.directory)
         describe_start(str(config.init_from), inputs.weights, console.say)
+        if inputs.adapter:
+            console.say(describe_adapter(inputs, plan.objective))
         if settings.random_weights:
             console.say("config.task.random_weights: only the architecture and the tokenizer are used, no parameter")
         elif line := head_labels_text(inputs.task.labels, inputs.weights):

@@ -15,7 +15,7 @@ class Targets(NamedTuple):
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the negative log likelihood of each target, and 1.0 where no class is likelier than the label; float32.
+    """Return the negative log likelihood of each target, and 1.0 if no logit exceeds the label's logit; float32.
 
     `logits` float32 `[targets, classes]`, `labels` int32 `[targets]`.
     """
@@ -24,7 +24,7 @@ def cross_entropy(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.
 
 
 def divergence(student: jax.Array, teacher: jax.Array, temperature: float) -> jax.Array:
-    """Return T^2 KL(teacher || student) of two softmaxes at a temperature, over the last axis; float32."""
+    """Return T^2 KL(teacher || student) of two softmaxes at temperature T over the last axis, float32."""
     log_p, log_q = (jax.nn.log_softmax(logits / temperature) for logits in (teacher, student))
     return temperature**2 * jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
 
@@ -32,8 +32,8 @@ def divergence(student: jax.Array, teacher: jax.Array, temperature: float) -> ja
 def cross_entropy_and_log_z(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return `cross_entropy`, and the log of the partition function, float32 `[targets]`.
 
-    `logits` float32 `[targets, classes]`, `labels` int32 `[targets]`. The code has only sums and a maximum over the
-    classes: XLA reads the logits once, and does not gather them on a mesh that shards the classes.
+    `logits` float32 `[targets, classes]`, `labels` int32 `[targets]`. The code uses only sums and a maximum over the
+    classes. So XLA reads the logits once, and does not gather them on a mesh that shards the classes.
     """
     is_label = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 1) == labels[:, None]
     chosen = jnp.sum(jnp.where(is_label, logits, 0.0), axis=1)

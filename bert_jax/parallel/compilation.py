@@ -1,4 +1,4 @@
-"""Compiler options, and the cache of compiled programs on disk, so that a resumed run starts at once."""
+"""Compiler options, and the cache of compiled programs on disk, which makes the start of a resumed run fast."""
 
 import os
 
@@ -16,7 +16,7 @@ def use_compilation_cache() -> None:
 
 
 def compiler_options(mesh: jax.sharding.Mesh, deterministic: bool = False) -> dict[str, str | bool]:
-    """Return the XLA options for the devices of `mesh`; CPUs have none. Programs of CPUs and TPUs are deterministic."""
+    """Return the XLA options for the devices of `mesh`; for CPUs they are empty."""
     device = mesh.devices.flat[0]
     if device.platform == "gpu":
         # All products by cuBLAS: XLA then adds two gradients within a product, and chooses no slower kernel in Triton.

@@ -62,10 +62,10 @@ FOREVER = 1 << 20  # seconds, 12 days: JAX takes no None
 def joined_processes(
     peers: Peers | None, limits: WatchdogConfig, interrupt: Interrupt, verb: str, memory_advice: str = ""
 ) -> Iterator[Watchdog]:
-    """Join this process with its peers, and yield the watchdog over all of them. Enter it before any use of a device.
+    """Join this process with its peers, and yield the watchdog of all processes. Enter it before any use of a device.
 
-    An exception in one process ends all of them: with status 2 for a UserError and for a lack of memory, 130 for
-    Ctrl-C, 124 for a lost process, 1 for a bug.
+    An exception in one process ends all processes. The exit status is 2 for a UserError or a lack of memory, 130 for
+    Ctrl-C, 124 for a lost process, and 1 for a bug.
     """
     if peers is None:
         check_platform()
@@ -109,7 +109,7 @@ def joined_processes(
 
 
 def _start_jax(peers: Peers, limits: WatchdogConfig) -> Process | None:
-    """Call `jax.distributed.initialize`, with limits so long that the watchdog reports a lost process first.
+    """Call `jax.distributed.initialize`, with such long time limits that the watchdog reports a lost process first.
 
     Returns the relay of JAX's connection to the coordinator (None in process 0); it must live as long as this process.
     """

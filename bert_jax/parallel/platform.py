@@ -1,4 +1,4 @@
-"""The platform that a run computes on, chosen by the user or JAX; a CPU beside an accelerator's plugin is an error."""
+"""The platform of a run, chosen by the user or by JAX; a fallback to the CPU despite a plugin is an error."""
 
 import importlib.util
 import os
@@ -23,7 +23,7 @@ def use_platform(platform: str | None) -> None:
 
 
 def traced_platform() -> str:
-    """Return the platform of the current mesh: 'cpu', 'gpu' or 'tpu'; the devices of a dry run are not present."""
+    """Return the platform of the current mesh, whose devices may be absent (a dry run): 'cpu', 'gpu' or 'tpu'."""
     device = jax.sharding.get_abstract_mesh().abstract_device
     return device.platform if device else jax.default_backend()
 
@@ -42,8 +42,8 @@ def check_platform() -> None:
     """Check that JAX computes on the platform that the user asked for.
 
     Raises:
-        UserError: the chosen platform has no device; or none was chosen, by --platform or JAX_PLATFORMS, and JAX fell
-            back to the CPU although a plugin for an accelerator is installed.
+        UserError: the chosen platform has no device. Or neither --platform nor JAX_PLATFORMS chooses a platform, and
+        JAX fell back to the CPU although a plugin for an accelerator is installed.
     """
     asked = jax.config.values.get("jax_platforms")  # by --platform or JAX_PLATFORMS
     try:

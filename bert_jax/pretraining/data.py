@@ -1,4 +1,4 @@
-"""Training and held-out batches of a corpus, which follow from the step, the phase and the rules of the run."""
+"""Training and held-out batches of a corpus, which depend on the step, the phase and the rules of the run."""
 
 import contextlib
 import dataclasses
@@ -52,9 +52,9 @@ def training_batches(
     blocks: BatchBlocks,
     preparation: BackgroundPreparation = ALL_PREPARED,
 ) -> Callable[[Phase, int], Batches]:
-    """Return a function (phase, step) -> this process's blocks of the batches from that step on, without end.
+    """Return a function (phase, step) -> an endless iterator over this process's blocks of batches from that step on.
 
-    Sequence numbers run on over phases and epochs. Raises UserError where a phase has impossible sequences.
+    Sequence numbers continue over phases and epochs. Raise UserError if a phase has impossible sequences.
     """
 
     def phase_sequences(split: Split, phase: Phase) -> Sequences:
@@ -83,7 +83,7 @@ def heldout_batches(
     batch_size: int,
     eval_uses_training_masks: bool,
 ) -> Heldout:
-    """Return one pass over at most `num_sequences` of a split: this process's blocks of each batch."""
+    """Return this process's blocks of each batch, in a pass over at most `num_sequences` of a split."""
 
     @functools.cache
     def sequences_and_end(phase: Phase) -> tuple[Sequences, int]:
@@ -101,7 +101,7 @@ def heldout_batches(
 def _block_batches(
     sequences: Sequences, data: DataConfig, first: int, batch_size: int, end: int | None, blocks: BatchBlocks
 ) -> Batches:
-    """Yield batches from sequence `first` to `end`, or without end: the blocks of this process, concatenated."""
+    """Yield the concatenated blocks of this process in each batch, from sequence `first` to `end` (None: endlessly)."""
     with contextlib.ExitStack() as stack:
         readers = [
             stack.enter_context(

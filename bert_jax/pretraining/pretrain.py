@@ -1,4 +1,4 @@
-"""The spine of `bert-jax pretrain`: corpus and config in, a work directory out."""
+"""The main function of `bert-jax pretrain`: a config and a corpus -> a work directory."""
 
 import contextlib
 import dataclasses
@@ -55,12 +55,12 @@ def pretrain_in_directory(
     session: Session,
     preparation: BackgroundPreparation = ALL_PREPARED,
 ) -> bool:
-    """Run or resume `config` in `directory`; return False where a signal ended the run early (its state is saved).
+    """Run or resume `config` in `directory`; return False if a signal ended the run early (its state is saved).
 
-    Each of several processes calls this function, with the same config and a directory that all of them see.
+    Every process of the run calls this function, with equal configs and a directory that all processes can access.
 
     Raises:
-        UserError: a config, corpus, directory or devices that do not fit each other, before anything is written.
+        UserError: the config, the corpus, the directory or the devices do not fit each other; nothing is written.
     """
     console, is_first = session.console, jax.process_index() == 0
 
@@ -193,17 +193,17 @@ def pretrain_in_directory(
 def resolve_pretrain_config(
     config: PretrainConfig, corpus: Mixture, tokenizer: Tokenizer, resumed: PretrainConfig | None, console: Console
 ) -> PretrainConfig:
-    """Return the config with nothing left open, so that the next call may come from another directory.
+    """Return the config with all values resolved, so that the run can be resumed from another working directory.
 
-    The vocabulary size is the tokenizer's, paths are absolute, the corpus names its snapshots, and a run that is
-    resumed keeps the weights that it began from.
+    The vocabulary size comes from the tokenizer, paths become absolute, the corpus names its snapshots, and a resumed
+    run keeps its initial weights.
 
     Args:
-        config: as given.
-        corpus: opened from `config.data.corpus`.
+        config: config of the command.
+        corpus: opened corpus of `config.data.corpus`.
         tokenizer: of the corpus.
-        resumed: recorded config of the run whose checkpoints are resumed; None: the run has no checkpoints.
-        console: for a line where the config names other weights.
+        resumed: recorded config of the resumed run; None: the run has no checkpoints.
+        console: console that prints a line if the config names other weights.
     """
     if len(corpus.corpora) == 1 and (config.data.weights is not None or config.data.smoothing != 1):
         name, default = ("smoothing", 1.0) if config.data.weights is None else ("weights", None)

@@ -1,4 +1,4 @@
-"""Lines about corpus, model and phases at the start of a pretraining run, for its console."""
+"""Console lines about corpus, model and phases at the start of a pretraining run."""
 
 import os
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ CHECKED_SEQUENCES = 512  # sequences of each phase that are checked for likely p
 def run_lines(
     corpus: Mixture, rules: SequenceRules, phases: tuple[Phase, ...], model: EncoderConfig, compute: ComputeConfig
 ) -> Iterator[str]:
-    """Yield lines about a run before it begins: the corpus, its sources, the model, each phase, likely problems."""
+    """Yield lines about a run before it begins: corpus, sources, model, each phase, likely problems."""
     split, symbols, data = corpus.split("train"), rules.symbols, rules.data
     devices, num_snapshots = jax.devices(), data.snapshots or 1
     yield (

@@ -1,4 +1,4 @@
-"""The loop around the step: one loop for every objective, from one device to many hosts."""
+"""The training loop, for every objective, from one device to many hosts."""
 
 import contextlib
 import dataclasses
@@ -31,14 +31,14 @@ from bert_jax.training.step import TrainState, evaluated_params, jit_step
 def fit(plan: Plan, data: Data, start: Start, checkpoints: Checkpoints, session: Session) -> bool:
     """Train from `start` to the last step of the last phase.
 
-    Every process of a run calls this function; process 0 alone writes metrics.
+    Every process of a run must call this function; only process 0 writes metrics.
 
     Returns:
-        False where SIGTERM or Ctrl-C ended the training early; the state is saved then, and the same command resumes.
+        False if SIGTERM or Ctrl-C ended the training early; then the state is saved, and the same command resumes.
 
     Raises:
-        UserError: a step that does not fit the devices' memory, or `config.train.max_skipped_steps` consecutive steps
-            whose loss or gradient is not finite.
+        UserError: a step does not fit in the memory of a device, or `config.train.max_skipped_steps` consecutive steps
+        had a loss or gradient that was not finite.
     """
     console = session.console
     if (decay := plan.optimizer.ema_decay) is not None:
@@ -72,7 +72,7 @@ def fit(plan: Plan, data: Data, start: Start, checkpoints: Checkpoints, session:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PendingStep:
-    """A launched step, whose metrics are still on the device."""
+    """A launched step whose metrics are still on the device."""
 
     step: int
     phase: Phase
@@ -82,7 +82,7 @@ class PendingStep:
 
 
 class MetricsInterval:
-    """Sums over the steps since the last line of metrics; pauses (evaluation, saving) do not count as time."""
+    """Sums over the steps since the last line of metrics; the time excludes pauses for evaluation and saving."""
 
     def __init__(self, means: dict[str, Mean]) -> None:
         self.means, self.grad_norms = means, list[float]()
@@ -102,7 +102,7 @@ class MetricsInterval:
 
 
 class _TrainingLoop:
-    """The state of the loop: the launched step, and the collected metrics that are not yet written."""
+    """The state of the loop: the launched step, and collected metrics that are not written yet."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class _TrainingLoop:
             self.file.close()
 
     def _compile(self, settings: BatchSettings, state: TrainState, batch: Batch) -> jax.stages.Compiled:
-        """Compile the step of a phase, outside the time of the interval."""
+        """Compile the step of a phase; the time counts as a pause."""
         self._collect_pending_step()
         self.session.watchdog.stage("compile")
         plan, console, began = self.plan, self.session.console, time.perf_counter()
@@ -209,18 +209,18 @@ class _TrainingLoop:
         return compiled
 
     def _arm_watchdog(self, step: int, compiled_at: int) -> None:
-        """Start the watchdog's clock of the step after `step`; the first run of a program opens connections as well."""
+        """Start the watchdog's limit for the step after `step`; the first run of a program also opens connections."""
         self.session.watchdog.stage("compile" if step < compiled_at + 2 else "step", step + 1)
 
     def _switch_profile(self, switch: Callable[[], None]) -> None:
-        """Begin or end the trace, after all launched steps."""
+        """Wait for all launched steps, then begin or end the trace."""
         self._collect_pending_step()
         began = time.perf_counter()
         switch()
         self.interval.pause_since(began)
 
     def _next_batch(self, batches: Generator[Batch, None, None]) -> Batch:
-        """Return the next batch on the devices; wait while it is not prepared, and count the seconds."""
+        """Return the next batch on the devices; if it is not prepared yet, wait, and count the waiting time."""
         began = time.perf_counter()
         while not (batch := next(batches)) and not self.session.interrupt.check():
             self.session.watchdog.stage("step")
@@ -228,7 +228,7 @@ class _TrainingLoop:
         return sharding.place_batch(batch, self.plan.mesh)
 
     def _collect_pending_step(self) -> None:
-        """Fetch the metrics of the launched step, merge them, and write a line of metrics where it is due."""
+        """Fetch the metrics of the launched step, merge them, and write a line of metrics if it is due."""
         pending, self.pending = self.pending, None
         if pending is None:
             return
@@ -260,7 +260,7 @@ class _TrainingLoop:
         self.interval = MetricsInterval({})
 
     def _record_metrics(self, line: Line, grad_norms: Sequence[float] = ()) -> None:
-        """Write a line of metrics and the norms of its gradients, and print the remarks on it."""
+        """Write a line of metrics and the gradient norms, and print remarks about the line."""
         if self.data.unigram_entropy is not None:
             line["unigram_entropy"] = self.data.unigram_entropy
         if self.file:
@@ -286,7 +286,7 @@ class _TrainingLoop:
         self.interval.pause_since(began)
 
     def _heldout_batches(self, phase: Phase, step: int) -> Generator[Batch, None, None]:
-        """Yield the batches of an evaluation, each under the watchdog; stop early where the run is to stop."""
+        """Yield the batches of an evaluation, each under the watchdog; stop early if the run should stop."""
         assert self.data.heldout
         total = self.data.heldout.num_batches(phase)
         self.session.watchdog.stage("compile", step)

@@ -1,4 +1,4 @@
-"""The state that a run starts from: the newest checkpoint of its work directory, or a first state."""
+"""The initial state of a run: the newest checkpoint of its work directory, or a new state."""
 
 import contextlib
 import dataclasses
@@ -22,7 +22,7 @@ from bert_jax.training.step import TrainState, abstract_state, init_state
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Start:
-    """Step and state from which a run continues."""
+    """The step and the state from which a run continues."""
 
     step: int
     state: TrainState  # without frozen parameters
@@ -32,10 +32,10 @@ class Start:
 
 @contextlib.contextmanager
 def open_checkpoints(plan: Plan, session: Session) -> Iterator[Checkpoints | None]:
-    """Yield the checkpoints of a run, on its mesh, once every process has arrived; None where a signal came before.
+    """Wait for every process, and yield the checkpoints of a run; yield None if a signal came before.
 
-    After an error a single process closes the checkpoints; a process of several cannot finish alone a checkpoint that
-    all write.
+    After an error, a single process closes the checkpoints. One of several processes does not, because it cannot finish
+    a checkpoint that all processes write.
     """
     with jax.set_mesh(plan.mesh):
         session.watchdog.stage("start")
@@ -56,14 +56,14 @@ def open_checkpoints(plan: Plan, session: Session) -> Iterator[Checkpoints | Non
 
 
 def restore_start(plan: Plan, checkpoints: Checkpoints, console: Console) -> Start | None:
-    """Return the start from the newest undamaged checkpoint and print a line; None: there is no checkpoint.
+    """Return the start from the newest undamaged checkpoint, and print a line; None without a checkpoint.
 
     Raises:
-        UserError: every checkpoint is damaged, or the newest belongs to another run.
+        UserError: every checkpoint is damaged, or the newest checkpoint belongs to another run.
     """
 
     def check(record: Record) -> None:
-        """Raise UserError where a checkpoint belongs to another run."""
+        """Raise UserError if a checkpoint belongs to another run."""
         different = refused_changes(to_json(from_json(record["config"])), plan.recorded_config, record["step"])
         if record["fingerprint"] != plan.fingerprint:
             different.append("the corpus or its tokenizer")
@@ -97,7 +97,7 @@ def restore_start(plan: Plan, checkpoints: Checkpoints, console: Console) -> Sta
 def initial_state(
     seed: int, objective: Objective, optimizer: Optimizer, shardings: TrainState, params: Params | None
 ) -> Start:
-    """Return the start of a new run from float32 parameters in the structure of the objective; None: random."""
+    """Return the start of a new run from float32 parameters in the structure of the objective; None: random values."""
     init = functools.partial(init_state, seed, objective, optimizer)
     shardings = shardings._replace(frozen=())
     if params is None:

@@ -10,12 +10,12 @@ HEAD_MULTIPLE, MAX_HEAD_SIZE = 8, 128  # features per head; the second is the ma
 
 
 def is_cudnn_available() -> bool:
-    """Return whether this process computes on GPUs that have the kernel, or on no GPU."""
+    """Return whether the GPUs of this process have the kernel; True without a GPU."""
     return runs_fused_kernels()
 
 
 def fits_cudnn(inputs: AttentionInputs, rate: float) -> bool:
-    """Return whether the kernel computes these inputs."""
+    """Return whether the kernel can compute these inputs."""
     _, length, width = inputs.q.shape
     head_dim = width // inputs.num_heads
     fits_tiles = length % 2 == 0 and head_dim % HEAD_MULTIPLE == 0 and head_dim <= MAX_HEAD_SIZE
@@ -23,7 +23,7 @@ def fits_cudnn(inputs: AttentionInputs, rate: float) -> bool:
 
 
 def cudnn_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
-    """Return the context, as `inputs.q`; `rate` is 0, and padding is at the end of a sequence."""
+    """Return the context, in the shape of `inputs.q`; `rate` must be 0, and padding at the end of a sequence."""
     assert rate == 0, "kernels.py says that this kernel has no dropout"
     assert not _has_score_terms(inputs), "kernels.py says that this kernel has no bias"
     batch, length, _ = inputs.q.shape
@@ -39,5 +39,5 @@ def cudnn_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
 
 
 def _has_score_terms(inputs: AttentionInputs) -> bool:
-    """Return whether the scores have terms that this kernel lacks: biases, distances or global tokens."""
+    """Return whether the scores have terms that this kernel does not support: biases, distances or global tokens."""
     return (inputs.bias, inputs.distances, inputs.global_tokens) != (None,) * 3

@@ -1,4 +1,4 @@
-"""Kernels on a mesh: each device computes its own sequences and heads."""
+"""Kernels on a mesh, where each device computes its sequences and heads."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,9 +14,9 @@ FUSED_QKV = ("batch", "length", "maps", "heads")  # of FusedQKV
 
 
 def on_each_device(kernel: Callable[..., Any], inputs: AttentionInputs, *arrays: Any, axes: Any, out_axes: Any) -> Any:
-    """Return `kernel(inputs, *arrays)`, computed by each device on its part; bias, window and distances are None.
+    """Return `kernel(inputs, *arrays)`; each device computes its part, and bias, window and distances must be None.
 
-    `axes` and `out_axes` are the logical names of the axes of `arrays` and of the results, as tuples of names.
+    `axes` and `out_axes` are tuples with the logical names of the axes of `arrays` and of the results.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty:

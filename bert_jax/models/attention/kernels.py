@@ -1,4 +1,4 @@
-"""The ways to compute attention, as rows of one table keyed by `compute.attention`."""
+"""The attention kernels, as rows of a table with the keys of `compute.attention`."""
 
 import dataclasses
 from collections.abc import Callable
@@ -22,8 +22,8 @@ MAX_FUSED_QKV_LENGTH = 512  # tokens; up to this length, FusedQKV saves more tim
 class Kernel:
     """A row of KERNELS: the function, and its requirements.
 
-    If a requirement is not met, the function computes as the first row of `fallbacks` whose requirements are met; if
-    there is no such row, the choice is refused.
+    If a requirement is not met, the first row of `fallbacks` whose requirements are met computes instead. If no such
+    row exists, the choice is refused.
     """
 
     attend: Callable[[AttentionInputs, float], jax.Array]  # (inputs, dropout rate) -> context, as inputs.q
@@ -40,7 +40,7 @@ class Kernel:
 
 
 def _fastest_kernel(inputs: AttentionInputs, rate: float) -> ModuleType:
-    """Return the module of the fastest GPU kernel for these inputs; else tpu.py, which chooses between TPU and XLA."""
+    """Return the module of the fastest GPU kernel for these inputs, or tpu.py, which chooses between TPU and XLA."""
     if traced_platform() == "gpu" and cudnn.is_cudnn_available():
         # cuDNN's kernel is faster, except for windows and packed rows: it reads a mask over all pairs of tokens.
         reads_all_pairs = inputs.radius is None and inputs.segments is None
@@ -52,14 +52,14 @@ def _fastest_kernel(inputs: AttentionInputs, rate: float) -> ModuleType:
 
 
 def _prefers_fused_qkv(inputs: AttentionInputs, rate: float) -> bool:
-    """Return whether `auto` prefers FusedQKV: where it runs our kernel, and for short rows in place of cuDNN's."""
+    """Return whether `auto` prefers FusedQKV: with our Triton kernel, and, for short sequences, instead of cuDNN."""
     fastest = _fastest_kernel(inputs, rate)
     is_short = inputs.q.shape[1] <= MAX_FUSED_QKV_LENGTH
     return fastest is triton or (fastest is cudnn and is_short and triton.fits_triton(inputs, rate))
 
 
 def _attend_by_fastest(inputs: AttentionInputs, rate: float) -> jax.Array:
-    """Return the context by the fastest kernel, or by our kernel in Triton for FusedQKV."""
+    """Return the context from the fastest kernel; for FusedQKV, from our Triton kernel."""
     kernel = triton if inputs.fused_qkv else _fastest_kernel(inputs, rate)
     attend = {cudnn: cudnn.cudnn_attention, triton: triton.triton_attention, tpu: tpu.tpu_attention}[kernel]
     return attend(inputs, rate)
@@ -101,7 +101,7 @@ KERNELS: dict[str, Kernel] = {
 
 
 def unmet_needs(kernel: Kernel, config: EncoderConfig, compute: ComputeConfig) -> list[str]:
-    """Return the settings that a kernel needs and that these configs lack; the platform is not checked."""
+    """Return the settings that a kernel needs but these configs lack; the platform is not checked."""
     needs = {
         f"config.compute.dtype={kernel.dtypes[0]}": compute.dtype in kernel.dtypes,
         "config.model.attention_dropout=0": kernel.dropout or config.attention_dropout == 0,
@@ -117,7 +117,7 @@ def unmet_needs(kernel: Kernel, config: EncoderConfig, compute: ComputeConfig) -
 
 
 def check_kernel(config: EncoderConfig, compute: ComputeConfig) -> None:
-    """Raise `UserError` where the chosen kernel cannot compute this architecture on any platform."""
+    """Raise `UserError` if the chosen kernel cannot compute this architecture on any platform."""
     kernel = KERNELS[compute.attention]
     if not kernel.fallbacks and (unmet := unmet_needs(kernel, config, compute)):
         raise UserError(f"config.compute.attention={compute.attention} needs {' and '.join(unmet)}")
@@ -126,7 +126,7 @@ def check_kernel(config: EncoderConfig, compute: ComputeConfig) -> None:
 def kernel_used(config: EncoderConfig, compute: ComputeConfig, platform: str) -> str:
     """Return the kernel of a training on 'cpu', 'gpu' or 'tpu', and the settings that its fused kernels need.
 
-    Raises `UserError` where the chosen kernel does not run on the platform.
+    Raise `UserError` if the chosen kernel does not run on the platform.
     """
     chosen = KERNELS[compute.attention]
     for used in (chosen, *(KERNELS[name] for name in chosen.fallbacks)):

@@ -1,6 +1,6 @@
-"""Attention by the fused kernel on TPUs, where the kernel fits; by plain operations elsewhere.
+"""Attention by the fused kernel on TPUs, if the kernel supports the inputs; otherwise by plain operations.
 
-The platform is the target of the lowering, so that any machine compiles a TPU's program.
+The target platform of the compilation decides, so any machine can compile a TPU's program.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from bert_jax.models.attention.inputs import AttentionInputs
 
 
 def tpu_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
-    """Return the context, as `inputs.q`; the backward pass computes the probabilities again."""
+    """Return the context, in the shape of `inputs.q`; the backward pass recomputes the probabilities."""
     if any(x is not None for x in (inputs.bias, inputs.distances, inputs.global_tokens)):  # the kernel has none
         return xla.xla_attention(inputs, rate)
     if inputs.radius is not None:
@@ -37,7 +37,7 @@ _attention = xla.recomputed(_forward_on_tpu, _backward_on_tpu)
 
 
 def _fused_or_plain(fused: Callable[..., Any], plain: Callable[..., Any], rate: float, *arrays: Any) -> Any:
-    """Call `fused` on a TPU, each device on its sequences and heads, and `plain` elsewhere."""
+    """Call `fused` on a TPU, where each device computes its sequences and heads, and `plain` on other platforms."""
     inputs: AttentionInputs = arrays[0]
     plain, fused = functools.partial(plain, rate=rate), functools.partial(fused, rate=rate)
     _, length, width = inputs.q.shape

@@ -1,8 +1,8 @@
 """Attention of whole sequences in a TPU's vector memory: scores and probabilities never reach HBM (Dao et al. 2022).
 
-BERT's sequences are short: the scores of a head, float32 `[length, length]`, fit into vector memory, without a running
-softmax. The backward pass computes the scores again from q, k and v. The dropout mask equals the mask of
-models/dropout.py, element for element.
+BERT's sequences are so short that the scores of a head, float32 `[length, length]`, fit into vector memory. So no
+running softmax is needed. The backward pass recomputes the scores from q, k and v. Each element of the dropout mask
+equals the mask of models/dropout.py.
 """
 
 import functools
@@ -24,12 +24,12 @@ HEAD_MULTIPLE = 8  # a head has a multiple of so many columns
 
 
 def fits_tpu_kernels(length: int, width: int, heads: int) -> bool:
-    """Return whether the kernels take sequences of this length with `heads` heads of `width / heads` columns."""
+    """Return whether the kernels support sequences of this length with `heads` heads of `width / heads` columns."""
     return length <= MAX_LENGTH and length % 8 == 0 and (width // heads) % HEAD_MULTIPLE == 0
 
 
 def tpu_forward(inputs: AttentionInputs, rate: float, interpret: bool = False) -> jax.Array:
-    """Return the context, as `inputs.q`, with dropout of `rate` on the probabilities; `inputs.bias` must be None.
+    """Return the context, in the shape of `inputs.q`, with dropout of `rate`; `inputs.bias` must be None.
 
     `interpret` runs the kernel on any platform, slowly.
     """
@@ -60,7 +60,7 @@ def _call_per_head_group(
     products: int,
     interpret: bool,
 ) -> Any:
-    """Run one program for each sequence and group of heads; a group has as many heads as fill the lanes."""
+    """Run a program for each sequence and group of heads; the heads of a group fill the lanes."""
     mask, segments, keys, radius = inputs.mask, inputs.segments, inputs.dropout_keys, inputs.radius
     (batch, length, width), heads = tensors[0].shape, keys.shape[1]
     group = math.lcm(LANES, width // heads)
@@ -96,7 +96,7 @@ def _call_per_head_group(
 
 
 def _forward_kernel(keys: Any, masks: Any, q: Any, k: Any, v: Any, context: Any, *, heads: int, rate: float) -> None:
-    """Write the context of the heads of one program."""
+    """Write the context of the heads of a program."""
     for head, columns in _heads_of_program(q, heads):
         _, dropped, _ = _probabilities(keys, masks, q, k, head, columns, rate)
         context[0, :, columns] = _product("qk,kd->qd", dropped.astype(v.dtype), v[0, :, columns]).astype(context.dtype)
@@ -105,7 +105,7 @@ def _forward_kernel(keys: Any, masks: Any, q: Any, k: Any, v: Any, context: Any,
 def _backward_kernel(
     keys: Any, masks: Any, q: Any, k: Any, v: Any, gradient: Any, dq: Any, dk: Any, dv: Any, *, heads: int, rate: float
 ) -> None:
-    """Write the gradients of q, k and v of the heads of one program."""
+    """Write the gradients of q, k and v of the heads of a program."""
     for head, columns in _heads_of_program(q, heads):
         p, dropped, drop = _probabilities(keys, masks, q, k, head, columns, rate)
         g = gradient[0, :, columns]
@@ -119,13 +119,13 @@ def _backward_kernel(
 
 
 def _heads_of_program(q: Any, heads: int) -> list[tuple[Any, slice]]:
-    """Return the index and the columns of each head of this program."""
+    """Return the index and the columns of each head of the program."""
     size, first = q.shape[-1] // heads, pl.program_id(1) * heads
     return [(first + head, slice(head * size, (head + 1) * size)) for head in range(heads)]
 
 
 def _readable_mask(masks: Any) -> jax.Array:
-    """Return bool `[length, length]`, or `[1, length]` where all queries read the same keys: the readable keys."""
+    """Return the mask of readable keys, bool `[length, length]`, or `[1, length]` if it is equal for all queries."""
     (keys, *queries), radii = masks
     readable = queries[0][0] == keys[0] if queries else keys[0] != 0
     for radius in radii:
@@ -137,7 +137,7 @@ def _readable_mask(masks: Any) -> jax.Array:
 def _probabilities(
     keys: Any, masks: Any, q: Any, k: Any, head: Any, columns: slice, rate: float
 ) -> tuple[jax.Array, jax.Array, Callable[[jax.Array], jax.Array]]:
-    """Return float32 `[length, length]` probabilities, probabilities after dropout, and the dropout as a function."""
+    """Return probabilities, probabilities after dropout (float32 `[length, length]`), and a dropout function."""
     scale = (columns.stop - columns.start) ** -0.5
     scores = _product("qd,kd->qk", q[0, :, columns], k[0, :, columns]) * scale
     scores = jnp.where(_readable_mask(masks), scores, MASKED_SCORE)

@@ -37,16 +37,16 @@ def inspect_corpus(
 ) -> None:
     """Print figures, warnings and the first sequences of a corpus or mixture, or a single sequence.
 
-    With `html`, write them to that .html file instead, and print its name.
+    With `html`, write a page to that .html file instead, and print the name of the file.
 
     Args:
-        corpus: directories of corpora, in place of `config.data.corpus`.
-        recipe: name or file of a recipe; the sequences are of its first phase. None: the defaults.
+        corpus: directories of corpora; they replace `config.data.corpus`.
+        recipe: name or file of a recipe, whose first phase determines the sequences; None: the defaults.
         overrides: overrides of the recipe's fields.
-        sequence_number: number of the only sequence to print, from 0; the numbers continue from epoch to epoch.
-        as_json: print one JSON object with all figures, and with the chosen sequence or the first sequences.
-        console: console for the progress on a large corpus.
-        html: .html file for a page with all figures, and sequences from `sequence_number` on.
+        sequence_number: number of the only sequence to print, from 0; numbering continues over epochs.
+        as_json: print one JSON object with all figures and the chosen sequence or the first sequences.
+        console: console that prints progress for a large corpus.
+        html: .html file for a page with all figures and the sequences that begin at `sequence_number`.
 
     Raises:
         UserError: `sequence_number` is out of range, or an error of the functions that are called.
