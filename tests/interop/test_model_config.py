@@ -405,7 +405,7 @@ def test_an_unknown_field_of_a_directory_for_bert_jax_alone_is_refused():
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_activations_equal_those_of_transformers(name):
+def test_activations_compute_the_values_of_transformers(name):
     x = np.linspace(-4, 4, 101, dtype=np.float32)
     ours = layers.ACTIVATIONS[ACTIVATIONS[name]](x)
     np.testing.assert_allclose(ours, transformers.activations.ACT2FN[name](torch.tensor(x)), atol=1e-5)
