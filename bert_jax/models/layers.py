@@ -67,7 +67,7 @@ class Biased(NamedTuple):
     bias: jax.Array | None
 
 
-def sum_of(x: jax.Array | Biased) -> jax.Array:
+def add_bias(x: jax.Array | Biased) -> jax.Array:
     """Return the sum of a product and its bias; return an array unchanged."""
     if not isinstance(x, Biased):
         return x
@@ -112,7 +112,7 @@ class Linear(nn.Module):
         return kernel.astype(self.dtype), bias.astype(self.dtype)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return sum_of(self.biased(x))
+        return add_bias(self.biased(x))
 
     def has_adapter(self) -> bool:
         """Return whether an adapter adds a term to the product."""
