@@ -183,7 +183,7 @@ def export_best(inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Pat
         target,
         task.labels,
         extra,
-        KINDS[task.kind].problem,
+        problem=KINDS[task.kind].problem,
     )
     for old in directory.glob("best-*"):
         if old != target:
