@@ -114,7 +114,7 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     buckets = tuple(sorted({*(settings.buckets or fixed_buckets(longest)), longest}))
     feed = Feed(buckets, batch_size, loaded.config.num_token_types, loaded.tokenizer.pad_id)
     outputs_of = local_predictor(make_model(loaded.config, ComputeConfig(), loaded.heads), loaded.params, feed)
-    if loaded.activation:
+    if loaded.activation and loaded.heads[0].classes == 1:
         outputs_of = functools.partial(_activated_outputs, outputs_of, SCORE_ACTIVATIONS[loaded.activation])
     return Predictor(outputs_of, loaded.tokenizer, task, settings, threshold)
 
