@@ -259,7 +259,8 @@ def _prepare_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tokenizer",
         metavar="DIR",
-        help="directory made by `tokenizer`, or of a published tokenizer; needed without --append",
+        help="directory made by `tokenizer`, or of a published tokenizer, or OWNER/NAME of the Hugging Face Hub; "
+        "needed without --append",
     )
     parser.add_argument(
         "--output",

@@ -489,7 +489,9 @@ class _SharedConfig:
 
     seed: int = field(0, "seed of parameters, sequences and dropout", AT_LEAST_0)
     init_from: str | None = field(
-        None, "weights to start from: an export, a work directory, or a Hugging Face directory; None: random weights"
+        None,
+        "weights to start from: an export, a work directory, a Hugging Face directory, or OWNER/NAME of the Hub; None: "
+        "random weights",
     )
     compute: ComputeConfig = field(ComputeConfig(), "precision and compilation of the model")
     optimizer: OptimizerConfig = field(OptimizerConfig(), "optimizer and learning rate")

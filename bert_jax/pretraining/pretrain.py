@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 import pathlib
 
 import jax
@@ -35,6 +34,7 @@ from bert_jax.pretraining.requirements import lock_versions
 from bert_jax.pretraining.run_lines import run_lines
 from bert_jax.pretraining.snapshots import ALL_PREPARED, BackgroundPreparation, check_snapshots
 from bert_jax.pretraining.teacher import Teacher, read_teacher
+from bert_jax.readers import hub
 from bert_jax.scoring.minimal_pairs import PACKAGED
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.training import workdir
@@ -227,7 +227,5 @@ def resolve_pretrain_config(
 
 
 def absolute_path(path: str | None) -> str | None:
-    """Return a path as an absolute path, and a URL unchanged; None for None or an empty path."""
-    if not path:
-        return None
-    return path if "://" in path else os.path.abspath(path)
+    """Return a path as an absolute path, a URL or a name of the Hub unchanged; None for None or an empty path."""
+    return hub.absolute_path(path) if path else None
