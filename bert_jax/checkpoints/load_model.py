@@ -48,9 +48,9 @@ class OpenModel:
 
     config: EncoderConfig
     heads: tuple[Head, ...]
-    params: Params  # of make_model(config, ..., heads), on the first device of this process
+    params: Params = dataclasses.field(repr=False)  # of make_model(config, ..., heads), on this process's first device
     labels: tuple[str, ...]
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer = dataclasses.field(repr=False)
     directory: pathlib.Path  # of the tokenizer and further files
     sentences: SentenceModules = SentenceModules()  # the steps from texts to vectors
 

@@ -506,7 +506,7 @@ class PretrainConfig(_SharedConfig):
     """The configuration of a pretraining run."""
 
     objective: str = field("masked_tokens", "training objective", table="bert_jax.objectives.OBJECTIVES")
-    model: EncoderConfig = field(EncoderConfig(), "architecture of the encoder")
+    model: EncoderConfig = field(EncoderConfig(), "architecture of the encoder; from_init: of the weights in init_from")
     data: DataConfig = field(DataConfig(), "corpus and training sequences")
     replaced_tokens: ReplacedTokensConfig = field(
         ReplacedTokensConfig(),

@@ -34,7 +34,7 @@ from bert_jax.pretraining.requirements import lock_versions
 from bert_jax.pretraining.run_lines import run_lines
 from bert_jax.pretraining.snapshots import ALL_PREPARED, BackgroundPreparation, check_snapshots
 from bert_jax.pretraining.teacher import Teacher, read_teacher
-from bert_jax.readers import hub
+from bert_jax.readers.hub import absolute_path
 from bert_jax.scoring.minimal_pairs import PACKAGED
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.training import workdir
@@ -224,8 +224,3 @@ def resolve_pretrain_config(
         replaced_tokens=dataclasses.replace(config.replaced_tokens, generator_from=generator_from),
         distillation=dataclasses.replace(config.distillation, teacher=absolute_path(config.distillation.teacher)),
     )
-
-
-def absolute_path(path: str | None) -> str | None:
-    """Return a path as an absolute path, a URL or a name of the Hub unchanged; None for None or an empty path."""
-    return hub.absolute_path(path) if path else None

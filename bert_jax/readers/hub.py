@@ -65,8 +65,10 @@ def name_of_snapshot(directory: pathlib.Path) -> HubName | None:
     return HubName(repository.removeprefix("models--").replace("--", "/", 1), commit)
 
 
-def absolute_path(path: str) -> str:
-    """Return an absolute path for a path; a URL and a name of the Hub unchanged."""
+def absolute_path(path: str | None) -> str | None:
+    """Return an absolute path for a path, a URL or a name of the Hub unchanged; None for None or an empty path."""
+    if not path:
+        return None
     return path if "://" in path or parse_hub_name(path) else os.path.abspath(path)
 
 
@@ -136,18 +138,18 @@ def _not_found(name: HubName) -> UserError:
 def _check_digests(directory: pathlib.Path, name: HubName) -> None:
     """Raise UserError for a file whose bytes have another digest than the Hub says; the file is removed.
 
-    A file in the cache has the name of its digest: SHA-256 of a large file, git's digest of a small one.
+    The name of a file in the cache is its digest: SHA-256 of a large file, git's digest of a small file.
     """
     for path in sorted(path for path in directory.rglob("*") if path.is_file()):
         blob = path.resolve()
         if SHA256.fullmatch(blob.name):
-            found = sha256_of(blob)
+            digest = sha256_of(blob)
         elif GIT.fullmatch(blob.name):
             content = blob.read_bytes()
-            found = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+            digest = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
         else:
             continue
-        if found != blob.name:
+        if digest != blob.name:
             path.unlink()
             blob.unlink(missing_ok=True)
             raise UserError(

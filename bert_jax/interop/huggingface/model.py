@@ -59,7 +59,7 @@ class Loaded:
 
     config: EncoderConfig
     heads: tuple[Head, ...]
-    params: Params  # of make_model(config, ..., heads): float32 numpy arrays
+    params: Params = dataclasses.field(repr=False)  # of make_model(config, ..., heads): float32 numpy arrays
     labels: tuple[str, ...] = ()  # of the head that classifies; () if labels have no names
     new: tuple[str, ...] = ()  # paths of randomly drawn parameters, which the checkpoint lacks
     unused: tuple[str, ...] = ()  # tensors of the checkpoint that no wanted head has
