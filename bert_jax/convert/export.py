@@ -1,4 +1,4 @@
-"""Export of a model to the formats of other programs, from any model directory."""
+"""Export of the model of any model directory to the formats of other programs."""
 
 import dataclasses
 import pathlib
@@ -31,7 +31,7 @@ from bert_jax.training.workdir import resolve_model_dir
 
 @dataclasses.dataclass(frozen=True)
 class CardFacts:
-    """Facts for the card of a model that its files do not state."""
+    """Facts for a model card that the files of the model do not contain."""
 
     license: str | None = None
     base_model: str | None = None  # id on the Hugging Face Hub of the model from which the training started
@@ -49,21 +49,21 @@ def export_directory(
     part: str | None = None,
     card_facts: CardFacts = CardFacts(),
 ) -> None:
-    """Write a model to the directory `output`, which appears whole or not at all.
+    """Write a model to the directory `output` atomically.
 
     Args:
         model: a work directory, a model directory, or Google's TensorFlow checkpoint of a BERT.
         output: a directory that does not exist or is empty.
         target: a row of FORMATS.
-        console: prints the result, and the heads that are left out.
-        step: of a checkpoint in a work directory of `pretrain`; None: the newest undamaged checkpoint.
-        head: the only head to write; None: all heads, or the heads of the largest class of transformers if no class has
-            all.
-        part: another model that a run of `pretrain` trains, such as "generator".
-        card_facts: for the card of a directory of transformers.
+        console: console that prints the result, and the heads that are left out.
+        step: step of the checkpoint in a work directory of `pretrain`; None: the newest undamaged checkpoint.
+        head: the only head to write; None: all heads, or, if no class of transformers has all, the heads of the class
+        with most.
+        part: an auxiliary model that a run of `pretrain` trains, such as "generator".
+        card_facts: facts for the model card of a directory of transformers.
 
     Raises:
-        UserError: `model` holds no model, the format cannot express it, or `output` is in use.
+        UserError: `model` holds no model, the format cannot express the model, or `output` exists and is not empty.
     """
     check_output(output)
     sealed = resolve_model_dir(model)
@@ -88,9 +88,9 @@ def export_directory(
 
 
 def with_heads(weights: Weights, is_class: bool, head: str | None = None) -> Weights:
-    """Return the model with all heads, or only with `head`; UserError if it lacks `head`.
+    """Return the model with all heads, or only with `head`; raise UserError if it lacks `head`.
 
-    `is_class`: only the heads of one class of transformers.
+    With `is_class`, return only the heads of one class of transformers.
     """
     names = {head.name for head in weights.heads}
     if head is not None:
@@ -112,7 +112,7 @@ def left_out_heads(weights: Weights, exported: Weights) -> list[str]:
 
 
 def card_text(weights: Weights, model: pathlib.Path, facts: CardFacts = CardFacts()) -> str:
-    """Return the existing card of a model; a new card if there is none, or there are facts to add."""
+    """Return the existing card of a model; return a new card if no card exists, or if there are facts to add."""
     path = weights.directory / CARD
     if path.is_file() and facts == CardFacts():
         return path.read_text(encoding="utf-8", errors="replace")
@@ -120,7 +120,7 @@ def card_text(weights: Weights, model: pathlib.Path, facts: CardFacts = CardFact
 
 
 def _compare_metrics(workdir: pathlib.Path, step: int, console: Console) -> None:
-    """Warn if the metrics, which the card quotes, differ from the record of the checkpoint."""
+    """Warn if the metrics that the card quotes differ from the record of the checkpoint."""
     path, digest = workdir / "metrics.jsonl", read_record(checkpoints_in(workdir), step).get("metrics")
     if digest and not has_digest(path, digest):
         console.say(
@@ -129,7 +129,7 @@ def _compare_metrics(workdir: pathlib.Path, step: int, console: Console) -> None
 
 
 def write_huggingface(weights: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
-    """Write a directory of transformers; `extra`: file name -> text."""
+    """Write a directory of transformers; `extra` is file name -> text of further files."""
     export_model(
         jax.device_get(weights.params),
         weights.config,
@@ -142,7 +142,7 @@ def write_huggingface(weights: Weights, output: pathlib.Path, extra: Mapping[str
 
 
 def usage_files(weights: Weights) -> dict[str, str]:
-    """Return name -> text of the files on the use of a model: its task, and the modules of sentence-transformers."""
+    """Return name -> text of the files that describe a model's use: its task, its sentence-transformers modules."""
     path = weights.directory / TASK_FILE
     usage = {TASK_FILE: path.read_text(encoding="utf-8")} if path.is_file() else {}
     if weights.sentences is not None:
@@ -151,7 +151,7 @@ def usage_files(weights: Weights) -> dict[str, str]:
 
 
 def write_stablehlo(weights: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
-    """Write a StableHLO program; `extra` is ignored: a program has no card."""
+    """Write a StableHLO program; `extra` is ignored, because a program has no card."""
     del extra
     export_stablehlo(weights.params, weights.config, weights.heads, output, weights.labels)
 

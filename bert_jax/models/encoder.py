@@ -1,8 +1,8 @@
-"""The encoder: embeddings, then transformer blocks, for all families.
+"""The encoder of all families: embeddings, then transformer blocks.
 
-Families differ in the fields of `EncoderConfig`: RoBERTa's first position, ALBERT's one set of parameters for all
-blocks, the narrower tables of ALBERT and ELECTRA, DistilBERT without token types, ModernBERT's local blocks,
-MobileBERT's trigrams and bottlenecks. Norm, position scheme, MLP and the residual stream are rows of tables.
+Families differ in the fields of `EncoderConfig`. For example, RoBERTa has another first position, ALBERT shares one set
+of parameters between all blocks, DistilBERT has no token types, and ModernBERT has local blocks. Norm, position scheme,
+MLP and residual connection are rows of tables.
 """
 
 import dataclasses
@@ -38,34 +38,35 @@ SAVE_MARKED = jax.checkpoint_policies.save_from_both_policies(
 
 
 def padded_vocab(vocab_size: int) -> int:
-    """Return the next multiple of 128: the rows of the embedding table in the parameters."""
+    """Return the vocabulary size rounded up to a multiple of 128: the number of rows of the embedding table."""
     return -(-vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
 
 
-def is_global(config: EncoderConfig, layer: int) -> bool:
-    """Return whether the block of `layer` reads whole sequences; local blocks read a window."""
+def is_global_layer(config: EncoderConfig, layer: int) -> bool:
+    """Return whether the block of `layer` attends to whole sequences; a local block attends to a window."""
     every = config.global_every
     return config.local_window is None or (every > 0 and layer % every == 0)
 
 
-def projection_shape(config: EncoderConfig) -> tuple[int, int] | None:
-    """Return the shape of the matrix that projects embeddings to hidden_size; None if there is no such matrix."""
+def embedding_projection_shape(config: EncoderConfig) -> tuple[int, int] | None:
+    """Return the shape of the matrix that projects embeddings to hidden_size; None without such a matrix."""
     if config.trigram_embeddings:
         return 3 * config.table_width, config.hidden_size
     return (config.embedding_size, config.hidden_size) if config.embedding_size else None
 
 
 def projection(config: EncoderConfig, dtype: jnp.dtype) -> Linear | None:
-    """Return the map from embeddings to the width of the blocks; None if the architecture has no such map."""
-    sizes, scales = projection_shape(config), init_scales(config)
+    """Return the map from embeddings to the width of the blocks; None without such a map."""
+    sizes, scales = embedding_projection_shape(config), init_scales(config)
     stddev = 0.0 if scales.identity else scales.inner
     return Linear(sizes, ("embed", "features"), stddev, dtype, identity=scales.identity) if sizes else None
 
 
 def trigrams(x: jax.Array, segments: jax.Array | None) -> jax.Array:
-    """Concatenate the vectors of the next token, the token and the token before: `[batch, length, 3 * features]`.
+    """Concatenate the vectors of the next, the current and the previous token: `[batch, length, 3 * features]`.
 
-    Beyond the ends of a row or a segment, the vectors are zeros (Sun et al. 2020). Padding has vectors like any token.
+    Beyond the ends of a row or a segment, the vectors are zeros (Sun et al. 2020). Padding tokens have vectors, like
+    all tokens.
     """
     after, before = x[:, 1:], x[:, :-1]
     if segments is not None:
@@ -76,7 +77,7 @@ def trigrams(x: jax.Array, segments: jax.Array | None) -> jax.Array:
 
 
 class Embeddings(nn.Module):
-    """Sum of token, position and token type embeddings, normalized, with dropout: `[batch, length, sum_width]`."""
+    """The sum of token, position and token type embeddings, after norm and dropout: `[batch, length, sum_width]`."""
 
     config: EncoderConfig
     dtype: jnp.dtype
@@ -123,7 +124,7 @@ class PositionBias(nn.Module):
 
 
 class DistanceEmbeddings(nn.Module):
-    """The embeddings of distances of a position scheme that has them, for all blocks."""
+    """The embeddings of distances of a position scheme, for all blocks."""
 
     config: EncoderConfig
 
@@ -142,7 +143,7 @@ class GlobalTokenMask(NamedTuple):
 
 
 class LayerFlags(NamedTuple):
-    """Differences between layers other than parameters; None where all layers are equal."""
+    """The differences between layers other than parameters; a field is None if all layers are equal."""
 
     skip_first_norm: Flag
     is_local: Flag
@@ -152,11 +153,12 @@ class LayerFlags(NamedTuple):
 class Encoder(nn.Module):
     """Embeddings and blocks: token ids -> hidden states `[batch, length, hidden]` in `compute.dtype`.
 
-    The second result is None, or with `every_layer` the hidden states `[layers + 1, batch, length, hidden]`: the input
-    of the first block, then the output of each block.
+    The second result is None. With `every_layer`, it is the hidden states `[layers + 1, batch, length, hidden]`: the
+    input of the first block, then the output of each block.
 
-    Packed sequences have `segments`, int32 `[batch, length]`: 1, 2, ... for the tokens of each example in turn, 0 for
-    padding. Positions restart in each example, and no example reads another.
+    Packed sequences have `segments`, int32 `[batch, length]`, which are 1, 2, ... for the tokens of the first, the
+    second, ... example, and 0 for padding. Positions restart in each example, and no example attends to another
+    example.
     """
 
     config: EncoderConfig
@@ -174,7 +176,7 @@ class Encoder(nn.Module):
         self.final_norm = norm_layer(config, dtype) if config.final_norm else None
 
     def _init_layers(self, rng: jax.Array) -> Any:
-        """Draw the parameters of all blocks, stacked on a leading axis `layers` (of size 1 if shared)."""
+        """Initialize the parameters of all blocks, stacked on a leading axis `layers` (of size 1 if shared)."""
         x = jnp.zeros((1, 1, self.config.hidden_size), self.block.dtype)
         no_global = None if self.config.separator_id is None else GlobalTokenMask(jnp.zeros((1, 1), bool), 0, True)
         metadata, _ = self._attention_metadata(jnp.ones((1, 1), jnp.int32), None, None, None, no_global)
@@ -307,13 +309,13 @@ class Encoder(nn.Module):
 
 
 def make_block(config: EncoderConfig, dtype: jnp.dtype, attention: str) -> Block | BottleneckBlock:
-    """Return the block of an architecture, without a parent module: the encoder stacks the parameters."""
+    """Return the block of an architecture, without a parent module, because the encoder stacks the parameters."""
     block = BottleneckBlock if config.bottleneck_size else Block
     return block(config, dtype, attention, parent=None)
 
 
 def layer_flags(config: EncoderConfig, layer: int | jax.Array, has_local: bool) -> LayerFlags:
-    """Return the flags of a layer by its index; for several layers, arrays `[layers]` for a scanned program."""
+    """Return the flags of the layer with an index; for an array of indexes, return arrays `[layers]` for a scan."""
     radius: int | jax.Array | None = None
     if config.local_windows:
         windows = config.local_windows
@@ -328,7 +330,7 @@ def layer_flags(config: EncoderConfig, layer: int | jax.Array, has_local: bool) 
 def metadata_for_layer(
     flags: LayerFlags, global_meta: AttentionMetadata, local_meta: AttentionMetadata | None
 ) -> AttentionMetadata:
-    """Return the metadata of a layer with these flags; a flag that is an array is read as the program runs."""
+    """Return the metadata of a layer with these flags; a flag that is an array is evaluated when the program runs."""
     is_local, metadata = flags.is_local, global_meta
     if isinstance(is_local, bool):
         metadata = local_meta if is_local and local_meta else global_meta
@@ -344,11 +346,11 @@ def metadata_for_layer(
 def attention_weights(
     config: EncoderConfig, params: Any, batch: Mapping[str, jax.Array], queries: slice = slice(None)
 ) -> jax.Array:
-    """Return the attention weights of all layers: float32 `[layers, batch, heads, queries, keys]`.
+    """Return the attention weights of all layers, float32 `[layers, batch, heads, queries, keys]`.
 
     Args:
         config: the architecture.
-        params: of the encoder: `params["encoder"]` of a model.
+        params: parameters of the encoder, `params["encoder"]` of a model.
         batch: input_ids, token_type_ids and attention_mask, int32 `[batch, length]`; sequences are not packed.
         queries: the tokens whose weights are returned.
     """
@@ -363,10 +365,10 @@ def encode_with_weights(
     queries: slice = slice(None),
     global_tokens: GlobalTokenMask | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the hidden states `[batch, length, hidden]` and the attention weights, as `attention_weights`.
+    """Return the hidden states `[batch, length, hidden]`, and the attention weights of `attention_weights`.
 
-    `probes` `[layers, batch, heads, length, length]` are added to the weights of the heads: the gradient by probes of
-    zero is the gradient by the attention weights.
+    `probes`, `[layers, batch, heads, length, length]`, are added to the weights of the heads. So the gradient with
+    respect to probes of zero is the gradient with respect to the attention weights.
     """
     encoder = Encoder(config, ComputeConfig(attention="xla"))
 

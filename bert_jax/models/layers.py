@@ -1,7 +1,7 @@
-"""Parts of all modules: parameters, linear maps, activations, and marks of arrays that the backward pass saves.
+"""Parts of all modules: parameters, linear maps, activations, and marks of arrays that the backward pass needs.
 
-Parameters of blocks are stacked on a leading axis `layers`; `unstack` splits them for programs that run one block after
-another.
+The parameters of blocks are stacked on a leading axis `layers`. `unstack` splits them for programs with unrolled
+layers.
 """
 
 import dataclasses
@@ -24,12 +24,12 @@ ADAPTER, LOW_RANK = "adapter", "low_rank"  # the collection with the terms of an
 
 
 def save_for_backward(x: jax.Array) -> jax.Array:
-    """Mark an array to save for the backward pass; the rest of a block is cheap to compute again (encoder.py)."""
+    """Mark an array to save for the backward pass, which recomputes the other arrays of a block (encoder.py)."""
     return cast(jax.Array, checkpoint_name(x, SAVED))
 
 
 def save_on_gpu(x: jax.Array) -> jax.Array:
-    """Mark an array to save on GPUs, where XLA writes it to memory again to compute with it again."""
+    """Mark an array to save on GPUs, where XLA would otherwise write the recomputed array to memory."""
     return save_for_backward(x) if traced_platform() == "gpu" else x
 
 
@@ -47,7 +47,7 @@ def param(
 
 
 def gelu(x: jax.Array) -> jax.Array:
-    """Return `x` times the normal distribution function of `x`, by erf: cheaper than the erfc of `jax.nn.gelu`."""
+    """Return `x` times the normal distribution function of `x`, by erf, which is cheaper than `jax.nn.gelu`'s erfc."""
     return 0.5 * x * (1.0 + jax.lax.erf(x * math.sqrt(0.5)))
 
 
@@ -61,14 +61,14 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 class Biased(NamedTuple):
-    """A product, and the bias that is still to be added, perhaps by a kernel together with the next operation."""
+    """A product, and a bias that is not added yet; a kernel may add it together with the next operation."""
 
     product: jax.Array
     bias: jax.Array | None
 
 
-def sum_of(x: jax.Array | Biased) -> jax.Array:
-    """Return the sum of a product and its bias; an array is returned unchanged."""
+def add_bias(x: jax.Array | Biased) -> jax.Array:
+    """Return the sum of a product and its bias; return an array unchanged."""
     if not isinstance(x, Biased):
         return x
     return x.product if x.bias is None else x.product + x.bias
@@ -92,7 +92,7 @@ class LowRank:
 
 
 class Linear(nn.Module):
-    """`x @ kernel + bias` in `dtype`, parameters float32; `shape` and `axes` are the kernel's sizes and names."""
+    """`x @ kernel + bias` in `dtype`, parameters float32; `shape` and `axes` have the sizes and names of its axes."""
 
     shape: tuple[int, int]
     axes: tuple[str, str]
@@ -112,14 +112,14 @@ class Linear(nn.Module):
         return kernel.astype(self.dtype), bias.astype(self.dtype)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return sum_of(self.biased(x))
+        return add_bias(self.biased(x))
 
     def has_adapter(self) -> bool:
         """Return whether an adapter adds a term to the product."""
         return self.has_variable(ADAPTER, LOW_RANK)
 
     def biased(self, x: jax.Array) -> Biased:
-        """Return the product and the bias, not yet added."""
+        """Return the product and the bias, without adding them."""
         kernel, bias = self.arrays()
         # As a product of two matrices: XLA's gradient of a contraction over more axes is half as fast on CPU.
         y = x.astype(self.dtype).reshape(-1, self.shape[0]) @ kernel
@@ -130,13 +130,13 @@ class Linear(nn.Module):
 
 
 def lookup(rows: jax.Array, table: jax.Array) -> jax.Array:
-    """Return rows of a small `table` as a product: the gradient of an indexed read would be a slow scatter."""
+    """Return rows of a small `table` by a product, because the gradient of an indexed read would be a slow scatter."""
     one_hot = jax.nn.one_hot(rows, len(table), dtype=jnp.float32)
     return jnp.einsum("blt,th->blh", one_hot, table, precision=jax.lax.Precision.HIGHEST)
 
 
 def cast_kernels(stacked: Any, dtype: jnp.dtype) -> Any:
-    """Return stacked parameters with kernels cast to `dtype`: their gradients are stacked in `dtype`, too."""
+    """Return stacked parameters with kernels cast to `dtype`, so that their gradients are stacked in `dtype`, too."""
     return jax.tree.map(lambda p: p.astype(dtype) if p.ndim == 3 else p, stacked)
 
 

@@ -16,7 +16,7 @@ FROM_INIT = "--config.model=from_init"
 
 
 @pytest.mark.parametrize("family", CLASSES)
-def test_the_architecture_is_that_of_the_weights(tmp_path, family):
+def test_from_init_takes_the_architecture_of_the_weights(tmp_path, family):
     save(tmp_path, family)
     expected = load_model(tmp_path).config
     (tmp_path / "model.safetensors").unlink()
