@@ -16,9 +16,9 @@ from collections.abc import Iterator
 import pytest
 
 import bert_jax
+from bert_jax.checkpoints.architecture import FROM_INIT
 from bert_jax.cli.main import VERBS
 from bert_jax.cli.parser import parse_arguments
-from bert_jax.checkpoints.architecture import FROM_INIT
 from bert_jax.config import FinetuneConfig, PretrainConfig, read_config, with_vocab_size
 from bert_jax.objectives import make_objective
 from bert_jax.pretraining.initial_weights import check_exportable

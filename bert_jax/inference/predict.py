@@ -8,8 +8,10 @@ import os
 import pathlib
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
+
+import numpy as np
 
 from bert_jax import strict_json
 from bert_jax.checkpoints.load_model import OpenModel, open_model
@@ -17,19 +19,27 @@ from bert_jax.config import ComputeConfig, TaskConfig, from_values
 from bert_jax.errors import UserError, writing
 from bert_jax.files import new_file
 from bert_jax.inference.inputs import Input, num_inputs, read_inputs, source_name
-from bert_jax.inference.outputs import LocalPredict, local_predictor
+from bert_jax.inference.outputs import LocalPredict, Outputs, local_predictor
 from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS
 from bert_jax.models import Head, make_model
 from bert_jax.tasks.batching import Feed, fixed_buckets
 from bert_jax.tasks.custom import given_columns
+from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind, make_features
 from bert_jax.tasks.kinds.records import EMPTY, record_id
+from bert_jax.tasks.kinds.regression import OUTPUT as REGRESSION_OUTPUT
 from bert_jax.tasks.task import Record, Task
 from bert_jax.tokenizer import Tokenizer
 
 CHUNK = 1024  # examples in memory at once
+# Row of CROSS_ENCODER_ACTIVATIONS, or '' -> the function.
+SCORE_ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "": np.asarray,
+    "identity": np.asarray,
+    "sigmoid": lambda x: 0.5 * (1.0 + np.tanh(0.5 * x)),  # does not overflow
+}
 
 
 class Predictor(NamedTuple):
@@ -86,7 +96,20 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     buckets = tuple(sorted({*(settings.buckets or fixed_buckets(longest)), longest}))
     feed = Feed(buckets, batch_size, loaded.config.num_token_types, loaded.tokenizer.pad_id)
     outputs_of = local_predictor(make_model(loaded.config, ComputeConfig(), loaded.heads), loaded.params, feed)
+    if kind == "regression":
+        outputs_of = functools.partial(_activated_outputs, outputs_of, SCORE_ACTIVATIONS[loaded.activation])
     return Predictor(outputs_of, loaded.tokenizer, task, settings, threshold)
+
+
+def _activated_outputs(
+    outputs_of: LocalPredict,
+    activation: Callable[[np.ndarray], np.ndarray],
+    features: Sequence[Features],
+    progress: Callable[[int], None],
+) -> list[Outputs]:
+    """Return the outputs of a model of one value, after the activation of a CrossEncoder."""
+    outputs = outputs_of(features, progress)
+    return [{**output, REGRESSION_OUTPUT: activation(output[REGRESSION_OUTPUT])} for output in outputs]
 
 
 def _head_fits(kind: TaskKind, head: Head) -> bool:

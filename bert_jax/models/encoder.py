@@ -172,7 +172,9 @@ class Encoder(nn.Module):
         self.position_bias = PositionBias(config)
         self.distances = DistanceEmbeddings(config)
         self.block = make_block(config, dtype, self.compute.attention)
-        self.layers = self.param("layers", self._init_layers)  # also if unrolled: a checkpoint serves both
+        # Also if unrolled: a checkpoint serves both. Parts of a block check the shapes of their parameters.
+        has_layers = self.has_variable("params", "layers")
+        self.layers = self.get_variable("params", "layers") if has_layers else self.param("layers", self._init_layers)
         self.final_norm = norm_layer(config, dtype) if config.final_norm else None
 
     def _init_layers(self, rng: jax.Array) -> Any:

@@ -100,10 +100,10 @@ def test_numbers_that_are_not_finite(model, value, kind):
     refuses(model, r"tensor 'bert\.pooler\.dense\.weight' has numbers that are not finite")
 
 
-@pytest.mark.parametrize("kind", [np.float64, np.int32, np.int8, np.bool_])
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.int8, np.bool_])
 def test_other_dtypes(model, kind):
     change_tensors(model, lambda t: t | {"bert.pooler.dense.bias": t["bert.pooler.dense.bias"].astype(kind)})
-    refuses(model, rf"tensor 'bert\.pooler\.dense\.bias' is {np.dtype(kind)}; float32, float16 and bfloat16 can be")
+    refuses(model, rf"tensor 'bert\.pooler\.dense\.bias' is {np.dtype(kind)}; float32, float16, bfloat16 and")
 
 
 @pytest.mark.parametrize("kind", ["F8_E5M2", "F8_E4M3", "F8_E8M0", "F4", "F6_E2M3"])
@@ -112,7 +112,7 @@ def test_dtypes_that_numpy_lacks(model, kind):
     header, data = header_of(path)
     header["bert.pooler.dense.bias"]["dtype"] = kind
     write(path, json.dumps(header).encode(), data)
-    refuses(model, rf"tensor 'bert\.pooler\.dense\.bias' is {kind}; float32, float16 and bfloat16 can be")
+    refuses(model, rf"tensor 'bert\.pooler\.dense\.bias' is {kind}; float32, float16, bfloat16 and")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from bert_jax import strict_json
 from bert_jax.config import AdapterConfig, EncoderConfig
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.interop.families import FAMILIES, Family, ModelClass, NamedModule
-from bert_jax.interop.huggingface.model_config import ModelConfig, read_model_config
+from bert_jax.interop.huggingface.model_config import Labels, ModelConfig, read_model_config
 from bert_jax.interop.huggingface.weight_files import Tensors, read_tensors, read_weight_files
 from bert_jax.interop.tensors import (
     canonical_names,
@@ -224,7 +224,7 @@ def read_peft(directory: pathlib.Path) -> PeftDirectory:
     base = base_directory(directory, fields)
     described, (_, stored) = read_model_config(base / "config.json"), read_weight_files(base)
     family, where = FAMILIES[described.encoder.family], str(directory / WEIGHTS)
-    originals = canonical_names(stored, family, str(base))
+    originals, _ = canonical_names(stored, family, str(base))
     merged = {name: stored[original] for name, original in originals.items()}
     adapter = _read_tensors(directory / WEIGHTS)
 
@@ -248,10 +248,9 @@ def read_peft(directory: pathlib.Path) -> PeftDirectory:
     model_class = _class_of_adapter(fields, family, adapter.saved, described, directory / CONFIG)
     _check_saved_modules(adapter.saved, merged, model_class, family, where, base)
     classes = _count_classes(model_class, merged)
-    labels = described.labels if len(described.labels) == classes else ()
-    described = described._replace(
-        architecture=model_class.name, classes=classes or described.classes, labels=labels, problem=""
-    )
+    of_base = described.labels if isinstance(described.labels, Labels) else Labels()
+    names = of_base.names if len(of_base.names) == classes else ()
+    described = described._replace(architecture=model_class.name, labels=Labels(names, classes or of_base.classes))
     return PeftDirectory(described, where, merged, base)
 
 

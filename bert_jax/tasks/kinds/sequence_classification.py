@@ -27,7 +27,13 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
 
 
 def _details(labels: Sequence[str], probabilities: np.ndarray) -> dict[str, Any]:
-    return {"probabilities": dict(zip(labels, rounded(probabilities), strict=True))}
+    return {"probabilities": dict(zip(_distinct(labels), rounded(probabilities), strict=True))}
+
+
+def _distinct(labels: Sequence[str]) -> list[str]:
+    """Return the labels, with the number of the class behind a name that several classes have."""
+    counts = Counter(labels)
+    return [f"{label} ({i})" if counts[label] > 1 else label for i, label in enumerate(labels)]
 
 
 SEQUENCE_CLASSIFICATION = TaskKind(
