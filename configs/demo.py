@@ -3,8 +3,8 @@
     bert-jax pretrain --config=demo --workdir demo/run --config.data.corpus=demo/corpus
 
 Hardware and time: 2 CPU cores, 4 minutes.
-Score: held-out masked tokens 3.97 nats, 2.31 below the unigram entropy, accuracy 35.0 % (medians of 3 seeds; tuned on
-held-out documents of the same kind; docs/results/learning.md).
+Score: held-out masked tokens 3.73 nats, 2.03 below the unigram entropy, accuracy 39.6 % (one seed, on 7,868 tokens;
+tuned on the former text of 8 MB, with 3.97 nats and 2.31 below; docs/results/learning.md).
 """
 
 import ml_collections
