@@ -79,8 +79,8 @@ def load_model(
 
     Args:
         directory: with `config.json` and `model.safetensors`, its shards, or `pytorch_model.bin`; or an adapter of
-            `peft`, which is merged into its base model. float16 and bfloat16
-            are widened to float32, which is exact.
+            `peft`, which is merged into its base model. float16 and bfloat16 are widened to float32, which is exact;
+            float64 is rounded to float32.
         wanted: the heads to load; None: the heads of the class that `architectures` names and the file has, or else of
             the largest class that the tensors fill.
         rng: draws the parts of `wanted` that the checkpoint lacks, by the model's own `init`. A head whose number of
@@ -99,12 +99,10 @@ def load_model(
     config, family = described.encoder, FAMILIES[described.encoder.family]
     originals, untied = canonical_names(stored, family, where)
     tensors = {name: stored[original] for name, original in originals.items()}
-    reads_heads = wanted is None or not {head.name for head in wanted} <= {*WITHOUT_PARAMETERS}
-    source, absent = (
-        _class_of_checkpoint(family, described.architecture, tensors, config.causal, str(path))
-        if reads_heads
-        else (family.classes[-1], ())
-    )
+    if wanted is not None and {head.name for head in wanted} <= {*WITHOUT_PARAMETERS}:
+        source, absent = family.classes[-1], ()  # the bare encoder, whatever head the files name
+    else:
+        source, absent = _class_of_checkpoint(family, described.architecture, tensors, config.causal, str(path))
     labels = _checked_labels(described.labels, source, wanted)
     heads = _heads_of_class(source, labels.classes) if wanted is None else wanted
     try:
@@ -239,10 +237,10 @@ def _checked_labels(labels: Labels | UserError, source: ModelClass, wanted: tupl
 def _class_of_checkpoint(
     family: Family, architecture: str, tensors: Mapping[str, np.ndarray], causal: bool, where: str
 ) -> tuple[ModelClass, tuple[str, ...]]:
-    """Return the class of the tensors, and the heads of the class in `architectures` of which they have nothing.
+    """Return the class of the tensors, and the heads in `architectures` without a tensor.
 
-    Without such heads the class is the class in `architectures`; if the file names none, the largest class that the
-    tensors fill.
+    The class is the class in `architectures` without these heads; if the file names no class, the largest class that
+    the tensors fill.
     """
     complete = [model for model in family.classes if _has_modules(model, tensors)]
     if architecture:
@@ -257,7 +255,8 @@ def _class_of_checkpoint(
             return full[0], ()
         modules = {m for model in named for m in model.modules if any(name in tensors for name in tensor_names(m))}
         parts = {top_level(module.path) for module in modules}
-        present = {head for head in named[-1].heads if {"pooled": "pooler"}.get(head, head) in parts}
+        # The part of a head has the name of the head, but for the pooler.
+        present = {head for head in named[-1].heads if ("pooler" if head == "pooled" else head) in parts}
         absent = tuple(head for head in named[-1].heads if head not in present)
         reduced = [model for model in complete if {*model.heads} == present or (not present and model.is_bare)]
         # A part of a head is damage, which the reading of the named class reports.
