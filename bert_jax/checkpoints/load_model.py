@@ -50,6 +50,7 @@ class OpenModel:
     heads: tuple[Head, ...]
     params: Params  # of make_model(config, ..., heads), on the first device of this process
     labels: tuple[str, ...]
+    problem: str = ""  # as `Loaded.problem`
     activation: str = ""  # a row of CROSS_ENCODER_ACTIVATIONS, of the score of a CrossEncoder; '' for other models
     tokenizer: Tokenizer
     directory: pathlib.Path  # of the tokenizer and further files
@@ -74,6 +75,7 @@ def open_model(path: str | os.PathLike[str], wanted: tuple[Head, ...] | None = N
         heads=weights.heads,
         params=jax.device_put(weights.params, jax.local_devices()[0]),
         labels=weights.labels,
+        problem=weights.problem,
         activation=weights.activation,
         tokenizer=tokenizer,
         directory=weights.directory,

@@ -139,7 +139,8 @@ def write_huggingface(weights: Weights, output: pathlib.Path, extra: Mapping[str
         output,
         weights.labels,
         {**extra, **usage_files(weights)},
-        weights.activation,
+        activation=weights.activation,
+        problem=weights.problem,
     )
 
 

@@ -61,7 +61,8 @@ def change_vocabulary(model: pathlib.Path, tokenizer: pathlib.Path, output: path
         output,
         changed.labels,
         usage_files(changed),
-        changed.activation,
+        activation=changed.activation,
+        problem=changed.problem,
     )
     if left_out := left_out_heads(weights, changed):
         console.say(f"left out: the head {', '.join(left_out)}")

@@ -58,6 +58,9 @@ OVER_VOCABULARY = ("masked_token", "next_token")  # heads that share the table o
 SHOWN = 5  # names in a line
 
 
+MULTI_LABEL = "multi_label_classification"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Loaded:
     """A model read from files."""
@@ -66,6 +69,7 @@ class Loaded:
     heads: tuple[Head, ...]
     params: Params  # of make_model(config, ..., heads): float32 numpy arrays
     labels: tuple[str, ...] = ()  # of the head that classifies; () if labels have no names
+    problem: str = ""  # problem_type "multi_label_classification", else ""
     activation: str = ""  # a row of CROSS_ENCODER_ACTIVATIONS, of the score of a CrossEncoder; '' for other models
     notes: tuple[str, ...] = ()  # lines for the user: parts that the directory lacks, and parts that are not read
     new: tuple[str, ...] = ()  # paths of randomly drawn parameters, which the checkpoint lacks
@@ -139,6 +143,7 @@ def load_model(
         heads=heads,
         params=params,
         labels=labels.names if is_labeled else (),
+        problem=labels.problem if labels.problem == MULTI_LABEL and "sequence_classification" in loaded_heads else "",
         activation=labels.activation if "sequence_classification" in loaded_heads else "",
         notes=(
             *_notes(str(path / "config.json"), where, described, absent, unknown_tensors),
@@ -158,6 +163,7 @@ def export_model(
     labels: tuple[str, ...] = (),
     extra: Mapping[str, str | bytes] | None = None,
     activation: str = "",
+    problem: str = "",
 ) -> None:
     """Write a directory that `AutoModelFor...` and `AutoTokenizer` of transformers open, whole or not at all.
 
@@ -170,6 +176,7 @@ def export_model(
         labels: names of the classes of a head that classifies, in the order of the logits; () numbers them.
         extra: file name -> content, written beside the model or in a folder beside it.
         activation: a row of CROSS_ENCODER_ACTIVATIONS, of the score of a CrossEncoder; '' for other models.
+        problem: problem_type of a head that classifies texts; "": by the number of classes.
 
     Raises:
         UserError: transformers has no such model, a weight is not finite, labels or tokenizer are of another model, the
@@ -182,7 +189,7 @@ def export_model(
     fields = {
         **model_config_fields(config, tokenizer.pad_id, str(target)),
         **special_ids,
-        **_label_fields(heads, labels),
+        **_label_fields(heads, labels, problem),
         **cross_encoder_fields(activation),
         "architectures": [model_class.name],
     }
@@ -334,11 +341,10 @@ def _unknown_tensors(
 
 
 def _check_problem_type(labels: Labels, path: pathlib.Path) -> None:
-    """Refuse a head whose outputs are neither scores of exclusive classes nor one value."""
-    if labels.problem == "multi_label_classification" or (labels.problem == "regression" and labels.classes > 1):
+    """Refuse a head whose outputs are several values."""
+    if labels.problem == "regression" and labels.classes > 1:
         raise UserError(
-            f"{path}/config.json: problem_type is '{labels.problem}' with {labels.classes} labels; "
-            "one label a text, or one value, can be read"
+            f"{path}/config.json: problem_type is 'regression' with {labels.classes} labels; one value can be read"
         )
 
 
@@ -352,7 +358,7 @@ def _new_parameters(flat: Flat, shapes: Shapes, where: str) -> tuple[str, ...]:
     return new
 
 
-def _label_fields(heads: tuple[Head, ...], labels: tuple[str, ...]) -> dict[str, Any]:
+def _label_fields(heads: tuple[Head, ...], labels: tuple[str, ...], problem: str) -> dict[str, Any]:
     """Return the fields of `config.json` about the classes; none if no head has classes."""
     classes = next((head.classes for head in heads if head.name in LABELED), 0)
     if labels and len(labels) != classes:
@@ -361,7 +367,7 @@ def _label_fields(heads: tuple[Head, ...], labels: tuple[str, ...]) -> dict[str,
         raise UserError(f"two labels have the same name: {', '.join(labels)}")
     fields = label_fields(labels, classes) if classes else {}
     if any(head.name == "sequence_classification" for head in heads):
-        fields["problem_type"] = "regression" if classes == 1 else "single_label_classification"
+        fields["problem_type"] = problem or ("regression" if classes == 1 else "single_label_classification")
     return fields
 
 

@@ -10,6 +10,7 @@ from bert_jax.config import TaskConfig
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import records
 from bert_jax.tasks.kinds.kind import Counts, Examples, Loss, TaskKind
+from bert_jax.tasks.kinds.regression import REGRESSION
 from bert_jax.tasks.kinds.texts import class_predictions, label_target, rounded, text_features
 from bert_jax.tasks.task import Record, Task
 from bert_jax.tokenizer import Tokenizer
@@ -43,6 +44,13 @@ SEQUENCE_CLASSIFICATION = TaskKind(
     make_example=_make_example,
     features=_features,
     head="sequence_classification",
+    settings=("class_weights", "focal_gamma", "oversample"),
+    fits_file=lambda text, labels, separator: (
+        isinstance(text, str)
+        and not separator
+        and not any(isinstance(label, list) for label in labels)
+        and not REGRESSION.fits_file(text, labels, separator)
+    ),
     pipeline_tag="text-classification",
     purpose="classifying texts like those it was trained on",
     classes=None,
@@ -51,5 +59,5 @@ SEQUENCE_CLASSIFICATION = TaskKind(
     to_json=lambda labels, example, value: {"label": labels[int(value)]},
     details=_details,
     default_metrics=lambda labels: (("accuracy", "macro_f1"), "accuracy"),
-    label_names=lambda record: [records.label_name(record, "label", record.fields["label"])],
+    label_names=lambda record, task: [records.label_name(record, "label", record.fields["label"])],
 )
