@@ -48,11 +48,11 @@ class OpenModel:
 
     config: EncoderConfig
     heads: tuple[Head, ...]
-    params: Params  # of make_model(config, ..., heads), on the first device of this process
+    params: Params = dataclasses.field(repr=False)  # of make_model(config, ..., heads), on this process's first device
     labels: tuple[str, ...]
     problem: str = ""  # as `Loaded.problem`
     activation: str = ""  # a row of CROSS_ENCODER_ACTIVATIONS, of the score of a CrossEncoder; '' for other models
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer = dataclasses.field(repr=False)
     directory: pathlib.Path  # of the tokenizer and further files
     sentences: SentenceModules = SentenceModules()  # the steps from texts to vectors
 

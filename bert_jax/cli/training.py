@@ -18,7 +18,7 @@ def _run_in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[An
 
     Return the result of `run`, and whether this is process 0.
     """
-    from bert_jax.config import read_config
+    from bert_jax.checkpoints.architecture import read_run_config
     from bert_jax.parallel.joining import find_peers, joined_processes
     from bert_jax.parallel.platform import use_compilation_cache, use_platform
     from bert_jax.parallel.preemption import Interrupt
@@ -28,7 +28,7 @@ def _run_in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[An
     peers = find_peers(args.coordinator, args.num_processes, args.process_id)
     first = peers is None or peers.process_id == 0
     try:
-        config, refused = read_config(kind, args.config, args.overrides), None
+        config, refused = read_run_config(kind, args.config, args.overrides), None
     except UserError as error:
         if peers is None:
             raise
@@ -105,11 +105,12 @@ def _add_compile_options(parser: argparse.ArgumentParser) -> None:
 
 def run_compile(args: argparse.Namespace) -> int:
     """Print the memory, time and cost of a recipe; return 1 if a phase does not fit in memory."""
-    from bert_jax.config import FinetuneConfig, read_config
+    from bert_jax.checkpoints.architecture import read_run_config
+    from bert_jax.config import FinetuneConfig
     from bert_jax.config.load import recipe_kind
     from bert_jax.dryrun.topology import topology_devices
 
-    config = read_config(recipe_kind(args.config), args.config, args.overrides)
+    config = read_run_config(recipe_kind(args.config), args.config, args.overrides)
     devices = topology_devices(args.topology) if args.topology else None
 
     from bert_jax.dryrun.dry_run import dry_run, finetuning_work, pretraining_work, recipe_total

@@ -569,7 +569,9 @@ class _SharedConfig:
 
     seed: int = field(0, "seed of parameters, sequences and dropout", AT_LEAST_0)
     init_from: str | None = field(
-        None, "initial weights: an export, a work directory, or a Hugging Face directory; None: random weights"
+        None,
+        "initial weights: an export, a work directory, a Hugging Face directory, or OWNER/NAME of the Hub; None: "
+        "random weights",
     )
     compute: ComputeConfig = field(ComputeConfig(), "precision and compilation of the model")
     optimizer: OptimizerConfig = field(OptimizerConfig(), "optimizer and learning rate")
@@ -584,7 +586,7 @@ class PretrainConfig(_SharedConfig):
     """The configuration of a pretraining run."""
 
     objective: str = field("masked_tokens", "training objective", table="bert_jax.objectives.OBJECTIVES")
-    model: EncoderConfig = field(EncoderConfig(), "architecture of the encoder")
+    model: EncoderConfig = field(EncoderConfig(), "architecture of the encoder; from_init: of the weights in init_from")
     data: DataConfig = field(DataConfig(), "corpus and training sequences")
     replaced_tokens: ReplacedTokensConfig = field(
         ReplacedTokensConfig(),

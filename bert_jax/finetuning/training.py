@@ -171,8 +171,7 @@ def export_best(inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Pat
     if inputs.adapter:
         on_host = {**on_host, "encoder": weights.params["encoder"]}
         if (weights.directory / "config.json").is_file():  # else `peft` could not open the base model
-            base = str(weights.directory.absolute())
-            files = peft_files(inputs.adapter, on_host, inputs.architecture, weights.heads, base)
+            files = peft_files(inputs.adapter, on_host, inputs.architecture, weights.heads, weights.directory)
             extra |= {f"{FOLDER}/{name}": content for name, content in files.items()}
         on_host = merge(inputs.adapter, on_host)
     huggingface.export_model(

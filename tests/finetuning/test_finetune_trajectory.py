@@ -161,7 +161,7 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets, teache
     made.task.update({"similarity": {"temperature": 0.2, "positive_from": 2.0}}.get(kind, {}))
     made.task.update({"teacher": "the teacher", "soft_fraction": 0.4, "soft_temperature": 1.7} if teacher else {})
     made.task.update(balanced)
-    made.optimizer.update(clip_norm=0.5 if balanced else 1.0)
+    made.optimizer.update(clip_norm=0.5 if balanced or kind == "multilabel_classification" else 1.0)
     config = c.resolve(c.FinetuneConfig, made)
     rng = random.Random(7)
     examples = [{"id": str(number)} | EXAMPLE[kind](rng) for number in range(EXAMPLES)]

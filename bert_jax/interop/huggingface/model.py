@@ -67,7 +67,7 @@ class Loaded:
 
     config: EncoderConfig
     heads: tuple[Head, ...]
-    params: Params  # of make_model(config, ..., heads): float32 numpy arrays
+    params: Params = dataclasses.field(repr=False)  # of make_model(config, ..., heads): float32 numpy arrays
     labels: tuple[str, ...] = ()  # of the head that classifies; () if labels have no names
     problem: str = ""  # problem_type "multi_label_classification", else ""
     activation: str = ""  # a row of CROSS_ENCODER_ACTIVATIONS, of the score of a CrossEncoder; '' for other models

@@ -30,7 +30,7 @@ from bert_jax.interop.tensors import (
     top_level,
 )
 from bert_jax.models import Adapter, Head, Params, Target
-from bert_jax.training.remote_workdir import local_copy
+from bert_jax.readers.hub import local_model, name_of_snapshot, parse_hub_name
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 FOLDER = "adapter"  # beside a fine-tuned model: the adapter that was merged into it
@@ -129,7 +129,7 @@ def _matrices_path(modules: list[NamedModule]) -> str:
 
 
 def peft_files(
-    adapter: Adapter, params: Params, config: EncoderConfig, heads: tuple[Head, ...], base: str
+    adapter: Adapter, params: Params, config: EncoderConfig, heads: tuple[Head, ...], base: pathlib.Path
 ) -> dict[str, str | bytes]:
     """Return file name -> content of a directory of `peft`.
 
@@ -138,8 +138,9 @@ def peft_files(
         params: numpy arrays: the adapter's matrices and the heads.
         config: the architecture.
         heads: of the model.
-        base: directory or name of the model below the adapter.
+        base: directory of the model below the adapter; a directory in the cache of the Hub is written as a name.
     """
+    name_on_hub = name_of_snapshot(base)
     family, model_class = FAMILIES[config.family], class_of(config, heads)
     flat, shapes = flatten_params(params), shapes_of(config, heads)
     tensors: Tensors = {}
@@ -161,7 +162,7 @@ def peft_files(
     task_type = TASK_TYPES.get(heads[0].name)
     fields = {
         "auto_mapping": None if task_type else {"base_model_class": model_class.name, "parent_library": "transformers"},
-        "base_model_name_or_path": base,
+        "base_model_name_or_path": name_on_hub.repository if name_on_hub else str(base.absolute()),
         "bias": "none",
         "fan_in_fan_out": False,
         "inference_mode": True,
@@ -170,6 +171,7 @@ def peft_files(
         "modules_to_save": [*saved] or None,
         "peft_type": "LORA",
         "r": adapter.rank,
+        "revision": name_on_hub.revision if name_on_hub else None,
         "target_modules": _target_names(adapter.targets, config.num_layers, family),
         "task_type": task_type,
     }
@@ -258,7 +260,8 @@ def base_directory(directory: pathlib.Path, fields: Mapping[str, Any] | None = N
     name, revision = fields.get("base_model_name_or_path"), fields.get("revision")
     if not isinstance(name, str) or not name:
         raise UserError(f"{directory / CONFIG} names no base model; set base_model_name_or_path to its directory")
-    base = local_copy(f"{name}@{revision}" if isinstance(revision, str) and not pathlib.Path(name).exists() else name)
+    is_on_hub = parse_hub_name(name) is not None
+    base = local_model(f"{name}@{revision}" if is_on_hub and isinstance(revision, str) else name)
     if not (base / "config.json").is_file():
         raise UserError(
             f"{directory / CONFIG}: its base model {name} has no config.json here; set base_model_name_or_path to the "
