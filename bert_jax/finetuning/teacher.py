@@ -33,7 +33,7 @@ def read_task_teacher(
         return None
     where = f"config.task.teacher={settings.teacher}"
     if KINDS[task.kind].loss.name not in DISTILLATION_LOSSES:
-        raise UserError(f"{where}: a task of the kind {task.kind} learns from no teacher; remove it")
+        raise UserError(f"{where}: a task of the kind {task.kind} cannot learn from a teacher; remove the teacher")
     weights = read_weights(settings.teacher, (head,), console=console)
     if task.labels and weights.labels and tuple(weights.labels) != tuple(task.labels):
         raise UserError(f"{where} has the labels {', '.join(weights.labels)}; the task has {', '.join(task.labels)}")

@@ -102,7 +102,7 @@ def train_one(
     best, _ = best_step(history, metric)
     if is_first and not (directory / f"best-{best}").is_dir():
         raise UserError(
-            f"{directory}: metrics.jsonl lost the line of its best model; remove this directory to train again"
+            f"{directory}: metrics.jsonl has no line for the best model; remove this directory to train again"
         )
     result = {"step": best, "scores": {name: x for name, x in history[best].items() if name not in NOT_SCORES}}
     if is_first:

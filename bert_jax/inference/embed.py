@@ -124,10 +124,12 @@ def encode_with_count(
 ) -> tuple[np.ndarray, int]:
     """Return the vectors as `encode`, and the number of texts that `options.truncate` cut."""
     if isinstance(texts, str):
-        raise UserError("texts is one string; give a list of them")
+        raise UserError("texts is one string; give a list of strings")
     embedder = _Embedder(model, options)
     if not embedder.pools:
-        raise UserError(f"pooling {options.pooling}: gives no vector per text; choose another, or use `bert-jax embed`")
+        raise UserError(
+            f"pooling {options.pooling} gives no vector per text; choose another pooling, or use `bert-jax embed`"
+        )
     inputs = [Input(f"text {index}", index, _text_fields(text)) for index, text in enumerate(texts)]
     features, counts = embedder.tokenize(inputs)
     embedder.check_truncation("texts", counts["truncated_texts"], len(texts))
@@ -289,7 +291,7 @@ def _sentence_modules(model: OpenModel, options: EmbedOptions) -> SentenceModule
         raise _unknown_pooling(pooling)
     pools = POOLINGS[pooling] is not None
     if not pools and options.normalize:
-        raise UserError(f"pooling {pooling}: gives features of tokens, which are not normalized")
+        raise UserError(f"pooling {pooling}: features of tokens cannot be normalized")
     if options.prompt_name is not None and options.prompt_name not in modules.prompts:
         known = f"there are {', '.join(modules.prompts)}" if modules.prompts else "this model has none"
         raise UserError(f"prompt_name {options.prompt_name}: no prompt of that name; {known}")

@@ -74,9 +74,11 @@ def token_file(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator[
 def check_projector(directory: pathlib.Path, source: str, output: pathlib.Path) -> None:
     """Raise UserError if `write_projector` would fail: vectors of tokens, texts on standard input, a used directory."""
     if output.suffix != ".npy":
-        raise UserError(f"--projector {directory}: shows vectors of texts; leave out --pooling tokens")
+        raise UserError(f"--projector {directory}: the projector shows vectors of texts; leave out --pooling tokens")
     if source == STDIN:
-        raise UserError(f"--projector {directory}: reads the texts twice; give them as --input FILE")
+        raise UserError(
+            f"--projector {directory}: the projector needs to read the texts twice; give them as --input FILE"
+        )
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UserError(f"{directory} exists and is not an empty directory; name another, or remove it")
 
@@ -143,7 +145,7 @@ def _write_array(file: IO[bytes], start: int, index: int, values: np.ndarray) ->
 def _output_file(path: pathlib.Path, suffix: str) -> Iterator[IO[bytes]]:
     """Yield a file to write, which gets the name `path` when the block ends without an error."""
     if path.suffix != suffix:
-        raise UserError(f"{path}: the suffix of this output is {suffix}; end the file name with it")
+        raise UserError(f"{path}: the output has another format; end the file name with {suffix}")
     if path.exists():
         raise UserError(f"{path} exists; name another file, or remove it")
     with writing(path, "make room, or choose another --output"), new_file(path, binary=True) as file:

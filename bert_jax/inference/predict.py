@@ -68,7 +68,7 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
         described |= _read_settings(path, described)
     kind = described["kind"]
     if kind not in kinds or (KINDS[kind].label_names and described["labels"] != [*labels]):
-        raise UserError(f"{path} and config.json beside it are of different tasks; export the model again")
+        raise UserError(f"{path} and config.json are of different tasks; export the model again")
     settings = from_values(TaskConfig, described["config"], str(path))
     settings = dataclasses.replace(settings, max_seq_len=min(settings.max_seq_len, loaded.config.max_positions))
     task = Task(

@@ -66,7 +66,7 @@ def read_sentence_modules(directory: pathlib.Path) -> SentenceModules | None:
     kinds = [kind for kind, _ in modules]
     if kinds not in KNOWN:
         raise UserError(
-            f"{path}: the modules {', '.join(kinds) or 'of nothing'}; only Transformer, Pooling and then perhaps "
+            f"{path}: the modules are {', '.join(kinds) or 'missing'}; only Transformer, Pooling and then perhaps "
             "Normalize can be read"
         )
     folder = modules[0][1]

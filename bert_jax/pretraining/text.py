@@ -50,13 +50,15 @@ def text_as_corpus(
     say = console.say
     if data.text is None:
         if data.tokenizer is not None:
-            raise UserError("config.data.tokenizer: a corpus has its own; it is for config.data.text")
+            raise UserError(
+                "config.data.tokenizer is for config.data.text; a corpus has its own tokenizer, so leave the option out"
+            )
         yield data, BackgroundPreparation(say=say)
         return
     if data.corpus is not None:
-        raise UserError("config.data.text and config.data.corpus: give one of them")
+        raise UserError("config.data.text and config.data.corpus both name text; give one of them")
     if jax.process_count() > 1:
-        raise UserError("config.data.text is for one process: make a corpus with `bert-jax prepare`")
+        raise UserError("config.data.text works with one process only; make a corpus with `bert-jax prepare`")
     inputs = data.text.split(",")
     corpus, count = _corpus_of_text(inputs, data.tokenizer, data.snapshots, vocab_size or VOCAB_SIZE, console)
     snapshots = fingerprints(read_manifest(corpus))

@@ -57,7 +57,7 @@ def open_builder(name: str, prepare: bool = False) -> Any:
         builder = _prepare_data_set(name)
     if builder.info.file_format.value not in READERS:
         known = " or ".join(READERS)
-        raise UserError(f"{name}: has {builder.info.file_format.value} files; prepare it as {known} files")
+        raise UserError(f"{name}: the data set has {builder.info.file_format.value} files; prepare it as {known} files")
     return builder
 
 

@@ -82,7 +82,7 @@ def _match_known(item: str, options: ReadOptions, unknown: collections.Counter[s
         return storage.match_files(item, wanted)
     except UserError:
         if unknown:
-            raise UserError(f"{item}: contains no file that is read, but {_describe_unknown(unknown)}") from None
+            raise UserError(f"{item}: contains no file to read, but {_describe_unknown(unknown)}") from None
         raise
 
 

@@ -405,7 +405,8 @@ def resolve_task(config: TaskConfig) -> Task:
         for key in ("kind", "columns", "labels"):
             if getattr(config, key):
                 raise UserError(
-                    f"config.task.{key} is for custom tasks (name=custom); task '{task.name}' has its own: leave it out"
+                    f"config.task.{key} is for custom tasks (name=custom); leave it out, because task '{task.name}' "
+                    "sets it itself"
                 )
     else:
         names = (*TASKS, NAME)

@@ -81,7 +81,7 @@ def define_wordpiece(
     if len(vocabulary) < len(tokens):
         first_id, token = next((i, token) for i, token in enumerate(tokens) if vocabulary[token] != i)
         raise UserError(
-            f"{token!r} is on lines {first_id + 1} and {vocabulary[token] + 1}; the first is never used: rename it"
+            f"{token!r} is on lines {first_id + 1} and {vocabulary[token] + 1}; the first is never used, so rename it"
         )
     model = {**WORDPIECE_MODEL, "unk_token": special.unk, "vocab": vocabulary}
     return _define(special, vocabulary, normalizer, model, separators, mask_takes_space)
@@ -151,7 +151,7 @@ def vocab_txt_tokens(data: bytes) -> list[str]:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise UserError("not a UTF-8 text, so not a vocabulary") from None
+        raise UserError("not a UTF-8 text, so this is not a vocabulary") from None
     # Not splitlines: a vocabulary may hold the other characters that end a line in Unicode.
     return [line.rstrip(" \t\r") or line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
 

@@ -79,7 +79,7 @@ def test_a_config_without_text_stays() -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ({"tokenizer": "tok"}, "config.data.tokenizer: a corpus has its own"),
+        ({"tokenizer": "tok"}, "config.data.tokenizer is for config.data.text"),
         ({"text": "a.txt", "corpus": "b"}, "give one of them"),
         ({"text": "absent/*.txt"}, "absent"),
     ],
@@ -91,7 +91,7 @@ def test_refusals(data: dict[str, str], words: str, text: str) -> None:
 
 def test_one_process_alone(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jax.process_count", lambda: 2)
-    with pytest.raises(UserError, match="for one process"):
+    with pytest.raises(UserError, match="with one process only"):
         prepared(dataclasses.replace(config(text=text)))
 
 

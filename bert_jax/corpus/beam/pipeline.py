@@ -73,7 +73,7 @@ def check_versions(packages: Sequence[str], wanted: str) -> None:
     """Raise UserError on a worker where `installed_package_versions` differ from the machine that started the job."""
     if (versions := installed_package_versions(packages)) != wanted:
         raise UserError(
-            f"a worker has {versions}, this machine has {wanted}: other versions may produce other bytes; "
+            f"a worker has {versions}, this machine has {wanted}; other versions may produce other bytes; "
             "install the same versions on the workers"
         )
 

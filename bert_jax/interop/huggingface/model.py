@@ -112,14 +112,16 @@ def load_model(
         if rng is None:
             lacking = {*map(top_level, new)}
             raise UserError(
-                f"{path} holds a {source.name}, without {', '.join(sorted(lacking))}: {advice_without(lacking)}"
+                f"{path} holds a {source.name} without {', '.join(sorted(lacking))}; {advice_without(lacking)}"
             )
         params = draw_missing(config, heads, params, rng)
     used = {tensor.name for tensor in stored_tensors()}
     for names in map(tensor_names, modules):
         for name in tensors.keys() & {*names} - used:
             if used & {*names}:
-                raise UserError(f"{where}: config.json says that there is no tensor '{originals[name]}'")
+                raise UserError(
+                    f"{where}: tensor '{originals[name]}' contradicts config.json, which has no such tensor"
+                )
     return Loaded(
         config=config,
         heads=heads,
@@ -273,7 +275,7 @@ def _new_parameters(flat: Flat, shapes: Shapes, where: str) -> tuple[str, ...]:
     loaded = {top_level(path) for path in flat}
     for path in new:
         if top_level(path) in loaded:
-            raise UserError(f"{where} has a part of '{top_level(path)}' only: '{path}' is missing")
+            raise UserError(f"{where} has only a part of '{top_level(path)}': '{path}' is missing")
     return new
 
 
@@ -321,6 +323,6 @@ def _checked_tokenizer(directory: pathlib.Path, config: EncoderConfig) -> Tokeni
         if getattr(config, name) != ids[role]:
             raise UserError(
                 f"{directory}: {tokenizer.tokens[ids[role]]} has the id {ids[role]}, and this model {name}="
-                f"{getattr(config, name)}: it is another model's"
+                f"{getattr(config, name)}; the tokenizer belongs to another model"
             )
     return tokenizer

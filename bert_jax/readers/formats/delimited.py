@@ -79,5 +79,5 @@ def _no_column(name: str, names: Sequence[str], field: str, separator: str) -> U
     near = did_you_mean(field, filter(str.isprintable, names))
     return UserError(
         f"{name}: no column '{field}'{near} (there are {format_names(names)}); "
-        "give a column with --field, or its number from 0 where there is no header"
+        "give a column with --field, or its number from 0 if there is no header"
     )

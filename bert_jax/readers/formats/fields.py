@@ -39,7 +39,7 @@ def template_parts(field: str) -> tuple[FieldTemplatePart, ...]:
         FieldTemplatePart(text.replace("\\n", "\n").replace("\\t", "\t"), name or "") for text, name, *_ in parsed
     )
     if not any(part.name for part in parts):
-        raise UserError(f"--field '{field}': names no field; give at least one in braces")
+        raise UserError(f"--field '{field}': the value names no field; give at least one field in braces")
     return parts
 
 

@@ -42,7 +42,7 @@ def read_tfrecord_examples(name: str, stream: IO[bytes], options: ReadOptions) -
 
     def check(where: str, data: bytes, checksum: int) -> None:
         if _masked_checksum(google_crc32c.value(data)) != checksum:
-            raise UserError(f"{where}: the checksum differs; this is no TFRecord file, or it is damaged")
+            raise UserError(f"{where}: the checksum differs; this is not a TFRecord file, or the file is damaged")
 
     record_number = 0
     while head := stream.read(_HEAD.size):

@@ -131,13 +131,15 @@ def _answer_tokens(example: Example, offsets: np.ndarray) -> tuple[int, int] | N
     end = start + len(text)
     if not text or start < 0 or example["context"][start:end] != text:
         raise UserError(
-            f"question '{example['id']}': its answer '{text}' is not in its context at character {start};"
-            " fix its start, which counts characters from 0"
+            f"question '{example['id']}': the answer '{text}' is not in the context at character {start};"
+            " fix the start of the answer, which counts characters from 0"
         )
     first = int(np.searchsorted(offsets[:, 1], start, side="right"))  # the first token that ends after the start
     last = int(np.searchsorted(offsets[:, 0], end, side="left")) - 1  # the last token that starts before the end
     if first > last:
-        raise UserError(f"question '{example['id']}': its answer '{text}' has no token of the vocabulary; leave it out")
+        raise UserError(
+            f"question '{example['id']}': the answer '{text}' has no token of the vocabulary; leave the question out"
+        )
     return first, last
 
 

@@ -33,7 +33,9 @@ def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, 
     if impossible is not None and bool(impossible) == bool(answers):
         raise UserError(f"{record.where}: is_impossible is {impossible} with {len(answers)} answers; fix one of them")
     if not answers and not task.impossible:
-        raise UserError(f"{record.where}: the question has no answer; choose a task with such questions, as squad2")
+        raise UserError(
+            f"{record.where}: the question has no answer; choose a task that allows such questions, such as squad2"
+        )
     example["answers"] = [_answer(record, answer) for answer in answers]
     return example
 
@@ -42,7 +44,9 @@ def _answers_of_lists(record: Record, lists: Mapping[str, list[Any]]) -> list[di
     """Return answers from the layout of Hugging Face's data sets: {"text": [...], "answer_start": [...]}."""
     if len({len(values) for values in lists.values()}) > 1:
         sizes = ", ".join(f"{len(values)} {key}" for key, values in lists.items())
-        raise UserError(f"{record.where}: 'answers' has lists of different lengths ({sizes}); give each answer all")
+        raise UserError(
+            f"{record.where}: 'answers' has lists of different lengths ({sizes}); give all answers each of these fields"
+        )
     return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
 
 

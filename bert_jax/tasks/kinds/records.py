@@ -78,7 +78,7 @@ def name_value(record: Record, field: str, value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, str | int) or value == "":
-        raise UserError(f"{record.where}: {field} is {value!r:.40}, neither text nor an integer; fix it")
+        raise UserError(f"{record.where}: {field} is {value!r:.40}, which is neither a text nor an integer; fix it")
     return str(value)
 
 

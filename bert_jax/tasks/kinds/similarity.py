@@ -37,7 +37,8 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
         for example in examples:
             if NEGATIVE not in example:
                 raise UserError(
-                    f"example '{example['id']}' has no {NEGATIVE}, but others have; give it to all, or none"
+                    f"example '{example['id']}' has no {NEGATIVE}, but others have one; give it in all examples, "
+                    "or in none"
                 )
 
     def target(example: Example) -> dict[str, Any]:

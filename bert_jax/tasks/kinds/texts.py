@@ -110,7 +110,7 @@ def _lay_out_pairs(
 ) -> tuple[list[tuple[np.ndarray, int]], Counts]:
     """Return token ids and index of the first token of type 1 for each pair, and the counts of `text_features`."""
     if max_seq_len < tokenizer.separators + 4:
-        raise UserError(f"max_seq_len={max_seq_len} holds no two texts; set at least 16")
+        raise UserError(f"max_seq_len={max_seq_len} is too short for two texts; set at least 16")
     ids = encode_distinct((text for pair in pairs for text in pair if text is not None), tokenizer.encode_inputs)
     spelling = {text for text, tokens in ids.items() if tokenizer.spells_special_token(tokens)}
     sequences, truncated = [], 0

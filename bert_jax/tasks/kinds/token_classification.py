@@ -64,7 +64,7 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
     """
     capacity = settings.max_seq_len - 2
     if capacity < 1:
-        raise UserError(f"config.task.max_seq_len={settings.max_seq_len} holds no word; set at least 16")
+        raise UserError(f"config.task.max_seq_len={settings.max_seq_len} is too short for a word; set at least 16")
     ids = encode_distinct((word for example in examples for word in example["tokens"]), tokenizer.encode_words)
     features: list[Features] = []
     counts = {"split_sentences": 0, "truncated_words": 0, SPELLED: 0}

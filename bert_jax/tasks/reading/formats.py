@@ -83,7 +83,7 @@ def read_delimited(
             skipped["rows with a wrong number of columns are skipped"] += 1
         else:
             raise UserError(
-                f"{where}: {len(values)} columns where the first row has {width}; "
+                f"{where}: {len(values)} columns, but the first row has {width}; "
                 "fix the row (a separator, a line break or a quote inside a text?)"
             )
 
@@ -101,7 +101,7 @@ def _absent_column_error(where: str, field: str, columns: Columns, names: list[s
     """Return the error for a field whose column is not in a header, which may have another separator."""
     if len(names) == 1 and columns[field] in names[0]:
         return UserError(
-            f"{where}: the separator {separator!r} splits nothing: the only column is {names[0]!r:.60}; set "
+            f"{where}: the separator {separator!r} splits nothing, so the only column is {names[0]!r:.60}; set "
             "--delimiter (config.task.delimiter) to the character between the columns"
         )
     return absent_column_error(where, "column", field, columns, names)
@@ -183,7 +183,7 @@ def read_tokens(
             width = len(values)
             indices = _present_columns(where, indices, width, optional)
         if len(values) != width:
-            raise UserError(f"{where}: {len(values)} columns where the first token has {width}; fix the line")
+            raise UserError(f"{where}: {len(values)} columns, but the first token has {width}; fix the line")
         if not rows:
             first_line = line_number
         rows.append(values)
@@ -378,7 +378,8 @@ def read_file_records(
         return FORMATS[format_name](path, columns, optional, skipped, notes)
     if format_name not in DELIMITED or len(delimiter) != 1:
         raise UserError(
-            f"{path}: config.task.delimiter={delimiter!r} is for CSV and TSV, and one character; leave it out"
+            f"{path}: config.task.delimiter={delimiter!r}: a delimiter is one character, for CSV and TSV only; leave "
+            "it out"
         )
     read = FORMATS[format_name]
     return read(path, columns, optional, skipped, notes, separator=delimiter, find_separator=False)
