@@ -1,4 +1,4 @@
-"""The teacher of a task: a frozen model that was fine-tuned on the task before."""
+"""The teacher of a task: a frozen model that was fine-tuned on the same task."""
 
 from typing import NamedTuple
 
@@ -26,8 +26,8 @@ def read_task_teacher(
 ) -> TaskTeacher | None:
     """Return the model in `settings.teacher` with `head`, for a student of the architecture `start`; None if not set.
 
-    Raises UserError where the kind of task allows no teacher, and where the teacher lacks the head or has other labels,
-    another vocabulary, other token types or fewer positions than the student.
+    Raises UserError if the kind of task allows no teacher, and if the teacher has no such head, other labels, another
+    vocabulary, other token types, or fewer positions than the student.
     """
     if not settings.teacher:
         return None

@@ -1,4 +1,4 @@
-"""The predictions of a fine-tuned model for lines of input, as JSON lines, in chunks that fit into memory."""
+"""The predictions of a fine-tuned model for lines of input, as JSON lines, with bounded memory."""
 
 import dataclasses
 import functools
@@ -115,11 +115,11 @@ def predict_file(
     batch_size: int = 32,
     progress: Callable[[int, int | None], None] = lambda done, total: None,
 ) -> Counter[str]:
-    """Write the predictions for the lines of a file into a new file, which appears complete or not at all.
+    """Write the predictions for the lines of a file into a new file, which appears only when it is complete.
 
-    `-` is standard input or output. `progress` is called with the number of finished and of all examples, None for an
-    input that can be read only once. Returns the number of examples and of truncated texts. Raises UserError as
-    `load_predictor`, `read_inputs` and `predict_inputs`.
+    `-` is standard input or output. `progress` is called with the number of finished examples and the number of all
+    examples (None for an input that can be read only once). Returns the numbers of examples and of truncated texts.
+    Raises UserError for the reasons of `load_predictor`, `read_inputs` and `predict_inputs`.
     """
     predictor, total = load_predictor(directory, batch_size), num_inputs(source)
     counts: Counter[str] = Counter()
@@ -142,7 +142,7 @@ def predict_file(
 
 
 def check_inputs(predictor: Predictor, inputs: Iterable[Input]) -> None:
-    """Refuse inputs that `predict_inputs` refuses by their fields, before anything is computed."""
+    """Raise UserError, before any computation, for inputs whose fields `predict_inputs` does not accept."""
     kind = KINDS[predictor.task.kind]
     columns = given_columns(predictor.settings, kind)
     for line in inputs:
@@ -157,18 +157,18 @@ def predict_inputs(
 ) -> Iterator[dict[str, Any]]:
     """Yield a prediction for each input, in order, as JSON values.
 
-    An input has the fields of its kind of task, by their names or the names in `config.task.columns`, and perhaps an
-    `id`, which is returned; by default the number of the line, from 1.
-    `counts` gets the numbers of examples, of truncated texts and of empty texts, which are answered like any text.
-    `progress` is called with the number of finished examples. An input that is refused stops its chunk of `CHUNK`
-    inputs; earlier chunks are answered.
+    An input has the fields of the kind of task, under their own names or the names in `config.task.columns`. It may
+    have an `id`, which is returned; the default is the number of the line, from 1. `counts` gets the numbers of
+    examples, of truncated texts and of empty texts. Empty texts get predictions, too. `progress` is called with the
+    number of finished examples. A wrong input raises UserError and stops its chunk of `CHUNK` inputs; earlier chunks
+    have predictions.
     """
     task, settings = predictor.task, predictor.settings
     kind = KINDS[task.kind]
     columns = given_columns(settings, kind)
     inputs = (_with_training_names(line, columns) for line in inputs)
     while chunk := list(itertools.islice(inputs, CHUNK)):
-        # The line is the id of an example: ids of the input may occur twice, or only on some lines.
+        # The number of the line is the id of an example, because ids of the input may be missing or occur twice.
         tally: Counter[str] = Counter()
         examples = [{"id": line.where, **_make_example(task, kind, line, tally)} for line in chunk]
         features, cut = make_features(kind, examples, predictor.tokenizer, settings)
@@ -206,7 +206,7 @@ def _make_example(task: Task, kind: TaskKind, line: Input, tally: Counter[str]) 
     for field in wanted:
         if field not in line.fields:
             raise UserError(f"{line.where}: has no '{field}'; {task.kind} needs {', '.join(wanted)}")
-    # Labels are not read: an input may have labels that the model does not know.
+    # Labels are not read, because an input may have labels that the model does not know.
     record = Record(line.where, {key: value for key, value in line.fields.items() if key not in kind.label_fields})
     if "id" in line.fields:
         record_id(record)  # raises if it is no id

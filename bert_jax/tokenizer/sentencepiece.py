@@ -99,7 +99,7 @@ def parse_model(data: bytes) -> Any:
     except DecodeError:
         complete = False
     if not complete:
-        raise UserError("not a SentencePiece model, or an incomplete one; copy the file again")
+        raise UserError("not a complete SentencePiece model; copy the file again")
     for spec, supported in ((model.trainer_spec, TRAINER), (model.normalizer_spec, NORMALIZER)):
         for name, values in supported.items():
             if getattr(spec, name) not in values:

@@ -295,7 +295,7 @@ def test_a_spiece_model_cut_short_anywhere(tmp_path):
     load_tokenizer(tmp_path)
     for size in range(len(whole) - 1):
         path.write_bytes(whole[:size])
-        with pytest.raises(UserError, match=r"spiece\.model: not a SentencePiece model, or an incomplete one"):
+        with pytest.raises(UserError, match=r"spiece\.model: not a complete SentencePiece model"):
             load_tokenizer(tmp_path)
 
 

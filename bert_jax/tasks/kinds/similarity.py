@@ -37,7 +37,7 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
         for example in examples:
             if NEGATIVE not in example:
                 raise UserError(
-                    f"example '{example['id']}' has no {NEGATIVE}, but others have one; give it in all examples, "
+                    f"example '{example['id']}' has no {NEGATIVE}, but other examples have it; give it in all, "
                     "or in none"
                 )
 
