@@ -32,7 +32,7 @@ class Mixture:
         self.tokenizer_directory = corpora[0].tokenizer_directory
 
     def tokenizer(self) -> "Tokenizer":
-        """Return the tokenizer that made the ids; UserError where the corpus has the files of a different tokenizer."""
+        """Return the tokenizer that made the ids; raise UserError if the corpus has another tokenizer."""
         from bert_jax.tokenizer import load_tokenizer  # loads `tokenizers`
 
         tokenizer = load_tokenizer(self.tokenizer_directory)

@@ -113,7 +113,7 @@ def readable_twice(source: str | os.PathLike[str]) -> Iterator[str | os.PathLike
 
 @contextlib.contextmanager
 def _open_source(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Yield standard input or an open file; UserError if it cannot be read."""
+    """Yield standard input or an open file; raise UserError if it cannot be read."""
     if source == STDIN:
         yield sys.stdin.buffer
         return

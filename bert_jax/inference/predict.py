@@ -51,7 +51,7 @@ def load_predictor(directory: str | os.PathLike[str], batch_size: int = 32) -> P
 
 
 def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
-    """Return a predictor of a model with the head of a task; UserError if it has no such head."""
+    """Return a predictor of a model with the head of a task; raise UserError if it has no such head."""
     if batch_size < 1:
         raise UserError(f"batch_size {batch_size}: at least 1")
     path = loaded.directory / TASK_FILE
@@ -101,7 +101,7 @@ def _head_without_parameters(path: pathlib.Path) -> tuple[Head, ...]:
 
 
 def _read_settings(path: pathlib.Path, defaults: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings that `finetune` wrote; UserError for a value of another type than its default."""
+    """Return the settings that `finetune` wrote; raise UserError for a value of another type than its default."""
     settings = strict_json.read_object(path)
     if any(type(settings.get(key, value)) is not type(value) for key, value in defaults.items()):
         raise UserError(f"{path}: not the settings of a task; export the model again")

@@ -49,8 +49,8 @@ def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) 
 
     Args:
         path: a directory, or a file of step 1 above.
-        lowercase: whether a vocabulary file is uncased, where `tokenizer_config.json` does not say; None: as its kind
-            decides. WordPiece is uncased unless a token has a capital letter.
+        lowercase: True if a vocabulary file is uncased, where `tokenizer_config.json` does not say; None: as its kind
+        decides. WordPiece is uncased unless a token has a capital letter.
 
     Raises:
         UserError: no tokenizer at this path, a broken file, a file that differs from `SHA256SUMS`, an unknown kind, ids
@@ -192,11 +192,11 @@ def _special_tokens(config: Mapping[str, Any], default: SpecialTokens) -> Specia
 
 
 def _read_json_beside(file: pathlib.Path, name: str) -> dict[str, Any]:
-    """Return the object in a JSON file in the directory of `file`; {} where there is no such file."""
+    """Return the object in a JSON file in the directory of `file`; {} if there is no such file."""
     path = file.with_name(name)
     return strict_json.parse_object(_read_table_file(path), name) if path.exists() else {}
 
 
 def _read_table_file(file: pathlib.Path) -> bytes:
-    """Return the bytes of a file of a tokenizer; UserError where it is too large."""
+    """Return the bytes of a file of a tokenizer; raise UserError if it is too large."""
     return strict_json.read_bounded_bytes(file, strict_json.MAX_TABLE_BYTES, file.name)

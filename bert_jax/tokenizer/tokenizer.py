@@ -40,8 +40,8 @@ class Tokenizer:
         sha256: digest of everything that decides the ids of a text.
         pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
         separators: number of [SEP] tokens between the two texts of a pair.
-        second_type: whether the second text of a pair has token type 1; otherwise all tokens have type 0.
-        lowercase: whether the vocabulary is uncased.
+        second_type: True if the second text of a pair has token type 1; otherwise all tokens have type 0.
+        lowercase: True if the vocabulary is uncased.
         continues: bool [vocab_size], whether a token continues the word before it; False for special and added tokens.
         with_special_tokens: encodes every added token in a text as that token, also '[MASK]'.
         plain: encodes '[MASK]' in a text as a bracket, a word and a bracket, other added tokens as these tokens.

@@ -144,7 +144,7 @@ def parse_vocab_txt(
 
 
 def vocab_txt_tokens(data: bytes) -> list[str]:
-    """Return the tokens of a `vocab.txt`, a token per line; UserError where it is not UTF-8.
+    """Return the tokens of a `vocab.txt`, a token per line; raise UserError if it is not UTF-8.
 
     A byte order mark and, as in the library tokenizers, spaces after a token do not belong to a token.
     """

@@ -27,7 +27,7 @@ __all__ = [
 
 
 def make_pipeline(arguments: Sequence[str]) -> beam.Pipeline:
-    """Return a pipeline with options such as '--runner=FlinkRunner'; UserError for options that Beam refuses."""
+    """Return a pipeline with options such as '--runner=FlinkRunner'; raise UserError for options that Beam refuses."""
     try:
         options = PipelineOptions(list(arguments))
         options.get_all_options()  # parsed now, not in the middle of the work

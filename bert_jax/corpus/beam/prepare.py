@@ -99,7 +99,7 @@ def prepare_with_beam(
 
 
 def _absolute_output(output: str) -> str:
-    """Return the URL or absolute path of the output; UserError where it is not empty."""
+    """Return the URL or absolute path of the output; raise UserError if it is not empty."""
     if not storage.is_url(output):
         output = os.path.abspath(output.removeprefix("file://"))
         check_output(output)

@@ -145,7 +145,7 @@ def export_model(
 
     Args:
         params: a tree of `make_model(config, ..., heads)`, float32.
-        config: of a family whose `config.json` can express it.
+        config: config of a family whose `config.json` can express it.
         heads: together one class of transformers; `hidden_states` has no parameters and is left out.
         tokenizer_directory: source of the tokenizer files.
         output: a directory that does not exist or is empty.
