@@ -28,7 +28,7 @@ from bert_jax.objectives.tasks import make_task_objective, task_head
 from bert_jax.parallel.sharding import make_mesh
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Phase, learning_rate
-from bert_jax.training.step import init_state, jit_step, state_shardings
+from bert_jax.training.step import init_state, jit_step, state_layout
 
 KIND = "sequence_classification"
 ROWS = {
@@ -73,7 +73,7 @@ def main() -> None:
         for name, settings in ROWS.items():
             objective = objective_of(config, settings)
             optimizer = make_optimizer(run.optimizer, objective.logical_axes, objective.sections)
-            _, shardings = state_shardings(objective, optimizer, mesh)
+            _, shardings = state_layout(objective, optimizer, mesh)
             schedule = functools.partial(learning_rate, run.optimizer, (phase,))
             state = jax.jit(functools.partial(init_state, 0, objective, optimizer))()
             state = state._replace(frozen=jax.jit(objective.init_frozen)(jax.random.key(1)))

@@ -33,7 +33,7 @@ class Vocabulary(NamedTuple):
     continues: np.ndarray
 
 
-class LinearRate(NamedTuple):
+class LinearMaskRate(NamedTuple):
     """A masking rate that changes linearly from `begin`, at sequence `first`, to `end` after `num_sequences`."""
 
     begin: float
@@ -97,7 +97,7 @@ MASKINGS: dict[str, Masking] = {
 }
 
 
-def evaluated_data(config: DataConfig, eval_uses_training_masks: bool = False) -> DataConfig:
+def data_config_for_evaluation(config: DataConfig, eval_uses_training_masks: bool = False) -> DataConfig:
     """Return `config` for an evaluation: each sequence once, 15 % of the tokens masked, with BERT's fractions.
 
     So losses of runs and of phases with different masking rates are comparable (fractions of Devlin et al. 2019). The
@@ -110,27 +110,27 @@ def evaluated_data(config: DataConfig, eval_uses_training_masks: bool = False) -
     return dataclasses.replace(config, mask_token_fraction=0.8, random_token_fraction=0.1)
 
 
-def phase_rates(config: DataConfig, phase: PhaseConfig) -> tuple[float, float]:
+def phase_mask_rates(config: DataConfig, phase: PhaseConfig) -> tuple[float, float]:
     """Return the masking rates at the beginning and at the end of a phase."""
     begin = config.mask_probability if phase.mask_probability is None else phase.mask_probability
     return begin, begin if phase.mask_probability_end is None else phase.mask_probability_end
 
 
-def phase_masking(config: DataConfig, phase: PhaseConfig) -> DataConfig:
+def data_config_of_phase(config: DataConfig, phase: PhaseConfig) -> DataConfig:
     """Return `config` with the masking of a phase; the maximum replaces a changing rate, since it sets the shapes."""
     fixed, random = phase.mask_token_fraction, phase.random_token_fraction
     return dataclasses.replace(
         config,
-        mask_probability=max(phase_rates(config, phase)),
+        mask_probability=max(phase_mask_rates(config, phase)),
         mask_token_fraction=config.mask_token_fraction if fixed is None else fixed,
         random_token_fraction=config.random_token_fraction if random is None else random,
     )
 
 
-def changing_rate(config: DataConfig, phase: PhaseConfig, first: int, num_sequences: int) -> LinearRate | None:
+def changing_mask_rate(config: DataConfig, phase: PhaseConfig, first: int, num_sequences: int) -> LinearMaskRate | None:
     """Return the changing masking rate of a phase whose first sequence is `first`; None for a constant rate."""
-    begin, end = phase_rates(config, phase)
-    return LinearRate(begin, end, first, num_sequences) if begin != end and num_sequences else None
+    begin, end = phase_mask_rates(config, phase)
+    return LinearMaskRate(begin, end, first, num_sequences) if begin != end and num_sequences else None
 
 
 def max_predictions(seq_len: int, mask_probability: float) -> int:

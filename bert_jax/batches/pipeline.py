@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bert_jax.batches.layout import ReadableSplit, Slots, make_slots, slot_lengths
-from bert_jax.batches.masking import MASKINGS, LinearRate, Vocabulary, mask_tokens, predictions_bound
+from bert_jax.batches.masking import MASKINGS, LinearMaskRate, Vocabulary, mask_tokens, predictions_bound
 from bert_jax.batches.order import Order, locate, locate_source, make_order
 from bert_jax.batches.packing import PackingPlan, packed_slots, plan_packing
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS, Examples, Sampler, SentencePairRule, make_sampler
@@ -87,7 +87,7 @@ class SequencePlan:
     order: Order
     packing: PackingPlan | None
     capacities: np.ndarray | None
-    rate: LinearRate | None
+    rate: LinearMaskRate | None
     has_words: bool
 
 
@@ -104,7 +104,7 @@ def make_sequences(
     seed: int,
     config: DataConfig,
     num_token_types: int = 2,
-    rate: LinearRate | None = None,
+    rate: LinearMaskRate | None = None,
 ) -> Sequences:
     """Return the sequences of a split, which depend only on the arguments and the sequence numbers.
 
@@ -220,13 +220,15 @@ def build_batch(plan: SequencePlan, numbers: np.ndarray) -> Batch:
     attention_mask = np.arange(plan.seq_len) < np.bincount(row, sizes, len(numbers))[:, None]
     token_position = np.flatnonzero(attention_mask)
     batch = {
-        "input_ids": _spread(attention_mask.shape, token_position, masked.input_ids, plan.symbols.pad),
-        "token_type_ids": _spread(attention_mask.shape, token_position, types if plan.num_token_types > 1 else 0),
+        "input_ids": _array_with_values_at(attention_mask.shape, token_position, masked.input_ids, plan.symbols.pad),
+        "token_type_ids": _array_with_values_at(
+            attention_mask.shape, token_position, types if plan.num_token_types > 1 else 0
+        ),
         "attention_mask": attention_mask.astype(np.int32),
     }
     if plan.packing:
         segments = np.repeat(np.arange(len(row)) - first + 1, sizes)
-        batch["segment_ids"] = _spread(attention_mask.shape, token_position, segments)
+        batch["segment_ids"] = _array_with_values_at(attention_mask.shape, token_position, segments)
     batch |= _prediction_arrays(plan, len(numbers), token_position[masked.positions], ids[masked.positions])
     batch |= _example_arrays(plan, len(numbers), row, starts[:-1] - starts[first], examples.labels)
     return {name: np.ascontiguousarray(batch[name]) for name in batch_shapes(1, plan.seq_len, plan.config)}
@@ -301,9 +303,9 @@ def _prediction_arrays(plan: SequencePlan, batch_size: int, positions: np.ndarra
     rank = np.arange(len(row)) - np.searchsorted(row, np.arange(batch_size), side="left")[row]
     shape = (batch_size, predictions_bound(plan.seq_len, plan.config))
     return {
-        "masked_positions": _scatter(shape, row, rank, position, np.int32),
-        "masked_labels": _scatter(shape, row, rank, labels, np.int32),
-        "masked_weights": _scatter(shape, row, rank, 1, np.float32),
+        "masked_positions": _zeros_with_values_at(shape, row, rank, position, np.int32),
+        "masked_labels": _zeros_with_values_at(shape, row, rank, labels, np.int32),
+        "masked_weights": _zeros_with_values_at(shape, row, rank, 1, np.float32),
     }
 
 
@@ -314,21 +316,23 @@ def _example_arrays(
     shape = (batch_size, plan.config.packing)
     entry = np.arange(len(row)) - np.searchsorted(row, row, side="left")
     arrays = {
-        "next_sentence_labels": _scatter(shape, row, entry, labels, np.int32),
-        "example_weights": _scatter(shape, row, entry, 1, np.float32),
-        "cls_positions": _scatter(shape, row, entry, cls_positions, np.int32),
+        "next_sentence_labels": _zeros_with_values_at(shape, row, entry, labels, np.int32),
+        "example_weights": _zeros_with_values_at(shape, row, entry, 1, np.float32),
+        "cls_positions": _zeros_with_values_at(shape, row, entry, cls_positions, np.int32),
     }
     return arrays if plan.packing else {name: array[:, 0] for name, array in arrays.items()}
 
 
-def _spread(shape: tuple[int, ...], positions: np.ndarray, values: np.ndarray | int, fill: int = 0) -> np.ndarray:
+def _array_with_values_at(
+    shape: tuple[int, ...], positions: np.ndarray, values: np.ndarray | int, fill: int = 0
+) -> np.ndarray:
     """Return an int32 array of `shape` with `values` at flat positions and `fill` at all others."""
     flat = np.full(shape[0] * shape[1], fill, np.int32)
     flat[positions] = values
     return flat.reshape(shape)
 
 
-def _scatter(
+def _zeros_with_values_at(
     shape: tuple[int, int], row: np.ndarray, column: np.ndarray, values: np.ndarray | int, dtype: type
 ) -> np.ndarray:
     """Return an array of zeros of `shape` with `values` at [row, column]."""

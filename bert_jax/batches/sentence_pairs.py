@@ -131,7 +131,7 @@ class ConcatenatedDocuments:
         return tokens, lengths, sentences
 
 
-def random_streams(seed: int, slots: Slots) -> np.ndarray:
+def random_bits_by_stream(seed: int, slots: Slots) -> np.ndarray:
     """Return the random bits of each stream and example, uint64 [streams, examples]."""
     return random_bits(seed, np.arange(len(Stream))[:, None], slots.example_id)
 
@@ -163,7 +163,7 @@ def truncate_lengths(first: np.ndarray, second: np.ndarray, capacity: np.ndarray
     return np.minimum(first, capacity - second_length), second_length
 
 
-def coin(bits: np.ndarray) -> np.ndarray:
+def toss_coins(bits: np.ndarray) -> np.ndarray:
     """Return tosses of a fair coin as bool, from uint64 random bits."""
     return bits >> np.uint64(63) == 1
 
@@ -199,10 +199,10 @@ def _sample_next_sentence(
     layout: Layout, weights: DocumentWeights, short_seq_probability: float, seed: int, slots: Slots
 ) -> Examples:
     """Return the pairs of slots: two texts of a window, or a text and a random text of another document."""
-    bits = random_streams(seed, slots)
+    bits = random_bits_by_stream(seed, slots)
     target = target_lengths(bits, slots.capacity, short_seq_probability)
-    wants_random = coin(bits[Stream.RANDOM_NEXT])
-    backward = wants_random & coin(bits[Stream.SIDE])
+    wants_random = toss_coins(bits[Stream.RANDOM_NEXT])
+    backward = wants_random & toss_coins(bits[Stream.SIDE])
     windows = gather_windows(layout, seed, slots.epoch, slots.document, slots.position, target, backward)
     begin, end, inner = windows.begin, windows.end, windows.num_inner
     is_random = wants_random | (inner == 0)
@@ -216,7 +216,7 @@ def _sample_next_sentence(
     second_slot = _random_other_slot(layout, weights, seed, epoch, slots.document[random], bits[:, random])
     # At most the rest of the slot, or the lengths of the texts would reveal the label.
     wanted = np.maximum(1, (np.minimum(target, windows.slot_tokens) - (first_end - first_begin))[random])
-    second = gather_windows(layout, seed, epoch, *second_slot, wanted, coin(bits[Stream.OTHER_SIDE, random]))
+    second = gather_windows(layout, seed, epoch, *second_slot, wanted, toss_coins(bits[Stream.OTHER_SIDE, random]))
     second_begin, second_end = first_end.copy(), end.copy()
     second_begin[random] = second.begin + len(windows.tokens)
     second_end[random] = second.end + len(windows.tokens)
@@ -271,7 +271,7 @@ def sentence_order_sampler(layout: Layout, short_seq_probability: float) -> Samp
 
 def _sample_sentence_order(layout: Layout, short_seq_probability: float, seed: int, slots: Slots) -> Examples:
     """Return the pairs of slots: the two parts of a window, in order or swapped."""
-    bits, forward = random_streams(seed, slots), np.zeros(len(slots.example_id), bool)
+    bits, forward = random_bits_by_stream(seed, slots), np.zeros(len(slots.example_id), bool)
     target = target_lengths(bits, slots.capacity, short_seq_probability)
     windows = gather_windows(layout, seed, slots.epoch, slots.document, slots.position, target, forward)
     begin, end, inner = windows.begin, windows.end, windows.num_inner
@@ -281,7 +281,7 @@ def _sample_sentence_order(layout: Layout, short_seq_probability: float, seed: i
     starts = np.stack([begin, cut], axis=1)
     starts, lengths = truncate_pairs(seed, slots, starts, np.stack([cut - begin, end - cut], axis=1))
     # A window of one token has no second text and no order.
-    swapped = coin(bits[Stream.SWAP]) & (end - begin > 1)
+    swapped = toss_coins(bits[Stream.SWAP]) & (end - begin > 1)
     starts[swapped], lengths[swapped] = starts[swapped, ::-1], lengths[swapped, ::-1]
     return Examples(windows.tokens, starts, lengths, swapped.astype(np.int64))
 

@@ -167,13 +167,13 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
     checkpoints = Checkpoints(directory, config.checkpoint, read_only=True)
     try:
         if step is None:
-            newest = checkpoints.newest(checkpoints.restore_params, console.say)
+            newest = checkpoints.restore_newest(checkpoints.restore_params, console.say)
             if newest is None:
                 raise UserError(f"{directory}: no checkpoint yet")
             step, params, record = newest
-        elif step not in checkpoints.steps():
+        elif step not in checkpoints.complete_steps():
             raise UserError(
-                f"{directory}: no checkpoint of step {step}; there are checkpoints of the steps {checkpoints.steps()}"
+                f"{directory}: no checkpoint of step {step}; there are the steps {checkpoints.complete_steps()}"
             )
         else:
             params, record = checkpoints.restore_params(step)
@@ -181,7 +181,7 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
         raise UserError(f"{directory}: the checkpoint of step {step} is damaged ({error})") from error
     finally:
         checkpoints.close()
-    workdir.check_record(directory, to_json(config), fingerprint, record)
+    workdir.check_run_matches_record(directory, to_json(config), fingerprint, record)
     return config, step, params
 
 

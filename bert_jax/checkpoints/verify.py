@@ -89,7 +89,7 @@ def _verify_work_directory(path: pathlib.Path, progress: Progress) -> Verified:
                 record, read = checkpoints.verify(step)
                 size += read
                 if run and directory == path:
-                    workdir.check_record(path, to_json(run[0]), run[1], record)
+                    workdir.check_run_matches_record(path, to_json(run[0]), run[1], record)
                 elif run and record["fingerprint"] != run[1]:
                     damage.append(f"{checkpoints_in(directory) / str(step)}: of another run than run.json")
             except CorruptCheckpointError as error:

@@ -1,11 +1,16 @@
-"""Help and options of one verb, and the options that several verbs share."""
+"""The parts that verbs share: their description and options, the console, and the output file."""
 
 import argparse
+import contextlib
 import dataclasses
+import errno
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import IO, Any
 
-from bert_jax.files import url_refusal
+from bert_jax.errors import writing
+from bert_jax.files import new_file, url_refusal
 
 MODEL_HELP = (
     "model: a work directory of `pretrain` or `finetune`, a directory made by `export`, or a Hugging Face "
@@ -119,3 +124,25 @@ def add_processes(parser: argparse.ArgumentParser) -> None:
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Add `--model`."""
     parser.add_argument("--model", required=True, type=path_or_url, metavar="DIR", help=MODEL_HELP)
+
+
+@contextlib.contextmanager
+def open_console(silent: bool = False) -> Iterator[Any]:
+    """Yield the console of a verb; `silent` is for all processes of a run except process 0."""
+    from bert_jax.console import Console
+
+    with contextlib.closing(Console(silent=silent)) as console:
+        yield console
+
+
+@contextlib.contextmanager
+def new_output(path: str | None) -> Iterator[IO[str] | None]:
+    """Yield a text file that is written atomically, and opened before the work begins; None without a path."""
+    if path is None:
+        yield None
+        return
+    with writing(path, "choose another --output"):
+        if os.path.isdir(path):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with new_file(path) as file:
+            yield file

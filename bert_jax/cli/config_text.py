@@ -8,9 +8,8 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
-from bert_jax.config import FinetuneConfig, PretrainConfig, fields_of, index_form, read_config, table_of
-from bert_jax.config.find_recipe import recipes
-from bert_jax.config.load import first_phase, range_in_words, recipe_kind
+from bert_jax.config import FinetuneConfig, PretrainConfig, command_line_key, fields_of, read_config, table_of_field
+from bert_jax.config.load import range_in_words, recipe_kind, recipes, with_first_phase_index
 from bert_jax.config.write_recipe import values_and_defaults
 
 VERB_OF = {PretrainConfig: "pretrain", FinetuneConfig: "finetune"}
@@ -71,9 +70,11 @@ def _printed_fields(kind: Any, recipe: str | None, overrides: Sequence[str]) -> 
     described = {key: (field, inner) for key, field, inner in fields_of(kind)}
     fields = []
     for key, (value, default) in values_and_defaults(read_config(kind, recipe, overrides)).items():
-        field, inner = described[first_phase(index_form(key))]
+        field, inner = described[with_first_phase_index(command_line_key(key))]
         meaning, takes = field.metadata["meaning"], _allowed_values_text(field, inner)
-        fields.append(PrintedField(key=index_form(key), value=value, default=default, meaning=meaning, takes=takes))
+        fields.append(
+            PrintedField(key=command_line_key(key), value=value, default=default, meaning=meaning, takes=takes)
+        )
     return fields
 
 
@@ -82,7 +83,7 @@ def _allowed_values_text(field: "dataclasses.Field[Any]", inner: Any) -> str:
     allowed = field.metadata["allowed"]
     none = " or None" if isinstance(inner, types.UnionType) else ""
     if field.metadata["table"]:
-        return f"one of {', '.join(table_of(field))}{none}"
+        return f"one of {', '.join(table_of_field(field))}{none}"
     if not allowed:
         return ""
     return f"one of {', '.join(allowed)}" if isinstance(allowed[0], str) else f"must {range_in_words(*allowed)}{none}"

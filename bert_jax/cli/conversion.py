@@ -11,13 +11,13 @@ from bert_jax.cli.command import (
     add_number,
     add_output,
     local_path,
+    open_console,
     path_or_url,
 )
-from bert_jax.cli.outputs import open_console
 from bert_jax.errors import UserError
 
 
-def _export_options(parser: argparse.ArgumentParser) -> None:
+def _add_export_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workdir",
         "--model",
@@ -82,13 +82,13 @@ EXPORT = Verb(
         "config.adapter.rank, for the library peft."
     ),
     example="--workdir runs/base --output my-bert/",
-    add_options=_export_options,
+    add_options=_add_export_options,
     run=run_export,
     bare_words=("workdir", "output"),
 )
 
 
-def _compress_options(parser: argparse.ArgumentParser) -> None:
+def _add_compress_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument(
         "--method",
@@ -115,7 +115,7 @@ def run_compress(args: argparse.Namespace) -> None:
     """Write a smaller model; print its size, speed and score before and after."""
     from bert_jax.convert.compress import compress_model
     from bert_jax.convert.prune import TARGETS
-    from bert_jax.parallel.compilation import use_compilation_cache
+    from bert_jax.parallel.platform import use_compilation_cache
     from bert_jax.training.remote_workdir import local_copy
 
     if (args.amount is None) == (args.method in TARGETS):
@@ -141,13 +141,13 @@ COMPRESS = Verb(
         "with the confidence interval of the lost score, and writes them to the model card."
     ),
     example="--model runs/qnli --method layers --amount 0.25 --output smaller/",
-    add_options=_compress_options,
+    add_options=_add_compress_options,
     run=run_compress,
     bare_words=("model", "output"),
 )
 
 
-def _vocabulary_options(parser: argparse.ArgumentParser) -> None:
+def _add_vocabulary_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument(
         "--tokenizer",
@@ -176,7 +176,7 @@ VOCABULARY = Verb(
         "--config.init_from=DIR."
     ),
     example="--model my-bert/ --tokenizer german-tok/ --output german-bert/",
-    add_options=_vocabulary_options,
+    add_options=_add_vocabulary_options,
     run=run_vocabulary,
     bare_words=("model", "output"),
 )

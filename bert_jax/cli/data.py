@@ -7,14 +7,7 @@ import shlex
 import sys
 from typing import Any
 
-from bert_jax.cli.command import (
-    Verb,
-    add_flag,
-    add_number,
-    add_output,
-    local_path,
-)
-from bert_jax.cli.outputs import open_console
+from bert_jax.cli.command import Verb, add_flag, add_number, add_output, local_path, open_console
 from bert_jax.errors import UserError
 
 INPUT_HELP = (
@@ -111,7 +104,7 @@ def _make_read_options(args: argparse.Namespace) -> Any:
     )
 
 
-def _tokenizer_options(parser: argparse.ArgumentParser) -> None:
+def _add_tokenizer_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--input",
         nargs="+",
@@ -201,14 +194,14 @@ TOKENIZER = Verb(
         "merges.txt, spiece.model or spm.model."
     ),
     example="--input 'books/*.txt' --kind wordpiece --vocab_size 30522 --output tok/",
-    add_options=_tokenizer_options,
+    add_options=_add_tokenizer_options,
     run=run_tokenizer,
     bare_words=("input",),
     memory_advice="lower --sample_characters",
 )
 
 
-def _clean_options(parser: argparse.ArgumentParser) -> None:
+def _add_clean_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input", nargs="+", action="append", required=True, metavar="GLOB", help=INPUT_HELP)
     _add_reading_options(parser)
     add_output(parser, "PLACE", ".jsonl file to create, or directory of .jsonl files to create")
@@ -252,14 +245,14 @@ CLEAN = Verb(
         "RECIPE` cleans documents before it encodes them. docs/cleaning.md describes the rules."
     ),
     example="--input 'pages/*.jsonl.gz' --recipe web --output cleaned.jsonl --keep_removed removed.jsonl",
-    add_options=_clean_options,
+    add_options=_add_clean_options,
     run=run_clean,
     bare_words=("input",),
     memory_advice="lower --workers",
 )
 
 
-def _prepare_options(parser: argparse.ArgumentParser) -> None:
+def _add_prepare_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input", nargs="+", action="append", required=True, metavar="GLOB", help=INPUT_HELP)
     _add_reading_options(parser)
     parser.add_argument(
@@ -399,14 +392,14 @@ PREPARE = Verb(
         "docs/data.md is the guide."
     ),
     example="--input 'books/*.txt' --tokenizer tok/ --output corpus/",
-    add_options=_prepare_options,
+    add_options=_add_prepare_options,
     run=run_prepare,
     bare_words=("input",),
     memory_advice="lower --workers, or give fewer files at a time",
 )
 
 
-def _inspect_options(parser: argparse.ArgumentParser) -> None:
+def _add_inspect_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "corpus",
         metavar="CORPUS",
@@ -461,7 +454,7 @@ INSPECT = Verb(
         "overridden, as in --config.data.masking=span."
     ),
     example="corpus/",
-    add_options=_inspect_options,
+    add_options=_add_inspect_options,
     run=run_inspect,
     config_kinds=("pretrain",),
     positional_hint="; give several corpora as one word: a pattern in quotes, or names separated by commas",

@@ -15,12 +15,12 @@ from bert_jax.cli.command import (
     add_output,
     add_text,
     local_path,
+    open_console,
 )
-from bert_jax.cli.outputs import open_console
 from bert_jax.errors import UserError
 
 
-def _fill_mask_options(parser: argparse.ArgumentParser) -> None:
+def _add_fill_mask_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--top_k", type=int, default=5, metavar="K", help="predictions for each [MASK] (default: 5)")
     add_flag(parser, "--json", "print a list of {token, id, probability, text} per text")
@@ -61,13 +61,13 @@ FILL_MASK = Verb(
     summary="predict the [MASK] tokens of a text",
     description="Prints the most probable tokens, each with its probability and the filled text.",
     example="--model my-bert/ 'The capital of France is [MASK].'",
-    add_options=_fill_mask_options,
+    add_options=_add_fill_mask_options,
     run=run_fill_mask,
     positional_hint="; put the whole text in quotes",
 )
 
 
-def _attention_options(parser: argparse.ArgumentParser) -> None:
+def _add_attention_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_output(
         parser,
@@ -107,13 +107,13 @@ ATTENTION = Verb(
         "the model reads; 512 of them are shown."
     ),
     example="--model my-bert/ --output attention.html 'The cat sat.' 'It slept.'",
-    add_options=_attention_options,
+    add_options=_add_attention_options,
     run=run_attention,
     positional_hint="; put each text in quotes",
 )
 
 
-def _predict_options(parser: argparse.ArgumentParser) -> None:
+def _add_predict_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--input", default="-", metavar="FILE", help=f"{INPUT_FILE_HELP} (default: -)")
     parser.add_argument(
@@ -129,7 +129,7 @@ def _predict_options(parser: argparse.ArgumentParser) -> None:
 def run_predict(args: argparse.Namespace) -> None:
     """Write the predictions of a fine-tuned model as JSON lines."""
     from bert_jax.inference.predict import predict_file
-    from bert_jax.parallel.compilation import use_compilation_cache
+    from bert_jax.parallel.platform import use_compilation_cache
 
     use_compilation_cache()
     with open_console(silent=args.output == "-") as console:
@@ -151,7 +151,7 @@ PREDICT = Verb(
         "is copied to the answer."
     ),
     example="--model runs/qnli --input questions.jsonl --output answers.jsonl",
-    add_options=_predict_options,
+    add_options=_add_predict_options,
     run=run_predict,
     bare_words=("model", "input", "output"),
     positional_hint="; give a file as --input {0} or --output {0}",
@@ -159,7 +159,7 @@ PREDICT = Verb(
 )
 
 
-def _embed_options(parser: argparse.ArgumentParser) -> None:
+def _add_embed_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--input", default="-", metavar="FILE", help=f"{INPUT_FILE_HELP} (default: -)")
     add_output(parser, "FILE", "file to create: .npy, or .safetensors with --pooling tokens")
@@ -198,7 +198,7 @@ def run_embed(args: argparse.Namespace) -> None:
     """Write the vectors of texts."""
     from bert_jax.inference.embed import EmbedOptions, embed_file
     from bert_jax.inference.feature_files import check_projector, write_projector
-    from bert_jax.parallel.compilation import use_compilation_cache
+    from bert_jax.parallel.platform import use_compilation_cache
 
     if args.projector:
         check_projector(pathlib.Path(args.projector), args.input, pathlib.Path(args.output))
@@ -234,7 +234,7 @@ EMBED = Verb(
         "lines have `text`, and optionally `text_pair`."
     ),
     example="--model my-bert/ --input texts.txt --output vectors.npy",
-    add_options=_embed_options,
+    add_options=_add_embed_options,
     run=run_embed,
     bare_words=("model", "input", "output"),
     positional_hint="; give a file as --input {0} or --output {0}",

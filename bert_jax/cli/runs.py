@@ -14,13 +14,13 @@ from bert_jax.cli.command import (
     add_output,
     add_workdir,
     local_path,
+    open_console,
     path_or_url,
 )
-from bert_jax.cli.outputs import open_console
 from bert_jax.errors import UserError, shown
 
 
-def _evaluate_options(parser: argparse.ArgumentParser) -> None:
+def _add_evaluate_options(parser: argparse.ArgumentParser) -> None:
     add_workdir(parser)
     add_number(parser, "--step", STEP_HELP)
     parser.add_argument(
@@ -51,13 +51,13 @@ EVALUATE = Verb(
         "only how often each token occurs."
     ),
     example="--workdir runs/base",
-    add_options=_evaluate_options,
+    add_options=_add_evaluate_options,
     run=run_evaluate,
     bare_words=("workdir",),
 )
 
 
-def _plot_options(parser: argparse.ArgumentParser) -> None:
+def _add_plot_options(parser: argparse.ArgumentParser) -> None:
     add_workdir(parser)
     add_output(parser, "FILE", "picture to create: .png, .pdf or .svg")
 
@@ -76,13 +76,13 @@ PLOT = Verb(
     summary="draw the learning curves of a run",
     description="Reads metrics.jsonl in the work directory.",
     example="--workdir runs/base --output curves.png",
-    add_options=_plot_options,
+    add_options=_add_plot_options,
     run=run_plot,
     bare_words=("workdir", "output"),
 )
 
 
-def _report_options(parser: argparse.ArgumentParser) -> None:
+def _add_report_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "workdir", nargs="+", type=path_or_url, metavar="WORKDIR", help="work directories of `pretrain` or `finetune`"
     )
@@ -126,12 +126,12 @@ REPORT = Verb(
         "With --follow, a server on the loopback address shows the page while the run trains."
     ),
     example="runs/base --output report.html",
-    add_options=_report_options,
+    add_options=_add_report_options,
     run=run_report,
 )
 
 
-def _verify_options(parser: argparse.ArgumentParser) -> None:
+def _add_verify_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path",
         metavar="DIR",
@@ -163,6 +163,6 @@ VERIFY = Verb(
         "are no digests."
     ),
     example="runs/base",
-    add_options=_verify_options,
+    add_options=_add_verify_options,
     run=run_verify,
 )

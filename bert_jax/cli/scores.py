@@ -6,13 +6,7 @@ import json
 import pathlib
 from typing import Any
 
-from bert_jax.cli.command import (
-    Verb,
-    add_flag,
-    add_model,
-    local_path,
-)
-from bert_jax.cli.outputs import new_output, open_console
+from bert_jax.cli.command import Verb, add_flag, add_model, local_path, new_output, open_console
 from bert_jax.errors import UserError
 
 
@@ -43,7 +37,7 @@ BIAS_DATA = (
 )
 
 
-def _score_options(parser: argparse.ArgumentParser) -> None:
+def _add_score_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     for name, metavar, meaning in (
         (
@@ -91,7 +85,7 @@ def run_score(args: argparse.Namespace) -> None:
     from bert_jax.checkpoints.load_model import open_model
     from bert_jax.cli.results_text import retrieval_table, score_table
     from bert_jax.inference.embed import HEADS
-    from bert_jax.parallel.compilation import use_compilation_cache
+    from bert_jax.parallel.platform import use_compilation_cache
     from bert_jax.scoring.retrieval import retrieval_json, score_retrieval
     from bert_jax.scoring.score import BENCHMARKS, heads_for, results_json, run_benchmark, scoring_model
 
@@ -137,14 +131,14 @@ SCORE = Verb(
         "query rank by the model's vectors. docs/score.md explains the figures."
     ),
     example="--model my-bert/ --pairs blimp/ --fraction 0.05",
-    add_options=_score_options,
+    add_options=_add_score_options,
     run=run_score,
     bare_words=("model",),
     positional_hint="; give a file as --pairs {0} or --text {0}",
 )
 
 
-def _bias_options(parser: argparse.ArgumentParser) -> None:
+def _add_bias_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     for name, metavar, meaning in BIAS_DATA:
         parser.add_argument(f"--{name}", nargs="+", action="extend", default=[], metavar=metavar, help=meaning)
@@ -157,7 +151,7 @@ def run_bias(args: argparse.Namespace) -> None:
     """Print the associations of a model; each figure has its meaning and limits."""
     from bert_jax.checkpoints.load_model import open_model, weights_digest
     from bert_jax.cli.results_text import metric_notes_text, score_table
-    from bert_jax.parallel.compilation import use_compilation_cache
+    from bert_jax.parallel.platform import use_compilation_cache
     from bert_jax.reports.bias_metric_notes import MEANINGS, metric_notes
     from bert_jax.reports.bias_page import bias_json, bias_page
     from bert_jax.reports.html.markup import check_html_name
@@ -192,7 +186,7 @@ BIAS = Verb(
         "limits. docs/score.md explains the figures."
     ),
     example="--model my-bert/ --output bias.html",
-    add_options=_bias_options,
+    add_options=_add_bias_options,
     run=run_bias,
     bare_words=("model",),
     positional_hint="; give a file as --templates {0}",

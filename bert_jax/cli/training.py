@@ -6,15 +6,7 @@ import json
 import pathlib
 from typing import Any
 
-from bert_jax.cli.command import (
-    Verb,
-    add_flag,
-    add_platform,
-    add_processes,
-    add_recipe,
-    add_workdir,
-)
-from bert_jax.cli.outputs import open_console
+from bert_jax.cli.command import Verb, add_flag, add_platform, add_processes, add_recipe, add_workdir, open_console
 from bert_jax.errors import UserError
 
 MEMORY_ADVICE = "lower config.train.batch_size, or raise config.train.grad_accum_steps, or the values of the phase"
@@ -26,9 +18,8 @@ def _run_in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[An
     Return the result of `run`, and whether this is process 0.
     """
     from bert_jax.config import read_config
-    from bert_jax.parallel.compilation import use_compilation_cache
     from bert_jax.parallel.joining import find_peers, joined_processes
-    from bert_jax.parallel.platform import use_platform
+    from bert_jax.parallel.platform import use_compilation_cache, use_platform
     from bert_jax.parallel.preemption import Interrupt
     from bert_jax.training.plan import Session
     from bert_jax.training.remote_workdir import local_copy
@@ -50,12 +41,12 @@ def _run_in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[An
     ):
         if refused:
             raise refused
-        console.beat = watchdog.alive
+        console.beat = watchdog.restart_clock
         session = Session(console=console, interrupt=interrupt, watchdog=watchdog)
         return run(config, local_copy(args.workdir), session), first
 
 
-def _config_options(parser: argparse.ArgumentParser) -> None:
+def _add_config_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "recipe", nargs="?", metavar="RECIPE", help="name or file of a recipe (default: list the recipes)"
     )
@@ -79,14 +70,14 @@ CONFIG = Verb(
         "differ from their default. Without a recipe, prints the names of all recipes, and the defaults."
     ),
     example="bert_base --config.train.steps=500000",
-    add_options=_config_options,
+    add_options=_add_config_options,
     run=run_config,
     config_kinds=("pretrain", "finetune"),
     positional_hint="; a field is overridden by --config.KEY=VALUE",
 )
 
 
-def _compile_options(parser: argparse.ArgumentParser) -> None:
+def _add_compile_options(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser, "bert_base")
     parser.add_argument(
         "--topology",
@@ -141,13 +132,13 @@ COMPILE = Verb(
         "--config.compute.remat=True."
     ),
     example="--config=bert_base --topology v5e:4x4",
-    add_options=_compile_options,
+    add_options=_add_compile_options,
     run=run_compile,
     config_kinds=("pretrain", "finetune"),
 )
 
 
-def _pretrain_options(parser: argparse.ArgumentParser) -> None:
+def _add_pretrain_options(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser, "bert_base", without_recipe="with --budget, the default is small_cpu")
     add_workdir(
         parser,
@@ -208,7 +199,7 @@ PRETRAIN = Verb(
         "fields."
     ),
     example="--config=bert_base --workdir runs/base --config.data.corpus=corpus/",
-    add_options=_pretrain_options,
+    add_options=_add_pretrain_options,
     run=run_pretrain,
     config_kinds=("pretrain",),
     positional_hint="; give a corpus as --config.data.corpus={0}",
@@ -216,7 +207,7 @@ PRETRAIN = Verb(
 )
 
 
-def _finetune_options(parser: argparse.ArgumentParser) -> None:
+def _add_finetune_options(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser, "glue")
     add_workdir(
         parser, "work directory for the model, its scores and its predictions: a path, gs:// or s3://BUCKET/NAME"
@@ -248,7 +239,7 @@ FINETUNE = Verb(
     example=(
         "--config=glue --workdir runs/qnli --config.init_from=my-bert/ --config.task.name=qnli --config.task.data=QNLI/"
     ),
-    add_options=_finetune_options,
+    add_options=_add_finetune_options,
     run=run_finetune,
     config_kinds=("finetune",),
     positional_hint="; give weights as --config.init_from={0}, data as --config.task.data={0}",

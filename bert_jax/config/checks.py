@@ -34,7 +34,7 @@ def field_values(section: Any, path: str, read_by: tuple[ReadBy, ...] = ()) -> I
             yield FieldValue(key, field, value, conditions)
 
 
-def table_of(field: "dataclasses.Field[Any]") -> Any:
+def table_of_field(field: "dataclasses.Field[Any]") -> Any:
     """Return the table whose keys are the allowed values of a field; imports only the module of this table."""
     module, _, name = field.metadata["table"].rpartition(".")
     return getattr(importlib.import_module(module), name)
@@ -44,7 +44,11 @@ def check_choices(config: Any, path: str = "config") -> None:
     """Raise UserError if a field of a config, or of its section `path`, names no row of the field's table."""
     for setting in field_values(config, path):
         value = setting.value
-        if setting.field.metadata["table"] and value is not None and value not in (table := table_of(setting.field)):
+        if (
+            setting.field.metadata["table"]
+            and value is not None
+            and value not in (table := table_of_field(setting.field))
+        ):
             raise UserError(f"{setting.key}={value!r}: choose from {', '.join(table)}{did_you_mean(value, table)}")
 
 
@@ -70,7 +74,7 @@ def refuse_fields_without_effect(
     def holds(condition: ReadBy, choice: FieldValue) -> bool:
         """Return whether the value of `choice` fulfills the condition."""
         if condition.row_property:
-            return not with_tables or bool(getattr(table_of(choice.field)[choice.value], condition.row_property))
+            return not with_tables or bool(getattr(table_of_field(choice.field)[choice.value], condition.row_property))
         return choice.value in condition.values if condition.values else choice.value not in condition.not_values
 
     for setting in settings.values():
@@ -79,7 +83,7 @@ def refuse_fields_without_effect(
             if choice and not holds(condition, choice):
                 fix = f"change {choice.key}" if condition.not_values else ""
                 fix = f"{choice.key} to {' or '.join(map(str, condition.values))}" if condition.values else fix
-                raise no_effect(setting.key, f"{choice.key}={choice.value}", setting.field.default, fix)
+                raise no_effect_error(setting.key, f"{choice.key}={choice.value}", setting.field.default, fix)
     for setting in (settings[f"{path}.{key}"] for key in given):
         metadata = setting.field.metadata
         replacing = metadata["replaced_by"] and choice_of(setting, metadata["replaced_by"])
@@ -96,7 +100,7 @@ def refuse_fields_without_effect(
             )
 
 
-def no_effect(key: str, choice: str, default: object, fix: str = "") -> UserError:
+def no_effect_error(key: str, choice: str, default: object, fix: str = "") -> UserError:
     """Return the UserError for a field that is set but has no effect.
 
     Args:
@@ -136,7 +140,7 @@ def check_pretraining(config: PretrainConfig) -> None:
     if data.weights and (min(data.weights) < 0 or not sum(data.weights)):
         raise UserError(f"config.data.weights={data.weights}: give numbers from 0 on, at least one of them above 0")
     if data.max_epochs is not None and data.weights is None and data.smoothing == DataConfig().smoothing:
-        raise no_effect(
+        raise no_effect_error(
             "config.data.max_epochs", "config.data.weights=None", None, "set config.data.weights or smoothing"
         )
 

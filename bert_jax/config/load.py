@@ -1,12 +1,14 @@
-"""Reading of a recipe and its overrides as a frozen config.
+"""Reading of a recipe, which a file or a name identifies, and of its overrides as a frozen config.
 
-A recipe (`configs/NAME.py`) calls `pretrain_config()` or `finetune_config()`, changes fields and returns the result.
+A recipe (`configs/NAME.py`, in the checkout and in the wheel) calls `pretrain_config()` or `finetune_config()`, changes
+fields and returns the result.
 `resolve` checks this result against the dataclasses of schema.py: an unknown key or a wrong type is an error that names
 the key.
 """
 
 import dataclasses
 import math
+import pathlib
 import re
 import runpy
 import types
@@ -20,12 +22,12 @@ from ml_collections import config_dict, config_flags
 
 from bert_jax.config.checks import check_pretraining, refuse_fields_without_effect
 from bert_jax.config.field import FROM_0_BELOW_1, MAX_NUMBER
-from bert_jax.config.find_recipe import find_recipe
 from bert_jax.config.free_fields import FREE_TO_CHANGE
 from bert_jax.config.schema import Config, FinetuneConfig, PhaseConfig, PretrainConfig
 from bert_jax.config.suggestions import suggestion_text
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, nearest
 
+PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 IN_WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text", tuple: "a tuple like (1, 2)"}
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 
@@ -66,7 +68,7 @@ def read_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequence[s
     if (recipe_class := _config_class_of(config)) is not kind:  # a list of unknown keys would explain less
         work, verb = ("fine-tuning", "finetune") if recipe_class is FinetuneConfig else ("pretraining", "pretrain")
         raise UserError(f"--config={find_recipe(recipe or '')} is a {work} recipe; run it with `bert-jax {verb}`")
-    known = [index_form(key) for key in flatten(_as_plain_values(config))]
+    known = [command_line_key(key) for key in flatten(_as_plain_values(config))]
     values: dict[str, str] = {}
     for override in overrides:
         key, equals, values[key] = override.removeprefix("--config.").partition("=")
@@ -79,7 +81,7 @@ def read_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequence[s
     config = _with_overrides(kind, config, {key: value for key, value in values.items() if value != "None"})
     for key in (key for key, value in values.items() if value == "None"):  # ml_collections has no spelling for it
         config_flags.config_path.set_value(key, config, None)
-    return _resolve(kind, config, values)
+    return resolve(kind, config, values)
 
 
 def recipe_kind(recipe: str) -> type[PretrainConfig] | type[FinetuneConfig]:
@@ -87,23 +89,21 @@ def recipe_kind(recipe: str) -> type[PretrainConfig] | type[FinetuneConfig]:
     return _config_class_of(_run_recipe(recipe))
 
 
-def index_form(key: str) -> str:
+def command_line_key(key: str) -> str:
     """Return a dotted key of `flatten` in the spelling of the command line: `train.phases[0].seq_len`."""
     return re.sub(r"\.(\d+)", r"[\1]", key)
 
 
-def first_phase(key: str) -> str:
+def with_first_phase_index(key: str) -> str:
     """Return a key with the index of the first phase, as in the keys of `fields_of`: `train.phases[0].seq_len`."""
     return re.sub(r"\[\d+\]", "[0]", key)
 
 
-def resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict) -> AnyConfig:
-    """Return the frozen config; raise UserError, which names the key, for an unknown key or a wrong value."""
-    return _resolve(kind, config)
+def resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict, given: Collection[str] = ()) -> AnyConfig:
+    """Return the frozen config; raise UserError, which names the key, for an unknown key or a wrong value.
 
-
-def _resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict, given: Collection[str] = ()) -> AnyConfig:
-    """Return the frozen, checked config; `given` are the keys on the command line."""
+    `given` are the keys on the command line, which no other field may replace.
+    """
     built = from_values(kind, _as_plain_values(config), "config")
     refuse_fields_without_effect(built, given=given, with_tables=False)
     if isinstance(built, PretrainConfig):
@@ -165,8 +165,10 @@ def differences(saved: dict[str, Any], wanted: dict[str, Any], also_free: tuple[
 def from_values(kind: Any, values: Any, path: str) -> Any:
     """Return nested dicts as a config or section of schema.py; raise UserError with a wrong key below `path`."""
     known = [key for key, _, _ in fields_of(kind)]
-    for key in map(index_form, flatten(values) if isinstance(values, dict) else ()):
-        if first_phase(key) not in known and not any(name.startswith((f"{key}.", f"{key}[")) for name in known):
+    for key in map(command_line_key, flatten(values) if isinstance(values, dict) else ()):
+        if with_first_phase_index(key) not in known and not any(
+            name.startswith((f"{key}.", f"{key}[")) for name in known
+        ):
             raise UserError(f"{path} has no key '{key}'{suggestion_text(key, known)}")
     return _build_value(kind, values, path)
 
@@ -244,13 +246,13 @@ def _as_config_dict(config: Any) -> ml_collections.ConfigDict:
         elif isinstance(value, tuple) and value and dataclasses.is_dataclass(value[0]):
             values[field.name] = tuple(_as_config_dict(part) for part in value)
         elif isinstance(kind, types.UnionType) or value is None:
-            values[field.name] = config_dict.FieldReference(value, field_type=_value_type(kind))
+            values[field.name] = config_dict.FieldReference(value, field_type=_type_without_none(kind))
         else:
             values[field.name] = value
     return ml_collections.ConfigDict(values)
 
 
-def _value_type(kind: Any) -> type:
+def _type_without_none(kind: Any) -> type:
     """Return the type `T` of `T | None`, and `tuple` of `tuple[T, ...]`."""
     if isinstance(kind, types.UnionType):
         kind = typing.get_args(kind)[0]
@@ -281,11 +283,48 @@ def _with_overrides(
         parsed(argv)
     except flags.IllegalFlagValueError as error:
         key = str(error).removeprefix("flag --config.").partition("=")[0]
-        wanted = next((_value_type(inner) for name, _, inner in fields_of(kind) if name == first_phase(key)), object)
+        wanted = next(
+            (_type_without_none(inner) for name, _, inner in fields_of(kind) if name == with_first_phase_index(key)),
+            object,
+        )
         raise UserError(f"--config.{key}={values[key]}: give {IN_WORDS.get(wanted, 'another value')}") from error
     except Exception as error:  # ml_collections raises many types
         raise UserError(f"the options of the config do not fit ({type(error).__name__}: {error})") from error
     return parsed.config
+
+
+def recipes() -> dict[str, pathlib.Path]:
+    """Return name -> file of the recipes that come with bert_jax, such as `demo` and `finetune/glue`."""
+    for folder in (PACKAGE / "configs", PACKAGE.parent / "configs"):  # in a wheel, in a checkout
+        if folder.is_dir():
+            files = sorted(path for path in folder.rglob("*.py") if path.stem != "__init__")
+            return {path.relative_to(folder).with_suffix("").as_posix(): path for path in files}
+    return {}
+
+
+def find_recipe(recipe: str) -> str:
+    """Return `FILE` or, for a recipe with an argument, `FILE:ARGUMENT`, the form that ml_collections reads.
+
+    Args:
+        recipe: `my/recipe.py`, `demo`, `finetune/glue` or `glue`; each may end in an argument, as `bert:tiny` does.
+
+    Raises:
+        UserError: neither a file nor a recipe has this name.
+    """
+    name, colon, argument = recipe.partition(":")
+    if pathlib.Path(name).is_file():
+        return recipe
+    known = recipes()
+    short = {known_name.rpartition("/")[2]: path for known_name, path in reversed(known.items())}
+    wanted = name.removesuffix(".py").removeprefix("configs/")
+    path = known.get(wanted) or short.get(wanted)
+    if path:
+        return f"{path}{colon}{argument}"
+    near = nearest(pathlib.Path(name).stem, short)
+    raise UserError(
+        f"--config={recipe}: no such file or recipe{f'; did you mean {near}?' if near else ''} "
+        f"(recipes: {', '.join(known)})"
+    )
 
 
 def _run_recipe(recipe: str) -> ml_collections.ConfigDict:

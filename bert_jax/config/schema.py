@@ -42,7 +42,9 @@ class DataConfig:
         "text inputs as for `prepare --input`, separated by commas; a first trial can use them instead of a corpus",
     )
     tokenizer: str | None = field(
-        None, "directory of the tokenizer for `data.text`; None: a WordPiece tokenizer trained on the text"
+        None,
+        "directory of the tokenizer for `data.text`; None: a WordPiece tokenizer trained on the text",
+        read_by=ReadBy("text", not_values=(None,)),
     )
     snapshots: int | None = field(
         None,

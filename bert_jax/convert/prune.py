@@ -20,7 +20,7 @@ from bert_jax.interop.huggingface.model_config import has_field
 from bert_jax.interop.tensors import Flat, flatten_params, unflatten_params
 from bert_jax.models import Params
 from bert_jax.models.attention.self_attention import GLOBAL_PROJECTIONS, PROJECTIONS
-from bert_jax.models.encoder import is_global
+from bert_jax.models.encoder import is_global_layer
 from bert_jax.models.positions import POSITIONS
 from bert_jax.objectives.base import Batch
 
@@ -199,7 +199,7 @@ def best_layers(config: EncoderConfig, importance: np.ndarray, count: int) -> li
     best: dict[int, tuple[float, list[int]]] = {0: (0.0, [])}
     for layer, new_index in itertools.product(range(config.num_layers), reversed(range(count))):
         first_fits = config.first_attention_norm or (layer == 0) == (new_index == 0)
-        if new_index in best and first_fits and is_global(config, layer) == is_global(config, new_index):
+        if new_index in best and first_fits and is_global_layer(config, layer) == is_global_layer(config, new_index):
             total = best[new_index][0] + float(importance[layer])
             if new_index + 1 not in best or total > best[new_index + 1][0]:
                 best[new_index + 1] = total, [*best[new_index][1], layer]

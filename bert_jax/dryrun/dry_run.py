@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from bert_jax.batches.masking import phase_masking
+from bert_jax.batches.masking import data_config_of_phase
 from bert_jax.batches.pipeline import batch_shapes
 from bert_jax.config import (
     ComputeConfig,
@@ -40,17 +40,17 @@ from bert_jax.parallel.chips import CHIPS, fraction_of_chip, peak_flops
 from bert_jax.parallel.memory import (
     BatchSettings,
     Memory,
+    bytes_in_memory_error,
     is_out_of_memory,
-    needed_bytes,
     program_memory,
-    taken_fraction,
+    usable_memory_fraction,
     ways_to_fit,
 )
 from bert_jax.pretraining.teacher import teacher_architecture
 from bert_jax.tasks.batching import collate
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Phase, learning_rate, plan_phases
-from bert_jax.training.step import abstract_state, check_layout, jit_step, state_shardings
+from bert_jax.training.step import abstract_state, check_divisibility, jit_step, state_layout
 
 NOTHING_FITS = "a larger slice, a chip with more memory, or a smaller batch"
 DEFAULT_VOCAB_SIZE = 30_522  # of the released uncased BERT
@@ -136,7 +136,9 @@ def pretraining_work(config: PretrainConfig) -> Work:
     data, phase_settings = config.data, config.train.phases
 
     def shapes(phase: Phase) -> dict[str, tuple[tuple[int, ...], Any]]:
-        return dict(batch_shapes(phase.batch_size, phase.seq_len, phase_masking(data, phase_settings[phase.index])))
+        return dict(
+            batch_shapes(phase.batch_size, phase.seq_len, data_config_of_phase(data, phase_settings[phase.index]))
+        )
 
     teacher = config.distillation.teacher if OBJECTIVES[config.objective].has_teacher else None
     return Work(
@@ -206,11 +208,11 @@ def dry_run(work: Work, devices: Sequence[Any] | None, say: Say) -> Report:
     devices = jax.devices() if devices is None else devices
     objective, phases, notes = work.objective, work.phases, work.notes
     mesh = sharding.make_mesh(work.mesh, devices)
-    check_layout(mesh, objective, phases, work.evaluation_batch_size)
+    check_divisibility(mesh, objective, phases, work.evaluation_batch_size)
 
     kind, chip = devices[0].device_kind, CHIPS.get(devices[0].device_kind)
     fraction = fraction_of_chip(devices[0])
-    taken = taken_fraction(devices[0].platform)
+    taken = usable_memory_fraction(devices[0].platform)
     if chip:
         machine = machine_of_chip(chip, fraction, taken)
     elif are_present and devices[0].platform == "cpu":
@@ -291,7 +293,7 @@ def _report_phase(work: Work, phase: Phase, mesh: jax.sharding.Mesh, machine: Ma
     platform = LOWERED_AS.get(mesh.devices.flat[0].platform, mesh.devices.flat[0].platform)
     began = time.monotonic()
     # Outside the mesh: nothing may run on absent devices.
-    state_shapes, shardings = state_shardings(objective, optimizer, mesh)
+    state_shapes, shardings = state_layout(objective, optimizer, mesh)
     state = abstract_state(state_shapes, shardings)
     with jax.set_mesh(mesh):
         step = jit_step(
@@ -314,7 +316,7 @@ def _report_phase(work: Work, phase: Phase, mesh: jax.sharding.Mesh, machine: Ma
     parameter_bytes = _bytes_per_device(state.params)
     changes: tuple[str, ...] = ()
     if not fits and machine.capacity is not None:
-        remat, taken = work.compute.remat, taken_fraction(mesh.devices.flat[0].platform)
+        remat, taken = work.compute.remat, usable_memory_fraction(mesh.devices.flat[0].platform)
         settings = BatchSettings(phase.batch_size, phase.seq_len, phase.grad_accum_steps, remat, phase.batch_keys)
         changes = ways_to_fit(memory, machine.capacity, mesh, settings, parameter_bytes, taken) or (NOTHING_FITS,)
     return PhaseReport(
@@ -362,7 +364,7 @@ def _compile_or_needed_bytes(lowered: Any) -> tuple[Any, int]:
                     raise
                 return lowered.compile(compiler_options={"xla_gpu_enable_triton_gemm": False}), 0
     except jax.errors.JaxRuntimeError as error:
-        needed = needed_bytes(error)
+        needed = bytes_in_memory_error(error)
         if not is_out_of_memory(error) or needed is None:
             raise
         return None, needed

@@ -8,7 +8,14 @@ import numpy as np
 
 from bert_jax.checkpoints.load_model import Weights, read_weights
 from bert_jax.checkpoints.load_model import digest as weights_digest
-from bert_jax.config import AdapterConfig, ComputeConfig, EncoderConfig, FinetuneTrainConfig, TaskConfig, no_effect
+from bert_jax.config import (
+    AdapterConfig,
+    ComputeConfig,
+    EncoderConfig,
+    FinetuneTrainConfig,
+    TaskConfig,
+    no_effect_error,
+)
 from bert_jax.console import Console
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.finetuning.task_data import TaskSplit, read_split, score_names, splits_digest
@@ -98,7 +105,7 @@ def read_task_inputs(
     if kind.head == "sentence_embedding":
         _check_sentence_modules(weights)
     if settings.bilstm and head.name not in OF_TASKS:
-        raise no_effect("config.task.bilstm", f"{task.kind}, which reads the encoder alone", False)
+        raise no_effect_error("config.task.bilstm", f"{task.kind}, which reads the encoder alone", False)
     if freeze_encoder and head.name in WITHOUT_PARAMETERS and not settings.bilstm:
         raise UserError(
             f"config.optimizer.freeze_encoder leaves nothing to train: {task.kind} has no weights of its own"
@@ -242,7 +249,9 @@ def _keep_positive_pairs(settings: TaskConfig, train: TaskSplit, console: Consol
 def _check_adapter(init_from: str, settings: TaskConfig, freeze_encoder: bool) -> None:
     """Raise UserError for settings that have no meaning with an adapter, and for weights that are an adapter."""
     if freeze_encoder:
-        raise no_effect("config.optimizer.freeze_encoder", "config.adapter.rank, which freezes the encoder", False)
+        raise no_effect_error(
+            "config.optimizer.freeze_encoder", "config.adapter.rank, which freezes the encoder", False
+        )
     if settings.random_weights:
         raise UserError("config.adapter.rank with config.task.random_weights: an adapter changes trained weights")
     if (resolve_model_dir(init_from) / PEFT_CONFIG).is_file():

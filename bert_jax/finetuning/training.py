@@ -95,8 +95,7 @@ def train_one(
         with open_checkpoints(plan, session) as checkpoints:
             if checkpoints is None:
                 return None
-            start = restore_start(plan, checkpoints, console)
-            start = start or initial_state(plan.seed, plan.objective, plan.update, plan.state_layout[1], params)
+            start = restore_start(plan, checkpoints, console) or initial_state(plan, params)
             if not fit(plan, data, start, checkpoints, session):
                 return None
     best, _ = best_step(history, metric)

@@ -17,7 +17,7 @@ from bert_jax.models.attention.inputs import AttentionMetadata
 from bert_jax.models.attention.self_attention import SelfAttention
 from bert_jax.models.dropout import dropout
 from bert_jax.models.init import init_scales
-from bert_jax.models.layers import ACTIVATIONS, Biased, Linear, save_except_on_gpu, save_on_gpu, sum_of
+from bert_jax.models.layers import ACTIVATIONS, Biased, Linear, add_bias, save_except_on_gpu, save_on_gpu
 from bert_jax.models.norms import Added, norm_layer
 from bert_jax.parallel.sharding import constrain
 
@@ -143,11 +143,11 @@ class BottleneckBlock(nn.Module):
 
         y, attention_input = narrowed("input"), narrowed("attention_input")
         attention = SelfAttention(config, dtype, self.attention, name="attention")
-        y = y + sum_of(attention(attention_input, metadata, probabilities_seed, value_input=x))
+        y = y + add_bias(attention(attention_input, metadata, probabilities_seed, value_input=x))
         y = norm_layer(config, dtype, name="attention_norm")(y)
         for index in range(config.bottleneck_mlps - 1):
             y = _InnerMlp(config, dtype, name=f"mlp_{index}")(y)
-        y = norm_layer(config, dtype, name="mlp_norm")(y + sum_of(MLPS[config.mlp](config, dtype, y)))
+        y = norm_layer(config, dtype, name="mlp_norm")(y + add_bias(MLPS[config.mlp](config, dtype, y)))
         output = Linear((narrow, wide), ("features", "embed"), scales.output, dtype, name="output")(y)
         x = norm_layer(config, dtype, name="output_norm")(x + dropout(output, config.dropout, output_seed))
         return constrain(x, "batch", "length", "features")
@@ -161,5 +161,5 @@ class _InnerMlp(nn.Module):
 
     @nn.compact
     def __call__(self, y: jax.Array) -> jax.Array:
-        y = y + sum_of(MLPS[self.config.mlp](self.config, self.dtype, y))
+        y = y + add_bias(MLPS[self.config.mlp](self.config, self.dtype, y))
         return norm_layer(self.config, self.dtype, name="mlp_norm")(y)

@@ -35,13 +35,13 @@ def dropout(x: jax.Array, rate: float, seed: jax.Array | None) -> jax.Array:
 @functools.partial(jax.checkpoint, static_argnums=(1,), prevent_cse=False)
 def _dropout(x: jax.Array, rate: float, seed: jax.Array) -> jax.Array:
     """Apply dropout with a rate above 0."""
-    is_kept = random_words(seed, x.shape) >= _threshold(rate)
+    is_kept = random_words(seed, x.shape) >= _keep_threshold(rate)
     return jnp.where(is_kept, x * jnp.asarray(1.0 / (1.0 - rate), x.dtype), jnp.zeros((), x.dtype))
 
 
 def keep_mask(index: jax.Array, first_key: jax.Array, second_key: jax.Array, rate: float) -> jax.Array:
     """Return True to keep element `index` of the row with these two key words; False has probability `rate`."""
-    return _mix(index, first_key, second_key) >= _threshold(rate)
+    return _mix(index, first_key, second_key) >= _keep_threshold(rate)
 
 
 def drop(x: jax.Array, index: jax.Array, first_key: jax.Array, second_key: jax.Array, rate: float) -> jax.Array:
@@ -70,7 +70,7 @@ def random_words(seed: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return _mix(_index_in_row(shape), first.reshape(key_shape), second.reshape(key_shape))
 
 
-def _threshold(rate: float) -> jax.Array:
+def _keep_threshold(rate: float) -> jax.Array:
     """Return the smallest uint32 that keeps an element."""
     return jnp.uint32(round(rate * 2**32))
 

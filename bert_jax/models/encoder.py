@@ -42,13 +42,13 @@ def padded_vocab(vocab_size: int) -> int:
     return -(-vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
 
 
-def is_global(config: EncoderConfig, layer: int) -> bool:
+def is_global_layer(config: EncoderConfig, layer: int) -> bool:
     """Return whether the block of `layer` attends to whole sequences; a local block attends to a window."""
     every = config.global_every
     return config.local_window is None or (every > 0 and layer % every == 0)
 
 
-def projection_shape(config: EncoderConfig) -> tuple[int, int] | None:
+def embedding_projection_shape(config: EncoderConfig) -> tuple[int, int] | None:
     """Return the shape of the matrix that projects embeddings to hidden_size; None without such a matrix."""
     if config.trigram_embeddings:
         return 3 * config.table_width, config.hidden_size
@@ -57,7 +57,7 @@ def projection_shape(config: EncoderConfig) -> tuple[int, int] | None:
 
 def projection(config: EncoderConfig, dtype: jnp.dtype) -> Linear | None:
     """Return the map from embeddings to the width of the blocks; None without such a map."""
-    sizes, scales = projection_shape(config), init_scales(config)
+    sizes, scales = embedding_projection_shape(config), init_scales(config)
     stddev = 0.0 if scales.identity else scales.inner
     return Linear(sizes, ("embed", "features"), stddev, dtype, identity=scales.identity) if sizes else None
 
@@ -174,7 +174,9 @@ class Encoder(nn.Module):
         self.position_bias = PositionBias(config)
         self.distances = DistanceEmbeddings(config)
         self.block = make_block(config, dtype, self.compute.attention)
-        self.layers = self.param("layers", self._init_layers)  # also if unrolled: a checkpoint serves both
+        # Also if unrolled: a checkpoint serves both. Parts of a block check the shapes of their parameters.
+        has_layers = self.has_variable("params", "layers")
+        self.layers = self.get_variable("params", "layers") if has_layers else self.param("layers", self._init_layers)
         self.final_norm = norm_layer(config, dtype) if config.final_norm else None
 
     def _init_layers(self, rng: jax.Array) -> Any:

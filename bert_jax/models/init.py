@@ -135,7 +135,7 @@ def init_neighbor_heads(params: dict[str, Any], config: EncoderConfig) -> dict[s
     return params
 
 
-def rotary_terms(config: EncoderConfig) -> NeighborTerms:
+def rotary_neighbor_terms(config: EncoderConfig) -> NeighborTerms:
     """Return the terms for rotary positions, for tables of any width; the phases follow positions.py."""
     width, table_width, half = config.hidden_size, config.table_width, config.head_dim // 2
     speeds = config.rotary_base ** (-np.arange(half) / half)[:ROTATIONS]
@@ -152,7 +152,7 @@ def rotary_terms(config: EncoderConfig) -> NeighborTerms:
     return _neighbor_terms(common, np.zeros(table_width), query, key)
 
 
-def learned_terms(config: EncoderConfig) -> NeighborTerms:
+def learned_neighbor_terms(config: EncoderConfig) -> NeighborTerms:
     """Return the terms for learned positions, with which a head compares sinusoids in the rows of query and key."""
     width = config.hidden_size
     speeds = WAVES[-(config.head_dim // 2) :]
@@ -205,8 +205,8 @@ class NeighborScheme(NamedTuple):
 
 # By model.positions; models with other positions have no neighbor heads.
 NEIGHBOR_SCHEMES = {
-    "rotary": NeighborScheme(rotary_terms, any_table_width=True, matching_head=True),
-    "learned": NeighborScheme(learned_terms, any_table_width=False, matching_head=False),
+    "rotary": NeighborScheme(rotary_neighbor_terms, any_table_width=True, matching_head=True),
+    "learned": NeighborScheme(learned_neighbor_terms, any_table_width=False, matching_head=False),
 }
 
 
@@ -227,7 +227,7 @@ TEXT_LENGTH = 128
 
 def init_matching_head(params: dict[str, Any], config: EncoderConfig) -> dict[str, Any]:
     """Return parameters of `init_neighbor_heads` in which the last head of the first block is the matching head."""
-    width, head_dim, features = config.hidden_size, config.head_dim, _slow_features(config)
+    width, head_dim, features = config.hidden_size, config.head_dim, _slowly_rotating_features(config)
     columns = cosine_columns(width, range(2, 2 + len(features)))
     other_text = cosine_columns(width, range(1, 2))[:, 0] * math.sqrt(width)  # of entries of variance 1
     # The fractions of the token and of its type after a norm, beside the common vector.
@@ -245,7 +245,7 @@ def init_matching_head(params: dict[str, Any], config: EncoderConfig) -> dict[st
     return params
 
 
-def _slow_features(config: EncoderConfig) -> np.ndarray:
+def _slowly_rotating_features(config: EncoderConfig) -> np.ndarray:
     """Return the features of a head that rotary positions rotate little within a text."""
     half = config.head_dim // 2
     slow = np.flatnonzero(config.rotary_base ** (-np.arange(half) / half) * TEXT_LENGTH < MAX_TURN)
@@ -256,4 +256,4 @@ def can_init_matching_head(config: EncoderConfig) -> bool:
     """Return whether the architecture supports a matching head."""
     scheme = NEIGHBOR_SCHEMES.get(config.positions)
     fits = scheme is not None and scheme.matching_head and config.table_width == config.hidden_size
-    return fits and config.num_token_types >= 2 and len(_slow_features(config)) >= 16
+    return fits and config.num_token_types >= 2 and len(_slowly_rotating_features(config)) >= 16

@@ -15,7 +15,13 @@ from bert_jax.errors import UserError, did_you_mean
 from bert_jax.models.attention.kernels import KERNELS, check_kernel
 from bert_jax.models.attention.self_attention import GLOBAL_PROJECTIONS
 from bert_jax.models.blocks import BLOCKS, MLPS
-from bert_jax.models.encoder import Encoder, encode_with_weights, is_global, padded_vocab, projection_shape
+from bert_jax.models.encoder import (
+    Encoder,
+    embedding_projection_shape,
+    encode_with_weights,
+    is_global_layer,
+    padded_vocab,
+)
 from bert_jax.models.heads import GLOBAL_TOKENS, OF_PRETRAINING, POOLINGS, Batch, Head, Network, global_token_mask
 from bert_jax.models.init import (
     INITIALIZATIONS,
@@ -64,7 +70,7 @@ def make_model(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head,
     module = Network(config, compute, heads)
 
     def init(rng: jax.Array) -> Params:
-        params: Params = nn.unbox(_boxed_params(module, rng))
+        params: Params = nn.unbox(_draw_boxed_params(module, rng))
         scales = init_scales(config)
         params = init_neighbor_heads(params, config) if scales.neighbors else params
         return init_matching_head(params, config) if scales.matches else params
@@ -80,7 +86,7 @@ def make_model(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head,
     )
 
 
-def _boxed_params(module: Network, rng: jax.Array) -> Any:
+def _draw_boxed_params(module: Network, rng: jax.Array) -> Any:
     """Initialize parameters, with the names of their axes."""
     names = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
     return module.init(rng, {name: jnp.zeros((1, 2), jnp.int32) for name in names}, None)["params"]
@@ -89,15 +95,17 @@ def _boxed_params(module: Network, rng: jax.Array) -> Any:
 @functools.lru_cache(64)  # tracing takes almost a second, and a run makes its model several times
 def _shapes_axes_sections(config: EncoderConfig, heads: tuple[Head, ...]) -> tuple[Params, Any, Any]:
     """Return the shapes, logical axes and sections of a model, which do not depend on `ComputeConfig`."""
-    boxed = jax.eval_shape(functools.partial(_boxed_params, Network(config, ComputeConfig(), heads)), jax.random.key(0))
+    boxed = jax.eval_shape(
+        functools.partial(_draw_boxed_params, Network(config, ComputeConfig(), heads)), jax.random.key(0)
+    )
     shapes = nn.unbox(boxed)
     axes = jax.tree.map(tuple, nn.get_partition_spec(boxed))
     unused = () if any(head.name in GLOBAL_TOKENS for head in heads) else GLOBAL_PROJECTIONS
-    sections = jax.tree_util.tree_map_with_path(lambda path, _: _section_of(path, unused), shapes)
+    sections = jax.tree_util.tree_map_with_path(lambda path, _: _section_of_parameter(path, unused), shapes)
     return shapes, axes, sections
 
 
-def _section_of(path: tuple[Any, ...], unused: tuple[str, ...]) -> str:
+def _section_of_parameter(path: tuple[Any, ...], unused: tuple[str, ...]) -> str:
     """Return the section of the model with the parameter at `path`."""
     names = [key.key for key in path]
     if set(names) & set(unused):
@@ -176,12 +184,12 @@ def model_flops(config: EncoderConfig, seq_len: int, predictions: int) -> float:
     of its length. Attention of global tokens does not count, because pretraining has no global tokens.
     """
     h, width, layers = config.hidden_size, config.masked_width, config.num_layers
-    token = layers * 6 * _block_weights(config) + 6 * math.prod(projection_shape(config) or (0,))
-    pairs = 12 * config.attention_width * sum(_num_pairs(seq_len, config, layer) for layer in range(layers))
+    token = layers * 6 * _block_weights(config) + 6 * math.prod(embedding_projection_shape(config) or (0,))
+    pairs = 12 * config.attention_width * sum(_num_attended_pairs(seq_len, config, layer) for layer in range(layers))
     return float(seq_len * token + pairs + predictions * 6 * (width * config.vocab_size + h * width))
 
 
-def _num_pairs(seq_len: int, config: EncoderConfig, layer: int) -> int:
+def _num_attended_pairs(seq_len: int, config: EncoderConfig, layer: int) -> int:
     """Return the number of pairs of a query and a key to which it attends, in a block."""
     if config.block_size and seq_len > (5 + 2 * config.random_blocks) * config.block_size:
         size = config.block_size
@@ -189,7 +197,7 @@ def _num_pairs(seq_len: int, config: EncoderConfig, layer: int) -> int:
             2 * size * seq_len + (seq_len - 2 * size) * 5 * size - 2 * size * size
         )  # a block beside an end reads one block less
     window = config.local_windows[layer] if config.local_windows else config.local_window or 0
-    radius = seq_len - 1 if is_global(config, layer) else min(seq_len - 1, window // 2)
+    radius = seq_len - 1 if is_global_layer(config, layer) else min(seq_len - 1, window // 2)
     both_sides = seq_len * (2 * radius + 1) - radius * (radius + 1)
     pairs = (both_sides + seq_len) // 2 if config.causal else both_sides
     # Queries and keys read a distance as well: two more products of equal size.

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from bert_jax.config import EncoderConfig
 from bert_jax.models import fused_norm
 from bert_jax.models.dropout import SEED_WORDS, dropout, row_keys
-from bert_jax.models.layers import Biased, param, save_for_backward, save_on_gpu, sum_of
+from bert_jax.models.layers import Biased, add_bias, param, save_for_backward, save_on_gpu
 from bert_jax.parallel.platform import runs_fused_kernels, traced_platform
 
 
@@ -95,7 +95,7 @@ class Added(NamedTuple):
 
     def array(self) -> jax.Array:
         """Return the value with its bias, after dropout."""
-        return dropout(sum_of(self.value), self.rate, self.seed)
+        return dropout(add_bias(self.value), self.rate, self.seed)
 
 
 class Norm(nn.Module):

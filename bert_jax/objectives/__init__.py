@@ -4,13 +4,11 @@ base.py             the interface of an objective, and the inputs of its constru
 distillation.py     distillation: masked tokens, and the outputs of a frozen teacher
 frozen_encoder.py   training of an adapter and the heads, with a frozen encoder
 left_to_right.py    causal language modeling: each token from the tokens before it
-losses.py           losses per target
+losses.py           losses per target, weights of tokens, exact means, which merge over micro-batches, devices and hosts
 masked_tokens.py    masked tokens, with or without labeled sentence pairs
-means.py            exact means, which merge over micro-batches, devices and hosts
 replaced_tokens.py  ELECTRA: a generator fills masks, and the encoder finds the replaced tokens
 task_losses.py      losses of tasks; add a function and a row of LOSSES for a loss
 tasks.py            the loss of a task, for fine-tuning
-tokens.py           weights of the tokens of a batch, and arrays with values at the masks
 
 To add an objective of pretraining, write its file and add its row to OBJECTIVES.
 """
@@ -18,7 +16,7 @@ To add an objective of pretraining, write its file and add its row to OBJECTIVES
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from bert_jax.batches.masking import phase_rates
+from bert_jax.batches.masking import phase_mask_rates
 from bert_jax.config import EncoderConfig, PretrainConfig, ReplacedTokensConfig
 from bert_jax.errors import UserError
 from bert_jax.models import Head
@@ -95,7 +93,7 @@ def make_objective(config: PretrainConfig, teacher: EncoderConfig | None = None)
             sentence_pairs=config.data.sentence_pairs,
             packing=config.data.packing,
             z_loss=config.train.z_loss,
-            mask_rates=tuple(sum(phase_rates(config.data, phase)) / 2 for phase in config.train.phases),
+            mask_rates=tuple(sum(phase_mask_rates(config.data, phase)) / 2 for phase in config.train.phases),
             replaced_tokens=config.replaced_tokens,
             distillation=config.distillation,
             teacher=teacher,

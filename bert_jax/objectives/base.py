@@ -8,7 +8,7 @@ import jax
 
 from bert_jax.config import ComputeConfig, DistillationConfig, EncoderConfig, ReplacedTokensConfig
 from bert_jax.models import Head
-from bert_jax.objectives.means import Mean
+from bert_jax.objectives.losses import Mean
 
 Params = Any
 Batch = dict[str, Any]  # batches/pipeline.py has keys, dtypes and shapes

@@ -25,9 +25,7 @@ from bert_jax.errors import UserError
 from bert_jax.models import Head, Params, attention_weights, make_model, model_flops
 from bert_jax.objectives import masked_tokens
 from bert_jax.objectives.base import Batch, Ingredients, Normalizers, Objective, Rngs
-from bert_jax.objectives.losses import divergence
-from bert_jax.objectives.means import Mean
-from bert_jax.objectives.tokens import token_weights
+from bert_jax.objectives.losses import Mean, divergence, token_weights
 
 HEADS = (Head("masked_token"),)
 COMPARED_HEADS = (*HEADS, Head("last_hidden_state"))

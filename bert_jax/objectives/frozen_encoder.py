@@ -8,7 +8,7 @@ import jax
 
 from bert_jax.models import Params
 from bert_jax.objectives.base import Batch, Normalizers, Objective, Rngs
-from bert_jax.objectives.means import Mean
+from bert_jax.objectives.losses import Mean
 
 ENCODER, TEACHER = "encoder", "teacher"  # parts of the frozen parameters
 

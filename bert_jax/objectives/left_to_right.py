@@ -6,9 +6,7 @@ import jax.numpy as jnp
 from bert_jax.models import Head, Params, make_model, model_flops
 from bert_jax.objectives import masked_tokens
 from bert_jax.objectives.base import Batch, Ingredients, Normalizers, Objective, Rngs
-from bert_jax.objectives.losses import cross_entropy_and_log_z
-from bert_jax.objectives.means import Mean
-from bert_jax.objectives.tokens import original_tokens, token_weights
+from bert_jax.objectives.losses import Mean, cross_entropy_and_log_z, original_tokens, token_weights
 
 HEADS = (Head("next_token"),)
 

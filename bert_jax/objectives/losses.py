@@ -1,9 +1,11 @@
-"""Losses per target, for the objectives of pretraining and of tasks."""
+"""Losses per target, weights and texts of tokens, and exact means, for the objectives of pretraining and of tasks."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+
+from bert_jax.models import Batch
 
 
 class Targets(NamedTuple):
@@ -41,3 +43,61 @@ def cross_entropy_and_log_z(logits: jax.Array, labels: jax.Array) -> tuple[jax.A
     partition = jnp.sum(jnp.exp(logits - highest[:, None]), axis=1)
     log_z = highest + jnp.log(partition)
     return log_z - chosen, (chosen >= highest).astype(jnp.float32), log_z
+
+
+def token_weights(batch: Batch) -> jax.Array:
+    """Return 1 for each token and special token, 0 for padding and filler sequences, float32 `[batch, length]`."""
+    rows = len(batch["input_ids"])
+    counted = batch["example_weights"].reshape(rows, -1).max(1)
+    return batch["attention_mask"] * counted[:, None]
+
+
+def write_at_masks(batch: Batch, array: jax.Array, values: jax.Array) -> jax.Array:
+    """Return `array` `[batch, length]`, in which masks of positive weight have `values` `[batch, predictions]`."""
+    length = array.shape[1]
+    positions = jnp.where(batch["masked_weights"] > 0, batch["masked_positions"], length)
+
+    def write(row: jax.Array, positions: jax.Array, values: jax.Array) -> jax.Array:
+        return row.at[positions].set(values, mode="drop")
+
+    return jax.vmap(write)(array, positions, values)
+
+
+def original_tokens(batch: Batch) -> jax.Array:
+    """Return the sequences before masking, int32 `[batch, length]`."""
+    return write_at_masks(batch, batch["input_ids"], batch["masked_labels"])
+
+
+class Mean(NamedTuple):
+    """A weighted mean, kept as two sums that add up exactly over micro-batches, steps, devices and hosts."""
+
+    total: Any  # float32 scalar, sum of value x weight
+    weight: Any  # float32 scalar, sum of weights
+
+    @classmethod
+    def of(cls, values: jax.Array, weights: jax.Array) -> "Mean":
+        """Return the mean of `mean_values` with `weights`, both float32 of one shape."""
+        return cls(jnp.sum(values * weights), jnp.sum(weights))
+
+    def value(self) -> float:
+        """Return total / weight; nan if nothing was added."""
+        return float(self.total) / float(self.weight) if float(self.weight) else float("nan")
+
+
+def fetch_means(means: dict[str, Mean]) -> dict[str, Mean]:
+    """Return the means as Python floats, fetched from the device, so that later sums are in double precision."""
+    return {name: Mean(float(mean.total), float(mean.weight)) for name, mean in jax.device_get(means).items()}
+
+
+def merge_means(left: dict[str, Mean], right: dict[str, Mean]) -> dict[str, Mean]:
+    """Return the sum of two dictionaries of means with the same names; `left` may be empty."""
+    return {
+        name: Mean(left[name].total + mean.total, left[name].weight + mean.weight) if name in left else mean
+        for name, mean in right.items()
+    }
+
+
+def mean_values(means: dict[str, Mean]) -> dict[str, float]:
+    """Return the value of each mean, and as `loss` the sum of the means named `..._loss`."""
+    by_name = {name: mean.value() for name, mean in means.items()}
+    return {"loss": sum(value for name, value in by_name.items() if name.endswith("_loss"))} | by_name

@@ -10,8 +10,7 @@ from bert_jax.config import EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.models import PRETRAINING_HEADS, Head, make_model, model_flops
 from bert_jax.objectives.base import Batch, Ingredients, Normalizers, Objective, Params, Rngs
-from bert_jax.objectives.losses import Targets, cross_entropy, cross_entropy_and_log_z
-from bert_jax.objectives.means import Mean
+from bert_jax.objectives.losses import Mean, Targets, cross_entropy, cross_entropy_and_log_z
 
 
 class PairLabels(NamedTuple):

@@ -21,8 +21,7 @@ from bert_jax.models import Head, Params, make_model, model_flops
 from bert_jax.models.dropout import dropout_seeds, random_words
 from bert_jax.objectives import masked_tokens
 from bert_jax.objectives.base import AuxiliaryModel, Batch, Ingredients, Normalizers, Objective, Rngs
-from bert_jax.objectives.means import Mean
-from bert_jax.objectives.tokens import token_weights, write_at_masks
+from bert_jax.objectives.losses import Mean, token_weights, write_at_masks
 
 GENERATOR = "generator"
 HEADS, GENERATOR_HEADS = (Head("replaced_token"),), (Head("masked_token"),)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from bert_jax.config import TaskConfig
 from bert_jax.models import Head, Model, model_flops
 from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs
-from bert_jax.objectives.means import Mean
+from bert_jax.objectives.losses import Mean
 from bert_jax.objectives.task_losses import DISTILLATION_LOSSES, LOSSES
 from bert_jax.tasks.kinds import KINDS
 

@@ -44,7 +44,7 @@ def find_counters() -> Source:
     return find(devices) if find else Source(f"{devices[0].device_kind} has no counter that is read here")
 
 
-def rapl(devices: Iterable[Any], root: pathlib.Path = POWERCAP) -> Source:
+def find_rapl_counters(devices: Iterable[Any], root: pathlib.Path = POWERCAP) -> Source:
     """Return the RAPL counters of this host's CPU packages, which include cores and caches.
 
     Zones with other names, such as psys, and zones inside a package would count energy twice, so they are left out.
@@ -74,7 +74,7 @@ def _read_whole_number(path: pathlib.Path) -> int:
     return int(path.read_text())
 
 
-def nvml(devices: Iterable[Any]) -> Source:
+def find_nvml_counters(devices: Iterable[Any]) -> Source:
     """Return the NVML counters of JAX's GPUs: energy with memory since the driver was loaded (Volta and newer).
 
     A device's `local_hardware_id` is its index in CUDA_VISIBLE_DEVICES, which has numbers or UUIDs.
@@ -141,4 +141,4 @@ class Meter:
 
 
 # Platform of a JAX device -> its counters.
-COUNTERS: dict[str, Callable[[Iterable[Any]], Source]] = {"cpu": rapl, "gpu": nvml}
+COUNTERS: dict[str, Callable[[Iterable[Any]], Source]] = {"cpu": find_rapl_counters, "gpu": find_nvml_counters}

@@ -87,24 +87,24 @@ def joined_processes(
         relay = _start_jax(peers, limits)
         interrupt.use_preemption_service()
         check_platform()
-        watchdog.meet()
+        watchdog.wait_for_all()
         multihost_utils.sync_global_devices("start")  # `sharding.warm_up_collectives` says why
         yield watchdog
-        watchdog.stage("save")  # the other processes may still be writing
+        watchdog.enter_stage("save")  # the other processes may still be writing
         jax.distributed.shutdown()
         if relay:
             relay.communicate()
     except UserError as error:
         print(f"bert-jax {verb}: {error}", file=sys.stderr)
-        watchdog.fail(str(error), error.status)
+        watchdog.end_all(str(error), error.status)
     except KeyboardInterrupt:
         print(f"bert-jax {verb}: interrupted", file=sys.stderr)
-        watchdog.fail("interrupted", 130)
+        watchdog.end_all("interrupted", 130)
     except Exception as error:  # the other processes must hear of any end
         if message := resource_error_message(error, memory_advice):
             print(f"bert-jax {verb}: {message}", file=sys.stderr)
-            watchdog.fail(message, 2)
-        watchdog.fail_with_traceback(error)
+            watchdog.end_all(message, 2)
+        watchdog.end_all_with_traceback(error)
     watchdog.close()
 
 

@@ -45,7 +45,7 @@ def program_memory(compiled: jax.stages.Compiled) -> Memory | None:
     return Memory(sizes.argument_size_in_bytes, sizes.temp_size_in_bytes, total)
 
 
-def taken_fraction(platform: str) -> float:
+def usable_memory_fraction(platform: str) -> float:
     """Return the fraction of a device's memory that JAX takes; on GPUs, environment variables set the fraction."""
     if platform != "gpu" or os.environ.get("XLA_PYTHON_CLIENT_ALLOCATOR", "").lower() == "platform":
         return 1.0
@@ -70,7 +70,7 @@ def device_capacity(device: jax.Device) -> int | None:
     if limit := (device.memory_stats() or {}).get("bytes_limit"):
         return int(limit)
     chip = CHIPS.get(device.device_kind)
-    return int(chip.hbm_bytes * fraction_of_chip(device) * taken_fraction(device.platform)) if chip else None
+    return int(chip.hbm_bytes * fraction_of_chip(device) * usable_memory_fraction(device.platform)) if chip else None
 
 
 def available_host_memory(root: pathlib.Path = pathlib.Path("/")) -> int | None:
@@ -89,7 +89,7 @@ def available_host_memory(root: pathlib.Path = pathlib.Path("/")) -> int | None:
     return min(limits, default=None)
 
 
-def used_bytes() -> int | None:
+def used_memory_bytes() -> int | None:
     """Return the peak bytes used on the fullest device of this process; on a CPU, the bytes that the process holds now.
 
     Return None if the number cannot be read.
@@ -117,7 +117,7 @@ def check_memory(compiled: jax.stages.Compiled, mesh: jax.sharding.Mesh, setting
     if device.platform == "cpu":
         capacity += needed.arguments  # the available memory no longer includes them
     if needed.total > capacity:
-        taken = taken_fraction(device.platform)
+        taken = usable_memory_fraction(device.platform)
         changes = ways_to_fit(needed, capacity, mesh, settings, parameters=needed.arguments // 3, taken=taken)
         raise UserError(_too_large_message(settings, needed.total, capacity, changes))
 
@@ -145,7 +145,7 @@ def _memory_errors_as_user_error(explain: Callable[[int | None], str]) -> Iterat
     except jax.errors.JaxRuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        raise UserError(explain(needed_bytes(error))) from error
+        raise UserError(explain(bytes_in_memory_error(error))) from error
 
 
 def is_out_of_memory(error: Exception) -> bool:
@@ -153,7 +153,7 @@ def is_out_of_memory(error: Exception) -> bool:
     return "RESOURCE_EXHAUSTED" in str(error) or "Out of memory" in str(error)
 
 
-def needed_bytes(error: Exception) -> int | None:
+def bytes_in_memory_error(error: Exception) -> int | None:
     """Return the needed bytes that an error of the compiler states; None if the error states no number."""
     match = re.search(
         r"(?:Used |temporaries \(|[Oo]ut of memory (?:while trying to allocate|allocating) )([\d.]+)([KMGT]?)",

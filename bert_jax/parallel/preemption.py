@@ -10,7 +10,7 @@ class Interrupt:
     """A context manager that records SIGTERM and Ctrl-C; a second Ctrl-C raises KeyboardInterrupt at once.
 
     If only one of several processes receives SIGTERM, JAX's preemption service handles the signal. All processes then
-    agree to stop at the next call of `check` that no process has made yet.
+    agree to stop at the next call of `should_stop` that no process has made yet.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Interrupt:
         if self.received:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    def check(self) -> bool:
+    def should_stop(self) -> bool:
         """Return whether to stop now. All processes must call `check` at the same points of the run."""
         if self.stopping:
             return True

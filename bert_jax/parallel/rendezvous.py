@@ -94,10 +94,10 @@ def rendezvous(peers: Peers, seconds: float | None) -> Membership:
         PeerMismatch: two processes disagree about the number of processes, or have the same number.
     """
     seconds = FOREVER if seconds is None else seconds
-    return _listen(peers, seconds) if peers.process_id == 0 else _connect(peers, seconds)
+    return _gather_hellos(peers, seconds) if peers.process_id == 0 else _join_process_0(peers, seconds)
 
 
-def _listen(peers: Peers, seconds: float) -> Membership:
+def _gather_hellos(peers: Peers, seconds: float) -> Membership:
     """Return the membership in process 0, which waits for a connection from every other process."""
     count = peers.num_processes
     hosts, links, strangers = {0: socket.gethostname()}, dict[int, Link](), 0
@@ -203,7 +203,7 @@ def _token_bytes(token: str) -> bytes:
     return token.encode(errors="surrogatepass")
 
 
-def _connect(peers: Peers, seconds: float) -> Membership:
+def _join_process_0(peers: Peers, seconds: float) -> Membership:
     """Connect to process 0, and return the membership; for every process but process 0."""
     host, _, port = peers.coordinator.rpartition(":")
     coordinator = f"process 0 (the coordinator, {peers.coordinator})"

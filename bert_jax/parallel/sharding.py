@@ -101,8 +101,8 @@ def warm_up_collectives(mesh: Mesh) -> None:
     """Run a program whose collectives open the connections between devices along all axes of `mesh`.
 
     Gloo has a fixed limit of 30 s for opening a connection. So call this function in all processes at the same time
-    (`Watchdog.meet`). If a process later compiles longer than the others, the others wait up to the limit of the
-    watchdog.
+    (`Watchdog.wait_for_all`). If a process later compiles longer than the others, the others wait up to the limit of
+    the watchdog.
     """
     if jax.process_count() == 1:
         return
@@ -116,7 +116,7 @@ def warm_up_collectives(mesh: Mesh) -> None:
     jax.block_until_ready(jax.jit(call)(np.ones(1, np.float32)))
 
 
-def partition_spec(names: Sequence[str]) -> PartitionSpec:
+def partition_spec(logical_axes: Sequence[str]) -> PartitionSpec:
     """Return the PartitionSpec for the logical axes of an array; inside `sum_over_data`, it omits the axis `data`."""
     manual = jax.sharding.get_abstract_mesh().manual_axes
 
@@ -124,7 +124,7 @@ def partition_spec(names: Sequence[str]) -> PartitionSpec:
         rule = RULES[name]
         return tuple(axis for axis in ((rule,) if isinstance(rule, str) else rule or ()) if axis not in manual)
 
-    parts = [axes(name) for name in names]
+    parts = [axes(name) for name in logical_axes]
     return PartitionSpec(*(part if len(part) > 1 else part[0] if part else None for part in parts))
 
 
@@ -158,7 +158,7 @@ def first_row_of_shard(num_rows: int) -> jax.Array:
 
 def shardings(logical_axes: Any, mesh: Mesh) -> Any:
     """Return a tree of `NamedSharding` for a tree of tuples of logical axes (`Model.logical_axes`)."""
-    return jax.tree.map(lambda names: NamedSharding(mesh, partition_spec(names)), logical_axes, is_leaf=_is_axis_names)
+    return jax.tree.map(lambda names: NamedSharding(mesh, partition_spec(names)), logical_axes, is_leaf=is_logical_axes)
 
 
 def check_parameters(logical_axes: Any, shapes: Any, mesh: Mesh) -> None:
@@ -180,7 +180,7 @@ def check_parameters(logical_axes: Any, shapes: Any, mesh: Mesh) -> None:
                     f"choose one of {_divisors(size)}"
                 )
 
-    jax.tree_util.tree_map_with_path(check, logical_axes, shapes, is_leaf=_is_axis_names)
+    jax.tree_util.tree_map_with_path(check, logical_axes, shapes, is_leaf=is_logical_axes)
 
 
 def check_heads(mesh: Mesh, num_heads: int) -> None:
@@ -328,8 +328,8 @@ def gather_once(x: jax.Array, stored_axes: tuple[str, ...], used_axes: tuple[str
     return gather(x)
 
 
-def _is_axis_names(node: Any) -> bool:
-    """Return whether a node of a tree is a tuple of logical axes, a leaf."""
+def is_logical_axes(node: Any) -> bool:
+    """Return whether a node of a tree is the logical axes of one array, a tuple of names."""
     return isinstance(node, tuple) and all(isinstance(name, str) for name in node)
 
 

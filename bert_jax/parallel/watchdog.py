@@ -58,7 +58,7 @@ class Watchdog:
         self._finished = set[int]()  # peers that have closed their watchdog
         self._fingerprints: dict[int, dict[str, str]] = {}
         self._agreed, self._closing = threading.Event(), threading.Event()
-        self._waiting = set[int]()  # processes that wait in `meet`
+        self._waiting = set[int]()  # processes that wait in `wait_for_all`
         self._met = queue.SimpleQueue[None]()
         self._outbox = queue.SimpleQueue[Message]()  # filled by the other threads of this process
         self._error: tuple[float, str] | None = None  # first error of a process, and when it counts as the cause
@@ -67,11 +67,11 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         self._thread.start()
 
-    def stage(self, name: str, step: int | None = None) -> None:
+    def enter_stage(self, name: str, step: int | None = None) -> None:
         """Enter a stage; every process enters the same stages in the same order."""
         self._stage = Stage(self._stage.ordinal + 1, name, step, time.monotonic())
 
-    def alive(self) -> None:
+    def restart_clock(self) -> None:
         """Restart the time limit of the stage after a part of long work; the clock of process 0 decides."""
         self._stage = self._stage._replace(began=time.monotonic())
 
@@ -81,20 +81,20 @@ class Watchdog:
             self._outbox.put({"fingerprint": fingerprint})
             self._agreed.wait()
 
-    def meet(self) -> None:
-        """Wait until every process calls `meet`, for at most the time limit of the stage."""
+    def wait_for_all(self) -> None:
+        """Wait until every process calls this method, for at most the time limit of the stage."""
         if self.links:
             self._outbox.put({"waiting": True})
             self._met.get()
 
-    def fail(self, message: str, status: int) -> NoReturn:
+    def end_all(self, message: str, status: int) -> NoReturn:
         """End every process with `status`; the other processes print `message`, too."""
         self._own_error = "\n"
         self._outbox.put({"failed": message, "status": status})
         self._thread.join(ANSWER)
         _exit(status)
 
-    def fail_with_traceback(self, error: Exception) -> NoReturn:
+    def end_all_with_traceback(self, error: Exception) -> NoReturn:
         """End every process after an exception.
 
         If no process is lost, the exception is a bug, and its traceback is printed.

@@ -19,7 +19,7 @@ from bert_jax.corpus.manifest import SHORT, fingerprints, read_manifest
 from bert_jax.errors import UserError
 from bert_jax.files import user_cache
 from bert_jax.pretraining.background_preparation import prepare_in_background
-from bert_jax.pretraining.snapshots import BackgroundPreparation
+from bert_jax.pretraining.snapshots import ALL_PREPARED, BackgroundPreparation
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.tokenizer.train import train_tokenizer
 
@@ -39,21 +39,17 @@ def text_as_corpus(
     While the block runs, the other parts are prepared.
 
     Args:
-        data: data settings of the run.
+        data: data settings of the run; without `text`, they are yielded unchanged.
         vocab_size: vocabulary size of a tokenizer that is trained on the text; None: VOCAB_SIZE.
         console: console that prints progress.
 
     Raises:
-        UserError: `data` names both a text and a corpus, or a tokenizer without a text; the run has several processes;
-        or an error of `train_tokenizer` or `prepare`.
+        UserError: `data` names both a text and a corpus; the run has several processes; or an error of
+            `train_tokenizer` or `prepare`.
     """
     say = console.say
     if data.text is None:
-        if data.tokenizer is not None:
-            raise UserError(
-                "config.data.tokenizer is for config.data.text; a corpus has its own tokenizer, so leave the option out"
-            )
-        yield data, BackgroundPreparation(say=say)
+        yield data, ALL_PREPARED
         return
     if data.corpus is not None:
         raise UserError("config.data.text and config.data.corpus both name text; give one of them")

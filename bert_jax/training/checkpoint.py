@@ -63,12 +63,12 @@ class CheckpointPolicy:
 
     def __init__(self, settings: CheckpointConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings, self._clock = settings, clock
-        self._save_seconds = (0.0, 0.0)  # for which the last two saves held up the steps
+        self._save_seconds = (0.0, 0.0)  # delays of the steps by the last two saves
         self._size = 0  # bytes of the last checkpoint
-        self._since: tuple[int, float] | None = None  # step and time since when work is not saved
+        self._since: tuple[int, float] | None = None  # step and time of the last save
         self._look = 0  # the next step at which the clock is read
 
-    def due(self, step: int) -> bool:
+    def is_due(self, step: int) -> bool:
         """Return whether to save after `step`. Every process must call this method after every step."""
         if any(every and step % every == 0 for every in (self._settings.every, self._settings.keep_period)):
             return True
@@ -85,7 +85,7 @@ class CheckpointPolicy:
         self._look = step + int(multihost_utils.broadcast_one_to_all(wait))
         return self._look == step
 
-    def saved(self, step: int, seconds: float, size: int) -> None:
+    def record_save(self, step: int, seconds: float, size: int) -> None:
         """Record the save of `step`, which delayed the steps by `seconds` and writes `size` bytes."""
         self._save_seconds, self._size = (self._save_seconds[1], seconds), size
         self._since, self._look = (step, self._clock()), step + 1
@@ -169,7 +169,7 @@ class Checkpoints:
         reading = ocp.CheckpointManagerOptions(read_only=True, create=False, multiprocessing_options=self._alone)
         self._reader = ocp.CheckpointManager(self.directory, options=reading)
 
-    def steps(self) -> list[int]:
+    def complete_steps(self) -> list[int]:
         """Return the steps with a complete checkpoint, newest first; all processes get the result of process 0."""
         seen = sorted(self._manager.all_steps(), reverse=True)
         count = int(multihost_utils.broadcast_one_to_all(np.array(len(seen), np.int32)))
@@ -286,7 +286,7 @@ class Checkpoints:
             args = ocp.args.PyTreeRestore(item=wanted, restore_args=as_numpy, partial_restore=True)
             return functools.reduce(operator.getitem, path, reader.restore(state_directory, args=args))
 
-    def newest(
+    def restore_newest(
         self, restore: Callable[[int], tuple[Tree, Record]], say: Callable[[str], None]
     ) -> tuple[int, Tree, Record] | None:
         """Return step, state and record of the newest undamaged checkpoint; None without a checkpoint.
@@ -296,7 +296,7 @@ class Checkpoints:
         Raises:
             UserError: every checkpoint is damaged, so the user must decide whether to start again.
         """
-        steps = self.steps()
+        steps = self.complete_steps()
         for step in steps:
             try:
                 return step, *restore(step)
@@ -310,7 +310,7 @@ class Checkpoints:
 
     def set_aside(self, step: int) -> None:
         """Move the damaged checkpoints after `step` to `WORKDIR/damaged/`."""
-        for newer in [saved for saved in self.steps() if saved > step and jax.process_index() == 0]:
+        for newer in [saved for saved in self.complete_steps() if saved > step and jax.process_index() == 0]:
             _move_directory(self.directory / str(newer), self.directory.parent / "damaged" / str(newer))
         multihost_utils.sync_global_devices("checkpoints set aside")
         self._manager.reload()
@@ -392,7 +392,7 @@ def digests(tree: Tree) -> dict[str, str]:
     checkpoint.
     """
     leaves = jax.tree_util.tree_leaves_with_path(tree)
-    sums = jax.device_get(_leaf_digests([leaf for _, leaf in leaves]))
+    sums = jax.device_get(_digests_of_leaves([leaf for _, leaf in leaves]))
     return {
         jax.tree_util.keystr(path, simple=True, separator="."): "".join(f"{int(lane):08x}" for lane in lanes)
         for (path, _), lanes in zip(leaves, sums, strict=True)
@@ -400,7 +400,7 @@ def digests(tree: Tree) -> dict[str, str]:
 
 
 @jax.jit
-def _leaf_digests(leaves: list[jax.Array]) -> list[list[jax.Array]]:
+def _digests_of_leaves(leaves: list[jax.Array]) -> list[list[jax.Array]]:
     """Return the digests of several leaves, computed in one program."""
     return [_leaf_digest(leaf) for leaf in leaves]
 

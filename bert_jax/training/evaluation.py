@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import jax
 
 from bert_jax.objectives.base import Batch, Objective, Params, Rngs
-from bert_jax.objectives.means import Mean, mean_values, merge_means, to_host
+from bert_jax.objectives.losses import Mean, fetch_means, mean_values, merge_means
 from bert_jax.parallel import sharding
 from bert_jax.parallel.memory import out_of_memory_in_evaluation_as_user_error
 
@@ -45,10 +45,10 @@ def make_evaluate(objective: Objective, mesh: jax.sharding.Mesh) -> Evaluate:
             for index, batch in enumerate(batches):
                 launched = batch_means(params, frozen, sharding.place_batch(batch, mesh), index)
                 if pending is not None:
-                    merged = merge_means(merged, to_host(pending))
+                    merged = merge_means(merged, fetch_means(pending))
                 pending = launched
             if pending is not None:
-                merged = merge_means(merged, to_host(pending))
+                merged = merge_means(merged, fetch_means(pending))
         return mean_values(merged)
 
     return evaluate

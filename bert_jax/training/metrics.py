@@ -44,7 +44,7 @@ class MetricsFile:
         root: the work directory that contains `workdir`; None: `workdir`.
         meter: meter of the energy since this start, which training lines contain as `energy_joules`; None: not
         measured.
-        used_bytes: function that returns the used memory, which training lines contain as `memory_bytes`.
+        used_memory_bytes: function that returns the used memory, which training lines contain as `memory_bytes`.
 
     Raises:
         UserError: the tracker cannot be opened. Every method raises UserError if the disk is full or read-only.
@@ -60,10 +60,10 @@ class MetricsFile:
         settings: Mapping[str, Any] | None = None,
         root: pathlib.Path | None = None,
         meter: Meter | None = None,
-        used_bytes: Callable[[], int | None] = lambda: None,
+        used_memory_bytes: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.path = workdir / "metrics.jsonl"
-        self._meter, self._step, self._used_bytes = meter, step, used_bytes
+        self._meter, self._step, self._used_bytes = meter, step, used_memory_bytes
         self._tracker = MetricsSender(tracker, workdir, root or workdir, settings or {}, say) if tracker else None
         with writing(self.path, MAKE_ROOM):
             # Lines from before this start; a new run has none.

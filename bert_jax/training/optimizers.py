@@ -17,6 +17,7 @@ from optax import contrib
 
 from bert_jax.config import OptimizerConfig
 from bert_jax.errors import UserError
+from bert_jax.parallel.sharding import is_logical_axes
 
 Tree = Any
 Rate = jax.Array | float
@@ -52,11 +53,6 @@ def decay_mask(logical_axes: Tree) -> Tree:
 def axes_within_layer(axes: tuple[str, ...]) -> tuple[int, ...]:
     """Return the indices of the axes within a layer: all axes except "layers", on which blocks are stacked."""
     return tuple(i for i, name in enumerate(axes) if name != "layers")
-
-
-def is_logical_axes(x: Any) -> bool:
-    """Return whether `x` is the tuple of the logical axes of a parameter."""
-    return isinstance(x, tuple) and all(isinstance(name, str) for name in x)
 
 
 def adamw(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) -> optax.GradientTransformation:

@@ -18,7 +18,7 @@ from bert_jax.training.evaluation import Evaluate
 from bert_jax.training.metrics import Line
 from bert_jax.training.optimizers import Optimizer, make_optimizer
 from bert_jax.training.schedules import Phase, learning_rate
-from bert_jax.training.step import LearningRate, TrainState, state_shardings
+from bert_jax.training.step import LearningRate, StateLayout, state_layout
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,9 +56,9 @@ class Plan:
         return functools.partial(learning_rate, self.optimizer, self.phases)
 
     @functools.cached_property
-    def state_layout(self) -> tuple[TrainState, TrainState]:
+    def state_layout(self) -> StateLayout:
         """The shapes and shardings of the state."""
-        return state_shardings(self.objective, self.update, self.mesh)
+        return state_layout(self.objective, self.update, self.mesh)
 
 
 class Heldout(NamedTuple):
@@ -107,13 +107,13 @@ class Session:
 
     def heartbeat(self) -> bool:
         """Restart the watchdog's time limit between two parts of long work; return whether the run should stop."""
-        self.watchdog.alive()
-        return self.interrupt.check()
+        self.watchdog.restart_clock()
+        return self.interrupt.should_stop()
 
 
 @contextlib.contextmanager
 def open_session(console: Console, limits: WatchdogConfig) -> Iterator[Session]:
     """Yield the session of a process that trains alone."""
     with Interrupt() as interrupt, contextlib.closing(Watchdog(limits)) as watchdog:
-        console.beat = watchdog.alive
+        console.beat = watchdog.restart_clock
         yield Session(console=console, interrupt=interrupt, watchdog=watchdog)

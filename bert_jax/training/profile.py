@@ -26,16 +26,20 @@ def profiled_steps(text: str, num_steps: int) -> range:
 
 
 class Profile:
-    """The trace of a run between a start and its end; each process writes separate files.
+    """The trace of a run between a start and its end; each of several processes has a directory.
+
+    The profiler names files by the host, so two processes of one host would write the same file.
 
     Args:
         steps: steps to trace, counted from 0. A run that resumes among these steps traces the remaining steps.
-        directory: directory of the trace.
+        workdir: work directory of the run; the trace lies in its `profile`.
         say: function that prints a line when a trace is complete.
     """
 
-    def __init__(self, steps: range, directory: pathlib.Path, say: Callable[[str], None]) -> None:
-        self._steps, self._directory, self._say = steps, directory, say
+    def __init__(self, steps: range, workdir: pathlib.Path, say: Callable[[str], None]) -> None:
+        self._steps, self._directory, self._say = steps, workdir / "profile", say
+        if jax.process_count() > 1:
+            self._directory /= f"process_{jax.process_index()}"
         self._is_tracing = False
 
     def begins_at(self, step: int) -> bool:

@@ -10,11 +10,10 @@ import jax
 from bert_jax.config import from_json, to_json
 from bert_jax.console import Console
 from bert_jax.errors import UserError
-from bert_jax.objectives.base import Objective, Params
-from bert_jax.objectives.means import Mean
+from bert_jax.objectives.base import Params
+from bert_jax.objectives.losses import Mean
 from bert_jax.parallel import sharding
 from bert_jax.training.checkpoint import Checkpoints, Record, package_versions
-from bert_jax.training.optimizers import Optimizer
 from bert_jax.training.plan import Plan, Session
 from bert_jax.training.resuming import refused_changes
 from bert_jax.training.step import TrainState, abstract_state, init_state
@@ -38,10 +37,10 @@ def open_checkpoints(plan: Plan, session: Session) -> Iterator[Checkpoints | Non
     a checkpoint that all processes write.
     """
     with jax.set_mesh(plan.mesh):
-        session.watchdog.stage("start")
-        session.watchdog.meet()
+        session.watchdog.enter_stage("start")
+        session.watchdog.wait_for_all()
         sharding.warm_up_collectives(plan.mesh)
-        if session.interrupt.check():
+        if session.interrupt.should_stop():
             session.console.say(f"{session.interrupt.name}: stopped before the start")
             yield None
             return
@@ -73,7 +72,7 @@ def restore_start(plan: Plan, checkpoints: Checkpoints, console: Console) -> Sta
 
     shapes, shardings = plan.state_layout
     abstract = abstract_state(shapes._replace(frozen=()), shardings._replace(frozen=()))
-    newest = checkpoints.newest(lambda step: checkpoints.restore(step, abstract, check), console.say)
+    newest = checkpoints.restore_newest(lambda step: checkpoints.restore(step, abstract, check), console.say)
     if newest is None:
         return None
     step, state, record = newest
@@ -94,12 +93,10 @@ def restore_start(plan: Plan, checkpoints: Checkpoints, console: Console) -> Sta
     return Start(step=step, state=state, means=means, metrics_digest=record["metrics"])
 
 
-def initial_state(
-    seed: int, objective: Objective, optimizer: Optimizer, shardings: TrainState, params: Params | None
-) -> Start:
-    """Return the start of a new run from float32 parameters in the structure of the objective; None: random values."""
-    init = functools.partial(init_state, seed, objective, optimizer)
-    shardings = shardings._replace(frozen=())
+def initial_state(plan: Plan, params: Params | None) -> Start:
+    """Return the start of a new run from float32 parameters in the structure of its objective; None: random values."""
+    init = functools.partial(init_state, plan.seed, plan.objective, plan.update)
+    shardings = plan.state_layout.shardings._replace(frozen=())
     if params is None:
         state = jax.jit(init, out_shardings=shardings)()
     else:

@@ -10,9 +10,9 @@ import optax
 
 from bert_jax.errors import UserError
 from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs, training_rngs
-from bert_jax.objectives.means import Mean
+from bert_jax.objectives.losses import Mean
 from bert_jax.parallel import sharding
-from bert_jax.parallel.compilation import compiler_options
+from bert_jax.parallel.platform import compiler_options
 from bert_jax.training.optimizers import AveragedState, Optimizer
 from bert_jax.training.schedules import Phase
 
@@ -22,7 +22,7 @@ LearningRate = Callable[[jax.Array], jax.Array]  # int32 step -> float32 rate of
 class TrainState(NamedTuple):
     """The state of a run; `step` determines the sequences that it reads next."""
 
-    step: Any  # int32, updates so far with skipped updates (Any: a tree of shapes or of shardings has this form too)
+    step: Any  # int32, number of updates, with skipped updates (Any: a tree of shapes has this form too)
     params: Params  # float32
     opt_state: optax.OptState
     rng: Any  # uint32 [2], folded with the step
@@ -51,10 +51,15 @@ def evaluated_params(state: TrainState) -> Params:
     return state.opt_state.average if isinstance(state.opt_state, AveragedState) else state.params
 
 
-def state_shardings(
-    objective: Objective, optimizer: Optimizer, mesh: jax.sharding.Mesh
-) -> tuple[TrainState, TrainState]:
-    """Return shapes and shardings of the state; moments are sharded like their parameters, scalars are replicated."""
+class StateLayout(NamedTuple):
+    """A `jax.ShapeDtypeStruct` and a `NamedSharding` for each array of a state."""
+
+    shapes: TrainState
+    shardings: TrainState
+
+
+def state_layout(objective: Objective, optimizer: Optimizer, mesh: jax.sharding.Mesh) -> StateLayout:
+    """Return the layout of the state; moments are sharded like their parameters, scalars are replicated."""
     shapes = jax.eval_shape(functools.partial(init_state, 0, objective, optimizer), objective.shapes)
     shapes = shapes._replace(frozen=jax.eval_shape(objective.init_frozen, jax.random.PRNGKey(0)))
     replicated = sharding.replicated(mesh)
@@ -68,7 +73,8 @@ def state_shardings(
         is_leaf=_is_masked,
     )
     frozen_shardings = sharding.shardings(objective.frozen_axes, mesh) if objective.frozen_axes else ()
-    return shapes, TrainState(replicated, params, opt_state, replicated, replicated, replicated, frozen_shardings)
+    shardings = TrainState(replicated, params, opt_state, replicated, replicated, replicated, frozen_shardings)
+    return StateLayout(shapes, shardings)
 
 
 def _is_masked(node: Any) -> bool:
@@ -175,7 +181,7 @@ def _loss_and_gradients(
     return loss, gradients, metrics
 
 
-def check_layout(
+def check_divisibility(
     mesh: jax.sharding.Mesh, objective: Objective, phases: tuple[Phase, ...], evaluation_batch_size: int | None = None
 ) -> None:
     """Raise UserError if the mesh does not divide the model, a batch or a micro-batch.

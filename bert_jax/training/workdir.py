@@ -93,7 +93,7 @@ def claim_workdir(workdir: pathlib.Path, config: Values, fingerprint: Fingerprin
         mirror.push()
 
 
-def check_record(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, record: Record) -> None:
+def check_run_matches_record(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, record: Record) -> None:
     """Compare config and fingerprint of run.json, and the tokenizer, with the sealed record of a checkpoint.
 
     Raise UserError, which names the part that belongs to another run.

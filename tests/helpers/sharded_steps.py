@@ -23,7 +23,7 @@ from bert_jax.objectives.tasks import make_task_objective, task_head
 from bert_jax.parallel.sharding import check_batch, check_heads, make_mesh, place_batch
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Phase, learning_rate
-from bert_jax.training.step import init_state, jit_step, state_shardings
+from bert_jax.training.step import init_state, jit_step, state_layout
 from tests.helpers.synthetic import VOCAB, random_batch
 
 STEPS, SEQUENCES, LENGTH, NUM_LABELS = 3, 16, 16, 3
@@ -109,7 +109,7 @@ def trained(case: Case, sizes: tuple[int, int, int], params: Any, frozen: Any) -
     check_heads(mesh, case.objective.num_heads)
     phase = Phase(end=STEPS, seq_len=LENGTH, batch_size=SEQUENCES, grad_accum_steps=case.grad_accum_steps)
     with jax.set_mesh(mesh):
-        _, placement = state_shardings(case.objective, optimizer, mesh)
+        _, placement = state_layout(case.objective, optimizer, mesh)
         state = init_state(RUN.seed, case.objective, optimizer, params)._replace(frozen=frozen)
         state, losses, norms = jax.device_put(jax.device_get(state), placement), [], []
         schedule = functools.partial(learning_rate, RUN.optimizer, (phase,))

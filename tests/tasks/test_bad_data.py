@@ -89,7 +89,12 @@ BAD = {
         "id\t" + HEAD + "1\tx\tno\n2\ty\tno\n1\tz\tno\n",
         r"a.tsv:4: id '1' is also the id of \S*a.tsv:2",
     ),
-    "empty id": (TEXTS | {"columns": "id=id"}, "a.tsv", "id\t" + HEAD + "\tx\tno\n", "a.tsv:2: id is '', neither"),
+    "empty id": (
+        TEXTS | {"columns": "id=id"},
+        "a.tsv",
+        "id\t" + HEAD + "\tx\tno\n",
+        "a.tsv:2: id is '', which is neither",
+    ),
     "no number": (NUMBERS, "a.tsv", HEAD + "x\t1.5\ny\t3,5\n", "a.tsv:3: label '3,5' is not a number"),
     "not finite": (NUMBERS, "a.tsv", HEAD + "x\tnan\n", "a.tsv:2: label 'nan' is not a number"),
     "tag of another set": (TAGS, "a.txt", "a O\nb B-Y\n", "a.txt:1: label 'B-Y' is not among O, B-X"),

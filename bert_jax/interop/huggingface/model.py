@@ -310,8 +310,8 @@ def _checked_tokenizer(directory: pathlib.Path, config: EncoderConfig) -> Tokeni
     tokenizer = load_tokenizer(directory)
     if tokenizer.vocab_size > config.vocab_size:
         raise UserError(
-            f"{directory}: the tokenizer has {tokenizer.vocab_size} tokens, the model {config.vocab_size}: "
-            "it is another model's"
+            f"{directory}: the tokenizer has {tokenizer.vocab_size} tokens, the model {config.vocab_size}; "
+            "the tokenizer belongs to another model"
         )
     if FAMILIES[config.family].follow_padding and tokenizer.pad_id + 1 != config.position_offset:
         raise UserError(

@@ -6,8 +6,7 @@ patterns.py        windows and global tokens of long sequences
 kernels.py         KERNELS, the table of attention kernels, and the choice of a kernel
 xla.py             attention in plain operations, which XLA compiles for any platform
 local.py           attention in plain operations over chunks, for windows of long sequences
-tpu.py             the fused kernel on TPUs, plain operations elsewhere
-tpu_kernels.py     the fused kernel for TPUs, in Pallas
+tpu.py             the fused kernel for TPUs, in Pallas
 triton.py          the fused kernel for GPUs by tiles in shared memory, in Pallas for Triton
 cudnn.py           cuDNN's fused attention, for GPUs
 devices.py         a kernel on a mesh, where each device computes its part

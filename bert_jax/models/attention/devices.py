@@ -6,7 +6,7 @@ from typing import Any
 import jax
 
 from bert_jax.models.attention.inputs import AttentionInputs, FusedQKV, partial_inputs
-from bert_jax.parallel.sharding import partition_spec
+from bert_jax.parallel.sharding import is_logical_axes, partition_spec
 
 WIDE = ("batch", "length", "heads")  # logical axes of arrays with the features of all heads
 BY_HEAD = ("batch", "heads", "length")
@@ -23,7 +23,7 @@ def on_each_device(kernel: Callable[..., Any], inputs: AttentionInputs, *arrays:
         return kernel(inputs, *arrays)
 
     def specs(tree: Any) -> Any:
-        return jax.tree.map(partition_spec, tree, is_leaf=_is_axis_names)
+        return jax.tree.map(partition_spec, tree, is_leaf=is_logical_axes)
 
     input_specs = partial_inputs(
         **{name: specs(WIDE) for name in ("q", "k", "v")},
@@ -41,7 +41,3 @@ def on_each_device(kernel: Callable[..., Any], inputs: AttentionInputs, *arrays:
         check_vma=False,
     )
     return mapped(inputs, *arrays)
-
-
-def _is_axis_names(tree: Any) -> bool:
-    return isinstance(tree, tuple) and all(isinstance(name, str) for name in tree)

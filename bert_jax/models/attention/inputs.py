@@ -145,6 +145,11 @@ def partial_inputs(**given: Any) -> AttentionInputs:
     return AttentionInputs(**fields | given)
 
 
+def has_score_terms(inputs: AttentionInputs) -> bool:
+    """Return whether the scores have terms that fused kernels lack: biases, distances or global tokens."""
+    return (inputs.bias, inputs.distances, inputs.global_tokens) != (None,) * 3
+
+
 def split_heads(x: jax.Array, num_heads: int) -> jax.Array:
     """Reshape `[batch, length, heads * head_dim]` to `[batch, length, heads, head_dim]`."""
     batch, length, width = x.shape

@@ -2,19 +2,19 @@
 
 import dataclasses
 from collections.abc import Callable
-from types import ModuleType
 
 import jax
 import jax.numpy as jnp
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.models.attention import cudnn, tpu, tpu_kernels, triton, xla
-from bert_jax.models.attention.inputs import AttentionInputs
+from bert_jax.models.attention import cudnn, tpu, triton, xla
+from bert_jax.models.attention.inputs import AttentionInputs, has_score_terms
 from bert_jax.models.positions import POSITIONS
 from bert_jax.parallel.platform import traced_platform
 
 PLATFORMS = ("cpu", "gpu", "tpu")
+Attend = Callable[[AttentionInputs, float], jax.Array]  # (inputs, dropout rate) -> context, as inputs.q
 MAX_FUSED_QKV_LENGTH = 512  # tokens; up to this length, FusedQKV saves more time than cuDNN's kernel
 
 
@@ -26,7 +26,7 @@ class Kernel:
     row exists, the choice is refused.
     """
 
-    attend: Callable[[AttentionInputs, float], jax.Array]  # (inputs, dropout rate) -> context, as inputs.q
+    attend: Attend
     display_name: str  # in messages
     fallbacks: tuple[str, ...] = ()
     platforms: tuple[str, ...] = PLATFORMS
@@ -39,40 +39,43 @@ class Kernel:
     prefers_fused_qkv: Callable[[AttentionInputs, float], bool] = lambda *_: False
 
 
-def _fastest_kernel(inputs: AttentionInputs, rate: float) -> ModuleType:
-    """Return the module of the fastest GPU kernel for these inputs, or tpu.py, which chooses between TPU and XLA."""
-    if traced_platform() == "gpu" and cudnn.is_cudnn_available():
+def _fastest_attention(inputs: AttentionInputs, rate: float) -> Attend:
+    """Return the fastest function for these inputs on the platform of the program."""
+    platform = traced_platform()
+    if platform == "gpu" and cudnn.is_cudnn_available() and inputs.q.dtype == jnp.bfloat16:
         # cuDNN's kernel is faster, except for windows and packed rows: it reads a mask over all pairs of tokens.
         reads_all_pairs = inputs.radius is None and inputs.segments is None
-        kernels = ((cudnn, cudnn.fits_cudnn), (triton, triton.fits_triton))
-        for kernel, fits in kernels if reads_all_pairs else kernels[::-1]:
-            if inputs.q.dtype == jnp.bfloat16 and fits(inputs, rate):
-                return kernel
-    return tpu
+        kernels = ((cudnn.cudnn_attention, cudnn.fits_cudnn), (triton.triton_attention, triton.fits_triton))
+        for attend, fits in kernels if reads_all_pairs else kernels[::-1]:
+            if fits(inputs, rate):
+                return attend
+    if platform == "tpu" and tpu.fits_tpu(inputs):
+        return tpu.tpu_attention
+    return xla.xla_attention if has_score_terms(inputs) else xla.recomputed_attention
 
 
 def _prefers_fused_qkv(inputs: AttentionInputs, rate: float) -> bool:
     """Return whether `auto` prefers FusedQKV: with our Triton kernel, and, for short sequences, instead of cuDNN."""
-    fastest = _fastest_kernel(inputs, rate)
+    fastest = _fastest_attention(inputs, rate)
     is_short = inputs.q.shape[1] <= MAX_FUSED_QKV_LENGTH
-    return fastest is triton or (fastest is cudnn and is_short and triton.fits_triton(inputs, rate))
+    replaces_cudnn = fastest is cudnn.cudnn_attention and is_short and triton.fits_triton(inputs, rate)
+    return fastest is triton.triton_attention or replaces_cudnn
 
 
 def _attend_by_fastest(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the context from the fastest kernel; for FusedQKV, from our Triton kernel."""
-    kernel = triton if inputs.fused_qkv else _fastest_kernel(inputs, rate)
-    attend = {cudnn: cudnn.cudnn_attention, triton: triton.triton_attention, tpu: tpu.tpu_attention}[kernel]
+    attend = triton.triton_attention if inputs.fused_qkv else _fastest_attention(inputs, rate)
     return attend(inputs, rate)
 
 
 KERNELS: dict[str, Kernel] = {
     "auto": Kernel(
         attend=_attend_by_fastest,
-        display_name=f"one fused kernel for sequences of up to {tpu_kernels.MAX_LENGTH:,} tokens, a multiple of 8",
+        display_name=f"one fused kernel for sequences of up to {tpu.MAX_LENGTH:,} tokens, a multiple of 8",
         fallbacks=("cudnn", "triton", "xla"),
         platforms=("tpu",),
         bias=False,
-        head_multiple=tpu_kernels.HEAD_MULTIPLE,
+        head_multiple=tpu.HEAD_MULTIPLE,
         prefers_fused_qkv=_prefers_fused_qkv,
     ),
     "xla": Kernel(attend=xla.xla_attention, display_name="XLA"),

@@ -29,6 +29,7 @@ from bert_jax.models.attention.inputs import (
     AttentionInputs,
     FusedQKV,
     RadiusCounts,
+    has_score_terms,
     partial_inputs,
     split_heads,
 )
@@ -46,7 +47,7 @@ def fits_triton(inputs: AttentionInputs, rate: float) -> bool:
     """Return whether the kernel can compute these inputs, with any dropout rate."""
     _, length, width = _context_shape(inputs).shape
     is_tiled = math.gcd(length, MAX_BLOCK) >= MIN_BLOCK and width // inputs.dropout_keys.shape[1] in HEAD_SIZES
-    return is_tiled and (inputs.bias, inputs.distances, inputs.global_tokens) == (None,) * 3
+    return is_tiled and not has_score_terms(inputs)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))

@@ -27,11 +27,18 @@ QUERY_BLOCK_SIZE = 128  # of query_blocked_attention, whose memory is linear in 
 def xla_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the context, in the shape of `inputs.q`; the backward pass recomputes the probabilities."""
     if local.can_chunk(inputs) and inputs.global_tokens is None:
-        return _windowed_attention(dataclasses.replace(inputs, radius=jnp.asarray(inputs.radius, jnp.int32)), rate)
-    return jax.checkpoint(functools.partial(_global_token_attention(inputs), rate=rate))(inputs)
+        return recomputed_attention(inputs, rate)
+    return jax.checkpoint(functools.partial(_choose_for_global_tokens(inputs), rate=rate))(inputs)
 
 
-def _global_token_attention(inputs: AttentionInputs) -> Callable[..., jax.Array]:
+def recomputed_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
+    """Return the context, in the shape of `inputs.q`, for inputs without `has_score_terms`; saves only the inputs."""
+    if inputs.radius is not None:
+        inputs = dataclasses.replace(inputs, radius=jnp.asarray(inputs.radius, jnp.int32))
+    return _recomputed_attention(inputs, rate)
+
+
+def _choose_for_global_tokens(inputs: AttentionInputs) -> Callable[..., jax.Array]:
     """Return the attention function for a layer that may have global tokens.
 
     For short sequences, it is `dense_attention`. For long sequences, it is `chunked_attention`, if chunks can hold
@@ -180,4 +187,4 @@ def relative_products(x: jax.Array, relative: jax.Array) -> jax.Array:
     return flat.reshape(*products.shape[:3], 2 * length - 1)[..., :length]
 
 
-_windowed_attention = recomputed(xla_forward, xla_backward)
+_recomputed_attention = recomputed(xla_forward, xla_backward)

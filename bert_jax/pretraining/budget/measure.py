@@ -16,7 +16,7 @@ from bert_jax.objectives.base import Batch, Objective
 from bert_jax.parallel import sharding
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Phase, learning_rate
-from bert_jax.training.step import init_state, jit_step, state_shardings
+from bert_jax.training.step import init_state, jit_step, state_layout
 
 SECONDS = 4.0  # of timed steps
 MIN_STEPS, MAX_STEPS = 3, 50
@@ -48,7 +48,7 @@ def measure_flops_per_second(
     phase, schedule = phases[0], functools.partial(learning_rate, settings, phases)
     optimizer = make_optimizer(settings, objective.logical_axes, objective.sections)
     with jax.set_mesh(mesh), contextlib.closing(batches):
-        _, shardings = state_shardings(objective, optimizer, mesh)
+        _, shardings = state_layout(objective, optimizer, mesh)
         state = jax.jit(functools.partial(init_state, seed, objective, optimizer), out_shardings=shardings)()
         step = jit_step(
             objective,

@@ -43,7 +43,7 @@ from bert_jax.pretraining.budget.rule import (
 from bert_jax.pretraining.data import sequence_rules, training_batches
 from bert_jax.training.remote_workdir import checkpoints_in, mirror_of
 from bert_jax.training.schedules import plan_phases
-from bert_jax.training.step import check_layout
+from bert_jax.training.step import check_divisibility
 
 DEFAULT_RECIPE = "small_cpu"
 FILE = "budget.json"
@@ -94,7 +94,7 @@ def config_for_budget(
         """Return the FLOP/s of real steps of a model of the chosen size, as process 0 measures them."""
         sized = apply_choice(config, choice)
         objective, phases, mesh = make_objective(sized), plan_phases(sized.train), sharding.make_mesh(sized.mesh)
-        check_layout(mesh, objective, phases, sized.evaluate.batch_size)
+        check_divisibility(mesh, objective, phases, sized.evaluate.batch_size)
         rules, blocks = sequence_rules(sized, corpus.tokenizer()), sharding.batch_blocks(mesh)
         batches = training_batches(corpus, rules, phases, blocks)(phases[0], 0)
         deterministic = sized.compute.deterministic
@@ -127,7 +127,9 @@ def candidate_sizes(config: PretrainConfig) -> list[Candidate]:
     possible, refused = list[Candidate](), None
     for layers, hidden in SIZES:
         try:
-            flops = make_objective(dataclasses.replace(config, model=resized(config.model, layers, hidden))).flops
+            flops = make_objective(
+                dataclasses.replace(config, model=resize_encoder(config.model, layers, hidden))
+            ).flops
         except UserError as error:
             refused = error
             continue
@@ -160,7 +162,7 @@ def apply_choice(config: PretrainConfig, choice: Choice, given: Collection[str] 
     assert batch_size
     return dataclasses.replace(
         config,
-        model=resized(config.model, choice.num_layers, choice.hidden_size),
+        model=resize_encoder(config.model, choice.num_layers, choice.hidden_size),
         optimizer=optimizer,
         train=dataclasses.replace(
             train,
@@ -229,7 +231,7 @@ def _choose_and_measure(
     return choice, rates
 
 
-def resized(model: EncoderConfig, layers: int, hidden: int) -> EncoderConfig:
+def resize_encoder(model: EncoderConfig, layers: int, hidden: int) -> EncoderConfig:
     """Return the model in another size, with heads of 64 features and an MLP in proportion to the width."""
     mlp_size = 32 * max(1, round(hidden * model.mlp_size / model.hidden_size / 32))
     heads = hidden // HEAD_SIZE

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_jax.batches.masking import changing_rate, phase_masking
+from bert_jax.batches.masking import changing_mask_rate, data_config_of_phase
 from bert_jax.batches.pipeline import Sequences, make_sequences, symbols_of
 from bert_jax.config import PretrainConfig, check_choices, read_config, refuse_fields_without_effect
 from bert_jax.console import Console
@@ -63,12 +63,12 @@ def inspect_corpus(
     tokenizer, split = mixture.tokenizer(), mixture.split("train")
     # As `plan_phases`, whose module imports JAX.
     steps = train.steps if len(train.phases) == 1 else round(phase.fraction * train.steps)
-    rate = changing_rate(data, phase, 0, steps * (phase.batch_size or train.batch_size))
+    rate = changing_mask_rate(data, phase, 0, steps * (phase.batch_size or train.batch_size))
     sequences: Sequences | None = None
     no_sequences = ""
     try:
         # With two token types even for a model with one type: they mark the second text of a pair.
-        masked = phase_masking(data, phase)
+        masked = data_config_of_phase(data, phase)
         sequences = make_sequences(split, symbols_of(tokenizer), phase.seq_len, config.seed, masked, 2, rate)
     except UserError as error:
         if sequence_number is not None or np.diff(split.source_documents).min() > 1:

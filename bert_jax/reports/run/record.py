@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from bert_jax import strict_json
-from bert_jax.batches.masking import evaluated_data, phase_masking, phase_rates
+from bert_jax.batches.masking import data_config_for_evaluation, data_config_of_phase, phase_mask_rates
 from bert_jax.config import (
     DataConfig,
     EncoderConfig,
@@ -218,10 +218,11 @@ def _pretraining_facts(config: PretrainConfig) -> PretrainingFacts:
         data=config.data,
         phases=phases,
         eval_data=tuple(
-            evaluated_data(phase_masking(config.data, phase), uses_training_masks) for phase in config.train.phases
+            data_config_for_evaluation(data_config_of_phase(config.data, phase), uses_training_masks)
+            for phase in config.train.phases
         ),
         num_eval_sequences=config.evaluate.num_sequences,
-        mask_rates=tuple(rate for phase in config.train.phases for rate in phase_rates(config.data, phase)),
+        mask_rates=tuple(rate for phase in config.train.phases for rate in phase_mask_rates(config.data, phase)),
         matrix_rate_ratio=optimizer.muon_learning_rate / optimizer.peak_learning_rate if has_two_rates else None,
         plateau_end=min(expected_step(config.train.plateau_steps, optimizer, phases), phases[-1].end),
     )
