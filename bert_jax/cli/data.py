@@ -258,7 +258,8 @@ def _add_prepare_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tokenizer",
         metavar="DIR",
-        help="directory of a tokenizer, made by `tokenizer` or published; required without --append",
+        help="directory of a tokenizer, made by `tokenizer` or published, or OWNER/NAME of the Hugging Face Hub; "
+        "required without --append",
     )
     parser.add_argument(
         "--output",

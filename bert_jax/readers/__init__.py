@@ -7,8 +7,9 @@ archives.py     byte streams of compressed files and of members of archives
 data_sets.py    data sets that TensorFlow Datasets has prepared
 documents.py    `Document` and `ReadOptions`, which all readers share, and limits on sizes
 formats/        a reader for each format of files
-inputs.py       the inputs of `--input`; a kind of input is a row of INPUT_KINDS
-pieces.py       documents of text: files, paragraphs or lines; long documents come in pieces
+hub.py          models and tokenizers of the Hugging Face Hub, by name
+inputs.py       the inputs of `--input`: a kind of input is a row of INPUT_KINDS
+pieces.py       text -> documents: whole files, paragraphs or lines; long documents in pieces
 python_docs.py  the documentation strings of Python's standard library
 rejections.py   counts of documents without text, by reason, and advice
 rows.py         lines, rows of CSV and TSV, and JSON values from text in any encoding; also for tasks and inference
