@@ -38,7 +38,6 @@ from bert_jax.config.load import (
     with_vocab_size,
 )
 from bert_jax.config.schema import (
-    AdapterConfig,
     CheckpointConfig,
     Config,
     DataConfig,
@@ -53,10 +52,10 @@ from bert_jax.config.schema import (
     PretrainConfig,
     ProfileConfig,
     ReplacedTokensConfig,
-    TaskConfig,
     TrainConfig,
     WatchdogConfig,
 )
+from bert_jax.config.task import AdapterConfig, TaskConfig
 
 __all__ = [
     "MUTABLE_AFTER_CURRENT_STEP",
