@@ -129,14 +129,16 @@ def load_model(
         if rng is None:
             lacking = {*map(top_level, new)}
             raise UserError(
-                f"{path} holds a {source.name}, without {', '.join(sorted(lacking))}: {advice_without(lacking)}"
+                f"{path} holds a {source.name} without {', '.join(sorted(lacking))}; {advice_without(lacking)}"
             )
         params = draw_missing(config, heads, params, rng)
     used = {tensor.name for tensor in stored_tensors()}
     for names in map(tensor_names, modules):
         for name in tensors.keys() & {*names} - used:
             if used & {*names}:
-                raise UserError(f"{where}: config.json says that there is no tensor '{originals[name]}'")
+                raise UserError(
+                    f"{where}: tensor '{originals[name]}' contradicts config.json, which has no such tensor"
+                )
     is_labeled = bool({*loaded_heads} & {*LABELED})
     return Loaded(
         config=config,
@@ -169,7 +171,7 @@ def export_model(
 
     Args:
         params: a tree of `make_model(config, ..., heads)`, float32.
-        config: of a family whose `config.json` can express it.
+        config: config of a family whose `config.json` can express it.
         heads: together one class of transformers; `hidden_states` has no parameters and is left out.
         tokenizer_directory: source of the tokenizer files.
         output: a directory that does not exist or is empty.
@@ -355,7 +357,7 @@ def _new_parameters(flat: Flat, shapes: Shapes, where: str) -> tuple[str, ...]:
     loaded = {top_level(path) for path in flat}
     for path in new:
         if top_level(path) in loaded:
-            raise UserError(f"{where} has a part of '{top_level(path)}' only: '{path}' is missing")
+            raise UserError(f"{where} has only a part of '{top_level(path)}': '{path}' is missing")
     return new
 
 
@@ -390,8 +392,8 @@ def _checked_tokenizer(directory: pathlib.Path, config: EncoderConfig) -> Tokeni
     tokenizer = load_tokenizer(directory)
     if tokenizer.vocab_size > config.vocab_size:
         raise UserError(
-            f"{directory}: the tokenizer has {tokenizer.vocab_size} tokens, the model {config.vocab_size}: "
-            "it is another model's"
+            f"{directory}: the tokenizer has {tokenizer.vocab_size} tokens, the model {config.vocab_size}; "
+            "the tokenizer belongs to another model"
         )
     if FAMILIES[config.family].follow_padding and tokenizer.pad_id + 1 != config.position_offset:
         raise UserError(
@@ -403,6 +405,6 @@ def _checked_tokenizer(directory: pathlib.Path, config: EncoderConfig) -> Tokeni
         if getattr(config, name) != ids[role]:
             raise UserError(
                 f"{directory}: {tokenizer.tokens[ids[role]]} has the id {ids[role]}, and this model {name}="
-                f"{getattr(config, name)}: it is another model's"
+                f"{getattr(config, name)}; the tokenizer belongs to another model"
             )
     return tokenizer
