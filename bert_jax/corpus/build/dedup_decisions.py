@@ -61,7 +61,7 @@ class Decisions:
     stored_before: np.ndarray
 
     def reason(self, document: int) -> str:
-        """Return the reason for which a document is removed; '' where it is kept."""
+        """Return the reason for which a document is removed; '' if it is kept."""
         if self.copy_of[document] < 0:
             return ""
         corpus = self.corpus_of(int(self.copy_of[document]))
@@ -112,7 +112,7 @@ def decide_copies(
     Args:
         signatures: signatures of each block, in order.
         partitions: partition of each block, ascending from 0 without gaps.
-        near: whether near copies are removed in addition to exact copies.
+        near: True if near copies are removed in addition to exact copies.
         stored: corpus -> signatures of its documents, which stay unchanged. With `near`, a new document goes to the
             split of the similar stored documents; it is removed if these are in both splits, or if they are held out
             and the new documents have no held-out split.

@@ -49,7 +49,7 @@ def find_copies(
         settings: how the input is read, and which copies are removed.
         num_workers: as in `map_chunks`.
         progress: progress of the pass.
-        stored: corpus -> signatures of its documents, whose copies are removed as well.
+        stored: corpus -> signatures of its documents, whose copies are removed, too.
 
     Raises:
         UserError: as `read_chunks` and `sign_documents`.

@@ -98,7 +98,7 @@ def summarize_corpus(
 
 
 def check_rejected(rejected: Mapping[str, int], num_documents: int, fields: str, settings: PrepareSettings) -> None:
-    """Raise TooManyRejectedUserError where more documents have a fault than the settings allow.
+    """Raise TooManyRejectedUserError if more documents have a fault than the settings allow.
 
     Args:
         rejected: reason -> number of documents.
