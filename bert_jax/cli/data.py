@@ -296,10 +296,11 @@ def _prepare_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--deduplicate",
-        choices=["none", "exact", "near"],
-        help="documents to remove: exact, documents that differ from an earlier document only in white space, case, "
-        "width and punctuation; near, also documents whose sets of five consecutive words have a Jaccard similarity of "
-        "0.8 or more with an earlier document (default: none)",
+        choices=["none", "split", "exact", "near"],
+        help="split: remove no document, and put similar documents on one side of the split; exact: remove documents "
+        "that differ from an earlier document only in white space, case, width and punctuation; near: also remove "
+        "documents whose sets of five consecutive words have a Jaccard similarity of 0.8 or more with an earlier "
+        "document, and put similar documents on one side; none: compare no documents, which is faster (default: split)",
     )
     parser.add_argument(
         "--clean",

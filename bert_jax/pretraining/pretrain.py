@@ -32,7 +32,7 @@ from bert_jax.pretraining.initial_weights import (
     read_initial_weights,
 )
 from bert_jax.pretraining.requirements import lock_versions
-from bert_jax.pretraining.run_lines import run_lines
+from bert_jax.pretraining.run_lines import evaluation_line, run_lines
 from bert_jax.pretraining.snapshots import ALL_PREPARED, BackgroundPreparation, check_snapshots
 from bert_jax.pretraining.teacher import Teacher, read_teacher
 from bert_jax.scoring.minimal_pairs import PACKAGED
@@ -180,6 +180,10 @@ def pretrain_in_directory(
             console.say("no evaluation: too few held-out documents; `prepare --heldout_fraction` sets their number")
         elif left_out := corpus.left_out("heldout", min_documents):
             console.say(f"too few held-out documents in {', '.join(left_out)}; the evaluation reads the other corpora")
+
+        if has_heldout:
+            evaluated = min(heldout_split.num_tokens, config.evaluate.num_sequences * max_seq_len)
+            console.say(evaluation_line(evaluated, config.model.causal))
 
         # Restore the newest state or make the first state, and train.
         with open_checkpoints(plan, session) as checkpoints:
