@@ -13,8 +13,9 @@ QUICK := tests/config tests/test_console.py tests/test_layout.py tests/test_whee
          tests/batches/test_order.py tests/corpus/test_store.py tests/models/test_dropout.py tests/models/test_packing.py \
          tests/objectives/test_pretraining.py tests/training/test_train.py tests/training/test_checkpoint.py \
          tests/interop/test_stablehlo.py
+FLOORS := tests/readers tests/corpus tests/tasks/test_scoring.py tests/tokenizer/test_changes.py tests/tokenizer/test_tokenizer.py
 
-.PHONY: help demo test test-slow test-shared test-matrix test-floors test-tpu test-gpu-compiler test-beam test-gcs test-s3 lint format docs wheel bench bench-device faults clean
+.PHONY: help demo test test-slow test-shared test-matrix test-floors coverage test-tpu test-gpu-compiler test-beam test-gcs test-s3 lint format docs wheel bench bench-device faults clean
 
 help:
 	@echo 'make demo         train, evaluate, export and try a small BERT (a few minutes, no download)'
@@ -22,6 +23,7 @@ help:
 	@echo 'make test-slow    the tests that take minutes'
 	@echo 'make test-shared  the tests that read whole data sets, in ../shared/data'
 	@echo 'make test-matrix  the core tests on Python $(PYTHONS), with the newest JAX of each (in .venv-VERSION)'
+	@echo 'make coverage     the test suite, and the lines of bert_jax that it does not run (in coverage.xml)'
 	@echo 'make test-floors  the core tests with the oldest version of each requirement (in .venv-floors)'
 	@echo 'make test-tpu     the tests of what the TPU compiler makes of the recipes (no TPU needed; 700 MB of libtpu in .venv-tpu)'
 	@echo 'make test-gpu-compiler  the same of the CUDA compiler (no GPU needed; 3 GB in .venv-gpu)'
@@ -48,6 +50,10 @@ demo: $(VENV)/.installed-demo
 
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+coverage: $(VENV)/.installed-test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pytest-cov>=6'
+	$(BIN)/python -m pytest -n 2 --dist loadfile --cov=bert_jax --cov-report=term:skip-covered --cov-report=xml
 
 # These compute more than they compile: not with the flags of tests/conftest.py.
 test-slow: export XLA_FLAGS := --xla_backend_optimization_level=1 $(XLA_FLAGS)

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 SECONDS = 4.0
 
@@ -54,7 +55,7 @@ def sleep_forever() -> None:
 MOMENTS = {"idle": sleep_forever, "collective": collective_forever, "compile": compile_forever}
 
 
-def _reduction() -> tuple[Callable, object]:
+def _reduction() -> tuple[Callable[..., Any], object]:
     import jax
     import numpy as np
 

@@ -114,7 +114,7 @@ def ours(directory: pathlib.Path, arguments: argparse.Namespace, write: Write) -
         with open_session(console, config.watchdog) as session, open_checkpoints(plan, session) as checkpoints:
             assert checkpoints
             params = inputs.weights.params
-            start = initial_state(plan.seed, plan.objective, plan.update, plan.state_layout[1], params)
+            start = initial_state(plan, params)
             fit(plan, Data(batches=batches), start, checkpoints, session)
 
 

@@ -12,7 +12,7 @@ import tempfile
 
 from bert_jax.api import pretrain
 from bert_jax.config import PretrainConfig, read_config
-from bert_jax.parallel.compilation import use_compilation_cache
+from bert_jax.parallel.platform import use_compilation_cache
 from bert_jax.training.metrics import read_metrics
 
 

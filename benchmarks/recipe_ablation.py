@@ -160,7 +160,7 @@ def run(spec: Values) -> None:
     """Train one config in this process, evaluate it, and write its result."""
     from bert_jax.api import pretrain
     from bert_jax.config import PretrainConfig
-    from bert_jax.parallel.compilation import use_compilation_cache
+    from bert_jax.parallel.platform import use_compilation_cache
     from bert_jax.training.metrics import read_metrics
     from bert_jax.training.plateau import Plateau
     from bert_jax.training.schedules import plan_phases

@@ -53,7 +53,7 @@ def theirs(text: pathlib.Path, vocabulary: pathlib.Path) -> int:
     files = sorted(text.rglob("*")) if text.is_dir() else [text]
     lines = [line for file in files if file.is_file() for line in file.read_text().splitlines() if line.strip()]
     made = 0
-    left: dict[str, list] = {"input_ids": [], "special_tokens_mask": [], "offset_mapping": []}
+    left: dict[str, list[int]] = {"input_ids": [], "special_tokens_mask": [], "offset_mapping": []}
     for start in range(0, len(lines), LINES):
         batch = lines[start : start + LINES]
         encoded = tokenizer(batch, return_special_tokens_mask=True, return_offsets_mapping=True)

@@ -29,7 +29,7 @@ def measure(size: str, batch_size: int, seq_len: int, rounds: int, mesh: list[in
     from bert_jax.parallel.sharding import make_mesh, place_batch
     from bert_jax.training.optimizers import make_optimizer
     from bert_jax.training.schedules import learning_rate, plan_phases
-    from bert_jax.training.step import check_layout, init_state, jit_step, state_shardings
+    from bert_jax.training.step import check_divisibility, init_state, jit_step, state_layout
 
     made = c.pretrain_config()
     made.model.update(architecture(size), vocab_size=30_522)
@@ -42,10 +42,10 @@ def measure(size: str, batch_size: int, seq_len: int, rounds: int, mesh: list[in
     optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
     phases = plan_phases(config.train)
     device_mesh = make_mesh(config.mesh)
-    check_layout(device_mesh, objective, phases, config.evaluate.batch_size)
+    check_divisibility(device_mesh, objective, phases, config.evaluate.batch_size)
     rng = np.random.default_rng(0)
     with jax.set_mesh(device_mesh):
-        _, shardings = state_shardings(objective, optimizer, device_mesh)
+        _, shardings = state_layout(objective, optimizer, device_mesh)
         state = jax.jit(lambda: init_state(config.seed, objective, optimizer), out_shardings=shardings)()
         shapes = batch_shapes(made.train.batch_size, seq_len, config.data)
         numbers: Any = {name: rng.integers(0, 2, shape).astype(dtype) for name, (shape, dtype) in shapes.items()}

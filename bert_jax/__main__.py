@@ -9,7 +9,7 @@ RETRY_SECONDS = 0.02
 
 
 def run() -> int:
-    """Run the command line; return its exit status."""
+    """Run the command line, and return its exit status."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell may have set SIGINT to be ignored
         signal.signal(signal.SIGINT, _raise_keyboard_interrupt)
         signal.signal(signal.SIGALRM, _raise_keyboard_interrupt)
@@ -25,7 +25,7 @@ def run() -> int:
 def _raise_keyboard_interrupt(signum: int, frame: types.FrameType | None) -> None:
     """Raise KeyboardInterrupt; inside an import, where compiled code would crash, end the process.
 
-    In a callback of the garbage collector, Python prints and forgets exceptions: the signal is sent again.
+    In a callback of the garbage collector, Python would only print the exception, so send the signal again.
     """
     if frame is not None and frame.f_code.co_name in EXCEPTION_SWALLOWING_CALLBACKS:
         signal.setitimer(signal.ITIMER_REAL, RETRY_SECONDS)

@@ -1,4 +1,4 @@
-"""The runs of the Python API: any form of a config, and defaults for the arguments of the command line."""
+"""Functions of the Python API that start or open runs; they take a config in any form."""
 
 import dataclasses
 import os
@@ -55,7 +55,7 @@ class OpenRun(NamedTuple):
 
 
 def open_run(workdir: str | os.PathLike[str]) -> OpenRun:
-    """Read config, metrics and checkpoints of a work directory of `pretrain` or `finetune`, finished or not.
+    """Read config, metrics and checkpoints of a work directory of `pretrain` or `finetune`; the run may be unfinished.
 
     Raises:
         UserError: the directory holds no run, or no metrics yet.
@@ -72,17 +72,17 @@ def pretrain(
     console: Console | None = None,
     budget: str | None = None,
 ) -> bool:
-    """Run or resume a pretraining in `workdir`; return False where a signal ended the run early (its state is saved).
+    """Run or resume a pretraining in `workdir`; return False if a signal ended the run early (its state is saved).
 
     Args:
         config: a recipe by file or name, a `ConfigDict` such as `pretrain_config()`, or a frozen config.
-        workdir: of the run; `load` and `export` read it.
-        overrides: values by key, for a recipe: `{"data.corpus": "corpus/", "train.steps": 9}`.
-        console: for progress; None: stderr.
+        workdir: work directory of the run, which `load` and `export` read.
+        overrides: values by key that replace values of a recipe: `{"data.corpus": "corpus/", "train.steps": 9}`.
+        console: printer of progress; None: a console on stderr.
         budget: a time, tokens or FLOPs, such as "30m" or "50M tokens", that chooses size, batch and steps.
 
     Raises:
-        UserError: a config, corpus, directory or devices that do not fit each other, before anything is written.
+        UserError: the config, the corpus, the directory or the devices do not fit each other; nothing is written.
     """
     directory, console = local_copy(workdir), console or Console()
     frozen = as_config(PretrainConfig, config, overrides)
@@ -102,8 +102,7 @@ def finetune(
 ) -> dict[str, Any] | None:
     """Train `config.task` with each learning rate and seed; return the content of `results.json`.
 
-    Arguments and errors are the same as for `pretrain`. Returns None where a signal ended the training early; the same
-    call resumes.
+    Arguments and errors are as for `pretrain`. If a signal ends the training early, return None; the same call resumes.
     """
     frozen = as_config(FinetuneConfig, config, overrides)
     with open_session(console or Console(), frozen.watchdog) as session:
@@ -111,12 +110,12 @@ def finetune(
 
 
 def make_batches(config: PretrainConfig, phase: int = 0, step: int = 0) -> Generator[Batch, None, None]:
-    """Yield the training batches of `config.data.corpus` without end, as a run on one host reads them.
+    """Yield the training batches of `config.data.corpus` endlessly, as a run on one host reads them.
 
     Args:
-        config: a config whose vocabulary size is the corpus's, or None.
-        phase: index of the phase, whose sequence length and batch size are taken.
-        step: the step of the run whose batch comes first.
+        config: a config whose vocabulary size is None or the vocabulary size of the corpus.
+        phase: index of the phase that sets the sequence length and the batch size.
+        step: step of the run whose batch is the first.
 
     Raises:
         UserError: no corpus, or a corpus that the config does not fit.
@@ -136,7 +135,7 @@ def make_batches(config: PretrainConfig, phase: int = 0, step: int = 0) -> Gener
 def as_config(
     kind: type[AnyConfig], config: str | ml_collections.ConfigDict | AnyConfig, overrides: Overrides | None = None
 ) -> AnyConfig:
-    """Return the frozen config of a recipe with overrides, or of a `ConfigDict`; a frozen config as it is."""
+    """Return the frozen config of a recipe with overrides or of a `ConfigDict`; return a frozen config unchanged."""
     if isinstance(config, str):
         return read_config(kind, config, [f"--config.{key}={value}" for key, value in (overrides or {}).items()])
     if overrides:

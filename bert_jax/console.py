@@ -17,11 +17,13 @@ QUIET_SECONDS = 3.0  # before the first line of work whose parts cannot be count
 
 
 class Console:
-    """Lines on stderr. On a terminal a progress line overwrites itself; elsewhere every line stays.
+    """Printer of lines on stderr.
+
+    On a terminal, a progress line overwrites the previous progress line; elsewhere all lines stay.
 
     Args:
         out: stream to write to; None: stderr.
-        silent: print nothing; for all processes of a run but the first.
+        silent: print nothing; used in all processes of a run except process 0.
     """
 
     def __init__(self, out: TextIO | None = None, silent: bool = False) -> None:
@@ -51,9 +53,9 @@ class Console:
         )
 
     def heldout(self, step: int, metrics: dict[str, float], unigram_entropy: float | None = None) -> None:
-        """Print metrics on held-out data: accuracies in percent, other metrics as they are.
+        """Print metrics on held-out data; accuracies are in percent.
 
-        With `unigram_entropy`, in nats, the loss of masked tokens is set against it.
+        With `unigram_entropy` (in nats), also print the difference of the masked-token loss to it.
         """
         figures = "  ".join(f"{name.replace('_', ' ')} {format_metric(name, value)}" for name, value in metrics.items())
         if unigram_entropy is not None and "mlm_loss" in metrics:
@@ -62,7 +64,7 @@ class Console:
         self.say(f"step {step:,} held out: {figures}")
 
     def preparation(self, done: int, total: int, documents: int) -> None:
-        """Print the bytes of input read so far, documents, speed and the time left; a `total` of 0 is unknown."""
+        """Print the bytes read so far, the documents, the speed and the time left; a `total` of 0 means unknown."""
         self.beat()
         seconds = self._due("preparation", done)
         if seconds is None:
@@ -77,15 +79,16 @@ class Console:
         self._write(text, keep=not self._live)
 
     def progress(self, task: str, done: int = 0, total: int | None = None, unit: str = "") -> None:
-        """Print the progress of a task, its speed and, where `total` is known, the time left.
+        """Print the progress of a task, its speed and, if `total` is known, the time left.
 
-        Without `done` and `total`: `compiling ...`, at once. With them: `embedding 120/500 texts  40/s  eta 0:10`, on a
-        terminal a line that overwrites itself, elsewhere a line every `LOG_SECONDS` and none for work that is shorter.
+        Without `done` and `total`, print a line such as `compiling ...` immediately. With them, print a line such as
+        `embedding 120/500 texts  40/s  eta 0:10`. On a terminal, this line overwrites the previous progress line.
+        Elsewhere, print a line every `LOG_SECONDS`, and no line for shorter work.
 
         Args:
             task: the work, such as "evaluating".
             done: units done.
-            total: units in all; None: unknown.
+            total: number of all units; None: unknown.
             unit: name of a unit, such as "batches".
         """
         self.beat()
@@ -101,9 +104,9 @@ class Console:
 
     @contextlib.contextmanager
     def working(self, task: str) -> Iterator[None]:
-        """While the block runs, print `task` and its time so far: for work whose parts cannot be counted.
+        """While the `with` block runs, print `task` and its time so far; for work whose parts cannot be counted.
 
-        Prints nothing in the first `QUIET_SECONDS`; on a terminal the line is removed when the block ends.
+        Print nothing in the first `QUIET_SECONDS`. On a terminal, remove the line when the block ends.
         """
         done, began = threading.Event(), time.monotonic()
 
@@ -126,7 +129,7 @@ class Console:
                 self._open_line = False
 
     def say(self, text: str) -> None:
-        """Print a line that stays."""
+        """Print a line that no progress line overwrites."""
         self._write(text, keep=True)
 
     def close(self) -> None:
@@ -138,7 +141,7 @@ class Console:
     def _due(self, task: str, done: int) -> float | None:
         """Return the seconds since `task` began if its next progress line is due, otherwise None.
 
-        A task has begun again if fewer of its units are done than before.
+        If fewer units are done than before, the task has begun again.
         """
         now = time.monotonic()
         if task != self._task or done < self._done:
@@ -150,7 +153,7 @@ class Console:
         return now - self._began
 
     def _write(self, text: str, keep: bool) -> None:
-        """Print a line in place of the open progress line; with `keep` it ends, otherwise the next line replaces it."""
+        """Print a line over the current progress line; unless `keep` is True, the next line overwrites it."""
         if self._silent:
             return
         with self._lock:
@@ -161,7 +164,7 @@ class Console:
 
 
 def format_metric(name: str, value: float) -> str:
-    """Return accuracies in percent, other metrics with four decimals, whole numbers as they are."""
+    """Return the text of a metric: accuracies in percent, whole numbers unchanged, other metrics with four decimals."""
     if "accuracy" in name:  # accuracy, mlm_accuracy, accuracy_mismatched
         return f"{value:.1%}"
     return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
@@ -178,7 +181,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def text_table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
-    """Return the lines of a table; the columns `left` are flush left, all others flush right."""
+    """Return the lines of a table; the columns `left` are aligned left, all other columns right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
@@ -189,6 +192,6 @@ def text_table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> lis
 
 
 def notebook_table(rows: Mapping[str, object]) -> str:
-    """Return names and values, escaped, as an HTML table in the colors of the notebook; empty values are left out."""
+    """Return names and values, escaped, as an HTML table for a notebook; rows with empty values are left out."""
     cells = ((html.escape(name), html.escape(f"{value}")) for name, value in rows.items() if f"{value}")
     return f"<table>{''.join(f'<tr><th>{name}</th><td>{value}</td></tr>' for name, value in cells)}</table>"

@@ -1,4 +1,4 @@
-"""The exception for a user's mistake, and helpers that word it."""
+"""The exception for a user's mistake, and functions that word its message."""
 
 import contextlib
 import difflib
@@ -26,26 +26,26 @@ class UserError(Exception):
 
 
 class StorageError(UserError):
-    """Object storage that fails, perhaps only for a while: launchers start the run again, as after a crash."""
+    """A failure of object storage, which may be temporary; launchers start the run again, as after a crash."""
 
     status = 1
 
 
 def shown(text: str) -> str:
-    """Return a message with the user's URL in place of each local copy in `SHOWN`."""
+    """Return a message in which the user's URL replaces each local copy of `SHOWN`."""
     for local_copy, url in SHOWN.items():
         text = text.replace(local_copy, url)
     return text
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'nearest'?`, or '' where no known name is close."""
+    """Return `; did you mean 'nearest'?`, or '' if no known name is similar."""
     near = nearest(name, known)
     return f"; did you mean '{near}'?" if near else ""
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
-    """Return the known name that is most like `name`; '' where none has a similarity of `cutoff` (0 to 1)."""
+    """Return the known name that is most similar to `name`; '' if no similarity reaches `cutoff` (0 to 1)."""
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), "")
 
 
@@ -55,8 +55,8 @@ def writing(path: str | os.PathLike[str], fix: str = "make room, or choose anoth
 
     Args:
         path: the file or directory that is being written.
-        fix: advice for a full disk: "make room, or X" or "make room, then X". For other errors, "make room, or X"
-            becomes "X", and "make room, then X" becomes "fix that, then X".
+        fix: advice for a full disk, "make room, or X" or "make room, then X". After any other error, "make room, or X"
+        becomes "X", and "make room, then X" becomes "fix that, then X".
     """
     try:
         yield
@@ -68,11 +68,11 @@ def writing(path: str | os.PathLike[str], fix: str = "make room, or choose anoth
 
 
 def resource_error_message(error: Exception, advice: str) -> str:
-    """Return a message for a lack of memory, or of the devices that JAX_PLATFORMS names; '' for any other error.
+    """Return a message if an error is a lack of memory, or of devices that JAX_PLATFORMS names; '' for other errors.
 
     Args:
         error: an error of a verb.
-        advice: a way to lower the need of memory.
+        advice: a way to use less memory.
     """
     text = str(error)
     # The text of XLA's error; a `std::bad_alloc` in a library becomes a MemoryError.
@@ -94,12 +94,12 @@ def resource_error_message(error: Exception, advice: str) -> str:
 
 @contextlib.contextmanager
 def needs_packages(subject: str, packages: str, advice: str = "") -> Iterator[None]:
-    """Turn a failed import in the block into a UserError that names the packages to install.
+    """Turn a failed import in a `with` block into a UserError that names the packages to install.
 
     Args:
         subject: the purpose of the packages, such as "notes.pdf: PDF".
         packages: names, as `pip install` takes them.
-        advice: an alternative, appended to the command.
+        advice: an alternative to the installation, appended to the message.
     """
     try:
         yield
@@ -108,7 +108,7 @@ def needs_packages(subject: str, packages: str, advice: str = "") -> Iterator[No
 
 
 def check_output(output: str | os.PathLike[str]) -> None:
-    """Refuse an output directory that already exists and is not empty, before any work.
+    """Refuse an existing output directory that is not empty; call this before any work.
 
     Raises:
         UserError: `output` is a file, or a directory that is not empty.

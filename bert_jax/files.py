@@ -1,7 +1,8 @@
 """Files and directories that appear complete or not at all, and digests of the files of a directory.
 
 `SHA256SUMS` is written last into every directory that users pass on, in the format of `sha256sum --check`. An
-unfinished file or directory is called `.NAME.XXXXXXXX.partial`, next to its target; only a killed process leaves it.
+unfinished file or directory has the name `.NAME.XXXXXXXX.partial`, in the directory of its target; only a killed
+process leaves one behind.
 """
 
 import contextlib
@@ -26,9 +27,10 @@ OnRead = Callable[[int], None]
 
 @contextlib.contextmanager
 def new_directory(target: str | os.PathLike[str], replace: bool = False) -> Iterator[pathlib.Path]:
-    """Yield a directory to write into; when the block ends without an error, it gets its digests and the name `target`.
+    """Yield a directory to write into.
 
-    With `replace` it replaces a directory of that name.
+    If the `with` block ends without an error, write the digests and rename the directory to `target`. With `replace`,
+    replace an existing directory `target`.
 
     Raises:
         OSError: the directory cannot be written, or `target` is not empty at the end and `replace` is False.
@@ -53,9 +55,9 @@ def new_directory(target: str | os.PathLike[str], replace: bool = False) -> Iter
 
 @contextlib.contextmanager
 def output_directory(output: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yield a directory to write into, as `new_directory` does, for the option `--output`.
+    """Yield a directory to write into, like `new_directory`, for the option `--output`.
 
-    Raises `UserError` where `output` exists and is not empty, and where it cannot be written.
+    Raise `UserError` if `output` exists and is not empty, or cannot be written.
     """
     target = output.absolute()
     check_output(target)
@@ -65,7 +67,7 @@ def output_directory(output: pathlib.Path) -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def new_file(target: str | os.PathLike[str], binary: bool = False) -> Iterator[IO[Any]]:
-    """Yield a file to write, UTF-8 or `binary`, which replaces `target` when the block ends without an error.
+    """Yield a file to write, UTF-8 or `binary`. If the `with` block ends without an error, the file replaces `target`.
 
     Raises:
         OSError: the file cannot be written.
@@ -90,14 +92,14 @@ def write_text(target: str | os.PathLike[str], text: str) -> None:
 
 
 def user_cache() -> pathlib.Path:
-    """Return this program's directory in the user's cache; its files can be made again."""
+    """Return bert_jax's directory in the user's cache, whose files can be deleted and made again."""
     return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "bert_jax"
 
 
 def url_refusal(text: str, run: bool = False) -> str:
-    """Return the reason why a text, such as a URL, is no local path; "" for a path.
+    """Return the reason why a text is no local path, for example because it is a URL; "" for a path.
 
-    With `run` the text may also be a URL of a run or a model on object storage.
+    With `run`, the text may also be the URL of a run or a model on object storage.
     """
     scheme, slashes, address = text.partition("://")
     if not slashes:
@@ -117,7 +119,7 @@ def _partial_path(target: pathlib.Path) -> pathlib.Path:
 
 
 def remove_partial(directory: pathlib.Path, names: Iterable[str]) -> None:
-    """Remove unfinished files and directories of killed processes; no other process may write `names` now."""
+    """Remove unfinished files and directories of killed processes. No other process may write `names` at this time."""
     for path in [path for name in names for path in directory.glob(f".{name}.????????.partial")]:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
@@ -132,7 +134,7 @@ def sync(path: pathlib.Path) -> None:
 
 
 def sha256_of(path: str | os.PathLike[str], on_read: OnRead | None = None) -> str:
-    """Return the hex SHA-256 of a file; `on_read` is called with the number of bytes of each piece."""
+    """Return the hex SHA-256 of a file; call `on_read` with the number of bytes of each piece."""
     digest = hashlib.sha256()
     with open(path, "rb", buffering=0) as file:
         while piece := file.read(PIECE_BYTES):
@@ -177,12 +179,12 @@ def damaged_files(
     max_bytes: int | None = None,
     on_read: OnRead | None = None,
 ) -> list[str]:
-    """Return a line for each file that is missing or has another digest.
+    """Return a message for each file that is missing or has a wrong digest.
 
     Args:
         directory: the directory with the files.
-        digests: file name -> hex SHA-256; None: the digests of `SHA256SUMS`, or no digests without that file.
-        source: name of the file with the digests, for the lines.
+        digests: file name -> hex SHA-256; None: the digests of `SHA256SUMS`, or no digests if this file is missing.
+        source: name of the file with the digests, for the messages.
         max_bytes: larger files are not read; None: no limit.
         on_read: called with the number of bytes of each piece that was read.
 

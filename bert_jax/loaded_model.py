@@ -1,4 +1,4 @@
-"""The model of the Python API: encode, fill masks, predict and score with a model directory."""
+"""The model of the Python API, which encodes, fills masks, predicts and scores."""
 
 import dataclasses
 import functools
@@ -24,9 +24,9 @@ from bert_jax.tokenizer import Tokenizer
 
 
 def load(directory: str | os.PathLike[str]) -> "LoadedModel":
-    """Return the model of a directory of `export` or of transformers, or of a work directory, with its heads.
+    """Return the model, with its heads, of a directory of `export` or of transformers, or of a work directory.
 
-    Raises UserError if the directory has no model, or encoder or tokenizer are damaged.
+    Raise UserError if the directory has no model, or if its encoder or tokenizer is damaged.
     """
     try:
         return LoadedModel(open_model(directory))
@@ -91,7 +91,7 @@ class LoadedModel:
         return embed.encode(self.model, texts, options)
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[MaskPrediction]:
-        """Return the `top_k` likeliest tokens of each mask in `text`, likeliest first, mask after mask.
+        """Return the `top_k` most probable tokens of each mask in `text`, mask after mask, most probable first.
 
         Raises UserError if the model has no masked-token head, and for a text without a mask.
         """
@@ -122,9 +122,9 @@ class LoadedModel:
     ) -> np.ndarray:
         """Return the pseudo-log-likelihood of each text in nats, float64 `[texts]`.
 
-        It is the sum of the log-probabilities of all tokens but special tokens, each masked with the later tokens of
-        its word (`within_word_l2r`, Kauf and Ivanova 2023) or alone (`original`, Salazar et al. 2020). Raises UserError
-        if the model has no masked-token head, and for a text that is too long for it.
+        The score is the sum of the log-probabilities of all tokens except special tokens. To predict a token, it is
+        masked with the later tokens of its word (`within_word_l2r`, Kauf and Ivanova 2023) or alone (`original`,
+        Salazar et al. 2020). Raise UserError if the model has no masked-token head, or if a text is too long.
         """
         if isinstance(texts, str):
             raise UserError("texts is one string; give a list of them")
@@ -142,7 +142,7 @@ class LoadedModel:
     ) -> BenchmarkReport:
         """Return the figures of a benchmark, as `bert-jax score` prints them: `rows` by paradigm or group, and `total`.
 
-        `name` is a row of `bert_jax.scoring.score.BENCHMARKS`, such as `pairs` or `crows_pairs`; `run_benchmark` in
+        `name` is a key of `bert_jax.scoring.score.BENCHMARKS`, such as `pairs` or `crows_pairs`. `run_benchmark` in
         that module documents the other arguments and the errors.
         """
         return run_benchmark(self._scoring_model(masking, temperature), name, source, fraction, progress)[0]

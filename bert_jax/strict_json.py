@@ -1,4 +1,4 @@
-"""Strict reading of JSON from outside: UTF-8, bounded size and depth, no key twice, finite numbers only.
+"""Strict reading of untrusted JSON: UTF-8, bounded size and depth, no repeated keys, only finite numbers.
 
 Every reader of a JSON file that bert_jax did not write in the current run uses this module.
 """
@@ -21,14 +21,14 @@ _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{\]}]', re.DOTALL)
 
 
 def parse(text: str) -> Any:
-    """Return the value of a JSON text; ValueError gives the mistake and its position."""
+    """Return the value of a JSON text; raise ValueError with the mistake and its position."""
     if text.count("[") + text.count("{") > MAX_DEPTH:
         _check_depth(text)
     return _DECODER.decode(text)
 
 
 def parse_object(text: bytes, where: str) -> dict[str, Any]:
-    """Return the object in `text`; UserError names `where` and the problem, such as a key given twice."""
+    """Return the object in `text`; raise UserError, which names `where` and the problem, such as a repeated key."""
     value = _parse_bytes(text, where)
     if not isinstance(value, dict):
         raise UserError(f"{where} is not a JSON object")
@@ -36,12 +36,12 @@ def parse_object(text: bytes, where: str) -> dict[str, Any]:
 
 
 def read_object(path: pathlib.Path, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
-    """Return the object in a file of at most `max_bytes`; UserError as `parse_object`."""
+    """Return the object in a file of at most `max_bytes`; raise UserError as `parse_object` does."""
     return parse_object(read_bounded_bytes(path, max_bytes), str(path))
 
 
 def read_list(path: pathlib.Path) -> list[Any]:
-    """Return the list in a file; UserError as `parse_object`."""
+    """Return the list in a file; raise UserError as `parse_object` does."""
     value = _parse_bytes(read_bounded_bytes(path), str(path))
     if not isinstance(value, list):
         raise UserError(f"{path} is not a JSON list")
@@ -49,9 +49,9 @@ def read_list(path: pathlib.Path) -> list[Any]:
 
 
 def read_bounded_bytes(path: pathlib.Path, max_bytes: int = MAX_BYTES, name: str = "") -> bytes:
-    """Return the content of a file; UserError if the file cannot be read or has more than `max_bytes`.
+    """Return the content of a file; raise UserError if the file cannot be read or has more than `max_bytes`.
 
-    Messages call the file `name`; '' is its path.
+    Messages call the file `name`, or its path if `name` is ''.
     """
     name = name or str(path)
     try:
@@ -65,7 +65,7 @@ def read_bounded_bytes(path: pathlib.Path, max_bytes: int = MAX_BYTES, name: str
 
 
 def _parse_bytes(text: bytes, where: str) -> Any:
-    """Return the value of a JSON text in UTF-8; UserError names `where`."""
+    """Return the value of a JSON text in UTF-8; raise UserError, which names `where`."""
     try:
         return parse(text.decode())
     except ValueError as error:
@@ -73,7 +73,7 @@ def _parse_bytes(text: bytes, where: str) -> Any:
 
 
 def _check_depth(text: str) -> None:
-    """Raise ValueError where lists and objects are nested deeper than `MAX_DEPTH`."""
+    """Raise ValueError if lists and objects are nested deeper than `MAX_DEPTH`."""
     depth = 0
     for match in _TOKEN.finditer(text):
         character = text[match.start()]
@@ -83,7 +83,7 @@ def _check_depth(text: str) -> None:
 
 
 def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object as a dict; ValueError for a key that is given twice."""
+    """Return a JSON object as a dict; raise ValueError for a repeated key."""
     value = dict(pairs)
     if len(value) < len(pairs):
         counts = collections.Counter(key for key, _ in pairs)

@@ -51,6 +51,27 @@ def test_the_api_page_names_the_whole_api() -> None:
     assert FENCE.search(PAGES[API])
 
 
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
+
+
+def headings(text: str) -> set[str]:
+    """The anchors of a page's headings, as GitHub and mkdocs make them."""
+    titles = re.findall(r"(?m)^#+ (.*)", re.sub(r"(?ms)^```.*?^```", "", text))
+    plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).lower() for title in titles]
+    return {re.sub(r"[^\w\- ]", "", title).strip().replace(" ", "-") for title in plain}
+
+
+@pytest.mark.parametrize(
+    "page", sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("docs/**/*.md")), ids=lambda page: page.stem
+)
+def test_links_inside_of_the_project_lead_somewhere(page: pathlib.Path) -> None:
+    for name, anchor in LINK.findall(re.sub(r"`[^`]*`", "", page.read_text(encoding="utf-8"))):
+        target = page.parent / name if name else page
+        assert target.exists() or name.startswith("api/"), f"{page}: {name}"  # `make docs` writes docs/api/
+        if anchor and target.suffix == ".md":
+            assert anchor in headings(target.read_text(encoding="utf-8")), f"{page}: {name}#{anchor}"
+
+
 BLOCK = re.compile(r"^```\n(.*?)^```", re.MULTILINE | re.DOTALL)
 # Stands for more words, or is a word of the reader.
 OPEN = ("...", "DIR", "RECIPE", "RUN", "CORPUS", "$")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bert_jax.config import FinetuneConfig, PretrainConfig, fields_of, table_of
+from bert_jax.config import FinetuneConfig, PretrainConfig, fields_of, table_of_field
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FILES = sorted((ROOT / "bert_jax").rglob("*.py"))
@@ -16,7 +16,7 @@ CHOSEN = {key: field for key, field in FIELDS.items() if field.metadata["table"]
 TABLES = {
     name: (
         {field.metadata["table"].rpartition(".")[0] for field in CHOSEN.values() if field.name == name},
-        {row for field in CHOSEN.values() if field.name == name for row in table_of(field)},
+        {row for field in CHOSEN.values() if field.name == name for row in table_of_field(field)},
     )
     for name in {field.name for field in CHOSEN.values()}
 }
@@ -70,7 +70,7 @@ def module_of(path: pathlib.Path) -> str:
 
 def test_every_table_has_its_default() -> None:
     for key, field in CHOSEN.items():
-        assert field.default is None or field.default in table_of(field), key
+        assert field.default is None or field.default in table_of_field(field), key
 
 
 def test_no_variant_is_an_if() -> None:

@@ -89,8 +89,7 @@ def main(scale: str, report_path: pathlib.Path, directory: pathlib.Path, minutes
 
     from benchmarks.device.parts import SCALES, parts
     from bert_jax.errors import UserError
-    from bert_jax.parallel.compilation import use_compilation_cache
-    from bert_jax.parallel.platform import check_platform
+    from bert_jax.parallel.platform import check_platform, use_compilation_cache
 
     try:
         check_platform()

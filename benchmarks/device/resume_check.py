@@ -76,8 +76,7 @@ def train(config: PretrainConfig, workdir: pathlib.Path) -> list[Any]:
     )
     with open_session(Console(silent=True), config.watchdog) as session, open_checkpoints(plan, session) as checkpoints:
         assert checkpoints
-        start = restore_start(plan, checkpoints, session.console)
-        start = start or initial_state(plan.seed, objective, plan.update, plan.state_layout[1], None)
+        start = restore_start(plan, checkpoints, session.console) or initial_state(plan, None)
         fit(plan, Data(batches=batches), start, checkpoints, session)
     abstract = abstract_state(*plan.state_layout)
     reader = Checkpoints(workdir, config.checkpoint, read_only=True)

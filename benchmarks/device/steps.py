@@ -33,7 +33,7 @@ from bert_jax.models.attention import KERNELS
 from bert_jax.objectives import make_objective
 from bert_jax.objectives.base import Objective
 from bert_jax.parallel.chips import peak_flops
-from bert_jax.parallel.compilation import compiler_options
+from bert_jax.parallel.platform import compiler_options
 from bert_jax.parallel.sharding import make_mesh
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Phase, learning_rate, plan_phases

@@ -1,7 +1,7 @@
 """Random bits as a pure function of counters, so that a sequence does not depend on the sequences read before it.
 
 The generator is SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014), used as a
-hash: output number `counter` of the generator seeded with `state` is computed without the outputs before it.
+hash. Output number `counter` of the generator with seed `state` is computed without the outputs before it.
 """
 
 import enum
@@ -14,7 +14,7 @@ _ROUNDS = 4
 
 
 class Stream(enum.IntEnum):
-    """Purposes of random bits; streams share no bits. The numbers are part of the meaning of a seed: only append."""
+    """Purposes of random bits; streams share no bits. The numbers are part of the meaning of a seed, so only append."""
 
     ORDER = 0  # order of the items of a source in an epoch
     OFFSET = 1  # where the slots of a document begin in an epoch
@@ -40,11 +40,11 @@ def random_bits(seed: ArrayLike, *counters: ArrayLike) -> np.ndarray:
     """Return 64 random bits for each combination of counters.
 
     Args:
-        seed: integer or integer array, taken modulo 2**64.
+        seed: integer or integer array, reduced modulo 2**64.
         *counters: integers or integer arrays that broadcast against each other, such as stream, example, position.
 
     Returns:
-        uint64 of the broadcast shape; never a scalar, at least `[1]`.
+        uint64 of the broadcast shape, with at least one dimension.
     """
     state = _as_uint64(seed)
     for counter in counters:
@@ -53,7 +53,7 @@ def random_bits(seed: ArrayLike, *counters: ArrayLike) -> np.ndarray:
 
 
 def uniform(bits: np.ndarray) -> np.ndarray:
-    """Return uint64 random bits as float64 in [0, 1), on a grid of 2**-53."""
+    """Return uint64 random bits as float64 in [0, 1), as multiples of 2**-53."""
     return (bits >> np.uint64(11)) * 2.0**-53
 
 
@@ -65,8 +65,8 @@ def integers(bits: np.ndarray, high: ArrayLike) -> np.ndarray:
 def permute(index: np.ndarray, size: ArrayLike, seed: ArrayLike) -> np.ndarray:
     """Return the images of `index` under a pseudo-random permutation of range(size), without building it.
 
-    A Feistel network over pairs of digits with cycle walking (Black and Rogaway, "Ciphers with arbitrary finite
-    domains", 2002). There are fewer than `size` + sqrt(`size`) + 1 pairs, so few indices walk.
+    The method is a Feistel network over pairs of digits with cycle walking (Black and Rogaway, "Ciphers with arbitrary
+    finite domains", 2002). There are fewer than `size` + sqrt(`size`) + 1 pairs, so few indices need cycle walking.
 
     Args:
         index: int64 [n], each in [0, size).
@@ -103,7 +103,7 @@ def _as_uint64(value: ArrayLike) -> np.ndarray:
 
 
 def _splitmix64(state: np.ndarray, counter: np.ndarray) -> np.ndarray:
-    """Return output `counter`, from 0, of the SplitMix64 generator seeded with `state`; both uint64, broadcast."""
+    """Return output `counter`, from 0, of the SplitMix64 generator with seed `state`; both are uint64 and broadcast."""
     bits = (counter + np.uint64(1)) * _GAMMA + state
     spare = bits >> np.uint64(30)
     bits ^= spare

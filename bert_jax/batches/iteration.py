@@ -1,4 +1,4 @@
-"""Batches in order, built ahead by threads; the whole state of the iteration is the number of sequences consumed."""
+"""Batches in order, built by threads before they are needed; the state of the iteration is a sequence number."""
 
 import dataclasses
 import sys
@@ -22,19 +22,20 @@ def batches(
     prefetch: int = 4,
     stop: int | None = None,
 ) -> Generator[Batch, None, None]:
-    """Yield the part of each batch that belongs to one host, in order, from sequence `start`; any start is fast.
+    """Yield a host's part of each batch, in order, from sequence `start`, which may be any number.
 
     Close the generator (`contextlib.closing`) to stop its threads.
 
     Args:
         sequences: made by `make_sequences`.
-        start: number of sequences that were consumed before.
+        start: number of the first sequence.
         batch_size: sequences per batch over all hosts; this host gets `batch_size / num_hosts` contiguous sequences.
         host: index of this host.
         num_hosts: number of hosts.
         num_threads: number of threads that build batches; 0 builds each batch on demand.
-        prefetch: number of batches built ahead; 0 builds each batch on demand.
-        stop: the sequence at which iteration ends; filler sequences of weight 0 complete the last batch. None: never.
+        prefetch: number of batches that are built before they are needed; 0 builds each batch on demand.
+        stop: the sequence before which iteration ends, where filler sequences of weight 0 complete the last batch;
+        None: iteration never ends.
 
     Raises:
         UserError: the batch size is not a positive multiple of the number of hosts.
@@ -55,7 +56,7 @@ def batches(
 
 @dataclasses.dataclass(frozen=True)
 class _BatchSource:
-    """Random access to batches, for Grain: batch i has this host's sequences from start + i * batch_size on."""
+    """Random access to batches, for Grain; batch i has this host's sequences from start + i * batch_size on."""
 
     sequences: Sequences
     start: int

@@ -1,14 +1,15 @@
-"""Slots: the stretches of documents that become examples (see the picture in `__init__.py`).
+"""Slots: the ranges of document tokens that become examples (see the picture in `__init__.py`).
 
-A document of D tokens has ceil(D / budget) slots. All but one have `budget` tokens, and one short slot has the rest.
-The position of the short slot is drawn anew in every epoch. So each token is in exactly one slot per epoch, the number
-of slots of each length is equal in every epoch, and any slot of a document is found without the other slots.
+A document of D tokens has ceil(D / budget) slots. One short slot has the remainder, and all other slots have `budget`
+tokens. The position of the short slot is random in every epoch. So each token is in exactly one slot per epoch, the
+number of slots of each length is equal in every epoch, and any slot of a document can be computed without the other
+slots.
 
-With two possible beginnings per slot, some tokens of a long document would lie at a bad position in every epoch. So
-where sequences do not need constant lengths, the slots of documents of `MIN_SLIDING_SLOTS` or more slots slide: they
-begin at an offset drawn from a whole budget, and the first and the last slot have 1 token to 3/2 budgets. Where an
-example is the slot itself, a slot has at most a budget: the offset is drawn from half a budget or more, and a document
-whose slots have less slack gets one more slot.
+In this scheme, each slot can begin at only two positions, so some tokens of a long document would be at a bad position
+in every epoch. So, unless sequences need constant lengths, the slots of documents of at least `MIN_SLIDING_SLOTS` slots
+slide. They begin at a random offset within a budget, and the first and the last slot have from 1 token to 3/2 budgets.
+If an example is the slot itself, a slot must not exceed the budget. Then the offset is drawn from a range of at least
+half a budget, and a document whose slots have less slack gets one more slot.
 """
 
 import dataclasses
@@ -23,7 +24,7 @@ MIN_SLIDING_SLOTS = 8  # in shorter documents the longer slots would lose too mu
 
 
 class ReadableSplit(Protocol):
-    """The part of `corpus.Split` that sequences need."""
+    """The interface of `corpus.Split` that sequences need."""
 
     tokens_per_record: np.ndarray
     sentences_per_record: np.ndarray
@@ -31,12 +32,12 @@ class ReadableSplit(Protocol):
     source_documents: np.ndarray
 
     def read(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return flat tokens, flat sentence lengths, and sentences per record, of the given records in order."""
+        """Return the flat tokens, flat sentence lengths, and sentences per record of the given records, in order."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
-    """The slots of a split at one budget. Tokens and slots are numbered through the whole split.
+    """The slots of a split with a budget. Tokens and slots are numbered through the whole split.
 
     Attributes:
         split: the split.
@@ -44,7 +45,7 @@ class Layout:
         record_start: int64 [records + 1], running total of tokens.
         document_start: int64 [documents + 1], running total of tokens.
         first_slot: int64 [documents + 1], running total of slots.
-        source_documents: int64 [sources + 1]; source k has the documents [k]:[k + 1].
+        source_documents: int64 [sources + 1]; source k has the documents source_documents[k]:source_documents[k + 1].
         slides: whether the slots of long documents slide.
         bounded: whether sliding slots also have at most `budget` tokens.
     """
@@ -60,15 +61,16 @@ class Layout:
 
     @property
     def num_slots(self) -> int:
-        """Number of slots of the whole split."""
+        """The number of slots of the whole split."""
         return int(self.first_slot[-1])
 
 
 class Slots(NamedTuple):
-    """The slots of some examples; all fields int64 [examples].
+    """The slots of some examples; all fields are int64 [examples].
 
-    `example_id`: seed of the example's random bits, unique among all slots of all epochs at one budget. `epoch`: of the
-    source. `position`: of the slot in its document, from 0. `capacity`: maximum number of text tokens in the example.
+    `example_id` is the seed of the example's random bits, unique among all slots of all epochs with this budget.
+    `epoch` is the epoch of the source. `position` is the position of the slot in its document, from 0. `capacity` is
+    the maximum number of text tokens in the example.
     """
 
     example_id: np.ndarray
@@ -100,9 +102,9 @@ def make_layout(split: ReadableSplit, budget: int, slides: bool, bounded: bool =
 
 
 def make_slots(layout: Layout, seed: int, epoch: np.ndarray, slot: np.ndarray, capacity: np.ndarray) -> Slots:
-    """Return the `Slots` of int64 [examples] epochs, slot numbers and capacities.
+    """Return the `Slots` of epochs, slot numbers and capacities, int64 [examples].
 
-    The last slot number of a document always means its short slot, at any position in this epoch.
+    The last slot number of a document always stands for its short slot, whatever the slot's position in this epoch.
     """
     document = np.searchsorted(layout.first_slot, slot, side="right") - 1
     short, _ = _short_slot(layout, seed, epoch, document)
@@ -113,7 +115,7 @@ def make_slots(layout: Layout, seed: int, epoch: np.ndarray, slot: np.ndarray, c
 
 
 def slot_lengths(layout: Layout) -> np.ndarray:
-    """Return the number of tokens of each slot, int64 [slots], which all epochs share where slots do not slide."""
+    """Return the number of tokens of each slot, int64 [slots], which is equal in all epochs if slots do not slide."""
     tokens = np.diff(layout.document_start)
     lengths = np.full(layout.num_slots, layout.budget, np.int64)
     not_empty = tokens > 0
@@ -125,7 +127,7 @@ def slot_lengths(layout: Layout) -> np.ndarray:
 def slot_span(
     layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray, position: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the tokens [start, stop) of the slot at `position` in each document in an epoch; int64 [examples] each."""
+    """Return start and stop (exclusive) of the slot at `position` of each document in an epoch; int64 [examples]."""
     short, shift = _short_slot(layout, seed, epoch, document)
     first, stop = layout.document_start[document], layout.document_start[document + 1]
     begin, end = (first + at * layout.budget - np.where(at > short, shift, 0) for at in (position, position + 1))
@@ -134,7 +136,7 @@ def slot_span(
 
 
 def slot_of_token(layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray, token: np.ndarray) -> np.ndarray:
-    """Return the position of the slot that holds token 0, 1, ... of a document; int64 [examples]."""
+    """Return the position of the slot that holds the given token of each document, int64 [examples]."""
     short, shift = _short_slot(layout, seed, epoch, document)
     after = token >= (short + 1) * layout.budget - shift
     last = layout.first_slot[document + 1] - layout.first_slot[document] - 1

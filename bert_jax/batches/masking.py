@@ -1,7 +1,8 @@
-"""Targets of masked language modeling: pure functions of (ids, seed, example number), over many examples at once.
+"""The tokens to predict in masked language modeling, as pure functions of (ids, seed, example number).
 
-One algorithm with a row of `MASKINGS` per rule: a candidate begins at each word, and the candidates come in a random
-order. A candidate is taken unless it overlaps an earlier taken candidate, or has more tokens than remain to predict.
+All rules (rows of `MASKINGS`) share one algorithm, which runs for many examples at once. A candidate begins at each
+word, and the candidates come in random order. A candidate is taken unless it overlaps an earlier taken candidate, or
+has more tokens than remain to predict.
 """
 
 import dataclasses
@@ -23,8 +24,8 @@ _RANKS = 64  # candidates of an example between two removals of impossible candi
 class Vocabulary(NamedTuple):
     """The part of a tokenizer that masking needs.
 
-    `size`: random tokens are uniform below it, as in the original code; `mask`: id of [MASK]; `continues`: bool
-    [size], True where a token continues the word before it.
+    `size` is the number of tokens; random tokens are uniform below it, as in the original code. `mask` is the id of
+    [MASK]. `continues`, bool [size], is True for tokens that continue a word.
     """
 
     size: int
@@ -32,8 +33,8 @@ class Vocabulary(NamedTuple):
     continues: np.ndarray
 
 
-class LinearRate(NamedTuple):
-    """A masking rate that runs linearly from `begin`, at sequence `first`, to `end`, `num_sequences` later."""
+class LinearMaskRate(NamedTuple):
+    """A masking rate that changes linearly from `begin`, at sequence `first`, to `end` after `num_sequences`."""
 
     begin: float
     end: float
@@ -47,18 +48,19 @@ class LinearRate(NamedTuple):
 
 
 class Masked(NamedTuple):
-    """`input_ids` int32 [tokens]: tokens to read; `positions` int64 [predictions]: tokens to predict, ascending."""
+    """The tokens to read, `input_ids` int32 [tokens], and the ascending `positions` to predict, int64 [predictions]."""
 
     input_ids: np.ndarray
     positions: np.ndarray
 
 
 class Masking(NamedTuple):
-    """A row of MASKINGS: the unit that is masked.
+    """A row of MASKINGS: the masked unit.
 
-    `whole_words`: words instead of tokens. `max_words`: words per candidate, as published. `weights`: (max_words,
-    config) -> float64 [max_words], proportional to the probability of 1, 2, ... words. `one_draw`: whether all tokens
-    of a candidate become [MASK], or all become random tokens, or all stay.
+    `whole_words` is whether units are words instead of tokens. `max_words` is the published maximum of words per
+    candidate. `weights` is (max_words, config) -> float64 [max_words], proportional to the probability of 1, 2, ...
+    words. `one_draw` is whether a single draw decides if all tokens of a candidate become [MASK], become random tokens,
+    or stay.
     """
 
     whole_words: bool
@@ -68,12 +70,12 @@ class Masking(NamedTuple):
 
 
 def _harmonic_weights(max_words: int, config: DataConfig) -> np.ndarray:
-    """Return weights 1/n of n words."""
+    """Return the weight 1/n for each number of words n."""
     return 1 / np.arange(1, max_words + 1)
 
 
 def _geometric_weights(max_words: int, config: DataConfig) -> np.ndarray:
-    """Return weights of a geometric distribution of numbers of words."""
+    """Return the weight of each number of words in a geometric distribution."""
     return (1 - config.span_end_probability) ** np.arange(max_words)
 
 
@@ -95,12 +97,12 @@ MASKINGS: dict[str, Masking] = {
 }
 
 
-def evaluated_data(config: DataConfig, eval_uses_training_masks: bool = False) -> DataConfig:
-    """Return `config` for an evaluation: each sequence once, 15 % of its tokens masked, by BERT's mix.
+def data_config_for_evaluation(config: DataConfig, eval_uses_training_masks: bool = False) -> DataConfig:
+    """Return `config` for an evaluation: each sequence once, 15 % of the tokens masked, with BERT's fractions.
 
-    Losses of runs and of phases with different rates are then comparable (the mix of Devlin et al. 2019). The masked
-    unit stays and, with `eval_uses_training_masks`, the mix: a generator that was trained without random tokens would
-    predict a random token as the correct token.
+    So losses of runs and of phases with different masking rates are comparable (fractions of Devlin et al. 2019). The
+    masked unit does not change. With `eval_uses_training_masks`, the fractions of [MASK], random and kept tokens do not
+    change, because a generator that was trained without random tokens would treat a random token as the correct token.
     """
     config = dataclasses.replace(config, mask_probability=0.15, weights=None, smoothing=1.0, dupe_factor=None)
     if eval_uses_training_masks:
@@ -108,31 +110,31 @@ def evaluated_data(config: DataConfig, eval_uses_training_masks: bool = False) -
     return dataclasses.replace(config, mask_token_fraction=0.8, random_token_fraction=0.1)
 
 
-def phase_rates(config: DataConfig, phase: PhaseConfig) -> tuple[float, float]:
-    """Return the fractions of tokens to predict at the beginning and at the end of a phase."""
+def phase_mask_rates(config: DataConfig, phase: PhaseConfig) -> tuple[float, float]:
+    """Return the masking rates at the beginning and at the end of a phase."""
     begin = config.mask_probability if phase.mask_probability is None else phase.mask_probability
     return begin, begin if phase.mask_probability_end is None else phase.mask_probability_end
 
 
-def phase_masking(config: DataConfig, phase: PhaseConfig) -> DataConfig:
-    """Return `config` with the masking of a phase; for a changing rate, with its maximum, which sets the shapes."""
+def data_config_of_phase(config: DataConfig, phase: PhaseConfig) -> DataConfig:
+    """Return `config` with the masking of a phase; the maximum replaces a changing rate, since it sets the shapes."""
     fixed, random = phase.mask_token_fraction, phase.random_token_fraction
     return dataclasses.replace(
         config,
-        mask_probability=max(phase_rates(config, phase)),
+        mask_probability=max(phase_mask_rates(config, phase)),
         mask_token_fraction=config.mask_token_fraction if fixed is None else fixed,
         random_token_fraction=config.random_token_fraction if random is None else random,
     )
 
 
-def changing_rate(config: DataConfig, phase: PhaseConfig, first: int, num_sequences: int) -> LinearRate | None:
-    """Return the changing rate of a phase whose sequences begin at number `first`; None for a constant rate."""
-    begin, end = phase_rates(config, phase)
-    return LinearRate(begin, end, first, num_sequences) if begin != end and num_sequences else None
+def changing_mask_rate(config: DataConfig, phase: PhaseConfig, first: int, num_sequences: int) -> LinearMaskRate | None:
+    """Return the changing masking rate of a phase whose first sequence is `first`; None for a constant rate."""
+    begin, end = phase_mask_rates(config, phase)
+    return LinearMaskRate(begin, end, first, num_sequences) if begin != end and num_sequences else None
 
 
 def max_predictions(seq_len: int, mask_probability: float) -> int:
-    """Return the number of predictions of a full sequence of one example: 20 at length 128 and 77 at 512 with 15 %."""
+    """Return the number of predictions of a full sequence with one example (at 15 %, 20 of 128 tokens)."""
     return math.ceil(mask_probability * seq_len)
 
 
@@ -147,11 +149,11 @@ def predictions_bound(seq_len: int, config: DataConfig) -> int:
 
 
 class _Words(NamedTuple):
-    """The words of all examples in order, made of maskable tokens.
+    """The words of all examples in order; they consist of maskable tokens.
 
-    `tokens` int64 [maskable]: positions of the maskable tokens. `first` int64 [words + 1]: index in `tokens` of the
-    first token of each word. `bounds` int64 [examples + 1]: words of each example. `run_ends` int64 [words]: the word
-    before which the run of maskable tokens ends.
+    `tokens`, int64 [maskable], are the positions of the maskable tokens. `first`, int64 [words + 1], is the index in
+    `tokens` of the first token of each word. `bounds`, int64 [examples + 1], are the first words of the examples.
+    `run_ends`, int64 [words], is the word before which the word's run of consecutive maskable tokens ends.
     """
 
     tokens: np.ndarray
@@ -172,12 +174,12 @@ def mask_tokens(
     rates: np.ndarray | None = None,
     begins_word: np.ndarray | None = None,
 ) -> Masked:
-    """Choose tokens to predict and hide them: 80 % become [MASK], 10 % a random token, 10 % stay.
+    """Choose tokens to predict; by default, 80 % of them become [MASK], 10 % become random tokens, and 10 % stay.
 
-    An example predicts `mask_probability` times its length, special tokens included, rounded half to even, at least 1
-    and at most its maskable tokens. Masking `token` predicts exactly this number; the other maskings predict at most
-    this number, since a word is never split. A word ends before a token that is not maskable, and each token of a word
-    of more than `MAX_WORD_TOKENS` tokens counts as a word.
+    The number of predictions of an example is `mask_probability` times its length with special tokens, rounded half to
+    even, at least 1, and at most the number of maskable tokens. Masking `token` predicts exactly this number. The other
+    maskings predict at most this number, because a word is never split. A word ends before a token that is not
+    maskable. In a word of more than `MAX_WORD_TOKENS` tokens, each token counts as a word.
 
     Args:
         ids: int32 [tokens], all examples one after the other; not modified.
@@ -185,8 +187,8 @@ def mask_tokens(
         starts: int64 [examples + 1], the first token of each example, and the end; an example has at most 2**16 tokens.
         numbers: int64 or uint64 [examples], example numbers, which select the masks.
         seed: seed of the run.
-        config: reads `masking`, `mask_probability`, `mask_token_fraction`, `random_token_fraction`,
-            `max_span_length` and `span_end_probability`.
+        config: config whose `masking`, `mask_probability`, `mask_token_fraction`, `random_token_fraction`,
+        `max_span_length` and `span_end_probability` are used.
         vocabulary: vocabulary of the corpus.
         rates: float64 [examples], which replace `mask_probability`.
         begins_word: bool [tokens], word starts of a segmenter; None: word starts of the vocabulary.
@@ -239,9 +241,9 @@ def _hide_tokens(
     config: DataConfig,
     vocabulary: Vocabulary,
 ) -> np.ndarray:
-    """Return `ids` with [MASK], a random token or the same token at `positions`.
+    """Return `ids` with [MASK], a random token or the original token at `positions`.
 
-    Positions with the same `drawn_at` share the choice among the three.
+    Positions with equal `drawn_at` share the choice among the three.
     """
     example = np.searchsorted(starts, positions, side="right") - 1
     begin = starts[example]
@@ -257,7 +259,7 @@ def _hide_tokens(
 def _bits_at_offsets(
     seed: int, stream: Stream, numbers: np.ndarray, example: np.ndarray, offset: np.ndarray
 ) -> np.ndarray:
-    """Return random bits, uint64 [n], for each pair of an example and an offset in the example."""
+    """Return random bits for each pair of an example and an offset in the example, uint64 [n]."""
     return random_bits(random_bits(seed, stream, numbers)[example], offset)
 
 
@@ -290,9 +292,9 @@ def _find_words(
 
 
 def _shuffle_words(bounds: np.ndarray, bits: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return the first `wanted`, int64 [examples], words of each example in the order of their `bits`; int64 [words].
+    """Return the first `wanted` words (int64 [examples]) of each example in the order of their `bits`, int64 [words].
 
-    A table sorts examples of similar numbers of words together, four times as fast as a single sort of all words.
+    A table sorts examples with similar numbers of words together, which is four times as fast as one sort of all words.
     """
     begins, counts = bounds[:-1], np.diff(bounds)
     # The low bits of a key are the word: the smallest keys are a random draw without ties.
@@ -314,10 +316,10 @@ def _shuffle_words(bounds: np.ndarray, bits: np.ndarray, wanted: np.ndarray) -> 
 
 
 def _take_words(order: np.ndarray, example: np.ndarray, sizes: np.ndarray, quota: np.ndarray) -> np.ndarray:
-    """Return the words, int64 [taken], that a walk along `order` takes; words of more tokens than remain are skipped.
+    """Return the words that a walk along `order` takes, int64 [taken]; a word with more tokens than remain is skipped.
 
-    Each round takes, in all examples at once, the words before the first word that is too large, and drops all words
-    that are now too large. Fewer tokens than a word then remain to predict, so few rounds follow.
+    Each round works on all examples at once. It takes the words before the first word that is too large, and drops all
+    words that are then too large. After that, fewer tokens than a word remain to predict, so few rounds follow.
     """
     left = quota.copy()
     taken = [order[:0]]
@@ -337,10 +339,10 @@ def _take_words(order: np.ndarray, example: np.ndarray, sizes: np.ndarray, quota
 def _take_spans(
     order: np.ndarray, example: np.ndarray, first: np.ndarray, drawn: np.ndarray, quota: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first word and the number of words, int64 [taken] each, of the spans that a walk along `order` takes.
+    """Return the first word and the number of words of the spans that a walk along `order` takes, int64 [taken] each.
 
-    A span has the number of words `drawn` for its first word, or fewer words that still fit. A span is skipped if no
-    word fits, or if it overlaps an earlier span. The walk is a loop over ranks, in all examples at once.
+    A span has the number of words `drawn` for its first word, or as many words as fit. A span is skipped if no word
+    fits, or if it overlaps an earlier span. The walk is a loop over ranks, for all examples at once.
     """
     sizes = np.diff(first)
     left = quota.copy()
@@ -377,6 +379,6 @@ def _take_spans(
 
 
 def _example_groups(example: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first index and the number of words of each non-empty example, int64 each."""
+    """Return the first index and the number of words of each example with words, int64 each."""
     begins = np.flatnonzero(np.append(True, example[1:] != example[:-1]))
     return begins, np.diff(begins, append=len(example))

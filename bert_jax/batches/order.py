@@ -1,9 +1,9 @@
-"""Sequence number -> epoch and item: a random order of each epoch, and several sources in given proportions.
+"""Sequence number -> epoch and item: a random order in each epoch, and several sources in given proportions.
 
-An item is a slot, or with packing a packed sequence. Sequence n is in epoch n // (sequences per epoch). An epoch is a
-pseudo-random permutation of its sequences, and source k has `num_sequences[k]` of them. The sequences of source k,
-counted through all epochs, run through epochs of the source, each a permutation of its items. So a source that is
-sampled more often than its size allows repeats its items sooner.
+An item is a slot or, with packing, a packed sequence. Sequence n is in epoch n // (sequences per epoch). An epoch is a
+pseudo-random permutation of its sequences, of which source k has `num_sequences[k]`. The sequences of source k, counted
+through all epochs, pass through epochs of the source, which are permutations of its items. So a source with more
+sequences per epoch than items repeats its items within an epoch.
 """
 
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ from bert_jax.corpus.store import running_total
 
 
 class Order(NamedTuple):
-    """The numbers of items and of sequences per epoch of each source, int64 [sources] each."""
+    """The number of items and the number of sequences per epoch of each source, int64 [sources] each."""
 
     num_items: np.ndarray
     num_sequences: np.ndarray
 
     @property
     def num_per_epoch(self) -> int:
-        """Number of sequences per epoch, of all sources."""
+        """The number of sequences per epoch over all sources."""
         return int(self.num_sequences.sum())
 
 
@@ -33,13 +33,13 @@ def make_order(
     smoothing: float = 1.0,
     max_epochs: int | None = None,
 ) -> Order:
-    """Return the order over sources of `num_items` int64 [sources].
+    """Return the order over sources with `num_items` items, int64 [sources].
 
-    The sequences of each source are in proportion to its weight or, without weights, to its size to the power of
+    The number of sequences of a source is proportional to its weight or, without weights, to its size to the power of
     `smoothing` (Conneau and Lample 2019; multilingual BERT used 0.7). An epoch has as many sequences as there are
-    items, up to rounding; every source that has items gets at least one sequence. An epoch gives each item of a source
-    at most `max_epochs` times on average; the sequences above this limit go to the other sources in their proportions
-    (UniMax, Chung et al. 2023), and where all sources reach the limit, an epoch is shorter.
+    items, up to rounding. Every source with items gets at least one sequence. In an epoch, the items of a source occur
+    at most `max_epochs` times on average. Sequences above this limit go to the other sources in their proportions
+    (UniMax, Chung et al. 2023). If all sources reach the limit, the epoch is shorter.
     """
     if weights is None and smoothing == 1:
         return Order(num_items, num_items)
@@ -53,9 +53,9 @@ def make_order(
 
 
 def _cap_sequences(wanted: np.ndarray, num_sequences: np.ndarray, limits: np.ndarray) -> np.ndarray:
-    """Return the sequences of each source, at most `limits`, with an unchanged sum where the limits allow it.
+    """Return the sequences of each source, at most `limits`, with an unchanged sum if the limits allow it.
 
-    All are float64 [sources]; sources below their limit keep the proportions of `wanted`.
+    All arrays are float64 [sources]. Sources below their limit keep the proportions of `wanted`.
     """
     capped, free, total = num_sequences.copy(), wanted > 0, num_sequences.sum()
     while (over := free & (capped > limits)).any():
@@ -65,9 +65,9 @@ def _cap_sequences(wanted: np.ndarray, num_sequences: np.ndarray, limits: np.nda
 
 
 def locate(order: Order, seed: int, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return, for each sequence number, the epoch of its source, and its item counted through all sources.
+    """Return, for each sequence number, the epoch of its source, and its item, numbered through all sources.
 
-    All are int64 [sequences].
+    All arrays are int64 [sequences].
     """
     if len(order.num_items) == 1:
         epoch, index = np.divmod(numbers, order.num_per_epoch)

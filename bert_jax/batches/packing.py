@@ -1,9 +1,10 @@
-"""Several examples in one sequence: a plan of the lengths that share a sequence, and its examples in every epoch.
+"""Several examples in a sequence: a plan of the lengths that share a sequence, and the examples of each epoch.
 
-After Krell et al. 2021, "Efficient sequence packing without cross-contamination": the plan works on the histogram of
-lengths. From the longest to the shortest, all examples of a length at once, each goes where it leaves the fewest free
-tokens. The result is a list of patterns (lengths that fill a sequence) and the number of sequences of each pattern.
-Since every epoch has the same lengths, one plan holds for all epochs; the examples of one length are permuted in each.
+The plan follows Krell et al. 2021, "Efficient sequence packing without cross-contamination", and works on the histogram
+of lengths. From the longest length to the shortest, the examples of a length are put where they leave the fewest free
+tokens. The result is a list of patterns (lengths that share a sequence), and the number of sequences of each pattern.
+Every epoch has equal numbers of each length, so the plan is valid for all epochs. Each epoch permutes the examples of
+equal length.
 """
 
 import collections
@@ -21,15 +22,15 @@ Pattern = tuple[int, ...]  # lengths of the examples of one sequence
 class PackingPlan:
     """The packed sequences of a split, numbered through all sources, one pattern after the other.
 
-    A class is the slots of one source and length. Entry e of pattern p takes members of a class, one per sequence.
+    A class is the slots of equal source and length. Entry e of pattern p takes a member of its class for each sequence.
 
     Attributes:
-        slots: int64 [slots], slot numbers, sorted by source and length.
+        slots: slot numbers, sorted by source and length, int64 [slots].
         class_start: int64 [classes + 1]; class c has slots[class_start[c]:class_start[c + 1]].
         first_sequence: int64 [patterns + 1]; pattern p has the sequences first_sequence[p]:first_sequence[p + 1].
-        classes: int64 [patterns, examples], the class of each entry; -1: none.
-        first_member: int64 [patterns, examples], the first member of its class that an entry takes.
-        num_sequences: int64 [sources], number of packed sequences of each source.
+        classes: the class of each entry, or -1 for no entry, int64 [patterns, examples].
+        first_member: the first member of its class that an entry takes, int64 [patterns, examples].
+        num_sequences: number of packed sequences of each source, int64 [sources].
     """
 
     slots: np.ndarray
@@ -44,8 +45,9 @@ def plan_packing(lengths: np.ndarray, source_slot: np.ndarray, seq_len: int, max
     """Return the plan of the packed sequences of a split.
 
     Args:
-        lengths: int64 [slots], number of tokens of each example with special tokens, at most `seq_len`.
-        source_slot: int64 [sources + 1]; source k has the slots [k]:[k + 1], and no sequence mixes sources.
+        lengths: number of tokens of each example with special tokens, at most `seq_len`, int64 [slots].
+        source_slot: int64 [sources + 1]; source k has the slots source_slot[k]:source_slot[k + 1], and no sequence
+        mixes sources.
         seq_len: tokens per sequence.
         max_examples: maximum number of examples per sequence.
     """
@@ -84,7 +86,7 @@ def plan_packing(lengths: np.ndarray, source_slot: np.ndarray, seq_len: int, max
 def plan_patterns(histogram: dict[int, int], seq_len: int, max_examples: int) -> list[tuple[Pattern, int]]:
     """Return patterns of lengths that fit into `seq_len` tokens, and the number of sequences of each.
 
-    `histogram` maps each length to its number of examples; the patterns use every example exactly once.
+    `histogram` maps each length to its number of examples. The patterns use every example exactly once.
     """
     # Number of free tokens -> patterns that can take a further example, and the number of sequences of each.
     open_patterns: list[list[tuple[Pattern, int]]] = [[] for _ in range(seq_len + 1)]
@@ -121,14 +123,14 @@ def packed_slots(
     """Return the slots of the examples of packed sequences, in order.
 
     Args:
-        plan: of the split.
-        seed: of the run.
+        plan: plan of the split.
+        seed: seed of the run.
         epoch: int64 [sequences].
         sequence: int64 [sequences], numbered as in `PackingPlan`.
 
     Returns:
-        row: int64 [examples], the index in `sequence` of each example's sequence, ascending.
-        slot: int64 [examples], slot numbers.
+        row: the index in `sequence` of each example's sequence, ascending, int64 [examples].
+        slot: slot numbers, int64 [examples].
     """
     pattern = np.searchsorted(plan.first_sequence, sequence, side="right") - 1
     nth = sequence - plan.first_sequence[pattern]  # sequence of its pattern

@@ -1,4 +1,4 @@
-"""Sequence numbers -> a batch of arrays, with order, text, special tokens, masks and padding."""
+"""Sequence numbers -> a batch of arrays: order, text, special tokens, masks and padding together."""
 
 import dataclasses
 import functools
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bert_jax.batches.layout import ReadableSplit, Slots, make_slots, slot_lengths
-from bert_jax.batches.masking import MASKINGS, LinearRate, Vocabulary, mask_tokens, predictions_bound
+from bert_jax.batches.masking import MASKINGS, LinearMaskRate, Vocabulary, mask_tokens, predictions_bound
 from bert_jax.batches.order import Order, locate, locate_source, make_order
 from bert_jax.batches.packing import PackingPlan, packed_slots, plan_packing
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS, Examples, Sampler, SentencePairRule, make_sampler
@@ -31,7 +31,7 @@ Batch = dict[str, np.ndarray]
 
 
 class Symbols(NamedTuple):
-    """The part of a tokenizer that sequences need: special ids, [SEP]s between the texts of a pair, vocabulary."""
+    """The part of a tokenizer that sequences need: special ids, number of [SEP]s between texts, vocabulary."""
 
     pad: int
     cls: int
@@ -42,16 +42,17 @@ class Symbols(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sequences:
-    """The sequences of a split at one length; made by `make_sequences`.
+    """The sequences of a split with a sequence length; `make_sequences` makes them.
 
     Attributes:
-        batch: int64 [batch] sequence numbers -> `Batch`.
-        num_per_epoch: number of sequences that read each token of the split about once, unless sources have weights.
-        num_per_source: int64 [sources], number of sequences per epoch from each source.
-        source_of: int64 [any] sequence numbers -> int64 [any] sources.
-        num_items: int64 [sources], number of sequences that read each token of the source about once.
-        begins_word: int64 [batch] sequence numbers -> bool [batch, seq_len], word starts for whole-word masking; None:
-            the word starts of the vocabulary.
+        batch: function from sequence numbers, int64 [batch], to a `Batch`.
+        num_per_epoch: number of sequences per epoch, in which each token of the split is read about once, unless
+        sources have weights.
+        num_per_source: number of sequences per epoch from each source, int64 [sources].
+        source_of: function from sequence numbers to sources, both int64 [any].
+        num_items: number of sequences that read each token of a source about once, int64 [sources].
+        begins_word: function from sequence numbers, int64 [batch], to word starts for whole-word masking, bool [batch,
+        seq_len]; None: the vocabulary marks the word starts.
     """
 
     batch: Callable[[np.ndarray], Batch]
@@ -71,10 +72,10 @@ class SequencePlan:
         sampler: slots -> examples.
         order: maps sequence numbers to slots; with packing, to packed sequences.
         packing: plan of the slots that share a sequence; None without packing.
-        capacities: int64 [slots], maximum text tokens of each slot's example; None without packing, where every example
-            has the whole budget.
-        rate: changing masking rate, whose maximum is `config.mask_probability`; None: a constant rate.
-        has_words: whether tokens have the marks of a `MarkedSplit`.
+        capacities: maximum text tokens of each slot's example, int64 [slots]; None without packing, where every example
+        may use the whole budget.
+        rate: changing masking rate, whose maximum is `config.mask_probability`; None: the rate is constant.
+        has_words: whether token ids contain the marks of a `MarkedSplit`.
     """
 
     seq_len: int
@@ -86,7 +87,7 @@ class SequencePlan:
     order: Order
     packing: PackingPlan | None
     capacities: np.ndarray | None
-    rate: LinearRate | None
+    rate: LinearMaskRate | None
     has_words: bool
 
 
@@ -103,18 +104,18 @@ def make_sequences(
     seed: int,
     config: DataConfig,
     num_token_types: int = 2,
-    rate: LinearRate | None = None,
+    rate: LinearMaskRate | None = None,
 ) -> Sequences:
-    """Return the sequences of a split, pure functions of (split, symbols, seq_len, seed, config, rate, number).
+    """Return the sequences of a split, which depend only on the arguments and the sequence numbers.
 
     Args:
-        split: `corpus.Split`.
+        split: a `corpus.Split`.
         symbols: symbols of the corpus's tokenizer.
-        seq_len: number of tokens per sequence, special tokens included.
+        seq_len: number of tokens per sequence, including special tokens.
         seed: seed of the run.
-        config: sentence pairs, packing, masking, and weights of sources.
+        config: settings of sentence pairs, packing, masking and weights of sources.
         num_token_types: number of token types of the model; below 2, all types are 0.
-        rate: a changing masking rate with the maximum `config.mask_probability`; None: this rate is constant.
+        rate: a changing masking rate, whose maximum is `config.mask_probability`; None: the rate is constant.
 
     Raises:
         UserError: `seq_len` is too short for an example, or for `config.packing` examples; the split has no text;
@@ -165,7 +166,7 @@ def make_sequences(
 
 
 def _check_seq_len(seq_len: int, shortest: int, config: DataConfig) -> None:
-    """Raise UserError for a length that cannot hold the examples; the shortest example has `shortest` tokens."""
+    """Raise UserError if sequences are too short for the examples; the shortest example has `shortest` tokens."""
     if seq_len < shortest:
         raise UserError(
             f"seq_len={seq_len} is too short: config.data.sentence_pairs={config.sentence_pairs} needs at least "
@@ -178,7 +179,7 @@ def _check_seq_len(seq_len: int, shortest: int, config: DataConfig) -> None:
 
 
 def _check_documents(split: ReadableSplit, order: Order, rule: SentencePairRule, config: DataConfig) -> None:
-    """Raise UserError for a sampled source with too few documents for the rule."""
+    """Raise UserError if a sampled source has too few documents for the rule."""
     sources = len(split.source_documents) - 1
     few = np.flatnonzero((order.num_sequences > 0) & (np.diff(split.source_documents) < rule.min_documents))
     if few.size:
@@ -191,12 +192,12 @@ def _check_documents(split: ReadableSplit, order: Order, rule: SentencePairRule,
 
 
 def num_special_tokens(config: DataConfig, separators: int) -> int:
-    """Return the number of special tokens per example, for [CLS] a [SEP] or [CLS] a [SEP]... b [SEP]."""
+    """Return the number of special tokens of an example, `[CLS] a [SEP]` or `[CLS] a [SEP]... b [SEP]`."""
     return 2 if SENTENCE_PAIRS[config.sentence_pairs].num_texts == 1 else 2 + separators
 
 
 def build_batch(plan: SequencePlan, numbers: np.ndarray) -> Batch:
-    """Return the batch of int64 [batch] sequence numbers, which may come in any order and repeat."""
+    """Return the batch of sequence numbers, int64 [batch], which may have any order and repetitions."""
     row, slots = slots_of(plan, numbers)
     examples = plan.sampler.sample(plan.seed, slots)
     ids, types, starts = add_special_tokens(examples, plan.symbols)
@@ -219,20 +220,22 @@ def build_batch(plan: SequencePlan, numbers: np.ndarray) -> Batch:
     attention_mask = np.arange(plan.seq_len) < np.bincount(row, sizes, len(numbers))[:, None]
     token_position = np.flatnonzero(attention_mask)
     batch = {
-        "input_ids": _spread(attention_mask.shape, token_position, masked.input_ids, plan.symbols.pad),
-        "token_type_ids": _spread(attention_mask.shape, token_position, types if plan.num_token_types > 1 else 0),
+        "input_ids": _array_with_values_at(attention_mask.shape, token_position, masked.input_ids, plan.symbols.pad),
+        "token_type_ids": _array_with_values_at(
+            attention_mask.shape, token_position, types if plan.num_token_types > 1 else 0
+        ),
         "attention_mask": attention_mask.astype(np.int32),
     }
     if plan.packing:
         segments = np.repeat(np.arange(len(row)) - first + 1, sizes)
-        batch["segment_ids"] = _spread(attention_mask.shape, token_position, segments)
+        batch["segment_ids"] = _array_with_values_at(attention_mask.shape, token_position, segments)
     batch |= _prediction_arrays(plan, len(numbers), token_position[masked.positions], ids[masked.positions])
     batch |= _example_arrays(plan, len(numbers), row, starts[:-1] - starts[first], examples.labels)
     return {name: np.ascontiguousarray(batch[name]) for name in batch_shapes(1, plan.seq_len, plan.config)}
 
 
 def segmenter_word_starts(plan: SequencePlan, numbers: np.ndarray) -> np.ndarray:
-    """Return whether a segmenter's word begins at each token of sequences, bool [batch, seq_len]."""
+    """Return whether each token of sequences begins a word of a segmenter, bool [batch, seq_len]."""
     row, slots = slots_of(plan, numbers)
     ids, _, starts = add_special_tokens(plan.sampler.sample(plan.seed, slots), plan.symbols)
     begins = np.arange(plan.seq_len) < np.bincount(row, np.diff(starts), len(numbers))[:, None]
@@ -241,7 +244,7 @@ def segmenter_word_starts(plan: SequencePlan, numbers: np.ndarray) -> np.ndarray
 
 
 def slots_of(plan: SequencePlan, numbers: np.ndarray) -> tuple[np.ndarray, Slots]:
-    """Return, for each example of the sequences in order, the index of its sequence in `numbers`, and its slot."""
+    """Return, for each example of the sequences in order, the index in `numbers` of its sequence, and its slot."""
     layout = plan.sampler.layout
     epoch, item = locate(plan.order, plan.seed, _repeat_epochs(plan, numbers))
     if plan.packing is None or plan.capacities is None:
@@ -257,18 +260,18 @@ def source_of(plan: SequencePlan, numbers: np.ndarray) -> np.ndarray:
 
 
 def _repeat_epochs(plan: SequencePlan, numbers: np.ndarray) -> np.ndarray:
-    """Return the sequence numbers modulo `dupe_factor` epochs, after which the sequences repeat."""
+    """Return the sequence numbers modulo `dupe_factor` epochs, so that sequences repeat after these epochs."""
     repeats_after = plan.config.dupe_factor
     return numbers % (repeats_after * plan.order.num_per_epoch) if repeats_after else numbers
 
 
 def add_special_tokens(examples: Examples, symbols: Symbols) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the examples end to end, with special tokens.
+    """Return the examples with special tokens, one after the other.
 
     Returns:
         ids: int32 [tokens].
-        types: int32 [tokens], 1 in the second text and the [SEP] after it, else 0.
-        starts: int64 [examples + 1], the first token in `ids` of each example, and the end.
+        types: 1 in the second text and the [SEP] after it, else 0, int32 [tokens].
+        starts: the first token in `ids` of each example, and the end, int64 [examples + 1].
     """
     num_examples, num_texts = examples.lengths.shape
     zero, unit = np.zeros(num_examples, np.int64), np.ones(num_examples, np.int64)
@@ -295,39 +298,41 @@ def add_special_tokens(examples: Examples, symbols: Symbols) -> tuple[np.ndarray
 
 
 def _prediction_arrays(plan: SequencePlan, batch_size: int, positions: np.ndarray, labels: np.ndarray) -> Batch:
-    """Return the arrays [batch, predictions] of masked tokens, given ascending positions in the flat batch."""
+    """Return the arrays of masked tokens, [batch, predictions], from ascending positions in the flat batch."""
     row, position = np.divmod(positions, plan.seq_len)
     rank = np.arange(len(row)) - np.searchsorted(row, np.arange(batch_size), side="left")[row]
     shape = (batch_size, predictions_bound(plan.seq_len, plan.config))
     return {
-        "masked_positions": _scatter(shape, row, rank, position, np.int32),
-        "masked_labels": _scatter(shape, row, rank, labels, np.int32),
-        "masked_weights": _scatter(shape, row, rank, 1, np.float32),
+        "masked_positions": _zeros_with_values_at(shape, row, rank, position, np.int32),
+        "masked_labels": _zeros_with_values_at(shape, row, rank, labels, np.int32),
+        "masked_weights": _zeros_with_values_at(shape, row, rank, 1, np.float32),
     }
 
 
 def _example_arrays(
     plan: SequencePlan, batch_size: int, row: np.ndarray, cls_positions: np.ndarray, labels: np.ndarray
 ) -> Batch:
-    """Return the arrays [batch, examples] with a value per example; [batch] without packing."""
+    """Return the arrays with a value for each example, [batch, examples], or [batch] without packing."""
     shape = (batch_size, plan.config.packing)
     entry = np.arange(len(row)) - np.searchsorted(row, row, side="left")
     arrays = {
-        "next_sentence_labels": _scatter(shape, row, entry, labels, np.int32),
-        "example_weights": _scatter(shape, row, entry, 1, np.float32),
-        "cls_positions": _scatter(shape, row, entry, cls_positions, np.int32),
+        "next_sentence_labels": _zeros_with_values_at(shape, row, entry, labels, np.int32),
+        "example_weights": _zeros_with_values_at(shape, row, entry, 1, np.float32),
+        "cls_positions": _zeros_with_values_at(shape, row, entry, cls_positions, np.int32),
     }
     return arrays if plan.packing else {name: array[:, 0] for name, array in arrays.items()}
 
 
-def _spread(shape: tuple[int, ...], positions: np.ndarray, values: np.ndarray | int, fill: int = 0) -> np.ndarray:
-    """Return an int32 array of `shape`, filled with `fill`, with `values` at flat positions."""
+def _array_with_values_at(
+    shape: tuple[int, ...], positions: np.ndarray, values: np.ndarray | int, fill: int = 0
+) -> np.ndarray:
+    """Return an int32 array of `shape` with `values` at flat positions and `fill` at all others."""
     flat = np.full(shape[0] * shape[1], fill, np.int32)
     flat[positions] = values
     return flat.reshape(shape)
 
 
-def _scatter(
+def _zeros_with_values_at(
     shape: tuple[int, int], row: np.ndarray, column: np.ndarray, values: np.ndarray | int, dtype: type
 ) -> np.ndarray:
     """Return an array of zeros of `shape` with `values` at [row, column]."""
@@ -337,7 +342,7 @@ def _scatter(
 
 
 def batch_shapes(batch_size: int, seq_len: int, config: DataConfig) -> dict[str, tuple[tuple[int, ...], type]]:
-    """Return the shape and the dtype of each array of a `Batch`, in its order, without a corpus."""
+    """Return the shape and the dtype of each array of a `Batch`, in order; no corpus is needed."""
     tokens, masked = (batch_size, seq_len), (batch_size, predictions_bound(seq_len, config))
     examples = (batch_size, config.packing) if config.packing > 1 else (batch_size,)
     shapes: dict[str, tuple[tuple[int, ...], type]] = {

@@ -1,22 +1,22 @@
-"""Slot -> the text of an example: one text, or a pair of texts with a label.
+"""Slot -> the text of an example: a text, or a pair of texts with a label.
 
-A new rule is a function that makes its sampler and a row of SENTENCE_PAIRS, keyed by the value of
-`config.data.sentence_pairs`. A rule is a pure function of (text of the split, seed, slots).
+To add a rule, write a function that makes its sampler, and add a row to SENTENCE_PAIRS, whose keys are the values of
+`config.data.sentence_pairs`. A rule depends only on (text of the split, seed, slots).
 
-Next sentence prediction (Devlin et al. 2019, after google-research/bert, create_pretraining_data.py): two texts; half
-of the second texts come from another document. Whole sentences are gathered until a target length is reached, and split
-in two between sentences. Random second texts replace half of the second texts. The original code keeps the unused
-sentences of a random pair for its next example. Here a fair coin decides whether the first text of a random pair is
-gathered backward from the end of its slot, in mirror image; another coin decides about the second text. A window of
-one sentence always gives a random pair. A random second text comes from all other documents of the source, and from
-all of their slots, with a probability proportional to the slot's tokens plus a constant (see
-`random_document_weights`). Its length is the rest of the example's slot. If it filled the sequence, as in the original
-code, its length would reveal the label of short documents.
+Next-sentence prediction (Devlin et al. 2019; google-research/bert, create_pretraining_data.py). An example has two
+texts, and half of the second texts come from another document. Whole sentences are gathered until a target length is
+reached, and split in two between sentences. In half of the examples, a random second text replaces the second part. The
+original code keeps the unused sentences of a random pair for its next example. Here, a fair coin decides whether the
+first text of a random pair is gathered from the beginning or, backward, from the end of its slot; another coin decides
+this for the second text. A window of a single sentence always gives a random pair. A random second text may come from
+any slot of any other document of the source, with a probability proportional to the slot's tokens plus a constant (see
+`random_document_weights`). It is never longer than the rest of the example's slot. If it filled the sequence, as in the
+original code, its length would reveal the label of short documents.
 
-Sentence order prediction (Lan et al. 2020, ALBERT): two texts of one window; half of them are swapped. A window of one
-sentence is cut inside the sentence.
+Sentence-order prediction (Lan et al. 2020, ALBERT). An example has the two parts of a window; in half of the examples,
+they are swapped. A window of a single sentence is split inside the sentence.
 
-One text per example: as many whole sentences as fit (Liu et al. 2019, RoBERTa), or the slot itself.
+Single texts. An example has as many whole sentences as fit (Liu et al. 2019, RoBERTa), or is the slot itself.
 """
 
 import dataclasses
@@ -33,10 +33,10 @@ from bert_jax.corpus.store import running_total
 
 
 class Examples(NamedTuple):
-    """The texts of examples, as stretches of `tokens`.
+    """The texts of examples, as ranges of `tokens`.
 
-    `tokens` uint16 or uint32 [any]. `starts` and `lengths` int64 [examples, texts]. `labels` int64 [examples]: 1 where
-    the second text of a pair is random or comes before the first text, else 0.
+    `tokens` are uint16 or uint32 [any]. `starts` and `lengths` are int64 [examples, texts]. `labels`, int64 [examples],
+    are 1 if the second text of a pair is random or precedes the first text, else 0.
     """
 
     tokens: np.ndarray
@@ -46,7 +46,7 @@ class Examples(NamedTuple):
 
 
 class Sampler(NamedTuple):
-    """A rule applied to a split: `sample(seed, slots)` returns the `Examples` of slots of `layout`."""
+    """A rule for a split; `sample(seed, slots)` returns the `Examples` of slots of `layout`."""
 
     layout: Layout
     sample: Callable[[int, Slots], Examples]
@@ -59,11 +59,11 @@ class SentencePairRule:
     Attributes:
         num_texts: texts per example, 1 or 2.
         min_documents: minimum number of documents of a source.
-        concatenates: whether an example may continue from one document into the next.
+        concatenates: whether an example may continue from a document into the next document.
         slides: whether the slots of long documents may slide.
         make_sampler: (layout, short_seq_probability) -> `Sampler`.
-        label_meanings: meanings of label 0 and label 1 of a pair of texts A and B.
-        reads_slots: whether an example is its slot, which then has at most a budget of tokens.
+        label_meanings: meanings of the labels 0 and 1 of a pair of texts A and B.
+        reads_slots: whether an example is the slot itself, which then has at most `budget` tokens.
     """
 
     num_texts: int
@@ -76,7 +76,7 @@ class SentencePairRule:
 
     @property
     def has_pairs(self) -> bool:
-        """True where an example is a pair of texts."""
+        """True if an example is a pair of texts."""
         return self.num_texts == 2
 
 
@@ -88,16 +88,16 @@ def make_sampler(
     short_seq_probability: float,
     packed: bool,
 ) -> Sampler:
-    """Return the sampler of a rule over a split, each source of which has at least `rule.min_documents` documents.
+    """Return the sampler of a rule for a split, whose sources all have at least `rule.min_documents` documents.
 
     Args:
-        rule: a row of `SENTENCE_PAIRS`.
+        rule: row of `SENTENCE_PAIRS`.
         split: `corpus.Split`.
         budget: text tokens of a full slot.
-        separator: token id that follows each document where the rule concatenates them.
-        short_seq_probability: probability that the target length of a pair is uniform in [2, capacity] instead of its
-            capacity.
-        packed: whether examples share sequences, which needs equal numbers of slots of each length in every epoch.
+        separator: token id that follows each document if the rule concatenates documents.
+        short_seq_probability: probability that the target length of a pair is uniform in [2, capacity] instead of the
+        capacity.
+        packed: whether sequences are packed, which needs equal numbers of slots of each length in every epoch.
     """
     text = ConcatenatedDocuments(split, separator) if rule.concatenates else split
     layout = make_layout(text, budget, rule.slides and not packed, rule.reads_slots)
@@ -105,9 +105,9 @@ def make_sampler(
 
 
 class ConcatenatedDocuments:
-    """A split with a single document per source: the documents of the source, each followed by a separator.
+    """A split with a single document per source, which joins the source's documents, each followed by a separator.
 
-    The separator counts as a token of the last sentence of its document.
+    A separator counts as a token of the last sentence of its document.
     """
 
     def __init__(self, split: ReadableSplit, separator: int):
@@ -131,22 +131,22 @@ class ConcatenatedDocuments:
         return tokens, lengths, sentences
 
 
-def random_streams(seed: int, slots: Slots) -> np.ndarray:
+def random_bits_by_stream(seed: int, slots: Slots) -> np.ndarray:
     """Return the random bits of each stream and example, uint64 [streams, examples]."""
     return random_bits(seed, np.arange(len(Stream))[:, None], slots.example_id)
 
 
 def target_lengths(bits: np.ndarray, capacity: np.ndarray, short_seq_probability: float) -> np.ndarray:
-    """Return the target number of text tokens of each pair: its capacity, or at random uniform in [2, capacity]."""
+    """Return the target number of text tokens of each pair: the capacity, or a random number in [2, capacity]."""
     short = uniform(bits[Stream.SHORT]) < short_seq_probability
     return np.where(short, 2 + integers(bits[Stream.TARGET], capacity - 1), capacity)
 
 
 def truncate_pairs(seed: int, slots: Slots, starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return starts and lengths, int64 [examples, 2], of pairs of texts, cut to the capacities of their slots.
+    """Return starts and lengths of pairs of texts, truncated to the capacities of their slots, int64 [examples, 2].
 
-    A fair coin decides for each removed token whether it is taken from the front or the back of its text. `starts` is
-    changed in place.
+    A fair coin decides for each removed token whether it is removed from the front or the back of its text. `starts`
+    changes in place.
     """
     new_lengths = np.stack(truncate_lengths(lengths[:, 0], lengths[:, 1], slots.capacity), axis=1)
     for text, stream in enumerate((Stream.TRUNCATE_FIRST, Stream.TRUNCATE_SECOND)):
@@ -155,7 +155,7 @@ def truncate_pairs(seed: int, slots: Slots, starts: np.ndarray, lengths: np.ndar
 
 
 def truncate_lengths(first: np.ndarray, second: np.ndarray, capacity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lengths of two texts, int64 [examples] each, after tokens are removed until `capacity` remain.
+    """Return the lengths of two texts after truncation to `capacity` tokens together, int64 [examples] each.
 
     Tokens are removed one by one from the longer text, or from the second text if both are equally long.
     """
@@ -163,13 +163,13 @@ def truncate_lengths(first: np.ndarray, second: np.ndarray, capacity: np.ndarray
     return np.minimum(first, capacity - second_length), second_length
 
 
-def coin(bits: np.ndarray) -> np.ndarray:
-    """Return tosses of a fair coin, bool, from uint64 random bits."""
+def toss_coins(bits: np.ndarray) -> np.ndarray:
+    """Return tosses of a fair coin as bool, from uint64 random bits."""
     return bits >> np.uint64(63) == 1
 
 
 def _count_heads(seeds: np.ndarray, tosses: np.ndarray) -> np.ndarray:
-    """Return the number of heads in int64 [examples] tosses of a fair coin, drawn from uint64 [examples] seeds."""
+    """Return the number of heads in `tosses` (int64 [examples]) of a fair coin, from `seeds` (uint64 [examples])."""
     words = np.arange(-(-int(tosses.max(initial=0)) // 64))
     used = np.clip(tosses[:, None] - 64 * words, 0, 64).astype(np.uint64)
     # A shift by 64 is undefined: a full word is shifted by 0, and an unused word is replaced by 0.
@@ -178,10 +178,10 @@ def _count_heads(seeds: np.ndarray, tosses: np.ndarray) -> np.ndarray:
 
 
 class DocumentWeights(NamedTuple):
-    """Sampling weights of documents as random second texts.
+    """Sampling weights of documents for random second texts.
 
-    `start` int64 [documents + 1]: running total of the weights of documents. Within a document, a slot weighs
-    `slot` int64 [sources] plus its tokens.
+    `start`, int64 [documents + 1], is the running total of the weights of documents. Within a document, the weight of a
+    slot is the number of its tokens plus the source's entry of `slot`, int64 [sources].
     """
 
     start: np.ndarray
@@ -189,7 +189,7 @@ class DocumentWeights(NamedTuple):
 
 
 def next_sentence_sampler(layout: Layout, short_seq_probability: float) -> Sampler:
-    """Return the sampler of next sentence prediction: pairs of consecutive or random texts."""
+    """Return the sampler of next-sentence prediction: pairs of consecutive or random texts."""
     return Sampler(
         layout, functools.partial(_sample_next_sentence, layout, random_document_weights(layout), short_seq_probability)
     )
@@ -198,11 +198,11 @@ def next_sentence_sampler(layout: Layout, short_seq_probability: float) -> Sampl
 def _sample_next_sentence(
     layout: Layout, weights: DocumentWeights, short_seq_probability: float, seed: int, slots: Slots
 ) -> Examples:
-    """Return the pairs of slots: texts of one window, or a text and a random text of another document."""
-    bits = random_streams(seed, slots)
+    """Return the pairs of slots: two texts of a window, or a text and a random text of another document."""
+    bits = random_bits_by_stream(seed, slots)
     target = target_lengths(bits, slots.capacity, short_seq_probability)
-    wants_random = coin(bits[Stream.RANDOM_NEXT])
-    backward = wants_random & coin(bits[Stream.SIDE])
+    wants_random = toss_coins(bits[Stream.RANDOM_NEXT])
+    backward = wants_random & toss_coins(bits[Stream.SIDE])
     windows = gather_windows(layout, seed, slots.epoch, slots.document, slots.position, target, backward)
     begin, end, inner = windows.begin, windows.end, windows.num_inner
     is_random = wants_random | (inner == 0)
@@ -216,7 +216,7 @@ def _sample_next_sentence(
     second_slot = _random_other_slot(layout, weights, seed, epoch, slots.document[random], bits[:, random])
     # At most the rest of the slot, or the lengths of the texts would reveal the label.
     wanted = np.maximum(1, (np.minimum(target, windows.slot_tokens) - (first_end - first_begin))[random])
-    second = gather_windows(layout, seed, epoch, *second_slot, wanted, coin(bits[Stream.OTHER_SIDE, random]))
+    second = gather_windows(layout, seed, epoch, *second_slot, wanted, toss_coins(bits[Stream.OTHER_SIDE, random]))
     second_begin, second_end = first_end.copy(), end.copy()
     second_begin[random] = second.begin + len(windows.tokens)
     second_end[random] = second.end + len(windows.tokens)
@@ -227,13 +227,13 @@ def _sample_next_sentence(
 
 
 def random_document_weights(layout: Layout) -> DocumentWeights:
-    """Return weights that read all tokens about equally often (tests/batches/test_coverage.py measures it).
+    """Return weights with which all tokens are read about equally often (tests/batches/test_coverage.py measures this).
 
-    From its own slot, a token of a document of several sentences is read 3/4 times per epoch, since half of the
-    examples are random pairs and leave half of the slot unread; a token of a document of one sentence is read once. The
-    random second texts bring the rest. The constant per slot compensates for short slots, which cannot give all the
-    tokens asked of them. If a fraction q of a source's tokens is in documents of one sentence, whose examples all read
-    another document too, each token is to be read 1 + q times.
+    In a document of several sentences, the examples of its slots read a token 3/4 times per epoch on average, because
+    half of the examples are random pairs and leave half of the slot unread. In a document of a single sentence, they
+    read a token once. Random second texts must read the difference. The constant for each slot compensates for short
+    slots, which have fewer tokens than wanted. If a fraction q of a source's tokens is in documents of a single
+    sentence, whose examples all also read another document, the goal is to read each token 1 + q times.
     """
     slots, tokens = np.diff(layout.first_slot), np.diff(layout.document_start)
     sentences = np.diff(running_total(layout.split.sentences_per_record)[layout.split.first_record])
@@ -250,7 +250,7 @@ def random_document_weights(layout: Layout) -> DocumentWeights:
 def _random_other_slot(
     layout: Layout, weights: DocumentWeights, seed: int, epoch: np.ndarray, document: np.ndarray, bits: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return a random other document of the source, and the position of a slot in it, without rejection sampling."""
+    """Return a random other document of the source, and the position of a random slot, without rejection sampling."""
     source = np.searchsorted(layout.source_documents, document, side="right") - 1
     low, high = (weights.start[layout.source_documents[source + side]] for side in (0, 1))
     excluded = weights.start[document + 1] - weights.start[document]
@@ -265,13 +265,13 @@ def _random_other_slot(
 
 
 def sentence_order_sampler(layout: Layout, short_seq_probability: float) -> Sampler:
-    """Return the sampler of sentence order prediction: pairs of consecutive texts in either order."""
+    """Return the sampler of sentence-order prediction: pairs of consecutive texts in either order."""
     return Sampler(layout, functools.partial(_sample_sentence_order, layout, short_seq_probability))
 
 
 def _sample_sentence_order(layout: Layout, short_seq_probability: float, seed: int, slots: Slots) -> Examples:
-    """Return the pairs of slots: the two parts of a window, in their order or swapped."""
-    bits, forward = random_streams(seed, slots), np.zeros(len(slots.example_id), bool)
+    """Return the pairs of slots: the two parts of a window, in order or swapped."""
+    bits, forward = random_bits_by_stream(seed, slots), np.zeros(len(slots.example_id), bool)
     target = target_lengths(bits, slots.capacity, short_seq_probability)
     windows = gather_windows(layout, seed, slots.epoch, slots.document, slots.position, target, forward)
     begin, end, inner = windows.begin, windows.end, windows.num_inner
@@ -281,25 +281,25 @@ def _sample_sentence_order(layout: Layout, short_seq_probability: float, seed: i
     starts = np.stack([begin, cut], axis=1)
     starts, lengths = truncate_pairs(seed, slots, starts, np.stack([cut - begin, end - cut], axis=1))
     # A window of one token has no second text and no order.
-    swapped = coin(bits[Stream.SWAP]) & (end - begin > 1)
+    swapped = toss_coins(bits[Stream.SWAP]) & (end - begin > 1)
     starts[swapped], lengths[swapped] = starts[swapped, ::-1], lengths[swapped, ::-1]
     return Examples(windows.tokens, starts, lengths, swapped.astype(np.int64))
 
 
 def whole_sentence_sampler(layout: Layout, short_seq_probability: float) -> Sampler:
-    """Return the sampler of whole sentences; `short_seq_probability` concerns pairs and is not used."""
+    """Return the sampler of whole sentences; `short_seq_probability`, which is for pairs, is not used."""
     return Sampler(layout, functools.partial(_sample_single_text, layout, sentence_windows))
 
 
 def slot_sampler(layout: Layout, short_seq_probability: float) -> Sampler:
-    """Return the sampler of the slots themselves; `short_seq_probability` concerns pairs and is not used."""
+    """Return the sampler of the slots themselves; `short_seq_probability`, which is for pairs, is not used."""
     return Sampler(layout, functools.partial(_sample_single_text, layout, slot_windows))
 
 
 def _sample_single_text(
     layout: Layout, windows_of: Callable[[Layout, int, Slots], Windows], seed: int, slots: Slots
 ) -> Examples:
-    """Return the texts of the windows of slots, one text per example."""
+    """Return the texts of the windows of slots, a text for each example."""
     windows = windows_of(layout, seed, slots)
     starts, lengths = windows.begin[:, None], (windows.end - windows.begin)[:, None]
     return Examples(windows.tokens, starts, lengths, np.zeros(len(starts), np.int64))

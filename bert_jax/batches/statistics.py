@@ -21,11 +21,11 @@ class SequenceFigures:
     """Figures of the first `num_sequences` sequences of `seq_len` tokens; an epoch has `num_per_epoch`.
 
     Attributes:
-        seq_len, num_sequences, num_per_epoch: as above.
+        seq_len, num_sequences, num_per_epoch: numbers, as in the first line.
         fill: fraction of tokens that are not padding.
         examples: number of examples per sequence.
-        predicted: fraction of real tokens to predict.
-        masked, random, unchanged: fractions of the predicted tokens; a random token may be equal to the original token.
+        predicted: fraction of the tokens without padding that are predicted.
+        masked, random, unchanged: fractions of the predicted tokens; a random token may equal the original token.
         positive_pairs: fraction of pairs with label 1; None without pairs.
         idle: fraction of sequences without a prediction.
     """
@@ -44,7 +44,7 @@ class SequenceFigures:
 
 
 def sequence_figures(sequences: Sequences, mask_id: int, num_sequences: int = NUM_SEQUENCES) -> SequenceFigures:
-    """Return figures of the first sequences of an epoch, which are a sample, since their order is random."""
+    """Return figures of the first sequences of an epoch, which are a sample, because the order is random."""
     num_sequences = min(num_sequences, sequences.num_per_epoch)
     real = predictions = masked = unchanged = idle = examples = 0
     labels: int | None = None
@@ -81,16 +81,16 @@ def sequence_figures(sequences: Sequences, mask_id: int, num_sequences: int = NU
 def coverage(
     split: ReadableSplit, separators: int, seq_len: int, config: DataConfig, limit: int = MAX_COVERED_TOKENS
 ) -> tuple[float, float]:
-    """Return the fractions of the tokens that sequences of the first epoch, and of the first two epochs, read.
+    """Return the fraction of the tokens that the sequences of one epoch read, and the fraction for two epochs.
 
-    Each source is read once per epoch, for any weight but 0. Of a split with more than `limit` tokens, about `limit`
-    tokens are read, from the beginning of each source.
+    Each source counts as read once per epoch, with any weight but 0. If a split has more than `limit` tokens, about
+    `limit` tokens from the beginnings of the sources are used.
 
     Args:
         split: `corpus.Split`.
         separators: number of [SEP]s between the texts of a pair.
         seq_len: tokens per sequence.
-        config: construction of sequences, and weights of sources.
+        config: settings of sequences, and weights of sources.
         limit: number of tokens.
 
     Raises:
@@ -117,9 +117,9 @@ def coverage(
 
 
 class _NumberedTokens:
-    """About `limit` tokens of a split, from the beginning of each source; their ids are _FIRST_NUMBER and so on.
+    """About `limit` tokens of a split, from the beginning of each source, with consecutive ids from _FIRST_NUMBER on.
 
-    `is_read` bool [sources]: the other sources become empty.
+    Sources whose `is_read`, bool [sources], is False become empty.
     """
 
     def __init__(self, split: ReadableSplit, limit: int, is_read: np.ndarray):

@@ -1,4 +1,4 @@
-"""Slots -> windows: the stretch of text of each example, and the bounds of its sentences."""
+"""Slots -> windows: the range of text of each example, and the bounds of its sentences."""
 
 import dataclasses
 
@@ -13,12 +13,12 @@ class Windows:
     """The windows of text of examples.
 
     Attributes:
-        tokens: uint16 or uint32 [tokens], flat.
-        bounds: int64 [sentences + 1], beginnings and ends of sentences in `tokens`.
-        begin, end: int64 [examples], the window in `tokens`.
+        tokens: flat tokens, uint16 or uint32 [tokens].
+        bounds: beginnings and ends of sentences in `tokens`, int64 [sentences + 1].
+        begin, end: the window in `tokens`, int64 [examples].
         first_inner, num_inner: int64 [examples]; the bounds inside a window are
             bounds[first_inner:first_inner + num_inner].
-        slot_tokens: int64 [examples], number of tokens of each slot.
+        slot_tokens: number of tokens of each slot, int64 [examples].
     """
 
     tokens: np.ndarray
@@ -32,7 +32,7 @@ class Windows:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Spans:
-    """Bounds of slots and documents of examples, int64 [examples], in the flat `tokens` that were read for them."""
+    """Bounds of the slots and the documents of examples in flat `tokens`, int64 [examples]."""
 
     tokens: np.ndarray
     bounds: np.ndarray
@@ -51,14 +51,15 @@ def gather_windows(
     wanted: np.ndarray,
     backward: np.ndarray,
 ) -> Windows:
-    """Return windows of whole sentences that reach `wanted` tokens, or the number of tokens of the slot if smaller.
+    """Return windows of whole sentences with at least `wanted` tokens, or the slot's number of tokens if smaller.
 
-    The first sentence is the first sentence that begins in the slot or, without such a sentence, the sentence around
-    the slot. A sentence that extends more than half a budget beyond the wanted tokens is cut there; otherwise
+    A window begins with the first sentence that begins in the slot or, without such a sentence, with the sentence
+    around the slot. If a sentence extends more than half a budget beyond the wanted tokens, it is cut there; otherwise
     truncation would leave only the middle of long sentences. Windows with `backward` are gathered from the end of the
-    slot, in mirror image.
+    slot, in the reverse direction.
 
-    The arrays are int64 [examples], `backward` bool [examples]; a slot has a `position` in a `document` in an `epoch`.
+    The arrays are int64 [examples], and `backward` is bool [examples]. `position`, `document` and `epoch` identify a
+    slot.
     """
     reach = layout.budget // 2
     start, stop = slot_span(layout, seed, epoch, document, position)
@@ -75,9 +76,9 @@ def gather_windows(
 
 
 def sentence_windows(layout: Layout, seed: int, slots: Slots) -> Windows:
-    """Return windows of the whole sentences that fit the capacity, from the first sentence that begins in the slot.
+    """Return windows of the whole sentences that fit in the capacity, from the first sentence that begins in the slot.
 
-    A sentence that is longer than the capacity is cut. Where no sentence begins in the slot, the window begins with the
+    A sentence that is longer than the capacity is cut. If no sentence begins in the slot, the window begins with the
     slot, inside a sentence.
     """
     start, stop = slot_span(layout, seed, slots.epoch, slots.document, slots.position)
@@ -91,7 +92,7 @@ def sentence_windows(layout: Layout, seed: int, slots: Slots) -> Windows:
 
 
 def slot_windows(layout: Layout, seed: int, slots: Slots) -> Windows:
-    """Return the slots as windows, which may cut sentences."""
+    """Return the slots themselves as windows, which may cut sentences."""
     start, stop = slot_span(layout, seed, slots.epoch, slots.document, slots.position)
     spans = _read_spans(layout, slots.document, start, stop, start, stop)
     return _make_windows(spans, spans.start, spans.stop)
@@ -100,7 +101,7 @@ def slot_windows(layout: Layout, seed: int, slots: Slots) -> Windows:
 def _read_spans(
     layout: Layout, document: np.ndarray, start: np.ndarray, stop: np.ndarray, low: np.ndarray, high: np.ndarray
 ) -> _Spans:
-    """Read the records with the tokens [low, high) of each document; a record has whole sentences."""
+    """Read the records that contain the tokens [low, high) of each document; a record has whole sentences."""
     document_start, document_stop = layout.document_start[document], layout.document_start[document + 1]
     low, high = np.maximum(low, document_start), np.minimum(high, document_stop)
     first = np.searchsorted(layout.record_start, low, side="right") - 1
@@ -123,7 +124,7 @@ def _read_spans(
 def _gather_sentences(
     bounds: np.ndarray, start: np.ndarray, stop: np.ndarray, limit: np.ndarray, wanted: np.ndarray, reach: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bounds of `wanted` tokens in whole sentences, from slot [start, stop) of a document to `limit`."""
+    """Return the bounds of `wanted` tokens in whole sentences, from a document's slot [start, stop) up to `limit`."""
     # In the unused direction, the bounds may not have been read; the result there is not used.
     bound = np.minimum(np.searchsorted(bounds, start, side="left"), len(bounds) - 1)
     inside = bounds[bound] < np.minimum(stop, start + reach + 1)

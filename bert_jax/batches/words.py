@@ -1,4 +1,4 @@
-"""Word starts that a segmenter has found: a bit of each token id, from the records of a corpus to its sequences."""
+"""The word starts of a segmenter, which are a bit of each token id in the records and sequences of a corpus."""
 
 import numpy as np
 
@@ -9,9 +9,10 @@ MARK = 30  # the bit of a token that begins a word, above all ids
 
 
 class MarkedSplit:
-    """A split whose ids, uint32, have the bit MARK where a word begins.
+    """A split whose ids, uint32, have the bit MARK if the token begins a word.
 
-    `continues` bool [vocab_size]: of the vocabulary, for corpora of a mixture that were prepared without a segmenter.
+    `continues`, bool [vocab_size], comes from the vocabulary, for corpora of a mixture that were prepared without a
+    segmenter.
     """
 
     def __init__(self, split: Split, continues: np.ndarray):
@@ -26,7 +27,7 @@ class MarkedSplit:
 
 
 def mark_words(split: ReadableSplit, continues: np.ndarray) -> ReadableSplit:
-    """Return a `MarkedSplit` of a split with a segmenter's words, otherwise the split itself."""
+    """Return a `MarkedSplit` if the split has a segmenter's words, otherwise the split itself."""
     return MarkedSplit(split, continues) if isinstance(split, Split) and split.has_words else split
 
 

@@ -1,6 +1,6 @@
-"""Config, parameters and tokenizer of any model directory; and the check of a directory against its digests.
+"""Config, parameters and tokenizer of any model directory, and the check of a directory against its digests.
 
-load_model.py        open any model directory
-longer_positions.py  weights of a model of short sequences for training on longer sequences
+load_model.py        opens any model directory
+longer_positions.py  extends the positions of a model for training on longer sequences
 verify.py            `bert-jax verify`: every byte of a directory against its digests
 """

@@ -1,8 +1,8 @@
-"""Open any model directory: `read_weights` for the weights, `open_model` also for a tokenizer that fits them.
+"""Functions that open any model directory: `read_weights` (weights), `open_model` (weights and tokenizer).
 
-A directory is written by `export` or transformers, is a work directory of `finetune` (its best model) or of `pretrain`
-(its newest undamaged checkpoint), or a TensorFlow checkpoint of Google's BERT. Restoring needs no objective and no
-optimizer.
+A directory was written by `export` or transformers, or is a work directory of `finetune` (its best model) or `pretrain`
+(its newest undamaged checkpoint), or is a TensorFlow checkpoint of Google's BERT. Reading the weights needs no
+objective and no optimizer.
 """
 
 import dataclasses
@@ -13,14 +13,16 @@ import pathlib
 import jax
 import numpy as np
 
-from bert_jax import files
+from bert_jax import files, strict_json
 from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig, to_json
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.google_tf import CONFIG as GOOGLE_CONFIG
 from bert_jax.interop.google_tf import load_google
-from bert_jax.interop.huggingface import CARD, Loaded, load_model
+from bert_jax.interop.huggingface import CARD, TASK_FILE, Loaded, load_model
+from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
+from bert_jax.interop.huggingface.peft import base_directory
 from bert_jax.interop.sentence_modules import SentenceModules, read_sentence_modules
 from bert_jax.interop.tensors import advice_without, shared_parts
 from bert_jax.models import HEADS, Head, Params, draw_missing, make_model
@@ -42,7 +44,7 @@ class Weights(Loaded):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpenModel:
-    """A model that is ready to use, with its tokenizer."""
+    """A model with its tokenizer, ready to use."""
 
     config: EncoderConfig
     heads: tuple[Head, ...]
@@ -54,10 +56,10 @@ class OpenModel:
 
 
 def open_model(path: str | os.PathLike[str], wanted: tuple[Head, ...] | None = None) -> OpenModel:
-    """Return the model of a directory with all its heads, or with the `wanted` heads, and its tokenizer.
+    """Return the model of a directory, with all heads or the `wanted` heads, and its tokenizer.
 
-    Raises UserError if model or tokenizer cannot be read, the model lacks a head, or the tokenizer belongs to another
-    model.
+    Raise UserError if the model or the tokenizer cannot be read, the model lacks a head, or the tokenizer belongs to
+    another model.
     """
     weights = read_weights(path, wanted)
     tokenizer = load_tokenizer(weights.directory)
@@ -85,18 +87,19 @@ def read_weights(
     step: int | None = None,
     part: str | None = None,
 ) -> Weights:
-    """Return the model in a directory of any kind above.
+    """Return the model of a directory of any of these kinds.
 
     Args:
         path: a directory as above; for a TensorFlow checkpoint also its path without a suffix.
         wanted: the heads to load; None: all heads of the directory.
-        rng: draws the wanted heads that are missing; None: a missing head is refused.
-        console: prints the step of a checkpoint, and damaged checkpoints; None: stderr.
-        step: of a work directory of `pretrain`; None: the newest undamaged checkpoint.
-        part: another model that a run of `pretrain` trains, such as "generator"; None: the model of `config.model`.
+        rng: random key that initializes missing heads; None: a missing head is an error.
+        console: console that prints the step of a checkpoint, and damaged checkpoints; None: a console on stderr.
+        step: step of the checkpoint in a work directory of `pretrain`; None: the newest undamaged checkpoint.
+        part: an auxiliary model that a run of `pretrain` trains, such as "generator"; None: the model of
+        `config.model`.
 
     Raises:
-        UserError: the directory has no model, it is damaged, or it lacks a wanted head and there is no `rng`.
+        UserError: the directory has no model or is damaged, or the model lacks a wanted head and `rng` is None.
     """
     console = console or Console()
     directory = workdir.resolve_model_dir(path)
@@ -105,6 +108,8 @@ def read_weights(
         raise UserError(f"{directory}: no work directory of `pretrain`, so it has no {part} beside a model")
     sentences = read_sentence_modules(directory)
     directory = directory / (sentences.folder if sentences else "")
+    if step is None and (directory / PEFT_CONFIG).is_file():
+        return _weights_of_adapter(directory, load_model(directory, wanted, rng))
     if step is None and (directory / "config.json").is_file():
         return Weights(**vars(load_model(directory, wanted, rng)), directory=directory, sentences=sentences)
     folder = directory if directory.is_dir() else directory.parent
@@ -122,8 +127,21 @@ def read_weights(
     )
 
 
+def _weights_of_adapter(directory: pathlib.Path, loaded: Loaded) -> Weights:
+    """Return the merged model of a directory of `peft`, with the names of labels from the task that it was trained on.
+
+    The tokenizer is the base model's where the directory has none.
+    """
+    has_tokenizer, path = (directory / "tokenizer_config.json").is_file(), directory / TASK_FILE
+    labels = tuple(strict_json.read_object(path).get("labels", ())) if path.is_file() else ()
+    classes = {head.classes for head in loaded.heads}
+    if labels and len(labels) in classes and not loaded.new:
+        loaded = dataclasses.replace(loaded, labels=labels)
+    return Weights(**vars(loaded), directory=directory if has_tokenizer else base_directory(directory))
+
+
 def weights_digest(params: Params) -> str:
-    """Return the SHA-256 of the encoder's parameters, in hex: equal for a run and its export."""
+    """Return the hex SHA-256 of the encoder's parameters, which is equal for a run and its export."""
     sha256 = hashlib.sha256()
     for path, leaf in jax.tree_util.tree_leaves_with_path(params["encoder"]):
         sha256.update(f"{jax.tree_util.keystr(path)} {leaf.shape} {leaf.dtype}".encode())
@@ -132,10 +150,10 @@ def weights_digest(params: Params) -> str:
 
 
 def restore_params(directory: pathlib.Path, step: int | None, console: Console) -> tuple[PretrainConfig, int, Params]:
-    """Return config, step and parameters (numpy arrays) of a pretraining run; the moving average, if the run has it.
+    """Return config, step and parameters (numpy arrays, the moving average if the run has it) of a pretraining run.
 
-    `step` None: the newest undamaged checkpoint. Raises UserError if there is none, the checkpoint of `step` is
-    missing or damaged, or run.json or the tokenizer is of another run than the checkpoint.
+    If `step` is None, take the newest undamaged checkpoint. Raise UserError if no checkpoint exists, if the checkpoint
+    of `step` is missing or damaged, or if run.json or the tokenizer belongs to another run than the checkpoint.
     """
     config, fingerprint = workdir.read_run(directory)
     if not isinstance(config, PretrainConfig):
@@ -145,24 +163,24 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
     checkpoints = Checkpoints(directory, config.checkpoint, read_only=True)
     try:
         if step is None:
-            newest = checkpoints.newest(checkpoints.restore_params, console.say)
+            newest = checkpoints.restore_newest(checkpoints.restore_params, console.say)
             if newest is None:
                 raise UserError(f"{directory}: no checkpoint yet")
             step, params, record = newest
-        elif step not in checkpoints.steps():
-            raise UserError(f"{directory}: no checkpoint of step {step}; there are {checkpoints.steps()}")
+        elif step not in checkpoints.complete_steps():
+            raise UserError(f"{directory}: no checkpoint of step {step}; there are {checkpoints.complete_steps()}")
         else:
             params, record = checkpoints.restore_params(step)
     except CorruptCheckpointError as error:
         raise UserError(f"{directory}: the checkpoint of step {step} is damaged ({error})") from error
     finally:
         checkpoints.close()
-    workdir.check_record(directory, to_json(config), fingerprint, record)
+    workdir.check_run_matches_record(directory, to_json(config), fingerprint, record)
     return config, step, params
 
 
 def has_part(path: str | os.PathLike[str], part: str) -> bool:
-    """Return whether `path` is a work directory of `pretrain` whose run trains the further model `part`."""
+    """Return whether `path` is a work directory of `pretrain` whose run trains the auxiliary model `part`."""
     directory = workdir.resolve_model_dir(path)
     if not (directory / "run.json").is_file():
         return False
@@ -173,7 +191,7 @@ def has_part(path: str | os.PathLike[str], part: str) -> bool:
 
 
 def _weights_of_run(directory: pathlib.Path, step: int | None, part: str | None, console: Console) -> Weights:
-    """Return the model of a pretraining run with the heads in its parameters, or another model that it trains."""
+    """Return the model of a pretraining run with all trained heads, or an auxiliary model of the run."""
     config, step, params = restore_params(directory, step, console)
     parts = OBJECTIVES[config.objective].auxiliary(config.model, config.replaced_tokens)
     if part is not None and part not in parts:
@@ -192,7 +210,7 @@ def _weights_of_run(directory: pathlib.Path, step: int | None, part: str | None,
 def _with_heads(
     weights: Weights, wanted: tuple[Head, ...] | None, rng: jax.Array | None, path: pathlib.Path
 ) -> Weights:
-    """Return the model with the wanted heads: missing heads are drawn, unwanted heads left out."""
+    """Return the model with the wanted heads; initialize missing heads, and leave out unwanted heads."""
     if wanted is None:
         return weights
     shapes = make_model(weights.config, ComputeConfig(), wanted).shapes
@@ -213,7 +231,7 @@ def _with_heads(
 
 
 def digest(weights: Weights) -> str:
-    """Return the SHA-256 of config and loaded parameters, in hex: a resumed run must have an equal digest."""
+    """Return the hex SHA-256 of config and loaded parameters; a resumed run must have an equal digest."""
     sha256 = hashlib.sha256(repr(weights.config).encode())
     for path, leaf in jax.tree_util.tree_leaves_with_path(weights.params):
         name = jax.tree_util.keystr(path, simple=True, separator="/")

@@ -1,4 +1,4 @@
-"""Weights of a model of short sequences for training on longer sequences."""
+"""Extension of a model's positions, for training on longer sequences."""
 
 import dataclasses
 
@@ -12,10 +12,10 @@ from bert_jax.models.positions import POSITIONS
 
 
 def with_longer_positions(weights: Weights, wanted: EncoderConfig, console: Console) -> Weights:
-    """Return the weights with as many positions as `wanted` has, where they have fewer; otherwise as they are.
+    """Return the weights with the number of positions of `wanted`; weights with enough positions stay unchanged.
 
-    A table of learned positions is repeated from its first row on, so that each part of the table starts as trained
-    (Longformer, Beltagy et al. 2020). Rotary positions have no table: they take the base of `wanted`, whose slower
+    A table of learned positions is repeated, so that each part of the longer table starts with trained rows
+    (Longformer, Beltagy et al. 2020). Rotary positions have no table. They take the base of `wanted`, whose slower
     rotations separate distant tokens (Xiong et al. 2023). The console prints the change.
     """
     old, new = weights.config.max_positions, wanted.max_positions
@@ -36,7 +36,7 @@ def with_longer_positions(weights: Weights, wanted: EncoderConfig, console: Cons
 
 
 def _with_repeated_table(params: Params, offset: int, num_positions: int) -> Params:
-    """Return parameters whose position table repeats its rows after `offset` up to `num_positions` rows."""
+    """Return parameters whose position table repeats the rows from `offset` on, up to `num_positions` rows."""
     embeddings = params["encoder"]["embeddings"]
     table = np.asarray(embeddings["position"])
     rows = np.resize(table[offset:], (num_positions, table.shape[1]))  # repeats whole rows

@@ -15,7 +15,7 @@ Progress = Callable[[str, int, int, str], None]
 
 
 class Verified(NamedTuple):
-    """The comparison of a directory with its digests."""
+    """The result of comparing a directory with its digests."""
 
     checked: str  # such as "corpus of 7 files"
     damage: list[str]  # a line for each damaged part
@@ -23,14 +23,14 @@ class Verified(NamedTuple):
 
 
 def verify_directory(path: pathlib.Path, progress: Progress = lambda activity, done, total, unit: None) -> Verified:
-    """Read all of a corpus, a tokenizer, a work directory or an export, and compare it with its digests.
+    """Compare every byte of a corpus, a tokenizer, a work directory or an export with its digests.
 
     Args:
         path: a directory.
-        progress: is called with the activity, the done and the total amount, and their unit.
+        progress: called with the activity, the finished amount, the total amount, and their unit.
 
     Raises:
-        UserError: no such directory, or no digests in it.
+        UserError: the directory does not exist, or has no digests.
     """
     if not path.is_dir():
         raise UserError(f"{path}: no such directory")
@@ -64,7 +64,7 @@ def _verify_corpus(path: pathlib.Path, progress: Progress) -> Verified:
 
 
 def _verify_work_directory(path: pathlib.Path, progress: Progress) -> Verified:
-    """Compare checkpoints, run.json and tokenizer with their records, and check models of `finetune`."""
+    """Compare checkpoints, run.json and tokenizer with the checkpoints' records, and check models of `finetune`."""
     from bert_jax.training import workdir
     from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError, saved_steps
     from bert_jax.training.metrics import damaged_lines
@@ -89,7 +89,7 @@ def _verify_work_directory(path: pathlib.Path, progress: Progress) -> Verified:
                 record, read = checkpoints.verify(step)
                 size += read
                 if run and directory == path:
-                    workdir.check_record(path, to_json(run[0]), run[1], record)
+                    workdir.check_run_matches_record(path, to_json(run[0]), run[1], record)
                 elif run and record["fingerprint"] != run[1]:
                     damage.append(f"{checkpoints_in(directory) / str(step)}: of another run than run.json")
             except CorruptCheckpointError as error:
@@ -124,7 +124,7 @@ def _tokenizer_damage(path: pathlib.Path, sha256: str, source: str) -> list[str]
 
 
 def _megabyte_progress(progress: Progress, size: int) -> Callable[[int], None]:
-    """Return a function of the bytes of each read piece, which reports megabytes of `size` bytes in all."""
+    """Return a function that takes the bytes of each read piece and reports the megabytes read, out of `size` bytes."""
     done = 0
 
     def read(count: int) -> None:

@@ -1,12 +1,11 @@
-"""The command line, `bert-jax VERB`. Each verb is a function next to its options. The function imports heavy modules.
+"""The command line, `bert-jax VERB`. Each verb is a function next to its options, which imports heavy modules itself.
 
-command.py       Help and options of one verb, and the options that several verbs share
+command.py       The parts that verbs share: their description and options, the console, the output file
 config_text.py   Output of `config`
 conversion.py    Verbs that make one model directory out of another
 data.py          Verbs that make and show corpora
-main.py          VERBS, the table of verbs: add a row, and its Verb beside its function
+main.py          VERBS, the table of verbs; to add a verb, write its Verb next to its function, and add a row
 models.py        Verbs that use a model
-outputs.py       Console and output file of a verb
 parser.py        Parser of the command line, and errors for words that belong to no option
 results_text.py  Scores as tables, and commands that use the model
 runs.py          Verbs about a run

@@ -1,17 +1,22 @@
-"""Help and options of one verb, and the options that several verbs share."""
+"""The parts that verbs share: their description and options, the console, and the output file."""
 
 import argparse
+import contextlib
 import dataclasses
+import errno
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import IO, Any
 
-from bert_jax.files import url_refusal
+from bert_jax.errors import writing
+from bert_jax.files import new_file, url_refusal
 
 MODEL_HELP = (
-    "model: a work directory of `pretrain` or `finetune`, a directory made by `export`, or a Hugging Face directory; "
-    "here, or gs:// or s3://BUCKET/NAME"
+    "model: a work directory of `pretrain` or `finetune`, a directory made by `export`, or a Hugging Face "
+    "directory; a path, gs:// or s3://BUCKET/NAME"
 )
-RUN_HELP = "work directory of `pretrain`, a path, gs:// or s3://BUCKET/NAME"
+RUN_HELP = "work directory of `pretrain`: a path, gs:// or s3://BUCKET/NAME"
 STEP_HELP = "step of the checkpoint (default: the newest intact checkpoint)"
 FOLLOW_PORT = 6007  # beside TensorBoard's 6006
 INPUT_FILE_HELP = (
@@ -85,7 +90,7 @@ def add_text(parser: argparse.ArgumentParser, name: str, meaning: str, nargs: st
 
 
 def add_recipe(parser: argparse.ArgumentParser, example: str, without_recipe: str | None = None) -> None:
-    """Add `--config`; it is required unless `without_recipe` describes a run without a recipe."""
+    """Add `--config`, which is required unless `without_recipe` describes a run without a recipe."""
     parser.add_argument(
         "--config",
         required=without_recipe is None,
@@ -100,7 +105,7 @@ def add_platform(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--platform",
         choices=("cpu", "cuda", "tpu"),
-        help="devices to train on (default: GPUs or TPUs if JAX finds them; a CPU only if no plugin for them is "
+        help="devices to train on (default: GPUs or TPUs if JAX finds any; the CPU only if no GPU or TPU plugin is "
         "installed)",
     )
 
@@ -119,3 +124,25 @@ def add_processes(parser: argparse.ArgumentParser) -> None:
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Add `--model`."""
     parser.add_argument("--model", required=True, type=path_or_url, metavar="DIR", help=MODEL_HELP)
+
+
+@contextlib.contextmanager
+def open_console(silent: bool = False) -> Iterator[Any]:
+    """Yield the console of a verb; `silent` is for all processes of a run except process 0."""
+    from bert_jax.console import Console
+
+    with contextlib.closing(Console(silent=silent)) as console:
+        yield console
+
+
+@contextlib.contextmanager
+def new_output(path: str | None) -> Iterator[IO[str] | None]:
+    """Yield a text file that is written atomically, and opened before the work begins; None without a path."""
+    if path is None:
+        yield None
+        return
+    with writing(path, "choose another --output"):
+        if os.path.isdir(path):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with new_file(path) as file:
+            yield file

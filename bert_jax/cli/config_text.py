@@ -1,4 +1,4 @@
-"""Output of `bert-jax config`: the recipes, and every field of a recipe with value, default and meaning."""
+"""Output of `bert-jax config`: the recipes, or every field of a recipe with value, default and meaning."""
 
 import ast
 import dataclasses
@@ -8,9 +8,8 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
-from bert_jax.config import FinetuneConfig, PretrainConfig, fields_of, index_form, read_config, table_of
-from bert_jax.config.find_recipe import recipes
-from bert_jax.config.load import first_phase, range_in_words, recipe_kind
+from bert_jax.config import FinetuneConfig, PretrainConfig, command_line_key, fields_of, read_config, table_of_field
+from bert_jax.config.load import range_in_words, recipe_kind, recipes, with_first_phase_index
 from bert_jax.config.write_recipe import values_and_defaults
 
 VERB_OF = {PretrainConfig: "pretrain", FinetuneConfig: "finetune"}
@@ -19,7 +18,7 @@ WIDTHS = 60, 120  # columns, minimum and maximum
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrintedField:
-    """A field of a config as it is printed."""
+    """A field of a config, for printing."""
 
     key: str  # train.phases[0].seq_len
     value: Any
@@ -29,7 +28,7 @@ class PrintedField:
 
 
 def config_text(recipe: str | None, overrides: Sequence[str]) -> str:
-    """Return the fields of a recipe as text; without a recipe, the recipes and the defaults.
+    """Return the fields of a recipe as text; without a recipe, return the recipes and the defaults.
 
     Raises:
         UserError: as `read_config`.
@@ -52,7 +51,7 @@ def config_text(recipe: str | None, overrides: Sequence[str]) -> str:
 
 
 def config_json(recipe: str | None, overrides: Sequence[str]) -> dict[str, Any]:
-    """Return the fields as JSON values; without a recipe, also the names of the recipes."""
+    """Return the fields as JSON values; without a recipe, also return the names of the recipes."""
     kind = _config_class(recipe, overrides)
     fields = [dataclasses.asdict(field) for field in _printed_fields(kind, recipe, overrides)]
     described: dict[str, Any] = {"verb": VERB_OF[kind], "recipe": recipe, "fields": fields}
@@ -60,7 +59,7 @@ def config_json(recipe: str | None, overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _config_class(recipe: str | None, overrides: Sequence[str]) -> Any:
-    """Return the class of a recipe's config; without a recipe, the class that the overrides belong to."""
+    """Return the class of a recipe's config; without a recipe, return the class to which the overrides belong."""
     if recipe:
         return recipe_kind(recipe)
     return FinetuneConfig if any(key.startswith("--config.task.") for key in overrides) else PretrainConfig
@@ -71,18 +70,20 @@ def _printed_fields(kind: Any, recipe: str | None, overrides: Sequence[str]) -> 
     described = {key: (field, inner) for key, field, inner in fields_of(kind)}
     fields = []
     for key, (value, default) in values_and_defaults(read_config(kind, recipe, overrides)).items():
-        field, inner = described[first_phase(index_form(key))]
+        field, inner = described[with_first_phase_index(command_line_key(key))]
         meaning, takes = field.metadata["meaning"], _allowed_values_text(field, inner)
-        fields.append(PrintedField(key=index_form(key), value=value, default=default, meaning=meaning, takes=takes))
+        fields.append(
+            PrintedField(key=command_line_key(key), value=value, default=default, meaning=meaning, takes=takes)
+        )
     return fields
 
 
 def _allowed_values_text(field: "dataclasses.Field[Any]", inner: Any) -> str:
-    """Return the values that a field takes, in words."""
+    """Return the allowed values of a field, in words."""
     allowed = field.metadata["allowed"]
     none = " or None" if isinstance(inner, types.UnionType) else ""
     if field.metadata["table"]:
-        return f"one of {', '.join(table_of(field))}{none}"
+        return f"one of {', '.join(table_of_field(field))}{none}"
     if not allowed:
         return ""
     return f"one of {', '.join(allowed)}" if isinstance(allowed[0], str) else f"must {range_in_words(*allowed)}{none}"
@@ -98,7 +99,7 @@ def _recipe_list() -> str:
 
 
 def _format_fields(fields: Sequence[PrintedField]) -> str:
-    """Return two lines or more per field: value with default, then meaning and allowed values."""
+    """Return two or more lines for each field: value and default, then meaning and allowed values."""
     lines = []
     for field in fields:
         mark, default = ("*", f"   (default {field.default})") if field.value != field.default else (" ", "")

@@ -11,13 +11,13 @@ from bert_jax.cli.command import (
     add_number,
     add_output,
     local_path,
+    open_console,
     path_or_url,
 )
-from bert_jax.cli.outputs import open_console
 from bert_jax.errors import UserError
 
 
-def _export_options(parser: argparse.ArgumentParser) -> None:
+def _add_export_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workdir",
         "--model",
@@ -29,21 +29,26 @@ def _export_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", required=True, type=path_or_url, metavar="DIR", help="directory or URL to create")
     parser.add_argument(
         "--format",
-        choices=["huggingface", "stablehlo", "onnx", "onnx_int8"],
+        choices=["huggingface", "stablehlo", "onnx", "onnx_int8", "peft"],
         default="huggingface",
         help="target format (default: huggingface)",
     )
     parser.add_argument("--head", metavar="NAME", help="head to write (default: all heads that the format can express)")
     parser.add_argument("--part", metavar="NAME", help="model of the run to write: generator (default: config.model)")
     add_number(parser, "--step", STEP_HELP)
-    parser.add_argument("--license", metavar="ID", help="license of the model, for its card: an id such as apache-2.0")
+    parser.add_argument(
+        "--license", metavar="ID", help="license of the model for the model card: an id such as apache-2.0"
+    )
     parser.add_argument(
         "--base_model",
         metavar="ID",
-        help="id on the Hugging Face Hub of the model that this model was trained from, for the card",
+        help="base model for the model card: the id on the Hugging Face Hub of the model that this model was trained "
+        "from",
     )
     parser.add_argument(
-        "--bias", metavar="FILE", help="output of `bert-jax bias --json` for this model, for the limits in the card"
+        "--bias",
+        metavar="FILE",
+        help="output of `bert-jax bias --json` for this model, to describe its bias in the model card",
     )
 
 
@@ -70,26 +75,27 @@ def run_export(args: argparse.Namespace) -> None:
 EXPORT = Verb(
     summary="write a model for other programs",
     description=(
-        "huggingface: a directory for AutoModelFor... and AutoTokenizer of transformers. stablehlo: a "
-        "program that jax runs without bert_jax. onnx: an ONNX graph; needs pip install onnxscript torch "
-        "transformers. onnx_int8: with int8 weights, a quarter of the bytes; `bert-jax compress` also measures "
-        "the loss of score."
+        "The format huggingface is a directory for AutoModelFor... and AutoTokenizer of transformers. stablehlo "
+        "is a program that jax runs without bert_jax. onnx is an ONNX graph; it needs pip install onnxscript "
+        "torch transformers. onnx_int8 is an ONNX graph with int8 weights, a quarter of the bytes; `bert-jax "
+        "compress` also measures its loss of score. peft is the adapter of a model that was fine-tuned with "
+        "config.adapter.rank, for the library peft."
     ),
     example="--workdir runs/base --output my-bert/",
-    add_options=_export_options,
+    add_options=_add_export_options,
     run=run_export,
     bare_words=("workdir", "output"),
 )
 
 
-def _compress_options(parser: argparse.ArgumentParser) -> None:
+def _add_compress_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument(
         "--method",
         required=True,
         choices=["heads", "mlp", "layers", "onnx_int8"],
-        help="parts to remove by importance: attention heads, features of the MLPs, whole layers; or onnx_int8, "
-        "which stores the weights as int8 in an ONNX file",
+        help="parts to remove: attention heads, features of the MLPs, or whole layers; or onnx_int8, which removes "
+        "nothing and stores the weights as int8 in an ONNX file",
     )
     parser.add_argument(
         "--amount", type=float, metavar="FRACTION", help="fraction of heads, MLP features or layers to remove"
@@ -98,10 +104,10 @@ def _compress_options(parser: argparse.ArgumentParser) -> None:
         "--data",
         type=local_path,
         metavar="DIR",
-        help="data to score: for a pretrained model a corpus of `prepare` with held-out documents; for a fine-tuned "
-        "model the files of its task (default: the files that `finetune` read)",
+        help="data to score on: for a pretrained model, a corpus of `prepare` with held-out documents; for a "
+        "fine-tuned model, the files of its task (default: the files that `finetune` read)",
     )
-    add_number(parser, "--examples", "training examples that importance is measured on (default: 256)", default=256)
+    add_number(parser, "--examples", "number of training examples to measure importance on (default: 256)", default=256)
     add_output(parser, "DIR", "directory to create")
 
 
@@ -109,7 +115,7 @@ def run_compress(args: argparse.Namespace) -> None:
     """Write a smaller model; print its size, speed and score before and after."""
     from bert_jax.convert.compress import compress_model
     from bert_jax.convert.prune import TARGETS
-    from bert_jax.parallel.compilation import use_compilation_cache
+    from bert_jax.parallel.platform import use_compilation_cache
     from bert_jax.training.remote_workdir import local_copy
 
     if (args.amount is None) == (args.method in TARGETS):
@@ -128,26 +134,26 @@ def run_compress(args: argparse.Namespace) -> None:
 COMPRESS = Verb(
     summary="write a smaller model, and measure its loss of score",
     description=(
-        "heads, mlp, layers: the parts that matter least for the loss (Michel et al. 2019), in a directory that "
-        "transformers opens and `finetune` trains again. Without some heads, transformers opens a NomicBERT alone, "
-        "and bert_jax every family: in other families the size of a head follows from the width. onnx_int8: weights "
-        "as int8. Prints size, time and score before and after, with the confidence interval of the score lost, and "
-        "writes them into the model card."
+        "The methods heads, mlp and layers remove the parts that matter least for the loss (Michel et al. 2019). "
+        "They write a directory that transformers opens and `finetune` trains further. After heads, transformers "
+        "opens only a NomicBERT, because in other families the number of heads determines their size; bert_jax "
+        "opens every family. onnx_int8 stores the weights as int8. Prints size, time and score before and after, "
+        "with the confidence interval of the lost score, and writes them to the model card."
     ),
     example="--model runs/qnli --method layers --amount 0.25 --output smaller/",
-    add_options=_compress_options,
+    add_options=_add_compress_options,
     run=run_compress,
     bare_words=("model", "output"),
 )
 
 
-def _vocabulary_options(parser: argparse.ArgumentParser) -> None:
+def _add_vocabulary_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument(
         "--tokenizer",
         required=True,
         metavar="DIR",
-        help="directory with the new vocabulary: made by `tokenizer`, or of a published tokenizer",
+        help="directory of the new tokenizer, made by `tokenizer` or published",
     )
     add_output(parser, "DIR", "model directory to create")
 
@@ -164,12 +170,13 @@ def run_vocabulary(args: argparse.Namespace) -> None:
 VOCABULARY = Verb(
     summary="give a model another vocabulary",
     description=(
-        "For text that the old vocabulary splits into many pieces: another language or domain. Tokens of both "
-        "vocabularies keep their embeddings; a new token takes the mean of its old pieces. Train the result further on "
-        "a corpus prepared with the new tokenizer: pretrain --config.init_from=DIR."
+        "Use it for text of another language or domain, which the old vocabulary splits into many pieces. Tokens "
+        "of both vocabularies keep their embeddings. The embedding of a new token is the mean of the embeddings "
+        "of its old pieces. Train the result further on a corpus prepared with the new tokenizer: pretrain "
+        "--config.init_from=DIR."
     ),
     example="--model my-bert/ --tokenizer german-tok/ --output german-bert/",
-    add_options=_vocabulary_options,
+    add_options=_add_vocabulary_options,
     run=run_vocabulary,
     bare_words=("model", "output"),
 )

@@ -7,20 +7,13 @@ import shlex
 import sys
 from typing import Any
 
-from bert_jax.cli.command import (
-    Verb,
-    add_flag,
-    add_number,
-    add_output,
-    local_path,
-)
-from bert_jax.cli.outputs import open_console
+from bert_jax.cli.command import Verb, add_flag, add_number, add_output, local_path, open_console
 from bert_jax.errors import UserError
 
 INPUT_HELP = (
-    "files, directories with all files of known formats below them, or quoted glob patterns, also of gs:// and s3://; "
-    "plain, .gz, .xz, .bz2, .zst, or tar and zip archives; tfds:NAME, a data set of TFDS; or the word python-docs: the "
-    "documentation strings of Python's standard library"
+    "inputs: files, directories (all files of known formats in them), or quoted glob patterns, also at gs:// "
+    "and s3://; files may be plain, compressed (.gz, .xz, .bz2, .zst) or in tar and zip archives; tfds:NAME "
+    "is a data set of TFDS; python-docs stands for the documentation strings of Python's standard library"
 )
 
 
@@ -38,8 +31,8 @@ def _add_document_options(parser: argparse.ArgumentParser) -> None:
         "--documents",
         choices=["auto", "file", "blank-line", "line"],
         default="auto",
-        help="unit that becomes one document of text or Markdown: a file, a paragraph between blank lines, or a line "
-        "(default: auto, a file; in other formats a record is always a document)",
+        help="unit of text or Markdown that becomes a document: a file, a paragraph between blank lines, or a line "
+        "(default: auto, which is a file; in other formats, a record is always a document)",
     )
     add_number(parser, "--workers", "number of processes (default: all cores)", default=os.cpu_count())
     parser.add_argument(
@@ -47,32 +40,37 @@ def _add_document_options(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.1,
         metavar="FRACTION",
-        help="fraction of the documents that may be rejected as broken or unreadable; more are an error (default: 0.1)",
+        help="largest fraction of the documents that may be rejected as broken or unreadable; a larger fraction is "
+        "an error (default: 0.1)",
     )
 
 
 def _add_reading_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--format", choices=FORMATS, default="auto", help="format of the files (default: auto, by their suffix)"
+        "--format",
+        choices=FORMATS,
+        default="auto",
+        help="format of the files (default: auto, which follows the suffix of each file)",
     )
     parser.add_argument(
         "--field",
         default="text",
         metavar="NAME",
-        help="field with the text in JSON, CSV, Parquet, Arrow and TFDS, or the number of a column; in JSON also a "
-        "path, data[].paragraphs[].context; or a template, '{title}\\n\\n{text}' (default: text)",
+        help="name of the field that holds the text in JSON, CSV, Parquet, Arrow and TFDS, or the number of a "
+        "column; in JSON also a path such as data[].paragraphs[].context; or a template such as "
+        "'{title}\\n\\n{text}' (default: text)",
     )
     parser.add_argument(
         "--markup",
         choices=MARKUPS,
         default="none",
-        help="markup of the text of a field, converted to plain text (default: none)",
+        help="markup of the field's text; it is converted to plain text (default: none)",
     )
     parser.add_argument(
         "--members",
         default="*",
         metavar="PATTERN",
-        help="pattern of the members of archives that are read, such as '*.txt' of a WebDataset (default: all)",
+        help="pattern of the archive members to read, such as '*.txt' for a WebDataset (default: all members)",
     )
     parser.add_argument(
         "--encoding",
@@ -91,7 +89,7 @@ def _add_reading_options(parser: argparse.ArgumentParser) -> None:
     add_number(
         parser,
         "--max_unpacked_bytes",
-        "largest unpacked size of a compressed input; a larger input that is also more than 100 times its "
+        "limit on the unpacked size of a compressed input; an input above this limit and above 100 times its "
         "packed size is an error (default: 1 GiB)",
         default=1 << 30,
     )
@@ -106,7 +104,7 @@ def _make_read_options(args: argparse.Namespace) -> Any:
     )
 
 
-def _tokenizer_options(parser: argparse.ArgumentParser) -> None:
+def _add_tokenizer_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--input",
         nargs="+",
@@ -128,7 +126,7 @@ def _tokenizer_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         required=True,
         metavar="N",
-        help="number of tokens, special tokens included; BERT has 30522",
+        help="number of tokens, including special tokens; BERT has 30522",
     )
     add_output(parser, "DIR", "directory to create")
     add_flag(
@@ -139,22 +137,23 @@ def _tokenizer_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--normalization",
         choices=["bert", "identity", "nfc", "nfkc", "nmt_nfkc"],
-        help="change of the text beside --cased: bert, BERT's cleaning, for wordpiece and bpe alone; identity, none; "
-        "nfc or nfkc, a Unicode form; nmt_nfkc, SentencePiece's NFKC with clean-up (default: bert for wordpiece and "
-        "bpe, identity for byte_level, nmt_nfkc for the others, which have no nfc)",
+        help="change of the text in addition to --cased: bert is BERT's cleaning (only for wordpiece and bpe); "
+        "identity changes nothing; nfc and nfkc are Unicode forms; nmt_nfkc is SentencePiece's NFKC with "
+        "removal of control characters (default: bert for wordpiece and bpe, identity for byte_level, nmt_nfkc "
+        "for the kinds of SentencePiece, which have no nfc)",
     )
     add_number(
         parser,
         "--sample_characters",
-        "approximate number of characters to train on, drawn by a hash of the text (default: all)",
+        "approximate number of characters to train on; a hash of each text chooses the sample (default: all)",
     )
     parser.add_argument(
         "--smoothing",
         type=float,
         default=1.0,
         metavar="S",
-        help="exponent of the number of characters of each --input: 1 as they are, 0.7 as multilingual BERT, 0 all "
-        "equal (default: 1)",
+        help="exponent on the number of characters of each --input: 1 keeps the proportions, 0.7 is multilingual "
+        "BERT's value, 0 gives all inputs equal weights (default: 1)",
     )
     parser.add_argument(
         "--weights",
@@ -190,27 +189,27 @@ def run_tokenizer(args: argparse.Namespace) -> None:
 TOKENIZER = Verb(
     summary="train a vocabulary on text",
     description=(
-        "The vocabulary lists the tokens that a model reads instead of letters. To use a published tokenizer, skip "
-        "this verb: `prepare` takes a directory with tokenizer.json, vocab.txt, vocab.json and merges.txt, "
-        "spiece.model or spm.model."
+        "The vocabulary lists the pieces of text (tokens) that a model reads. A published tokenizer needs no "
+        "training: `prepare --tokenizer` takes a directory with tokenizer.json, vocab.txt, vocab.json and "
+        "merges.txt, spiece.model or spm.model."
     ),
     example="--input 'books/*.txt' --kind wordpiece --vocab_size 30522 --output tok/",
-    add_options=_tokenizer_options,
+    add_options=_add_tokenizer_options,
     run=run_tokenizer,
     bare_words=("input",),
     memory_advice="lower --sample_characters",
 )
 
 
-def _clean_options(parser: argparse.ArgumentParser) -> None:
+def _add_clean_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input", nargs="+", action="append", required=True, metavar="GLOB", help=INPUT_HELP)
     _add_reading_options(parser)
-    add_output(parser, "PLACE", "file to create, with the suffix .jsonl, or directory of such files")
+    add_output(parser, "PLACE", ".jsonl file to create, or directory of .jsonl files to create")
     parser.add_argument(
         "--recipe",
         default="web",
         metavar="RECIPE",
-        help="TOML file of rules, or web, which comes with bert-jax (default: web)",
+        help="TOML file of rules, or the word web: the recipe that comes with bert-jax (default: web)",
     )
     _add_document_options(parser)
     parser.add_argument(
@@ -241,72 +240,74 @@ def run_clean(args: argparse.Namespace) -> None:
 CLEAN = Verb(
     summary="remove bad documents from text and repair others",
     description=(
-        "The rules of a recipe, such as the rules of Gopher, C4 and FineWeb, change documents or remove them. The "
-        "result is written as JSON lines, and every removal and change is counted by rule. `prepare --clean RECIPE` "
-        "cleans documents before it encodes them. docs/cleaning.md has the rules."
+        "The rules of a recipe, such as the rules of Gopher, C4 and FineWeb, change documents or remove them. "
+        "The result is written as JSON lines. Every removal and change is counted by rule. `prepare --clean "
+        "RECIPE` cleans documents before it encodes them. docs/cleaning.md describes the rules."
     ),
     example="--input 'pages/*.jsonl.gz' --recipe web --output cleaned.jsonl --keep_removed removed.jsonl",
-    add_options=_clean_options,
+    add_options=_add_clean_options,
     run=run_clean,
     bare_words=("input",),
     memory_advice="lower --workers",
 )
 
 
-def _prepare_options(parser: argparse.ArgumentParser) -> None:
+def _add_prepare_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input", nargs="+", action="append", required=True, metavar="GLOB", help=INPUT_HELP)
     _add_reading_options(parser)
     parser.add_argument(
         "--tokenizer",
         metavar="DIR",
-        help="directory made by `tokenizer`, or of a published tokenizer; needed without --append",
+        help="directory of a tokenizer, made by `tokenizer` or published; required without --append",
     )
     parser.add_argument(
         "--output",
         required=True,
         metavar="DIR",
-        help="directory to create; with --runner beam also a URL; with --append the corpus that grows",
+        help="directory to create (with --runner beam also a URL); with --append, the corpus to extend",
     )
     add_flag(
         parser,
         "--append",
-        "add the documents to the corpus --output, with its tokenizer, --language, --segmenter, "
-        "--heldout_fraction, --deduplicate and --clean; duplicates of its documents are left out, its files stay "
-        "unchanged",
+        "add the documents to the corpus --output; its tokenizer, --language, --segmenter, --heldout_fraction, "
+        "--deduplicate and --clean apply; duplicates of its documents are left out; its existing files do not "
+        "change",
     )
     _add_document_options(parser)
     parser.add_argument(
         "--heldout_fraction",
         type=float,
         metavar="FRACTION",
-        help="fraction of the documents kept for evaluation and never trained on, from 0 to below 1 (default: 0.02)",
+        help="fraction of the documents that are kept for evaluation and never trained on, from 0 to below 1 "
+        "(default: 0.02)",
     )
     parser.add_argument(
         "--language",
         metavar="CODE",
-        help="language, such as en or de (two letters where there are two), whose rules split sentences; none: every "
-        "line is one sentence, kept as it is, as in code (default: en)",
+        help="language whose rules split sentences, such as en or de (prefer the two-letter code); none: every line "
+        "is a sentence and stays unchanged, for example in code (default: en)",
     )
     parser.add_argument(
         "--segmenter",
         metavar="NAME",
-        help="package that finds the words of a script without spaces, for whole-word masking: jieba (zh), "
-        "fugashi (ja), pythainlp (th, also sentences), khmercut (km), laonlp (lo) or icu (my); pip install '.[words]' "
-        "(default: none, words begin as the vocabulary marks them)",
+        help="package that finds the words of a script without spaces, for whole-word masking: jieba (zh), fugashi "
+        "(ja), pythainlp (th, also sentences), khmercut (km), laonlp (lo) or icu (my); pip install '.[words]' "
+        "(default: none, so that the vocabulary marks the words)",
     )
     parser.add_argument(
         "--deduplicate",
         choices=["none", "split", "exact", "near"],
-        help="split: remove no document, and put similar documents on one side of the split; exact: remove documents "
-        "that differ from an earlier document only in white space, case, width and punctuation; near: also remove "
-        "documents whose sets of five consecutive words have a Jaccard similarity of 0.8 or more with an earlier "
-        "document, and put similar documents on one side; none: compare no documents, which is faster (default: split)",
+        help="treatment of copies: split removes no document, and puts similar documents on one side of the split; "
+        "exact removes documents that differ from an earlier document only in white space, case, width and "
+        "punctuation; near also removes documents whose set of five-word sequences has a Jaccard similarity of 0.8 or more with an "
+        "earlier document, and puts similar documents on one side; none compares no documents, which is faster "
+        "(default: split)",
     )
     parser.add_argument(
         "--clean",
         metavar="RECIPE",
-        help="TOML file of rules that change or remove documents first, or web, which comes with bert-jax (default: "
-        "none)",
+        help="TOML file of rules that change or remove documents before they are encoded, or the word web: the "
+        "recipe that comes with bert-jax (default: none)",
     )
     parser.add_argument(
         "--keep_removed",
@@ -318,13 +319,14 @@ def _prepare_options(parser: argparse.ArgumentParser) -> None:
         "--runner",
         choices=["local", "beam"],
         default="local",
-        help="where the work runs: on this machine, or on Apache Beam with --beam_options (default: local)",
+        help="program that does the work: local on this machine, or an Apache Beam pipeline with --beam_options "
+        "(default: local)",
     )
     parser.add_argument(
         "--beam_options",
         default="",
         metavar="OPTIONS",
-        help="options of Beam in quotes, after an equals sign: --beam_options='--runner=DataflowRunner --region=...'",
+        help="options of Beam, in quotes after an equals sign: --beam_options='--runner=DataflowRunner --region=...'",
     )
 
 
@@ -386,23 +388,24 @@ def run_prepare(args: argparse.Namespace) -> None:
 PREPARE = Verb(
     summary="turn text into a corpus that training reads",
     description=(
-        "The text is split into documents and sentences and encoded with the tokenizer. A fraction of the documents "
-        "is held out for evaluation. Every document is either stored, or counted with the reason for its rejection. "
-        "Prepare each language or source on its own: `pretrain` mixes several corpora. docs/data.md is the guide."
+        "The text is split into documents and sentences and encoded with the tokenizer. A fraction of the "
+        "documents is held out for evaluation. Every document is either stored, or counted with the reason for "
+        "its rejection. Prepare each language or source separately, since `pretrain` can mix several corpora. "
+        "docs/data.md is the guide."
     ),
     example="--input 'books/*.txt' --tokenizer tok/ --output corpus/",
-    add_options=_prepare_options,
+    add_options=_add_prepare_options,
     run=run_prepare,
     bare_words=("input",),
     memory_advice="lower --workers, or give fewer files at a time",
 )
 
 
-def _inspect_options(parser: argparse.ArgumentParser) -> None:
+def _add_inspect_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "corpus",
         metavar="CORPUS",
-        help="directory made by `prepare`; several, separated by commas, or a quoted pattern, are mixed",
+        help="directory made by `prepare`; several directories, separated by commas, or a quoted pattern are mixed",
     )
     add_number(
         parser,
@@ -411,7 +414,7 @@ def _inspect_options(parser: argparse.ArgumentParser) -> None:
         "the first sequences)",
     )
     parser.add_argument(
-        "--config", metavar="RECIPE", help="recipe whose sequences are shown (default: 128 tokens, as in BERT)"
+        "--config", metavar="RECIPE", help="recipe whose sequences are shown (default: BERT's sequences of 128 tokens)"
     )
     form = parser.add_mutually_exclusive_group()
     add_flag(form, "--json", "print the statistics as one JSON object")
@@ -419,13 +422,14 @@ def _inspect_options(parser: argparse.ArgumentParser) -> None:
         "--html",
         type=local_path,
         metavar="FILE",
-        help=".html file to create instead: statistics, and 100 sequences token by token, filtered by source, language "
-        "and warning",
+        help=".html file to create instead of printing: statistics, and 100 sequences token by token, with filters "
+        "by source, language and warning",
     )
     form.add_argument(
         "--against",
         metavar="CORPUS",
-        help="another corpus: print how many documents of CORPUS are exact or near duplicates of its documents",
+        help="another corpus: print the number of documents of CORPUS that are exact or near duplicates of its "
+        "documents",
     )
 
 
@@ -447,12 +451,12 @@ def run_inspect(args: argparse.Namespace) -> None:
 INSPECT = Verb(
     summary="show a corpus and training sequences made from it",
     description=(
-        "Prints statistics, warns of likely problems, and shows sequences as text. Masks, pairs, and examples that "
-        "share a sequence have colors on a terminal and marks elsewhere. Every field of config.data can be "
+        "Prints statistics, warns of likely problems, and shows sequences as text. Masks, pairs and packed "
+        "examples have colors on a terminal, and marks in other outputs. Every field of config.data can be "
         "overridden, as in --config.data.masking=span."
     ),
     example="corpus/",
-    add_options=_inspect_options,
+    add_options=_add_inspect_options,
     run=run_inspect,
     config_kinds=("pretrain",),
     positional_hint="; give several corpora as one word: a pattern in quotes, or names separated by commas",

@@ -37,10 +37,10 @@ VERBS: dict[str, Verb] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb and return its exit status.
 
-    0: done, also after the first Ctrl-C or SIGTERM of `pretrain` and `finetune`, which save. 1: a recipe does not fit,
-    `verify` finds damage, or object storage fails. 2: a mistake that the user can fix. 124: another process of a run is
-    lost or hangs. 130: Ctrl-C, in `pretrain` and `finetune` the second. 141: the reader of the output is gone, as in
-    `predict | head`, like SIGPIPE in a shell.
+    0: success, also if `pretrain` or `finetune` saves and stops after Ctrl-C or SIGTERM. 1: a recipe does not fit in
+    memory, `verify` finds damage, or object storage fails. 2: a mistake that the user can fix. 124: another process of
+    the run is lost or hangs. 130: Ctrl-C, or a second Ctrl-C in `pretrain` and `finetune`. 141: the reader of the
+    output is gone, as in `predict | head`, like SIGPIPE in a shell.
     """
     args = parse_arguments(VERBS, sys.argv[1:] if argv is None else argv)
     try:

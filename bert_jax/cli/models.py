@@ -15,12 +15,12 @@ from bert_jax.cli.command import (
     add_output,
     add_text,
     local_path,
+    open_console,
 )
-from bert_jax.cli.outputs import open_console
 from bert_jax.errors import UserError
 
 
-def _fill_mask_options(parser: argparse.ArgumentParser) -> None:
+def _add_fill_mask_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--top_k", type=int, default=5, metavar="K", help="predictions for each [MASK] (default: 5)")
     add_flag(parser, "--json", "print a list of {token, id, probability, text} per text")
@@ -59,30 +59,30 @@ def run_fill_mask(args: argparse.Namespace) -> None:
 
 FILL_MASK = Verb(
     summary="predict the [MASK] tokens of a text",
-    description="Prints probability, token, and the text with the token filled in, most probable first.",
+    description="Prints the most probable tokens, each with its probability and the filled text.",
     example="--model my-bert/ 'The capital of France is [MASK].'",
-    add_options=_fill_mask_options,
+    add_options=_add_fill_mask_options,
     run=run_fill_mask,
     positional_hint="; put the whole text in quotes",
 )
 
 
-def _attention_options(parser: argparse.ArgumentParser) -> None:
+def _add_attention_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_output(
         parser,
         "FILE",
-        "file to create: an .html page, or a picture, .png, .svg or .pdf, which needs pip install matplotlib",
+        "file to create: an .html page, or a .png, .svg or .pdf picture, which needs pip install matplotlib",
     )
-    add_flag(parser, "--words", "attention between words (default: between tokens)")
+    add_flag(parser, "--words", "show attention between words (default: between tokens)")
     add_number(parser, "--layer", "layer to draw in a picture, from 0 (default: all)")
     add_number(
         parser,
         "--head",
-        "head of --layer, from 0: a page also shows this head in detail, a picture shows this head alone",
+        "head of --layer, from 0; a page also shows the details of this head, and a picture shows only this head",
     )
-    add_number(parser, "--first_token", "first of the 512 tokens that are shown (default: 0)", default=0)
-    add_text(parser, "text", "text in quotes; with [MASK], also the relevance of each token")
+    add_number(parser, "--first_token", "index of the first of the 512 tokens that are shown (default: 0)", default=0)
+    add_text(parser, "text", "text in quotes; if it contains [MASK], the page also shows the relevance of each token")
     add_text(parser, "pair", "a second text, in quotes", nargs="?")
 
 
@@ -100,20 +100,20 @@ def run_attention(args: argparse.Namespace) -> None:
 ATTENTION = Verb(
     summary="draw the attention of each head of a model",
     description=(
-        "Writes a self-contained HTML page: a heat map for each head of each layer, and how much of its attention "
-        "follows the patterns of Clark et al. 2019 (next or previous token, [SEP], broad); attention rollout; the "
-        "relevance of tokens for the answer at a [MASK] or of a classifier; with --layer and --head each weight of "
-        "one head. Or writes the maps as a picture. The text may be as long as the model reads; 512 of its tokens are "
-        "shown."
+        "Writes a self-contained HTML page, or a picture. The page shows a heat map of each head of each layer, "
+        "the fraction of attention that follows a pattern of Clark et al. 2019 (next or previous token, [SEP], "
+        "broad), attention rollout, and the relevance of tokens for the answer at a [MASK] or of a classifier. "
+        "With --layer and --head, it also shows each weight of that head. The text may have as many tokens as "
+        "the model reads; 512 of them are shown."
     ),
     example="--model my-bert/ --output attention.html 'The cat sat.' 'It slept.'",
-    add_options=_attention_options,
+    add_options=_add_attention_options,
     run=run_attention,
     positional_hint="; put each text in quotes",
 )
 
 
-def _predict_options(parser: argparse.ArgumentParser) -> None:
+def _add_predict_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--input", default="-", metavar="FILE", help=f"{INPUT_FILE_HELP} (default: -)")
     parser.add_argument(
@@ -121,7 +121,7 @@ def _predict_options(parser: argparse.ArgumentParser) -> None:
         default="-",
         type=local_path,
         metavar="FILE",
-        help="JSON lines to create; - prints them (default: -)",
+        help="JSON lines file to create; - prints the lines (default: -)",
     )
     add_number(parser, "--batch_size", "sequences per step (default: 32)", default=32)
 
@@ -129,7 +129,7 @@ def _predict_options(parser: argparse.ArgumentParser) -> None:
 def run_predict(args: argparse.Namespace) -> None:
     """Write the predictions of a fine-tuned model as JSON lines."""
     from bert_jax.inference.predict import predict_file
-    from bert_jax.parallel.compilation import use_compilation_cache
+    from bert_jax.parallel.platform import use_compilation_cache
 
     use_compilation_cache()
     with open_console(silent=args.output == "-") as console:
@@ -146,12 +146,12 @@ def run_predict(args: argparse.Namespace) -> None:
 PREDICT = Verb(
     summary="answer a task with a fine-tuned model",
     description=(
-        "Writes one JSON object per text, in order. A line of plain text is classified; JSON objects have text and "
-        "text_pair to classify, tokens to tag, question and context, or text and choices. An `id` is copied to the "
-        "answer."
+        "Reads one text per line, or one JSON object per line with the fields of the task: text and text_pair; "
+        "tokens; question and context; or text and choices. Writes one JSON object per input, in order. An `id` "
+        "is copied to the answer."
     ),
     example="--model runs/qnli --input questions.jsonl --output answers.jsonl",
-    add_options=_predict_options,
+    add_options=_add_predict_options,
     run=run_predict,
     bare_words=("model", "input", "output"),
     positional_hint="; give a file as --input {0} or --output {0}",
@@ -159,20 +159,20 @@ PREDICT = Verb(
 )
 
 
-def _embed_options(parser: argparse.ArgumentParser) -> None:
+def _add_embed_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--input", default="-", metavar="FILE", help=f"{INPUT_FILE_HELP} (default: -)")
     add_output(parser, "FILE", "file to create: .npy, or .safetensors with --pooling tokens")
     parser.add_argument(
         "--pooling",
         choices=["mean", "cls", "max", "tokens"],
-        help="vector of a text: the mean or the maximum over its tokens, or its first token; tokens: one vector per "
-        "token (default: as modules.json of sentence-transformers says, else mean)",
+        help="vector of a text: the mean or the maximum over its tokens, or its first token (cls); tokens gives one "
+        "vector per token (default: the setting in modules.json of sentence-transformers, else mean)",
     )
     parser.add_argument(
         "--normalize",
         action=argparse.BooleanOptionalAction,
-        help="give the vectors the length 1 (default: as modules.json says, else no)",
+        help="scale the vectors to length 1 (default: the setting in modules.json, else no)",
     )
     prompt = "prompt before each text, such as query (default: the prompt of config_sentence_transformers.json, if any)"
     parser.add_argument("--prompt_name", metavar="NAME", help=prompt)
@@ -180,12 +180,12 @@ def _embed_options(parser: argparse.ArgumentParser) -> None:
         "--layers",
         default="last",
         metavar="WHICH",
-        help="layers to read: last; sum4 or concat4 of the last four; or a number, where 0 is the input of the first "
-        "layer (default: last)",
+        help="layers that give the vectors: last; sum4 or concat4, the sum or the concatenation of the last four; or "
+        "the number of a layer, where 0 is the input of the first layer (default: last)",
     )
     add_number(parser, "--batch_size", "texts per step (default: 32)", default=32)
     add_number(parser, "--max_seq_len", "maximum tokens of a text (default: the model's)")
-    add_flag(parser, "--truncate", "cut and count longer texts (default: refuse them)")
+    add_flag(parser, "--truncate", "shorten longer texts and count them (default: refuse them)")
     parser.add_argument(
         "--projector",
         type=local_path,
@@ -198,7 +198,7 @@ def run_embed(args: argparse.Namespace) -> None:
     """Write the vectors of texts."""
     from bert_jax.inference.embed import EmbedOptions, embed_file
     from bert_jax.inference.feature_files import check_projector, write_projector
-    from bert_jax.parallel.compilation import use_compilation_cache
+    from bert_jax.parallel.platform import use_compilation_cache
 
     if args.projector:
         check_projector(pathlib.Path(args.projector), args.input, pathlib.Path(args.output))
@@ -222,18 +222,19 @@ def run_embed(args: argparse.Namespace) -> None:
     if args.projector:
         write_projector(pathlib.Path(args.output), args.input, pathlib.Path(args.projector))
     cut = f", {made.truncated:,} of them cut" if made.truncated else ""
+    spelled = f", {made.spelled:,} of them with a spelled special token" if made.spelled else ""
     empty = f", {made.empty:,} of them empty" if made.empty else ""
-    print(f"{made.texts:,} texts{cut}{empty}, {made.tokens:,} tokens, {made.width} features -> {args.output}")
+    print(f"{made.texts:,} texts{cut}{spelled}{empty}, {made.tokens:,} tokens, {made.width} features -> {args.output}")
 
 
 EMBED = Verb(
     summary="turn texts into vectors",
     description=(
-        "Writes one vector per text as .npy, or one vector per token as .safetensors: features for a model that is "
-        "trained elsewhere. JSON objects have `text`, and optionally `text_pair`."
+        "Writes one vector per text as .npy, or one vector per token as .safetensors. Input objects in JSON "
+        "lines have `text`, and optionally `text_pair`."
     ),
     example="--model my-bert/ --input texts.txt --output vectors.npy",
-    add_options=_embed_options,
+    add_options=_add_embed_options,
     run=run_embed,
     bare_words=("model", "input", "output"),
     positional_hint="; give a file as --input {0} or --output {0}",

@@ -32,14 +32,14 @@ OTHER_VERBS = {
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Help whose lines do not break inside `--options`."""
+    """A help formatter that breaks no line inside an option such as `--max_seq_len`."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         return textwrap.wrap(text, width, break_on_hyphens=False)
 
 
 class Once(argparse.Action):
-    """Store a value and refuse a second value; argparse alone would silently keep the last."""
+    """An action that stores a value and refuses a second value; argparse would silently keep the last value."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
@@ -53,7 +53,7 @@ class Once(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that reports a mistake in two lines; argparse alone prints the whole usage."""
+    """A parser that reports a mistake in two lines; argparse would print the whole usage."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings, formatter_class=Help, allow_abbrev=False)
@@ -86,11 +86,12 @@ class Parser(argparse.ArgumentParser):
 def parse_arguments(verbs: Mapping[str, Verb], argv: Sequence[str]) -> argparse.Namespace:
     """Return the arguments of a verb; `overrides` holds `--config.KEY=VALUE` words, which `read_config` checks.
 
-    Makes only the parser of the verb that `argv` begins with; the parser of all verbs explains a missing or wrong verb.
-    Options may be spelled with `-` in place of `_`. Words without an option fill the options of `Verb.bare_words`.
+    This function makes only the parser of the verb that `argv` begins with. If the verb is missing or wrong, the parser
+    of all verbs explains the mistake. Options may be spelled with `-` in place of `_`. Words without an option fill the
+    options of `Verb.bare_words`.
 
-    Exits with status 2 for a word that belongs to no option, and for an option or an override that is given twice;
-    with status 0 after printing help, also where there is no word at all.
+    Exit with status 2 for a word that belongs to no option, and for an option or an override that is given twice. Exit
+    with status 0 after printing help, also if `argv` is empty.
     """
     overrides, words = _split_overrides(argv)
     if words and words[0] in verbs:
@@ -219,9 +220,10 @@ def _make_verb_parser(make: Callable[..., Parser], name: str, verb: Verb, **sett
 
 
 def _split_overrides(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the overrides, `--config.KEY VALUE` as `--config.KEY=VALUE`, and the other words.
+    """Return the overrides in the form `--config.KEY=VALUE`, and all other words.
 
-    argparse takes a value after an unknown option, and an override with a space in it, for a positional argument.
+    argparse would treat the value after an unknown option, and an override that contains a space, as positional
+    arguments.
     """
     overrides: list[str] = []
     words: list[str] = []
@@ -238,7 +240,7 @@ def _split_overrides(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _suggested_options(name: str, value: str, verb: Verb, parser: Parser) -> str:
-    """Return `; did you mean ...?` with options, or keys of the config, that a misspelled word may stand for."""
+    """Return `; did you mean ...?` with the options or config keys that resemble a misspelled word."""
     from bert_jax.config import FinetuneConfig, PretrainConfig, fields_of
     from bert_jax.config.suggestions import suggest_keys
 

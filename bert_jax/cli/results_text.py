@@ -1,4 +1,4 @@
-"""Scores as tables, and commands that use the model."""
+"""Tables of scores, and commands that use the model."""
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ NOTES = {
 
 
 def evaluation_table(metrics: Mapping[str, float], corpus: str | None = None) -> str:
-    """Return the metrics of `evaluate`, one per line; `corpus` names a corpus other than the run's."""
+    """Return the metrics of `evaluate`, one per line; `corpus` is the value of `--corpus`, if any."""
     figures = {name: value for name, value in metrics.items() if name not in NOT_METRICS}
     width = max(map(len, figures))
     documents = f"{metrics['documents']:,} " + (f"documents of {corpus}" if corpus else "held-out documents")
@@ -34,7 +34,7 @@ def evaluation_table(metrics: Mapping[str, float], corpus: str | None = None) ->
 
 
 def finetuning_table(results: Mapping[str, Any], workdir: str) -> str:
-    """Return the scores of `finetune`: one line per training, mean and deviation over seeds, and the next commands.
+    """Return the scores of `finetune`: a line for each training, mean and deviation over seeds, and the next commands.
 
     Args:
         results: the content of results.json.
@@ -73,7 +73,7 @@ def finetuning_table(results: Mapping[str, Any], workdir: str) -> str:
 
 
 def score_table(report: BenchmarkReport) -> str:
-    """Return the figures of a benchmark: a line per paradigm or group, and a line for their mean or for all items."""
+    """Return the figures of a benchmark: a line for each paradigm or group, and a line for the mean or the total."""
     unit = BENCHMARKS[report.benchmark].unit
     chosen = (
         f"{report.scored:,} of {report.items:,} {unit}" if report.scored < report.items else f"{report.items:,} {unit}"
@@ -121,7 +121,7 @@ def _interval_text(bounds: tuple[float, float]) -> str:
 
 
 def metric_notes_text(notes: Sequence[MetricNote]) -> str:
-    """Return a paragraph per figure: its statement and the limits of this statement."""
+    """Return a paragraph for each figure, with its meaning and its limits."""
     wrapper = textwrap.TextWrapper(100, subsequent_indent="    ", break_on_hyphens=False)
     paragraphs = (f"  {note.figure.replace('_', ' ')}: {note.says} {note.does_not_say}" for note in notes)
     return "\n".join(map(wrapper.fill, paragraphs))
@@ -134,22 +134,22 @@ def _format_score(name: str, value: float | int | None) -> str:
 
 
 def pretrained_model_text(workdir: str, heads: Iterable[Head], mask: str) -> str:
-    """Return the directory of a pretrained model, and commands that use the model.
+    """Return lines with the directory of a pretrained model, and commands that use the model.
 
     Args:
         workdir: directory of the run.
-        heads: heads of its export.
-        mask: the mask token of its tokenizer.
+        heads: heads of the exported model.
+        mask: mask token of the tokenizer.
     """
     commands = pretrained_commands(workdir, heads, mask)
     return "\n".join([f"model: {workdir}", "next:", *(f"  {command}" for command in commands)])
 
 
 def _metric_note(name: str) -> str:
-    """Return the note beside a metric of `evaluate`: its unit or meaning, or ''."""
+    """Return the note for a metric of `evaluate`: its unit or meaning, or ''."""
     return NOTES.get(name) or ("nats" if name.endswith("loss") else "")
 
 
 def _indented_table(rows: list[list[str]]) -> list[str]:
-    """Return the lines of a table, indented, with columns flush right."""
+    """Return the lines of an indented table with right-aligned columns."""
     return [f"  {line}" for line in text_table(rows, left=())]

@@ -14,20 +14,20 @@ from bert_jax.cli.command import (
     add_output,
     add_workdir,
     local_path,
+    open_console,
     path_or_url,
 )
-from bert_jax.cli.outputs import open_console
 from bert_jax.errors import UserError, shown
 
 
-def _evaluate_options(parser: argparse.ArgumentParser) -> None:
+def _add_evaluate_options(parser: argparse.ArgumentParser) -> None:
     add_workdir(parser)
     add_number(parser, "--step", STEP_HELP)
     parser.add_argument(
         "--corpus",
         metavar="DIR",
-        help="another corpus of `prepare` with the same tokenizer, on which nothing was tuned: its held-out documents, "
-        "or all documents if none are held out (default: the run's corpus)",
+        help="corpus to evaluate on, prepared with the run's tokenizer: its held-out documents, or all documents if "
+        "none are held out (default: the run's corpus)",
     )
     add_flag(parser, "--json", "print one JSON object instead of a table")
 
@@ -47,17 +47,17 @@ def run_evaluate(args: argparse.Namespace) -> None:
 EVALUATE = Verb(
     summary="measure a run on its held-out documents",
     description=(
-        "Prints losses in nats, accuracies, and the unigram entropy: the loss of a model that knows how often each "
-        "token occurs and nothing else."
+        "Prints losses in nats, accuracies, and the unigram entropy, which is the loss of a model that knows "
+        "only how often each token occurs."
     ),
     example="--workdir runs/base",
-    add_options=_evaluate_options,
+    add_options=_add_evaluate_options,
     run=run_evaluate,
     bare_words=("workdir",),
 )
 
 
-def _plot_options(parser: argparse.ArgumentParser) -> None:
+def _add_plot_options(parser: argparse.ArgumentParser) -> None:
     add_workdir(parser)
     add_output(parser, "FILE", "picture to create: .png, .pdf or .svg")
 
@@ -76,28 +76,30 @@ PLOT = Verb(
     summary="draw the learning curves of a run",
     description="Reads metrics.jsonl in the work directory.",
     example="--workdir runs/base --output curves.png",
-    add_options=_plot_options,
+    add_options=_add_plot_options,
     run=run_plot,
     bare_words=("workdir", "output"),
 )
 
 
-def _report_options(parser: argparse.ArgumentParser) -> None:
+def _add_report_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "workdir", nargs="+", type=path_or_url, metavar="WORKDIR", help="work directories of `pretrain` or `finetune`"
     )
     form = parser.add_mutually_exclusive_group(required=True)
     form.add_argument("--output", type=local_path, metavar="FILE", help=".html file to create")
     add_flag(
-        form, "--follow", "serve the page to this machine alone while the run trains, without sequences; Ctrl-C ends it"
+        form,
+        "--follow",
+        "serve the page, without sequences, to this machine while the run trains; Ctrl-C ends the server",
     )
-    add_number(parser, "--port", f"port of --follow; 0 is any (default: {FOLLOW_PORT})")
+    add_number(parser, "--port", f"port of --follow; 0 takes any free port (default: {FOLLOW_PORT})")
     parser.add_argument(
         "--watts",
         type=float,
         metavar="W",
-        help="power of all devices of a run, for energy that was not measured (default: published figures of "
-        "accelerators; 12 W per core of a CPU)",
+        help="power of all devices of a run, to estimate energy that was not measured (default: published power of "
+        "the accelerators; 12 W per core of a CPU)",
     )
     parser.add_argument(
         "--grams_per_kwh", type=float, metavar="G", help="CO2 per kWh of the electricity, to estimate the CO2 of a run"
@@ -119,17 +121,17 @@ def run_report(args: argparse.Namespace) -> None:
 REPORT = Verb(
     summary="write a run, or several, as one HTML page",
     description=(
-        "Writes a summary with warnings, curves, corpus, held-out sequences with the model's predictions, settings, "
-        "cost, and the command that trains the run again. The page loads nothing and runs nothing. With --follow, a "
-        "server on the loopback address shows the page while the run trains."
+        "Writes a summary with warnings, curves, corpus, held-out sequences with the model's predictions, "
+        "settings, cost, and the command that repeats the run. The page loads no other file and runs no script. "
+        "With --follow, a server on the loopback address shows the page while the run trains."
     ),
     example="runs/base --output report.html",
-    add_options=_report_options,
+    add_options=_add_report_options,
     run=run_report,
 )
 
 
-def _verify_options(parser: argparse.ArgumentParser) -> None:
+def _add_verify_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path",
         metavar="DIR",
@@ -155,11 +157,12 @@ def run_verify(args: argparse.Namespace) -> int:
 VERIFY = Verb(
     summary="compare every byte of a directory with its digests",
     description=(
-        "The digests were written with the directory: SHA256SUMS of tokenizers and exports, the manifest of a corpus, "
-        "the records of checkpoints, with which run.json and tokenizer/ are compared as well. Exits with 0 if all is "
-        "intact, with 1 after a line for each damaged part, and with 2 if there are no digests."
+        "Tokenizers and exports have their digests in SHA256SUMS, a corpus in its manifest, and a work directory "
+        "in the records of its checkpoints, which also cover run.json and tokenizer/. Prints a line for each "
+        "damaged part. Exits with 0 if everything is intact, with 1 if anything is damaged, and with 2 if there "
+        "are no digests."
     ),
     example="runs/base",
-    add_options=_verify_options,
+    add_options=_add_verify_options,
     run=run_verify,
 )

@@ -6,13 +6,7 @@ import json
 import pathlib
 from typing import Any
 
-from bert_jax.cli.command import (
-    Verb,
-    add_flag,
-    add_model,
-    local_path,
-)
-from bert_jax.cli.outputs import new_output, open_console
+from bert_jax.cli.command import Verb, add_flag, add_model, local_path, new_output, open_console
 from bert_jax.errors import UserError
 
 
@@ -22,7 +16,8 @@ def _add_fraction(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=1.0,
         metavar="FRACTION",
-        help="fraction of the items of each paradigm or group; every command takes the same items (default: 1, all)",
+        help="fraction of the items of each paradigm or group to score; every model is scored on equal items "
+        "(default: 1, all items)",
     )
 
 
@@ -42,7 +37,7 @@ BIAS_DATA = (
 )
 
 
-def _score_options(parser: argparse.ArgumentParser) -> None:
+def _add_score_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     for name, metavar, meaning in (
         (
@@ -90,7 +85,7 @@ def run_score(args: argparse.Namespace) -> None:
     from bert_jax.checkpoints.load_model import open_model
     from bert_jax.cli.results_text import retrieval_table, score_table
     from bert_jax.inference.embed import HEADS
-    from bert_jax.parallel.compilation import use_compilation_cache
+    from bert_jax.parallel.platform import use_compilation_cache
     from bert_jax.scoring.retrieval import retrieval_json, score_retrieval
     from bert_jax.scoring.score import BENCHMARKS, heads_for, results_json, run_benchmark, scoring_model
 
@@ -129,21 +124,21 @@ def run_score(args: argparse.Namespace) -> None:
 SCORE = Verb(
     summary="score a model on minimal pairs, text, bias pairs and retrieval",
     description=(
-        "Scores a sentence by the log-probability of each of its tokens where it is masked. Minimal pairs: how often "
-        "the acceptable sentence scores higher. Text: pseudo-perplexity. Bias: the published metrics of CrowS-Pairs "
-        "and StereoSet, and how often the stereotype of WinoBias scores higher. "
-        "Retrieval: how high the relevant documents of a query rank by the model's vectors. docs/score.md explains the "
-        "figures."
+        "The score of a sentence is the sum of the log-probabilities of its tokens, each predicted while it is "
+        "masked. For minimal pairs, prints how often the acceptable sentence scores higher. For text, prints the "
+        "pseudo-perplexity. For bias, prints the published metrics of CrowS-Pairs and StereoSet, and how often "
+        "the stereotype of WinoBias scores higher. For retrieval, prints how high the relevant documents of a "
+        "query rank by the model's vectors. docs/score.md explains the figures."
     ),
     example="--model my-bert/ --pairs blimp/ --fraction 0.05",
-    add_options=_score_options,
+    add_options=_add_score_options,
     run=run_score,
     bare_words=("model",),
     positional_hint="; give a file as --pairs {0} or --text {0}",
 )
 
 
-def _bias_options(parser: argparse.ArgumentParser) -> None:
+def _add_bias_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     for name, metavar, meaning in BIAS_DATA:
         parser.add_argument(f"--{name}", nargs="+", action="extend", default=[], metavar=metavar, help=meaning)
@@ -156,7 +151,7 @@ def run_bias(args: argparse.Namespace) -> None:
     """Print the associations of a model; each figure has its meaning and limits."""
     from bert_jax.checkpoints.load_model import open_model, weights_digest
     from bert_jax.cli.results_text import metric_notes_text, score_table
-    from bert_jax.parallel.compilation import use_compilation_cache
+    from bert_jax.parallel.platform import use_compilation_cache
     from bert_jax.reports.bias_metric_notes import MEANINGS, metric_notes
     from bert_jax.reports.bias_page import bias_json, bias_page
     from bert_jax.reports.html.markup import check_html_name
@@ -185,12 +180,13 @@ def run_bias(args: argparse.Namespace) -> None:
 BIAS = Verb(
     summary="show a model's associations with gender, race, religion, occupations",
     description=(
-        "Figures of CrowS-Pairs, StereoSet, WinoBias and Winogender by their published rules, and the words that the "
-        "model expects beside each filler of templates. Each figure is printed with its meaning and its limits. "
-        "Without data: templates of 40 English occupations. docs/score.md explains the figures."
+        "Prints the published metrics of CrowS-Pairs, StereoSet, WinoBias and Winogender. For templates, prints "
+        "the probabilities of words next to each filler, such as the pronouns next to an occupation. Without any "
+        "data option, uses templates of 40 English occupations. Each figure is printed with its meaning and its "
+        "limits. docs/score.md explains the figures."
     ),
     example="--model my-bert/ --output bias.html",
-    add_options=_bias_options,
+    add_options=_add_bias_options,
     run=run_bias,
     bare_words=("model",),
     positional_hint="; give a file as --templates {0}",

@@ -6,29 +6,20 @@ import json
 import pathlib
 from typing import Any
 
-from bert_jax.cli.command import (
-    Verb,
-    add_flag,
-    add_platform,
-    add_processes,
-    add_recipe,
-    add_workdir,
-)
-from bert_jax.cli.outputs import open_console
+from bert_jax.cli.command import Verb, add_flag, add_platform, add_processes, add_recipe, add_workdir, open_console
 from bert_jax.errors import UserError
 
 MEMORY_ADVICE = "lower config.train.batch_size, or raise config.train.grad_accum_steps, or the values of the phase"
 
 
 def _run_in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[Any, bool]:
-    """Call `run(config, workdir, session)` in this process of a run of one process or several.
+    """Join the other processes of the run, if any, and call `run(config, workdir, session)`.
 
-    Returns the result of `run`, and whether this is the first process.
+    Return the result of `run`, and whether this is process 0.
     """
     from bert_jax.config import read_config
-    from bert_jax.parallel.compilation import use_compilation_cache
     from bert_jax.parallel.joining import find_peers, joined_processes
-    from bert_jax.parallel.platform import use_platform
+    from bert_jax.parallel.platform import use_compilation_cache, use_platform
     from bert_jax.parallel.preemption import Interrupt
     from bert_jax.training.plan import Session
     from bert_jax.training.remote_workdir import local_copy
@@ -50,12 +41,12 @@ def _run_in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[An
     ):
         if refused:
             raise refused
-        console.beat = watchdog.alive
+        console.beat = watchdog.restart_clock
         session = Session(console=console, interrupt=interrupt, watchdog=watchdog)
         return run(config, local_copy(args.workdir), session), first
 
 
-def _config_options(parser: argparse.ArgumentParser) -> None:
+def _add_config_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "recipe", nargs="?", metavar="RECIPE", help="name or file of a recipe (default: list the recipes)"
     )
@@ -75,39 +66,44 @@ def run_config(args: argparse.Namespace) -> None:
 CONFIG = Verb(
     summary="print the fields of a recipe",
     description=(
-        "Prints key, value and meaning of every field, and the values it takes; fields that differ from their default "
-        "are marked. Without a recipe: the names of the recipes, and the defaults."
+        "Prints the key, the value, the meaning and the allowed values of every field. A star marks fields that "
+        "differ from their default. Without a recipe, prints the names of all recipes, and the defaults."
     ),
     example="bert_base --config.train.steps=500000",
-    add_options=_config_options,
+    add_options=_add_config_options,
     run=run_config,
     config_kinds=("pretrain", "finetune"),
     positional_hint="; a field is overridden by --config.KEY=VALUE",
 )
 
 
-def _compile_options(parser: argparse.ArgumentParser) -> None:
+def _add_compile_options(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser, "bert_base")
     parser.add_argument(
         "--topology",
         metavar="CHIP:SIZES",
-        help="TPU slice, such as v5e:16x16, v4:2x2x2 or tpu7x:2x2x1 (v5e:16x16:2 for two), or GPUs of one host, as "
-        "h100:8 (a100, h100, h200, b200, l40s); needs the TPU compiler (pip install 'jax[tpu]') or the CUDA compiler "
-        "(pip install 'jax[cuda13-local]' nvidia-cudnn-cu13), each in its own environment (default: the devices "
-        "present)",
+        help="TPU slice, such as v5e:16x16, v4:2x2x2 or tpu7x:2x2x1 (v5e:16x16:2 for two slices), or GPUs of one "
+        "host, such as h100:8 (a100, h100, h200, b200, l40s); needs the TPU compiler (pip install 'jax[tpu]') "
+        "or the CUDA compiler (pip install 'jax[cuda13-local]' nvidia-cudnn-cu13), each in a separate "
+        "environment (default: the devices of this machine)",
     )
-    parser.add_argument("--price_per_chip_hour", type=float, metavar="PRICE", help="price, to estimate the run's cost")
+    parser.add_argument(
+        "--price_per_chip_hour",
+        type=float,
+        metavar="PRICE",
+        help="price of a chip per hour, to estimate the cost of the run",
+    )
     parser.add_argument(
         "--watts_per_chip",
         type=float,
         metavar="W",
-        help="power, to estimate the run's energy (default: a typical value, where published)",
+        help="power of a chip, to estimate the energy of the run (default: the published typical value, if it exists)",
     )
     add_flag(parser, "--json", "print one JSON object with a list `phases`")
 
 
 def run_compile(args: argparse.Namespace) -> int:
-    """Print the memory, time and cost of a recipe; return 1 if a phase does not fit into memory."""
+    """Print the memory, time and cost of a recipe; return 1 if a phase does not fit in memory."""
     from bert_jax.config import FinetuneConfig, read_config
     from bert_jax.config.load import recipe_kind
     from bert_jax.dryrun.topology import topology_devices
@@ -129,20 +125,21 @@ def run_compile(args: argparse.Namespace) -> int:
 COMPILE = Verb(
     summary="estimate memory, time and cost of a recipe before it runs",
     description=(
-        "A dry run: compiles each phase for the devices present, or for a TPU slice or GPUs that are not present, "
-        "reads memory, FLOPs, bytes, kernels and collectives from the compiled programs, and estimates times from "
-        "them. Exit status 1 if a phase does not fit. A recipe for fine-tuning needs its weights and data. Every "
-        "field of the recipe can be overridden, as in --config.compute.remat=True."
+        "Compiles the training step of each phase without running it, for the devices of this machine, or for a "
+        "TPU slice or GPUs that need not be present. Reads memory, FLOPs, bytes, kernels and collectives from "
+        "the compiled programs, and estimates times from them. Exits with 1 if a phase does not fit in memory. A "
+        "recipe for fine-tuning needs its weights and data. Every field of the recipe can be overridden, as in "
+        "--config.compute.remat=True."
     ),
     example="--config=bert_base --topology v5e:4x4",
-    add_options=_compile_options,
+    add_options=_add_compile_options,
     run=run_compile,
     config_kinds=("pretrain", "finetune"),
 )
 
 
-def _pretrain_options(parser: argparse.ArgumentParser) -> None:
-    add_recipe(parser, "bert_base", without_recipe="default: with --budget small_cpu")
+def _add_pretrain_options(parser: argparse.ArgumentParser) -> None:
+    add_recipe(parser, "bert_base", without_recipe="with --budget, the default is small_cpu")
     add_workdir(
         parser,
         "work directory for checkpoints, metrics.jsonl and TensorBoard events: a path, gs:// or s3://BUCKET/NAME",
@@ -150,8 +147,9 @@ def _pretrain_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget",
         metavar="AMOUNT",
-        help="time, tokens or FLOPs to spend: 30m, 1h30m, '50M tokens', '1e16 flops'; chooses size, tokens, batch and "
-        "steps of the recipe (for a time, after some steps that measure the devices), and prints the choice",
+        help="time, tokens or FLOPs to spend: 30m, 1h30m, '50M tokens', '1e16 flops'; chooses and prints the model "
+        "size, the tokens, the batch size and the steps of the recipe; for a time, first measures the speed of "
+        "some steps",
     )
     add_platform(parser)
     add_processes(parser)
@@ -195,12 +193,13 @@ def run_pretrain(args: argparse.Namespace) -> None:
 PRETRAIN = Verb(
     summary="train a recipe, or resume its run",
     description=(
-        "Trains in a work directory. Ctrl-C or SIGTERM saves and stops; the same command resumes from the newest "
-        "intact checkpoint. Every field of the recipe can be overridden, as in "
-        "--config.optimizer.peak_learning_rate=2e-4; `bert-jax config RECIPE` lists all fields."
+        "Writes checkpoints and metrics to a work directory. Ctrl-C or SIGTERM saves a checkpoint and stops the "
+        "run. To resume from the newest intact checkpoint, repeat the command. Every field of the recipe can be "
+        "overridden, as in --config.optimizer.peak_learning_rate=2e-4; `bert-jax config RECIPE` lists all "
+        "fields."
     ),
     example="--config=bert_base --workdir runs/base --config.data.corpus=corpus/",
-    add_options=_pretrain_options,
+    add_options=_add_pretrain_options,
     run=run_pretrain,
     config_kinds=("pretrain",),
     positional_hint="; give a corpus as --config.data.corpus={0}",
@@ -208,7 +207,7 @@ PRETRAIN = Verb(
 )
 
 
-def _finetune_options(parser: argparse.ArgumentParser) -> None:
+def _add_finetune_options(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser, "glue")
     add_workdir(
         parser, "work directory for the model, its scores and its predictions: a path, gs:// or s3://BUCKET/NAME"
@@ -240,7 +239,7 @@ FINETUNE = Verb(
     example=(
         "--config=glue --workdir runs/qnli --config.init_from=my-bert/ --config.task.name=qnli --config.task.data=QNLI/"
     ),
-    add_options=_finetune_options,
+    add_options=_add_finetune_options,
     run=run_finetune,
     config_kinds=("finetune",),
     positional_hint="; give weights as --config.init_from={0}, data as --config.task.data={0}",

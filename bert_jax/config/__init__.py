@@ -2,34 +2,33 @@
 
 checks.py        errors for fields that contradict each other, name no row of their table, or have no effect
 encoder.py       the fields of an architecture and of its computation
-field.py         the metadata of a field: meaning, range, table, and the fields that decide whether it is read
-find_recipe.py   the file of a recipe, by its path or by its name in configs/
+field.py         the metadata of a field: meaning, range, table, and the conditions under which it has an effect
 free_fields.py   the fields that a resumed run may change
 load.py          recipe + overrides -> a frozen config, or an error that names the key
-presets.py       published architectures: add a row to PRESETS
-recipes.py       published training settings, which configs/ starts from: add a function
-schema.py        the fields of a run, as frozen dataclasses: add a field to its section
-suggestions.py   the key that a user meant: add a spelling of another trainer to SPELLINGS
-write_recipe.py  a config as a recipe file: the fields that differ from the defaults
+presets.py       published architectures; add a row to PRESETS for an architecture
+recipes.py       published training settings, from which configs/ starts; add a function for a paper
+schema.py        the fields of a run, as frozen dataclasses; add a field to its section
+suggestions.py   the key that a user probably meant; add the spelling of another trainer to SPELLINGS
+write_recipe.py  a config as a recipe file with the fields that differ from the defaults
 """
 
 from bert_jax.config.checks import (
     check_choices,
     check_warmup,
-    no_effect,
+    no_effect_error,
     refuse_fields_without_effect,
-    table_of,
+    table_of_field,
 )
 from bert_jax.config.encoder import ComputeConfig, EncoderConfig, fill_inherited_fields
 from bert_jax.config.free_fields import MUTABLE_AFTER_CURRENT_STEP
 from bert_jax.config.load import (
+    command_line_key,
     differences,
     fields_of,
     finetune_config,
     flatten,
     from_json,
     from_values,
-    index_form,
     phases,
     pretrain_config,
     read_config,
@@ -38,6 +37,7 @@ from bert_jax.config.load import (
     with_vocab_size,
 )
 from bert_jax.config.schema import (
+    AdapterConfig,
     CheckpointConfig,
     Config,
     DataConfig,
@@ -59,6 +59,7 @@ from bert_jax.config.schema import (
 
 __all__ = [
     "MUTABLE_AFTER_CURRENT_STEP",
+    "AdapterConfig",
     "CheckpointConfig",
     "ComputeConfig",
     "Config",
@@ -80,6 +81,7 @@ __all__ = [
     "WatchdogConfig",
     "check_choices",
     "check_warmup",
+    "command_line_key",
     "differences",
     "fields_of",
     "fill_inherited_fields",
@@ -87,14 +89,13 @@ __all__ = [
     "flatten",
     "from_json",
     "from_values",
-    "index_form",
-    "no_effect",
+    "no_effect_error",
     "phases",
     "pretrain_config",
     "read_config",
     "refuse_fields_without_effect",
     "resolve",
-    "table_of",
+    "table_of_field",
     "to_json",
     "with_vocab_size",
 ]

@@ -12,7 +12,7 @@ from bert_jax.errors import UserError, did_you_mean
 
 
 class FieldValue(NamedTuple):
-    """A field with its value in one config."""
+    """A field with its value in a config."""
 
     key: str  # config.train.phases[0].seq_len
     field: "dataclasses.Field[Any]"
@@ -21,7 +21,7 @@ class FieldValue(NamedTuple):
 
 
 def field_values(section: Any, path: str, read_by: tuple[ReadBy, ...] = ()) -> Iterator[FieldValue]:
-    """Yield every field of a config or section with its value; `path` is the key of the config or section."""
+    """Yield every field of a config or section with its value; `path` is the key of that config or section."""
     for field in dataclasses.fields(section):
         key, value = f"{path}.{field.name}", getattr(section, field.name)
         conditions = read_by + field.metadata["read_by"]
@@ -34,43 +34,47 @@ def field_values(section: Any, path: str, read_by: tuple[ReadBy, ...] = ()) -> I
             yield FieldValue(key, field, value, conditions)
 
 
-def table_of(field: "dataclasses.Field[Any]") -> Any:
+def table_of_field(field: "dataclasses.Field[Any]") -> Any:
     """Return the table whose keys are the allowed values of a field; imports only the module of this table."""
     module, _, name = field.metadata["table"].rpartition(".")
     return getattr(importlib.import_module(module), name)
 
 
 def check_choices(config: Any, path: str = "config") -> None:
-    """Raise UserError where a field of a config, or of its section `path`, names no row of the field's table."""
+    """Raise UserError if a field of a config, or of its section `path`, names no row of the field's table."""
     for setting in field_values(config, path):
         value = setting.value
-        if setting.field.metadata["table"] and value is not None and value not in (table := table_of(setting.field)):
+        if (
+            setting.field.metadata["table"]
+            and value is not None
+            and value not in (table := table_of_field(setting.field))
+        ):
             raise UserError(f"{setting.key}={value!r}: choose from {', '.join(table)}{did_you_mean(value, table)}")
 
 
 def refuse_fields_without_effect(
     config: Any, path: str = "config", given: Collection[str] = (), with_tables: bool = True
 ) -> None:
-    """Raise UserError where a field is set but nothing reads it, by `read_by` and `replaced_by...` of the fields.
+    """Raise UserError if a field is set but has no effect, by the conditions `read_by` and `replaced_by...`.
 
     Args:
-        config: a config or a section; `check_choices` has checked its choices.
+        config: a config or a section that has passed `check_choices`.
         path: key of the config or section.
-        given: keys of the command line, such as `train.batch_size`. A recipe may set a field that another field
-            replaces, but a user who sets it expects an effect.
+        given: keys on the command line, such as `train.batch_size`. A recipe may set a field that another field
+        replaces, but on the command line such a field is an error.
         with_tables: also check conditions on rows of tables, which imports the tables.
     """
     settings = {setting.key: setting for setting in field_values(config, path)}
     phases = config.train.phases if isinstance(config, PretrainConfig) else ()
 
     def choice_of(setting: FieldValue, name: str) -> FieldValue | None:
-        """Return the field called `name` in the section of a field or in the config; None if it is outside `config`."""
+        """Return the field `name` in a field's section, or else in the config; None if it is outside `config`."""
         return settings.get(f"{setting.key.rpartition('.')[0]}.{name}") or settings.get(f"{path}.{name}")
 
     def holds(condition: ReadBy, choice: FieldValue) -> bool:
-        """Return whether the value of `choice` lets the field be read."""
+        """Return whether the value of `choice` fulfills the condition."""
         if condition.row_property:
-            return not with_tables or bool(getattr(table_of(choice.field)[choice.value], condition.row_property))
+            return not with_tables or bool(getattr(table_of_field(choice.field)[choice.value], condition.row_property))
         return choice.value in condition.values if condition.values else choice.value not in condition.not_values
 
     for setting in settings.values():
@@ -79,7 +83,7 @@ def refuse_fields_without_effect(
             if choice and not holds(condition, choice):
                 fix = f"change {choice.key}" if condition.not_values else ""
                 fix = f"{choice.key} to {' or '.join(map(str, condition.values))}" if condition.values else fix
-                raise no_effect(setting.key, f"{choice.key}={choice.value}", setting.field.default, fix)
+                raise no_effect_error(setting.key, f"{choice.key}={choice.value}", setting.field.default, fix)
     for setting in (settings[f"{path}.{key}"] for key in given):
         metadata = setting.field.metadata
         replacing = metadata["replaced_by"] and choice_of(setting, metadata["replaced_by"])
@@ -96,20 +100,20 @@ def refuse_fields_without_effect(
             )
 
 
-def no_effect(key: str, choice: str, default: object, fix: str = "") -> UserError:
+def no_effect_error(key: str, choice: str, default: object, fix: str = "") -> UserError:
     """Return the UserError for a field that is set but has no effect.
 
     Args:
         key: dotted key of the field.
-        choice: `KEY=VALUE` with which nothing reads the field.
+        choice: `KEY=VALUE` that makes the field have no effect.
         default: default of the field.
-        fix: another fix; "": none.
+        fix: another way to fix the mistake; "": no other way.
     """
     return UserError(f"{key} has no effect with {choice}; set it to {default}{f', or {fix}' if fix else ''}")
 
 
 def check_pretraining(config: PretrainConfig) -> None:
-    """Raise UserError where fields of a pretraining config contradict each other."""
+    """Raise UserError if fields of a pretraining config contradict each other."""
     model, data, train = config.model, config.data, config.train
     if model.bottleneck_size is None and model.head_size is None and model.hidden_size % model.num_heads:
         raise UserError(
@@ -136,13 +140,13 @@ def check_pretraining(config: PretrainConfig) -> None:
     if data.weights and (min(data.weights) < 0 or not sum(data.weights)):
         raise UserError(f"config.data.weights={data.weights}: give numbers from 0 on, at least one of them above 0")
     if data.max_epochs is not None and data.weights is None and data.smoothing == DataConfig().smoothing:
-        raise no_effect(
+        raise no_effect_error(
             "config.data.max_epochs", "config.data.weights=None", None, "set config.data.weights or smoothing"
         )
 
 
 def check_warmup(optimizer: OptimizerConfig, steps: int) -> None:
-    """Raise UserError for a warmup of as many steps as the run, or more."""
+    """Raise UserError if the warmup has at least as many steps as the run."""
     if optimizer.warmup_steps is not None and optimizer.warmup_steps >= steps:
         raise UserError(
             f"config.optimizer.warmup_steps={optimizer.warmup_steps}, but the run has {steps} steps; lower it, or set "

@@ -21,11 +21,11 @@ class EncoderConfig:
 
     family: str = field(
         "bert",
-        "model family, which decides the names of an export's weights",
+        "model family, which determines the class and the weight names of an export",
         table="bert_jax.interop.families.FAMILIES",
     )
     vocab_size: int = field(
-        None, "tokens in the vocabulary; None: the vocabulary size of the corpus's tokenizer", AT_LEAST_1
+        None, "number of tokens in the vocabulary; None: the vocabulary size of the corpus's tokenizer", AT_LEAST_1
     )
     hidden_size: int = field(768, "width of the residual stream", AT_LEAST_1)
     num_layers: int = field(12, "number of transformer blocks", AT_LEAST_1)
@@ -36,19 +36,27 @@ class EncoderConfig:
         None, "features per attention head; None: all heads together are as wide as the block", AT_LEAST_1
     )
     mlp_size: int = field(3072, "inner width of the MLP", AT_LEAST_1)
-    max_positions: int = field(512, "rows of the position table: the longest sequence the model can read", AT_LEAST_1)
-    num_token_types: int = field(2, "token types: 2 for sentence pairs, 1 in RoBERTa, 0 for no table", AT_LEAST_0)
+    max_positions: int = field(
+        512, "maximum sequence length in tokens, which is the number of rows of a position table", AT_LEAST_1
+    )
+    num_token_types: int = field(
+        2, "number of token types: 2 for sentence pairs, 1 in RoBERTa, 0 for no table", AT_LEAST_0
+    )
     position_offset: int = field(0, "id of the first position; RoBERTa starts at its padding id + 1 = 2", AT_LEAST_0)
     embedding_size: int | None = field(
-        None, "width of the embedding tables, projected to hidden_size; None: hidden_size, no projection", AT_LEAST_1
+        None,
+        "width of the embedding tables; a linear map projects it to hidden_size; None: hidden_size, without a "
+        "projection",
+        AT_LEAST_1,
     )
     trigram_embeddings: bool = field(
-        False, "project a token's embedding together with its two neighbors' embeddings (MobileBERT)"
+        False,
+        "concatenate the embeddings of a token and its two neighbors, and project them to hidden_size (MobileBERT)",
     )
     bottleneck_size: int | None = field(None, "width of attention and MLPs in a block; None: hidden_size", AT_LEAST_1)
     bottleneck_mlps: int = field(
         1,
-        "consecutive MLPs in a block with a bottleneck, each with its norm",
+        "number of consecutive MLPs in a block with a bottleneck; each MLP has a norm",
         (1, MAX_MLPS),
         read_by=ReadBy("bottleneck_size", not_values=(None,)),
     )
@@ -70,10 +78,14 @@ class EncoderConfig:
     norm_bias: bool = field(True, "learned bias in every norm")
     attention_bias: bool = field(True, "biases of the four linear maps of attention")
     mlp_bias: bool = field(True, "biases of the MLP")
-    head_bias: bool = field(True, "bias of the dense layer in heads and pooler; their last maps always have a bias")
+    head_bias: bool = field(
+        True, "bias of the dense layer in output heads and pooler; the last layer of an output head always has a bias"
+    )
     positions: str = field("learned", "type of position information", table="bert_jax.models.positions.POSITIONS")
     rotary_base: float = field(
-        10_000.0, "rotary base of global layers: wavelength of the slowest pair over 2 pi, in tokens", ABOVE_0
+        10_000.0,
+        "rotary base of global layers; the longest wavelength is about 2 pi times the base, in tokens",
+        ABOVE_0,
     )
     local_rotary_base: float | None = field(
         None,
@@ -82,10 +94,10 @@ class EncoderConfig:
         read_by=(ReadBy("local_window", not_values=(None,)), ReadBy("positions", row_property="angles")),
     )
     relative_buckets: int = field(
-        32, "rows of the table of relative positions; an even number, half for each direction", AT_LEAST_4
+        32, "number of rows of the table of relative positions; an even number, half for each direction", AT_LEAST_4
     )
     relative_max_distance: int = field(
-        128, "distance in tokens from which on relative positions share the last row", AT_LEAST_1
+        128, "distance in tokens beyond which all relative positions share the last row", AT_LEAST_1
     )
     local_window: int | None = field(
         None,
@@ -95,11 +107,13 @@ class EncoderConfig:
     )
     local_windows: tuple[int, ...] | None = field(
         None,
-        "attention window of each block if windows differ; local_window is the widest; for global_every=0 (Longformer)",
+        "attention window of each block, if windows differ; needs global_every=0, and local_window is the widest "
+        "(Longformer)",
     )
     global_every: int = field(
         1,
-        "period of global blocks: block i is global if global_every divides i, else local; 0: all blocks are local",
+        "period of global blocks: block i is global if i is a multiple of global_every, else local; 0: all "
+        "blocks are local",
         AT_LEAST_0,
         read_by=ReadBy("local_window", not_values=(None,)),
     )
@@ -109,7 +123,7 @@ class EncoderConfig:
     block_size: int | None = field(None, "tokens per block of block-sparse attention (BigBird)", AT_LEAST_1)
     random_blocks: int = field(
         0,
-        "number of random blocks of BigBird; a query attends to the first block in place of each random block",
+        "number of random blocks of BigBird; copies of the first block replace them, as in transformers at inference",
         AT_LEAST_0,
         read_by=ReadBy("block_size", not_values=(None,)),
     )
@@ -134,7 +148,8 @@ class EncoderConfig:
         None, "norm of the masked-token head; None: norm", table="bert_jax.models.norms.NORMS"
     )
     masked_extra_table: bool = field(
-        False, "extra table of the masked-token head for the features beyond embedding_size (MobileBERT)"
+        False,
+        "additional table of the masked-token head, for the features of hidden_size beyond embedding_size (MobileBERT)",
     )
     pooler_dense: bool = field(True, "dense layer and activation of the pooler; False in MobileBERT")
     pooler_activation: str = field(
@@ -159,47 +174,49 @@ class EncoderConfig:
     )
     bilstm: bool = field(False, "two bidirectional LSTM layers between encoder and task heads (task.bilstm adds them)")
     layer_norm_epsilon: float = field(1e-12, "constant added to the variance in every norm", AT_LEAST_0)
-    dropout: float = field(0.1, "dropout rate after the embeddings and on both sublayer outputs", FROM_0_BELOW_1)
-    attention_dropout: float = field(0.1, "dropout rate on the attention probabilities", FROM_0_BELOW_1)
-    classifier_dropout: float = field(0.1, "dropout rate before the output of a task's head", FROM_0_BELOW_1)
+    dropout: float = field(0.1, "dropout rate of the embeddings and of the outputs of both sublayers", FROM_0_BELOW_1)
+    attention_dropout: float = field(0.1, "dropout rate of the attention probabilities", FROM_0_BELOW_1)
+    classifier_dropout: float = field(0.1, "dropout rate before the last layer of a task's head", FROM_0_BELOW_1)
     initializer_range: float = field(0.02, "standard deviation of the truncated normal initialization", AT_LEAST_0)
     initialization: str = field(
         "normal",
-        "initialization; normal: initializer_range; depth_scaled: over sqrt(2 * num_layers) in the last matrix of "
-        "a sublayer; identity_head: like depth_scaled, and the dense layer of output heads is the identity; neighbors: "
-        "like identity_head, and the first block attends to neighboring tokens (rotary or learned positions); matches: "
-        "like neighbors; the last head also attends to equal tokens of the other text (rotary positions, token types)",
+        "initial weights; normal: standard deviation initializer_range; depth_scaled: like normal, but divided "
+        "by sqrt(2 * num_layers) in the last matrix of a sublayer; identity_head: like depth_scaled, and the "
+        "dense layer of output heads is the identity; neighbors: like identity_head, and heads of the first "
+        "block attend to neighboring tokens (needs rotary or learned positions); matches: like neighbors, and "
+        "the last of these heads attends to equal tokens of the other text (needs rotary positions and token "
+        "types)",
         table="bert_jax.models.init.INITIALIZATIONS",
     )
 
     @property
     def table_width(self) -> int:
-        """Width of the token table."""
+        """The width of the token table."""
         return self.embedding_size or self.hidden_size
 
     @property
     def sum_width(self) -> int:
-        """Width of the sum of embeddings, and of the tables of positions and token types."""
+        """The width of the sum of embeddings, and of the tables of positions and token types."""
         return self.hidden_size if self.trigram_embeddings else self.table_width
 
     @property
     def block_width(self) -> int:
-        """Width of the input of attention and MLPs in a block."""
+        """The width of the input of attention and MLPs in a block."""
         return self.bottleneck_size or self.hidden_size
 
     @property
     def head_dim(self) -> int:
-        """Features of an attention head."""
+        """The number of features of an attention head."""
         return self.head_size or self.block_width // self.num_heads
 
     @property
     def attention_width(self) -> int:
-        """Features of all heads of a layer together."""
+        """The number of features of all heads of a layer together."""
         return self.num_heads * self.head_dim
 
     @property
     def masked_width(self) -> int:
-        """Width of the vectors that the masked-token head compares with its tables."""
+        """The width of the vectors that the masked-token head multiplies by its tables."""
         return self.hidden_size if self.masked_extra_table else self.table_width
 
 
@@ -213,23 +230,25 @@ INHERITED_FROM = {
 
 
 def fill_inherited_fields(config: EncoderConfig) -> EncoderConfig:
-    """Return the architecture with inherited values in place of None, so that equal architectures compare as equal."""
+    """Return the architecture with inherited values instead of None, so that equal architectures compare as equal."""
     unset = {name: source for name, source in INHERITED_FROM.items() if getattr(config, name) is None}
     return dataclasses.replace(config, **{name: getattr(config, source) for name, source in unset.items()})
 
 
 @dataclasses.dataclass(frozen=True)
 class ComputeConfig:
-    """The computation of the architecture; it changes speed and rounding, never the model."""
+    """Settings of the computation, which change speed and rounding but not the model."""
 
     dtype: str = field("float32", "dtype of matrix products (parameters stay float32)", allowed=("float32", "bfloat16"))
     scan_layers: bool = field(True, "compile one block and scan it over the layers; False unrolls the layers")
     attention: str = field(
         "auto",
-        "attention kernel; auto: the fastest that the platform and this architecture allow",
+        "attention kernel; auto: the fastest kernel that supports the platform and the architecture",
         table="bert_jax.models.attention.KERNELS",
     )
-    remat: bool = field(False, "recompute each block in the backward pass: less memory, a third more FLOPs")
+    remat: bool = field(
+        False, "recompute each block in the backward pass, which needs less memory and a third more FLOPs"
+    )
     deterministic: bool = field(
-        False, "kernels that add in a fixed order on GPUs; CPUs and TPUs always add in a fixed order"
+        False, "use GPU kernels that add in a fixed order; CPUs and TPUs always add in a fixed order"
     )

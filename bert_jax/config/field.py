@@ -1,4 +1,4 @@
-"""Metadata of a config field: its meaning, range, table of values, and the fields that decide whether it is read."""
+"""Metadata of a config field: meaning, range, table of values, and the conditions under which it has an effect."""
 
 import dataclasses
 import math
@@ -19,14 +19,14 @@ AT_LEAST_4: Range = (4, math.inf)
 
 @dataclasses.dataclass(frozen=True)
 class ReadBy:
-    """The condition under which a field has an effect: the value of another field, `choice`.
+    """A condition, on the value of another field `choice`, under which a field has an effect.
 
     Exactly one of `values`, `not_values` and `row_property` is given.
 
     choice: name of a field in the same section, or a dotted key of the config.
-    values: values of `choice` with which the field is read.
-    not_values: values of `choice` with which the field is not read.
-    row_property: attribute of the row that `choice` selects in its table; true if the field is read.
+    values: values of `choice` with which the field has an effect.
+    not_values: values of `choice` with which the field has no effect.
+    row_property: attribute of the row that `choice` selects in its table; true if the field has an effect.
     """
 
     choice: str
@@ -46,7 +46,7 @@ def field(
     replaced_by_phase: str | None = None,
     still_read_by: ReadBy | None = None,
 ) -> Any:
-    """Return a dataclass field with its meaning, its allowed values, and the conditions under which it is read.
+    """Return a dataclass field with its meaning, its allowed values, and the conditions under which it has an effect.
 
     Args:
         default: the value that a recipe starts from.
@@ -54,11 +54,11 @@ def field(
         allowed: (lowest, highest), or the names to choose from.
         table: dotted name of the table whose keys are the names to choose from; `check_choices` reads it when a run
             starts, so that a new row needs no change here.
-        read_by: conditions that must all hold for the field to be read; the conditions of a section hold for
-            all of its fields.
+        read_by: conditions that must all hold for the field to have an effect; the conditions of a section apply to all
+        of its fields.
         replaced_by: a field, named as in `ReadBy.choice`, that replaces the new field if it is set.
         replaced_by_phase: a field of PhaseConfig that replaces the new field if every phase sets it.
-        still_read_by: condition under which the field is read even if every phase replaces it.
+        still_read_by: condition under which the field has an effect even if every phase replaces it.
     """
     metadata = {
         "meaning": meaning,

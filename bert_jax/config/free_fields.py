@@ -1,6 +1,7 @@
 """Fields of a config that a resumed run may change."""
 
-# Fields that a resumed run may change: the learned weights stay the same up to rounding. data.corpus, task.data and
+# Fields that a resumed run may change: the learned weights stay the same up to rounding, and with
+# train.grad_accum_steps also up to the masks of dropout. data.corpus, task.data and
 # teacher are locations; the run's fingerprint holds their content. A run with checkpoints keeps its first init_from
 # and generator_from and says so. evaluate changes only the measurements.
 FREE_TO_CHANGE = (
@@ -10,6 +11,7 @@ FREE_TO_CHANGE = (
     "data.corpus",
     "data.num_threads",
     "data.prefetch",
+    "train.grad_accum_steps",
     "train.log_every",
     "train.tracker",
     "train.max_skipped_steps",

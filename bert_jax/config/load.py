@@ -1,12 +1,14 @@
-"""Reading of a recipe and its overrides as one frozen config.
+"""Reading of a recipe, which a file or a name identifies, and of its overrides as a frozen config.
 
-A recipe (`configs/NAME.py`) calls `pretrain_config()` or `finetune_config()`, changes fields and returns the result.
+A recipe (`configs/NAME.py`, in the checkout and in the wheel) calls `pretrain_config()` or `finetune_config()`, changes
+fields and returns the result.
 `resolve` checks this result against the dataclasses of schema.py: an unknown key or a wrong type is an error that names
 the key.
 """
 
 import dataclasses
 import math
+import pathlib
 import re
 import runpy
 import types
@@ -20,28 +22,28 @@ from ml_collections import config_dict, config_flags
 
 from bert_jax.config.checks import check_pretraining, refuse_fields_without_effect
 from bert_jax.config.field import FROM_0_BELOW_1, MAX_NUMBER
-from bert_jax.config.find_recipe import find_recipe
 from bert_jax.config.free_fields import FREE_TO_CHANGE
 from bert_jax.config.schema import Config, FinetuneConfig, PhaseConfig, PretrainConfig
 from bert_jax.config.suggestions import suggestion_text
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, nearest
 
+PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 IN_WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text", tuple: "a tuple like (1, 2)"}
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 
 
 def pretrain_config() -> ml_collections.ConfigDict:
-    """Return all defaults of a pretraining run as a mutable `ConfigDict`, for a recipe to change."""
+    """Return all defaults of a pretraining run as a mutable `ConfigDict`, which a recipe changes."""
     return _as_config_dict(PretrainConfig())
 
 
 def finetune_config() -> ml_collections.ConfigDict:
-    """Return all defaults of a fine-tuning run as a mutable `ConfigDict`, for a recipe to change."""
+    """Return all defaults of a fine-tuning run as a mutable `ConfigDict`, which a recipe changes."""
     return _as_config_dict(FinetuneConfig())
 
 
 def phases(*values: dict[str, Any]) -> tuple[ml_collections.ConfigDict, ...]:
-    """Return `train.phases` from one dict per phase, each over the defaults of `PhaseConfig`."""
+    """Return `train.phases` from a dict for each phase, which changes defaults of `PhaseConfig`."""
     built = []
     for changes in values:
         phase = _as_config_dict(PhaseConfig())
@@ -56,17 +58,17 @@ def read_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequence[s
     Args:
         kind: `PretrainConfig` or `FinetuneConfig`.
         recipe: a file or a name that `find_recipe` knows; None: the defaults.
-        overrides: such as `--config.train.steps=9` or `--config.train.phases[0].seq_len=64`.
+        overrides: words such as `--config.train.steps=9` or `--config.train.phases[0].seq_len=64`.
 
     Raises:
-        UserError: the file is no recipe or a recipe of the other kind; an override names no key, has a wrong type or
-            has no effect.
+        UserError: the file is no recipe, or a recipe of the other kind; or an override names no key, has a wrong type
+        or has no effect.
     """
     config = _run_recipe(recipe) if recipe else _as_config_dict(kind())
     if (recipe_class := _config_class_of(config)) is not kind:  # a list of unknown keys would explain less
         work, verb = ("fine-tuning", "finetune") if recipe_class is FinetuneConfig else ("pretraining", "pretrain")
         raise UserError(f"--config={find_recipe(recipe or '')} is a {work} recipe; run it with `bert-jax {verb}`")
-    known = [index_form(key) for key in flatten(_as_plain_values(config))]
+    known = [command_line_key(key) for key in flatten(_as_plain_values(config))]
     values: dict[str, str] = {}
     for override in overrides:
         key, equals, values[key] = override.removeprefix("--config.").partition("=")
@@ -79,31 +81,29 @@ def read_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequence[s
     config = _with_overrides(kind, config, {key: value for key, value in values.items() if value != "None"})
     for key in (key for key, value in values.items() if value == "None"):  # ml_collections has no spelling for it
         config_flags.config_path.set_value(key, config, None)
-    return _resolve(kind, config, values)
+    return resolve(kind, config, values)
 
 
 def recipe_kind(recipe: str) -> type[PretrainConfig] | type[FinetuneConfig]:
-    """Return the class of config that a recipe makes; UserError for a file that is no recipe."""
+    """Return the class of the config that a recipe makes; raise UserError for a file that is no recipe."""
     return _config_class_of(_run_recipe(recipe))
 
 
-def index_form(key: str) -> str:
-    """Return a dotted key of `flatten` as the command line spells it: `train.phases[0].seq_len`."""
+def command_line_key(key: str) -> str:
+    """Return a dotted key of `flatten` in the spelling of the command line: `train.phases[0].seq_len`."""
     return re.sub(r"\.(\d+)", r"[\1]", key)
 
 
-def first_phase(key: str) -> str:
-    """Return a key with the index of the first phase, as `fields_of` yields it: `train.phases[0].seq_len`."""
+def with_first_phase_index(key: str) -> str:
+    """Return a key with the index of the first phase, as in the keys of `fields_of`: `train.phases[0].seq_len`."""
     return re.sub(r"\[\d+\]", "[0]", key)
 
 
-def resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict) -> AnyConfig:
-    """Return the frozen config; UserError names a key that is unknown, of a wrong type or out of range."""
-    return _resolve(kind, config)
+def resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict, given: Collection[str] = ()) -> AnyConfig:
+    """Return the frozen config; raise UserError, which names the key, for an unknown key or a wrong value.
 
-
-def _resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict, given: Collection[str] = ()) -> AnyConfig:
-    """Return the frozen, checked config; `given` are the keys that the user set on the command line."""
+    `given` are the keys on the command line, which no other field may replace.
+    """
     built = from_values(kind, _as_plain_values(config), "config")
     refuse_fields_without_effect(built, given=given, with_tables=False)
     if isinstance(built, PretrainConfig):
@@ -112,7 +112,7 @@ def _resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict, given: Co
 
 
 def with_vocab_size(config: PretrainConfig, vocab_size: int) -> PretrainConfig:
-    """Return the config with the vocabulary size of its tokenizer; UserError if it already has a different size."""
+    """Return the config with the vocabulary size of its tokenizer; raise UserError if it has a different size."""
     if config.model.vocab_size not in (None, vocab_size):
         raise UserError(
             f"config.model.vocab_size={config.model.vocab_size}, but the corpus was prepared with a vocabulary of "
@@ -127,13 +127,13 @@ def to_json(config: Config) -> dict[str, Any]:
 
 
 def from_json(values: dict[str, Any]) -> Config:
-    """Return the config that `to_json` wrote; UserError for keys of another version of bert_jax."""
+    """Return the config that `to_json` wrote; raise UserError for keys of another version of bert_jax."""
     kind = FinetuneConfig if "task" in values and "data" not in values else PretrainConfig
     return typing.cast(Config, from_values(kind, values, "config"))
 
 
 def flatten(values: Any, prefix: str = "") -> dict[str, Any]:
-    """Return nested dicts and lists of dicts as one dict with dotted keys: `train.phases.0.seq_len`."""
+    """Return nested dicts and lists of dicts as a flat dict with dotted keys, such as `train.phases.0.seq_len`."""
     is_section = isinstance(values, dict) or (
         isinstance(values, list | tuple) and any(isinstance(value, dict) for value in values)
     )
@@ -146,12 +146,12 @@ def flatten(values: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def differences(saved: dict[str, Any], wanted: dict[str, Any], also_free: tuple[str, ...] = ()) -> list[str]:
-    """Return a line for each key in which two configs differ such that the numbers of a run differ too.
+    """Return a line for each key in which two configs differ and that changes the results of a run.
 
     Args:
         saved: a config as `to_json` writes it.
         wanted: another config as `to_json` writes it.
-        also_free: keys, or beginnings of keys, that may differ in addition to `FREE_TO_CHANGE`.
+        also_free: keys, or prefixes of keys, that may differ in addition to `FREE_TO_CHANGE`.
     """
     old, new = flatten(saved), flatten(wanted)
     free = tuple(key + "." for key in FREE_TO_CHANGE + also_free)
@@ -163,10 +163,12 @@ def differences(saved: dict[str, Any], wanted: dict[str, Any], also_free: tuple[
 
 
 def from_values(kind: Any, values: Any, path: str) -> Any:
-    """Return nested dicts as a config or section of schema.py; UserError names the wrong key below `path`."""
+    """Return nested dicts as a config or section of schema.py; raise UserError with a wrong key below `path`."""
     known = [key for key, _, _ in fields_of(kind)]
-    for key in map(index_form, flatten(values) if isinstance(values, dict) else ()):
-        if first_phase(key) not in known and not any(name.startswith((f"{key}.", f"{key}[")) for name in known):
+    for key in map(command_line_key, flatten(values) if isinstance(values, dict) else ()):
+        if with_first_phase_index(key) not in known and not any(
+            name.startswith((f"{key}.", f"{key}[")) for name in known
+        ):
             raise UserError(f"{path} has no key '{key}'{suggestion_text(key, known)}")
     return _build_value(kind, values, path)
 
@@ -202,7 +204,7 @@ def _build_value(kind: Any, value: Any, path: str) -> Any:
 
 
 def _build_field(field: "dataclasses.Field[Any]", kind: Any, value: Any, path: str) -> Any:
-    """Return the value of a field, of type `kind` and within the field's allowed values."""
+    """Return the checked value of a field, which has type `kind` and is an allowed value."""
     if value is None and field.default is None:
         return None
     built, allowed = _build_value(kind, value, path), field.metadata["allowed"]
@@ -218,7 +220,7 @@ def _build_field(field: "dataclasses.Field[Any]", kind: Any, value: Any, path: s
 
 
 def fields_of(kind: Any, path: str = "") -> Iterator[tuple[str, "dataclasses.Field[Any]", Any]]:
-    """Yield (dotted key, field, type) of every field of a config class, phases as `train.phases[0]`."""
+    """Yield (dotted key, field, type) of every field of a config class; phases are `train.phases[0]`."""
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
         key, inner = f"{path}{field.name}", hints[field.name]
@@ -233,7 +235,7 @@ def fields_of(kind: Any, path: str = "") -> Iterator[tuple[str, "dataclasses.Fie
 def _as_config_dict(config: Any) -> ml_collections.ConfigDict:
     """Return a config dataclass as a ConfigDict.
 
-    Fields that may be None keep their type, so that the command line can set them.
+    A field whose value is None keeps its type, so that the command line can set it.
     """
     values = {}
     hints = typing.get_type_hints(type(config))
@@ -244,13 +246,13 @@ def _as_config_dict(config: Any) -> ml_collections.ConfigDict:
         elif isinstance(value, tuple) and value and dataclasses.is_dataclass(value[0]):
             values[field.name] = tuple(_as_config_dict(part) for part in value)
         elif isinstance(kind, types.UnionType) or value is None:
-            values[field.name] = config_dict.FieldReference(value, field_type=_value_type(kind))
+            values[field.name] = config_dict.FieldReference(value, field_type=_type_without_none(kind))
         else:
             values[field.name] = value
     return ml_collections.ConfigDict(values)
 
 
-def _value_type(kind: Any) -> type:
+def _type_without_none(kind: Any) -> type:
     """Return the type `T` of `T | None`, and `tuple` of `tuple[T, ...]`."""
     if isinstance(kind, types.UnionType):
         kind = typing.get_args(kind)[0]
@@ -258,7 +260,7 @@ def _value_type(kind: Any) -> type:
 
 
 def _unknown_option_message(override: str, known: Collection[str]) -> str:
-    """Return the error for an override that does not begin with `--config.`."""
+    """Return the message for an override that does not begin with `--config.`."""
     name, equals, value = override.lstrip("-").partition("=")
     key = name.removeprefix("config.")
     if key in known:
@@ -281,15 +283,52 @@ def _with_overrides(
         parsed(argv)
     except flags.IllegalFlagValueError as error:
         key = str(error).removeprefix("flag --config.").partition("=")[0]
-        wanted = next((_value_type(inner) for name, _, inner in fields_of(kind) if name == first_phase(key)), object)
+        wanted = next(
+            (_type_without_none(inner) for name, _, inner in fields_of(kind) if name == with_first_phase_index(key)),
+            object,
+        )
         raise UserError(f"--config.{key}={values[key]}: give {IN_WORDS.get(wanted, 'another value')}") from error
     except Exception as error:  # ml_collections raises many types
         raise UserError(f"the options of the config do not fit ({type(error).__name__}: {error})") from error
     return parsed.config
 
 
+def recipes() -> dict[str, pathlib.Path]:
+    """Return name -> file of the recipes that come with bert_jax, such as `demo` and `finetune/glue`."""
+    for folder in (PACKAGE / "configs", PACKAGE.parent / "configs"):  # in a wheel, in a checkout
+        if folder.is_dir():
+            files = sorted(path for path in folder.rglob("*.py") if path.stem != "__init__")
+            return {path.relative_to(folder).with_suffix("").as_posix(): path for path in files}
+    return {}
+
+
+def find_recipe(recipe: str) -> str:
+    """Return `FILE` or, for a recipe with an argument, `FILE:ARGUMENT`, the form that ml_collections reads.
+
+    Args:
+        recipe: `my/recipe.py`, `demo`, `finetune/glue` or `glue`; each may end in an argument, as `bert:tiny` does.
+
+    Raises:
+        UserError: neither a file nor a recipe has this name.
+    """
+    name, colon, argument = recipe.partition(":")
+    if pathlib.Path(name).is_file():
+        return recipe
+    known = recipes()
+    short = {known_name.rpartition("/")[2]: path for known_name, path in reversed(known.items())}
+    wanted = name.removesuffix(".py").removeprefix("configs/")
+    path = known.get(wanted) or short.get(wanted)
+    if path:
+        return f"{path}{colon}{argument}"
+    near = nearest(pathlib.Path(name).stem, short)
+    raise UserError(
+        f"--config={recipe}: no such file or recipe{f'; did you mean {near}?' if near else ''} "
+        f"(recipes: {', '.join(known)})"
+    )
+
+
 def _run_recipe(recipe: str) -> ml_collections.ConfigDict:
-    """Return the result of get_config() of a recipe; get_config() takes the argument after the colon, if any."""
+    """Return the result of a recipe's get_config(), called with the argument after the colon, if any."""
     file = find_recipe(recipe)
     path, colon, argument = file.partition(":")
     try:
@@ -311,7 +350,7 @@ def _as_plain_values(config: Any) -> Any:
 
 
 def range_in_words(lowest: float, highest: float) -> str:
-    """Return a range as a verb phrase: `be at least 1`, `lie from 0 to below 1`."""
+    """Return a range as a verb phrase, such as `be at least 1` or `lie from 0 to below 1`."""
     if highest == math.inf:
         return "be above 0" if lowest == 1e-6 else f"be at least {lowest:g}"
     return f"lie from {lowest:g} to {'below ' if highest == FROM_0_BELOW_1[1] else ''}{highest:g}"

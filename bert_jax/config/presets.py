@@ -1,10 +1,10 @@
-"""Published architectures by name, one row of PRESETS each.
+"""Published architectures by name; each is a row of PRESETS.
 
 BERT (Devlin et al. 2018; the 24 small models of Turc et al. 2019), RoBERTa (Liu et al. 2019), ALBERT version 2 (Lan et
 al. 2020), DistilBERT (Sanh et al. 2019), ELECTRA's generators and discriminators (Clark et al. 2020), MobileBERT (Sun
 et al. 2020), XLM-RoBERTa (Conneau et al. 2020), CamemBERT (Martin et al. 2020), MPNet (Song et al. 2020), DeBERTa
 version 3 (He et al. 2023), Longformer (Beltagy et al. 2020), BigBird (Zaheer et al. 2020), ModernBERT (Warner
-et al. 2024). The ModernBERT sizes below base are of this project.
+et al. 2024). The ModernBERT sizes below base are not published; they are from this project.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ VOCAB_SIZE = 30522  # of the English uncased models
 
 
 def bert_preset(num_layers: int, hidden_size: int) -> EncoderConfig:
-    """Return BERT of any size: 64 features per head, an MLP of four times the width."""
+    """Return BERT in any size, with 64 features per head and an MLP of four times the width."""
     return EncoderConfig(
         vocab_size=VOCAB_SIZE,
         num_layers=num_layers,
@@ -27,7 +27,7 @@ def bert_preset(num_layers: int, hidden_size: int) -> EncoderConfig:
 
 
 def roberta_preset(num_layers: int, hidden_size: int) -> EncoderConfig:
-    """Return RoBERTa: positions from 2, one token type, a byte-level vocabulary."""
+    """Return RoBERTa, with positions from 2, one token type, and a byte-level vocabulary."""
     return dataclasses.replace(
         bert_preset(num_layers, hidden_size),
         family="roberta",
@@ -41,7 +41,7 @@ def roberta_preset(num_layers: int, hidden_size: int) -> EncoderConfig:
 
 
 def longformer_preset(num_layers: int, hidden_size: int) -> EncoderConfig:
-    """Return Longformer: RoBERTa for 4,096 tokens, with windows of 512 and global tokens."""
+    """Return Longformer, which is RoBERTa for 4,096 tokens, with windows of 512 and global tokens."""
     return dataclasses.replace(
         roberta_preset(num_layers, hidden_size),
         family="longformer",
@@ -53,7 +53,7 @@ def longformer_preset(num_layers: int, hidden_size: int) -> EncoderConfig:
 
 
 def big_bird_preset(num_layers: int, hidden_size: int) -> EncoderConfig:
-    """Return BigBird: BERT for 4,096 tokens, in blocks of 64 beyond 704."""
+    """Return BigBird, which is BERT for 4,096 tokens; above 704 tokens, it has blocks of 64."""
     return dataclasses.replace(
         bert_preset(num_layers, hidden_size),
         family="big_bird",
@@ -68,7 +68,7 @@ def big_bird_preset(num_layers: int, hidden_size: int) -> EncoderConfig:
 
 
 def mpnet_preset(num_layers: int, hidden_size: int) -> EncoderConfig:
-    """Return MPNet: RoBERTa with T5's relative positions in addition, no token types."""
+    """Return MPNet, which is RoBERTa with T5's relative positions in addition, and without token types."""
     return dataclasses.replace(
         roberta_preset(num_layers, hidden_size),
         family="mpnet",
@@ -79,7 +79,7 @@ def mpnet_preset(num_layers: int, hidden_size: int) -> EncoderConfig:
 
 
 def deberta_preset(num_layers: int, hidden_size: int, vocab_size: int = 128100) -> EncoderConfig:
-    """Return DeBERTa version 3: embeddings of 512 distances instead of positions, no token types."""
+    """Return DeBERTa version 3, with embeddings of 512 distances instead of positions, and without token types."""
     return dataclasses.replace(
         bert_preset(num_layers, hidden_size),
         family="deberta-v2",
@@ -94,7 +94,7 @@ def deberta_preset(num_layers: int, hidden_size: int, vocab_size: int = 128100) 
 
 
 def albert_preset(num_layers: int, hidden_size: int, num_heads: int) -> EncoderConfig:
-    """Return ALBERT version 2: tables of 128 features, one block for all layers, no dropout."""
+    """Return ALBERT version 2, with tables of 128 features, one block for all layers, and no dropout."""
     return dataclasses.replace(
         bert_preset(num_layers, hidden_size),
         family="albert",
@@ -109,7 +109,7 @@ def albert_preset(num_layers: int, hidden_size: int, num_heads: int) -> EncoderC
 
 
 def electra_preset(num_layers: int, hidden_size: int, num_heads: int, embedding_size: int) -> EncoderConfig:
-    """Return ELECTRA: narrower tables in the small model; generators as deep, and a quarter or a third as wide."""
+    """Return ELECTRA; the small model has narrower tables, and a generator has a quarter or a third of the width."""
     return dataclasses.replace(
         bert_preset(num_layers, hidden_size),
         family="electra",
@@ -122,7 +122,7 @@ def electra_preset(num_layers: int, hidden_size: int, num_heads: int, embedding_
 
 
 def mobilebert_preset() -> EncoderConfig:
-    """Return MobileBERT: tables and blocks of a quarter of the residual stream's width, four MLPs a block, no norms."""
+    """Return MobileBERT; tables and blocks have a quarter of the residual stream's width, and a block has four MLPs."""
     return EncoderConfig(
         family="mobilebert",
         vocab_size=VOCAB_SIZE,
@@ -145,7 +145,7 @@ def mobilebert_preset() -> EncoderConfig:
 
 
 def modernbert_preset(num_layers: int, hidden_size: int, num_heads: int, mlp_size: int) -> EncoderConfig:
-    """Return ModernBERT: pre-norm without biases, rotary positions, a gated MLP, two blocks in three local, no dropout.
+    """Return ModernBERT: pre-norm, no biases, rotary positions, gated MLPs, two of three blocks local, no dropout.
 
     A gated MLP of width `8 / 3 * hidden_size` has as many parameters as BERT's.
     """
@@ -184,7 +184,7 @@ def modernbert_preset(num_layers: int, hidden_size: int, num_heads: int, mlp_siz
 
 
 def nomic_bert_preset(num_layers: int, hidden_size: int, num_heads: int, mlp_size: int) -> EncoderConfig:
-    """Return NomicBERT: BERT with rotary positions, gated MLPs, and no biases or dropout in its blocks."""
+    """Return NomicBERT, which is BERT with rotary positions, gated MLPs, and no biases or dropout in its blocks."""
     return EncoderConfig(
         family="nomic_bert",
         vocab_size=30528,
@@ -260,5 +260,5 @@ PRESETS: dict[str, EncoderConfig] = {
 
 
 def architecture(name: str) -> dict[str, Any]:
-    """Return a preset as the values of `config.model`; vocab_size is None, the size of the corpus's vocabulary."""
+    """Return a preset as values of `config.model`; `vocab_size` is None, which means the vocabulary of the corpus."""
     return dataclasses.asdict(PRESETS[name]) | {"vocab_size": None}

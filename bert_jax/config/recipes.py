@@ -1,4 +1,4 @@
-"""Published training settings, one function each; the recipes in configs/ start from them."""
+"""Published training settings, one function for each paper; the recipes in configs/ start from them."""
 
 import ml_collections
 
@@ -10,9 +10,9 @@ from bert_jax.errors import UserError, did_you_mean
 def devlin2019(size: str) -> ml_collections.ConfigDict:
     """Return the recipe of BERT (Devlin et al. 2019, appendix A.2, and google-research/bert).
 
-    Adam, 1,000,000 steps of 256 sequences; 90 % of the steps at length 128, the rest at 512; 10,000 steps of warmup. As
-    in the code, Adam has no bias correction and the decay counts from step 0. The paper's large model differs in size
-    alone.
+    Adam runs for 1,000,000 steps of 256 sequences, with 10,000 steps of warmup. 90 % of the steps have length 128, the
+    others 512. As in Google's code, Adam has no bias correction, and the decay counts from step 0. The paper's large
+    model differs only in size.
 
     Args:
         size: one of `BERT_SIZES`, such as "tiny", "base" or "L4_H256".
@@ -37,8 +37,9 @@ def devlin2019(size: str) -> ml_collections.ConfigDict:
 def you2020(size: str) -> ml_collections.ConfigDict:
     """Return the recipe of LAMB (You et al. 2020) in the settings of NVIDIA's published BERT-large runs: 8,601 steps.
 
-    7,038 steps of 65,536 sequences at length 128, then 1,563 of 32,768 at 512, each phase with a schedule of its own.
-    In micro-batches of 16,384 and 4,096 sequences: 8,192 tokens a device on 256 devices.
+    The first phase has 7,038 steps of 65,536 sequences at length 128, the second 1,563 steps of 32,768 sequences at
+    512. Each phase has a separate schedule. Micro-batches of 16,384 and 4,096 sequences give 8,192 tokens per device on
+    256 devices.
     """
     config = pretrain_config()
     config.model.update(architecture(size))
@@ -68,9 +69,10 @@ def you2020(size: str) -> ml_collections.ConfigDict:
 
 
 def liu2019(size: str, peak_learning_rate: float, warmup_steps: int) -> ml_collections.ConfigDict:
-    """Return the recipe of RoBERTa (Liu et al. 2019): masked tokens alone, full sentences across documents.
+    """Return the recipe of RoBERTa (Liu et al.
 
-    500,000 steps of 8,192 sequences of 512 tokens; the second moment decays by 0.98, gradients are not clipped.
+    2019): only masked tokens, full sentences across documents. It has 500,000 steps of 8,192 sequences of 512 tokens.
+    Adam's second moment decays by 0.98, and gradients are not clipped.
     """
     config = pretrain_config()
     config.model.update(architecture(f"roberta_{size}"))
@@ -87,7 +89,7 @@ def liu2019(size: str, peak_learning_rate: float, warmup_steps: int) -> ml_colle
 def lan2020(size: str) -> ml_collections.ConfigDict:
     """Return the recipe of ALBERT (Lan et al. 2020): sentence order, masked n-grams, LAMB.
 
-    125,000 steps of 4,096 sequences of 512 tokens, 3,125 of them warmup.
+    It has 125,000 steps of 4,096 sequences of 512 tokens, of which 3,125 are warmup.
     """
     config = pretrain_config()
     config.model.update(architecture(f"albert_{size}"))
@@ -104,8 +106,8 @@ def lan2020(size: str) -> ml_collections.ConfigDict:
 def clark2020(size: str, seq_len: int) -> ml_collections.ConfigDict:
     """Return the recipe of ELECTRA (Clark et al. 2020) without model size, batch, steps and learning rate.
 
-    Replaced tokens, no sentence pairs. Of the masked tokens 85 % become [MASK] and 15 % stay. The
-    rate decays from the first step on; warmup multiplies it.
+    The objective is replaced tokens, without sentence pairs. 85 % of the masked tokens become [MASK], and 15 % stay.
+    The learning rate decays from the first step on, and the warmup is a factor on the decaying rate.
     """
     config = pretrain_config()
     config.objective = "replaced_tokens"
@@ -118,10 +120,11 @@ def clark2020(size: str, seq_len: int) -> ml_collections.ConfigDict:
 
 
 def sanh2019() -> ml_collections.ConfigDict:
-    """Return the recipe of DistilBERT (Sanh et al. 2019): six layers that a BERT-base teaches.
+    """Return the recipe of DistilBERT (Sanh et al.
 
-    Temperature 2, weights 5 : 2 : 1 of soft targets, masked tokens and cosine; batches of 4,000 sequences, three passes
-    over the teacher's corpus. Our weights are half of theirs, so the gradient is clipped at half of their norm of 5.
+    2019), a student of six layers of a BERT-base. The temperature is 2, and soft targets, masked tokens and cosine have
+    weights 5 : 2 : 1. The student reads the teacher's corpus three times in batches of 4,000 sequences. The weights
+    here are half of the published weights, so the gradient is clipped at half of the published norm of 5.
     """
     config = pretrain_config()
     config.objective = "distillation"
@@ -135,13 +138,13 @@ def sanh2019() -> ml_collections.ConfigDict:
 
 
 def warner2024(size: str, peak_learning_rate: float) -> ml_collections.ConfigDict:
-    """Return the recipe of ModernBERT (Warner et al. 2024): 30 % masks, StableAdamW, a long stretch at the peak.
+    """Return the recipe of ModernBERT (Warner et al.
 
-    360,000 steps of 4,608 sequences of 1,024 tokens, which is 1.7 trillion tokens, then 63,600 steps of as many tokens
-    in sequences of 8,192 at 3e-4, the last 15 % of them with a decay of 1 - sqrt (in the paper the last sixth:
-    here the fraction is of the run and of its last phase, and the first phase stays at its peak). Unlike the paper the
-    batch does not grow, all blocks have their final rotary bases from the start, and the second phase is all at one
-    rate.
+    2024): 30 % masks, StableAdamW, a long time at the peak rate. The first phase has 360,000 steps of 4,608 sequences
+    of 1,024 tokens, which is 1.7 trillion tokens. The second phase has 63,600 steps of as many tokens, in sequences of
+    8,192 tokens, at 3e-4. The rate decays as 1 - sqrt(t) in the last 15 % of the second phase (in the paper, in the
+    last sixth). Unlike in the paper, the batch does not grow, all blocks have their final rotary bases from the start,
+    and the second phase has one rate before the decay.
     """
     config = pretrain_config()
     config.model.update(architecture(f"modern_{size}"))
@@ -169,10 +172,10 @@ def warner2024(size: str, peak_learning_rate: float) -> ml_collections.ConfigDic
 def finetuning(
     epochs: float, batch_size: int, learning_rate: float, max_seq_len: int = 128, warmup_fraction: float = 0.1
 ) -> ml_collections.ConfigDict:
-    """Return the settings of fine-tuning in Devlin et al. 2019, A.3: Adam, linear warmup and decay.
+    """Return the settings of fine-tuning in Devlin et al.
 
-    The dev set is evaluated after each epoch. Adam has bias correction, unlike the original: without it, training on a
-    small set diverges (Mosbach et al. 2021, Zhang et al. 2021).
+    2019, A.3: Adam, linear warmup and decay. The dev set is evaluated after each epoch. Unlike in the original, Adam
+    has bias correction, because without it training on a small set diverges (Mosbach et al. 2021, Zhang et al. 2021).
     """
     config = finetune_config()
     config.task.update(epochs=epochs, max_seq_len=max_seq_len)

@@ -1,6 +1,7 @@
-"""The fields of a run's configuration as frozen dataclasses: default, meaning, range, and conditions of each.
+"""The fields of a run's configuration, as frozen dataclasses with default, meaning, range and conditions.
 
-`PretrainConfig` and `FinetuneConfig`, at the end, are the two roots. Each meaning explains None.
+`PretrainConfig` and `FinetuneConfig`, at the end of the file, are the two roots. If a field may be None, its meaning
+explains None.
 """
 
 import dataclasses
@@ -23,12 +24,13 @@ WITH_MASKS = ReadBy("objective", row_property="has_masks")
 WITH_MUON = ReadBy("name", values=("muon",))
 WITH_PEAK = ReadBy("peak_learning_rate", not_values=(None,))
 WITH_TEACHER = ReadBy("teacher", not_values=(None, ""))
+WITH_ADAPTER = ReadBy("rank", not_values=(None,))
 
 
 # Corpus and training sequences.
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    """The prepared corpus, and how training sequences are made from it."""
+    """The prepared corpus, and the rules that make training sequences from it."""
 
     corpus: str | None = field(
         None,
@@ -36,29 +38,36 @@ class DataConfig:
         "DIR@FINGERPRINT is a snapshot of a corpus that has grown",
     )
     text: str | None = field(
-        None, "text inputs as for `prepare`, separated by commas, in place of a corpus, for a first trial"
+        None,
+        "text inputs as for `prepare --input`, separated by commas; a first trial can use them instead of a corpus",
     )
     tokenizer: str | None = field(
-        None, "directory of the tokenizer for `data.text`; None: a WordPiece tokenizer trained on the text"
+        None,
+        "directory of the tokenizer for `data.text`; None: a WordPiece tokenizer trained on the text",
+        read_by=ReadBy("text", not_values=(None,)),
     )
     snapshots: int | None = field(
-        None, "number of corpus snapshots to read in turn; None: 1, or more for a long `data.text`", AT_LEAST_1
+        None,
+        "number of growing snapshots of the corpus that the run reads one after the other; None: 1, or more "
+        "for a long `data.text`",
+        AT_LEAST_1,
     )
     weights: tuple[float, ...] | None = field(
-        None, "sampling weight per corpus of a mixture; None: proportional to size, smoothed"
+        None, "sampling weight of each corpus of a mixture; None: the sizes of the corpora, with data.smoothing"
     )
     smoothing: float = field(
         1.0,
-        "exponent of the corpus sizes in a mixture: 1 as they are, 0.7 as multilingual BERT, 0 all equal",
+        "exponent on the corpus sizes in a mixture: 1 keeps the proportions, 0.7 is multilingual BERT's value, 0 "
+        "gives equal fractions",
         FROM_0_TO_1,
         read_by=ReadBy("weights", values=(None,)),
     )
     max_epochs: int | None = field(
-        None, "maximum times that an epoch of a mixture reads each of its corpora; None: no limit", AT_LEAST_1
+        None, "maximum number of times that an epoch of a mixture reads each corpus; None: no limit", AT_LEAST_1
     )
     sentence_pairs: str = field(
         "next_sentence",
-        "way to build a sequence from sentences",
+        "rule that builds a sequence from sentences",
         table="bert_jax.batches.sentence_pairs.SENTENCE_PAIRS",
     )
     packing: int = field(1, "maximum number of examples packed into one sequence; 1: no packing", AT_LEAST_1)
@@ -73,7 +82,8 @@ class DataConfig:
     )
     mask_probability: float = field(
         0.15,
-        "fraction of the tokens of a sequence to predict; evaluation uses 15 %, 80-10-10",
+        "fraction of the tokens of a sequence to predict; evaluation always predicts 15 %, of which 80 % are "
+        "[MASK], 10 % random and 10 % unchanged",
         ABOVE_0_TO_1,
         read_by=WITH_MASKS,
         replaced_by_phase="mask_probability",
@@ -94,7 +104,7 @@ class DataConfig:
     )
     max_span_length: int | None = field(
         None,
-        "maximum words of a masked span; None: as published, 3 for ngram, 10 for span",
+        "maximum number of words in a masked span; None: the published value, 3 for ngram and 10 for span",
         AT_LEAST_1,
         read_by=ReadBy("masking", values=("ngram", "span")),
     )
@@ -105,10 +115,12 @@ class DataConfig:
         read_by=ReadBy("masking", values=("span",)),
     )
     dupe_factor: int | None = field(
-        None, "epochs after which the same sequences return, 10 in the original BERT; None: never", AT_LEAST_1
+        None,
+        "number of epochs after which the sequences repeat; 10 in the original BERT; None: they never repeat",
+        AT_LEAST_1,
     )
-    num_threads: int = field(2, "threads that build batches", AT_LEAST_1)
-    prefetch: int = field(4, "batches built ahead of the step", AT_LEAST_1)
+    num_threads: int = field(2, "number of threads that build batches", AT_LEAST_1)
+    prefetch: int = field(4, "number of batches that are built before the step needs them", AT_LEAST_1)
 
 
 # Settings of single objectives, a section each.
@@ -118,11 +130,14 @@ class ReplacedTokensConfig:
 
     generator_size: float = field(
         0.25,
-        "width of the generator's blocks relative to the model's; number of blocks and tables are the model's",
+        "width of the generator, relative to the model; the generator has the model's number of blocks and "
+        "shares its embedding tables",
         ABOVE_0_TO_1,
     )
     generator_from: str | None = field(
-        None, "weights of the generator to start from; None: the generator beside init_from, otherwise random weights"
+        None,
+        "weights from which the generator starts; None: the generator in the work directory init_from, "
+        "otherwise random weights",
     )
     weight: float = field(
         50.0, "weight of the loss of replaced tokens; the weight of the generator's loss is 1", ABOVE_0
@@ -131,39 +146,46 @@ class ReplacedTokensConfig:
 
 @dataclasses.dataclass(frozen=True)
 class DistillationConfig:
-    """The teacher, and the weights of its losses; the loss of masked tokens has weight 1."""
+    """The teacher, and the weights of the loss terms; the loss of masked tokens has weight 1."""
 
     teacher: str | None = field(
-        None, "model directory of the teacher, of any family; `compile` also takes a preset such as base"
+        None, "model directory of the teacher, of any family; `compile` also takes the name of a preset, such as base"
     )
     temperature: float = field(
-        2.0, "temperature of the teacher's and the student's softmax where probabilities are compared", ABOVE_0
+        2.0, "temperature of the teacher's and the student's softmax when their probabilities are compared", ABOVE_0
     )
     soft_weight: float = field(
-        2.5, "loss weight of the teacher's probabilities; as published, 5 against 2 of the masked tokens", AT_LEAST_0
+        2.5,
+        "loss weight of the teacher's probabilities; masked tokens have weight 1, so 2.5 is DistilBERT's ratio "
+        "of 5 to 2",
+        AT_LEAST_0,
     )
     cosine_weight: float = field(
         0.5,
-        "loss weight of the angle between the last hidden states; as published, 1 against 2 of the masked tokens",
+        "loss weight of the angle between the last hidden states; masked tokens have weight 1, so 0.5 is "
+        "DistilBERT's ratio of 1 to 2",
         AT_LEAST_0,
     )
     hidden_weight: float = field(
         0.0,
-        "loss weight of the squared difference of hidden states, layer by layer; a learned map adapts the width",
+        "loss weight of the squared difference of hidden states in each layer; if widths differ, the student "
+        "learns a linear map",
         AT_LEAST_0,
     )
     attention_weight: float = field(
         0.0,
-        "loss weight of the divergence of each head's attention, layer by layer; needs as many heads as the teacher",
+        "loss weight of the divergence of attention in each head of each layer; needs as many heads as the teacher has",
         AT_LEAST_0,
     )
-    copy_layers: bool = field(True, "start from evenly spaced layers of the teacher; False: from random weights")
+    copy_layers: bool = field(
+        True, "initialize the student with evenly spaced layers of the teacher; False: random weights"
+    )
 
 
 # Steps, batches and phases; optimizer; devices; evaluation, checkpoints and watchdog.
 @dataclasses.dataclass(frozen=True)
 class PhaseConfig:
-    """A phase of the run; None takes the value of `train`, `optimizer` or `data`."""
+    """A phase of the run; a field that is None takes the value in `train`, `optimizer` or `data`."""
 
     seq_len: int = field(128, "tokens per sequence in this phase", AT_LEAST_1)
     fraction: float = field(1.0, "fraction of train.steps in this phase", FROM_0_TO_1)
@@ -172,7 +194,9 @@ class PhaseConfig:
         None, "micro-batches per step in this phase; None: train.grad_accum_steps", AT_LEAST_1
     )
     peak_learning_rate: float | None = field(
-        None, "peak learning rate of a separate schedule for this phase; None: the run's schedule continues", AT_LEAST_0
+        None,
+        "peak learning rate of a separate schedule in this phase; None: the schedule of the run continues",
+        AT_LEAST_0,
     )
     warmup_fraction: float = field(
         0.0,
@@ -182,7 +206,10 @@ class PhaseConfig:
         replaced_by="warmup_steps",
     )
     warmup_steps: int | None = field(
-        None, "warmup of this phase's schedule in steps; None: warmup_fraction", AT_LEAST_0, read_by=WITH_PEAK
+        None,
+        "warmup of this phase's schedule in steps; None: the phase's warmup_fraction",
+        AT_LEAST_0,
+        read_by=WITH_PEAK,
     )
     mask_probability: float | None = field(
         None,
@@ -192,7 +219,7 @@ class PhaseConfig:
     )
     mask_probability_end: float | None = field(
         None,
-        "mask probability at the end of the phase, changed linearly from mask_probability; None: no change",
+        "value that mask_probability reaches, linearly, at the end of the phase; None: no change",
         ABOVE_0_TO_1,
         read_by=WITH_MASKS,
     )
@@ -225,7 +252,9 @@ class FinetuneTrainConfig:
         table="bert_jax.training.trackers.TRACKERS",
     )
     max_skipped_steps: int = field(
-        20, "consecutive steps with a loss or gradient that is not finite, after which the run stops", AT_LEAST_1
+        20,
+        "number of consecutive steps with a loss or gradient that is not finite, after which the run stops",
+        AT_LEAST_1,
     )
 
 
@@ -233,16 +262,19 @@ class FinetuneTrainConfig:
 class TrainConfig(FinetuneTrainConfig):
     """Steps, phases and batches of a pretraining."""
 
-    steps: int = field(1_000_000, "optimizer steps of the whole run", AT_LEAST_1)
+    steps: int = field(1_000_000, "number of optimizer steps in the whole run", AT_LEAST_1)
     phases: tuple[PhaseConfig, ...] = field((PhaseConfig(),), "phases of the run in order; their fractions add up to 1")
     plateau_steps: int | None = field(
         None,
-        "steps after which a loss that is still at the unigram entropy is reported; None: the warmup and a twentieth "
-        "of the run, at least 300 steps",
+        "step at which the run warns if the loss is still at the unigram entropy; None: after the warmup and a "
+        "twentieth of the run, at least 300 steps",
         AT_LEAST_1,
     )
     z_loss: float = field(
-        0.0, "loss weight of the squared log of the masked-token softmax normalizer; PaLM uses 1e-4", AT_LEAST_0
+        0.0,
+        "loss weight of the squared logarithm of the softmax normalizer (z-loss), over the predicted tokens; "
+        "PaLM uses 1e-4",
+        AT_LEAST_0,
     )
 
 
@@ -267,18 +299,19 @@ class OptimizerConfig:
         replaced_by_phase="peak_learning_rate",
     )
     warmup_steps: int | None = field(
-        None, "warmup in steps; None: warmup_fraction", AT_LEAST_0, replaced_by_phase="peak_learning_rate"
+        None, "warmup in steps; None: optimizer.warmup_fraction", AT_LEAST_0, replaced_by_phase="peak_learning_rate"
     )
     schedule: str = field("bert", "learning-rate schedule", table="bert_jax.training.schedules.SCHEDULES")
     decay_power: float = field(
         1.0,
-        "power of the learning-rate decay: 1 is linear; 0.5 is NVIDIA's LAMB, and 1 - sqrt in warmup_stable_decay",
+        "exponent of the learning-rate decay: 1 is linear; 0.5 is NVIDIA's value for LAMB, and gives 1 - sqrt(t) "
+        "in warmup_stable_decay",
         AT_LEAST_0,
         read_by=ReadBy("schedule", values=("bert", "electra", "linear", "warmup_stable_decay")),
     )
     decay_fraction: float = field(
         0.2,
-        "warmup_stable_decay: fraction of the steps, at the end, in which the learning rate falls",
+        "warmup_stable_decay: fraction of the steps, at the end of the run, in which the learning rate falls",
         FROM_0_TO_1,
         read_by=ReadBy("schedule", values=("warmup_stable_decay",)),
     )
@@ -287,7 +320,7 @@ class OptimizerConfig:
     epsilon: float = field(1e-6, "constant added to the square root of Adam's second moment", ABOVE_0)
     muon_learning_rate: float = field(
         0.02,
-        "muon: peak learning rate of the matrices of the blocks, with the schedule of peak_learning_rate",
+        "muon: peak learning rate of the matrices of the blocks; it follows the schedule of peak_learning_rate",
         AT_LEAST_0,
         read_by=WITH_MUON,
     )
@@ -295,27 +328,29 @@ class OptimizerConfig:
         0.95, "muon: decay rate of the momentum that is orthogonalized", FROM_0_BELOW_1, read_by=WITH_MUON
     )
     nesterov: bool = field(True, "muon: Nesterov momentum", read_by=WITH_MUON)
-    weight_decay: float = field(0.01, "decoupled weight decay; norms and biases are exempt", AT_LEAST_0)
+    weight_decay: float = field(0.01, "decoupled weight decay; norms and biases do not decay", AT_LEAST_0)
     bias_correction: bool = field(True, "bias correction in Adam; the original BERT has none")
     clip_norm: float | None = field(1.0, "maximum global norm of the gradient; None: no clipping", ABOVE_0)
     layer_decay: float = field(
-        1.0, "learning rate of a layer relative to the next layer above; ELECTRA fine-tunes with 0.8", ABOVE_0_TO_1
+        1.0,
+        "ratio of a layer's learning rate to the rate of the layer above it; ELECTRA fine-tunes with 0.8",
+        ABOVE_0_TO_1,
     )
     freeze_encoder: bool = field(False, "train only the heads, not the encoder")
     ema_decay: float | None = field(
         None,
-        "decay rate of a moving average of the weights, which is evaluated and exported; None: no average",
+        "decay rate of a moving average of the weights; evaluation and export use the average; None: no average",
         ABOVE_0_BELOW_1,
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class MeshConfig:
-    """Devices along each mesh axis; one axis may be -1, which takes the remaining devices."""
+    """The number of devices along each mesh axis; one axis may be -1, which takes the remaining devices."""
 
-    data: int = field(-1, "data-parallel copies of the model; -1: the remaining devices")
-    fsdp: int = field(1, "shards of parameters and optimizer state")
-    tensor: int = field(1, "shards of heads, MLP and vocabulary")
+    data: int = field(-1, "number of data-parallel copies of the model; -1: the remaining devices")
+    fsdp: int = field(1, "number of shards of parameters and optimizer state")
+    tensor: int = field(1, "number of shards of attention heads, MLPs and vocabulary")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -333,19 +368,19 @@ class EvaluateConfig:
     every: int | None = field(10_000, "steps between two evaluations; None: only at the end", AT_LEAST_1)
     batch_size: int | None = field(
         None,
-        "sequences per evaluation step; None: 32,768 tokens on each device, at most 256 sequences in all, but at "
-        "least one per device",
+        "sequences per evaluation step; None: 32,768 tokens on each device, limited to 256 sequences over all "
+        "devices, but at least one sequence per device",
         AT_LEAST_1,
     )
     num_sequences: int = field(
-        10_000, "held-out sequences per evaluation, at most one epoch of the held-out documents", AT_LEAST_1
+        10_000, "number of held-out sequences per evaluation, at most one epoch of the held-out documents", AT_LEAST_1
     )
     pairs: str | None = field(
         None,
         "minimal pairs that evaluations also score (docs/score.md): a file, a directory, or zorro_small, which comes "
         "with bert-jax; None: no pairs",
     )
-    num_pairs: int = field(230, "number of minimal pairs to score, spread over the paradigms", AT_LEAST_1)
+    num_pairs: int = field(230, "number of minimal pairs to score, distributed over the paradigms", AT_LEAST_1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -357,15 +392,20 @@ class CheckpointConfig:
     )
     max_time_fraction: float | None = field(
         0.01,
-        "maximum fraction of the time for extra checkpoints between the checkpoints of `every`, at most one per 10 s; "
-        "only the newest is kept; None: no extra checkpoints",
+        "maximum fraction of the time for extra checkpoints between the checkpoints of `every`, at most one "
+        "extra checkpoint per 10 s; only the newest extra checkpoint is kept; None: no extra checkpoints",
         ABOVE_0_TO_1,
     )
     keep: int = field(
-        3, "number of newest checkpoints of `every` to keep; without `every`, of all checkpoints", AT_LEAST_1
+        3,
+        "number of newest checkpoints of `every` to keep; if `every` is None, number of newest checkpoints to keep",
+        AT_LEAST_1,
     )
     keep_period: int | None = field(
-        None, "step whose multiples have checkpoints that are kept forever; None: no such checkpoints", AT_LEAST_1
+        None,
+        "period of permanent checkpoints: checkpoints at multiples of this step are never deleted; None: no "
+        "permanent checkpoints",
+        AT_LEAST_1,
     )
 
 
@@ -386,7 +426,7 @@ class WatchdogConfig:
 # Traces, and the task to fine-tune on.
 @dataclasses.dataclass(frozen=True)
 class ProfileConfig:
-    """A trace of some steps by jax.profiler, in the work directory; it changes no result."""
+    """A trace of some steps by jax.profiler, in the work directory; it does not change the training."""
 
     steps: str | None = field(
         None, "steps to trace, as FIRST:END, counted from 0 and without END, such as 10:13; None: no trace"
@@ -397,7 +437,7 @@ class ProfileConfig:
 class TaskConfig:
     """The task to fine-tune on, its files, and the choice of the best of several trainings."""
 
-    name: str | None = field(None, "task from bert_jax/tasks/table.py, such as mrpc or squad2, or custom")
+    name: str | None = field(None, "name of a task in bert_jax/tasks/table.py, such as mrpc or squad2; or custom")
     kind: str | None = field(None, "kind of a custom task", table="bert_jax.tasks.kinds.KINDS")
     data: str | None = field(
         None, "directory of the task's published files, plain or .gz; or tfds:NAME, tfds:NAME@DATA_DIR"
@@ -414,36 +454,47 @@ class TaskConfig:
     metric: str | None = field(None, "metric that chooses the best checkpoint; None: the metric of the task")
     max_seq_len: int = field(128, "maximum tokens per sequence", AT_LEAST_1)
     buckets: tuple[int, ...] | None = field(
-        None, "lengths that sequences are padded to, one compiled program each; None: chosen from the data"
+        None, "padded lengths of sequences; each length needs a compiled program; None: lengths chosen from the data"
     )
-    doc_stride: int = field(128, "tokens from one window of a long context to the next", AT_LEAST_1)
-    max_query_length: int = field(64, "maximum tokens of a question; longer questions are cut and counted", AT_LEAST_1)
+    doc_stride: int = field(
+        128, "number of tokens between the starts of two consecutive windows of a long context", AT_LEAST_1
+    )
+    max_query_length: int = field(
+        64, "maximum tokens of a question; longer questions are truncated and counted", AT_LEAST_1
+    )
     max_answer_length: int = field(30, "maximum tokens of an answer", AT_LEAST_1)
     skip_unusable_answers: bool = field(
         False,
-        "leave out and count training questions whose answer is not at its offset in the context; False: refuse them",
+        "leave out and count training questions whose answer is not at its stated offset in the context; False: "
+        "refuse such files",
     )
     positive_from: float = field(4.0, "similarity: smallest label of a positive training pair")
-    temperature: float = field(0.05, "similarity: temperature of the cosines", ABOVE_0)
-    n_best: int = field(20, "answers kept per question in the predictions", AT_LEAST_1)
-    epochs: float = field(3.0, "passes over the training set", ABOVE_0)
-    num_seeds: int = field(1, "number of trainings that differ only in the seed, from config.seed on", AT_LEAST_1)
+    temperature: float = field(0.05, "similarity: divisor of the cosines in the loss", ABOVE_0)
+    n_best: int = field(20, "number of answers per question in the predictions", AT_LEAST_1)
+    epochs: float = field(3.0, "number of passes over the training set", ABOVE_0)
+    num_seeds: int = field(1, "number of trainings with consecutive seeds, starting at config.seed", AT_LEAST_1)
     learning_rates: tuple[float, ...] | None = field(
-        None, "learning rates to try, each with each seed; None: optimizer.peak_learning_rate"
+        None, "learning rates to try; each is trained with each seed; None: only optimizer.peak_learning_rate"
     )
     patience: int | None = field(
         None,
-        "early stopping: evaluations without a new best score after which a training ends; None: never",
+        "early stopping: number of evaluations without a new best score after which a training ends; None: no "
+        "early stopping",
         AT_LEAST_1,
     )
     dropout: float | None = field(
-        None, "dropout rate of encoder and head; None: the rate that the weights were trained with", FROM_0_BELOW_1
+        None, "dropout rate of encoder and head; None: the dropout rate in the config of the weights", FROM_0_BELOW_1
     )
     teacher: str | None = field(
-        None, "directory of a teacher, fine-tuned on the task, to learn from in addition to the labels"
+        None,
+        "model directory of a teacher that was fine-tuned on the task; the model learns from the teacher and "
+        "the labels; None: only from the labels",
     )
     soft_fraction: float = field(
-        0.5, "fraction of the loss that compares with the teacher's outputs", FROM_0_TO_1, read_by=WITH_TEACHER
+        0.5,
+        "fraction of the loss that compares the model with the teacher; the rest compares the model with the labels",
+        FROM_0_TO_1,
+        read_by=WITH_TEACHER,
     )
     soft_temperature: float = field(
         2.0,
@@ -455,8 +506,30 @@ class TaskConfig:
         False, "add two bidirectional LSTM layers between encoder and head; needs model.family=research (BERT, table 5)"
     )
     random_weights: bool = field(
-        False, "start from random weights with the architecture and tokenizer of init_from (a baseline)"
+        False, "start from random weights, with the architecture and tokenizer of init_from, as a baseline"
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class AdapterConfig:
+    """LoRA: the trained matrices beside frozen linear maps of the encoder."""
+
+    rank: int | None = field(
+        None, "rank of the matrices of LoRA; None: no adapter, all weights are trained", AT_LEAST_1
+    )
+    alpha: float = field(
+        16.0,
+        "numerator of LoRA's scale: the product of two matrices is multiplied by alpha / rank",
+        ABOVE_0,
+        read_by=WITH_ADAPTER,
+    )
+    targets: str | None = field(
+        None,
+        "linear maps with an adapter, by their names in transformers or the ends of these names: 'query,value'; "
+        "all-linear: all of the encoder; None: the maps to queries and values",
+        read_by=WITH_ADAPTER,
+    )
+    dropout: float = field(0.0, "dropout rate on the input of the matrices", FROM_0_BELOW_1, read_by=WITH_ADAPTER)
 
 
 # The roots: a run of pretraining or of fine-tuning.
@@ -466,7 +539,7 @@ class _SharedConfig:
 
     seed: int = field(0, "seed of parameters, sequences and dropout", AT_LEAST_0)
     init_from: str | None = field(
-        None, "weights to start from: an export, a work directory, or a Hugging Face directory; None: random weights"
+        None, "initial weights: an export, a work directory, or a Hugging Face directory; None: random weights"
     )
     compute: ComputeConfig = field(ComputeConfig(), "precision and compilation of the model")
     optimizer: OptimizerConfig = field(OptimizerConfig(), "optimizer and learning rate")
@@ -500,6 +573,7 @@ class FinetuneConfig(_SharedConfig):
     """The configuration of a fine-tuning run."""
 
     task: TaskConfig = field(TaskConfig(), "task and data")
+    adapter: AdapterConfig = field(AdapterConfig(), "LoRA in place of training all weights")
     train: FinetuneTrainConfig = field(FinetuneTrainConfig(batch_size=32), "batches and logging")
     evaluate: FinetuneEvaluateConfig = field(FinetuneEvaluateConfig(), "evaluation on the dev sets")
 

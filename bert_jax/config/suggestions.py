@@ -1,4 +1,4 @@
-"""The key that a user meant: the name that another trainer gives it, or the nearest name."""
+"""The key that a user probably meant: the key of a name in other trainers, or the most similar key."""
 
 import re
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from bert_jax.errors import nearest
 
 
 def _plain_spelling(name: str) -> str:
-    """Return a name in lowercase, without separators and `config.`, which users spell in different ways."""
+    """Return a name in lowercase, without separators and without `config.`, whose spelling varies."""
     return re.sub(r"[^a-z0-9]", "", name.lower().lstrip("-").removeprefix("config."))
 
 
@@ -111,10 +111,10 @@ ONE_KIND = {
 
 
 def suggest_keys(written: str, known: Iterable[str]) -> tuple[str, ...]:
-    """Return the known names closest to a written name, by meaning first, then by spelling; () if no name is close.
+    """Return the known names closest to a written name, first by meaning, then by spelling; () if no name is close.
 
     Args:
-        written: a key or an option as the user wrote it, without its value.
+        written: a key or an option in the user's spelling, without its value.
         known: keys, such as `train.phases[0].seq_len`, and options, such as `--workdir`.
     """
     known = tuple(known)
@@ -142,7 +142,7 @@ def suggest_keys(written: str, known: Iterable[str]) -> tuple[str, ...]:
 
 
 def suggestion_text(written: str, known: Iterable[str]) -> str:
-    """Return a clause for the error about an unknown key: advice, or the closest key, or ''."""
+    """Return a clause for the message about an unknown key: advice, the closest key, or ''."""
     known, key = tuple(name.removeprefix("config.") for name in known), written.removeprefix("config.")
     meanings = [key, *ALIASES.get(_plain_spelling(key), ())]
     advice = next(filter(None, (_advice_on_kind(meaning, known) for meaning in meanings)), "")

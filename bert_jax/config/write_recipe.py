@@ -1,4 +1,4 @@
-"""The recipe that trains a run again: a Python file with the fields that differ from the defaults."""
+"""The recipe that repeats a run: a Python file with the fields that differ from the defaults."""
 
 import dataclasses
 from typing import Any
@@ -10,7 +10,7 @@ MAX_LINE = 100
 
 
 def values_and_defaults(config: Config) -> dict[str, tuple[Any, Any]]:
-    """Return dotted key -> (value, default) of each field; a phase has the defaults of `PhaseConfig`."""
+    """Return dotted key -> (value, default) of each field; the defaults of a phase are in `PhaseConfig`."""
     defaults = flatten(to_json(type(config)()))
 
     def default_of(key: str) -> Any:
@@ -48,7 +48,7 @@ def recipe_text(config: Config) -> str:
 
 
 def _call_lines(function: str, arguments: list[str]) -> list[str]:
-    """Return the lines of a call; a long call has a line per argument."""
+    """Return the lines of a function call; a long call has a line for each argument."""
     line = f"{function}({', '.join(arguments)})"
     if len(line) <= MAX_LINE:
         return [line]

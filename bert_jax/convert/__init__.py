@@ -1,8 +1,8 @@
-"""One model directory -> another: export, compress, prune, change the vocabulary.
+"""Conversion of a model directory to another directory: export, compress, prune, change the vocabulary.
 
-export.py      a model in the formats of other programs: add a format as a row of FORMATS
-compress.py    a smaller model, and its size, time and score: add a method as a row of METHODS
-prune.py       heads, MLP features and layers by their importance: TARGETS
-eval_sets.py   data and scores that measure a compressed model
+export.py      a model in the formats of other programs; add a row to FORMATS for a format
+compress.py    a smaller model, with its size, time and score; add a row to METHODS for a method
+prune.py       removal of heads, MLP features and layers by importance; add a row to TARGETS for a kind of part
+eval_sets.py   the data and the score for a compressed model
 vocabulary.py  a model with another vocabulary
 """

@@ -1,4 +1,4 @@
-"""Write a smaller model, and measure its size, time and score: a method is a row of `METHODS`."""
+"""Write a smaller model, and measure its size, time and score; a method is a row of `METHODS`."""
 
 import dataclasses
 import functools
@@ -33,7 +33,7 @@ WEIGHT_SUFFIXES = (".safetensors", ".onnx", ".data")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compressed:
-    """A compressed model and its original, both on disk and in one format."""
+    """A compressed model and its original, both on disk in equal formats."""
 
     weights: Weights
     directory: pathlib.Path
@@ -56,20 +56,20 @@ def compress_model(
     num_examples: int,
     console: Console,
 ) -> list[str]:
-    """Write a smaller model to the directory `output`; return lines on size, time and score, which its card also has.
+    """Write a smaller model to the directory `output`; return lines on size, time and score, which the card also has.
 
     Args:
         model: directory of a fine-tuned model, or of a model with a masked-token head.
         output: a directory that does not exist or is empty.
         method: a row of METHODS.
         amount: fraction of heads, MLP features or layers to remove; int8 does not read it.
-        data: files of the task, or a corpus: see `eval_set_of`.
-        num_examples: of the training set, to weigh parts by.
-        console: for progress.
+        data: files of the task, or a corpus, as in `eval_set_of`.
+        num_examples: number of training examples that measure the importance of parts.
+        console: console that prints progress.
 
     Raises:
-        UserError: `model` holds no such model, `data` does not fit it, `amount` removes nothing or everything, a
-            package is missing, or `output` is in use.
+        UserError: `model` holds no such model, `data` does not fit the model, `amount` removes nothing or everything, a
+        package is missing, or `output` exists and is not empty.
     """
     check_output(output)
     weights = with_heads(read_weights(model, console=console), is_class=True)
@@ -92,7 +92,7 @@ def compress_model(
 
 
 def comparison_lines(compressed: Compressed, eval_set: EvalSet) -> list[str]:
-    """Return lines on the compression, and on size, time and score before and after."""
+    """Return lines about the compression, and about size, time and score before and after."""
     size_before, size_after = (_megabytes(directory) for directory in (compressed.original, compressed.directory))
     batch = {name: x[:TIMED_SEQUENCES] for name, x in eval_set.batches[-1].items()}
     times = compare_times(compressed.run_original, compressed.run, batch)
@@ -110,13 +110,13 @@ def comparison_lines(compressed: Compressed, eval_set: EvalSet) -> list[str]:
 
 
 def card_section(lines: list[str]) -> str:
-    """Return the section of a card on the compression and its cost."""
+    """Return the section of a model card about the compression and its cost."""
     note = "All other figures on this page describe the model before compression."
     return "\n".join(["## Compression\n", *(f"- {line}" for line in lines), "", note, ""])
 
 
 class Times(NamedTuple):
-    """Median milliseconds for a batch, and the median of the second model's time over the first's."""
+    """Median milliseconds for a batch, and the median ratio of the second model's time to the first model's time."""
 
     before: float
     after: float
@@ -124,7 +124,7 @@ class Times(NamedTuple):
 
 
 def compare_times(before: Runner, after: Runner, batch: Batch) -> Times:
-    """Return the times of two models; each ratio compares consecutive runs, as the machine may be busy."""
+    """Return the times of two models; each ratio compares consecutive runs, because the machine may be busy."""
     pairs = []
     for round_index in range(ROUNDS + 1):
         pair = []
@@ -146,9 +146,9 @@ def jax_runner(weights: Weights) -> Runner:
 
 
 def onnx_runner(directory: pathlib.Path, output_names: Sequence[str]) -> Runner:
-    """Return a function that runs a directory of `export_onnx` in onnxruntime; it names outputs by `output_names`.
+    """Return a function that runs a directory of `export_onnx` in onnxruntime, with outputs named by `output_names`.
 
-    Logits of masked tokens are taken at `masked_positions`.
+    The function selects the logits of masked tokens at `masked_positions`.
     """
     import onnxruntime
 
@@ -169,7 +169,7 @@ def onnx_runner(directory: pathlib.Path, output_names: Sequence[str]) -> Runner:
 
 
 def _prune(target: str, weights: Weights, eval_set: EvalSet, amount: float, scratch: pathlib.Path) -> Compressed:
-    """Remove parts of a kind: a method for each row of TARGETS."""
+    """Remove parts of a kind; each row of TARGETS is a method."""
     examples, loss = eval_set.training_examples(), eval_set.loss(weights.config)
     pruned = prune(TARGETS[target], weights.config, weights.params, examples, loss, amount)
     smaller = dataclasses.replace(weights, config=pruned.config, params=pruned.params)

@@ -59,7 +59,7 @@ class EvalSet:
 
 
 class ScoreComparison(NamedTuple):
-    """Two scores and how much worse the second is, with half the width of its 95 % confidence interval."""
+    """Two scores, the loss from the first to the second, and half the width of the loss's 95 % confidence interval."""
 
     before: float
     after: float
@@ -68,7 +68,7 @@ class ScoreComparison(NamedTuple):
 
 
 def compare_scores(eval_set: EvalSet, before: Runner, after: Runner) -> ScoreComparison:
-    """Return both scores and the lost score: the margin is 1.96 standard deviations of paired bootstrap draws."""
+    """Return both scores and the lost score, whose margin is 1.96 standard deviations of paired bootstrap draws."""
     score_before, score_after = (eval_set.scorer([run(batch) for batch in eval_set.batches]) for run in (before, after))
     rng, num_units = np.random.default_rng(0), eval_set.num_units
     draws = [rng.integers(0, num_units, num_units) for _ in range(DRAWS)]
@@ -78,16 +78,16 @@ def compare_scores(eval_set: EvalSet, before: Runner, after: Runner) -> ScoreCom
 
 
 def eval_set_of(weights: Weights, data: str | None, num_examples: int, console: Console) -> EvalSet:
-    """Return the dev set of a fine-tuned model's task, or masked tokens of a pretrained model's corpus.
+    """Return the dev set of a fine-tuned model's task, or masked held-out sequences of a pretrained model's corpus.
 
     Args:
-        weights: a model with the head of a task, or of masked tokens.
+        weights: a model with the head of a task, or with a masked-token head.
         data: directory of the task's files (None: the directory that `finetune` read), or a corpus of `prepare`.
-        num_examples: training examples or sequences that measure the importance of parts.
-        console: prints the defects of the data.
+        num_examples: number of training examples or sequences that measure the importance of parts.
+        console: console that prints defects of the data.
 
     Raises:
-        UserError: `data` fits no head of the model, or is missing.
+        UserError: `data` is missing, or fits no head of the model.
     """
     if (weights.directory / TASK_FILE).is_file():
         return task_eval_set(weights, data, num_examples, console)
@@ -99,7 +99,7 @@ def eval_set_of(weights: Weights, data: str | None, num_examples: int, console: 
 
 
 def task_eval_set(weights: Weights, data: str | None, num_examples: int, console: Console) -> EvalSet:
-    """Return the dev set of the task that a model was fine-tuned on; the first, if the task has two dev sets."""
+    """Return the dev set of the task that a model was fine-tuned on; if the task has two dev sets, return the first."""
     path = weights.directory / TASK_FILE
     described = strict_json.read_object(path)
     settings = from_values(TaskConfig, described["config"], str(path))
@@ -159,7 +159,7 @@ def task_eval_set(weights: Weights, data: str | None, num_examples: int, console
 
 
 def corpus_eval_set(weights: Weights, corpus: pathlib.Path, num_examples: int) -> EvalSet:
-    """Return the masked-token loss, in nats, of up to 512 held-out sequences of 128 tokens, masked as in evaluation."""
+    """Return up to 512 held-out sequences of 128 tokens, masked as in evaluation; the score is the loss in nats."""
     mixture, tokenizer = open_mixture(str(corpus)), load_tokenizer(weights.directory)
     if mixture.tokenizer_sha256 != tokenizer.sha256:
         raise UserError(
@@ -208,7 +208,7 @@ def corpus_eval_set(weights: Weights, corpus: pathlib.Path, num_examples: int) -
 def _indexed_batches(
     weights: Weights, features: Sequence[Features], size: int, buckets: tuple[int, ...], pad_id: int
 ) -> list[tuple[np.ndarray, Batch]]:
-    """Return the inputs as batches, each with the indices of its inputs."""
+    """Return the inputs in batches, each with the indices of its inputs."""
     feed = Feed(buckets, size, weights.config.num_token_types, pad_id)
     plan = plan_evaluation(feed, features)
     return list(zip((part.indices for part in plan), collate_batches(feed, features, plan, SINGLE_HOST), strict=True))

@@ -1,7 +1,8 @@
-"""Export of a model to the formats of other programs, from any model directory."""
+"""Export of the model of any model directory to the formats of other programs."""
 
 import dataclasses
 import pathlib
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -14,11 +15,14 @@ from bert_jax.console import Console
 from bert_jax.errors import UserError, check_output
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import CARD, TASK_FILE, export_model
+from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
+from bert_jax.interop.huggingface.peft import FOLDER
 from bert_jax.interop.onnx_file import export_onnx, quantize_onnx
 from bert_jax.interop.sentence_modules import sentence_module_files
 from bert_jax.interop.stablehlo import export_stablehlo
 from bert_jax.interop.tensors import largest_class, shapes_of, top_level
 from bert_jax.reports.card import model_card
+from bert_jax.tokenizer import copy_tokenizer
 from bert_jax.training.checkpoint import read_record
 from bert_jax.training.metrics import has_digest
 from bert_jax.training.remote_workdir import checkpoints_in
@@ -27,7 +31,7 @@ from bert_jax.training.workdir import resolve_model_dir
 
 @dataclasses.dataclass(frozen=True)
 class CardFacts:
-    """Facts for the card of a model that its files do not state."""
+    """Facts for a model card that the files of the model do not contain."""
 
     license: str | None = None
     base_model: str | None = None  # id on the Hugging Face Hub of the model from which the training started
@@ -45,21 +49,21 @@ def export_directory(
     part: str | None = None,
     card_facts: CardFacts = CardFacts(),
 ) -> None:
-    """Write a model to the directory `output`, which appears whole or not at all.
+    """Write a model to the directory `output` atomically.
 
     Args:
         model: a work directory, a model directory, or Google's TensorFlow checkpoint of a BERT.
         output: a directory that does not exist or is empty.
         target: a row of FORMATS.
-        console: prints the result, and the heads that are left out.
-        step: of a checkpoint in a work directory of `pretrain`; None: the newest undamaged checkpoint.
-        head: the only head to write; None: all heads, or the heads of the largest class of transformers if no class has
-            all.
-        part: another model that a run of `pretrain` trains, such as "generator".
-        card_facts: for the card of a directory of transformers.
+        console: console that prints the result, and the heads that are left out.
+        step: step of the checkpoint in a work directory of `pretrain`; None: the newest undamaged checkpoint.
+        head: the only head to write; None: all heads, or, if no class of transformers has all, the heads of the class
+        with most.
+        part: an auxiliary model that a run of `pretrain` trains, such as "generator".
+        card_facts: facts for the model card of a directory of transformers.
 
     Raises:
-        UserError: `model` holds no model, the format cannot express it, or `output` is in use.
+        UserError: `model` holds no model, the format cannot express the model, or `output` exists and is not empty.
     """
     check_output(output)
     sealed = resolve_model_dir(model)
@@ -84,9 +88,9 @@ def export_directory(
 
 
 def with_heads(weights: Weights, is_class: bool, head: str | None = None) -> Weights:
-    """Return the model with all heads, or only with `head`; UserError if it lacks `head`.
+    """Return the model with all heads, or only with `head`; raise UserError if it lacks `head`.
 
-    `is_class`: only the heads of one class of transformers.
+    With `is_class`, return only the heads of one class of transformers.
     """
     names = {head.name for head in weights.heads}
     if head is not None:
@@ -108,7 +112,7 @@ def left_out_heads(weights: Weights, exported: Weights) -> list[str]:
 
 
 def card_text(weights: Weights, model: pathlib.Path, facts: CardFacts = CardFacts()) -> str:
-    """Return the existing card of a model; a new card if there is none, or there are facts to add."""
+    """Return the existing card of a model; return a new card if no card exists, or if there are facts to add."""
     path = weights.directory / CARD
     if path.is_file() and facts == CardFacts():
         return path.read_text(encoding="utf-8", errors="replace")
@@ -116,7 +120,7 @@ def card_text(weights: Weights, model: pathlib.Path, facts: CardFacts = CardFact
 
 
 def _compare_metrics(workdir: pathlib.Path, step: int, console: Console) -> None:
-    """Warn if the metrics, which the card quotes, differ from the record of the checkpoint."""
+    """Warn if the metrics that the card quotes differ from the record of the checkpoint."""
     path, digest = workdir / "metrics.jsonl", read_record(checkpoints_in(workdir), step).get("metrics")
     if digest and not has_digest(path, digest):
         console.say(
@@ -125,7 +129,7 @@ def _compare_metrics(workdir: pathlib.Path, step: int, console: Console) -> None
 
 
 def write_huggingface(weights: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
-    """Write a directory of transformers; `extra`: file name -> text."""
+    """Write a directory of transformers; `extra` is file name -> text of further files."""
     export_model(
         jax.device_get(weights.params),
         weights.config,
@@ -138,7 +142,7 @@ def write_huggingface(weights: Weights, output: pathlib.Path, extra: Mapping[str
 
 
 def usage_files(weights: Weights) -> dict[str, str]:
-    """Return name -> text of the files on the use of a model: its task, and the modules of sentence-transformers."""
+    """Return name -> text of the files that describe a model's use: its task, its sentence-transformers modules."""
     path = weights.directory / TASK_FILE
     usage = {TASK_FILE: path.read_text(encoding="utf-8")} if path.is_file() else {}
     if weights.sentences is not None:
@@ -147,7 +151,7 @@ def usage_files(weights: Weights) -> dict[str, str]:
 
 
 def write_stablehlo(weights: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
-    """Write a StableHLO program; `extra` is ignored: a program has no card."""
+    """Write a StableHLO program; `extra` is ignored, because a program has no card."""
     del extra
     export_stablehlo(weights.params, weights.config, weights.heads, output, weights.labels)
 
@@ -173,6 +177,20 @@ def write_onnx_int8(weights: Weights, output: pathlib.Path, extra: Mapping[str, 
         quantize_onnx(float32, output)
 
 
+def write_peft(weights: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
+    """Write the adapter of a fine-tuned model as a directory of `peft`, with the tokenizer and the task."""
+    del extra
+    source = weights.directory / FOLDER
+    if not (source / PEFT_CONFIG).is_file():
+        raise UserError(
+            f"{weights.directory} has no {FOLDER}/; train an adapter with `finetune --config.adapter.rank=8`"
+        )
+    with files.output_directory(output) as partial:
+        shutil.copytree(source, partial, dirs_exist_ok=True)
+        copy_tokenizer(weights.directory, partial)
+        shutil.copy(weights.directory / TASK_FILE, partial)
+
+
 class ExportFormat(NamedTuple):
     """A row of FORMATS."""
 
@@ -185,4 +203,5 @@ FORMATS: dict[str, ExportFormat] = {
     "stablehlo": ExportFormat(write_stablehlo, False),
     "onnx": ExportFormat(write_onnx, True),
     "onnx_int8": ExportFormat(write_onnx_int8, True),
+    "peft": ExportFormat(write_peft, True),
 }

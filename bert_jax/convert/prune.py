@@ -1,8 +1,8 @@
 """Removal of the least important heads, MLP features or layers (Michel et al. 2019).
 
-The importance of a part is the mean over examples of |dL/dg|, where a gate g = 1 multiplies the output of the part. A
-gate is a factor on the rows of the matrix that reads the output, so the code of the model does not change. All layers
-keep equal numbers of heads and features: layers are stacked, and a `config.json` has one number for all.
+A gate g = 1 multiplies the output of each part. The importance of a part is the mean over examples of |dL/dg|. A gate
+is applied to the rows of the matrix that reads the output, so the code of the model does not change. All layers keep
+equal numbers of heads and features, because layers are stacked, and a `config.json` has one number for all layers.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from bert_jax.interop.huggingface.model_config import has_field
 from bert_jax.interop.tensors import Flat, flatten_params, unflatten_params
 from bert_jax.models import Params
 from bert_jax.models.attention.self_attention import GLOBAL_PROJECTIONS, PROJECTIONS
-from bert_jax.models.encoder import is_global
+from bert_jax.models.encoder import is_global_layer
 from bert_jax.models.positions import POSITIONS
 from bert_jax.objectives.base import Batch
 
@@ -46,7 +46,7 @@ Remove = Callable[[EncoderConfig, Flat, np.ndarray, float], tuple[EncoderConfig,
 
 
 class PruneTarget(NamedTuple):
-    """A row of TARGETS: a kind of part that can be removed."""
+    """A row of TARGETS: a kind of part to remove."""
 
     gate_shape: Callable[[EncoderConfig], tuple[int, ...]]  # of one layer
     apply_gates: Callable[[Flat, jax.Array], Flat]  # flat parameters, gates [layers, *gate_shape] -> flat parameters
@@ -56,10 +56,10 @@ class PruneTarget(NamedTuple):
 def prune(
     target: PruneTarget, config: EncoderConfig, params: Params, examples: Batch, loss: Loss, amount: float
 ) -> Pruned:
-    """Remove the fraction `amount` of a kind of part: the least important parts on these examples.
+    """Remove the fraction `amount` of the parts of a kind that are the least important on these examples.
 
     Raises:
-        UserError: nothing would be removed, or nothing would be left.
+        UserError: no part would be removed, or no part would be left.
     """
     flat = {path: np.asarray(x) for path, x in flatten_params(params).items()}
     importance = gate_importance(target, config, params, examples, loss)
@@ -95,10 +95,11 @@ def gate_heads(flat: Flat, gates: jax.Array) -> Flat:
 def remove_heads(
     config: EncoderConfig, flat: Flat, importance: np.ndarray, amount: float
 ) -> tuple[EncoderConfig, Flat, str]:
-    """Remove the least important heads of each layer from the arrays; other heads keep their size.
+    """Remove the least important heads of each layer; other heads keep their size.
 
-    If layers share a table with an entry for each head, all layers keep equal heads. The `config.json` of most families
-    has no size of heads: the model then gets the family "research", which only bert_jax reads.
+    If layers share a table with an entry for each head, all layers lose the heads of equal index. The `config.json` of
+    most families cannot state the size of heads. In these families the model gets the family "research", which only
+    bert_jax reads.
     """
     num_removed = _num_removed(amount, config.num_heads, "heads of each layer")
     if POSITIONS[config.positions].bias:
@@ -131,7 +132,7 @@ def gate_mlp(flat: Flat, gates: jax.Array) -> Flat:
 def remove_mlp_features(
     config: EncoderConfig, flat: Flat, importance: np.ndarray, amount: float
 ) -> tuple[EncoderConfig, Flat, str]:
-    """Remove the least important features; all MLPs keep equal numbers of features."""
+    """Remove the least important features; all MLPs keep the same number of features."""
     size = max(FEATURE_MULTIPLE, round((1 - amount) * config.mlp_size / FEATURE_MULTIPLE) * FEATURE_MULTIPLE)
     _num_removed((config.mlp_size - size) / config.mlp_size, config.mlp_size, "MLP features")
     removed, mlps = Flat(), _mlps(flat)
@@ -152,12 +153,12 @@ def _mlps(flat: Mapping[str, Any]) -> list[str]:
 
 
 def _most_important(importance: np.ndarray, count: int) -> np.ndarray:
-    """Return the indices `[layers, count]` of the most important gates of each layer, in order."""
+    """Return the indices of the most important gates of each layer, ascending, `[layers, count]`."""
     return np.sort(np.argsort(-importance, axis=1, kind="stable")[:, :count], axis=1)
 
 
 def _with_last_features(flat: Flat, prefix: str, features: np.ndarray) -> Flat:
-    """Return kernel and bias of a linear map, if they exist, with only the outputs `features` `[layers, count]`."""
+    """Return kernel and bias of a linear map, if they exist, with only the outputs `features`, `[layers, count]`."""
     cut = Flat()
     for path in (f"{prefix}kernel", f"{prefix}bias"):
         if path in flat:
@@ -176,7 +177,7 @@ def gate_layers(flat: Flat, gates: jax.Array) -> Flat:
 def remove_layers(
     config: EncoderConfig, flat: Flat, importance: np.ndarray, amount: float
 ) -> tuple[EncoderConfig, Flat, str]:
-    """Remove the least important layers; the rest keeps the architecture's pattern of global and local layers."""
+    """Remove the least important layers; the remaining layers keep the pattern of global and local layers."""
     if config.share_layers:
         raise UserError("all layers share their parameters (share_layers): none can be removed by itself")
     num_removed = _num_removed(amount, config.num_layers, "layers")
@@ -190,15 +191,15 @@ def remove_layers(
 
 
 def best_layers(config: EncoderConfig, importance: np.ndarray, count: int) -> list[int]:
-    """Return the `count` layers with the highest sum of importance that fit their new indices.
+    """Return the `count` layers with the highest total importance whose new indices fit them.
 
-    A local layer gets the index of a local layer; layer 0 stays first if it has no norm before its attention.
-    Dynamic programming: `best[n]` is the best choice of n layers among the layers so far.
+    The new index of a local layer must be the index of a local layer. Layer 0 stays first if it has no norm before its
+    attention. The method is dynamic programming: `best[n]` is the best choice of n layers among the layers so far.
     """
     best: dict[int, tuple[float, list[int]]] = {0: (0.0, [])}
     for layer, new_index in itertools.product(range(config.num_layers), reversed(range(count))):
         first_fits = config.first_attention_norm or (layer == 0) == (new_index == 0)
-        if new_index in best and first_fits and is_global(config, layer) == is_global(config, new_index):
+        if new_index in best and first_fits and is_global_layer(config, layer) == is_global_layer(config, new_index):
             total = best[new_index][0] + float(importance[layer])
             if new_index + 1 not in best or total > best[new_index + 1][0]:
                 best[new_index + 1] = total, [*best[new_index][1], layer]
@@ -206,7 +207,7 @@ def best_layers(config: EncoderConfig, importance: np.ndarray, count: int) -> li
 
 
 def _num_removed(amount: float, total: int, parts: str) -> int:
-    """Return the number of parts to remove; `UserError` for none or all."""
+    """Return the number of parts to remove; raise UserError if it is none or all."""
     count = round(amount * total)
     if not 0 < count < total:
         raise UserError(f"--amount {amount:g} removes {count} of {total} {parts}; give a fraction that leaves some")

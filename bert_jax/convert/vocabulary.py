@@ -1,4 +1,4 @@
-"""Change of a model's vocabulary: rows of its tables are carried over, token by token."""
+"""Change of a model's vocabulary: each new token gets rows of the old tables."""
 
 import dataclasses
 import pathlib
@@ -21,9 +21,10 @@ POSITIONS = "encoder/embeddings/position"
 
 
 class TokenSources(NamedTuple):
-    """The old tokens whose mean row is the row of each new token; without old tokens it is the mean of all rows.
+    """The old tokens of each new token.
 
-    The old token `old_ids[i]` is a piece of the new token `new_ids[i]`; both int64 `[any]`.
+    The row of a new token is the mean of the rows of its old tokens, or, without old tokens, the mean of all rows. The
+    old token `old_ids[i]` is a piece of the new token `new_ids[i]`; both arrays are int64 `[any]`.
     """
 
     old_ids: np.ndarray
@@ -33,16 +34,17 @@ class TokenSources(NamedTuple):
 
 
 def change_vocabulary(model: pathlib.Path, tokenizer: pathlib.Path, output: pathlib.Path, console: Console) -> None:
-    """Write a model with the vocabulary of `tokenizer` to the directory `output`, for further pretraining.
+    """Write the model with the vocabulary of `tokenizer` to the directory `output`, for further pretraining.
 
     Args:
-        model: as in `export_directory`; only the heads that a single class of transformers has are written.
+        model: a directory as in `export_directory`; only the heads of one class of transformers are written.
         tokenizer: a directory or vocabulary file of any kind.
         output: a directory that does not exist or is empty.
-        console: prints how many tokens are carried over.
+        console: console that prints the number of tokens that keep their embeddings.
 
     Raises:
-        UserError: `model` holds no model, `tokenizer` no tokenizer, or the family cannot have the vocabulary.
+        UserError: `model` holds no model, `tokenizer` holds no tokenizer, or the family does not support the
+        vocabulary.
     """
     new = load_tokenizer(tokenizer)  # first: weights may be gigabytes
     weights = read_weights(model, console=console)
@@ -65,14 +67,15 @@ def change_vocabulary(model: pathlib.Path, tokenizer: pathlib.Path, output: path
 def token_sources(old: Tokenizer, new: Tokenizer) -> TokenSources:
     """Return the old tokens of each new token.
 
-    Special tokens are matched by their role, other tokens by their text and by whether they continue a word, so that
-    `##ing` and a SentencePiece `ing` are the same token. The old tokenizer spells the rest.
+    Special tokens match by their role. Other tokens match if their text is equal and both begin or both continue a
+    word, so `##ing` matches a SentencePiece `ing`. For all other new tokens, the old tokenizer splits their text into
+    old tokens.
     """
     same_token = {token: i for i, token in enumerate(old.tokens)} if old.kind.name == new.kind.name else {}
     same_text = {key: i for i, key in reversed([*enumerate(_text_keys(old))]) if key[0]}
     same_role = dict(zip(new.special, (old.tokens.index(token) for token in old.special), strict=True))
     keys = _text_keys(new)
-    spelled = old.encode_words([text for text, _ in keys])
+    spelled = [ids or [old.unk_id] for ids in old.encode_sentences(old.word_texts([text for text, _ in keys]))]
     pieces_of_new, num_shared = list[list[int]](), 0
     for token, key, pieces in zip(new.tokens, keys, spelled, strict=True):
         old_id = same_role.get(token, same_token.get(token, same_text.get(key)))
@@ -87,9 +90,10 @@ def token_sources(old: Tokenizer, new: Tokenizer) -> TokenSources:
 
 
 def carry_over(weights: Weights, sources: TokenSources, new: Tokenizer) -> Weights:
-    """Return the model with the rows of `sources` in every array over the vocabulary, for the heads of `weights`.
+    """Return the model in which every array over the vocabulary has the rows of `sources`, with the heads of `weights`.
 
-    Positions that start after the padding's id, and ids of special tokens in the config, change with the vocabulary.
+    The ids of special tokens in the config change with the vocabulary; so does the first position if it follows the id
+    of the padding token.
     """
     family, old_size, vocab_size = FAMILIES[weights.config.family], weights.config.vocab_size, new.vocab_size
     modules = [*family.encoder, *(module for model_class in family.classes for module in model_class.modules)]
@@ -119,7 +123,7 @@ def carry_over(weights: Weights, sources: TokenSources, new: Tokenizer) -> Weigh
 
 
 def _text_keys(tokenizer: Tokenizer) -> list[tuple[str, bool]]:
-    """Return the text of each token and whether it continues a word: equal for equal tokens of two vocabularies."""
+    """Return a key of each token, its text and whether it continues a word; equal keys match between vocabularies."""
     return [
         ("" if token in tokenizer.special else _plain_text(tokenizer, i), bool(tokenizer.continues[i]))
         for i, token in enumerate(tokenizer.tokens)
@@ -127,6 +131,6 @@ def _text_keys(tokenizer: Tokenizer) -> list[tuple[str, bool]]:
 
 
 def _plain_text(tokenizer: Tokenizer, token_id: int) -> str:
-    """Return the text of a token without the mark of its position in a word; '' for a part of a character."""
+    """Return the text of a token without the mark of a word's beginning or rest; '' for a part of a character."""
     text = tokenizer.decode([token_id]).removeprefix(PREFIX).strip()
     return "" if "\ufffd" in text else text

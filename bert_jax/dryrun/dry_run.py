@@ -1,4 +1,4 @@
-"""A recipe and the devices of a slice, present or not, as a report: memory, cost and time of each phase."""
+"""A report on a recipe for given devices, which need not be present: memory, cost and time of each phase."""
 
 import dataclasses
 import functools
@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from bert_jax.batches.masking import phase_masking
+from bert_jax.batches.masking import data_config_of_phase
 from bert_jax.batches.pipeline import batch_shapes
 from bert_jax.config import (
     ComputeConfig,
@@ -40,17 +40,17 @@ from bert_jax.parallel.chips import CHIPS, fraction_of_chip, peak_flops
 from bert_jax.parallel.memory import (
     BatchSettings,
     Memory,
+    bytes_in_memory_error,
     is_out_of_memory,
-    needed_bytes,
     program_memory,
-    taken_fraction,
+    usable_memory_fraction,
     ways_to_fit,
 )
 from bert_jax.pretraining.teacher import teacher_architecture
 from bert_jax.tasks.batching import collate
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Phase, learning_rate, plan_phases
-from bert_jax.training.step import abstract_state, check_layout, jit_step, state_shardings
+from bert_jax.training.step import abstract_state, check_divisibility, jit_step, state_layout
 
 NOTHING_FITS = "a larger slice, a chip with more memory, or a smaller batch"
 DEFAULT_VOCAB_SIZE = 30_522  # of the released uncased BERT
@@ -62,7 +62,7 @@ Say = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work:
-    """The inputs of the compilation of a run, one program for each phase."""
+    """The inputs for compiling a run, with one program per phase."""
 
     objective: Objective
     phases: tuple[Phase, ...]
@@ -76,7 +76,7 @@ class Work:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PhaseReport:
-    """Results of a phase; `cost` and `estimate` are None where the compiler refuses the program for lack of memory."""
+    """The results of a phase; `cost` and `estimate` are None if the compiler refuses the program for lack of memory."""
 
     phase: Phase
     tokens: int  # in a step, over all devices
@@ -93,7 +93,7 @@ class PhaseReport:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
-    """Results of a recipe on devices of one kind; a chip may have several devices."""
+    """The results of a recipe on devices of one kind; a chip may have several devices."""
 
     name: str
     devices: int
@@ -108,7 +108,7 @@ class Report:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Total:
-    """Totals of the recipe; pairs are (fastest, slowest), or None where a figure of the chip or a price is unknown."""
+    """The totals of a recipe; pairs are (fastest, slowest), or None if a figure of the chip or a price is unknown."""
 
     steps: int
     tokens: int
@@ -120,10 +120,10 @@ class Total:
 
 
 def pretraining_work(config: PretrainConfig) -> Work:
-    """Return the work of a pretraining recipe; without a corpus and a vocabulary size, BERT's size is assumed.
+    """Return the work of a pretraining recipe; without a corpus and a vocabulary size, assume BERT's vocabulary size.
 
     Raises:
-        UserError: a value that its table does not have, or a corpus that cannot be read.
+        UserError: a table lacks a value of a field, or the corpus cannot be read.
     """
     check_choices(config)
     refuse_fields_without_effect(config)
@@ -136,7 +136,9 @@ def pretraining_work(config: PretrainConfig) -> Work:
     data, phase_settings = config.data, config.train.phases
 
     def shapes(phase: Phase) -> dict[str, tuple[tuple[int, ...], Any]]:
-        return dict(batch_shapes(phase.batch_size, phase.seq_len, phase_masking(data, phase_settings[phase.index])))
+        return dict(
+            batch_shapes(phase.batch_size, phase.seq_len, data_config_of_phase(data, phase_settings[phase.index]))
+        )
 
     teacher = config.distillation.teacher if OBJECTIVES[config.objective].has_teacher else None
     return Work(
@@ -152,15 +154,15 @@ def pretraining_work(config: PretrainConfig) -> Work:
 
 
 def finetuning_work(config: FinetuneConfig, console: Console) -> Work:
-    """Return the work of a fine-tuning recipe on its longest sequences, from its weights, task and data.
+    """Return the work of a fine-tuning recipe, whose sequences all have the longest length.
 
     Raises:
-        UserError: weights, data or settings that do not fit each other.
+        UserError: weights, data and settings do not fit each other.
     """
     check_choices(config)
     refuse_fields_without_effect(config)
     settings, train, freeze_encoder = config.task, config.train, config.optimizer.freeze_encoder
-    inputs = read_task_inputs(config.init_from, settings, train, freeze_encoder, config.seed, console)
+    inputs = read_task_inputs(config.init_from, settings, train, freeze_encoder, config.seed, console, config.adapter)
     (feed, phase), features = plan_training(inputs, settings, train), inputs.train.features
     check_warmup(config.optimizer, phase.end)
 
@@ -195,22 +197,22 @@ def dry_run(work: Work, devices: Sequence[Any] | None, say: Say) -> Report:
     """Compile every phase of a recipe and report the cost of a step on one device.
 
     Args:
-        work: of the recipe.
-        devices: present or compile-only devices; None: the devices present.
-        say: prints a line of progress; compiling takes from seconds to minutes.
+        work: the work of the recipe.
+        devices: present or compile-only devices; None: the devices of this machine.
+        say: function that prints a line of progress; a compilation takes from seconds to minutes.
 
     Raises:
-        UserError: devices, model, batches and micro-batches do not divide.
+        UserError: the mesh does not divide the devices, the model, a batch or a micro-batch.
     """
     are_present = devices is None
     devices = jax.devices() if devices is None else devices
     objective, phases, notes = work.objective, work.phases, work.notes
     mesh = sharding.make_mesh(work.mesh, devices)
-    check_layout(mesh, objective, phases, work.evaluation_batch_size)
+    check_divisibility(mesh, objective, phases, work.evaluation_batch_size)
 
     kind, chip = devices[0].device_kind, CHIPS.get(devices[0].device_kind)
     fraction = fraction_of_chip(devices[0])
-    taken = taken_fraction(devices[0].platform)
+    taken = usable_memory_fraction(devices[0].platform)
     if chip:
         machine = machine_of_chip(chip, fraction, taken)
     elif are_present and devices[0].platform == "cpu":
@@ -250,15 +252,15 @@ def recipe_total(report: Report, price: float | None, watts: float | None) -> To
     """Return the totals of a recipe.
 
     Args:
-        report: of all its phases.
-        price: per chip-hour; None: unknown.
-        watts: per chip; None: the watts in the table of chips, if known.
+        report: the report of all phases.
+        price: price of a chip-hour; None: unknown.
+        watts: power of a chip; None: the watts in the table of chips, if known.
     """
     steps = [phase.phase.end - phase.phase.begin for phase in report.phases]
     watts = report.watts if watts is None else watts
 
     def over_phases(bound: str) -> float | None:
-        """Return the seconds of all steps at a bound, `fastest` or `slowest`."""
+        """Return the seconds of all steps, if each takes the time of a bound, `fastest` or `slowest`."""
         seconds: list[Any] = [getattr(phase.estimate, bound, None) for phase in report.phases]
         return None if None in seconds else sum(s * n for s, n in zip(seconds, steps, strict=True))
 
@@ -291,7 +293,7 @@ def _report_phase(work: Work, phase: Phase, mesh: jax.sharding.Mesh, machine: Ma
     platform = LOWERED_AS.get(mesh.devices.flat[0].platform, mesh.devices.flat[0].platform)
     began = time.monotonic()
     # Outside the mesh: nothing may run on absent devices.
-    state_shapes, shardings = state_shardings(objective, optimizer, mesh)
+    state_shapes, shardings = state_layout(objective, optimizer, mesh)
     state = abstract_state(state_shapes, shardings)
     with jax.set_mesh(mesh):
         step = jit_step(
@@ -314,7 +316,7 @@ def _report_phase(work: Work, phase: Phase, mesh: jax.sharding.Mesh, machine: Ma
     parameter_bytes = _bytes_per_device(state.params)
     changes: tuple[str, ...] = ()
     if not fits and machine.capacity is not None:
-        remat, taken = work.compute.remat, taken_fraction(mesh.devices.flat[0].platform)
+        remat, taken = work.compute.remat, usable_memory_fraction(mesh.devices.flat[0].platform)
         settings = BatchSettings(phase.batch_size, phase.seq_len, phase.grad_accum_steps, remat, phase.batch_keys)
         changes = ways_to_fit(memory, machine.capacity, mesh, settings, parameter_bytes, taken) or (NOTHING_FITS,)
     return PhaseReport(
@@ -333,9 +335,9 @@ def _report_phase(work: Work, phase: Phase, mesh: jax.sharding.Mesh, machine: Ma
 
 
 def _compiled_cost(compiled: Any) -> Cost:
-    """Return XLA's counts of FLOPs and bytes, scaled by the trip counts of loops, whose bodies XLA counts once.
+    """Return XLA's counts of FLOPs and bytes, corrected for loops, whose bodies XLA counts only once.
 
-    The CUDA compiler without a GPU counts nothing; `program_cost` is then the only count.
+    Without a GPU, the CUDA compiler gives no counts, so `program_cost` is the only count.
     """
     text, counted = compiled.as_text(), compiled.cost_analysis()
     if not counted:
@@ -348,10 +350,10 @@ def _compiled_cost(compiled: Any) -> Cost:
 
 
 def _compile_or_needed_bytes(lowered: Any) -> tuple[Any, int]:
-    """Return (compiled program, 0), or (None, bytes that the program needs) where memory is too small.
+    """Return (compiled program, 0), or (None, needed bytes) if the program does not fit in memory.
 
-    Without a GPU to try tiles on, XLA's first choice may not compile (A100, L40S, B200); then cuBLAS computes all
-    products.
+    Without a GPU, XLA cannot try tile sizes, and its first choice may not compile (A100, L40S, B200). Then cuBLAS
+    computes all products.
     """
     try:
         with discarded_stderr():
@@ -362,12 +364,12 @@ def _compile_or_needed_bytes(lowered: Any) -> tuple[Any, int]:
                     raise
                 return lowered.compile(compiler_options={"xla_gpu_enable_triton_gemm": False}), 0
     except jax.errors.JaxRuntimeError as error:
-        needed = needed_bytes(error)
+        needed = bytes_in_memory_error(error)
         if not is_out_of_memory(error) or needed is None:
             raise
         return None, needed
 
 
 def _bytes_per_device(tree: Any) -> int:
-    """Return the bytes of one device's part of a tree of shapes with shardings."""
+    """Return the bytes per device of a tree of shapes with shardings."""
     return sum(math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(tree))

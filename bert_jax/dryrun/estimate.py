@@ -1,4 +1,4 @@
-"""Bounds of the time of a compiled step, from its cost and the vendor's figures for the chip."""
+"""Bounds on the time of a compiled step, from its cost and the vendor's figures for the chip."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ SLOW_COMPUTE = 0.5
 
 
 class Machine(NamedTuple):
-    """The peak figures of one device; None where unknown."""
+    """The peak figures of a device; None if unknown."""
 
     flops: float | None  # FLOP/s
     hbm_bandwidth: float | None  # bytes/s
@@ -21,10 +21,11 @@ class Machine(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """Seconds of a step: each bound at the vendor's figure, the largest bound, and a range.
+    """The time of a step in seconds: each bound at the vendor's figure, the largest bound, and a range.
 
-    fastest: the largest bound: compute, memory and interconnect at their peaks, perfectly overlapped
-    slowest: no overlap, compute at SLOW_COMPUTE of its peak, every accessed byte in HBM
+    fastest: the largest bound; compute, memory and interconnect at their peaks, with perfect overlap
+    slowest: the sum of the bounds without overlap, with compute at SLOW_COMPUTE of its peak and every accessed byte in
+    HBM
     """
 
     compute: float | None
@@ -36,7 +37,7 @@ class Estimate(NamedTuple):
 
 
 def machine_of_chip(chip: Chip, fraction: float, taken: float = 1.0) -> Machine:
-    """Return the figures of a device, which is a `fraction` of a chip; JAX takes the fraction `taken` of its memory."""
+    """Return the figures of a device that is a `fraction` of a chip; JAX takes the fraction `taken` of its memory."""
     return Machine(
         chip.flops * fraction,
         chip.hbm_bandwidth * fraction,
@@ -47,7 +48,7 @@ def machine_of_chip(chip: Chip, fraction: float, taken: float = 1.0) -> Machine:
 
 
 def estimate_step(cost: Cost, machine: Machine) -> Estimate:
-    """Return the bounds of one step on one device, None where the machine's figure is unknown."""
+    """Return the bounds of a step on a device; a bound is None if the machine's figure is unknown."""
     sent = sum(collective.sent for collective in cost.collectives)
     parts = {
         "compute": _seconds_at_rate(cost.flops, machine.flops),
@@ -70,5 +71,5 @@ def estimate_step(cost: Cost, machine: Machine) -> Estimate:
 
 
 def _seconds_at_rate(amount: float, rate: float | None) -> float | None:
-    """Return amount / rate; None where the rate is unknown."""
+    """Return amount / rate; None if the rate is unknown."""
     return None if rate is None else amount / rate

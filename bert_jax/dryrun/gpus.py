@@ -1,6 +1,6 @@
 """Compile-only NVIDIA GPUs of one host: XLA's CUDA compiler needs a description of the GPU, but no GPU.
 
-A GPU is one row of GPUS; its peak figures are a row of `bert_jax/parallel/chips.py`.
+To add a GPU, add a row to GPUS, and a row with its peak figures to `bert_jax/parallel/chips.py`.
 """
 
 import importlib.util
@@ -14,7 +14,7 @@ MAX_GPUS = 8  # of one host
 
 
 class Gpu(NamedTuple):
-    """XLA's description of a GPU, from NVIDIA's tuning guides and data sheets; of SXM modules where they exist."""
+    """XLA's description of a GPU, from NVIDIA's tuning guides and data sheets; for the SXM module if it exists."""
 
     device_kind: str  # as jax.Device.device_kind
     capability: tuple[int, int]
@@ -36,9 +36,9 @@ GPUS = {
 
 
 def gpu_devices(name: str, chip: str, count: int) -> list[Any]:
-    """Return `count` compile-only GPUs; raise UserError where the compiler is missing.
+    """Return `count` compile-only GPUs; raise UserError if the compiler is missing.
 
-    Call this function before JAX is imported: it keeps JAX on the CPU, unless JAX_PLATFORMS is set.
+    Call this function before JAX is imported, because it keeps JAX on the CPU, unless JAX_PLATFORMS is set.
     """
     if not any(importlib.util.find_spec(f"jax_cuda{cuda}_plugin") for cuda in (12, 13)):
         raise UserError(f"--topology={name} needs the CUDA compiler: {INSTALL}")

@@ -1,4 +1,4 @@
-"""A parser of optimized HLO: the text of a compiled program as computations of instructions."""
+"""A parser of optimized HLO, which turns the text of a compiled program into computations of instructions."""
 
 import math
 import re
@@ -16,17 +16,17 @@ class Array(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """The number of elements."""
         return math.prod(self.shape)
 
     @property
     def bytes(self) -> int:
-        """Bytes without padding."""
+        """The bytes without padding."""
         return -(-self.size * BITS.get(self.dtype, 0) // 8)
 
     @property
     def stored(self) -> int:
-        """Bytes with padding."""
+        """The bytes with padding."""
         return -(-math.prod(self.padded) * BITS.get(self.dtype, 0) // 8)
 
 
@@ -120,7 +120,7 @@ def _parse_arrays(text: str) -> tuple[Array, ...]:
 
 
 def _padded_shape(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
-    """Return the axes from major to minor, the last axes rounded up to whole tiles: `{1,0:T(8,128)(2,1)}`."""
+    """Return the axes from major to minor, with the last axes rounded up to whole tiles: `{1,0:T(8,128)(2,1)}`."""
     if not (match := _TILE.match(layout)):
         return shape
     physical = [shape[int(axis)] for axis in reversed(match[1].split(",")) if axis]

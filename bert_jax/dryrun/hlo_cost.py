@@ -1,9 +1,9 @@
 """The cost of one run of a compiled program, from its optimized HLO.
 
-XLA's own `cost_analysis()` counts the body of a loop once, which is one layer where layers are scanned. Here each
-computation is multiplied by its number of runs. Otherwise the conventions are XLA's: 2 FLOPs per multiply-add, 1 per
-element of an element-wise operation, 0 for transcendental functions; a fusion reads its operands and writes its results
-once, and reads only the slice of an operand that it slices.
+XLA's `cost_analysis()` counts the body of a loop once, so it counts only one of several scanned layers. This module
+multiplies each computation by its number of runs. All other conventions are XLA's. A multiply-add is 2 FLOPs, an
+element of an element-wise operation 1 FLOP, and a transcendental function 0 FLOPs. A fusion reads its operands and
+writes its results once; if it slices an operand, it reads only the slice.
 """
 
 import dataclasses
@@ -21,9 +21,9 @@ from bert_jax.dryrun.kernels import kernel_kind, library_call, result_arrays
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """All collectives of one kind in one run of the program on one device.
+    """All collectives of a kind, in one run of the program on one device.
 
-    bytes: size of the whole array: the operand of a reduce-scatter, the result of any other collective.
+    bytes: size of the whole array, which is the operand of a reduce-scatter, or the result of any other collective.
     sent: bytes that a device sends in a ring of n, as a fraction of `bytes`: 2 (n - 1) / n for an all-reduce, 1 for a
         permutation, (n - 1) / n for an all-gather, reduce-scatter or all-to-all.
     """
@@ -107,7 +107,7 @@ def _executed_instructions(
 ) -> Iterator[tuple[int, Computation, Instruction]]:
     """Yield (number of runs, computation, instruction), also in loops and calls, but not inside fusions.
 
-    Of a conditional, the branch with the most FLOPs is counted: the branch taken is unknown, so the sum is a bound.
+    For a conditional, count the branch with the most FLOPs. So the sum is an upper bound.
     """
     computation = module.computations[name]
     for op in computation.instructions.values():
@@ -135,7 +135,7 @@ def _executed_instructions(
 
 
 def _trip_count(module: HloModule, computation: Computation, loop: Instruction) -> int:
-    """Return the trip count of a loop: the compiler's note, or else the constant that its counter is compared with."""
+    """Return the trip count of a loop, from the compiler's annotation or from the constant that bounds its counter."""
     if noted := re.search(r'"?known_trip_count"?:\s*\{"n":"(\d+)"\}', loop.attributes):
         return int(noted[1])
     condition = module.computations[next(called_computations(loop, "condition"))]
@@ -157,7 +157,7 @@ def _instructions_with_fused(module: HloModule, computation: Computation) -> Ite
 
 
 def _instruction_flops(module: HloModule, computation: Computation, op: Instruction) -> float:
-    """Return the FLOPs of one run of an instruction, with the instructions inside a fusion."""
+    """Return the FLOPs of one run of an instruction, including the instructions inside a fusion."""
     if op.opcode == "fusion":
         return sum(
             _instruction_flops(module, fused, inner)
@@ -188,7 +188,7 @@ def _instruction_flops(module: HloModule, computation: Computation, op: Instruct
 
 
 def _declared_cost(op: Instruction) -> dict[str, float] | None:
-    """Return the cost that a kernel's author declares (`pl.CostEstimate` of a Pallas call); None if not declared."""
+    """Return the cost that the author of a kernel declares (`pl.CostEstimate` of a Pallas call); None without it."""
     match = re.search(r'"cost_estimate":\{([^}]*)\}', op.attributes) if op.opcode == "custom-call" else None
     if not match:
         return None
@@ -201,7 +201,7 @@ def _has_array(computation: Computation, name: str) -> bool:
 
 
 def _convolution_flops(op: Instruction, lhs: Array, rhs: Array, result: Array) -> float:
-    """Return 2 x multiply-adds of a convolution, without padding and the holes of a dilated operand."""
+    """Return the FLOPs of a convolution (2 per multiply-add), without padding and holes of a dilated operand."""
     labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", op.attributes)
     assert labels, op
     lhs_size = dict(zip(labels[1], lhs.shape, strict=True))
@@ -231,7 +231,7 @@ def _convolution_flops(op: Instruction, lhs: Array, rhs: Array, result: Array) -
 
 
 def _instruction_bytes(module: HloModule, computation: Computation, op: Instruction) -> tuple[float, float]:
-    """Return the bytes that an instruction reads and writes, and the bytes of these in HBM."""
+    """Return the bytes that an instruction reads and writes, and the part of these bytes in HBM."""
     if op.opcode in NO_BYTES or re.search('target="(AllocateBuffer|ConcatBitcast)"', op.attributes):
         return 0.0, 0.0
     if (noted := _declared_cost(op)) is not None:
@@ -278,7 +278,7 @@ def _fusion_parameters(fused: Computation) -> dict[int, Instruction]:
 
 
 def _fusion_bytes_read(module: HloModule, fused: Computation, parameter: Instruction, carries: bool = False) -> float:
-    """Return the bytes that a fusion reads of a parameter: only the slices of a sliced parameter.
+    """Return the bytes that a fusion reads of a parameter, which are only the slices of a sliced parameter.
 
     A fusion that `carries` on the transfer of another fusion does not read the parameters of the transfer.
     """
@@ -316,7 +316,7 @@ def _retiles(module: HloModule, op: Instruction) -> bool:
 
 
 def _fusion_bytes_written(fused: Computation, carries: bool = False) -> list[float]:
-    """Return the bytes that a fusion writes of each result: only the update of a result that is updated in place."""
+    """Return the bytes that a fusion writes of each result; for an update in place, only the updated part counts."""
     by_name = fused.instructions
     roots = [by_name[name] for name in fused.root.operands] if fused.root.opcode == "tuple" else [fused.root]
 
@@ -356,13 +356,13 @@ def _instruction_collectives(
 
 
 def _dcn_bytes(computation: Computation, op: Instruction) -> float:
-    """Return the bytes that libtpu sends to the host for other slices: the part of a collective across slices."""
+    """Return the bytes of a collective that libtpu sends to other slices through the host."""
     crosses = op.opcode == "send" and "_xla_megascale_transfer_type" in op.attributes
     return float(computation.instructions[op.operands[0]].arrays[0].bytes) if crosses else 0.0
 
 
 def _continues_transfer(name: str, fused: Computation) -> bool:
-    """Return whether a fusion continues a transfer that another fusion started (TPU), beside other work."""
+    """Return whether a fusion continues, during other work, a transfer that another fusion started (TPU)."""
     instructions = fused.instructions.values()
     starts = any('"AsyncCollectiveStart"' in op.attributes for op in instructions)
     carries = any(op.opcode in COLLECTIVES for op in instructions)

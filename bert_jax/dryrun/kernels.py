@@ -1,6 +1,7 @@
-"""Kernels of a compiled program: FLOPs of calls of libraries, and the kinds that a report counts.
+"""Kernels of a compiled program: the FLOPs of library calls, and the kinds of kernels that a report counts.
 
-A call of a library is one row of CALLS; the compiler writes its name and configuration into the instruction.
+To add a library call, add a row to CALLS. The compiler writes the name and the configuration of a call into the
+instruction.
 """
 
 import math
@@ -12,7 +13,7 @@ from bert_jax.dryrun.hlo import Array, HloModule, Instruction, called_computatio
 
 
 class Call(NamedTuple):
-    """A row of CALLS: the kind that the report names, and FLOPs as a function of the call and its operands."""
+    """A row of CALLS: the kind of kernel in the report, and the FLOPs as a function of the call and its operands."""
 
     kind: str
     flops: Callable[[Instruction, Sequence[Array]], float]
@@ -26,7 +27,7 @@ def _cublas_product_flops(op: Instruction, operands: Sequence[Array]) -> float:
 
 
 def _cudnn_attention_flops(products: int) -> Callable[[Instruction, Sequence[Array]], float]:
-    """Return the FLOPs of `products` products of [batch, heads, queries, keys] with head_dim; padding counts."""
+    """Return the FLOPs of `products` products over [batch, heads, queries, keys, head_dim], including padding."""
 
     def flops(op: Instruction, operands: Sequence[Array]) -> float:
         match = re.search(r'"intermediate_tensor_shape":.*?"dimensions":\s*\[([^\]]*)\]', op.attributes)
@@ -39,7 +40,7 @@ def _cudnn_attention_flops(products: int) -> Callable[[Instruction, Sequence[Arr
 def _triton_attention_flops(products: int) -> Callable[[Instruction, Sequence[Array]], float]:
     """Return the FLOPs of models/attention/triton.py, whose fifth operand is `[batch, length, ..., width]`.
 
-    The name of a kernel has the number of pairs of a query and a key in the tiles that a head visits.
+    The name of a kernel contains the number of query-key pairs in the tiles that a head visits.
     """
 
     def flops(op: Instruction, operands: Sequence[Array]) -> float:
@@ -69,7 +70,7 @@ WORKSPACE = ("s8", "u8")  # dtypes of the memory that a call gets to work in
 
 
 def library_call(op: Instruction) -> Call | None:
-    """Return the row of a library's call; None for any other instruction."""
+    """Return the row of CALLS for a library call; None for any other instruction."""
     if op.opcode != "custom-call":
         return None
     target, name = (re.search(f'{key}="([^"]*)"', op.attributes) for key in ("custom_call_target", "op_name"))
@@ -85,7 +86,7 @@ def result_arrays(op: Instruction) -> tuple[Array, ...]:
 
 
 def kernel_kind(module: HloModule, op: Instruction) -> str | None:
-    """Return the kind of kernel of an instruction, None for instructions that the report does not count."""
+    """Return the kind of kernel of an instruction; None for instructions that the report does not count."""
     if call := library_call(op):
         return call.kind
     if op.opcode != "fusion":

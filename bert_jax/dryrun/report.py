@@ -11,9 +11,10 @@ UNKNOWN = "unknown"
 
 
 def report_json(report: Report, total: Total) -> dict[str, Any]:
-    """Return the report as JSON values: bytes, FLOPs and seconds; None where unknown; ranges as [low, high].
+    """Return the report as JSON values in bytes, FLOPs and seconds.
 
-    `per_chip` means per device, where the cores of a chip are devices (TPU v4).
+    Unknown values are None, and ranges are [low, high]. If the cores of a chip are devices (TPU v4), `per_chip` means
+    per device.
     """
     return {
         "chip": report.name,
@@ -65,7 +66,7 @@ def _phase_json(report: Report, result: PhaseReport) -> dict[str, Any]:
 
 
 def report_text(report: Report, total: Total) -> str:
-    """Return the report as text: a column per phase, then the recipe as a whole."""
+    """Return the report as text: a column for each phase, then the totals of the recipe."""
     mesh = " x ".join(f"{axis} {size:,}" for axis, size in report.mesh.items())
     figures = report.machine
     bandwidth = f" at {_scaled_text(figures.hbm_bandwidth, 1e9, 'GB/s')}" if figures.hbm_bandwidth else ""
@@ -129,7 +130,7 @@ def _phase_rows(report: Report, result: PhaseReport, index: int) -> Rows:
 
 
 def _phase_columns(phases: Sequence[Rows]) -> list[str]:
-    """Return one line per label of any phase, in the order of first appearance; values are right-aligned."""
+    """Return a line for each label of any phase, in the order of first appearance, with right-aligned values."""
     labels: list[str] = []
     for rows in phases:
         for index, (label, _) in enumerate(rows):
@@ -181,14 +182,14 @@ def _milliseconds_text(seconds: float | None) -> str:
 
 
 def _duration_text(days: tuple[float, float] | None) -> str:
-    """Return a range of time in days, hours or minutes, such that the upper end is at least 2 if possible."""
+    """Return a range of time in days, hours or minutes, in the largest unit in which the upper end is at least 2."""
     units = [(1, "days"), (24, "hours"), (24 * 60, "minutes")]
     unit, name = next((each for each in units if days and days[1] * each[0] >= 2), units[-1])
     return _range_text(days, unit, name)
 
 
 def _range_text(pair: tuple[float | None, float | None] | None, factor: float, name: str) -> str:
-    """Return "low to high name", both values times `factor`; "unknown" where a value is None."""
+    """Return "low to high name", with both values multiplied by `factor`; "unknown" if a value is None."""
     if pair is None or pair[0] is None or pair[1] is None:
         return UNKNOWN
     return f"{_three_digits_text(pair[0] * factor)} to {_three_digits_text(pair[1] * factor)} {name}"

@@ -39,7 +39,7 @@ CLOUD_SIZES = {
 def topology_devices(name: str) -> list[Any]:
     """Return the compile-only devices of TPU slices, slice by slice in libtpu's order, or of the GPUs of a host.
 
-    Call this function before JAX uses a device: it keeps JAX on the CPU, unless JAX_PLATFORMS is set.
+    Call this function before JAX uses a device, because it keeps JAX on the CPU, unless JAX_PLATFORMS is set.
 
     Raises:
         UserError: the name is malformed, or the compiler is missing or refuses the name.
@@ -78,7 +78,7 @@ def _tpu_devices(name: str, chip: str, sizes: tuple[int, ...], slices: int) -> l
 def parse_topology(name: str) -> tuple[str, tuple[int, ...], int]:
     """Return chip, sizes and slices of a name such as `v5e:16x16`, `v5e:16x16:2` (two slices) or `h100:8`.
 
-    An accelerator type of Google Cloud, such as `v5litepod-64`, is the slice of this type with its default sizes.
+    An accelerator type of Google Cloud, such as `v5litepod-64`, names its slice with the default sizes.
 
     Raises:
         UserError: the name is malformed.

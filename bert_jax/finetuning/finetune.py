@@ -15,6 +15,7 @@ import jax
 
 from bert_jax.config import FinetuneConfig, check_choices, check_warmup, flatten, refuse_fields_without_effect, to_json
 from bert_jax.finetuning.inputs import (
+    describe_adapter,
     head_labels_text,
     learning_rates,
     objective_of_task,
@@ -29,7 +30,7 @@ from bert_jax.training import workdir
 from bert_jax.training.checkpoint import package_versions
 from bert_jax.training.plan import Plan, Session
 from bert_jax.training.profile import profiled_steps
-from bert_jax.training.step import check_layout
+from bert_jax.training.step import check_divisibility
 
 
 def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, session: Session) -> dict[str, Any] | None:
@@ -50,8 +51,9 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
     refuse_fields_without_effect(config)
     rates = learning_rates(settings.learning_rates, config.optimizer.peak_learning_rate)
     with console.working("reading the task"):
+        freeze = config.optimizer.freeze_encoder
         inputs = read_task_inputs(
-            config.init_from, settings, config.train, config.optimizer.freeze_encoder, config.seed, console
+            config.init_from, settings, config.train, freeze, config.seed, console, config.adapter
         )
 
     # Resolve the config: lengths to pad to, steps, absolute paths.
@@ -74,7 +76,7 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
         recorded_config=recorded_config,
         fingerprint=fingerprint,
         seed=config.seed,
-        objective=objective_of_task(inputs, settings, config.compute, config.optimizer.freeze_encoder),
+        objective=objective_of_task(inputs, settings, config.compute, freeze),
         phases=(phase,),
         mesh=sharding.make_mesh(config.mesh),
         optimizer=config.optimizer,
@@ -84,13 +86,15 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
         checkpoint=config.checkpoint,
         profiled_steps=profiled_steps(config.profile.steps, phase.end) if config.profile.steps else None,
     )
-    check_layout(plan.mesh, plan.objective, plan.phases, config.evaluate.batch_size)
+    check_divisibility(plan.mesh, plan.objective, plan.phases, config.evaluate.batch_size)
 
     # Take the work directory, and describe the initial weights.
     with workdir.locked_workdir(directory) if is_first else contextlib.nullcontext():
         if is_first:
             workdir.claim_workdir(directory, recorded_config, fingerprint, inputs.weights.directory)
         describe_start(str(config.init_from), inputs.weights, console.say)
+        if inputs.adapter:
+            console.say(describe_adapter(inputs, plan.objective))
         if settings.random_weights:
             console.say("config.task.random_weights: only the architecture and the tokenizer are used, no parameter")
         elif line := head_labels_text(inputs.task.labels, inputs.weights):

@@ -8,17 +8,28 @@ import numpy as np
 
 from bert_jax.checkpoints.load_model import Weights, read_weights
 from bert_jax.checkpoints.load_model import digest as weights_digest
-from bert_jax.config import ComputeConfig, EncoderConfig, FinetuneTrainConfig, TaskConfig, no_effect
+from bert_jax.config import (
+    AdapterConfig,
+    ComputeConfig,
+    EncoderConfig,
+    FinetuneTrainConfig,
+    TaskConfig,
+    no_effect_error,
+)
 from bert_jax.console import Console
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.finetuning.task_data import TaskSplit, read_split, score_names, splits_digest
 from bert_jax.finetuning.teacher import TaskTeacher, read_task_teacher
 from bert_jax.interop.huggingface.model_config import model_config_fields
+from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
+from bert_jax.interop.huggingface.peft import make_adapter
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS, class_of
-from bert_jax.models import draw_missing, make_model
+from bert_jax.models import Adapter, Model, draw_missing, make_model
+from bert_jax.models.adapters import with_adapter
 from bert_jax.models.heads import OF_TASKS
 from bert_jax.objectives.base import Objective
+from bert_jax.objectives.frozen_encoder import with_frozen_encoder
 from bert_jax.objectives.tasks import make_task_objective, task_head
 from bert_jax.tasks.batching import Feed, choose_buckets
 from bert_jax.tasks.kinds import KINDS
@@ -28,6 +39,7 @@ from bert_jax.tasks.table import resolve_task
 from bert_jax.tasks.task import Task
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.training.schedules import Phase
+from bert_jax.training.workdir import resolve_model_dir
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,6 +55,7 @@ class TaskInputs:
     dev: tuple[TaskSplit, ...]
     test: tuple[TaskSplit, ...]
     metric: str  # the score that chooses the best model
+    adapter: Adapter | None  # None: all weights are trained
 
     @property
     def fingerprint(self) -> dict[str, str]:
@@ -62,6 +75,7 @@ def read_task_inputs(
     freeze_encoder: bool,
     seed: int,
     console: Console,
+    adapter: AdapterConfig | None = None,
 ) -> TaskInputs:
     """Return weights, teacher and sets of a task; raise UserError where they do not fit each other or the settings.
 
@@ -72,6 +86,7 @@ def read_task_inputs(
         freeze_encoder: whether the heads alone are trained.
         seed: of weights that are missing and drawn at random.
         console: for lines about truncated and omitted examples, and about the teacher.
+        adapter: settings of an adapter; None: all weights are trained.
     """
     if not init_from:
         raise UserError("no weights: give --config.init_from=DIR: an export, a work directory, or one of transformers")
@@ -90,7 +105,7 @@ def read_task_inputs(
     if kind.head == "sentence_embedding":
         _check_sentence_modules(weights)
     if settings.bilstm and head.name not in OF_TASKS:
-        raise no_effect("config.task.bilstm", f"{task.kind}, which reads the encoder alone", False)
+        raise no_effect_error("config.task.bilstm", f"{task.kind}, which reads the encoder alone", False)
     if freeze_encoder and head.name in WITHOUT_PARAMETERS and not settings.bilstm:
         raise UserError(
             f"config.optimizer.freeze_encoder leaves nothing to train: {task.kind} has no weights of its own"
@@ -107,6 +122,8 @@ def read_task_inputs(
         )
     if settings.bilstm:
         weights = _with_bilstm(weights, tokenizer, rng)
+    if adapter and adapter.rank is not None:
+        _check_adapter(init_from, settings, freeze_encoder)
     teacher = read_task_teacher(settings, task, head, weights.config, tokenizer, console)
 
     # The sets of the task.
@@ -133,18 +150,40 @@ def read_task_inputs(
         dev=dev,
         test=test,
         metric=metric,
+        adapter=make_adapter(weights.config, adapter or AdapterConfig()),
     )
+
+
+def task_model(inputs: TaskInputs, compute: ComputeConfig) -> Model:
+    """Return the encoder with the task's head, and with the adapter of the run."""
+    model = make_model(inputs.architecture, compute, inputs.weights.heads)
+    return with_adapter(model, inputs.adapter) if inputs.adapter else model
 
 
 def objective_of_task(
     inputs: TaskInputs, settings: TaskConfig, compute: ComputeConfig, freeze_encoder: bool
 ) -> Objective:
-    """Return the loss of the task, over the encoder with the task's head."""
-    heads, teacher = inputs.weights.heads, None
+    """Return the loss of the task, over the encoder with the task's head; an adapter freezes the encoder."""
+    teacher = None
     if inputs.teacher:
-        teacher = make_model(inputs.teacher.config, compute, heads)
-    model = make_model(inputs.architecture, compute, heads)
-    return make_task_objective(model, inputs.task.kind, freeze_encoder, settings, teacher)
+        teacher = make_model(inputs.teacher.config, compute, inputs.weights.heads)
+    objective = make_task_objective(task_model(inputs, compute), inputs.task.kind, freeze_encoder, settings, teacher)
+    return with_frozen_encoder(objective, inputs.architecture.num_layers) if inputs.adapter else objective
+
+
+def describe_adapter(inputs: TaskInputs, objective: Objective) -> str:
+    """Return the line about an adapter and the number of weights that it trains."""
+    assert inputs.adapter
+    trained, frozen = (
+        sum(math.prod(x.shape) for x in jax.tree.leaves(shapes))
+        for shapes in (objective.shapes, inputs.weights.params["encoder"])
+    )
+    names = ", ".join(target.name.rpartition("{layer}.")[2] for target in inputs.adapter.targets)
+    without_peft = "; `peft` opens no weights but an export, so the adapter is merged into model/ alone"
+    return (
+        f"training an adapter of rank {inputs.adapter.rank} beside {names}, and the head: {trained:,} of "
+        f"{trained + frozen:,} weights{'' if (inputs.weights.directory / 'config.json').is_file() else without_peft}"
+    )
 
 
 def plan_training(inputs: TaskInputs, settings: TaskConfig, train: FinetuneTrainConfig) -> tuple[Feed, Phase]:
@@ -205,6 +244,21 @@ def _keep_positive_pairs(settings: TaskConfig, train: TaskSplit, console: Consol
         )
     examples = [train.examples[features.example] for features in positives]
     return TaskSplit(train.name, examples, [features._replace(example=n) for n, features in enumerate(positives)])
+
+
+def _check_adapter(init_from: str, settings: TaskConfig, freeze_encoder: bool) -> None:
+    """Raise UserError for settings that have no meaning with an adapter, and for weights that are an adapter."""
+    if freeze_encoder:
+        raise no_effect_error(
+            "config.optimizer.freeze_encoder", "config.adapter.rank, which freezes the encoder", False
+        )
+    if settings.random_weights:
+        raise UserError("config.adapter.rank with config.task.random_weights: an adapter changes trained weights")
+    if (resolve_model_dir(init_from) / PEFT_CONFIG).is_file():
+        raise UserError(
+            f"config.init_from={init_from} is an adapter, and `peft` opens no adapter of an adapter; merge it with "
+            "`bert-jax export`, and start from the output"
+        )
 
 
 def _with_rows_by_label(weights: Weights, labels: tuple[str, ...]) -> Weights:

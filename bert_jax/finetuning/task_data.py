@@ -18,7 +18,7 @@ from bert_jax.objectives.base import Batch
 from bert_jax.parallel import sharding
 from bert_jax.parallel.memory import out_of_memory_in_evaluation_as_user_error
 from bert_jax.tasks.batching import Feed, collate_batches, plan_evaluation, plan_feature_batches
-from bert_jax.tasks.features import Features
+from bert_jax.tasks.features import SPELLED, Features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Predictions, TaskKind, make_features
 from bert_jax.tasks.labels import label_counts_text, label_warnings
@@ -39,7 +39,7 @@ class TaskSplit(NamedTuple):
 
 
 def read_split(task: Task, config: TaskConfig, name: str, tokenizer: Tokenizer, console: Console) -> TaskSplit:
-    """Return a set with its features; print its labels with their counts, and the numbers of truncated texts."""
+    """Return a set with its features; print its labels and the numbers of truncated texts and spelled tokens."""
     kind = KINDS[task.kind]
     examples = read_task_examples(task, config, name, console.say)
     if task.labels and kind.label in examples[0]:
@@ -49,9 +49,14 @@ def read_split(task: Task, config: TaskConfig, name: str, tokenizer: Tokenizer, 
             for warning in label_warnings(task.labels, counts, several=False):
                 console.say(f"{task.name} {name}: warning: {warning}")
     features, cuts = make_features(kind, examples, tokenizer, config)
-    cut = [f"{count:,} {what.replace('_', ' ')}" for what, count in cuts.items() if count]
+    cut = [f"{count:,} {what.replace('_', ' ')}" for what, count in cuts.items() if count and what != SPELLED]
     if cut:
         console.say(f"{task.name} {name}: {', '.join(cut)} (config.task.max_seq_len={config.max_seq_len})")
+    if cuts[SPELLED]:
+        sep = tokenizer.special.sep
+        console.say(
+            f"{task.name} {name}: {cuts[SPELLED]:,} texts have a spelled {sep} or other special token as a token"
+        )
     return TaskSplit(name, examples, features)
 
 
@@ -65,8 +70,8 @@ def splits_digest(splits: Sequence[TaskSplit]) -> str:
     digest = hashlib.sha256()
     for split in splits:
         for features in split.features:
-            for ids, second in features.sequences:
-                digest.update(ids.tobytes() + str(second).encode())
+            for ids, type_1_start in features.sequences:
+                digest.update(ids.tobytes() + str(type_1_start).encode())
             targets = {key: np.asarray(value).tolist() for key, value in sorted(features.targets.items())}
             digest.update(json.dumps(targets).encode())
     return digest.hexdigest()

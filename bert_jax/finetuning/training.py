@@ -5,6 +5,7 @@ import hashlib
 import json
 import pathlib
 import shutil
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -14,12 +15,16 @@ from bert_jax.config import TaskConfig
 from bert_jax.console import Console
 from bert_jax.errors import UserError, writing
 from bert_jax.files import write_text
-from bert_jax.finetuning.inputs import TaskInputs
+from bert_jax.finetuning.inputs import TaskInputs, task_model
 from bert_jax.finetuning.task_data import make_dev_evaluation, task_training_batches
 from bert_jax.interop import huggingface
 from bert_jax.interop.huggingface.model import TASK_FILE
+from bert_jax.interop.huggingface.peft import FOLDER, peft_files
 from bert_jax.interop.sentence_modules import SentenceModules, sentence_module_files
-from bert_jax.models import Params, draw_missing, make_model
+from bert_jax.models import Params, draw_missing
+from bert_jax.models.adapters import ADAPTER, draw_matrices, merge
+from bert_jax.objectives.base import Batch
+from bert_jax.objectives.frozen_encoder import frozen_part, model_params, trained_part
 from bert_jax.parallel import sharding
 from bert_jax.tasks.batching import Feed
 from bert_jax.training.loop import fit
@@ -67,7 +72,7 @@ def train_one(
         return False
 
     if not (history and is_exhausted()):
-        model = make_model(inputs.architecture, plan.compute, inputs.weights.heads)
+        model = task_model(inputs, plan.compute)
         heldout, evaluate = make_dev_evaluation(inputs.task, settings, inputs.dev, evaluation_feed, model, plan.mesh)
         blocks = sharding.batch_blocks(plan.mesh)
         data = Data(
@@ -82,11 +87,15 @@ def train_one(
             new = {name.split("/")[0] for name in inputs.weights.new}
             read = {name: x for name, x in inputs.weights.params.items() if name not in new}
             params = draw_missing(inputs.architecture, inputs.weights.heads, read, jax.random.key(plan.seed))
+        if inputs.adapter:
+            params = trained_part(params) | {
+                ADAPTER: draw_matrices(inputs.adapter, model.shapes, jax.random.key(plan.seed))
+            }
+            data = data_of_adapter(data, inputs.weights.params)
         with open_checkpoints(plan, session) as checkpoints:
             if checkpoints is None:
                 return None
-            start = restore_start(plan, checkpoints, console)
-            start = start or initial_state(plan.seed, plan.objective, plan.update, plan.state_layout[1], params)
+            start = restore_start(plan, checkpoints, console) or initial_state(plan, params)
             if not fit(plan, data, start, checkpoints, session):
                 return None
     best, _ = best_step(history, metric)
@@ -99,6 +108,17 @@ def train_one(
         with writing(directory, ELSEWHERE):
             write_text(path, json.dumps(result | {"seal": _seal(result)}) + "\n")
     return result
+
+
+def data_of_adapter(data: Data, params: Params) -> Data:
+    """Return the data of a training whose frozen parameters include the encoder of `params`."""
+    evaluate = data.evaluate
+    assert evaluate
+
+    def evaluate_model(trained: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
+        return evaluate(model_params(trained, frozen), frozen, batches)
+
+    return dataclasses.replace(data, frozen=frozen_part(params, data.frozen), evaluate=evaluate_model)
 
 
 def read_result(path: pathlib.Path, console: Console) -> dict[str, Any] | None:
@@ -142,11 +162,18 @@ def export_best(inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Pat
         "impossible": task.impossible,
         "config": dataclasses.asdict(settings),
     }
-    extra = {TASK_FILE: json.dumps(about, indent=1) + "\n"}
+    extra: dict[str, str | bytes] = {TASK_FILE: json.dumps(about, indent=1) + "\n"}
     if weights.heads[0].name == "sentence_embedding":
         known = weights.sentences or SentenceModules()  # prompts and the name of a similarity stay
         modules = dataclasses.replace(known, folder="", normalize=True, max_seq_len=settings.max_seq_len)
         extra |= sentence_module_files(modules, inputs.architecture.hidden_size)
+    if inputs.adapter:
+        on_host = {**on_host, "encoder": weights.params["encoder"]}
+        if (weights.directory / "config.json").is_file():  # else `peft` could not open the base model
+            base = str(weights.directory.absolute())
+            files = peft_files(inputs.adapter, on_host, inputs.architecture, weights.heads, base)
+            extra |= {f"{FOLDER}/{name}": content for name, content in files.items()}
+        on_host = merge(inputs.adapter, on_host)
     huggingface.export_model(on_host, inputs.architecture, weights.heads, weights.directory, target, task.labels, extra)
     for old in directory.glob("best-*"):
         if old != target:

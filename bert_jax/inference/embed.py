@@ -5,8 +5,9 @@ import functools
 import itertools
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,7 @@ from bert_jax.models import Head, Params, make_model
 from bert_jax.models.heads import unit_length
 from bert_jax.objectives.base import Batch
 from bert_jax.tasks.batching import choose_buckets, collate, fixed_buckets, plan_feature_batches
-from bert_jax.tasks.features import Features
+from bert_jax.tasks.features import SPELLED, Features
 from bert_jax.tasks.kinds.texts import text_features
 
 HEADS = (Head("hidden_states"),)
@@ -92,12 +93,14 @@ class EmbedOptions:
     prompt_name: str | None = None
 
 
-class Summary(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Summary:
     """Counts of the texts that were written."""
 
     texts: int
     tokens: int  # special tokens included, padding not
     truncated: int  # texts that were cut
+    spelled: int  # texts in which a special token such as [SEP] is spelled, and is read as this token
     empty: int  # texts without a character: only special tokens
     width: int
 
@@ -126,14 +129,14 @@ def encode_with_count(
     if not embedder.pools:
         raise UserError(f"pooling {options.pooling}: gives no vector per text; choose another, or use `bert-jax embed`")
     inputs = [Input(f"text {index}", index, _text_fields(text)) for index, text in enumerate(texts)]
-    features, num_truncated = embedder.tokenize(inputs)
-    embedder.check_truncation("texts", num_truncated, len(texts))
+    features, counts = embedder.tokenize(inputs)
+    embedder.check_truncation("texts", counts["truncated_texts"], len(texts))
     # A power of 2, so that few programs are compiled.
     batch_size = min(options.batch_size, 1 << max(len(texts) - 1, 0).bit_length())
     vectors = np.empty((len(texts), embedder.width), np.float32)
     for index, values in embedder.compute(features, fixed_buckets(embedder.max_seq_len), batch_size):
         vectors[index] = values
-    return vectors, num_truncated
+    return vectors, counts["truncated_texts"]
 
 
 def embed_file(
@@ -163,10 +166,10 @@ def embed_file(
     embedder = _Embedder(open_model(directory, HEADS), options)
     name = source_name(source)
     with readable_twice(source) as source:
-        lengths, num_truncated, num_empty = _count_tokens(embedder, read_inputs(source, name), progress)
+        lengths, counts = _count_tokens(embedder, read_inputs(source, name), progress)
         if not len(lengths):
             raise UserError(f"{name} holds no text")
-        embedder.check_truncation(name, num_truncated, len(lengths))
+        embedder.check_truncation(name, counts["truncated_texts"], len(lengths))
         buckets = choose_buckets(lengths, int(lengths.max()))
         open_output = vector_file if embedder.pools else token_file
         with open_output(pathlib.Path(output), lengths, embedder.width) as put:
@@ -179,7 +182,14 @@ def embed_file(
                     put(done + index, np.asarray(features[index].input_ids), values)
                     progress("embedding", count, len(lengths))
                 done += len(features)
-    return Summary(len(lengths), int(lengths.sum()), num_truncated, num_empty, embedder.width)
+    return Summary(
+        texts=len(lengths),
+        tokens=int(lengths.sum()),
+        truncated=counts["truncated_texts"],
+        spelled=counts[SPELLED],
+        empty=counts["empty_texts"],
+        width=embedder.width,
+    )
 
 
 class _Embedder:
@@ -203,8 +213,8 @@ class _Embedder:
             model.config, self._modules.pooling, self._modules.normalize, options.layers, options.dtype
         )
 
-    def tokenize(self, inputs: Iterable[Input]) -> tuple[list[Features], int]:
-        """Return the tokens of each text after truncation, and the number of truncated texts."""
+    def tokenize(self, inputs: Iterable[Input]) -> tuple[list[Features], Mapping[str, int]]:
+        """Return the tokens of each text after truncation, and the counts of `text_features`."""
         examples = []
         for line in inputs:
             texts = texts_of(line)
@@ -212,8 +222,7 @@ class _Embedder:
             if self._modules.lower_case:
                 texts = {name: text.lower() for name, text in texts.items()}
             examples.append({"id": str(line.line_number), **texts})
-        features, counts = text_features(examples, self._model.tokenizer, self.max_seq_len)
-        return features, counts["truncated_texts"]
+        return text_features(examples, self._model.tokenizer, self.max_seq_len)
 
     def check_truncation(self, name: str, num_truncated: int, num_texts: int) -> None:
         """Raise UserError for truncated texts unless the options ask for truncation."""
@@ -304,27 +313,29 @@ def _text_fields(text: Text) -> dict[str, Any]:
     return {"text": text}
 
 
-def _chunks(embedder: _Embedder, inputs: Iterator[Input]) -> Iterator[tuple[list[Features], int]]:
-    """Yield the tokens of all texts, `CHUNK` texts at a time, and the number of truncated texts of each chunk."""
+def _chunks(embedder: _Embedder, inputs: Iterator[Input]) -> Iterator[tuple[list[Features], Mapping[str, int]]]:
+    """Yield the tokens of all texts, `CHUNK` texts at a time, and the counts of each chunk."""
     while chunk := list(itertools.islice(inputs, CHUNK)):
         yield embedder.tokenize(chunk)
 
 
 def _count_tokens(
     embedder: _Embedder, inputs: Iterator[Input], progress: Callable[[str, int, int | None], None]
-) -> tuple[np.ndarray, int, int]:
-    """Return the tokens of each text after truncation, int64 `[texts]`, and the counts of truncated and empty texts."""
+) -> tuple[np.ndarray, Counter[str]]:
+    """Return the number of tokens of each text after truncation, int64 `[texts]`, and counts.
+
+    The counts are the counts of `text_features`, and `empty_texts`.
+    """
     lengths = [np.zeros(0, np.int64)]
-    num_truncated = num_empty = 0
+    counts = Counter[str]()
 
     def counted() -> Iterator[Input]:
-        nonlocal num_empty
         for count, line in enumerate(inputs, 1):
-            num_empty += not line.fields.get("text")
+            counts["empty_texts"] += not line.fields.get("text")
             progress("counting", count, None)
             yield line
 
-    for features, chunk_truncated in _chunks(embedder, counted()):
+    for features, chunk_counts in _chunks(embedder, counted()):
         lengths.append(np.array([text.length for text in features], np.int64))
-        num_truncated += chunk_truncated
-    return np.concatenate(lengths), num_truncated, num_empty
+        counts.update(chunk_counts)
+    return np.concatenate(lengths), counts

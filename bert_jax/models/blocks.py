@@ -1,7 +1,8 @@
-"""Transformer blocks: attention and MLP with dropout, norms and the residual stream around them.
+"""Transformer blocks: attention and MLP with dropout, norms and a residual stream.
 
-`BLOCKS` has the ways to join a sublayer to the residual stream (`model.norm_position`), `MLPS` the MLPs (`model.mlp`).
-`BottleneckBlock` is MobileBERT's (Sun et al. 2020): attention and several MLPs, narrower than the stream around them.
+The rows of `BLOCKS` join a sublayer to the residual stream (`model.norm_position`); the rows of `MLPS` are the MLPs
+(`model.mlp`). `BottleneckBlock` is MobileBERT's block (Sun et al. 2020), whose attention and MLPs are narrower than the
+residual stream.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from bert_jax.models.attention.inputs import AttentionMetadata
 from bert_jax.models.attention.self_attention import SelfAttention
 from bert_jax.models.dropout import dropout
 from bert_jax.models.init import init_scales
-from bert_jax.models.layers import ACTIVATIONS, Biased, Linear, save_except_on_gpu, save_on_gpu, sum_of
+from bert_jax.models.layers import ACTIVATIONS, Biased, Linear, add_bias, save_except_on_gpu, save_on_gpu
 from bert_jax.models.norms import Added, norm_layer
 from bert_jax.parallel.sharding import constrain
 
@@ -26,19 +27,19 @@ Flag = bool | jax.Array | None  # of a layer; an array, bool [], if one program 
 
 
 class Residual(NamedTuple):
-    """A row of BLOCKS: how a sublayer and its norm join the residual stream."""
+    """A row of BLOCKS: the form in which a sublayer and its norm join the residual stream."""
 
     join: Callable[[jax.Array, Sublayer, Normalize], jax.Array]  # (x, sublayer, norm) -> the next x
     norm_reads_input: bool  # if so, the first block can omit its first norm
 
 
 def post_norm(x: jax.Array, sublayer: Sublayer, norm: Normalize) -> jax.Array:
-    """Normalize the sum (Vaswani et al. 2017, and BERT)."""
+    """Normalize the sum of `x` and the sublayer's output (Vaswani et al. 2017, and BERT)."""
     return norm(x, sublayer(x))
 
 
 def pre_norm(x: jax.Array, sublayer: Sublayer, norm: Normalize) -> jax.Array:
-    """Normalize the input of the sublayer; the sum stays as it is (Xiong et al. 2020)."""
+    """Normalize only the input of the sublayer, not the sum (Xiong et al. 2020)."""
     return x + sublayer(norm(x)).array()
 
 
@@ -55,7 +56,7 @@ def plain_mlp(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array) -> Biased:
 
 
 def gated_mlp(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array) -> Biased:
-    """Multiply the activation of one linear map by a second map, then apply a third (Shazeer 2020: GEGLU with gelu)."""
+    """Multiply the activation of a linear map by a second map, then apply a third (Shazeer 2020: GEGLU with gelu)."""
     gate, value = (_mlp_up(config, dtype, x, name) for name in ("mlp_gate", "mlp_up"))
     return _mlp_down(config, dtype, ACTIVATIONS[config.activation](gate) * value, x.shape[-1])
 
@@ -68,7 +69,7 @@ def _mlp_up(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array, name: str) ->
 
 
 def _mlp_down(config: EncoderConfig, dtype: jnp.dtype, inner: jax.Array, width: int) -> Biased:
-    """Map `[batch, length, mlp_size]` to `[batch, length, width]`, with the bias still to be added."""
+    """Map `[batch, length, mlp_size]` to `[batch, length, width]`, without adding the bias."""
     sizes, stddev = (config.mlp_size, width), init_scales(config).output
     return Linear(sizes, ("mlp", "embed"), stddev, dtype, config.mlp_bias, name="mlp_down").biased(save_on_gpu(inner))
 
@@ -92,7 +93,7 @@ class Block(nn.Module):
     def __call__(
         self, x: jax.Array, seeds: jax.Array | None, metadata: AttentionMetadata, skip_first_norm: Flag = None
     ) -> jax.Array:
-        """Apply the block; `seeds`: uint32 `[3, 2]`, of the dropout; `skip_first_norm`: omit the first norm."""
+        """Apply the block; `seeds` are uint32 `[3, 2]` for dropout, and `skip_first_norm` omits the first norm."""
         config, join = self.config, BLOCKS[self.config.norm_position].join
         probabilities_seed, attention_seed, mlp_seed = (None,) * 3 if seeds is None else seeds
         attention = SelfAttention(config, self.dtype, self.attention, name="attention")
@@ -118,9 +119,9 @@ class Block(nn.Module):
 class BottleneckBlock(nn.Module):
     """A block of MobileBERT: `[batch, length, hidden]` in and out; attention and MLPs are `bottleneck_size` wide.
 
-    Two maps with norms narrow the input: to a residual stream within the block, and to the input of queries and keys;
-    values read the wide input. Sums are normalized, within the block and around it. Dropout is on the probabilities
-    and on the output alone.
+    One map with a norm projects the input to an inner residual stream, and another to the input of queries and keys.
+    Values are computed from the wide input. Every residual sum is normalized, inside the block and at its end. Dropout
+    applies only to the probabilities and to the output.
     """
 
     config: EncoderConfig
@@ -131,7 +132,7 @@ class BottleneckBlock(nn.Module):
     def __call__(
         self, x: jax.Array, seeds: jax.Array | None, metadata: AttentionMetadata, skip_first_norm: None = None
     ) -> jax.Array:
-        """Apply the block; `seeds`: uint32 `[3, 2]`, of the dropout; no norm reads an input to skip."""
+        """Apply the block; `seeds` are uint32 `[3, 2]` for dropout, and `skip_first_norm` has no effect."""
         config, dtype, scales = self.config, self.dtype, init_scales(self.config)
         probabilities_seed, _, output_seed = (None,) * 3 if seeds is None else seeds
         wide, narrow = config.hidden_size, config.block_width
@@ -142,23 +143,23 @@ class BottleneckBlock(nn.Module):
 
         y, attention_input = narrowed("input"), narrowed("attention_input")
         attention = SelfAttention(config, dtype, self.attention, name="attention")
-        y = y + sum_of(attention(attention_input, metadata, probabilities_seed, value_input=x))
+        y = y + add_bias(attention(attention_input, metadata, probabilities_seed, value_input=x))
         y = norm_layer(config, dtype, name="attention_norm")(y)
         for index in range(config.bottleneck_mlps - 1):
             y = _InnerMlp(config, dtype, name=f"mlp_{index}")(y)
-        y = norm_layer(config, dtype, name="mlp_norm")(y + sum_of(MLPS[config.mlp](config, dtype, y)))
+        y = norm_layer(config, dtype, name="mlp_norm")(y + add_bias(MLPS[config.mlp](config, dtype, y)))
         output = Linear((narrow, wide), ("features", "embed"), scales.output, dtype, name="output")(y)
         x = norm_layer(config, dtype, name="output_norm")(x + dropout(output, config.dropout, output_seed))
         return constrain(x, "batch", "length", "features")
 
 
 class _InnerMlp(nn.Module):
-    """An MLP before the last, with its norm, in a separate scope; its parameters have the names of the last MLP."""
+    """An MLP before the last MLP, with its norm, in a separate scope; its parameters have the names of the last MLP."""
 
     config: EncoderConfig
     dtype: jnp.dtype
 
     @nn.compact
     def __call__(self, y: jax.Array) -> jax.Array:
-        y = y + sum_of(MLPS[self.config.mlp](self.config, self.dtype, y))
+        y = y + add_bias(MLPS[self.config.mlp](self.config, self.dtype, y))
         return norm_layer(self.config, self.dtype, name="mlp_norm")(y)

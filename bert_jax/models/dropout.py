@@ -1,7 +1,8 @@
-"""Dropout whose mask is a hash of (seed, element index): no random words in memory, the same mask on every mesh.
+"""Dropout whose mask is a hash of (seed, element index), so that no mask is in memory and no mesh changes it.
 
-Each row of the first axis gets 64 bits of key from the call's seed; an element's 32 bits are `hash(index, key)`. All of
-it is integer arithmetic on an iota, which XLA fuses into the next operation; the backward pass computes the mask again.
+Each row of the first axis gets a key of 64 bits from the seed of the call. The random bits of an element are
+`hash(index, key)`, 32 bits. This is integer arithmetic on an iota, which XLA fuses into the next operation. The
+backward pass recomputes the mask.
 """
 
 import functools
@@ -16,14 +17,14 @@ SEED_WORDS = 2
 
 
 def dropout_seeds(rng: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Return seeds for `shape` calls of `dropout`: uint32 `[*shape, 2]`."""
+    """Return a seed for each of `shape` calls of `dropout`, uint32 `[*shape, 2]`."""
     return jax.random.bits(rng, (*shape, SEED_WORDS), jnp.uint32)
 
 
 def dropout(x: jax.Array, rate: float, seed: jax.Array | None) -> jax.Array:
     """Zero elements of `x` with probability `rate` and scale the others by `1 / (1 - rate)`.
 
-    `x` is floating, of any shape with at least one axis; `seed` is uint32 `[2]`, and None means the identity.
+    `x` is floating-point, with at least one axis. `seed` is uint32 `[2]`; with None, return `x`.
     """
     if seed is None or rate == 0.0:
         return x
@@ -34,25 +35,26 @@ def dropout(x: jax.Array, rate: float, seed: jax.Array | None) -> jax.Array:
 @functools.partial(jax.checkpoint, static_argnums=(1,), prevent_cse=False)
 def _dropout(x: jax.Array, rate: float, seed: jax.Array) -> jax.Array:
     """Apply dropout with a rate above 0."""
-    is_kept = random_words(seed, x.shape) >= _threshold(rate)
+    is_kept = random_words(seed, x.shape) >= _keep_threshold(rate)
     return jnp.where(is_kept, x * jnp.asarray(1.0 / (1.0 - rate), x.dtype), jnp.zeros((), x.dtype))
 
 
 def keep_mask(index: jax.Array, first_key: jax.Array, second_key: jax.Array, rate: float) -> jax.Array:
-    """Return bool, False with probability `rate`, for element `index` of the row with these two key words."""
-    return _mix(index, first_key, second_key) >= _threshold(rate)
+    """Return True to keep element `index` of the row with these two key words; False has probability `rate`."""
+    return _mix(index, first_key, second_key) >= _keep_threshold(rate)
 
 
 def drop(x: jax.Array, index: jax.Array, first_key: jax.Array, second_key: jax.Array, rate: float) -> jax.Array:
-    """Return `x` with 0 where `keep_mask` is False, and the rest scaled by `1 / (1 - rate)`.
+    """Return `x` with 0 where `keep_mask` is False, and all other elements scaled by `1 / (1 - rate)`.
 
-    It multiplies, as the TPU compiler (libtpu 0.0.42) crashes on a select of a softmax in bfloat16 models.
+    The function multiplies by the mask, because the TPU compiler (libtpu 0.0.42) crashes on a select of a softmax in
+    bfloat16 models.
     """
     return x * jnp.where(keep_mask(index, first_key, second_key, rate), 1 / (1 - rate), 0.0)
 
 
 def row_keys(seed: jax.Array, num_rows: int) -> tuple[jax.Array, jax.Array]:
-    """Return the two key words of each row of the first axis: each uint32 `[num_rows]`."""
+    """Return the two key words of each row of the first axis, each uint32 `[num_rows]`."""
     first = _mix(first_row_of_shard(num_rows) + jax.lax.iota(jnp.uint32, num_rows), seed[0], seed[1])
     return first, _mix(first, seed[1], seed[0])
 
@@ -60,15 +62,15 @@ def row_keys(seed: jax.Array, num_rows: int) -> tuple[jax.Array, jax.Array]:
 def random_words(seed: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Return uint32 of `shape`, uniform and independent for all statistical purposes; `seed` is uint32 `[2]`.
 
-    A finalizer of the murmur3 kind (multipliers of C. Wellons' `lowbias32`); the second key word enters between its two
-    rounds, so that rows whose first words are close do not share a permuted mask.
+    The hash is a finalizer like murmur3's (multipliers of C. Wellons' `lowbias32`). The second key word enters between
+    the two rounds, so that rows with similar first words do not share a permuted mask.
     """
     first, second = row_keys(seed, shape[0])
     key_shape = (shape[0],) + (1,) * (len(shape) - 1)
     return _mix(_index_in_row(shape), first.reshape(key_shape), second.reshape(key_shape))
 
 
-def _threshold(rate: float) -> jax.Array:
+def _keep_threshold(rate: float) -> jax.Array:
     """Return the smallest uint32 that keeps an element."""
     return jnp.uint32(round(rate * 2**32))
 

@@ -1,8 +1,8 @@
-"""The encoder: embeddings, then transformer blocks, for all families.
+"""The encoder of all families: embeddings, then transformer blocks.
 
-Families differ in the fields of `EncoderConfig`: RoBERTa's first position, ALBERT's one set of parameters for all
-blocks, the narrower tables of ALBERT and ELECTRA, DistilBERT without token types, ModernBERT's local blocks,
-MobileBERT's trigrams and bottlenecks. Norm, position scheme, MLP and the residual stream are rows of tables.
+Families differ in the fields of `EncoderConfig`. For example, RoBERTa has another first position, ALBERT shares one set
+of parameters between all blocks, DistilBERT has no token types, and ModernBERT has local blocks. Norm, position scheme,
+MLP and residual connection are rows of tables.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from bert_jax.models.attention.self_attention import PROBES, WEIGHTS
 from bert_jax.models.blocks import Block, BottleneckBlock, Flag
 from bert_jax.models.dropout import dropout, dropout_seeds
 from bert_jax.models.init import init_scales, kernel_init, over_vocabulary
-from bert_jax.models.layers import SAVED, Linear, cast_kernels, lookup, param, unstack
+from bert_jax.models.layers import ADAPTER, SAVED, Linear, cast_kernels, lookup, param, unstack
 from bert_jax.models.norms import norm_layer
 from bert_jax.models.positions import POSITIONS, Distances
 from bert_jax.parallel.platform import traced_platform
@@ -38,34 +38,35 @@ SAVE_MARKED = jax.checkpoint_policies.save_from_both_policies(
 
 
 def padded_vocab(vocab_size: int) -> int:
-    """Return the next multiple of 128: the rows of the embedding table in the parameters."""
+    """Return the vocabulary size rounded up to a multiple of 128: the number of rows of the embedding table."""
     return -(-vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
 
 
-def is_global(config: EncoderConfig, layer: int) -> bool:
-    """Return whether the block of `layer` reads whole sequences; local blocks read a window."""
+def is_global_layer(config: EncoderConfig, layer: int) -> bool:
+    """Return whether the block of `layer` attends to whole sequences; a local block attends to a window."""
     every = config.global_every
     return config.local_window is None or (every > 0 and layer % every == 0)
 
 
-def projection_shape(config: EncoderConfig) -> tuple[int, int] | None:
-    """Return the shape of the matrix that projects embeddings to hidden_size; None if there is no such matrix."""
+def embedding_projection_shape(config: EncoderConfig) -> tuple[int, int] | None:
+    """Return the shape of the matrix that projects embeddings to hidden_size; None without such a matrix."""
     if config.trigram_embeddings:
         return 3 * config.table_width, config.hidden_size
     return (config.embedding_size, config.hidden_size) if config.embedding_size else None
 
 
 def projection(config: EncoderConfig, dtype: jnp.dtype) -> Linear | None:
-    """Return the map from embeddings to the width of the blocks; None if the architecture has no such map."""
-    sizes, scales = projection_shape(config), init_scales(config)
+    """Return the map from embeddings to the width of the blocks; None without such a map."""
+    sizes, scales = embedding_projection_shape(config), init_scales(config)
     stddev = 0.0 if scales.identity else scales.inner
     return Linear(sizes, ("embed", "features"), stddev, dtype, identity=scales.identity) if sizes else None
 
 
 def trigrams(x: jax.Array, segments: jax.Array | None) -> jax.Array:
-    """Concatenate the vectors of the next token, the token and the token before: `[batch, length, 3 * features]`.
+    """Concatenate the vectors of the next, the current and the previous token: `[batch, length, 3 * features]`.
 
-    Beyond the ends of a row or a segment, the vectors are zeros (Sun et al. 2020). Padding has vectors like any token.
+    Beyond the ends of a row or a segment, the vectors are zeros (Sun et al. 2020). Padding tokens have vectors, like
+    all tokens.
     """
     after, before = x[:, 1:], x[:, :-1]
     if segments is not None:
@@ -76,7 +77,7 @@ def trigrams(x: jax.Array, segments: jax.Array | None) -> jax.Array:
 
 
 class Embeddings(nn.Module):
-    """Sum of token, position and token type embeddings, normalized, with dropout: `[batch, length, sum_width]`."""
+    """The sum of token, position and token type embeddings, after norm and dropout: `[batch, length, sum_width]`."""
 
     config: EncoderConfig
     dtype: jnp.dtype
@@ -123,7 +124,7 @@ class PositionBias(nn.Module):
 
 
 class DistanceEmbeddings(nn.Module):
-    """The embeddings of distances of a position scheme that has them, for all blocks."""
+    """The embeddings of distances of a position scheme, for all blocks."""
 
     config: EncoderConfig
 
@@ -142,7 +143,7 @@ class GlobalTokenMask(NamedTuple):
 
 
 class LayerFlags(NamedTuple):
-    """Differences between layers other than parameters; None where all layers are equal."""
+    """The differences between layers other than parameters; a field is None if all layers are equal."""
 
     skip_first_norm: Flag
     is_local: Flag
@@ -152,11 +153,12 @@ class LayerFlags(NamedTuple):
 class Encoder(nn.Module):
     """Embeddings and blocks: token ids -> hidden states `[batch, length, hidden]` in `compute.dtype`.
 
-    The second result is None, or with `every_layer` the hidden states `[layers + 1, batch, length, hidden]`: the input
-    of the first block, then the output of each block.
+    The second result is None. With `every_layer`, it is the hidden states `[layers + 1, batch, length, hidden]`: the
+    input of the first block, then the output of each block.
 
-    Packed sequences have `segments`, int32 `[batch, length]`: 1, 2, ... for the tokens of each example in turn, 0 for
-    padding. Positions restart in each example, and no example reads another.
+    Packed sequences have `segments`, int32 `[batch, length]`, which are 1, 2, ... for the tokens of the first, the
+    second, ... example, and 0 for padding. Positions restart in each example, and no example attends to another
+    example.
     """
 
     config: EncoderConfig
@@ -170,11 +172,13 @@ class Encoder(nn.Module):
         self.position_bias = PositionBias(config)
         self.distances = DistanceEmbeddings(config)
         self.block = make_block(config, dtype, self.compute.attention)
-        self.layers = self.param("layers", self._init_layers)  # also if unrolled: a checkpoint serves both
+        # Also if unrolled: a checkpoint serves both. Parts of a block check the shapes of their parameters.
+        has_layers = self.has_variable("params", "layers")
+        self.layers = self.get_variable("params", "layers") if has_layers else self.param("layers", self._init_layers)
         self.final_norm = norm_layer(config, dtype) if config.final_norm else None
 
     def _init_layers(self, rng: jax.Array) -> Any:
-        """Draw the parameters of all blocks, stacked on a leading axis `layers` (of size 1 if shared)."""
+        """Initialize the parameters of all blocks, stacked on a leading axis `layers` (of size 1 if shared)."""
         x = jnp.zeros((1, 1, self.config.hidden_size), self.block.dtype)
         no_global = None if self.config.separator_id is None else GlobalTokenMask(jnp.zeros((1, 1), bool), 0, True)
         metadata, _ = self._attention_metadata(jnp.ones((1, 1), jnp.int32), None, None, None, no_global)
@@ -203,18 +207,21 @@ class Encoder(nn.Module):
         layer_seeds = None if seeds is None else seeds[1:].reshape(num_layers, 3, -1)
         shared = jax.tree.map(lambda p: p[0], cast_kernels(self.layers, dtype)) if self.config.share_layers else None
 
-        def apply_layer(flags: LayerFlags, x: jax.Array, params_and_seeds: Any) -> jax.Array:
-            params, seeds = params_and_seeds
+        adapter = self.get_variable(ADAPTER, "layers", {})
+
+        def apply_layer(flags: LayerFlags, x: jax.Array, inputs: Any) -> jax.Array:
+            params, seeds, adapter = inputs
             metadata = metadata_for_layer(flags, global_meta, local_meta)
-            variables = {"params": shared or params}
+            variables = {"params": shared or params, ADAPTER: adapter}
             return cast(jax.Array, self.block.apply(variables, x, seeds, metadata, flags.skip_first_norm))
 
         def apply_layers_unrolled(x: jax.Array, stacks: Any) -> tuple[jax.Array, list[jax.Array]]:
             outputs = []
             params, seeds = unstack(stacks[0], num_layers, dtype), [None] * num_layers if rng is None else [*stacks[1]]
-            for index, params_and_seeds in enumerate(zip(params, seeds, strict=True)):
+            for index in range(num_layers):
+                inputs = (params[index], seeds[index], jax.tree.map(lambda term, index=index: term[index], stacks[2]))
                 layer = functools.partial(apply_layer, layer_flags(self.config, index, local_meta is not None))
-                x = (jax.checkpoint(layer) if self.compute.remat else layer)(x, params_and_seeds)
+                x = (jax.checkpoint(layer) if self.compute.remat else layer)(x, inputs)
                 outputs.append(x)
             return x, outputs if self.every_layer else []
 
@@ -223,13 +230,13 @@ class Encoder(nn.Module):
             layer = jax.checkpoint(apply_layer, policy=policy, prevent_cse=False)
 
             def apply_scanned_layer(x: jax.Array, xs: Any) -> tuple[jax.Array, jax.Array | None]:
-                flags, params_and_seeds = xs
-                x = layer(flags, x, params_and_seeds)
+                flags, inputs = xs
+                x = layer(flags, x, inputs)
                 return x, x if self.every_layer else None
 
             params = None if shared else cast_kernels(self.layers, dtype)
             layers = jax.lax.iota(jnp.int32, num_layers)  # no list: a file may name any number of layers
-            xs = (layer_flags(self.config, layers, local_meta is not None), (params, layer_seeds))
+            xs = (layer_flags(self.config, layers, local_meta is not None), (params, layer_seeds, adapter))
             last, outputs = jax.lax.scan(apply_scanned_layer, x, xs, length=num_layers)
         else:
             # On a GPU, the copy of a slice also casts it.
@@ -239,7 +246,7 @@ class Encoder(nn.Module):
                 if self.compute.remat
                 else jax.checkpoint(apply_layers_unrolled, policy=SAVE_MARKED)
             )
-            last, every = run(x, (None if shared else params, layer_seeds))
+            last, every = run(x, (None if shared else params, layer_seeds, adapter))
             outputs = jnp.stack(every) if self.every_layer else None
         if self.final_norm:
             last = self.final_norm(last)
@@ -304,13 +311,13 @@ class Encoder(nn.Module):
 
 
 def make_block(config: EncoderConfig, dtype: jnp.dtype, attention: str) -> Block | BottleneckBlock:
-    """Return the block of an architecture, without a parent module: the encoder stacks the parameters."""
+    """Return the block of an architecture, without a parent module, because the encoder stacks the parameters."""
     block = BottleneckBlock if config.bottleneck_size else Block
     return block(config, dtype, attention, parent=None)
 
 
 def layer_flags(config: EncoderConfig, layer: int | jax.Array, has_local: bool) -> LayerFlags:
-    """Return the flags of a layer by its index; for several layers, arrays `[layers]` for a scanned program."""
+    """Return the flags of the layer with an index; for an array of indexes, return arrays `[layers]` for a scan."""
     radius: int | jax.Array | None = None
     if config.local_windows:
         windows = config.local_windows
@@ -325,7 +332,7 @@ def layer_flags(config: EncoderConfig, layer: int | jax.Array, has_local: bool) 
 def metadata_for_layer(
     flags: LayerFlags, global_meta: AttentionMetadata, local_meta: AttentionMetadata | None
 ) -> AttentionMetadata:
-    """Return the metadata of a layer with these flags; a flag that is an array is read as the program runs."""
+    """Return the metadata of a layer with these flags; a flag that is an array is evaluated when the program runs."""
     is_local, metadata = flags.is_local, global_meta
     if isinstance(is_local, bool):
         metadata = local_meta if is_local and local_meta else global_meta
@@ -341,11 +348,11 @@ def metadata_for_layer(
 def attention_weights(
     config: EncoderConfig, params: Any, batch: Mapping[str, jax.Array], queries: slice = slice(None)
 ) -> jax.Array:
-    """Return the attention weights of all layers: float32 `[layers, batch, heads, queries, keys]`.
+    """Return the attention weights of all layers, float32 `[layers, batch, heads, queries, keys]`.
 
     Args:
         config: the architecture.
-        params: of the encoder: `params["encoder"]` of a model.
+        params: parameters of the encoder, `params["encoder"]` of a model.
         batch: input_ids, token_type_ids and attention_mask, int32 `[batch, length]`; sequences are not packed.
         queries: the tokens whose weights are returned.
     """
@@ -360,10 +367,10 @@ def encode_with_weights(
     queries: slice = slice(None),
     global_tokens: GlobalTokenMask | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the hidden states `[batch, length, hidden]` and the attention weights, as `attention_weights`.
+    """Return the hidden states `[batch, length, hidden]`, and the attention weights of `attention_weights`.
 
-    `probes` `[layers, batch, heads, length, length]` are added to the weights of the heads: the gradient by probes of
-    zero is the gradient by the attention weights.
+    `probes`, `[layers, batch, heads, length, length]`, are added to the weights of the heads. So the gradient with
+    respect to probes of zero is the gradient with respect to the attention weights.
     """
     encoder = Encoder(config, ComputeConfig(attention="xla"))
 
@@ -372,7 +379,7 @@ def encode_with_weights(
         return x, encoder._metadata_of_batch(batch["attention_mask"], None, global_tokens)
 
     def normalize(encoder: Encoder, x: jax.Array) -> jax.Array:
-        return cast(jax.Array, encoder.final_norm(x)) if encoder.final_norm else x
+        return encoder.final_norm(x) if encoder.final_norm else x
 
     x, (global_meta, local_meta) = cast(Any, encoder.apply({"params": params}, method=embed))
     block = make_block(config, jnp.dtype("float32"), "xla")

@@ -1,8 +1,8 @@
-"""Layer norm of `x + dropout(product + bias)` by one kernel on GPUs, in Pallas for Triton.
+"""Layer norm of `x + dropout(product + bias)` by a single kernel on GPUs, in Pallas for Triton.
 
-XLA takes three kernels for this norm, and four for the gradient. Here a program computes one token, or in the backward
-pass some tokens of a sequence, and reads and writes each array once; the program writes partial sums over its tokens.
-The mask equals the mask of dropout.py, element for element; statistics and sums are float32.
+XLA needs three kernels for this norm, and four for its gradient. Here, a program computes a token, or, in the backward
+pass, some tokens of a sequence. It reads and writes each array once, and writes partial sums over its tokens. Each
+element of the dropout mask equals the mask of dropout.py. Statistics and sums are float32.
 """
 
 import functools
@@ -30,7 +30,7 @@ SUMS = ("batch", "length", "features", "features")  # float32 [batch, blocks of 
 
 
 def fits_sum_norm(width: int) -> bool:
-    """Return whether the kernel takes vectors of `width` features."""
+    """Return whether the kernel supports vectors of `width` features."""
     chunk = math.gcd(width, MAX_CHUNK)
     return chunk >= MIN_CHUNK and width <= MAX_CHUNKS * chunk
 
@@ -46,24 +46,24 @@ def sum_norm(
     rate: float,
     epsilon: float,
 ) -> jax.Array:
-    """Return the normalized sum, times `scale`, plus `shift`, as `x`.
+    """Return the normalized sum, multiplied by `scale`, plus `shift`, in the shape of `x`.
 
     Args:
         x: `[batch, length, features]`.
         product: `[batch, length, features]`.
         bias: `[features]`.
-        keys: of the dropout of each sequence (dropout.row_keys), uint32 `[batch, 2]`.
+        keys: dropout keys of each sequence (dropout.row_keys), uint32 `[batch, 2]`.
         scale: float32 `[features]`.
         shift: float32 `[features]`.
         rate: dropout rate.
-        epsilon: added to variances.
+        epsilon: constant added to variances.
     """
     arrays = (x, product, bias, keys, scale, shift)
     return _forward_on_mesh(arrays, (HIDDEN,), rate, epsilon)[0]
 
 
 def _forward_and_save(*arguments: Any) -> tuple[jax.Array, Any]:
-    """Return the result of `sum_norm`, and the arrays that the backward pass reads."""
+    """Return the result of `sum_norm`, and the arrays for the backward pass."""
     *arrays, rate, epsilon = arguments
     out, *saved = map(save_for_backward, _forward_on_mesh(arrays, (HIDDEN, HIDDEN, TOKENS, TOKENS), rate, epsilon))
     _, _, bias, keys, scale, _ = arrays
@@ -84,13 +84,13 @@ sum_norm.defvjp(_forward_and_save, _backward_from_saved)
 
 
 def _forward_on_mesh(arrays: Sequence[jax.Array], written: Any, rate: float, epsilon: float) -> Any:
-    """Call `sum_norm_forward`, each device on its tokens; `written`: the axes of the outputs."""
+    """Call `sum_norm_forward` on each device for its tokens; `written` are the axes of the outputs."""
     kernel = functools.partial(sum_norm_forward, rate=rate, epsilon=epsilon, num_outputs=len(written))
     return _on_mesh(kernel, (HIDDEN, HIDDEN, FEATURES, KEYS, FEATURES, FEATURES), written, *arrays)
 
 
 def _on_mesh(kernel: Callable[..., Any], axes: Any, out_axes: Any, *arrays: jax.Array) -> Any:
-    """Call `kernel`, each device on its tokens; `axes` and `out_axes` name the axes of each array."""
+    """Call `kernel` on each device for its tokens; `axes` and `out_axes` name the axes of each array."""
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty:
         return kernel(*arrays)
@@ -112,7 +112,7 @@ def sum_norm_forward(
     num_outputs: int = 4,
     interpret: bool = False,
 ) -> tuple[jax.Array, ...]:
-    """Return the first `num_outputs` of: the result, the sum, its means and its inverse standard deviations."""
+    """Return the first `num_outputs` of: the result, the sum, the means of the sum, its inverse standard deviations."""
     batch, length, _ = x.shape
     of_tokens = jax.ShapeDtypeStruct((batch, length), jnp.float32)
     reads = [("tokens", x), ("tokens", product), ("vector", bias), ("key", keys), ("vector", scale), ("vector", shift)]
@@ -131,7 +131,7 @@ def sum_norm_backward(
     rate: float,
     interpret: bool = False,
 ) -> tuple[jax.Array, ...]:
-    """Return the gradients of x and, with dropout, of the product; last the gradients of scale, shift and bias.
+    """Return the gradient of x, with dropout the gradient of the product, and the gradients of scale, shift and bias.
 
     The last array has sums over blocks of tokens, float32 `[batch, blocks, 3, features]`.
     """
@@ -153,7 +153,7 @@ def _call(
     writes: Sequence[tuple[str, Any]],
     interpret: bool,
 ) -> Any:
-    """Run one program, of one warp, for each block of tokens; `reads` and `writes`: (key of `specs`, array)."""
+    """Run a program of one warp for each block of tokens; `reads` and `writes` are (key of `specs`, array)."""
     batch, length, width = reads[0][1].shape
     specs = {
         "tokens": pl.BlockSpec((None, block, width), lambda i, row: (row, i, 0)),
@@ -175,7 +175,7 @@ def _call(
 
 
 def _chunks(width: int) -> list[Any]:
-    """Return the slices of a token's features that a program computes with."""
+    """Return the slices of features into which a program divides a token."""
     size = math.gcd(width, MAX_CHUNK)
     return [pl.ds(begin, size) for begin in range(0, width, size)]
 
@@ -189,7 +189,7 @@ def _drop(x: jax.Array, token: Any, chunk: Any, width: int, keys: Any, rate: flo
 
 
 def _forward_kernel(*refs: Any, rate: float, epsilon: float) -> None:
-    """Write the norm of one token, and the arrays that the backward pass reads."""
+    """Write the norm of a token, and the arrays for the backward pass."""
     x, product, bias, keys, scale, shift, out, *saved = refs
     width, token, totals = x.shape[-1], pl.program_id(0), []
     chunks = _chunks(width)
@@ -210,7 +210,7 @@ def _forward_kernel(*refs: Any, rate: float, epsilon: float) -> None:
 
 
 def _backward_kernel(*refs: Any, rate: float) -> None:
-    """Write the gradients of one block of tokens, and the sums of its gradients of scale, shift and bias."""
+    """Write the gradients of a block of tokens, and its sums of the gradients of scale, shift and bias."""
     gradient, total, mean, inverse, keys, scale, *gradients, sums = refs
     (block, width), begin = total.shape, pl.program_id(0) * total.shape[0]
     chunks = _chunks(width)

@@ -1,9 +1,9 @@
-"""Heads on the encoder: HEADS has a function for each head, of pretraining and of tasks; `Network` has both.
+"""Output heads of the encoder; HEADS has a function for each head, and `Network` joins encoder and heads.
 
-In order: the network; HEADS and their functions; the layers that heads need (masked tokens over the vocabulary,
-ELECTRA's discriminator, BigBird's question answering); from tokens to one vector for each sequence (POOLINGS,
-`Pooler`); two LSTM layers between encoder and heads (Devlin et al. 2019, table 5: + BiLSTM); the tokens that a head
-makes global (GLOBAL_TOKENS).
+The file contains, in this order: the network; HEADS with their functions; the layers of heads (masked tokens over the
+vocabulary, ELECTRA's discriminator, BigBird's question answering); poolings from tokens to a vector for each sequence
+(POOLINGS, `Pooler`); two LSTM layers between encoder and heads (Devlin et al. 2019, table 5: + BiLSTM); the tokens that
+a head makes global (GLOBAL_TOKENS).
 """
 
 import dataclasses
@@ -38,10 +38,10 @@ class Head(NamedTuple):
 
 
 class Network(nn.Module):
-    """The encoder with `heads`, whose functions in HEADS describe inputs and outputs; outputs are float32.
+    """The encoder with `heads`; the functions in HEADS describe inputs and outputs, and outputs are float32.
 
-    `segment_ids` in the batch, int32 `[batch, length]`, mean that sequences are packed; `cls_positions`, int32
-    `[batch, examples]`, are then the positions of the examples' first tokens, 0 for an absent example.
+    If the batch has `segment_ids`, int32 `[batch, length]`, sequences are packed. Then `cls_positions`, int32 `[batch,
+    examples]`, are the positions of the first token of each example, and 0 for an absent example.
     """
 
     config: EncoderConfig
@@ -87,7 +87,7 @@ class Network(nn.Module):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Encoded:
-    """The architecture and the arrays that heads read; the network calls a head and has its parameters."""
+    """The architecture and the arrays that heads read; the network calls the heads and owns their parameters."""
 
     config: EncoderConfig
     dtype: jnp.dtype  # of the head's layers
@@ -101,37 +101,38 @@ class Encoded:
 
 
 def masked_token(head: Head, x: Encoded) -> Arrays:
-    """Return `mlm_logits` `[batch, predictions, padded_vocab]` at `masked_positions`, -1e9 beyond the vocabulary."""
+    """Return `mlm_logits` at `masked_positions`, `[batch, predictions, padded_vocab]`; padding entries are -1e9."""
     masked = jnp.take_along_axis(x.hidden, x.batch["masked_positions"][:, :, None], axis=1)
     return {"mlm_logits": MaskedTokenHead(x.config, x.dtype, name=head.name)(masked, x.table)}
 
 
 def next_token(head: Head, x: Encoded) -> Arrays:
-    """Return `next_logits` `[batch, length - 1, padded_vocab]`, of the token after each token; for causal models."""
+    """Return `next_logits` of the token after each token, `[batch, length - 1, padded_vocab]`; for causal models."""
     return {"next_logits": MaskedTokenHead(x.config, x.dtype, name=head.name)(x.hidden[:, :-1], x.table)}
 
 
 def next_sentence(head: Head, x: Encoded) -> Arrays:
-    """Return `nsp_logits` `[batch, 2]`; class 1: the second text does not follow the first; in ALBERT: it precedes it.
+    """Return `nsp_logits` `[batch, 2]`; class 1 means that the second text does not follow the first text.
 
-    For packed sequences `[batch * examples, 2]`, as for all heads that read the pooler.
+    In ALBERT, class 1 means that the second text precedes the first text. For packed sequences, the shape is `[batch *
+    examples, 2]`, as for all heads that read the pooler.
     """
     return {"nsp_logits": classification_layer(x.config, x.dtype, 2, head.name)(x.pooled)}
 
 
 def replaced_token(head: Head, x: Encoded) -> Arrays:
-    """Return `replaced_logits` `[batch, length]`, above 0 for tokens that seem replaced."""
+    """Return `replaced_logits` `[batch, length]`; a logit above 0 predicts a replaced token."""
     return {"replaced_logits": ReplacedTokenHead(x.config, x.dtype, name=head.name)(x.hidden)}
 
 
 def sequence_classification(head: Head, x: Encoded) -> Arrays:
-    """Return `sequence_logits` `[batch, classes]`; with one class, the value of a regression."""
+    """Return `sequence_logits` `[batch, classes]`; with one class, the logit is the value of a regression."""
     pooled = dropout(x.pooled, x.config.classifier_dropout, x.seed)
     return {"sequence_logits": classification_layer(x.config, x.dtype, head.classes, head.name)(pooled)}
 
 
 def multiple_choice(head: Head, x: Encoded) -> Arrays:
-    """Return `choice_logits` `[batch, choices]` of inputs `[batch, choices, length]`: one score per choice."""
+    """Return `choice_logits` `[batch, choices]`, a score for each choice; inputs are `[batch, choices, length]`."""
     pooled = dropout(x.pooled, x.config.classifier_dropout, x.seed)
     scores = classification_layer(x.config, x.dtype, 1, head.name)(pooled)
     return {"choice_logits": scores.reshape(x.batch["input_ids"].shape[:-1])}
@@ -166,7 +167,7 @@ def last_hidden_state(head: Head, x: Encoded) -> Arrays:
 
 
 def sentence_embedding(head: Head, x: Encoded) -> Arrays:
-    """Return `sentence_vectors` `[batch, texts, hidden]`: token means of length 1, of `[batch, texts, length]`."""
+    """Return `sentence_vectors`, token means scaled to length 1, `[batch, texts, hidden]`."""
     ids = x.batch["input_ids"]
     mask = x.batch["attention_mask"].reshape(-1, ids.shape[-1])
     vectors = unit_length(POOLINGS["mean"](x.hidden, mask, {}).astype(jnp.float32))
@@ -174,7 +175,7 @@ def sentence_embedding(head: Head, x: Encoded) -> Arrays:
 
 
 def pooled_sequence(head: Head, x: Encoded) -> Arrays:
-    """Return `pooled` `[batch, hidden]`: each sequence pooled by `model.pooling`, then through the pooler."""
+    """Return `pooled` `[batch, hidden]`, which is the pooler applied to the `model.pooling` of each sequence."""
     return {"pooled": x.pooled}
 
 
@@ -200,18 +201,18 @@ OF_TASKS = OF_TOKENS | {"sequence_classification", "multiple_choice"}
 
 
 def dense_layer(config: EncoderConfig, dtype: jnp.dtype, width: int, name: str | None = None) -> Linear:
-    """Return the layer between the encoder and the last map of a head."""
+    """Return the dense layer between the encoder and the last map of a head."""
     sizes, scales = (config.hidden_size, width), init_scales(config)
     return Linear(sizes, ("embed", "features"), scales.dense, dtype, config.head_bias, scales.identity, name=name)
 
 
 def classification_layer(config: EncoderConfig, dtype: jnp.dtype, classes: int, name: str) -> Linear:
-    """Return the last map of a head that classifies."""
+    """Return the last map of a classification head."""
     return Linear((config.hidden_size, classes), ("embed", "classes"), config.initializer_range, dtype, name=name)
 
 
 class ExtraTable(nn.Module):
-    """A parameter float32 `[padded_vocab, features]`, zeros in the padding."""
+    """A parameter, float32 `[padded_vocab, features]`, with zeros in the padding."""
 
     config: EncoderConfig
     shape: tuple[int, int]
@@ -224,7 +225,7 @@ class ExtraTable(nn.Module):
 
 @jax.custom_vjp
 def _similarity(x: jax.Array, table: jax.Array) -> jax.Array:
-    """Multiply `x` `[n, width]` by `table` `[vocab, width]` of equal dtype: float32 `[n, vocab]`."""
+    """Multiply `x` `[n, width]` by `table` `[vocab, width]` of equal dtype; return float32 `[n, vocab]`."""
     return jnp.einsum("nh,vh->nv", x, table, preferred_element_type=jnp.float32)
 
 
@@ -279,7 +280,7 @@ class ReplacedTokenHead(nn.Module):
 class AnswerHead(nn.Module):
     """BigBird's head of question answering: `x` `[batch, length, hidden]` -> logits `[batch, length, 2]`.
 
-    MLP and norm are as in a block of BERT. `seed` is uint32 `[2]`, of the dropout, or None.
+    MLP and norm are as in a block of BERT. `seed` is the seed of dropout, uint32 `[2]`, or None.
     """
 
     config: EncoderConfig
@@ -297,16 +298,16 @@ class AnswerHead(nn.Module):
 
 
 def question_mask(input_ids: jax.Array, separator_id: int) -> jax.Array:
-    """Return bool `[batch, length]`: the tokens before the first separator, without [CLS]."""
+    """Return a mask of the tokens before the first separator, without [CLS], bool `[batch, length]`."""
     separators = input_ids == separator_id
     before = jnp.cumsum(separators, axis=1) - separators == 0
     return before & separators.any(axis=1, keepdims=True) & (jnp.arange(input_ids.shape[1]) > 0)
 
 
 class Pooler(nn.Module):
-    """Dense layer, activation and, in ModernBERT, norm: `[..., hidden]` in and out; `seed` as in `dropout`.
+    """Dense layer, activation and, in ModernBERT, norm: `[..., hidden]` in and out; `seed` is as in `dropout`.
 
-    Without a dense layer there is no activation either.
+    Without a dense layer, the pooler has no activation.
     """
 
     config: EncoderConfig
@@ -348,7 +349,7 @@ def pool_mean(hidden: jax.Array, mask: jax.Array, batch: Batch) -> jax.Array:
 
 
 def unit_length(vectors: jax.Array) -> jax.Array:
-    """Return `[..., hidden]` divided by its length; a vector of zeros stays zero."""
+    """Return vectors scaled to length 1, `[..., hidden]`; a vector of zeros stays zero."""
     return vectors / jnp.sqrt(jnp.sum(vectors * vectors, axis=-1, keepdims=True) + UNIT_LENGTH_EPSILON)
 
 
@@ -362,10 +363,10 @@ DIRECTIONS = ("forward", "backward")
 
 
 class BiLstm(nn.Module):
-    """Two bidirectional LSTM layers: `x` `[batch, length, hidden]` in and out, half of the features by direction.
+    """Two bidirectional LSTM layers: `x` `[batch, length, hidden]` in and out; each direction has half of the features.
 
-    Tokens of one text have the same number in `segments`, int32 `[batch, length]`: no state passes from a text to the
-    next, or to padding. Equal to `torch.nn.LSTM` of each text alone, without its second bias.
+    The tokens of a text have an equal number in `segments`, int32 `[batch, length]`. No state passes from a text to the
+    next text or to padding. The result equals `torch.nn.LSTM` on each text alone, without its second bias.
     """
 
     config: EncoderConfig
@@ -398,7 +399,7 @@ class _Lstm(nn.Module):
         def step(
             state: tuple[jax.Array, jax.Array], token: tuple[jax.Array, jax.Array]
         ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
-            """Compute one token; hidden and cell are float32 `[batch, width]`."""
+            """Compute a token; hidden state and cell are float32 `[batch, width]`."""
             gate, continues_text = token
             hidden, cell = (jnp.where(continues_text[:, None], x, 0.0) for x in state)
             i, f, g, o = jnp.split(gate.astype(jnp.float32) + hidden.astype(self.dtype) @ kernel, 4, axis=-1)
@@ -423,17 +424,17 @@ class GlobalTokenRule(NamedTuple):
 
 
 def first_token(separators: jax.Array) -> jax.Array:
-    """Make the first token, [CLS], global."""
+    """Return a mask of the first token, [CLS]."""
     return jnp.broadcast_to(jnp.arange(separators.shape[1]) == 0, separators.shape)
 
 
 def first_text(separators: jax.Array) -> jax.Array:
-    """Make all tokens before the first separator global: [CLS] and a question."""
+    """Return a mask of all tokens before the first separator, which are [CLS] and a question."""
     return jnp.cumsum(separators, axis=1) == 0
 
 
 def second_text(separators: jax.Array) -> jax.Array:
-    """Make all tokens from the second column after the first separator on global: a choice, and its separator."""
+    """Return a mask of all tokens from the second column after the first separator on: a choice and its separator."""
     after = jnp.pad(jnp.cumsum(separators, axis=1) > 0, ((0, 0), (2, 0)))
     return after[:, : separators.shape[1]]
 
@@ -447,7 +448,7 @@ GLOBAL_TOKENS: dict[str, GlobalTokenRule] = {
 
 
 def global_token_mask(config: EncoderConfig, heads: Collection[str], input_ids: jax.Array) -> GlobalTokenMask | None:
-    """Return the tokens that any of the heads makes global; None if no head or no token of the model can be global."""
+    """Return the tokens that any of the heads makes global; None if the heads or the model have no global tokens."""
     rules = [rule for name, rule in GLOBAL_TOKENS.items() if name in heads]
     if config.separator_id is None or not rules:
         return None

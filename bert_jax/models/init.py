@@ -1,14 +1,14 @@
-"""Initial values of parameters: scales by `model.initialization`, and heads of the first block with a given task.
+"""Initial values of parameters: scales by `model.initialization`, and attention heads with a designed start.
 
-**Neighbor heads** read a token's neighbors from the start (docs/decisions/0014-neighbors.md). The score of a
-query and a key gets a term that depends only on their distance, and peaks at one distance: a sum of cosines.
-Rotary positions make cosines of the features that all tokens share, so all rows of the token table get a common vector.
-Learned positions make cosines of waves in the position table.
+**Neighbor heads** of the first block attend to a token's neighbors from the start (docs/decisions/0014-neighbors.md).
+The score of a query and a key gets a term that depends only on their distance and peaks at one distance. The term is a
+sum of cosines of the distance. With rotary positions, features that all tokens share give such cosines, so all rows of
+the token table get a common vector. With learned positions, sinusoids in the rows of the position table give them.
 
-**The matching head**, the last of the first block, reads the same token in the other text of a pair. Common words of
-two texts are the best evidence that a small model has for next sentences and for questions with their answers
-(docs/decisions/0021-matches.md). Attention learns to find them late, as a token reads itself best. Here the query and
-the key of the head are one projection of the token, and token types make the head prefer the other text.
+**The matching head**, the last head of the first block, attends to equal tokens in the other text of a pair. Words in
+common are the best evidence of a small model that two sentences, or a question and its answer, belong together
+(docs/decisions/0021-matches.md). Attention learns to find them late, because a token first learns to attend to itself.
+In the matching head, query and key are the same projection of the token, and token types make it prefer the other text.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ VARIANCE = 0.77  # of a standard normal cut at two deviations
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InitScales:
-    """A row of INITIALIZATIONS for one architecture: standard deviations of its normal distributions."""
+    """A row of INITIALIZATIONS for an architecture: the standard deviations of its normal distributions."""
 
     inner: float  # of tables, and of matrices that read the residual stream
     output: float  # of the matrices at the end of attention and MLP, which write to it
@@ -40,34 +40,35 @@ class InitScales:
 
 
 def normal(config: EncoderConfig) -> InitScales:
-    """Return one deviation for all parameters, as BERT."""
+    """Return equal standard deviations for all parameters, as in BERT."""
     return InitScales(inner=config.initializer_range, output=config.initializer_range, dense=config.initializer_range)
 
 
 def depth_scaled(config: EncoderConfig) -> InitScales:
-    """Divide outputs and heads by the root of the number of sublayers, `2 * num_layers` (ModernBERT).
+    """Divide the deviations of outputs and heads by the root of the number of sublayers, `2 * num_layers` (ModernBERT).
 
-    The sum of all sublayers' outputs then starts as large as the output of one sublayer (Radford et al. 2019).
+    Then the sum of all sublayers' outputs starts as large as the output of a single sublayer would be (Radford et al.
+    2019).
     """
     scaled = config.initializer_range / math.sqrt(2 * config.num_layers)
     return InitScales(inner=config.initializer_range, output=scaled, dense=scaled)
 
 
 def identity_head(config: EncoderConfig) -> InitScales:
-    """Scale as `depth_scaled`, and start the dense layer of heads as the identity.
+    """Scale as `depth_scaled`, and start the dense layer of output heads as the identity.
 
-    A random layer hides from the blocks, for hundreds of steps, the features that the token table reads.
+    With a random dense layer, the blocks need hundreds of steps to learn features that fit the token table.
     """
     return dataclasses.replace(depth_scaled(config), dense=0.0, identity=1.0)
 
 
 def neighbors(config: EncoderConfig) -> InitScales:
-    """Scale as `identity_head`; heads of the first block start by reading the neighboring tokens."""
+    """Scale as `identity_head`; heads of the first block start by attending to neighboring tokens."""
     return dataclasses.replace(identity_head(config), neighbors=True)
 
 
 def matches(config: EncoderConfig) -> InitScales:
-    """Start as `neighbors`; the last head of the first block reads its token in the other text of a pair."""
+    """Start as `neighbors`; the last head of the first block attends to equal tokens in the other text of a pair."""
     return dataclasses.replace(neighbors(config), matches=True)
 
 
@@ -86,7 +87,7 @@ def init_scales(config: EncoderConfig) -> InitScales:
 
 
 def linear_init(stddev: float, identity: float) -> Callable[..., jax.Array]:
-    """Return an initialization of matrices: `kernel_init(stddev)`, plus `identity` on the diagonal."""
+    """Return an initializer of matrices: `kernel_init(stddev)`, plus `identity` on the diagonal."""
     normal = kernel_init(stddev)
 
     def init(rng: jax.Array, shape: tuple[int, int], dtype: jnp.dtype) -> jax.Array:
@@ -96,7 +97,7 @@ def linear_init(stddev: float, identity: float) -> Callable[..., jax.Array]:
 
 
 def over_vocabulary(init: Callable[..., jax.Array], vocab_size: int) -> Callable[..., jax.Array]:
-    """Return an initialization of tables over the padded vocabulary: rows drawn by `init`, zeros in the padding."""
+    """Return an initializer of tables over the padded vocabulary: rows by `init`, and zeros in the padding."""
 
     def padded(rng: jax.Array, shape: tuple[int, int], dtype: jnp.dtype) -> jax.Array:
         rows = init(rng, (vocab_size, shape[1]), dtype)
@@ -113,7 +114,7 @@ WAVE_SCORE = 12.0
 
 
 class NeighborTerms(NamedTuple):
-    """Terms to add to parameters at the start, float32; tables in standard deviations of their entries."""
+    """Terms to add to initial parameters, float32; terms of tables are in standard deviations of the entries."""
 
     token: np.ndarray  # [table width], added to each row of the token table
     position: np.ndarray  # [positions, table width], added to the position table, if there is a table
@@ -122,7 +123,7 @@ class NeighborTerms(NamedTuple):
 
 
 def init_neighbor_heads(params: dict[str, Any], config: EncoderConfig) -> dict[str, Any]:
-    """Return new parameters, float32, with the terms that make heads of the first block read neighbors."""
+    """Return new parameters, float32, in which heads of the first block attend to neighboring tokens."""
     terms, deviation = NEIGHBOR_SCHEMES[config.positions].terms(config), config.initializer_range
     params = jax.tree.map(lambda x: x, params)  # the caller's dictionaries stay as they are
     tables, attention = params["encoder"]["embeddings"], params["encoder"]["layers"]["attention"]
@@ -134,8 +135,8 @@ def init_neighbor_heads(params: dict[str, Any], config: EncoderConfig) -> dict[s
     return params
 
 
-def rotary_terms(config: EncoderConfig) -> NeighborTerms:
-    """Return the terms with rotary positions, on tables of any width; phases follow positions.py."""
+def rotary_neighbor_terms(config: EncoderConfig) -> NeighborTerms:
+    """Return the terms for rotary positions, for tables of any width; the phases follow positions.py."""
     width, table_width, half = config.hidden_size, config.table_width, config.head_dim // 2
     speeds = config.rotary_base ** (-np.arange(half) / half)[:ROTATIONS]
     num_pairs = len(speeds)
@@ -151,8 +152,8 @@ def rotary_terms(config: EncoderConfig) -> NeighborTerms:
     return _neighbor_terms(common, np.zeros(table_width), query, key)
 
 
-def learned_terms(config: EncoderConfig) -> NeighborTerms:
-    """Return the terms for learned positions: a head compares the sinusoids of the rows of query and key."""
+def learned_neighbor_terms(config: EncoderConfig) -> NeighborTerms:
+    """Return the terms for learned positions, with which a head compares sinusoids in the rows of query and key."""
     width = config.hidden_size
     speeds = WAVES[-(config.head_dim // 2) :]
     num_waves = len(speeds)
@@ -172,30 +173,30 @@ def learned_terms(config: EncoderConfig) -> NeighborTerms:
 
 
 def _head_offsets(config: EncoderConfig) -> list[int]:
-    """Return the offset of the key that each head reads."""
+    """Return the offset of the key to which each head attends."""
     offsets = [offset for offset in OFFSETS if offset < 0 or not config.causal]
     return [offsets[head % len(offsets)] for head in range(config.num_heads)]
 
 
 def _entry_for_score(config: EncoderConfig, score: float, fraction: float) -> float:
-    """Return the entry of queries and keys that gives `score`; `fraction`: their part of the squared vectors."""
+    """Return the entry of queries and keys that gives `score`; `fraction` is its part of the squared vectors."""
     return math.sqrt(score * math.sqrt(config.head_dim) / (fraction * config.hidden_size))
 
 
 def cosine_columns(width: int, frequencies: range) -> np.ndarray:
-    """Return an orthonormal column for each frequency of 1 to `width - 1`, of mean 0, which norms keep (DCT-II)."""
+    """Return an orthonormal column for each frequency (1 to `width - 1`), with mean 0, which norms keep (DCT-II)."""
     angles = math.pi / width * np.outer(np.arange(width) + 0.5, frequencies)
     return math.sqrt(2 / width) * np.cos(angles)
 
 
 def _neighbor_terms(token: np.ndarray, position: np.ndarray, query: np.ndarray, key: np.ndarray) -> NeighborTerms:
-    """Return float32 terms, with the axes of heads and features of `query` and `key` as one."""
+    """Return float32 terms; the axes of heads and features of `query` and `key` are merged."""
     kernels = (x.reshape(len(x), -1) for x in (query, key))
     return NeighborTerms(*(x.astype(np.float32) for x in (token, position, *kernels)))
 
 
 class NeighborScheme(NamedTuple):
-    """A row of NEIGHBOR_SCHEMES: neighbor heads by one position scheme."""
+    """A row of NEIGHBOR_SCHEMES: neighbor heads with a position scheme."""
 
     terms: Callable[[EncoderConfig], NeighborTerms]
     any_table_width: bool  # whether tables may be narrower or wider than the blocks
@@ -204,13 +205,13 @@ class NeighborScheme(NamedTuple):
 
 # By model.positions; models with other positions have no neighbor heads.
 NEIGHBOR_SCHEMES = {
-    "rotary": NeighborScheme(rotary_terms, any_table_width=True, matching_head=True),
-    "learned": NeighborScheme(learned_terms, any_table_width=False, matching_head=False),
+    "rotary": NeighborScheme(rotary_neighbor_terms, any_table_width=True, matching_head=True),
+    "learned": NeighborScheme(learned_neighbor_terms, any_table_width=False, matching_head=False),
 }
 
 
 def can_init_neighbor_heads(config: EncoderConfig) -> bool:
-    """Return whether this architecture can start with neighbor heads."""
+    """Return whether the architecture supports neighbor heads."""
     scheme = NEIGHBOR_SCHEMES.get(config.positions)
     if config.bottleneck_size or config.trigram_embeddings:  # heads do not read the sum of the tables
         return False
@@ -225,8 +226,8 @@ TEXT_LENGTH = 128
 
 
 def init_matching_head(params: dict[str, Any], config: EncoderConfig) -> dict[str, Any]:
-    """Return parameters of `init_neighbor_heads` in which the last head of the first block matches tokens."""
-    width, head_dim, features = config.hidden_size, config.head_dim, _slow_features(config)
+    """Return parameters of `init_neighbor_heads` in which the last head of the first block is the matching head."""
+    width, head_dim, features = config.hidden_size, config.head_dim, _slowly_rotating_features(config)
     columns = cosine_columns(width, range(2, 2 + len(features)))
     other_text = cosine_columns(width, range(1, 2))[:, 0] * math.sqrt(width)  # of entries of variance 1
     # The fractions of the token and of its type after a norm, beside the common vector.
@@ -244,15 +245,15 @@ def init_matching_head(params: dict[str, Any], config: EncoderConfig) -> dict[st
     return params
 
 
-def _slow_features(config: EncoderConfig) -> np.ndarray:
-    """Return the features of a head that rotary positions turn little within a text."""
+def _slowly_rotating_features(config: EncoderConfig) -> np.ndarray:
+    """Return the features of a head that rotary positions rotate little within a text."""
     half = config.head_dim // 2
     slow = np.flatnonzero(config.rotary_base ** (-np.arange(half) / half) * TEXT_LENGTH < MAX_TURN)
     return np.concatenate([slow, half + slow])
 
 
 def can_init_matching_head(config: EncoderConfig) -> bool:
-    """Return whether this architecture can start with a matching head."""
+    """Return whether the architecture supports a matching head."""
     scheme = NEIGHBOR_SCHEMES.get(config.positions)
     fits = scheme is not None and scheme.matching_head and config.table_width == config.hidden_size
-    return fits and config.num_token_types >= 2 and len(_slow_features(config)) >= 16
+    return fits and config.num_token_types >= 2 and len(_slowly_rotating_features(config)) >= 16

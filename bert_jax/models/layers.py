@@ -1,9 +1,10 @@
-"""Parts of all modules: parameters, linear maps, activations, and marks of arrays that the backward pass saves.
+"""Parts of all modules: parameters, linear maps, activations, and marks of arrays that the backward pass needs.
 
-Parameters of blocks are stacked on a leading axis `layers`; `unstack` splits them for programs that run one block after
-another.
+The parameters of blocks are stacked on a leading axis `layers`. `unstack` splits them for programs with unrolled
+layers.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -14,19 +15,21 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
+from bert_jax.models.dropout import dropout
 from bert_jax.models.init import linear_init
 from bert_jax.parallel.platform import traced_platform
 
 SAVED = "saved"
+ADAPTER, LOW_RANK = "adapter", "low_rank"  # the collection with the terms of an adapter, and the name of a term
 
 
 def save_for_backward(x: jax.Array) -> jax.Array:
-    """Mark an array to save for the backward pass; the rest of a block is cheap to compute again (encoder.py)."""
+    """Mark an array to save for the backward pass, which recomputes the other arrays of a block (encoder.py)."""
     return cast(jax.Array, checkpoint_name(x, SAVED))
 
 
 def save_on_gpu(x: jax.Array) -> jax.Array:
-    """Mark an array to save on GPUs, where XLA writes it to memory again to compute with it again."""
+    """Mark an array to save on GPUs, where XLA would otherwise write the recomputed array to memory."""
     return save_for_backward(x) if traced_platform() == "gpu" else x
 
 
@@ -38,13 +41,23 @@ def save_except_on_gpu(x: jax.Array) -> jax.Array:
 def param(
     module: nn.Module, name: str, init: Callable[..., jax.Array], shape: tuple[int, ...], axes: tuple[str, ...]
 ) -> jax.Array:
-    """Return a float32 parameter of `module` whose axes carry logical names."""
+    """Return a float32 parameter of `module` whose axes carry logical names.
+
+    Raises:
+        ValueError: the parameter exists with another shape.
+    """
+    if module.has_variable("params", name):
+        # Linen would trace `init` for the shape, a fifth of the time to trace a step.
+        value: jax.Array = module.get_variable("params", name)
+        if value.shape != shape:
+            raise ValueError(f"{'/'.join(module.path)}/{name} has the shape {value.shape}, the model needs {shape}")
+        return value
     # Inside a module linen returns the array itself; its annotation says the box with the names.
     return cast(jax.Array, module.param(name, nn.with_logical_partitioning(init, axes), shape, jnp.float32))
 
 
 def gelu(x: jax.Array) -> jax.Array:
-    """Return `x` times the normal distribution function of `x`, by erf: cheaper than the erfc of `jax.nn.gelu`."""
+    """Return `x` times the normal distribution function of `x`, by erf, which is cheaper than `jax.nn.gelu`'s erfc."""
     return 0.5 * x * (1.0 + jax.lax.erf(x * math.sqrt(0.5)))
 
 
@@ -58,21 +71,38 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 class Biased(NamedTuple):
-    """A product, and the bias that is still to be added, perhaps by a kernel together with the next operation."""
+    """A product, and a bias that is not added yet; a kernel may add it together with the next operation."""
 
     product: jax.Array
     bias: jax.Array | None
 
 
-def sum_of(x: jax.Array | Biased) -> jax.Array:
-    """Return the sum of a product and its bias; an array is returned unchanged."""
+def add_bias(x: jax.Array | Biased) -> jax.Array:
+    """Return the sum of a product and its bias; return an array unchanged."""
     if not isinstance(x, Biased):
         return x
     return x.product if x.bias is None else x.product + x.bias
 
 
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["a", "b", "seed"], meta_fields=["dropout"])
+@dataclasses.dataclass(frozen=True)
+class LowRank:
+    """The term `dropout(x) @ a @ b` that an adapter adds to a linear map (models/adapters.py)."""
+
+    a: jax.Array  # float32 [inputs, rank]; before a scan over layers, [layers, inputs, rank]
+    b: jax.Array  # float32 [rank, outputs], with the scale of the adapter
+    seed: jax.Array | None  # uint32 [2]; None: no dropout
+    dropout: float
+
+    def product(self, x: jax.Array, dtype: jnp.dtype) -> jax.Array:
+        """Return the term for `x` `[batch, ..., inputs]`, in `dtype`."""
+        rows = dropout(x, self.dropout, self.seed).astype(dtype).reshape(-1, x.shape[-1])
+        y = (rows @ self.a.astype(dtype)) @ self.b.astype(dtype)
+        return y.reshape(*x.shape[:-1], y.shape[-1])
+
+
 class Linear(nn.Module):
-    """`x @ kernel + bias` in `dtype`, parameters float32; `shape` and `axes` are the kernel's sizes and names."""
+    """`x @ kernel + bias` in `dtype`, parameters float32; `shape` and `axes` have the sizes and names of its axes."""
 
     shape: tuple[int, int]
     axes: tuple[str, str]
@@ -92,25 +122,31 @@ class Linear(nn.Module):
         return kernel.astype(self.dtype), bias.astype(self.dtype)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return sum_of(self.biased(x))
+        return add_bias(self.biased(x))
+
+    def has_adapter(self) -> bool:
+        """Return whether an adapter adds a term to the product."""
+        return self.has_variable(ADAPTER, LOW_RANK)
 
     def biased(self, x: jax.Array) -> Biased:
-        """Return the product and the bias, not yet added."""
+        """Return the product and the bias, without adding them."""
         kernel, bias = self.arrays()
         # As a product of two matrices: XLA's gradient of a contraction over more axes is half as fast on CPU.
         y = x.astype(self.dtype).reshape(-1, self.shape[0]) @ kernel
         y = y.reshape(*x.shape[:-1], self.shape[1])
+        if self.has_adapter():
+            y = y + self.get_variable(ADAPTER, LOW_RANK).product(x, self.dtype)
         return Biased(save_on_gpu(y) if self.save_product else y, bias)
 
 
 def lookup(rows: jax.Array, table: jax.Array) -> jax.Array:
-    """Return rows of a small `table` as a product: the gradient of an indexed read would be a slow scatter."""
+    """Return rows of a small `table` by a product, because the gradient of an indexed read would be a slow scatter."""
     one_hot = jax.nn.one_hot(rows, len(table), dtype=jnp.float32)
     return jnp.einsum("blt,th->blh", one_hot, table, precision=jax.lax.Precision.HIGHEST)
 
 
 def cast_kernels(stacked: Any, dtype: jnp.dtype) -> Any:
-    """Return stacked parameters with kernels cast to `dtype`: their gradients are stacked in `dtype`, too."""
+    """Return stacked parameters with kernels cast to `dtype`, so that their gradients are stacked in `dtype`, too."""
     return jax.tree.map(lambda p: p.astype(dtype) if p.ndim == 3 else p, stacked)
 
 

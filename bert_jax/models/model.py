@@ -1,4 +1,4 @@
-"""An architecture as pure functions: the linen modules behind them stay in this package."""
+"""An architecture as pure functions; only this package sees their linen modules."""
 
 import dataclasses
 import functools
@@ -15,7 +15,13 @@ from bert_jax.errors import UserError, did_you_mean
 from bert_jax.models.attention.kernels import KERNELS, check_kernel
 from bert_jax.models.attention.self_attention import GLOBAL_PROJECTIONS
 from bert_jax.models.blocks import BLOCKS, MLPS
-from bert_jax.models.encoder import Encoder, encode_with_weights, is_global, padded_vocab, projection_shape
+from bert_jax.models.encoder import (
+    Encoder,
+    embedding_projection_shape,
+    encode_with_weights,
+    is_global_layer,
+    padded_vocab,
+)
 from bert_jax.models.heads import GLOBAL_TOKENS, OF_PRETRAINING, POOLINGS, Batch, Head, Network, global_token_mask
 from bert_jax.models.init import (
     INITIALIZATIONS,
@@ -25,7 +31,7 @@ from bert_jax.models.init import (
     init_neighbor_heads,
     init_scales,
 )
-from bert_jax.models.layers import ACTIVATIONS
+from bert_jax.models.layers import ACTIVATIONS, ADAPTER
 from bert_jax.models.norms import NORMS
 from bert_jax.models.positions import POSITIONS
 
@@ -39,8 +45,8 @@ PRETRAINING_HEADS = (Head("masked_token"), Head("next_sentence"))  # of BERT and
 class Model:
     """An architecture as pure functions.
 
-    `init(rng) -> params`: a tree of float32 arrays; blocks are stacked on a leading `layers` axis.
-    `apply(params, batch, rng) -> arrays`: `rng` draws the dropout; None: no dropout. Every batch has
+    `init(rng) -> params` returns a tree of float32 arrays; blocks are stacked on a leading `layers` axis.
+    `apply(params, batch, rng) -> arrays` takes the random key of dropout, or None for no dropout. Every batch has
     `input_ids`, `token_type_ids` and `attention_mask`, int32 `[batch, length]`; models/heads.py documents further
     inputs.
     `shapes`: a tree like params, with a `jax.ShapeDtypeStruct` for each array.
@@ -59,18 +65,20 @@ class Model:
 
 
 def make_model(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head, ...]) -> Model:
-    """Return the encoder of `config` with `heads`; `UserError` on an architecture that cannot be built."""
+    """Return the encoder of `config` with `heads`; raise `UserError` for an architecture that cannot be built."""
     _check_architecture(config, compute, heads)
     module = Network(config, compute, heads)
 
     def init(rng: jax.Array) -> Params:
-        params: Params = nn.unbox(_boxed_params(module, rng))
+        params: Params = nn.unbox(_draw_boxed_params(module, rng))
         scales = init_scales(config)
         params = init_neighbor_heads(params, config) if scales.neighbors else params
         return init_matching_head(params, config) if scales.matches else params
 
     def apply(params: Params, batch: Batch, rng: jax.Array | None) -> dict[str, jax.Array]:
-        return cast(dict[str, jax.Array], module.apply({"params": params}, batch, rng))
+        return cast(
+            dict[str, jax.Array], module.apply({"params": params, ADAPTER: params.get(ADAPTER, {})}, batch, rng)
+        )
 
     shapes, axes, sections = _shapes_axes_sections(config, heads)
     return Model(
@@ -78,24 +86,26 @@ def make_model(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head,
     )
 
 
-def _boxed_params(module: Network, rng: jax.Array) -> Any:
-    """Draw parameters, with the names of their axes."""
+def _draw_boxed_params(module: Network, rng: jax.Array) -> Any:
+    """Initialize parameters, with the names of their axes."""
     names = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
     return module.init(rng, {name: jnp.zeros((1, 2), jnp.int32) for name in names}, None)["params"]
 
 
 @functools.lru_cache(64)  # tracing takes almost a second, and a run makes its model several times
 def _shapes_axes_sections(config: EncoderConfig, heads: tuple[Head, ...]) -> tuple[Params, Any, Any]:
-    """Return the shapes, logical axes and sections of a model; `ComputeConfig` does not change them."""
-    boxed = jax.eval_shape(functools.partial(_boxed_params, Network(config, ComputeConfig(), heads)), jax.random.key(0))
+    """Return the shapes, logical axes and sections of a model, which do not depend on `ComputeConfig`."""
+    boxed = jax.eval_shape(
+        functools.partial(_draw_boxed_params, Network(config, ComputeConfig(), heads)), jax.random.key(0)
+    )
     shapes = nn.unbox(boxed)
     axes = jax.tree.map(tuple, nn.get_partition_spec(boxed))
     unused = () if any(head.name in GLOBAL_TOKENS for head in heads) else GLOBAL_PROJECTIONS
-    sections = jax.tree_util.tree_map_with_path(lambda path, _: _section_of(path, unused), shapes)
+    sections = jax.tree_util.tree_map_with_path(lambda path, _: _section_of_parameter(path, unused), shapes)
     return shapes, axes, sections
 
 
-def _section_of(path: tuple[Any, ...], unused: tuple[str, ...]) -> str:
+def _section_of_parameter(path: tuple[Any, ...], unused: tuple[str, ...]) -> str:
     """Return the section of the model with the parameter at `path`."""
     names = [key.key for key in path]
     if set(names) & set(unused):
@@ -108,9 +118,10 @@ def _section_of(path: tuple[Any, ...], unused: tuple[str, ...]) -> str:
 def apply_with_weights(
     config: EncoderConfig, heads: tuple[Head, ...], params: Params, batch: Batch, probes: jax.Array
 ) -> tuple[dict[str, jax.Array], jax.Array]:
-    """Return the arrays of `Model.apply` without dropout, and the attention weights, as `encode_with_weights`.
+    """Return the arrays of `Model.apply` without dropout, and the attention weights of `encode_with_weights`.
 
-    `probes` are added to the weights: the gradient by probes of zero is the gradient by the attention weights.
+    `probes` are added to the weights. So the gradient with respect to probes of zero is the gradient with respect to
+    the attention weights.
     """
     global_tokens = global_token_mask(config, {head.name for head in heads}, batch["input_ids"])
     hidden, weights = encode_with_weights(config, params["encoder"], batch, probes, global_tokens=global_tokens)
@@ -131,10 +142,10 @@ def pretraining_model(config: EncoderConfig, compute: ComputeConfig) -> Model:
 
 
 def draw_missing(config: EncoderConfig, heads: tuple[Head, ...], params: Params, rng: jax.Array) -> Params:
-    """Return `params` with the missing parts of the model, such as a new head, drawn by the model's `init`.
+    """Return `params` with the missing parts of the model, such as a new head, initialized by the model's `init`.
 
-    Parts are the entries of the tree's top level, such as "encoder", "pooler" or a head. `params` holds whole parts,
-    float32, of this model.
+    Parts are the entries at the top level of the tree, such as "encoder", "pooler" or a head. `params` holds complete
+    parts of this model, float32.
     """
     model = make_model(config, ComputeConfig(), heads)
     missing = [name for name in model.shapes if name not in params]
@@ -149,7 +160,7 @@ def draw_missing(config: EncoderConfig, heads: tuple[Head, ...], params: Params,
 
 
 def count_parameters(config: EncoderConfig, heads: tuple[Head, ...] = PRETRAINING_HEADS) -> int:
-    """Return the number of parameters without the padding of the vocabulary, as papers count."""
+    """Return the number of parameters, as papers count: without the padding of the vocabulary."""
     model = make_model(config, ComputeConfig(), heads)
     padding = padded_vocab(config.vocab_size) - config.vocab_size
 
@@ -165,29 +176,28 @@ def count_parameters(config: EncoderConfig, heads: tuple[Head, ...] = PRETRAININ
 
 
 def model_flops(config: EncoderConfig, seq_len: int, predictions: int) -> float:
-    """Return the floating point operations of one sequence in one training step.
+    """Return the floating-point operations of a sequence in a training step.
 
-    Matrix products alone, recomputation not counted. Forward and backward take 6 operations for each weight and token,
-    and 12 for each feature and pair of a query and a key that it reads: in BERT `72 L h^2 + 12 L s h` per token, and `6
-    (h V + h^2)` per predicted position. A packed sequence counts as one example of its length. Attention of global
-    tokens is not
-    counted: pretraining has no global tokens.
+    Only matrix products count, without recomputation. Forward and backward pass take 6 operations for each weight and
+    token, and 12 operations for each feature and each pair of a query and a key in its window. In BERT, this is `72 L
+    h^2 + 12 L s h` per token, and `6 (h V + h^2)` per predicted position. A packed sequence counts as a single example
+    of its length. Attention of global tokens does not count, because pretraining has no global tokens.
     """
     h, width, layers = config.hidden_size, config.masked_width, config.num_layers
-    token = layers * 6 * _block_weights(config) + 6 * math.prod(projection_shape(config) or (0,))
-    pairs = 12 * config.attention_width * sum(_num_pairs(seq_len, config, layer) for layer in range(layers))
+    token = layers * 6 * _block_weights(config) + 6 * math.prod(embedding_projection_shape(config) or (0,))
+    pairs = 12 * config.attention_width * sum(_num_attended_pairs(seq_len, config, layer) for layer in range(layers))
     return float(seq_len * token + pairs + predictions * 6 * (width * config.vocab_size + h * width))
 
 
-def _num_pairs(seq_len: int, config: EncoderConfig, layer: int) -> int:
-    """Return the number of pairs of a query and a key that it reads, in one block."""
+def _num_attended_pairs(seq_len: int, config: EncoderConfig, layer: int) -> int:
+    """Return the number of pairs of a query and a key to which it attends, in a block."""
     if config.block_size and seq_len > (5 + 2 * config.random_blocks) * config.block_size:
         size = config.block_size
         return (
             2 * size * seq_len + (seq_len - 2 * size) * 5 * size - 2 * size * size
         )  # a block beside an end reads one block less
     window = config.local_windows[layer] if config.local_windows else config.local_window or 0
-    radius = seq_len - 1 if is_global(config, layer) else min(seq_len - 1, window // 2)
+    radius = seq_len - 1 if is_global_layer(config, layer) else min(seq_len - 1, window // 2)
     both_sides = seq_len * (2 * radius + 1) - radius * (radius + 1)
     pairs = (both_sides + seq_len) // 2 if config.causal else both_sides
     # Queries and keys read a distance as well: two more products of equal size.
@@ -195,7 +205,7 @@ def _num_pairs(seq_len: int, config: EncoderConfig, layer: int) -> int:
 
 
 def _block_weights(config: EncoderConfig) -> int:
-    """Return the number of weights in the matrices of one block."""
+    """Return the number of weights in the matrices of a block."""
     shapes, _, sections = _shapes_axes_sections(config, ())
     layers, sections = shapes["encoder"]["layers"], sections["encoder"]["layers"]
     sizes = jax.tree.map(

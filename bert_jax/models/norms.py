@@ -1,4 +1,4 @@
-"""Normalization along the last axis, as rows of one table keyed by `model.norm`, and the layer around them."""
+"""Normalizations along the last axis, as rows of a table with the keys of `model.norm`, and the norm layer."""
 
 import functools
 from collections.abc import Callable
@@ -11,12 +11,12 @@ import jax.numpy as jnp
 from bert_jax.config import EncoderConfig
 from bert_jax.models import fused_norm
 from bert_jax.models.dropout import SEED_WORDS, dropout, row_keys
-from bert_jax.models.layers import Biased, param, save_for_backward, save_on_gpu, sum_of
+from bert_jax.models.layers import Biased, add_bias, param, save_for_backward, save_on_gpu
 from bert_jax.parallel.platform import runs_fused_kernels, traced_platform
 
 
 class Saved(NamedTuple):
-    """The arrays that the gradient of a norm reads: its result, or on GPUs its input."""
+    """The arrays for the gradient of a norm: its result or, on GPUs, its input."""
 
     unit: jax.Array | None
     x: jax.Array | None
@@ -74,7 +74,7 @@ def rms_norm(x: jax.Array, epsilon: float, dtype: jnp.dtype) -> jax.Array:
 
 
 def no_norm(x: jax.Array, epsilon: float, dtype: jnp.dtype) -> jax.Array:
-    """Return `x` unchanged: the layer has only scale and bias (Sun et al. 2020, MobileBERT)."""
+    """Return `x` unchanged, so that the layer has only scale and bias (Sun et al. 2020, MobileBERT)."""
     return save_for_backward(x.astype(dtype))
 
 
@@ -95,13 +95,13 @@ class Added(NamedTuple):
 
     def array(self) -> jax.Array:
         """Return the value with its bias, after dropout."""
-        return dropout(sum_of(self.value), self.rate, self.seed)
+        return dropout(add_bias(self.value), self.rate, self.seed)
 
 
 class Norm(nn.Module):
-    """Normalize the last axis, then multiply by the learned scale and add the learned bias, if the layer has them.
+    """A layer that normalizes the last axis, then applies the learned scale and the learned bias, if it has them.
 
-    With `added`, normalize the sum `x + added`; a GPU computes sum and norm in one kernel.
+    With `added`, it normalizes the sum `x + added`; a GPU computes sum and norm in one kernel.
     """
 
     normalize: Callable[[jax.Array, float, jnp.dtype], jax.Array]  # a row of NORMS
@@ -123,13 +123,13 @@ class Norm(nn.Module):
         return save_on_gpu(x.astype(self.dtype))
 
     def _is_fused(self, x: jax.Array) -> bool:
-        """Return whether one kernel computes the sum and this norm."""
+        """Return whether a single kernel computes the sum and this norm."""
         on_gpu = traced_platform() == "gpu" and runs_fused_kernels() and not self.is_initializing()
         fits = x.dtype == self.dtype == jnp.bfloat16 and fused_norm.fits_sum_norm(x.shape[-1])
         return on_gpu and fits and self.normalize is layer_norm and self.scale and self.bias
 
     def _sum_norm(self, x: jax.Array, value: Biased, rate: float, seed: jax.Array | None) -> jax.Array:
-        """Return the norm of `x` plus the value after dropout, by one kernel."""
+        """Return the norm of `x` plus the value after dropout, by a single kernel."""
         (product, bias), size = value, x.shape[-1:]
         scale = param(self, "scale", nn.initializers.ones, size, ("features",))
         shift = param(self, "bias", nn.initializers.zeros, size, ("features",))
@@ -142,6 +142,6 @@ class Norm(nn.Module):
 
 
 def norm_layer(config: EncoderConfig, dtype: jnp.dtype, name: str | None = None, kind: str | None = None) -> Norm:
-    """Return the norm layer of an architecture; `kind`: a row of NORMS in place of `config.norm`."""
+    """Return the norm layer of an architecture; `kind` is a key of NORMS that replaces `config.norm`."""
     row = NORMS[kind or config.norm]
     return Norm(row, config.layer_norm_epsilon, dtype, config.norm_scale, config.norm_bias, name=name)

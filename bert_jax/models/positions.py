@@ -1,11 +1,11 @@
-"""Position schemes: the encoding of the order of tokens, as rows of a table with the keys of `model.positions`.
+"""Position schemes, which encode the order of tokens, as rows of a table with the keys of `model.positions`.
 
-- **learned**: a row of a table is added to each token's embedding.
-- **rotary** (Su et al. 2021): the score of a query and a key depends on their distance alone.
-- **relative**, in buckets (Raffel et al. 2020, T5): a learned number per head and bucket, added to the scores.
-- **disentangled** (He et al. 2021, DeBERTa): tokens read embeddings of tokens and of distances. The score of query i
-  and key j has three terms, `q_i k_j + q_i k(i - j) + q(i - j) k_j`, over the root of three times the features of a
-  head; `k(d)` and `q(d)` are the embedding of the distance `d` through the layer's projections.
+- **learned**: a row of a table is added to each token's embedding. - **rotary** (Su et al. 2021): queries and keys are
+rotated by angles, so that a score depends on their distance. - **relative** (Raffel et al. 2020, T5): a learned number
+for each head and bucket of distances is added to the scores. - **disentangled** (He et al. 2021, DeBERTa): tokens
+attend to embeddings of tokens and of distances. The score of query i
+  and key j has three terms, `q_i k_j + q_i k(i - j) + q(i - j) k_j`, divided by the root of three times the features of
+  a head. `k(d)` and `q(d)` are the layer's projections of the embedding of the distance `d`.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ PositionEmbedder = Callable[[int, jax.Array | None], jax.Array]
 
 
 class Distances(NamedTuple):
-    """Embeddings of distances, and the row of each distance from `-length` to `length - 1`, to the right."""
+    """Embeddings of distances, and the row of each distance from `-length` to `length - 1` (columns to the right)."""
 
     table: jax.Array  # float32 [rows, hidden]
     of_keys: jax.Array  # int32 [2 * length]: rows for the distance from a query to its key
@@ -37,20 +37,19 @@ class Distances(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PositionScheme:
-    """A row of POSITIONS: up to five functions, None for a function that the scheme does not have.
+    """A row of POSITIONS: up to five functions; a function that the scheme lacks is None.
 
-    `embed(module, config)`: makes the parameters of the scheme in the setup of the embeddings, and returns a function
-    of the length and the segments, whose result is added to the token embeddings: float32 `[length, width]` or
-    `[batch, length, width]`.
-    `rotate(config, x, angles)`: transforms the queries and the keys of each layer, `[batch, length, heads * head_dim]`.
-    `angles(config, base, length, segments)`: the input of `rotate`, a tree of arrays; computed once for all layers,
-    with the base of global blocks and with the base of local blocks.
-    `bias(module, config, length)`: float32 `[heads, length, length]` by query and key, added to the scores; computed
-    once for all layers, with parameters that they share.
-    `distances(module, config, length)`: embeddings of distances, which the queries and keys of each layer read; all
-    layers share their table.
+    `embed(module, config)` makes the parameters of the scheme in the setup of the embeddings. It returns a function of
+    the length and the segments, whose result is added to the token embeddings, float32 `[length, width]` or `[batch,
+    length, width]`. `rotate(config, x, angles)` transforms the queries and the keys of each layer, `[batch, length,
+    heads * head_dim]`. `angles(config, base, length, segments)` returns the input of `rotate`, a tree of arrays. It is
+    called once with the base of global blocks, and once with the base of local blocks. `bias(module, config, length)`
+    returns float32 `[heads, length, length]`, by query and key, which is added to the scores. It is computed once for
+    all layers, with shared parameters. `distances(module, config, length)` returns embeddings of distances for the
+    queries and keys of each layer; all layers share their table.
 
-    `segments`: int32 `[batch, length]` of packed sequences, whose positions restart; None where nothing is packed.
+    `segments` are int32 `[batch, length]` in packed sequences, whose positions restart in each segment; None without
+    packing.
     """
 
     embed: Callable[[nn.Module, EncoderConfig], PositionEmbedder] | None = None
@@ -66,7 +65,7 @@ class PositionScheme:
 
 
 def learned_positions(module: nn.Module, config: EncoderConfig) -> PositionEmbedder:
-    """Make a table of learned embeddings (Devlin et al. 2018), read from row `position_offset` on."""
+    """Make a table of learned embeddings (Devlin et al. 2018); the first position is row `position_offset`."""
     first, shape = config.position_offset, (config.position_offset + config.max_positions, config.sum_width)
     table = param(module, "position", kernel_init(init_scales(config).inner), shape, ("positions", "features"))
 
@@ -78,14 +77,14 @@ def learned_positions(module: nn.Module, config: EncoderConfig) -> PositionEmbed
 
 
 def restarting_positions(segments: jax.Array) -> jax.Array:
-    """Return the position of each column within its segment, from 0 on: int32 `[batch, length]`."""
+    """Return the position of each column within its segment, from 0, int32 `[batch, length]`."""
     column = jax.lax.broadcasted_iota(jnp.int32, segments.shape, 1)
     begins = jnp.pad(segments[:, 1:] != segments[:, :-1], ((0, 0), (1, 0)))
     return column - jax.lax.cummax(jnp.where(begins, column, 0), axis=1)
 
 
 class Angles(NamedTuple):
-    """Cosine and sine of each position's angles: float32 `[batch or 1, length, 1, head_dim / 2]`."""
+    """Cosine and sine of each position's angles, float32 `[batch or 1, length, 1, head_dim / 2]`."""
 
     cosine: jax.Array
     sine: jax.Array
@@ -105,9 +104,9 @@ def rotary_angles(config: EncoderConfig, base: float, length: int, segments: jax
 
 
 def rotate(config: EncoderConfig, x: jax.Array, angles: Angles) -> jax.Array:
-    """Rotate pairs of features of each head by the angles of their position; float32 inside.
+    """Rotate pairs of features of each head by the angles of their position, computed in float32.
 
-    The pairs of a head are its feature i and i + head_dim / 2, as in GPT-NeoX and transformers.
+    A pair is features i and i + head_dim / 2 of a head, as in GPT-NeoX and transformers.
     """
     heads = x.astype(jnp.float32).reshape(*x.shape[:2], config.num_heads, -1)
     first, second = jnp.split(heads, 2, axis=-1)
@@ -118,7 +117,7 @@ def rotate(config: EncoderConfig, x: jax.Array, angles: Angles) -> jax.Array:
 def relative_bias(module: nn.Module, config: EncoderConfig, length: int) -> jax.Array:
     """Return float32 `[heads, length, length]`, by query and key, from the table `[relative_buckets, heads]`.
 
-    Distances are differences of columns, also within a segment of a packed sequence: packing changes no distance.
+    A distance is the difference of two columns, so packing does not change the distances within a segment.
     """
     shape = (config.relative_buckets, config.num_heads)
     table = param(module, "table", kernel_init(init_scales(config).inner), shape, ("positions", "heads"))
@@ -133,10 +132,11 @@ def relative_bias(module: nn.Module, config: EncoderConfig, length: int) -> jax.
 
 
 def relative_bucket(distances: jax.Array, num_buckets: int, max_distance: int) -> jax.Array:
-    """Return the bucket of each distance of a key from a query, int32, as T5's encoder.
+    """Return the bucket of each distance of a key from a query, int32, as in T5's encoder.
 
-    Half of the buckets are for keys to the right. Of each half, the first half has one distance each; the other buckets
-    grow logarithmically up to `max_distance`, and the last bucket has all larger distances.
+    Half of the buckets are for keys to the right. In each half, the first half of the buckets hold one distance each.
+    The sizes of the other buckets grow logarithmically up to `max_distance`, and the last bucket also holds all larger
+    distances.
     """
     side, single = num_buckets // 2, num_buckets // 4
     if num_buckets % 2 or max_distance <= single:
@@ -151,10 +151,10 @@ def relative_bucket(distances: jax.Array, num_buckets: int, max_distance: int) -
 
 
 def distance_embeddings(module: nn.Module, config: EncoderConfig, length: int) -> Distances:
-    """Return the table `[relative_buckets, width]` of all layers, normalized (DeBERTa 3), and the rows of distances.
+    """Return the normalized table `[relative_buckets, width]` of all layers (DeBERTa 3), and the rows of distances.
 
-    Distances are differences of columns: packing changes no distance. The original drops features of the table in
-    training; here all features stay.
+    A distance is the difference of two columns, so packing does not change it. The original applies dropout to the
+    table in training; here the table has no dropout.
     """
     shape = (config.relative_buckets, config.block_width)
     table = param(module, "table", kernel_init(init_scales(config).inner), shape, ("positions", "features"))
@@ -164,10 +164,10 @@ def distance_embeddings(module: nn.Module, config: EncoderConfig, length: int) -
 
 
 def distance_rows(away: jax.Array, config: EncoderConfig) -> jax.Array:
-    """Return the row of each distance, int32: of a query from its key, or of a key from its query.
+    """Return the row of each distance, int32, of a query from its key or of a key from its query.
 
-    Of each half, the first half of the rows has one distance each; the other rows grow logarithmically up to
-    `relative_max_distance`, and the last row has all larger distances.
+    In each half, the first half of the rows hold one distance each. The other rows hold ranges that grow
+    logarithmically up to `relative_max_distance`, and the last row also holds all larger distances.
     """
     half, max_distance = config.relative_buckets // 2, config.relative_max_distance
     single = half // 2

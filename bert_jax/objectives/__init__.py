@@ -2,14 +2,13 @@
 
 base.py             the interface of an objective, and the inputs of its constructor
 distillation.py     distillation: masked tokens, and the outputs of a frozen teacher
-left_to_right.py    each token from the tokens before it
-losses.py           losses per target
+frozen_encoder.py   training of an adapter and the heads, with a frozen encoder
+left_to_right.py    causal language modeling: each token from the tokens before it
+losses.py           losses per target, weights of tokens, exact means, which merge over micro-batches, devices and hosts
 masked_tokens.py    masked tokens, with or without labeled sentence pairs
-means.py            exact means, which merge over micro-batches, devices and hosts
-replaced_tokens.py  ELECTRA: a generator fills masks, the encoder finds the replaced tokens
-task_losses.py      losses of tasks: add a function and its row in LOSSES
+replaced_tokens.py  ELECTRA: a generator fills masks, and the encoder finds the replaced tokens
+task_losses.py      losses of tasks; add a function and a row of LOSSES for a loss
 tasks.py            the loss of a task, for fine-tuning
-tokens.py           the tokens of a batch: their weights, and arrays with values at the masks
 
 To add an objective of pretraining, write its file and add its row to OBJECTIVES.
 """
@@ -17,7 +16,7 @@ To add an objective of pretraining, write its file and add its row to OBJECTIVES
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from bert_jax.batches.masking import phase_rates
+from bert_jax.batches.masking import phase_mask_rates
 from bert_jax.config import EncoderConfig, PretrainConfig, ReplacedTokensConfig
 from bert_jax.errors import UserError
 from bert_jax.models import Head
@@ -40,12 +39,12 @@ __all__ = [
 class ObjectiveRow(NamedTuple):
     """A row of OBJECTIVES.
 
-    make(ingredients) -> the objective
-    heads(sentence pairs) -> the heads that the objective trains and an export writes
-    auxiliary(model, replaced_tokens) -> the auxiliary models that the objective trains, by name
+    make: ingredients -> the objective
+    heads: name of a sentence-pair rule -> the heads that the objective trains and an export writes
+    auxiliary: (model, replaced_tokens) -> the auxiliary models that the objective trains, by name
     has_teacher: whether the objective reads the model in `config.distillation.teacher`
-    causal: whether no token may see later tokens
-    eval_uses_training_masks: whether an evaluation masks as the training does, with random and unchanged tokens
+    causal: whether the objective needs causal attention
+    eval_uses_training_masks: whether evaluation uses the training's fractions of [MASK], random and unchanged tokens
     """
 
     make: Callable[[Ingredients], Objective]
@@ -57,7 +56,7 @@ class ObjectiveRow(NamedTuple):
 
     @property
     def has_masks(self) -> bool:
-        """Return whether the objective reads masked tokens."""
+        """Return whether the objective needs masked tokens."""
         return not self.causal
 
 
@@ -81,8 +80,8 @@ OBJECTIVES: dict[str, ObjectiveRow] = {
 def make_objective(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Objective:
     """Return the objective that `config.objective` names, over the encoder of `config.model`.
 
-    `teacher` is the architecture of the model in `config.distillation.teacher`. Raises UserError where tokens see other
-    tokens than the objective needs.
+    `teacher` is the architecture of the model in `config.distillation.teacher`. Raise UserError if the attention is
+    causal and the objective needs bidirectional attention, or the reverse.
     """
     row = OBJECTIVES[config.objective]
     if config.model.causal != row.causal:
@@ -94,7 +93,7 @@ def make_objective(config: PretrainConfig, teacher: EncoderConfig | None = None)
             sentence_pairs=config.data.sentence_pairs,
             packing=config.data.packing,
             z_loss=config.train.z_loss,
-            mask_rates=tuple(sum(phase_rates(config.data, phase)) / 2 for phase in config.train.phases),
+            mask_rates=tuple(sum(phase_mask_rates(config.data, phase)) / 2 for phase in config.train.phases),
             replaced_tokens=config.replaced_tokens,
             distillation=config.distillation,
             teacher=teacher,

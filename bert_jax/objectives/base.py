@@ -1,4 +1,4 @@
-"""The interface of a training objective: pure functions over plain parameter trees, and the inputs to make them."""
+"""The interface of a training objective (pure functions over parameter trees), and the inputs of its constructor."""
 
 import dataclasses
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import jax
 
 from bert_jax.config import ComputeConfig, DistillationConfig, EncoderConfig, ReplacedTokensConfig
 from bert_jax.models import Head
-from bert_jax.objectives.means import Mean
+from bert_jax.objectives.losses import Mean
 
 Params = Any
 Batch = dict[str, Any]  # batches/pipeline.py has keys, dtypes and shapes
@@ -16,7 +16,7 @@ Normalizers = dict[str, jax.Array]
 
 
 class Rngs(NamedTuple):
-    """Keys of one call of a loss. An evaluation has no dropout, but may sample."""
+    """The random keys of a call of a loss; an evaluation has no dropout, but may sample."""
 
     dropout: jax.Array | None  # None: no dropout
     sampling: jax.Array  # for samples of the objective, such as the replaced tokens of ELECTRA
@@ -31,18 +31,19 @@ def training_rngs(rng: jax.Array) -> Rngs:
 class Objective:
     """A loss, and the facts about its parameters that the trainer needs.
 
-    `loss` is a fraction of the whole batch's loss, so that the fractions of micro-batches add up to it exactly.
+    `loss` returns a micro-batch's part of the batch's loss; the parts of all micro-batches add up exactly to the
+    batch's loss.
 
-    init(rng) -> params, float32
-    normalizers(batch) -> the divisor of each loss term: float32 scalars over the whole batch
-    loss(params, frozen, micro_batch, rngs, normalizers) -> (float32 scalar, metrics as Means)
-    shapes: the structure of the parameters, a jax.ShapeDtypeStruct per leaf
-    logical_axes: the same structure, a tuple of axis names per leaf (parallel/sharding.py)
-    sections: the same structure, "embeddings", "layers", ... per leaf (models.Model)
-    flops(seq_len, phase) -> model FLOPs of training on one sequence; `phase` is the index of a phase
-    num_heads: attention heads, which mesh.tensor must divide
-    frozen_axes: like logical_axes, for parameters that are read and not trained, such as a teacher's; () without them
-    init_frozen(rng) -> parameters in the structure of `frozen_axes`
+    init: rng -> params, float32
+    normalizers: batch -> the divisor of each loss term, float32 scalars over the whole batch
+    loss: (params, frozen, micro_batch, rngs, normalizers) -> (float32 scalar, metrics as Means)
+    shapes: a tree like the parameters, with a jax.ShapeDtypeStruct for each leaf
+    logical_axes: a tree like the parameters, with a tuple of axis names for each leaf (parallel/sharding.py)
+    sections: a tree like the parameters, with "embeddings", "layers", ... for each leaf (models.Model)
+    flops: (seq_len, index of a phase) -> model FLOPs of training on a sequence
+    num_heads: number of attention heads, which must be a multiple of mesh.tensor
+    frozen_axes: logical axes of parameters that are not trained, such as a teacher's; () without such parameters
+    init_frozen: rng -> parameters in the structure of `frozen_axes`
     """
 
     init: Callable[[jax.Array], Params]
@@ -59,7 +60,7 @@ class Objective:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ingredients:
-    """The inputs of the constructors of pretraining objectives; each constructor reads a part of them."""
+    """The inputs for the constructors of pretraining objectives; a constructor reads the inputs that it needs."""
 
     model: EncoderConfig
     compute: ComputeConfig
@@ -74,11 +75,11 @@ class Ingredients:
 
 
 class AuxiliaryModel(NamedTuple):
-    """A second model that a run trains, with parameters in the run's tree, such as ELECTRA's generator.
+    """An auxiliary model that a run trains, such as ELECTRA's generator, with parameters in the run's tree.
 
-    to_run_tree(tree of the model) -> the part of the run's tree under the model's name
-    from_run_tree(tree of the run) -> the tree of the model
-    init_from: a directory of weights to start from; None: the auxiliary model in the run's `init_from`, else random
+    to_run_tree: tree of the model -> the part of the run's tree under the model's name
+    from_run_tree: tree of the run -> the tree of the model
+    init_from: a directory of initial weights; None: the auxiliary model in the run's `init_from`, else random weights
     """
 
     config: EncoderConfig

@@ -1,15 +1,15 @@
 """Distillation (DistilBERT, Sanh et al. 2019): a student learns masked tokens and the outputs of a frozen teacher.
 
-Three terms: the masked tokens themselves; the teacher's probabilities at these positions, both sides softened by a
-temperature T and the divergence scaled by T^2 (Hinton et al. 2015); the direction of each token's last hidden state.
-The authors' code compares probabilities at every token by default, and at masked tokens as an option; bert_jax compares
-them at masked tokens, the only tokens with logits.
+The loss has three main terms. The first is the loss of the masked tokens. The second is the divergence from the
+teacher's probabilities at these positions, with both softened by a temperature T, and scaled by T^2 (Hinton et al.
+2015). The third compares the direction of each token's last hidden state. The authors' code compares probabilities at
+every token by default, and at masked tokens as an option. bert_jax compares them at masked tokens, because only these
+have logits.
 
-A fourth term compares the hidden states of layers: each of the student's with one of the teacher's, evenly spaced from
-the embeddings to the last layer, by the mean squared difference, and where the widths differ through a learned linear
-map (TinyBERT, Jiao et al. 2020). A fifth term compares the attention heads of these layers: the divergence of the
-weights of each head from the weights of the teacher's head with this index (MobileBERT, Sun et al. 2020), without
-dropout, in a separate forward pass.
+A fourth term is the mean squared difference of hidden states (TinyBERT, Jiao et al. 2020). It compares each student
+layer with a teacher layer; the teacher layers are evenly spaced from the embeddings to the last layer. If the widths
+differ, a learned linear map adapts the student. A fifth term is the divergence of the attention weights of heads with
+equal index in these layers (MobileBERT, Sun et al. 2020), without dropout, in a separate forward pass.
 """
 
 import dataclasses
@@ -25,9 +25,7 @@ from bert_jax.errors import UserError
 from bert_jax.models import Head, Params, attention_weights, make_model, model_flops
 from bert_jax.objectives import masked_tokens
 from bert_jax.objectives.base import Batch, Ingredients, Normalizers, Objective, Rngs
-from bert_jax.objectives.losses import divergence
-from bert_jax.objectives.means import Mean
-from bert_jax.objectives.tokens import token_weights
+from bert_jax.objectives.losses import Mean, divergence, token_weights
 
 HEADS = (Head("masked_token"),)
 COMPARED_HEADS = (*HEADS, Head("last_hidden_state"))
@@ -44,9 +42,9 @@ SMALLEST = 1e-12  # added to squared lengths, as torch.nn.CosineEmbeddingLoss do
 def make_distillation_objective(ingredients: Ingredients) -> Objective:
     """Return the objective: mean loss of the masked tokens, plus weighted means of the comparisons with the teacher.
 
-    Raises UserError without a teacher, with a teacher of another vocabulary, with a teacher of another width where
-    angles are compared, with sentence pairs that have labels, where a projection would start from weights without a
-    projection, and where attention is compared but the numbers of heads differ or sequences are packed.
+    Raise UserError if there is no teacher, the teacher has another vocabulary, or sentence pairs have labels. Also
+    raise it if angles are compared but the widths differ, if a projection is needed but the initial weights have none,
+    or if attention is compared but the numbers of heads differ or sequences are packed.
     """
     settings, model, teacher = ingredients.distillation, ingredients.model, ingredients.teacher
     if teacher is None:
@@ -76,7 +74,7 @@ def make_distillation_objective(ingredients: Ingredients) -> Objective:
     teacher_depths = np.array(compared_depths(model.num_layers, teacher.num_layers))
 
     def projection(kernel: Any) -> Params:
-        """Return the part of the run's tree beside the model: the projection, or {} without a projection."""
+        """Return the projection as a part of the run's tree next to the model; {} without a projection."""
         return {PROJECTION: {"kernel": kernel}} if projected else {}
 
     def init(rng: jax.Array) -> Params:
@@ -84,7 +82,7 @@ def make_distillation_objective(ingredients: Ingredients) -> Objective:
         return student.init(rng) | projection(kernel)
 
     def normalizers(batch: Batch) -> Normalizers:
-        """Return the weighted numbers of masked tokens and of all tokens, at least 1 against a division by 0."""
+        """Return the weighted numbers of masked tokens and of all tokens, at least 1 to avoid a division by 0."""
         return {
             "masked": jnp.maximum(jnp.sum(batch["masked_weights"]), 1.0),
             "tokens": jnp.maximum(jnp.sum(token_weights(batch)), 1.0),
@@ -127,7 +125,7 @@ def make_distillation_objective(ingredients: Ingredients) -> Objective:
         return value, metrics
 
     def flops(seq_len: int, phase: int) -> float:
-        """Return FLOPs of training the student and of the teacher's forward pass; both again for attention."""
+        """Return the FLOPs of training the student and of the teacher's forward pass; attention terms repeat both."""
         forward = masked_tokens.masked_flops(teacher, ingredients.mask_rates, seq_len, phase) / 3
         again = model_flops(model, seq_len, 0) + model_flops(teacher, seq_len, 0) / 3
         training = masked_tokens.masked_flops(model, ingredients.mask_rates, seq_len, phase) + forward
@@ -154,12 +152,12 @@ def cosine_similarity(x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def attention_divergence(student: jax.Array, teacher: jax.Array) -> jax.Array:
-    """Return the divergence of the teacher's weights `[..., keys]` from the student's, in nats, along the last axis."""
+    """Return the divergence, in nats, of the teacher's attention weights `[..., keys]` from the student's weights."""
     return jnp.sum(teacher * (jnp.log(teacher + SMALLEST) - jnp.log(student + SMALLEST)), axis=-1)
 
 
 def copied_layers(num_layers: int, teacher_layers: int) -> list[int]:
-    """Return the teacher's layers that a student starts from, evenly spaced: 0, 2, 4, 7, 9, 11 for 6 of 12."""
+    """Return the evenly spaced teacher layers from which a student starts, such as 0, 2, 4, 7, 9, 11 for 6 of 12."""
     return [round(layer * (teacher_layers - 1) / max(1, num_layers - 1)) for layer in range(num_layers)]
 
 
@@ -169,18 +167,18 @@ def compared_depths(num_layers: int, teacher_layers: int) -> list[int]:
 
 
 def student_params(params: Params, teacher: EncoderConfig, model: EncoderConfig) -> Params:
-    """Return a student's first parameters: the teacher's, with the layers that `copied_layers` chooses.
+    """Return the initial parameters of a student: the teacher's parameters with the layers of `copied_layers`.
 
-    For a student without token types (DistilBERT), the teacher's first token type is added to the token table, which
-    the authors' code does not do.
+    For a student without token types (DistilBERT), the teacher's first token type is added to the token table; the
+    authors' code does not do this.
 
     Args:
-        params: of the teacher, with the head of masked tokens.
-        teacher: its architecture.
+        params: parameters of the teacher, with the masked-token head.
+        teacher: architecture of the teacher.
         model: architecture of the student.
 
     Raises:
-        UserError: the student is no shallower copy of the teacher.
+        UserError: the student differs from the teacher in more than depth.
     """
     shapes = make_model(model, ComputeConfig(), HEADS).shapes
     layers = np.array(copied_layers(model.num_layers, teacher.num_layers))

@@ -1,4 +1,4 @@
-"""Left to right: each token is predicted from the tokens before it, as in the ablations of Devlin et al. 2019 (LTR)."""
+"""Causal language modeling: each token is predicted from the tokens before it (LTR in Devlin et al. 2019)."""
 
 import jax
 import jax.numpy as jnp
@@ -6,17 +6,15 @@ import jax.numpy as jnp
 from bert_jax.models import Head, Params, make_model, model_flops
 from bert_jax.objectives import masked_tokens
 from bert_jax.objectives.base import Batch, Ingredients, Normalizers, Objective, Rngs
-from bert_jax.objectives.losses import cross_entropy_and_log_z
-from bert_jax.objectives.means import Mean
-from bert_jax.objectives.tokens import original_tokens, token_weights
+from bert_jax.objectives.losses import Mean, cross_entropy_and_log_z, original_tokens, token_weights
 
 HEADS = (Head("next_token"),)
 
 
 def make_left_to_right_objective(ingredients: Ingredients) -> Objective:
-    """Return the objective: the mean loss of every token after the first of its example, in sequences without masks.
+    """Return the objective: the mean loss of all tokens except the first token of each example, without masks.
 
-    Raises UserError with sentence pairs that have labels.
+    Raise UserError if sentence pairs have labels.
     """
     masked_tokens.refuse_labeled_pairs("left_to_right", ingredients.sentence_pairs)
     model = make_model(ingredients.model, ingredients.compute, HEADS)
@@ -50,7 +48,7 @@ def make_left_to_right_objective(ingredients: Ingredients) -> Objective:
 
 
 def predicted_tokens(batch: Batch) -> jax.Array:
-    """Return float32 `[batch, length - 1]`: 1 where a token is followed by a token of the same example."""
+    """Return 1 for each token that a token of the same example follows, else 0, float32 `[batch, length - 1]`."""
     weights = token_weights(batch)[:, 1:]
     segments = batch.get("segment_ids")
     return weights if segments is None else weights * (segments[:, 1:] == segments[:, :-1])

@@ -1,9 +1,11 @@
-"""Losses per target, for the objectives of pretraining and of tasks."""
+"""Losses per target, weights and texts of tokens, and exact means, for the objectives of pretraining and of tasks."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+
+from bert_jax.models import Batch
 
 
 class Targets(NamedTuple):
@@ -15,7 +17,7 @@ class Targets(NamedTuple):
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the negative log likelihood of each target, and 1.0 where no class is likelier than the label; float32.
+    """Return the negative log likelihood of each target, and 1.0 if no logit exceeds the label's logit; float32.
 
     `logits` float32 `[targets, classes]`, `labels` int32 `[targets]`.
     """
@@ -24,7 +26,7 @@ def cross_entropy(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.
 
 
 def divergence(student: jax.Array, teacher: jax.Array, temperature: float) -> jax.Array:
-    """Return T^2 KL(teacher || student) of two softmaxes at a temperature, over the last axis; float32."""
+    """Return T^2 KL(teacher || student) of two softmaxes at temperature T over the last axis, float32."""
     log_p, log_q = (jax.nn.log_softmax(logits / temperature) for logits in (teacher, student))
     return temperature**2 * jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
 
@@ -32,8 +34,8 @@ def divergence(student: jax.Array, teacher: jax.Array, temperature: float) -> ja
 def cross_entropy_and_log_z(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return `cross_entropy`, and the log of the partition function, float32 `[targets]`.
 
-    `logits` float32 `[targets, classes]`, `labels` int32 `[targets]`. The code has only sums and a maximum over the
-    classes: XLA reads the logits once, and does not gather them on a mesh that shards the classes.
+    `logits` float32 `[targets, classes]`, `labels` int32 `[targets]`. The code uses only sums and a maximum over the
+    classes. So XLA reads the logits once, and does not gather them on a mesh that shards the classes.
     """
     is_label = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 1) == labels[:, None]
     chosen = jnp.sum(jnp.where(is_label, logits, 0.0), axis=1)
@@ -41,3 +43,61 @@ def cross_entropy_and_log_z(logits: jax.Array, labels: jax.Array) -> tuple[jax.A
     partition = jnp.sum(jnp.exp(logits - highest[:, None]), axis=1)
     log_z = highest + jnp.log(partition)
     return log_z - chosen, (chosen >= highest).astype(jnp.float32), log_z
+
+
+def token_weights(batch: Batch) -> jax.Array:
+    """Return 1 for each token and special token, 0 for padding and filler sequences, float32 `[batch, length]`."""
+    rows = len(batch["input_ids"])
+    counted = batch["example_weights"].reshape(rows, -1).max(1)
+    return batch["attention_mask"] * counted[:, None]
+
+
+def write_at_masks(batch: Batch, array: jax.Array, values: jax.Array) -> jax.Array:
+    """Return `array` `[batch, length]`, in which masks of positive weight have `values` `[batch, predictions]`."""
+    length = array.shape[1]
+    positions = jnp.where(batch["masked_weights"] > 0, batch["masked_positions"], length)
+
+    def write(row: jax.Array, positions: jax.Array, values: jax.Array) -> jax.Array:
+        return row.at[positions].set(values, mode="drop")
+
+    return jax.vmap(write)(array, positions, values)
+
+
+def original_tokens(batch: Batch) -> jax.Array:
+    """Return the sequences before masking, int32 `[batch, length]`."""
+    return write_at_masks(batch, batch["input_ids"], batch["masked_labels"])
+
+
+class Mean(NamedTuple):
+    """A weighted mean, kept as two sums that add up exactly over micro-batches, steps, devices and hosts."""
+
+    total: Any  # float32 scalar, sum of value x weight
+    weight: Any  # float32 scalar, sum of weights
+
+    @classmethod
+    def of(cls, values: jax.Array, weights: jax.Array) -> "Mean":
+        """Return the mean of `mean_values` with `weights`, both float32 of one shape."""
+        return cls(jnp.sum(values * weights), jnp.sum(weights))
+
+    def value(self) -> float:
+        """Return total / weight; nan if nothing was added."""
+        return float(self.total) / float(self.weight) if float(self.weight) else float("nan")
+
+
+def fetch_means(means: dict[str, Mean]) -> dict[str, Mean]:
+    """Return the means as Python floats, fetched from the device, so that later sums are in double precision."""
+    return {name: Mean(float(mean.total), float(mean.weight)) for name, mean in jax.device_get(means).items()}
+
+
+def merge_means(left: dict[str, Mean], right: dict[str, Mean]) -> dict[str, Mean]:
+    """Return the sum of two dictionaries of means with the same names; `left` may be empty."""
+    return {
+        name: Mean(left[name].total + mean.total, left[name].weight + mean.weight) if name in left else mean
+        for name, mean in right.items()
+    }
+
+
+def mean_values(means: dict[str, Mean]) -> dict[str, float]:
+    """Return the value of each mean, and as `loss` the sum of the means named `..._loss`."""
+    by_name = {name: mean.value() for name, mean in means.items()}
+    return {"loss": sum(value for name, value in by_name.items() if name.endswith("_loss"))} | by_name

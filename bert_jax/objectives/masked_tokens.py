@@ -1,4 +1,4 @@
-"""Masked tokens (Devlin et al. 2019), with next sentence, sentence order (Lan et al. 2020) or neither (Liu et al.)."""
+"""Masked tokens (Devlin et al. 2019), also with next-sentence or sentence-order prediction (Lan et al. 2020)."""
 
 import functools
 from typing import NamedTuple
@@ -10,12 +10,11 @@ from bert_jax.config import EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.models import PRETRAINING_HEADS, Head, make_model, model_flops
 from bert_jax.objectives.base import Batch, Ingredients, Normalizers, Objective, Params, Rngs
-from bert_jax.objectives.losses import Targets, cross_entropy, cross_entropy_and_log_z
-from bert_jax.objectives.means import Mean
+from bert_jax.objectives.losses import Mean, Targets, cross_entropy, cross_entropy_and_log_z
 
 
 class PairLabels(NamedTuple):
-    """Names in metrics: of labeled sentence pairs, and of a pair with label 1."""
+    """The names, in metrics, of labeled sentence pairs and of a pair with label 1."""
 
     metric: str
     label: str
@@ -26,7 +25,7 @@ PAIR_LABELS = {"next_sentence": PairLabels("nsp", "random"), "sentence_order": P
 
 
 def refuse_labeled_pairs(objective: str, sentence_pairs: str) -> None:
-    """Raise UserError where sentence pairs have labels, which an objective without a head for them would ignore."""
+    """Raise UserError if sentence pairs have labels, which an objective without a head for pairs would ignore."""
     if sentence_pairs in PAIR_LABELS:
         raise UserError(
             f"config.objective={objective} has no head for config.data.sentence_pairs={sentence_pairs}; set "
@@ -42,7 +41,7 @@ def heads(sentence_pairs: str) -> tuple[Head, ...]:
 def make_masked_tokens_objective(ingredients: Ingredients) -> Objective:
     """Return the objective: mean loss of the masked tokens, plus mean loss of labeled sentence pairs.
 
-    With a weight `z_loss`, the mean over the masked tokens of log(Z)^2 is added, which keeps logits near 0
+    With a weight `z_loss`, the loss includes the mean of log(Z)^2 over the masked tokens, which keeps logits near 0
     (Chowdhery et al. 2022: PaLM; as in T5X).
     """
     z_loss_weight = ingredients.z_loss
@@ -50,7 +49,7 @@ def make_masked_tokens_objective(ingredients: Ingredients) -> Objective:
     pairs = PAIR_LABELS.get(ingredients.sentence_pairs)
 
     def normalizers(batch: Batch) -> Normalizers:
-        """Return the weighted numbers of masked tokens and of pairs, at least 1 against a division by 0."""
+        """Return the weighted numbers of masked tokens and of pairs, at least 1 to avoid a division by 0."""
         counts = {"mlm": jnp.maximum(jnp.sum(batch["masked_weights"]), 1.0)}
         if pairs:
             counts[pairs.metric] = jnp.maximum(jnp.sum(batch["example_weights"]), 1.0)
@@ -96,7 +95,7 @@ def z_loss(weight: float, log_z: jax.Array, target_weights: jax.Array) -> Mean:
 
 
 def masked_flops(model: EncoderConfig, mask_rates: tuple[float, ...], seq_len: int, phase: int) -> float:
-    """Return the model FLOPs of training `model` on the masked tokens of a sequence, at the mean rate of its phase."""
+    """Return the model FLOPs of training on the masked tokens of a sequence, at the mean masking rate of its phase."""
     return model_flops(model, seq_len, round(mask_rates[phase] * seq_len))
 
 
@@ -116,7 +115,7 @@ def masked_targets(logits: jax.Array, batch: Batch) -> tuple[Targets, jax.Array]
 
 
 def _sentence_pair_targets(logits: jax.Array, batch: Batch) -> Targets:
-    """Return the targets of labeled sentence pairs; in packed sequences every example is a target.
+    """Return the targets of labeled sentence pairs; in packed sequences, every example is a target.
 
     `logits` float32 `[batch * examples, 2]`; labels and weights of the batch are `[batch, examples]` if packed.
     """

@@ -1,8 +1,10 @@
-"""Replaced tokens (ELECTRA, Clark et al. 2020): a small generator fills masks, the encoder finds the replaced tokens.
+"""Replaced tokens (ELECTRA, Clark et al.
 
-The generator trains on masked tokens. Its predictions, sampled at temperature 1, replace the masks; no gradient passes
-through the sample. The encoder (the discriminator) then classifies every token. Both read the same embeddings, as in
-Google's code; the other parameters of the generator are under "generator" in the tree.
+2020): a small generator fills masks, and the encoder finds the replaced tokens.
+
+The generator learns masked tokens. Samples from its probabilities (temperature 1) replace the masks; no gradient passes
+through the samples. Then the encoder (the discriminator) classifies every token as original or replaced. Both models
+share their embeddings, as in Google's code. The other parameters of the generator are under "generator" in the tree.
 """
 
 import dataclasses
@@ -19,8 +21,7 @@ from bert_jax.models import Head, Params, make_model, model_flops
 from bert_jax.models.dropout import dropout_seeds, random_words
 from bert_jax.objectives import masked_tokens
 from bert_jax.objectives.base import AuxiliaryModel, Batch, Ingredients, Normalizers, Objective, Rngs
-from bert_jax.objectives.means import Mean
-from bert_jax.objectives.tokens import token_weights, write_at_masks
+from bert_jax.objectives.losses import Mean, token_weights, write_at_masks
 
 GENERATOR = "generator"
 HEADS, GENERATOR_HEADS = (Head("replaced_token"),), (Head("masked_token"),)
@@ -28,16 +29,16 @@ RANDOM_BITS = 23  # bits of a uniform number, which plus 0.5 is exact in float32
 
 
 def auxiliary_generator(model: EncoderConfig, settings: ReplacedTokensConfig) -> dict[str, AuxiliaryModel]:
-    """Return the generator of `model`, by its name."""
+    """Return the name of the generator -> the generator of `model`."""
     generator = generator_config(model, settings.generator_size)
     init_from = settings.generator_from
     return {GENERATOR: AuxiliaryModel(generator, GENERATOR_HEADS, without_embeddings, generator_params, init_from)}
 
 
 def generator_config(model: EncoderConfig, size: float) -> EncoderConfig:
-    """Return the generator's architecture: blocks of `size` times the width with heads as wide, on `model`'s tables.
+    """Return the generator's architecture, with `size` times the width, heads of equal size, and `model`'s tables.
 
-    Raises UserError where the narrower width does not divide into such heads, and where blocks have two widths.
+    Raise UserError if the width is no multiple of the size of a head, or if blocks have two widths (a bottleneck).
     """
     if model.bottleneck_size or model.trigram_embeddings:
         raise UserError(
@@ -61,12 +62,12 @@ def generator_config(model: EncoderConfig, size: float) -> EncoderConfig:
 
 
 def without_embeddings(tree: Any) -> Any:
-    """Return the part of a generator's tree that it does not share with the discriminator: all but the embeddings."""
+    """Return a generator's tree without the embeddings, which it shares with the discriminator."""
     return tree | {"encoder": {name: x for name, x in tree["encoder"].items() if name != "embeddings"}}
 
 
 def generator_params(params: Params) -> Params:
-    """Return the generator's tree, with the shared embeddings, from the tree of a run."""
+    """Return the generator's tree, including the shared embeddings, from the tree of a run."""
     generator = params[GENERATOR]
     return generator | {"encoder": generator["encoder"] | {"embeddings": params["encoder"]["embeddings"]}}
 
@@ -74,8 +75,8 @@ def generator_params(params: Params) -> Params:
 def make_replaced_tokens_objective(ingredients: Ingredients) -> Objective:
     """Return the objective: mean loss of the masked tokens, plus `weight` times the loss of finding replaced tokens.
 
-    Raises UserError with sentence pairs that have labels, which no head would learn, and with weights of a generator
-    without weights of the model.
+    Raise UserError if sentence pairs have labels, which no head would learn, or if the run has initial weights of the
+    generator but none of the model.
     """
     masked_tokens.refuse_labeled_pairs("replaced_tokens", ingredients.sentence_pairs)
     model, settings = ingredients.model, ingredients.replaced_tokens
@@ -141,16 +142,16 @@ def make_replaced_tokens_objective(ingredients: Ingredients) -> Objective:
 
 
 def replace_tokens(batch: Batch, logits: jax.Array, rng: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the sequences with a sample from `logits` at each mask, and a mask of the tokens that changed.
+    """Return the sequences with a sample from `logits` at each mask, and a mask of the changed tokens.
 
     Args:
-        batch: with the masks' positions, original tokens and weights, `[batch, predictions]`.
-        logits: float32 `[batch, predictions, vocabulary]` of the generator.
-        rng: key; the sample of a row follows from the key and the row's index, on every mesh.
+        batch: batch with positions, original tokens and weights of the masks, `[batch, predictions]`.
+        logits: logits of the generator, float32 `[batch, predictions, vocabulary]`.
+        rng: random key; a row's samples depend only on the key and the index of the row, on every mesh.
 
     Returns:
-        int32 and float32 `[batch, length]`: input ids, and 1 where a token was replaced. A sample that
-        is the original counts as original.
+        input ids, int32 `[batch, length]`, and 1 for each replaced token, float32 `[batch, length]`. A sample that
+        equals the original token counts as original.
     """
     sampled = sample_tokens(logits, rng)
     differs = (sampled != batch["masked_labels"]).astype(jnp.float32)
@@ -159,7 +160,7 @@ def replace_tokens(batch: Batch, logits: jax.Array, rng: jax.Array) -> tuple[jax
 
 
 def sample_tokens(logits: jax.Array, rng: jax.Array) -> jax.Array:
-    """Return int32 `logits.shape[:-1]`: samples from the softmax, by Gumbel noise; no gradient passes."""
+    """Return samples from the softmax by Gumbel noise, without a gradient, int32 `logits.shape[:-1]`."""
     words = random_words(dropout_seeds(rng, ()), logits.shape)
     uniform = ((words >> (32 - RANDOM_BITS)).astype(jnp.float32) + 0.5) * 2.0**-RANDOM_BITS
     noise = -jnp.log(-jnp.log(uniform))

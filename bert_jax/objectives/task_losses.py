@@ -1,4 +1,4 @@
-"""Losses of tasks, as rows of one table."""
+"""Losses of tasks, as rows of a table."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ NEVER = -1e9  # a cosine that no exponential survives
 
 
 def squared_error(outputs: jax.Array, labels: jax.Array) -> tuple[jax.Array, None]:
-    """Return the squared error per target, and no accuracy.
+    """Return the squared error of each target, and None instead of a correctness.
 
     `outputs` float32 `[targets, 1]`, `labels` float32 `[targets]`.
     """
@@ -23,18 +23,18 @@ def squared_error(outputs: jax.Array, labels: jax.Array) -> tuple[jax.Array, Non
 def in_batch_negatives(
     outputs: jax.Array, positives: jax.Array, input_ids: jax.Array, temperature: float
 ) -> tuple[jax.Array, jax.Array]:
-    """Return InfoNCE with in-batch negatives over the positive pairs: loss and correctness per example.
+    """Return InfoNCE with in-batch negatives over the positive pairs: the loss and the correctness of each example.
 
-    Where several examples have equal first texts, all their second texts are right. A candidate that equals a right
-    text or the first text is not a negative.
+    If several examples have equal first texts, all their second texts are right. A candidate that equals a right text
+    or the first text is not a negative.
 
     Args:
-        outputs: float32 `[examples, texts, hidden]`: vectors of length 1 of a first and a second text, and perhaps of
-            more that are negatives.
-        positives: float32 `[examples]`, 1 where the first two texts belong together; the results of other examples have
-            no meaning.
-        input_ids: int32 `[examples, texts, length]`, the texts.
-        temperature: divides the cosines.
+        outputs: vectors of length 1 of a first text, a second text, and optional further texts that are negatives,
+        float32 `[examples, texts, hidden]`.
+        positives: 1 for examples whose first two texts belong together, float32 `[examples]`; the results of all other
+        examples have no meaning.
+        input_ids: the texts, int32 `[examples, texts, length]`.
+        temperature: divisor of the cosines.
     """
     examples, texts = outputs.shape[:2]
     candidates, candidate_ids = (x[:, 1:].swapaxes(0, 1).reshape(-1, x.shape[-1]) for x in (outputs, input_ids))
@@ -51,7 +51,7 @@ def in_batch_negatives(
 
 
 def _rows_are_equal(x: jax.Array, y: jax.Array) -> jax.Array:
-    """Return 1 where rows of `[m, length]` and `[n, length]` are equal, otherwise 0: float32 `[m, n]`."""
+    """Return 1 for each pair of equal rows of `[m, length]` and `[n, length]`, otherwise 0, float32 `[m, n]`."""
     return jnp.all(x[:, None] == y, axis=-1).astype(jnp.float32)
 
 

@@ -1,7 +1,7 @@
-"""The loss of a task: the mean of the targets of its kind, over the encoder with the head of that kind.
+"""The loss of a task: the mean loss of the targets of its kind, for the encoder with the head of that kind.
 
 With a teacher, a part of the loss compares the student's outputs with the outputs of a frozen model that was fine-tuned
-on the task before (Hinton et al. 2015; DistilBERT's and TinyBERT's second step).
+on the task (Hinton et al. 2015; the second step of DistilBERT and TinyBERT).
 """
 
 import math
@@ -13,13 +13,13 @@ import jax.numpy as jnp
 from bert_jax.config import TaskConfig
 from bert_jax.models import Head, Model, model_flops
 from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs
-from bert_jax.objectives.means import Mean
+from bert_jax.objectives.losses import Mean
 from bert_jax.objectives.task_losses import DISTILLATION_LOSSES, LOSSES
 from bert_jax.tasks.kinds import KINDS
 
 
 def task_head(kind: str, num_labels: int) -> Head:
-    """Return the head of a kind of task; `num_labels` is used by kinds with labels."""
+    """Return the head of a kind of task; only kinds with labels use `num_labels`."""
     row = KINDS[kind]
     return Head(row.head, num_labels if row.classes is None else row.classes)
 
@@ -27,14 +27,14 @@ def task_head(kind: str, num_labels: int) -> Head:
 def make_task_objective(
     model: Model, kind: str, freeze_encoder: bool, settings: TaskConfig | None = None, teacher: Model | None = None
 ) -> Objective:
-    """Return the mean loss of a task's targets, as `TaskKind.loss` describes it.
+    """Return the objective of a task: the mean loss of its targets, which `TaskKind.loss` describes.
 
     Args:
-        model: with the head of `kind`.
+        model: model with the head of `kind`.
         kind: a row of `KINDS`.
-        freeze_encoder: the gradient ends at the heads.
-        settings: of the task; None: the defaults.
-        teacher: a model with the same head, whose parameters are frozen; None: the loss uses the labels alone.
+        freeze_encoder: whether gradients stop at the heads.
+        settings: settings of the task; None: the defaults.
+        teacher: a model with an equal head and frozen parameters; None: the loss uses only the labels.
     """
     loss_spec, settings = KINDS[kind].loss, settings or TaskConfig()
 
@@ -87,5 +87,5 @@ def make_task_objective(
 
 
 def _by_target(outputs: jax.Array, labels: jax.Array) -> jax.Array:
-    """Return the outputs with one axis for all targets in place of the axes of `labels`."""
+    """Return the outputs with a single axis for all targets instead of the axes of `labels`."""
     return outputs.reshape(labels.size, *outputs.shape[labels.ndim :])

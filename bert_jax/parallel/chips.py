@@ -1,6 +1,6 @@
-"""Peak figures of accelerators: a table from the vendors' data sheets, and a measurement for other devices.
+"""Peak figures of accelerators from the vendors' data sheets, and a measurement for CPUs.
 
-A chip is one row of CHIPS.
+To add a chip, add a row to CHIPS.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chip:
-    """Peak figures of one chip; None where its vendor publishes no figure."""
+    """Peak figures of a chip; None if the vendor publishes no figure."""
 
     name: str
     flops: float  # peak FLOP/s of bfloat16 matrix products with float32 accumulation, dense
@@ -142,15 +142,15 @@ CHIPS = {
 
 
 def fraction_of_chip(device: Any) -> float:
-    """Return a JAX device as a fraction of its chip; below 1 if each core of the chip is a device."""
+    """Return the fraction of a chip that a JAX device is: 1, or less if each core of the chip is a device."""
     chip = CHIPS.get(device.device_kind)
     return getattr(device, "num_cores", chip.cores) / chip.cores if chip and chip.cores > 1 else 1.0
 
 
 def peak_flops() -> float | None:
-    """Return the peak FLOP/s of one present device: from the table, of a CPU measured; None where unknown.
+    """Return the peak FLOP/s of a device of this machine, from the table or, on a CPU, measured; None if unknown.
 
-    Other accelerators are not measured: a float32 product says nothing about their bfloat16 units.
+    Other accelerators are not measured, since a float32 product does not show the speed of their bfloat16 units.
     """
     device = jax.devices()[0]
     if chip := CHIPS.get(device.device_kind):

@@ -1,6 +1,6 @@
-"""Cluster environments: a process that a scheduler started finds its peers through documented variables.
+"""Cluster environments: a process finds the other processes of its run through variables that a scheduler sets.
 
-A cluster environment is one row of CLUSTERS.
+To add a scheduler, add a row to CLUSTERS.
 """
 
 import glob
@@ -24,7 +24,7 @@ METADATA_TRIES = 6
 
 
 class Cluster(NamedTuple):
-    """One kind of cluster.
+    """A scheduler, and the way to read its environment variables.
 
     present(environment): whether this process runs in such a cluster
     peers(environment): all processes of the run and the number of this process; raises KeyError or ValueError for
@@ -91,7 +91,7 @@ def _ephemeral_port(job: int) -> int:
 
 
 def _tpu_hosts(environment: Environment) -> str | None:
-    """Return the addresses of a slice's hosts, separated by commas; None outside GKE."""
+    """Return the addresses of the hosts of a TPU slice on GKE, separated by commas; None outside GKE."""
     return environment.get("TPU_PROCESS_ADDRESSES") or environment.get("TPU_WORKER_HOSTNAMES")
 
 
@@ -108,7 +108,7 @@ def _cloud_tpu_peers(environment: Environment) -> Peers:
 
 
 def _tpu_peers(hosts: list[str], host_index: int, environment: Environment) -> Peers:
-    """Return the peers of a run on one slice or several; `hosts` and `host_index` are of the slice of this process."""
+    """Return the peers of a run on TPU slices; `hosts` and `host_index` describe the slice of this process."""
     slices = int(environment.get("MEGASCALE_NUM_SLICES") or 1)
     this_slice = int(environment.get("MEGASCALE_SLICE_ID") or 0)
     first = environment.get("MEGASCALE_COORDINATOR_ADDRESS", "").partition(":")[0] or hosts[0]

@@ -1,6 +1,6 @@
-"""Energy that the devices of a run have used, from hardware counters: RAPL of CPUs, NVML of NVIDIA GPUs.
+"""Energy that the devices of a run have used, from the hardware counters RAPL (CPUs) and NVML (NVIDIA GPUs).
 
-A platform is one row of COUNTERS. Both counters include the energy of other programs on the device.
+To add a platform, add a row to COUNTERS. Both counters include the energy of other programs on the device.
 """
 
 import functools
@@ -21,7 +21,7 @@ READ_SECONDS = (
 
 
 class Counter(NamedTuple):
-    """An energy counter in `unit` joules, which begins again at 0 after `limit`; `read` raises an error if it fails."""
+    """An energy counter in units of `unit` joules, which wraps to 0 after `limit`; `read` raises on a failure."""
 
     read: Callable[[], int]
     unit: float
@@ -29,7 +29,7 @@ class Counter(NamedTuple):
 
 
 class Source(NamedTuple):
-    """The counters of all devices of a run, and a text: the counted hardware, or the reason why nothing is measured."""
+    """The counters of all devices of a run, and a text that names the hardware or the reason for a lack of counters."""
 
     text: str
     counters: tuple[Counter, ...] = ()
@@ -44,10 +44,10 @@ def find_counters() -> Source:
     return find(devices) if find else Source(f"{devices[0].device_kind} has no counter that is read here")
 
 
-def rapl(devices: Iterable[Any], root: pathlib.Path = POWERCAP) -> Source:
+def find_rapl_counters(devices: Iterable[Any], root: pathlib.Path = POWERCAP) -> Source:
     """Return the RAPL counters of this host's CPU packages, which include cores and caches.
 
-    Zones of other names, such as psys, and zones inside of a package count the same energy again.
+    Zones with other names, such as psys, and zones inside a package would count energy twice, so they are left out.
     The kernel's Documentation/power/powercap/powercap.rst.
     """
     try:
@@ -74,8 +74,8 @@ def _read_whole_number(path: pathlib.Path) -> int:
     return int(path.read_text())
 
 
-def nvml(devices: Iterable[Any]) -> Source:
-    """Return the NVML counters of JAX's GPUs, memory included: energy since the driver was loaded (Volta and newer).
+def find_nvml_counters(devices: Iterable[Any]) -> Source:
+    """Return the NVML counters of JAX's GPUs: energy with memory since the driver was loaded (Volta and newer).
 
     A device's `local_hardware_id` is its index in CUDA_VISIBLE_DEVICES, which has numbers or UUIDs.
     """
@@ -101,7 +101,7 @@ def nvml(devices: Iterable[Any]) -> Source:
 
 
 class Meter:
-    """The energy since this meter was made; a thread reads the counters before one of them can begin again twice."""
+    """Energy since this meter was made; a thread reads each counter often enough to notice every wrap to 0."""
 
     def __init__(self, source: Source) -> None:
         self._counters, self._lock, self._closed = source.counters, threading.Lock(), threading.Event()
@@ -141,4 +141,4 @@ class Meter:
 
 
 # Platform of a JAX device -> its counters.
-COUNTERS: dict[str, Callable[[Iterable[Any]], Source]] = {"cpu": rapl, "gpu": nvml}
+COUNTERS: dict[str, Callable[[Iterable[Any]], Source]] = {"cpu": find_rapl_counters, "gpu": find_nvml_counters}

@@ -62,10 +62,10 @@ FOREVER = 1 << 20  # seconds, 12 days: JAX takes no None
 def joined_processes(
     peers: Peers | None, limits: WatchdogConfig, interrupt: Interrupt, verb: str, memory_advice: str = ""
 ) -> Iterator[Watchdog]:
-    """Join this process with its peers, and yield the watchdog over all of them. Enter it before any use of a device.
+    """Join this process with its peers, and yield the watchdog of all processes. Enter it before any use of a device.
 
-    An exception in one process ends all of them: with status 2 for a UserError and for a lack of memory, 130 for
-    Ctrl-C, 124 for a lost process, 1 for a bug.
+    An exception in one process ends all processes. The exit status is 2 for a UserError or a lack of memory, 130 for
+    Ctrl-C, 124 for a lost process, and 1 for a bug.
     """
     if peers is None:
         check_platform()
@@ -87,29 +87,29 @@ def joined_processes(
         relay = _start_jax(peers, limits)
         interrupt.use_preemption_service()
         check_platform()
-        watchdog.meet()
+        watchdog.wait_for_all()
         multihost_utils.sync_global_devices("start")  # `sharding.warm_up_collectives` says why
         yield watchdog
-        watchdog.stage("save")  # the other processes may still be writing
+        watchdog.enter_stage("save")  # the other processes may still be writing
         jax.distributed.shutdown()
         if relay:
             relay.communicate()
     except UserError as error:
         print(f"bert-jax {verb}: {error}", file=sys.stderr)
-        watchdog.fail(str(error), error.status)
+        watchdog.end_all(str(error), error.status)
     except KeyboardInterrupt:
         print(f"bert-jax {verb}: interrupted", file=sys.stderr)
-        watchdog.fail("interrupted", 130)
+        watchdog.end_all("interrupted", 130)
     except Exception as error:  # the other processes must hear of any end
         if message := resource_error_message(error, memory_advice):
             print(f"bert-jax {verb}: {message}", file=sys.stderr)
-            watchdog.fail(message, 2)
-        watchdog.fail_with_traceback(error)
+            watchdog.end_all(message, 2)
+        watchdog.end_all_with_traceback(error)
     watchdog.close()
 
 
 def _start_jax(peers: Peers, limits: WatchdogConfig) -> Process | None:
-    """Call `jax.distributed.initialize`, with limits so long that the watchdog reports a lost process first.
+    """Call `jax.distributed.initialize`, with such long time limits that the watchdog reports a lost process first.
 
     Returns the relay of JAX's connection to the coordinator (None in process 0); it must live as long as this process.
     """

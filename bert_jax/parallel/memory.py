@@ -1,4 +1,4 @@
-"""Memory of a compiled program against memory of a device, checked before the first step runs."""
+"""A check, before the first step, that a compiled program fits in the memory of a device."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ class Memory(NamedTuple):
 
 
 class BatchSettings(NamedTuple):
-    """The settings that decide the memory of a step; a message suggests other values."""
+    """The settings that determine the memory of a step; an error message suggests other values for them."""
 
     batch_size: int  # sequences per step, over all devices
     seq_len: int
@@ -36,7 +36,7 @@ class BatchSettings(NamedTuple):
 
 
 def program_memory(compiled: jax.stages.Compiled) -> Memory | None:
-    """Return the bytes that a program holds on one device, donated arguments once; None if unknown."""
+    """Return the bytes that a program holds on one device, which count donated arguments once; None if unknown."""
     sizes = compiled.memory_analysis()
     if sizes is None:
         return None
@@ -45,8 +45,8 @@ def program_memory(compiled: jax.stages.Compiled) -> Memory | None:
     return Memory(sizes.argument_size_in_bytes, sizes.temp_size_in_bytes, total)
 
 
-def taken_fraction(platform: str) -> float:
-    """Return the fraction of a device's memory that JAX takes; on GPUs, environment variables set it."""
+def usable_memory_fraction(platform: str) -> float:
+    """Return the fraction of a device's memory that JAX takes; on GPUs, environment variables set the fraction."""
     if platform != "gpu" or os.environ.get("XLA_PYTHON_CLIENT_ALLOCATOR", "").lower() == "platform":
         return 1.0
     names = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
@@ -60,7 +60,7 @@ def taken_fraction(platform: str) -> float:
 
 
 def device_capacity(device: jax.Device) -> int | None:
-    """Return the bytes that programs can use on a device, by its report or the table of chips; None if unknown.
+    """Return the bytes that programs can use on a device, from the device or the table of chips; None if unknown.
 
     The virtual devices of a CPU share the memory that is available now.
     """
@@ -70,11 +70,11 @@ def device_capacity(device: jax.Device) -> int | None:
     if limit := (device.memory_stats() or {}).get("bytes_limit"):
         return int(limit)
     chip = CHIPS.get(device.device_kind)
-    return int(chip.hbm_bytes * fraction_of_chip(device) * taken_fraction(device.platform)) if chip else None
+    return int(chip.hbm_bytes * fraction_of_chip(device) * usable_memory_fraction(device.platform)) if chip else None
 
 
 def available_host_memory(root: pathlib.Path = pathlib.Path("/")) -> int | None:
-    """Return the bytes that this process can still allocate on a Linux host, within its cgroup; None elsewhere."""
+    """Return the bytes that this process can still allocate within its cgroup on Linux; None on other systems."""
     try:
         text = (root / "proc/meminfo").read_text(encoding="ascii")
     except OSError:
@@ -89,10 +89,10 @@ def available_host_memory(root: pathlib.Path = pathlib.Path("/")) -> int | None:
     return min(limits, default=None)
 
 
-def used_bytes() -> int | None:
-    """Return the peak bytes that this process used on its fullest device; on a CPU, the bytes that it holds now.
+def used_memory_bytes() -> int | None:
+    """Return the peak bytes used on the fullest device of this process; on a CPU, the bytes that the process holds now.
 
-    None if neither can be read.
+    Return None if the number cannot be read.
     """
     peaks = [(device.memory_stats() or {}).get("peak_bytes_in_use") for device in jax.local_devices()]
     if known := [int(peak) for peak in peaks if peak is not None]:
@@ -105,7 +105,7 @@ def used_bytes() -> int | None:
 
 
 def check_memory(compiled: jax.stages.Compiled, mesh: jax.sharding.Mesh, settings: BatchSettings) -> None:
-    """Check that a compiled step fits on the devices of this process; its arguments are allocated already.
+    """Check that a compiled step fits on the devices of this process, where its arguments are already allocated.
 
     Raises:
         UserError: the program needs more memory than the device has; the message suggests other settings.
@@ -117,18 +117,18 @@ def check_memory(compiled: jax.stages.Compiled, mesh: jax.sharding.Mesh, setting
     if device.platform == "cpu":
         capacity += needed.arguments  # the available memory no longer includes them
     if needed.total > capacity:
-        taken = taken_fraction(device.platform)
+        taken = usable_memory_fraction(device.platform)
         changes = ways_to_fit(needed, capacity, mesh, settings, parameters=needed.arguments // 3, taken=taken)
         raise UserError(_too_large_message(settings, needed.total, capacity, changes))
 
 
 def out_of_memory_as_user_error(settings: BatchSettings) -> contextlib.AbstractContextManager[None]:
-    """Turn XLA's RESOURCE_EXHAUSTED, raised while a step of training compiles or runs, into a UserError."""
+    """Turn XLA's RESOURCE_EXHAUSTED in the compilation or the run of a training step into a UserError."""
     return _memory_errors_as_user_error(lambda needed: _too_large_message(settings, needed, None, ()))
 
 
 def out_of_memory_in_evaluation_as_user_error() -> contextlib.AbstractContextManager[None]:
-    """Turn XLA's RESOURCE_EXHAUSTED, raised in a step of an evaluation, into a UserError."""
+    """Turn XLA's RESOURCE_EXHAUSTED in an evaluation step into a UserError."""
 
     def explain(needed: int | None) -> str:
         size = "more memory than a device has" if needed is None else f"{needed / 2**30:.1f} GiB more per device"
@@ -145,16 +145,16 @@ def _memory_errors_as_user_error(explain: Callable[[int | None], str]) -> Iterat
     except jax.errors.JaxRuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        raise UserError(explain(needed_bytes(error))) from error
+        raise UserError(explain(bytes_in_memory_error(error))) from error
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Return whether an error of XLA is about a lack of memory."""
+    """Return whether an error of XLA reports a lack of memory."""
     return "RESOURCE_EXHAUSTED" in str(error) or "Out of memory" in str(error)
 
 
-def needed_bytes(error: Exception) -> int | None:
-    """Return the bytes that the compiler's error says the program needs; None if it does not say."""
+def bytes_in_memory_error(error: Exception) -> int | None:
+    """Return the needed bytes that an error of the compiler states; None if the error states no number."""
     match = re.search(
         r"(?:Used |temporaries \(|[Oo]ut of memory (?:while trying to allocate|allocating) )([\d.]+)([KMGT]?)",
         str(error),
@@ -173,11 +173,11 @@ def ways_to_fit(
     parameters: int,
     taken: float = 1.0,
 ) -> tuple[str, ...]:
-    """Return overrides with which the step should fit into memory: estimates, at most one override of each kind.
+    """Return overrides with which the step should fit in memory, by estimates; at most one override of each kind.
 
-    Temporaries scale with the sequences of a micro-batch, arguments with the shards. `parameters`: bytes of the
-    parameters on one device; accumulated gradients need as many bytes. `taken`: `capacity` as a fraction of the
-    device's memory.
+    Temporary memory is proportional to the sequences of a micro-batch. The memory of arguments is inversely
+    proportional to the number of shards. `parameters` is the bytes of the parameters on one device, which are also the
+    bytes of accumulated gradients. `taken` is `capacity` as a fraction of the device's memory.
     """
     changes = []
     if taken < MAX_GPU_FRACTION and memory.total <= capacity / taken * MAX_GPU_FRACTION:

@@ -1,4 +1,7 @@
-"""The platform that a run computes on, chosen by the user or JAX; a CPU beside an accelerator's plugin is an error."""
+"""The platform of a run, the options of its compiler, and the cache of compiled programs.
+
+The user or JAX chooses the platform; a fallback to the CPU despite a plugin is an error.
+"""
 
 import importlib.util
 import os
@@ -6,6 +9,7 @@ import os
 import jax
 
 from bert_jax.errors import UserError
+from bert_jax.files import user_cache
 
 # Module of a JAX plugin -> its devices, and the things to check if JAX finds no such device.
 PLUGINS = {
@@ -23,7 +27,7 @@ def use_platform(platform: str | None) -> None:
 
 
 def traced_platform() -> str:
-    """Return the platform of the current mesh: 'cpu', 'gpu' or 'tpu'; the devices of a dry run are not present."""
+    """Return the platform of the current mesh, whose devices may be absent (a dry run): 'cpu', 'gpu' or 'tpu'."""
     device = jax.sharding.get_abstract_mesh().abstract_device
     return device.platform if device else jax.default_backend()
 
@@ -42,8 +46,8 @@ def check_platform() -> None:
     """Check that JAX computes on the platform that the user asked for.
 
     Raises:
-        UserError: the chosen platform has no device; or none was chosen, by --platform or JAX_PLATFORMS, and JAX fell
-            back to the CPU although a plugin for an accelerator is installed.
+        UserError: the chosen platform has no device. Or neither --platform nor JAX_PLATFORMS chooses a platform, and
+        JAX fell back to the CPU although a plugin for an accelerator is installed.
     """
     asked = jax.config.values.get("jax_platforms")  # by --platform or JAX_PLATFORMS
     try:
@@ -60,3 +64,25 @@ def check_platform() -> None:
                 f"{module} for {devices} is installed, but JAX finds none and would train on the CPU\n"
                 f"check {check}; or train on the CPU with --platform cpu"
             )
+
+
+def use_compilation_cache() -> None:
+    """Store compiled programs in JAX_COMPILATION_CACHE_DIR, or else in a directory of the user's cache."""
+    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        jax.config.update("jax_compilation_cache_dir", str(user_cache() / "xla"))
+    if not os.environ.get("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"):
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def compiler_options(mesh: jax.sharding.Mesh, deterministic: bool = False) -> dict[str, str | bool]:
+    """Return the XLA options for the devices of `mesh`; for CPUs they are empty."""
+    device = mesh.devices.flat[0]
+    if device.platform == "gpu":
+        # All products by cuBLAS: XLA then adds two gradients within a product, and chooses no slower kernel in Triton.
+        options: dict[str, str | bool] = {"xla_gpu_enable_triton_gemm": False}  # XLA refuses "false"
+        # No sums by atomics, cuDNN's gradient in a fixed order, and no choice of kernels by timing them.
+        return options | ({"xla_gpu_deterministic_ops": True} if deterministic else {})
+    if device.platform != "tpu":
+        return {}
+    # Gather a whole parameter before its product; gathering in pieces, the default, takes more messages and memory.
+    return {"xla_jf_spmd_threshold_for_windowed_einsum_mib": "1000000"}

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: one process receives the signal, and all processes stop after the same step."""
+"""SIGTERM and Ctrl-C: one process may receive the signal, but all processes stop after the same step."""
 
 import os
 import signal
@@ -9,8 +9,8 @@ from typing import Any
 class Interrupt:
     """A context manager that records SIGTERM and Ctrl-C; a second Ctrl-C raises KeyboardInterrupt at once.
 
-    Perhaps only one of several processes receives the signal. JAX's preemption service, which has a handler of
-    SIGTERM, then lets all processes agree on the next call of `check` that no process has made yet.
+    If only one of several processes receives SIGTERM, JAX's preemption service handles the signal. All processes then
+    agree to stop at the next call of `should_stop` that no process has made yet.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,10 @@ class Interrupt:
         self._calls = 0
 
     def __enter__(self) -> "Interrupt":
-        """Begin to record signals; Python gives signals only to the main thread, so other threads record nothing."""
+        """Begin to record signals.
+
+        In a thread other than the main thread, do nothing, since Python delivers no signals there.
+        """
         if threading.current_thread() is not threading.main_thread():
             self._old: dict[signal.Signals, Any] = {}
             return self
@@ -32,14 +35,14 @@ class Interrupt:
             signal.signal(signum, handler)
 
     def use_preemption_service(self) -> None:
-        """Decide together with the other processes; call it once, after `jax.distributed.initialize`."""
+        """Share the decision to stop with the other processes; call it once, after `jax.distributed.initialize`."""
         self._old.pop(signal.SIGTERM, None)  # the handler is JAX's now
         self._shared = True
         if self.received:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    def check(self) -> bool:
-        """Return whether to stop now. All processes must call it equally often, at the same points of the run."""
+    def should_stop(self) -> bool:
+        """Return whether to stop now. All processes must call `check` at the same points of the run."""
         if self.stopping:
             return True
         if not self._shared:

@@ -1,9 +1,9 @@
 """A relay process that keeps JAX's connection open when the coordinator dies.
 
-JAX's client aborts its process (SIGABRT) as soon as its connection to the coordinator closes, also with
-`jax_enable_recoverability` (docs/decisions), so that nothing can report which process was lost. It connects through
-this relay instead, which keeps the local side open. The relay is a process because some calls of JAX wait for the
-coordinator while they hold the GIL, which would stop a thread.
+JAX's client aborts its process (SIGABRT) as soon as its connection to the coordinator closes, even with
+`jax_enable_recoverability` (docs/decisions/0008-relay.md). Then no message could name the lost process. So the client
+connects through this relay, which keeps the client's connection open. The relay is a process because some calls of JAX
+wait for the coordinator while they hold the GIL, which would stop a thread.
 """
 
 import os
@@ -20,10 +20,10 @@ Process = subprocess.Popen[bytes]
 def start_relay(host: str, port: int, seconds: float) -> tuple[str, Process]:
     """Start a relay to `host:port`.
 
-    A connection made before the remote side listens waits for it, `seconds` at most.
+    If the remote side does not listen yet, a connection waits for `seconds` at most.
 
     Returns:
-        the local address to connect_with_retries to, and the relay's process, which ends when this process does.
+        the local address for the client, and the relay's process, which ends when this process ends.
     """
     command = [sys.executable, "-I", __file__, host, str(port), str(seconds)]
     # A session of its own keeps signals to the process group away; the relay ends when its input does.

@@ -1,8 +1,8 @@
-"""Rendezvous: before JAX starts, every process connects to process 0, which reports the processes that are missing.
+"""Rendezvous: before JAX starts, all processes connect to process 0, which reports missing processes.
 
-Process 0 listens on the port that JAX's coordinator takes over later. The connections stay open for the watchdog.
-A message is one line of JSON. A connection whose first message lacks the run's token is a stranger: it is closed and
-counted, and delays no process.
+Process 0 listens on the port that JAX's coordinator uses later. The watchdog uses the connections afterwards. A message
+is one line of JSON. If the first message of a connection lacks the run's token, process 0 closes and counts the
+connection, and keeps waiting for the processes of the run.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ class Link:
         self.socket.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self, size: int = 1 << 16) -> list[Message]:
-        """Return the messages in the next `size` bytes, after at least one byte; raise EOFError if the peer is gone."""
+        """Wait for data, and return the messages in at most `size` bytes; raise EOFError if the peer is gone."""
         try:
             data = self.socket.recv(size)
         except TimeoutError:
@@ -87,17 +87,17 @@ class Membership(NamedTuple):
 
 
 def rendezvous(peers: Peers, seconds: float | None) -> Membership:
-    """Wait until every process of a run is present, at most `seconds`; None waits forever.
+    """Wait for all processes of a run, for `seconds` at most; None waits forever.
 
     Raises:
         PeerTimeout: a process is missing after `seconds`.
         PeerMismatch: two processes disagree about the number of processes, or have the same number.
     """
     seconds = FOREVER if seconds is None else seconds
-    return _listen(peers, seconds) if peers.process_id == 0 else _connect(peers, seconds)
+    return _gather_hellos(peers, seconds) if peers.process_id == 0 else _join_process_0(peers, seconds)
 
 
-def _listen(peers: Peers, seconds: float) -> Membership:
+def _gather_hellos(peers: Peers, seconds: float) -> Membership:
     """Return the membership in process 0, which waits for a connection from every other process."""
     count = peers.num_processes
     hosts, links, strangers = {0: socket.gethostname()}, dict[int, Link](), 0
@@ -136,7 +136,7 @@ class Hello(NamedTuple):
 
 @contextlib.contextmanager
 def _incoming_hellos(port: int) -> Iterator[queue.SimpleQueue[tuple[Link, Hello | None]]]:
-    """Yield the queue of connections to a port, each with its `Hello`; None for a different first message."""
+    """Yield a queue of the connections to a port, each with its `Hello`, or None for any other first message."""
     arrivals, ended = queue.SimpleQueue[tuple[Link, Hello | None]](), threading.Event()
 
     def greet(link: Link) -> None:
@@ -168,7 +168,7 @@ def _incoming_hellos(port: int) -> Iterator[queue.SimpleQueue[tuple[Link, Hello 
 
 
 def _contradiction_message(hello: Hello, hosts: dict[int, str], count: int) -> str:
-    """Return a message if the options of a process contradict the other processes' options, otherwise ''."""
+    """Return a message if a process contradicts the options of the other processes, otherwise ''."""
     process_id = hello.process_id
     if hello.num_processes != count:
         return (
@@ -192,19 +192,19 @@ def _missing_message(hosts: dict[int, str], count: int, seconds: float, stranger
 
 
 def _send_error_and_close(links: Iterable[Link], error: PeerTimeout | PeerMismatch) -> None:
-    """Send the error to the processes that are connected, and close the connections."""
+    """Send the error to all connected processes, and close their connections."""
     for link in links:
         with contextlib.suppress(OSError), link.socket:
             link.send({"timeout" if isinstance(error, PeerTimeout) else "mismatch": str(error)})
 
 
 def _token_bytes(token: str) -> bytes:
-    """Return the bytes of a token, which may hold halves of surrogate pairs, as JSON and environments can."""
+    """Return the bytes of a token; tokens from JSON or the environment may hold halves of surrogate pairs."""
     return token.encode(errors="surrogatepass")
 
 
-def _connect(peers: Peers, seconds: float) -> Membership:
-    """Return the membership in another process than process 0, which connects to process 0."""
+def _join_process_0(peers: Peers, seconds: float) -> Membership:
+    """Connect to process 0, and return the membership; for every process but process 0."""
     host, _, port = peers.coordinator.rpartition(":")
     coordinator = f"process 0 (the coordinator, {peers.coordinator})"
     try:

@@ -1,6 +1,6 @@
 """The mesh, the table that maps logical axes to mesh axes, and the placement of parameters and batches.
 
-A logical axis is one row of RULES.
+To add a logical axis, add a row to RULES.
 """
 
 import functools
@@ -35,6 +35,7 @@ RULES: dict[str, str | tuple[str, ...] | None] = {
     "heads": "tensor",
     "mlp": "tensor",
     "classes": None,
+    "rank": None,  # of the matrices of an adapter
     # axes of activations and batches
     "accumulation": None,  # micro-batches of a step
     "batch": BATCH_AXES,
@@ -50,10 +51,11 @@ RULES: dict[str, str | tuple[str, ...] | None] = {
 def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """Return the mesh with axes `data`, `fsdp` and `tensor` over `devices` (None: all); a size of -1 takes the rest.
 
-    Over several TPU slices `data` alone crosses the network between them.
+    Over several TPU slices, only the axis `data` crosses the network between slices.
 
     Raises:
-        UserError: the product of the sizes is not the number of devices, or `data` is no multiple of the slices.
+        UserError: the product of the sizes is not the number of devices, or `data` is no multiple of the number of
+        slices.
     """
     devices = jax.devices() if devices is None else list(devices)
     sizes = [getattr(config, axis) for axis in AXES]
@@ -95,10 +97,11 @@ def count_slices(devices: Sequence[jax.Device]) -> int:
 
 
 def warm_up_collectives(mesh: Mesh) -> None:
-    """Open the connections of all groups of devices that collectives over axes of `mesh` use, in one program.
+    """Run a program whose collectives open the connections between devices along all axes of `mesh`.
 
-    Gloo gives each connection 30 s, a fixed limit. Call it on all processes at once (`Watchdog.meet`): a process that
-    later compiles longer than the others then only makes them wait, up to the limit of the watchdog.
+    Gloo has a fixed limit of 30 s for opening a connection. So call this function in all processes at the same time
+    (`Watchdog.wait_for_all`). If a process later compiles longer than the others, the others wait up to the limit of
+    the watchdog.
     """
     if jax.process_count() == 1:
         return
@@ -112,23 +115,23 @@ def warm_up_collectives(mesh: Mesh) -> None:
     jax.block_until_ready(jax.jit(call)(np.ones(1, np.float32)))
 
 
-def partition_spec(names: Sequence[str]) -> PartitionSpec:
-    """Return the PartitionSpec for the logical axes of an array; inside `sum_over_data`, without the axis `data`."""
+def partition_spec(logical_axes: Sequence[str]) -> PartitionSpec:
+    """Return the PartitionSpec for the logical axes of an array; inside `sum_over_data`, it omits the axis `data`."""
     manual = jax.sharding.get_abstract_mesh().manual_axes
 
     def axes(name: str) -> tuple[str, ...]:
         rule = RULES[name]
         return tuple(axis for axis in ((rule,) if isinstance(rule, str) else rule or ()) if axis not in manual)
 
-    parts = [axes(name) for name in names]
+    parts = [axes(name) for name in logical_axes]
     return PartitionSpec(*(part if len(part) > 1 else part[0] if part else None for part in parts))
 
 
 def sum_over_data(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `function(batch, *others)` mapped over the shards of the `data` axis, with its results summed at the end.
+    """Map `function(batch, *others)` over the shards of the `data` axis, and sum its results.
 
-    Gradients are then summed over `data` once per step; the compiler alone would sum them after every micro-batch.
-    With one shard or no mesh, returns `function` itself.
+    So gradients are summed over `data` once per step; without this function, the compiler would sum them after every
+    micro-batch. With one shard or no mesh, return `function` itself.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or mesh.shape["data"] == 1:
@@ -146,7 +149,7 @@ def sum_over_data(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def first_row_of_shard(num_rows: int) -> jax.Array:
-    """Return the index (uint32) in the whole batch of the first of this device's rows; 0 outside `sum_over_data`."""
+    """Return the index in the global batch of this device's first row, uint32; 0 outside `sum_over_data`."""
     if "data" in jax.sharding.get_abstract_mesh().manual_axes:
         return jax.lax.axis_index("data").astype(np.uint32) * np.uint32(num_rows)
     return jnp.uint32(0)
@@ -154,7 +157,7 @@ def first_row_of_shard(num_rows: int) -> jax.Array:
 
 def shardings(logical_axes: Any, mesh: Mesh) -> Any:
     """Return a tree of `NamedSharding` for a tree of tuples of logical axes (`Model.logical_axes`)."""
-    return jax.tree.map(lambda names: NamedSharding(mesh, partition_spec(names)), logical_axes, is_leaf=_is_axis_names)
+    return jax.tree.map(lambda names: NamedSharding(mesh, partition_spec(names)), logical_axes, is_leaf=is_logical_axes)
 
 
 def check_parameters(logical_axes: Any, shapes: Any, mesh: Mesh) -> None:
@@ -176,7 +179,7 @@ def check_parameters(logical_axes: Any, shapes: Any, mesh: Mesh) -> None:
                     f"choose one of {_divisors(size)}"
                 )
 
-    jax.tree_util.tree_map_with_path(check, logical_axes, shapes, is_leaf=_is_axis_names)
+    jax.tree_util.tree_map_with_path(check, logical_axes, shapes, is_leaf=is_logical_axes)
 
 
 def check_heads(mesh: Mesh, num_heads: int) -> None:
@@ -193,7 +196,7 @@ def check_heads(mesh: Mesh, num_heads: int) -> None:
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Return the sharding of a batch: sequences over `data` and `fsdp`, all other axes whole."""
+    """Return the sharding of a batch: sequences are sharded over `data` and `fsdp`, other axes are not."""
     return NamedSharding(mesh, PartitionSpec(BATCH_AXES))
 
 
@@ -203,10 +206,10 @@ def replicated(mesh: Mesh) -> NamedSharding:
 
 
 def check_batch(mesh: Mesh, batch_size: int, grad_accum_steps: int = 1, name: str = "config.train.batch_size") -> None:
-    """Check that every micro-batch of `batch_size / grad_accum_steps` sequences divides over the mesh.
+    """Check that the mesh divides a micro-batch of `batch_size / grad_accum_steps` sequences evenly.
 
     Raises:
-        UserError: a micro-batch does not divide; the message names `name` as the key to change.
+        UserError: the mesh does not divide it; the message names the config key `name`.
     """
     shards = math.prod(mesh.shape[axis] for axis in BATCH_AXES)
     unit = shards * grad_accum_steps
@@ -222,8 +225,8 @@ def check_batch(mesh: Mesh, batch_size: int, grad_accum_steps: int = 1, name: st
 class BatchBlocks(NamedTuple):
     """The part of every batch that this process's devices need, as blocks of equal size.
 
-    Processes that a tensor axis spans need the same part. Where a TPU's topology orders the devices, the part may be
-    several blocks.
+    Processes along a tensor axis need the same part. If a TPU's topology determines the order of devices, the part may
+    consist of several blocks.
     """
 
     blocks: tuple[int, ...]  # numbers of this process's blocks, ascending
@@ -231,7 +234,7 @@ class BatchBlocks(NamedTuple):
 
 
 def batch_blocks(mesh: Mesh) -> BatchBlocks:
-    """Return this process's part of every batch, in as few blocks as possible."""
+    """Return the part of every batch that this process needs, in as few blocks as possible."""
     shards = math.prod(mesh.shape[axis] for axis in BATCH_AXES)
     indices = batch_sharding(mesh).addressable_devices_indices_map((shards,)).values()
     own_shards = sorted({index[0].indices(shards)[0] for index in indices if index})
@@ -245,7 +248,7 @@ def batch_blocks(mesh: Mesh) -> BatchBlocks:
 
 
 def place_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
-    """Return global arrays `[batch, ...]` from this process's part of them, numpy arrays `[batch here, ...]`."""
+    """Return global arrays `[batch, ...]` from the numpy arrays `[part of the batch, ...]` of this process."""
     blocks, num_blocks = batch_blocks(mesh)
     target = batch_sharding(mesh)
 
@@ -267,9 +270,9 @@ def place_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Ar
 def constrain(x: jax.Array, *names: str) -> jax.Array:
     """Constrain the sharding of an activation by its logical axes; without a mesh (`jax.set_mesh`), return `x`.
 
-    On GPUs, also constrain the layout to the order of the axes: XLA would store the residual stream with the batch
-    last, and read and write it once more in each norm. XLA chooses the layout of an array that the mesh cannot divide
-    evenly.
+    On GPUs, also constrain the memory layout to the order of the axes. Otherwise XLA would store the residual stream
+    with the batch as the last axis, and transpose it in each norm. If the mesh cannot divide an array evenly, XLA still
+    chooses its layout.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty:
@@ -283,7 +286,10 @@ def constrain(x: jax.Array, *names: str) -> jax.Array:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
 def _pin_layout(x: jax.Array, spec: PartitionSpec) -> jax.Array:
-    """Return `x`, stored in the order of its axes; each device pins its part, because XLA would gather the array."""
+    """Return `x`, stored in the order of its axes.
+
+    Each device constrains its shard, because XLA would otherwise gather the array.
+    """
     mesh = jax.sharding.get_abstract_mesh()
     pinned = functools.partial(with_layout_constraint, layouts=Layout(tuple(range(x.ndim))))
     automatic = set(mesh.axis_names) - set(mesh.manual_axes)
@@ -306,8 +312,8 @@ def _divides_evenly(shape: Sequence[int], spec: PartitionSpec, mesh: Mapping[str
 def gather_once(x: jax.Array, stored_axes: tuple[str, ...], used_axes: tuple[str, ...]) -> jax.Array:
     """Return a parameter resharded from its stored logical axes to the axes that the step uses; without a mesh, `x`.
 
-    All uses in a step then share one gather, and their gradients are summed before one scatter. Without this function
-    the compiler gathers and scatters for each use.
+    So a step gathers the parameter once for all uses, sums the gradients of the uses, and scatters the sum once.
+    Without this function, the compiler gathers and scatters for each use.
     """
 
     @jax.custom_vjp
@@ -321,8 +327,8 @@ def gather_once(x: jax.Array, stored_axes: tuple[str, ...], used_axes: tuple[str
     return gather(x)
 
 
-def _is_axis_names(node: Any) -> bool:
-    """Return whether a node of a tree is a tuple of logical axes, a leaf."""
+def is_logical_axes(node: Any) -> bool:
+    """Return whether a node of a tree is the logical axes of one array, a tuple of names."""
     return isinstance(node, tuple) and all(isinstance(name, str) for name in node)
 
 

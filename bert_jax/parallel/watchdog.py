@@ -1,7 +1,8 @@
-"""A thread that ends a run that makes no progress, and reports which process is the cause.
+"""A thread that ends a run without progress, and reports the process that causes it.
 
-Every process reports the stage that it enters; each stage has a limit (`config.watchdog`). Process 0 receives a
-heartbeat from every other process each second, decides, and sends its decision; a closed connection is a dead process.
+Every process reports the stage that it enters, and each stage has a time limit (`config.watchdog`). Every other process
+sends a heartbeat to process 0 each second. Process 0 decides whether to end the run, and sends the decision. If a
+connection closes, its process is dead.
 """
 
 import contextlib
@@ -40,7 +41,7 @@ class Stage(NamedTuple):
 
 
 class Watchdog:
-    """The watchdog of one process: alone, or connected to the other processes."""
+    """The watchdog of a process, which is connected to the watchdogs of all other processes."""
 
     def __init__(self, config: WatchdogConfig, process_id: int = 0, membership: Membership | None = None) -> None:
         self.process_id = process_id
@@ -57,7 +58,7 @@ class Watchdog:
         self._finished = set[int]()  # peers that have closed their watchdog
         self._fingerprints: dict[int, dict[str, str]] = {}
         self._agreed, self._closing = threading.Event(), threading.Event()
-        self._waiting = set[int]()  # processes that wait in `meet`
+        self._waiting = set[int]()  # processes that wait in `wait_for_all`
         self._met = queue.SimpleQueue[None]()
         self._outbox = queue.SimpleQueue[Message]()  # filled by the other threads of this process
         self._error: tuple[float, str] | None = None  # first error of a process, and when it counts as the cause
@@ -66,35 +67,38 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         self._thread.start()
 
-    def stage(self, name: str, step: int | None = None) -> None:
+    def enter_stage(self, name: str, step: int | None = None) -> None:
         """Enter a stage; every process enters the same stages in the same order."""
         self._stage = Stage(self._stage.ordinal + 1, name, step, time.monotonic())
 
-    def alive(self) -> None:
-        """Restart the clock of the stage after a part of long work; the clock of process 0 counts."""
+    def restart_clock(self) -> None:
+        """Restart the time limit of the stage after a part of long work; the clock of process 0 decides."""
         self._stage = self._stage._replace(began=time.monotonic())
 
     def check_agreement(self, fingerprint: dict[str, str]) -> None:
-        """Wait for the run fingerprints of all processes; if they differ, end all processes with status 2."""
+        """Compare the run fingerprints of all processes; if they differ, end all processes with status 2."""
         if self.links:
             self._outbox.put({"fingerprint": fingerprint})
             self._agreed.wait()
 
-    def meet(self) -> None:
-        """Wait until every process calls `meet`, for at most the time limit of the stage."""
+    def wait_for_all(self) -> None:
+        """Wait until every process calls this method, for at most the time limit of the stage."""
         if self.links:
             self._outbox.put({"waiting": True})
             self._met.get()
 
-    def fail(self, message: str, status: int) -> NoReturn:
-        """End every process with `status`; this process has printed `message`, the others print it now."""
+    def end_all(self, message: str, status: int) -> NoReturn:
+        """End every process with `status`; the other processes print `message` as well."""
         self._own_error = "\n"
         self._outbox.put({"failed": message, "status": status})
         self._thread.join(ANSWER)
         _exit(status)
 
-    def fail_with_traceback(self, error: Exception) -> NoReturn:
-        """End every process after an exception: because a process is lost, or because of a bug, with the traceback."""
+    def end_all_with_traceback(self, error: Exception) -> NoReturn:
+        """End every process after an exception.
+
+        If no process is lost, the exception is a bug, and its traceback is printed.
+        """
         self._own_error = "".join(traceback.format_exception(error))
         self._outbox.put({"error": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:300]}"})
         self._thread.join(GRACE + ANSWER)
@@ -102,7 +106,7 @@ class Watchdog:
         _exit(1)
 
     def close(self) -> None:
-        """Stop watching, after every other process has finished too."""
+        """Wait until every process has finished, and stop watching."""
         self._outbox.put({"bye": True})
         self._closing.set()
         self._thread.join(ANSWER)
@@ -110,7 +114,7 @@ class Watchdog:
     # The methods below run in the watchdog's own thread.
 
     def _watch(self) -> None:
-        """Receive, send and check until all processes have finished; the thread runs this."""
+        """Receive, send and check until all processes have finished; this is the main function of the thread."""
         with selectors.DefaultSelector() as selector:
             for peer, link in self.links.items():
                 link.socket.settimeout(TICK)
@@ -127,7 +131,10 @@ class Watchdog:
                 self._check_progress(time.monotonic())
 
     def _all_finished(self) -> bool:
-        """Return whether all processes have finished: process 0 waits for every goodbye, the others for its answer."""
+        """Return whether all processes have finished.
+
+        Process 0 waits for the goodbye of every process, which then wait for its answer.
+        """
         if not self._finished >= set(self.links):
             return False
         if self.process_id == 0:
@@ -185,7 +192,7 @@ class Watchdog:
             self._end_run(f"{self._process_label(peer)}{role} died; it was in its {self._peer_stages[peer]}")
 
     def _check_progress(self, now: float) -> None:
-        """End a run without progress; the process furthest behind decides, because the others wait for it."""
+        """End a run without progress. The process in the earliest stage counts, because all others wait for it."""
         if self.process_id > 0:
             if self._is_over_limit(self._peer_stages[0], self._last_message[0], now):
                 self._end_run(self._silence_message(0, now))
@@ -239,7 +246,10 @@ class Watchdog:
         self._broadcast({"agreed": True})
 
     def _end_run(self, message: str, status: int = LOST) -> NoReturn:
-        """Send and print the message, then exit. Process 0 exits last: its closed connection would count as a death."""
+        """Send and print the message, then exit.
+
+        Process 0 exits last, because a closed connection counts as a dead process.
+        """
         if self.process_id == 0:
             self._broadcast({"end": message, "status": status})
             for link in self.links.values():
@@ -266,7 +276,7 @@ class Watchdog:
 
 
 def _exit(status: int) -> NoReturn:
-    """Exit at once; the threads of a hanging run would block a normal exit of the interpreter."""
+    """Exit immediately, because the threads of a hanging run would block a normal exit of the interpreter."""
     with contextlib.suppress(Exception):
         sys.stdout.flush()
         sys.stderr.flush()

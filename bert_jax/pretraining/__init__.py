@@ -1,14 +1,14 @@
-"""The spine of `bert-jax pretrain` (pretrain.py), and its parts.
+"""The steps of `bert-jax pretrain`; pretrain.py calls them in order.
 
 budget/                    `pretrain --budget`
-background_preparation.py  a process that prepares the rest of a text while a run reads the beginning
-data.py                    training and held-out batches of a corpus
-evaluate.py                the spine of `bert-jax evaluate`, and the metrics of evaluations
-initial_weights.py         the weights of `config.init_from`: read, checked, described
-pretrain.py                the spine: corpus and config in, a work directory out
-requirements.py            the package versions that a run began with
-run_lines.py               lines about corpus, model and phases at the start of a run, for its console
-snapshots.py               the snapshot of its corpus that a step reads
-teacher.py                 the frozen model that a distillation reads
-text.py                    text in place of a corpus, for a first trial
+background_preparation.py  a process that prepares the rest of a text while a run reads the first part
+data.py                    training batches and held-out batches of a corpus
+describe_run.py            console lines about corpus, model and phases at the start of a run
+evaluate.py                the steps of `bert-jax evaluate`, and the metrics of evaluations
+initial_weights.py         the weights of `config.init_from`, which are read, checked and described
+pretrain.py                the main function: a config and a corpus -> a work directory
+requirements.py            the package versions at the start of a run
+snapshots.py               the snapshot of a growing corpus that a step reads
+teacher.py                 the teacher of a distillation
+text.py                    text instead of a corpus, for a first trial
 """

@@ -1,4 +1,4 @@
-"""A process that prepares the rest of a text while a run reads the beginning; it ends with the run."""
+"""A process that prepares the rest of a text while a run reads the first part; the process ends with the run."""
 
 import contextlib
 import fcntl
@@ -20,9 +20,9 @@ ROOT = str(pathlib.Path(__file__).parents[2])
 
 @contextlib.contextmanager
 def prepare_in_background(inputs: Sequence[str], corpus: pathlib.Path, num_parts: int) -> Iterator[Callable[[], bool]]:
-    """Prepare the parts of a text that its corpus lacks, up to `num_parts`, in a process that ends with the block.
+    """Prepare the missing parts of a text's corpus, up to `num_parts`, in a process that ends with the `with` block.
 
-    Yields a function that returns whether the process is running, and raises UserError where the process failed.
+    Yield a function that returns whether the process is running, and raises UserError if the process failed.
     """
     log = corpus.parent / "rest.log"
     command = [sys.executable, "-m", __name__, json.dumps([list(inputs), str(corpus), num_parts])]
@@ -38,7 +38,7 @@ def prepare_in_background(inputs: Sequence[str], corpus: pathlib.Path, num_parts
         )
 
     def is_running() -> bool:
-        """Return whether the process is running; raise UserError where it failed."""
+        """Return whether the process is running; raise UserError if it failed."""
         status = process.poll()
         if status:
             lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -54,9 +54,9 @@ def prepare_in_background(inputs: Sequence[str], corpus: pathlib.Path, num_parts
 
 
 def run_preparation(job: str) -> int:
-    """Prepare the rest of a text; return the exit status of the process.
+    """Prepare the rest of a text, and return the exit status of the process.
 
-    `job` is JSON: inputs, directory of the corpus, number of parts.
+    `job` is JSON with the inputs, the directory of the corpus and the number of parts.
     """
     inputs, corpus, num_parts = json.loads(job)
     os.nice(LOWER_PRIORITY)
@@ -72,7 +72,7 @@ def run_preparation(job: str) -> int:
 
 
 def _end_with_run() -> None:
-    """End this process and its workers when its standard input ends, which the run closes."""
+    """End this process and its workers when the run closes this process's standard input."""
     os.read(0, 1)  # unbuffered: the lock of a buffer that a thread reads from would fail the normal exit
     os._exit(1)
 

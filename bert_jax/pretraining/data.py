@@ -1,4 +1,4 @@
-"""Training and held-out batches of a corpus, which follow from the step, the phase and the rules of the run."""
+"""Training and held-out batches of a corpus, which depend on the step, the phase and the rules of the run."""
 
 import contextlib
 import dataclasses
@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 import numpy as np
 
 from bert_jax.batches.iteration import batches as read_batches
-from bert_jax.batches.masking import changing_rate, evaluated_data, phase_masking
+from bert_jax.batches.masking import changing_mask_rate, data_config_for_evaluation, data_config_of_phase
 from bert_jax.batches.pipeline import Sequences, Symbols, make_sequences, symbols_of
 from bert_jax.config import DataConfig, PhaseConfig, PretrainConfig
 from bert_jax.corpus.mixture import Mixture
@@ -52,26 +52,27 @@ def training_batches(
     blocks: BatchBlocks,
     preparation: BackgroundPreparation = ALL_PREPARED,
 ) -> Callable[[Phase, int], Batches]:
-    """Return a function (phase, step) -> this process's blocks of the batches from that step on, without end.
+    """Return a function (phase, step) -> an endless iterator over this process's blocks of batches from that step on.
 
-    Sequence numbers run on over phases and epochs. Raises UserError where a phase has impossible sequences.
+    Sequence numbers continue over phases and epochs. Raise UserError if a phase has impossible sequences.
     """
 
     def phase_sequences(split: Split, phase: Phase) -> Sequences:
         masks, num_sequences = rules.phases[phase.index], (phase.end - phase.begin) * phase.batch_size
-        rate = changing_rate(rules.data, masks, phase.begin_sequence, num_sequences)
-        data = phase_masking(rules.data, masks)
+        rate = changing_mask_rate(rules.data, masks, phase.begin_sequence, num_sequences)
+        data = data_config_of_phase(rules.data, masks)
         return make_sequences(split, rules.symbols, phase.seq_len, rules.seed, data, rules.num_token_types, rate)
 
-    def snapshot_batches(split: Split, phase: Phase, step: int) -> Batches:
+    def split_batches(split: Split, phase: Phase, step: int) -> Batches:
         sequences = phase_sequences(split, phase)
         return _block_batches(sequences, rules.data, phase.first_sequence(step), phase.batch_size, None, blocks)
 
+    split, num_snapshots = corpus.split("train"), rules.data.snapshots or 1
     for phase in phases:
-        phase_sequences(corpus.split("train"), phase)
-    return functools.partial(
-        batches_by_snapshot, corpus, rules.data.snapshots or 1, phases, preparation, snapshot_batches
-    )
+        phase_sequences(split, phase)
+    if num_snapshots == 1:
+        return functools.partial(split_batches, split)
+    return functools.partial(batches_by_snapshot, corpus, num_snapshots, phases, preparation, split_batches)
 
 
 def heldout_batches(
@@ -83,11 +84,13 @@ def heldout_batches(
     batch_size: int,
     eval_uses_training_masks: bool,
 ) -> Heldout:
-    """Return one pass over at most `num_sequences` of a split: this process's blocks of each batch."""
+    """Return this process's blocks of each batch, in a pass over at most `num_sequences` of a split."""
 
     @functools.cache
     def sequences_and_end(phase: Phase) -> tuple[Sequences, int]:
-        data = evaluated_data(phase_masking(rules.data, rules.phases[phase.index]), eval_uses_training_masks)
+        data = data_config_for_evaluation(
+            data_config_of_phase(rules.data, rules.phases[phase.index]), eval_uses_training_masks
+        )
         sequences = make_sequences(split, rules.symbols, phase.seq_len, rules.seed, data, rules.num_token_types)
         return sequences, min(num_sequences, sequences.num_per_epoch)
 
@@ -101,7 +104,7 @@ def heldout_batches(
 def _block_batches(
     sequences: Sequences, data: DataConfig, first: int, batch_size: int, end: int | None, blocks: BatchBlocks
 ) -> Batches:
-    """Yield batches from sequence `first` to `end`, or without end: the blocks of this process, concatenated."""
+    """Yield the concatenated blocks of this process in each batch, from sequence `first` to `end` (None: endlessly)."""
     with contextlib.ExitStack() as stack:
         readers = [
             stack.enter_context(

@@ -1,4 +1,4 @@
-"""The spine of `bert-jax evaluate`: held-out metrics of a pretraining run; and the evaluation of a run."""
+"""Held-out metrics of a pretraining run: `bert-jax evaluate`, and the evaluations during a run."""
 
 import dataclasses
 import pathlib
@@ -36,20 +36,20 @@ def make_evaluation(
     tokenizer: Tokenizer,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Evaluate:
-    """Return the evaluation of a run: means of the objective, and `pairs_accuracy` where `settings.pairs` is set.
+    """Return the evaluation of a run: means of the objective, and `pairs_accuracy` if `settings.pairs` is set.
 
     Args:
-        objective: of the run.
-        mesh: of the run.
-        model: its architecture.
-        dtype: of its matrix products.
+        objective: objective of the run.
+        mesh: mesh of the run.
+        model: architecture of the run.
+        dtype: dtype of matrix products.
         heads: heads that the run trains.
-        settings: `pairs` and `num_pairs` are read.
-        tokenizer: of its corpus.
-        should_stop: called after each batch of pairs; where it returns True, `pairs_accuracy` is left out.
+        settings: settings whose `pairs` and `num_pairs` are used.
+        tokenizer: tokenizer of the corpus.
+        should_stop: called after each batch of pairs; if it returns True, `pairs_accuracy` is left out.
 
     Raises:
-        UserError: `config.evaluate.pairs` is not in a format, or the objective trains no masked-token head.
+        UserError: `config.evaluate.pairs` has an unknown format, or the objective trains no masked-token head.
     """
     heldout_means = make_evaluate(objective, mesh)
     if settings.pairs is None:
@@ -68,17 +68,17 @@ def make_evaluation(
 def evaluate_checkpoint(
     directory: pathlib.Path, step: int | None, console: Console, corpus_path: pathlib.Path | None = None
 ) -> dict[str, float | int]:
-    """Return the held-out metrics of a checkpoint, with the unigram entropy to compare them with (nats per token).
+    """Return the held-out metrics of a checkpoint, and the unigram entropy (nats per token) for comparison.
 
     Args:
         directory: work directory of `pretrain`.
-        step: of the checkpoint; None: the newest undamaged checkpoint.
-        console: for progress.
-        corpus_path: a corpus to read instead of the run's: its held-out documents, or all documents where it has none.
+        step: step of the checkpoint; None: the newest undamaged checkpoint.
+        console: console that prints progress.
+        corpus_path: a corpus to read instead of the run's corpus: its held-out documents, or all if it holds out none.
 
     Raises:
-        UserError: no run or checkpoint in `directory`, another corpus or teacher than in training, no held-out
-            documents, or a corpus of another tokenizer.
+        UserError: `directory` has no run or no checkpoint, the corpus or the teacher has changed since the training, no
+        documents are held out, or the corpus has another tokenizer.
     """
     # Open the inputs: config and parameters of the run, its corpus or `corpus_path`, its tokenizer, its teacher.
     config, step, params = restore_params(directory, step, console)
@@ -144,7 +144,7 @@ def evaluate_checkpoint(
 
 
 def _with_progress(batches: Iterable[Batch], total: int, console: Console) -> Iterator[Batch]:
-    """Yield the batches, and show a progress line."""
+    """Yield the batches, and print a progress line."""
     for index, batch in enumerate(batches, 1):
         console.progress("evaluating", index, total, "batches")
         yield batch

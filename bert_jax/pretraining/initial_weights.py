@@ -1,4 +1,4 @@
-"""The weights that a run starts from, and a check that its model can be exported."""
+"""The initial weights of a run, and a check that its model can be exported."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -25,9 +25,9 @@ MAY_DIFFER = ("dropout", "attention_dropout", "classifier_dropout", "initializer
 
 
 def check_exportable(model: EncoderConfig, objective: str, sentence_pairs: str, special_ids: Mapping[str, int]) -> None:
-    """Raise UserError before training where `transformers` cannot express the model.
+    """Raise UserError if `transformers` cannot express the model; call this before training.
 
-    The family of the model lacks a head of the objective, or has no field for a setting of `model`.
+    The reason is that the family of the model lacks a head of the objective, or has no field for a setting of `model`.
     `special_ids` are the ids of the tokenizer's special tokens by role: pad, sep.
     """
     family = FAMILIES[model.family]
@@ -58,9 +58,9 @@ def check_exportable(model: EncoderConfig, objective: str, sentence_pairs: str, 
 
 
 def keep_original_init(key: str, init_from: str | None, original: str | None, console: Console) -> str | None:
-    """Return `original`, the weights that a resumed run began from; its checkpoints have replaced them since.
+    """Return `original`, the initial weights of a resumed run; print a line if `config.KEY` names other weights.
 
-    Prints a line where `config.KEY` names other weights.
+    The checkpoints have replaced these weights, so they are only recorded.
     """
     if init_from and init_from != original:
         console.say(
@@ -72,7 +72,7 @@ def keep_original_init(key: str, init_from: str | None, original: str | None, co
 def copy_teacher_layers(
     params: Params, teacher: EncoderConfig, model: EncoderConfig, path: str | None, console: Console
 ) -> Params:
-    """Return a student's first parameters: evenly spaced layers of its teacher, which was read from `path`."""
+    """Return the initial parameters of a student, with evenly spaced layers of its teacher from `path`."""
     student = student_params(params, teacher, model)
     layers = ", ".join(map(str, copied_layers(model.num_layers, teacher.num_layers)))
     console.say(f"starting from the layers {layers} of {path}")
@@ -90,20 +90,20 @@ def read_initial_weights(
     corpus: str,
     console: Console,
 ) -> Params:
-    """Return the parameters of `init_from`, for continued pretraining, with the parameters of the auxiliary models.
+    """Return the parameters of `init_from` for continued pretraining, with the parameters of auxiliary models.
 
     Args:
         init_from: a model directory.
-        model: architecture that is trained.
-        heads: heads that the run trains; missing heads are drawn at random.
-        auxiliary: the other models that the run trains, by name.
-        seed: of random weights.
-        tokenizer: of the corpus.
-        corpus: its name, for messages.
-        console: for lines about the weights that are read.
+        model: architecture of the run.
+        heads: heads that the run trains; missing heads are initialized randomly.
+        auxiliary: the auxiliary models that the run trains, by name.
+        seed: seed of random weights.
+        tokenizer: tokenizer of the corpus.
+        corpus: name of the corpus, for messages.
+        console: console that prints lines about the weights.
 
     Raises:
-        UserError: another architecture or vocabulary than the run's.
+        UserError: the architecture or the vocabulary of the weights differs from the run's.
     """
     weights = read_weights(init_from, heads, jax.random.key(seed), console)
     weights = with_longer_positions(weights, model, console)
@@ -134,9 +134,9 @@ def read_initial_weights(
 
 
 def _check_architecture(present: EncoderConfig, wanted: EncoderConfig, where: str, name: str) -> None:
-    """Raise UserError where two architectures differ in a field that continued training may not change.
+    """Raise UserError if two architectures differ in a field that continued training may not change.
 
-    `where` and `name` are for the message: the weights of `present`, and the prefix of the keys of `wanted`.
+    The message names the weights of `present` by `where`, and the keys of `wanted` with the prefix `name`.
     """
     theirs = flatten(dataclasses.asdict(fill_inherited_fields(present)))
     wrong = [
@@ -149,7 +149,7 @@ def _check_architecture(present: EncoderConfig, wanted: EncoderConfig, where: st
 
 
 def describe_start(path: str, weights: Weights, say: Callable[[str], None]) -> None:
-    """Print which weights were read from `path`, which were missing and are random, and which are not used."""
+    """Print the family of the weights in `path`, and the names of randomly initialized and of unused weights."""
     say(f"starting from the {weights.config.family} in {path}")
     if weights.new:
         say(f"randomly initialized: {', '.join(weights.new)}")

@@ -1,4 +1,4 @@
-"""The spine of `bert-jax pretrain`: corpus and config in, a work directory out."""
+"""The main function of `bert-jax pretrain`: a config and a corpus -> a work directory."""
 
 import contextlib
 import dataclasses
@@ -12,7 +12,7 @@ from bert_jax.config import (
     PretrainConfig,
     check_choices,
     flatten,
-    no_effect,
+    no_effect_error,
     refuse_fields_without_effect,
     to_json,
     with_vocab_size,
@@ -24,6 +24,7 @@ from bert_jax.errors import UserError
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.parallel import sharding
 from bert_jax.pretraining.data import heldout_batches, sequence_rules, training_batches
+from bert_jax.pretraining.describe_run import describe_run, evaluation_line
 from bert_jax.pretraining.evaluate import make_evaluation
 from bert_jax.pretraining.initial_weights import (
     check_exportable,
@@ -32,7 +33,6 @@ from bert_jax.pretraining.initial_weights import (
     read_initial_weights,
 )
 from bert_jax.pretraining.requirements import lock_versions
-from bert_jax.pretraining.run_lines import evaluation_line, run_lines
 from bert_jax.pretraining.snapshots import ALL_PREPARED, BackgroundPreparation, check_snapshots
 from bert_jax.pretraining.teacher import Teacher, read_teacher
 from bert_jax.scoring.minimal_pairs import PACKAGED
@@ -46,7 +46,7 @@ from bert_jax.training.plateau import Plateau, expected_step, likely_causes
 from bert_jax.training.profile import profiled_steps
 from bert_jax.training.schedules import plan_phases
 from bert_jax.training.start import initial_state, open_checkpoints, restore_start
-from bert_jax.training.step import check_layout
+from bert_jax.training.step import check_divisibility
 
 
 def pretrain_in_directory(
@@ -55,12 +55,12 @@ def pretrain_in_directory(
     session: Session,
     preparation: BackgroundPreparation = ALL_PREPARED,
 ) -> bool:
-    """Run or resume `config` in `directory`; return False where a signal ended the run early (its state is saved).
+    """Run or resume `config` in `directory`; return False if a signal ended the run early (its state is saved).
 
-    Each of several processes calls this function, with the same config and a directory that all of them see.
+    Every process of the run calls this function, with equal configs and a directory that all processes can access.
 
     Raises:
-        UserError: a config, corpus, directory or devices that do not fit each other, before anything is written.
+        UserError: the config, the corpus, the directory or the devices do not fit each other; nothing is written.
     """
     console, is_first = session.console, jax.process_index() == 0
 
@@ -109,7 +109,7 @@ def pretrain_in_directory(
         checkpoint=config.checkpoint,
         profiled_steps=profiled_steps(config.profile.steps, config.train.steps) if config.profile.steps else None,
     )
-    check_layout(plan.mesh, objective, phases, config.evaluate.batch_size)
+    check_divisibility(plan.mesh, objective, phases, config.evaluate.batch_size)
 
     # Read the weights to start from; None: random weights, or the weights of the checkpoint that is resumed.
     copies_teacher = bool(teacher.config) and config.distillation.copy_layers
@@ -134,6 +134,9 @@ def pretrain_in_directory(
     blocks, min_documents = sharding.batch_blocks(plan.mesh), SENTENCE_PAIRS[config.data.sentence_pairs].min_documents
     heldout_split = corpus.split("heldout", min_documents)
     has_heldout = heldout_split.num_documents >= min_documents
+    if config.evaluate.pairs and not has_heldout:
+        choice, fix = "too few held-out documents", "prepare the corpus with a higher --heldout_fraction"
+        raise no_effect_error("config.evaluate.pairs", choice, None, fix)
     entropy, remarks = None, no_remarks
     if is_first:
         entropy = unigram_entropy(heldout_split if has_heldout else corpus.split("train"), corpus.vocab_size)
@@ -174,7 +177,7 @@ def pretrain_in_directory(
         if is_first:
             workdir.claim_workdir(directory, plan.recorded_config, fingerprint, corpus.tokenizer_directory)
             lock_versions(directory, console.say)
-        for line in run_lines(corpus, rules, phases, config.model, config.compute):
+        for line in describe_run(corpus, rules, phases, config.model, config.compute):
             console.say(line)
         if not has_heldout:
             console.say("no evaluation: too few held-out documents; `prepare --heldout_fraction` sets their number")
@@ -189,29 +192,28 @@ def pretrain_in_directory(
         with open_checkpoints(plan, session) as checkpoints:
             if checkpoints is None:
                 return False
-            start = restore_start(plan, checkpoints, console)
-            start = start or initial_state(plan.seed, objective, plan.update, plan.state_layout[1], params)
+            start = restore_start(plan, checkpoints, console) or initial_state(plan, params)
             return fit(plan, data, start, checkpoints, session)
 
 
 def resolve_pretrain_config(
     config: PretrainConfig, corpus: Mixture, tokenizer: Tokenizer, resumed: PretrainConfig | None, console: Console
 ) -> PretrainConfig:
-    """Return the config with nothing left open, so that the next call may come from another directory.
+    """Return the config with all values resolved, so that the run can be resumed from another working directory.
 
-    The vocabulary size is the tokenizer's, paths are absolute, the corpus names its snapshots, and a run that is
-    resumed keeps the weights that it began from.
+    The vocabulary size comes from the tokenizer, paths become absolute, the corpus names its snapshots, and a resumed
+    run keeps its initial weights.
 
     Args:
-        config: as given.
-        corpus: opened from `config.data.corpus`.
+        config: config of the command.
+        corpus: opened corpus of `config.data.corpus`.
         tokenizer: of the corpus.
-        resumed: recorded config of the run whose checkpoints are resumed; None: the run has no checkpoints.
-        console: for a line where the config names other weights.
+        resumed: recorded config of the resumed run; None: the run has no checkpoints.
+        console: console that prints a line if the config names other weights.
     """
     if len(corpus.corpora) == 1 and (config.data.weights is not None or config.data.smoothing != 1):
         name, default = ("smoothing", 1.0) if config.data.weights is None else ("weights", None)
-        raise no_effect(f"config.data.{name}", "one corpus", default)
+        raise no_effect_error(f"config.data.{name}", "one corpus", default)
     config = with_vocab_size(config, tokenizer.vocab_size)
     assert config.data.corpus
     pairs = config.evaluate.pairs

@@ -1,4 +1,4 @@
-"""The package versions that a run began with: `requirements.lock` in its work directory, a constraint file of pip."""
+"""The package versions at the start of a run: `requirements.lock` in its work directory, a constraint file of pip."""
 
 import importlib.metadata
 import pathlib
@@ -48,8 +48,8 @@ def lock_versions(workdir: pathlib.Path, say: Callable[[str], None]) -> None:
 def installed_versions(root: str) -> dict[str, str]:
     """Return canonical name -> version of the installed packages that `root` needs, also indirectly or by an extra.
 
-    `root` is included where it came from a package index, not from a path or a repository (PEP 610). The result is {}
-    where `root` is not installed as a package.
+    The result includes `root` if it came from a package index, not from a path or a repository (PEP 610). The result is
+    {} if `root` is not installed as a package.
     """
     versions: dict[str, str] = {}
     left, seen = [(root, _extras_of_package(root))], set[tuple[str, frozenset[str]]]()
@@ -70,7 +70,7 @@ def installed_versions(root: str) -> dict[str, str]:
 def _public_version(name: str) -> str | None:
     """Return the public part of the version of a package; None if it is not installed.
 
-    A package index need not have the local part, such as `+cpu`.
+    The local part, such as `+cpu`, may be unknown to a package index.
     """
     try:
         return importlib.metadata.version(name).partition("+")[0]
@@ -86,7 +86,7 @@ def _extras_of_package(root: str) -> frozenset[str]:
 
 
 def _needed_package(text: str, extras: frozenset[str]) -> list[tuple[str, frozenset[str]]]:
-    """Return [(name, extras)] of a requirement; [] where its marker is false, or the text is malformed."""
+    """Return [(name, extras)] of a requirement; [] if its marker is false, or if the text is malformed."""
     try:
         need = Requirement(text)
     except InvalidRequirement:  # an old package may have it

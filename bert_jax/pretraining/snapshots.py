@@ -1,4 +1,4 @@
-"""The snapshot of a growing corpus that a step reads: a function of the step, so that a resumed run reads it again."""
+"""The snapshot of a growing corpus that a step reads; it depends only on the step, so a resumed run repeats it."""
 
 import contextlib
 import time
@@ -18,10 +18,11 @@ POLL_SECONDS = 0.5  # between two looks for a snapshot that is being prepared
 
 
 class BackgroundPreparation(NamedTuple):
-    """The preparation of the rest of a text while a run reads the beginning.
+    """The preparation of the rest of a text while a run reads the first part.
 
-    is_running() -> whether more snapshots are being prepared; raises UserError where the preparation failed
-    say(line): print a line about the snapshots that the run reads
+    is_running: function that returns whether more snapshots are being prepared, and raises UserError if the preparation
+    failed
+    say: function that prints a line about the snapshots that the run reads
     """
 
     is_running: Callable[[], bool] = lambda: False
@@ -40,22 +41,22 @@ def batches_by_snapshot(
     phase: Phase,
     step: int,
 ) -> Generator[Batch, None, None]:
-    """Yield the batches of a phase from `step` on, each from the snapshot that its step reads.
+    """Yield the batches of a phase from `step` on; each step reads from its snapshot.
 
-    The run reads a snapshot until it has read as many tokens, since step 0, as the snapshot has, and then the next
+    The run reads a snapshot until the tokens read since step 0 equal the tokens of the snapshot. Then it reads the next
     snapshot. Sequence numbers continue over snapshots. A batch is {} while its snapshot is being prepared.
 
     Args:
         corpus: first snapshot of the corpus.
         num_snapshots: number of snapshots that the run reads.
-        phases: of the run.
-        preparation: of the snapshots that are not prepared yet.
-        snapshot_batches: (split, phase, step) -> the batches of a snapshot without end.
-        phase: of the run.
-        step: of the first batch.
+        phases: phases of the run.
+        preparation: preparation of the missing snapshots.
+        snapshot_batches: (split, phase, step) -> an endless iterator over batches of a snapshot.
+        phase: phase of the run.
+        step: step of the first batch.
 
     Raises:
-        UserError: there is no next snapshot; the preparation failed.
+        UserError: the next snapshot does not exist, or the preparation failed.
     """
     position = 1  # of the snapshot, from 1 to `num_snapshots`
     while True:
@@ -80,7 +81,7 @@ def batches_by_snapshot(
 
 
 def check_snapshots(num_snapshots: int, corpus: Mixture, preparation: BackgroundPreparation) -> None:
-    """Raise UserError where a run reads more snapshots than exist from `corpus` on, and none are being prepared."""
+    """Raise UserError if a run reads more snapshots than exist from `corpus` on, and no snapshot is being prepared."""
     if num_snapshots == 1:
         return
     if len(corpus.corpora) > 1:
@@ -95,7 +96,7 @@ def check_snapshots(num_snapshots: int, corpus: Mixture, preparation: Background
 
 
 def step_after_tokens(phases: tuple[Phase, ...], num_tokens: int) -> int:
-    """Return the first step before which `num_tokens` tokens, with padding, were read; else the end of the run."""
+    """Return the first step before which `num_tokens` tokens, including padding, were read, or the end of the run."""
     for phase in phases:
         per_step = phase.batch_size * phase.seq_len
         steps = -(-num_tokens // per_step)
@@ -106,7 +107,7 @@ def step_after_tokens(phases: tuple[Phase, ...], num_tokens: int) -> int:
 
 
 def _next_snapshot(corpus: Mixture, num_snapshots: int, preparation: BackgroundPreparation) -> Mixture | None:
-    """Return the snapshot after `corpus`; None where it is being prepared."""
+    """Return the snapshot after `corpus`; None while it is being prepared."""
     is_running = preparation.is_running()  # before the look at the corpus: the preparation may end in between
     directory, later = corpus.corpora[0].directory, _later_fingerprints(corpus)
     if not later and not is_running:

@@ -14,7 +14,7 @@ from bert_jax.tokenizer import Tokenizer, load_tokenizer
 
 
 class Teacher(NamedTuple):
-    """Architecture, parameters and digest of a teacher; empty where a run has none."""
+    """Architecture, parameters and digest of a teacher; empty if a run has no teacher."""
 
     config: EncoderConfig | None = None
     params: Params | tuple[()] = ()
@@ -22,10 +22,11 @@ class Teacher(NamedTuple):
 
 
 def read_teacher(path: str | None, tokenizer: Tokenizer, max_seq_len: int, corpus: str, console: Console) -> Teacher:
-    """Return the teacher of a distillation, with the head of masked tokens; `Teacher()` where `path` is None.
+    """Return the teacher of a distillation, with its masked-token head; `Teacher()` if `path` is None.
 
-    `max_seq_len` is the number of tokens of the run's longest sequences; `corpus` names its corpus in messages. Raises
-    UserError where the teacher has another vocabulary than the corpus, fewer positions than a phase, or no such head.
+    `max_seq_len` is the length of the run's longest sequences, and `corpus` names the corpus in messages. Raise
+    UserError if the teacher has another vocabulary than the corpus, fewer positions than a phase needs, or no
+    masked-token head.
     """
     if path is None:  # the objective then raises
         return Teacher()
@@ -47,7 +48,7 @@ def read_teacher(path: str | None, tokenizer: Tokenizer, max_seq_len: int, corpu
 
 
 def teacher_architecture(path: str | None, vocab_size: int) -> EncoderConfig | None:
-    """Return a teacher's architecture for a dry run: of a directory, or a preset with the vocabulary of the run."""
+    """Return a teacher's architecture for a dry run, from a directory or a preset (with the run's vocabulary size)."""
     if path is None:
         return None
     if path in PRESETS:

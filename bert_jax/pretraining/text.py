@@ -1,4 +1,4 @@
-"""Text in place of a corpus, for a first trial: tokenizer and corpus are made once, in the user's cache."""
+"""Text instead of a corpus, for a first trial; the tokenizer and the corpus are kept in the user's cache."""
 
 import contextlib
 import dataclasses
@@ -19,7 +19,7 @@ from bert_jax.corpus.manifest import SHORT, fingerprints, read_manifest
 from bert_jax.errors import UserError
 from bert_jax.files import user_cache
 from bert_jax.pretraining.background_preparation import prepare_in_background
-from bert_jax.pretraining.snapshots import BackgroundPreparation
+from bert_jax.pretraining.snapshots import ALL_PREPARED, BackgroundPreparation
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.tokenizer.train import train_tokenizer
 
@@ -31,27 +31,25 @@ OTHERWISE = "`bert-jax tokenizer` and `prepare` have all options"
 def text_as_corpus(
     data: DataConfig, vocab_size: int | None, console: Console
 ) -> Iterator[tuple[DataConfig, BackgroundPreparation]]:
-    """Yield `data` with a corpus in place of its text, and the preparation of the rest.
+    """Yield `data` with a corpus instead of its text, and the preparation of the rest of the text.
 
-    Tokenizer and corpus lie in a directory of the user's cache whose name follows from the files, their sizes and
-    times, the tokenizer, and the versions of the code that makes them: a repeated call finds them again. A preparation
-    that was stopped resumes. Only the first part of a long text is read before the block, also for the vocabulary; the
-    other parts are prepared while the block runs.
+    Tokenizer and corpus are in a directory of the user's cache. Its name depends on the files, their sizes and
+    modification times, the tokenizer, and the versions of the code, so a repeated call finds them. A stopped
+    preparation resumes. Before the `with` block, only the first part of a long text is read, also for the vocabulary.
+    While the block runs, the other parts are prepared.
 
     Args:
-        data: of the run.
-        vocab_size: of a tokenizer that is trained from the text; None: VOCAB_SIZE.
-        console: for progress.
+        data: data settings of the run; without `text`, they are yielded unchanged.
+        vocab_size: vocabulary size of a tokenizer that is trained on the text; None: VOCAB_SIZE.
+        console: console that prints progress.
 
     Raises:
-        UserError: text and a corpus, a tokenizer without text, several processes, or an error of `train_tokenizer` or
-            `prepare`.
+        UserError: `data` names both a text and a corpus; the run has several processes; or an error of
+            `train_tokenizer` or `prepare`.
     """
     say = console.say
     if data.text is None:
-        if data.tokenizer is not None:
-            raise UserError("config.data.tokenizer: a corpus has its own; it is for config.data.text")
-        yield data, BackgroundPreparation(say=say)
+        yield data, ALL_PREPARED
         return
     if data.corpus is not None:
         raise UserError("config.data.text and config.data.corpus: give one of them")
@@ -75,7 +73,7 @@ def text_as_corpus(
 def _corpus_of_text(
     inputs: Sequence[str], tokenizer: str | None, num_snapshots: int | None, vocab_size: int, console: Console
 ) -> tuple[pathlib.Path, int]:
-    """Return the corpus of a text's first part, which is made unless it exists, and the number of the text's parts."""
+    """Return the corpus of the first part of a text (prepared if missing), and the number of parts."""
     options, say = PrepareSettings().read_options, console.say
     planned = plan_inputs(inputs, options, say)
     files, made_of = planned.files, preparation_identity(planned, None, PrepareSettings())

@@ -1,4 +1,4 @@
-"""Sentences on the meaning and the limits of each figure of bias."""
+"""The meaning and the limits of each figure of bias, in sentences."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ Z = 1.959964  # standard deviations around the mean that hold 95 % of a normal d
 
 
 class Meaning(NamedTuple):
-    """The sentences on a figure; `{name}` in `says` is any figure; `counted_by` names its number of items."""
+    """The sentences about a figure; `{name}` in `says` stands for a figure, `counted_by` names its number of items."""
 
     says: str
     does_not_say: str
@@ -126,7 +126,7 @@ WINOGENDER = {
 
 
 def _fill_sentences(meanings: Mapping[str, Meaning]) -> Callable[[BenchmarkReport], dict[str, Meaning]]:
-    """Return a function from a report to its sentences with filled-in figures, without figures that have no value."""
+    """Return a function that fills the figures of a report into the sentences; figures without a value are left out."""
 
     def meanings_of(report: BenchmarkReport) -> dict[str, Meaning]:
         known = {name: meaning for name, meaning in meanings.items() if report.total[name] is not None}

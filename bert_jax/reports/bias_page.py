@@ -37,8 +37,8 @@ def bias_json(model: str, weights: str, reports: Sequence[BenchmarkReport]) -> d
 
     Args:
         model: directory of the model.
-        weights: `weights_digest` of the model, by which `export --bias` recognizes the model.
-        reports: reports of the rows of BENCHMARKS that are about bias.
+        weights: `weights_digest` of the model; `export --bias` compares it with the exported model.
+        reports: reports of the bias benchmarks.
     """
     results = [vars(report) | {"readings": [item._asdict() for item in metric_notes(report)]} for report in reports]
     return {"model": model, "weights": weights, "results": results}
@@ -89,7 +89,7 @@ def _format_value(value: float | int | None) -> str:
 
 
 def _draw_dots(report: BenchmarkReport, figure: str, counted_by: str = "") -> Html:
-    """Return a picture with a dot per group of items for a percentage; 50 is no preference.
+    """Return a picture of a percentage with a dot for each group of items; 50 means no preference.
 
     `counted_by` names the figure with the number of items, for a 95 % interval; "": no interval.
     """
@@ -128,7 +128,7 @@ def _draw_stacked_bars(report: BenchmarkReport) -> Html:
 
 
 def _draw_stacked_bar(report: BenchmarkReport, groups: Sequence[str], filler: str, index: int) -> Iterable[Html]:
-    """Yield the label and the parts of the bar of one filler."""
+    """Yield the label and the segments of the bar of a filler."""
     figures, top = report.rows[filler], _row_middle(index) - BAR // 2
     start = border = 0.0
     yield _row_label(filler, index)
@@ -167,7 +167,7 @@ def _picture(title: str, drawn: Sequence[Html], num_rows: int, entries: Sequence
 
 
 def _first_and_last(names: Sequence[str]) -> list[str]:
-    """Return all names; of more than `MAX_ROWS` names, the first and the last."""
+    """Return all names; if there are more than `MAX_ROWS`, return only the first and the last names."""
     half = MAX_ROWS // 2
     return list(names) if len(names) <= MAX_ROWS else [*names[:half], *names[-half:]]
 

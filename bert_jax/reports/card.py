@@ -22,7 +22,7 @@ HUB_ID = re.compile(r"([\w.-]+/)?[\w.-]+")
 
 
 class ModelUse(NamedTuple):
-    """The use of a head: the Hub's name of the task, the class that opens the model, its purpose, and its library."""
+    """The use of an output head: the Hub's name of the task, the class that opens the model, purpose, and library."""
 
     pipeline_tag: str
     opener: str
@@ -52,14 +52,14 @@ def model_card(
     """Return the card of a model.
 
     Args:
-        weights: the weights of `directory` by `read_weights`, with the heads that are exported.
-        directory: a work directory, which records the making of the model, or any model directory.
-        license_: identifier of the Hub, such as apache-2.0; None: the card says that there is none.
+        weights: the weights of `directory` from `read_weights`, with the exported heads.
+        directory: a work directory, which records the origin of the model, or any model directory.
+        license_: license identifier of the Hub, such as apache-2.0; None: the card says that no license was given.
         base_model: id on the Hub of the model that this model was trained from.
-        bias: file with a report of `bert-jax bias --json` on this model, for the limits.
+        bias: output file of `bert-jax bias --json` for this model, for the section on limits.
 
     Raises:
-        UserError: an identifier has a form that the Hub refuses; `bias` is no report, or is about other weights.
+        UserError: an identifier has a form that the Hub refuses, `bias` is no report, or `bias` is about other weights.
     """
     if license_ is not None and not LICENSE.fullmatch(license_):
         raise UserError(f"--license {license_}: give an identifier of the Hugging Face Hub, such as apache-2.0")
@@ -93,7 +93,7 @@ def model_card(
 
 
 def _choose_use(weights: Weights) -> ModelUse:
-    """Return the use of a model, by its pooling or its heads."""
+    """Return the use of a model, which depends on its pooling and its heads."""
     if weights.sentences is not None:
         return SENTENCES
     heads = {head.name: head.classes for head in weights.heads}
@@ -133,7 +133,7 @@ def _introduction(weights: Weights, origin: str, use: ModelUse) -> Iterable[str]
 
 
 def _training_sections(provenance: Provenance) -> Iterable[str]:
-    """Yield scores, training and cost, as far as they are known."""
+    """Yield the sections on scores, training and cost that are known."""
     if provenance.scores:
         names = {name for name, _ in provenance.scores}
         weighted = ", ".join(name for name in (loss.replace("_", " ") for loss in WEIGHTED) if name in names)
@@ -157,7 +157,7 @@ def _training_sections(provenance: Provenance) -> Iterable[str]:
 
 
 def _bias_sentences(report: pathlib.Path, weights: str) -> list[str]:
-    """Return a title and a Markdown list with the meaning and the limits of each figure of a bias report.
+    """Return a title and a Markdown list with the meaning and the limits of each figure in a bias report.
 
     Args:
         report: a file with the output of `bert-jax bias --json`.
@@ -214,7 +214,7 @@ def _escape_markdown(text: str) -> str:
 
 
 def _code_block(code: str, language: str) -> str:
-    """Return a Markdown block of code; its fence is longer than any row of backticks in the code."""
+    """Return a Markdown code block, whose fence is longer than any sequence of backticks in the code."""
     longest = max((len(row) for row in re.findall("`+", code)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{code}{fence}\n"

@@ -1,4 +1,4 @@
-"""A matplotlib figure that is saved when it is drawn, for commands that make pictures."""
+"""A matplotlib figure that saves itself, for commands that make pictures."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from bert_jax.errors import UserError, needs_packages, writing
 def saved_figure(
     output: str | os.PathLike[str], command: str, grid: tuple[int, int], size: tuple[float, float], dpi: int
 ) -> Iterator[tuple[Any, Any]]:
-    """Yield a figure and its axes `[rows, columns]`, and save the figure when the block ends.
+    """Yield a figure and its axes `[rows, columns]`; save the figure when the `with` block ends.
 
     Args:
         output: .png, .svg or .pdf file to create; its directory must exist.

@@ -1,4 +1,4 @@
-"""Commands that use the model of a finished run, for its console and its report."""
+"""Commands that use the model of a finished run; the console and the report show them."""
 
 import shlex
 from collections.abc import Iterable
@@ -11,8 +11,8 @@ def pretrained_commands(workdir: str, heads: Iterable[Head], mask: str) -> list[
 
     Args:
         workdir: work directory of the run.
-        heads: heads of its export.
-        mask: the mask token of its tokenizer.
+        heads: heads of the exported model.
+        mask: mask token of the run's tokenizer.
     """
     path, stem = shlex.quote(workdir), workdir.rstrip("/")
     text = shlex.quote(f"The capital of {mask} is Paris.")

@@ -1,6 +1,6 @@
-"""The making of a model, as its work directory records it, for a model card.
+"""The origin of a model (data, training, scores, cost), from its work directory, for a model card.
 
-Cards are published, so nothing here names a directory of the machine.
+Model cards are published, so no text in this module names a directory of the machine.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ NamedValues = Sequence[tuple[str, str]]  # name and value
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """The making of a model in words and numbers; unknown fields are empty."""
+    """The origin of a model in words and numbers; unknown fields are empty."""
 
     origin: str = ""  # a sentence
     corpus: str = ""  # a sentence
@@ -64,7 +64,7 @@ def provenance_of(directory: pathlib.Path, step: int | None) -> Provenance:
 
 
 def _pretraining_fields(run: Run, facts: PretrainingFacts, step: int) -> dict[str, Any]:
-    """Return the fields of `Provenance` that follow from a pretraining."""
+    """Return the fields of `Provenance` for a pretraining."""
     lines = [line for line in run.trainings[0].lines if line["split"] == "heldout" and line["step"] <= step]
     line = max(lines, key=lambda line: line["step"], default={})
     corpus, languages = _corpora_and_languages(facts.data.corpus or "")
@@ -85,7 +85,7 @@ def _pretraining_fields(run: Run, facts: PretrainingFacts, step: int) -> dict[st
 
 
 def _finetuning_fields(run: Run) -> dict[str, Any]:
-    """Return the fields of `Provenance` that follow from a fine-tuning."""
+    """Return the fields of `Provenance` for a fine-tuning."""
     task, results = run.task, run.results
     if results is None:
         raise UserError(f"{run.path}: no readable results.json; run `bert-jax finetune` to its end")
@@ -110,7 +110,7 @@ def _format_scores(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _corpora_and_languages(corpus: str) -> tuple[str, list[str]]:
-    """Return a sentence on the corpora whose manifests can be read, and the languages of their documents."""
+    """Return a sentence about the corpora whose manifests can be read, and the languages of their documents."""
     sentences, languages = [], []
     for directory in [] if "://" in corpus else find_corpora(corpus):
         name, (path, snapshot) = os.path.basename(directory), split_snapshot(directory)

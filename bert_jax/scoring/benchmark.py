@@ -1,4 +1,4 @@
-"""The form of a benchmark: its items, their queries and scores; and readers that benchmarks share."""
+"""The interface of a benchmark (items, queries, scores), and functions that benchmarks share."""
 
 import dataclasses
 import gzip
@@ -20,7 +20,7 @@ Figures = Mapping[str, float | int | None]  # name -> value; None: nothing could
 
 
 class Item(NamedTuple):
-    """Texts that are compared with each other, usually two."""
+    """Texts whose scores are compared with each other, usually two."""
 
     where: str  # "pairs.jsonl:3", for messages
     group: str  # a row of the result, such as a paradigm
@@ -37,13 +37,13 @@ class ScoredItem(NamedTuple):
 
     @property
     def sums(self) -> tuple[float, ...]:
-        """The sum of the log-probabilities of each text: its score."""
+        """The score of each text: the sum of its log-probabilities."""
         return tuple(float(values.sum()) for values in self.log_probabilities)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """A row of BENCHMARKS."""
+    """A benchmark: a row of BENCHMARKS."""
 
     read: Callable[[pathlib.Path], list[Item]]  # a file or a directory; UserError for another format
     data: str  # a noun phrase for the files of the benchmark, for messages
@@ -58,7 +58,7 @@ class Benchmark:
 
 
 def load_items(benchmark: Benchmark, path: pathlib.Path) -> list[Item]:
-    """Return the items of a file or a directory; UserError for another format, or no item."""
+    """Return the items of a file or a directory; raise UserError for a wrong format, or if there is no item."""
     items = benchmark.read(path)
     if not items:
         raise UserError(f"{path} holds no {benchmark.unit}; give {benchmark.data}")
@@ -68,7 +68,7 @@ def load_items(benchmark: Benchmark, path: pathlib.Path) -> list[Item]:
 def item_queries(
     benchmark: Benchmark, context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]
 ) -> list[Queries]:
-    """Return the queries of each text of an item; UserError where a text has more tokens than the model reads."""
+    """Return the queries of each text of an item; raise UserError if a text has more tokens than the model reads."""
     max_tokens = context.max_positions - benchmark.num_special
     longest = max(len(text.ids) for text in tokens)
     if longest > max_tokens and not benchmark.splits_texts:
@@ -77,7 +77,7 @@ def item_queries(
 
 
 def all_token_queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
-    """Return for each text one masked query per token; UserError for a text without tokens."""
+    """Return, for each text, a masked query for each token; raise UserError for a text without tokens."""
     for text, text_tokens in zip(item.texts, tokens, strict=True):
         if not len(text_tokens.ids):
             raise UserError(f"{item.where}: {text!r} has no token; give a sentence")
@@ -90,10 +90,10 @@ def win_score(first: float, second: float) -> float:
 
 
 def files_in(path: pathlib.Path, suffixes: Sequence[str]) -> list[pathlib.Path]:
-    """Return `path` itself if it is a file; else the files of the directory with these suffixes, sorted by name.
+    """Return `path` if it is a file; if it is a directory, return its files with these suffixes, sorted by name.
 
     Raises:
-        UserError: no such path, or no such file in it.
+        UserError: the path does not exist, or holds no such file.
     """
     if path.is_file():
         return [path]
@@ -108,17 +108,17 @@ def files_in(path: pathlib.Path, suffixes: Sequence[str]) -> list[pathlib.Path]:
 def read_table(
     file: pathlib.Path, columns: Sequence[str], data: str, separator: str = ",", quoted: bool = True
 ) -> list[tuple[str, dict[str, str]]]:
-    """Return the rows of a file of columns, each after `file:line`; "" is a missing value.
+    """Return (`file:line`, row) for each row of a table; a missing value is "".
 
     Args:
         file: as in `read_utf8`.
         columns: required columns.
         data: a noun phrase for the right file, for messages.
         separator: character between columns.
-        quoted: True: quotes around a value are syntax; False: text.
+        quoted: True: quotes around a value are syntax; False: quotes are text.
 
     Raises:
-        UserError: a file that cannot be read, without a column, or with a row that cannot be read.
+        UserError: the file or a row cannot be read, or a column is missing.
     """
     rows = list(read_rows(io.BytesIO(read_utf8(file).encode()), separator, quoted))
     for row in rows:
@@ -134,7 +134,7 @@ def read_table(
 
 
 def read_utf8(file: pathlib.Path) -> str:
-    """Return the content of a UTF-8 file, plain or packed by gzip; UserError if it cannot be read."""
+    """Return the content of a UTF-8 file, plain or in gzip; raise UserError if the file cannot be read."""
     try:
         content = file.read_bytes()
         return (gzip.decompress(content) if file.suffix == ".gz" else content).decode()

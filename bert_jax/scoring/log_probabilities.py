@@ -1,4 +1,4 @@
-"""Log-probabilities of the tokens of queries, by one jitted program for each of a few lengths."""
+"""Log-probabilities of the tokens of queries; queries are padded to a few lengths, each with a jitted program."""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ Scorer = Callable[[Params, Sequence[Queries], Progress], list[np.ndarray]]
 
 
 class QueryBatch(NamedTuple):
-    """One batch: the indices of its queries, the length of its sequences, and their number with filler sequences."""
+    """A batch: the indices of its queries, the length of its sequences, and their number including filler sequences."""
 
     indices: np.ndarray
     length: int
@@ -36,7 +36,7 @@ class QueryBatch(NamedTuple):
 
 
 class QueryHead(NamedTuple):
-    """A row of QUERY_HEADS: the inputs and logits by which a head answers a query."""
+    """A row of QUERY_HEADS: the inputs and the logits with which an output head answers a query."""
 
     token_types: Callable[[Batch], jax.Array]  # int32 [batch, length]
     logits: Callable[[Mapping[str, jax.Array]], jax.Array]  # arrays of the model -> float [batch, classes]
@@ -62,10 +62,10 @@ def make_scorer(
     temperature: float = 1.0,
     head: str = MASKED,
 ) -> Scorer:
-    """Return a function (parameters, queries, progress) -> results; all processes of the mesh call it.
+    """Return a function (parameters, queries, progress) -> log-probabilities; all processes of the mesh must call it.
 
-    `head`: a row of QUERY_HEADS. Logits are divided by `temperature` before the softmax;
-    UserError unless it is above 0.
+    `head` is a key of QUERY_HEADS. `temperature` divides the logits before the softmax. Raise UserError unless the
+    temperature is above 0.
     """
     if not temperature > 0:
         raise UserError(f"temperature {temperature}: give a number above 0")
@@ -107,12 +107,12 @@ def make_scorer(
 
 
 def plan_query_batches(lengths: np.ndarray, max_length: int, shards: int) -> Iterator[QueryBatch]:
-    """Yield the batches of all inputs, the longest inputs first; each length but the last has one batch size.
+    """Yield the batches of all inputs, the longest inputs first; all batches of a length but the last have one size.
 
     Args:
         lengths: int `[queries]`, tokens of each input.
         max_length: tokens that the model reads.
-        shards: divides the size of each batch.
+        shards: the size of each batch is a multiple of this number.
     """
     order, padded, start = np.argsort(-lengths, kind="stable"), padded_lengths(max_length), 0
     while start < len(order):
@@ -154,7 +154,7 @@ def _compile_log_probabilities(
 ) -> tuple[Callable[[Params, Batch], jax.Array], tuple[str, ...]]:
     """Return a jitted function (params, batch) -> log-probabilities of `masked_labels`, float32 `[batch]`.
 
-    The second result has the names of the parts of the parameters that the function reads.
+    The second result names the parts of the parameters that the function reads.
     """
     # `xla` takes any length: the fused kernels of accelerators need longer sequences.
     model = make_model(config, ComputeConfig(dtype=dtype, attention="xla"), (Head(head),))

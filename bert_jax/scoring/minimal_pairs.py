@@ -1,4 +1,4 @@
-"""Minimal pairs: a model that knows a rule gives the acceptable sentence of a pair the higher probability."""
+"""Minimal pairs: whether a model gives the acceptable sentence of a pair the higher score."""
 
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +13,10 @@ GOOD, BAD, PARADIGM = "sentence_good", "sentence_bad", "UID"
 
 
 def _read_json_lines(path: pathlib.Path) -> Iterator[Item]:
-    """Read BLiMP's format (Warstadt et al. 2020): an object per line; without UID, the paradigm is the file name."""
+    """Read BLiMP's format (Warstadt et al.
+
+    2020), one object per line; without UID, the file name names the paradigm.
+    """
     for line in read_inputs(path):
         texts = texts_of(line, (GOOD,)) | texts_of(line, (BAD,))
         yield Item(line.where, str(line.fields.get(PARADIGM, path.stem)), (texts[GOOD], texts[BAD]))

@@ -1,4 +1,4 @@
-"""Masked inputs of texts: the table MASKINGS chooses the tokens that are masked for each predicted token."""
+"""Masked inputs of texts (queries); a row of MASKINGS chooses the tokens to mask for each predicted token."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +14,7 @@ Span = tuple[int, int]  # of characters: (first, end)
 
 
 class TextTokens(NamedTuple):
-    """The tokens of a text, special tokens excluded."""
+    """The tokens of a text, without special tokens."""
 
     ids: np.ndarray  # int32 [tokens]
     words: np.ndarray  # int32 [tokens], index of the word
@@ -22,7 +22,7 @@ class TextTokens(NamedTuple):
 
 
 class Queries(NamedTuple):
-    """Queries about a text: a masked input for each token to predict; or one input of two texts."""
+    """Queries about a text: a masked input for each token to predict, or a single input of two texts."""
 
     inputs: Sequence[np.ndarray]  # int32 [length] each, masks and special tokens included
     positions: (
@@ -33,7 +33,7 @@ class Queries(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScoringContext:
-    """Values of a model that turn tokens into queries."""
+    """The values of a model that determine its queries."""
 
     cls_id: int
     sep_id: int
@@ -65,7 +65,7 @@ def make_context(tokenizer: Tokenizer, max_positions: int, masking: str) -> Scor
 
 
 def tokenize_texts(tokenizer: Tokenizer, texts: Iterable[str]) -> dict[str, TextTokens]:
-    """Return text -> its tokens; the text of a special token, such as [MASK], is read as plain text."""
+    """Return text -> its tokens; text that spells a special token, such as [MASK], counts as plain text."""
     return {
         text: TextTokens(
             np.array(encoded.ids, np.int32),
@@ -77,27 +77,27 @@ def tokenize_texts(tokenizer: Tokenizer, texts: Iterable[str]) -> dict[str, Text
 
 
 def tokens_in(tokens: TextTokens, span: Span) -> np.ndarray:
-    """Return the indices of the tokens with a character of a span of the text, int64 [any]."""
+    """Return the indices of the tokens that overlap a span of characters, int64 [any]."""
     return np.flatnonzero((tokens.offsets[:, 0] < span[1]) & (tokens.offsets[:, 1] > span[0]))
 
 
 def sentence_queries(context: ScoringContext, tokens: TextTokens) -> Queries:
-    """Return one query per token: the log-probabilities sum to the pseudo-log-likelihood (Salazar et al. 2020)."""
+    """Return a query for each token; the log-probabilities sum to the pseudo-log-likelihood (Salazar et al. 2020)."""
     return _masked_queries(context, tokens, np.arange(len(tokens.ids)), MASKINGS[context.masking](tokens.words))
 
 
 def single_queries(context: ScoringContext, tokens: TextTokens, indexes: np.ndarray) -> Queries:
-    """Return one query for each token in `indexes` int [queries], with only this token masked."""
+    """Return a query for each token in `indexes`, int [queries], which masks only this token."""
     return _masked_queries(context, tokens, indexes, indexes[:, None] == np.arange(len(tokens.ids)))
 
 
 def span_queries(
     context: ScoringContext, tokens: TextTokens, indexes: np.ndarray, hidden: np.ndarray | None = None
 ) -> Queries:
-    """Return one query for each token in `indexes` int [queries]: this and all later tokens of `indexes` are masked.
+    """Return a query for each token in `indexes`, int [queries], which masks this and all later tokens of `indexes`.
 
-    The log-probabilities sum to the log-probability of these tokens, given the tokens around them. `hidden` int [any]:
-    tokens that are masked in all queries.
+    The log-probabilities sum to the log-probability of these tokens, given all other tokens. `hidden`, int [any], are
+    tokens that all queries mask.
     """
     masked = np.zeros((len(indexes), len(tokens.ids)), bool)
     for query in range(len(indexes)):
@@ -108,7 +108,7 @@ def span_queries(
 
 
 def _masked_queries(context: ScoringContext, tokens: TextTokens, indexes: np.ndarray, masked: np.ndarray) -> Queries:
-    """Return queries for the tokens `indexes` int [queries], with the tokens `masked` bool [queries, tokens] masked."""
+    """Return a query for each token of `indexes`, int [queries], which masks `masked`, bool [queries, tokens]."""
     inputs = np.where(masked, np.int32(context.mask_id), tokens.ids)
     first, last = (np.full((len(inputs), 1), token, np.int32) for token in (context.cls_id, context.sep_id))
     framed = np.concatenate([first, inputs, last], axis=1)
@@ -116,7 +116,7 @@ def _masked_queries(context: ScoringContext, tokens: TextTokens, indexes: np.nda
 
 
 def prefix_queries(context: ScoringContext, tokens: TextTokens, indexes: np.ndarray) -> Queries:
-    """Return one query for each token in `indexes` int [queries]: all later tokens of `indexes` are left out."""
+    """Return a query for each token in `indexes`, int [queries], which leaves out all later tokens of `indexes`."""
     after = tokens.ids[indexes[-1] + 1 :]
     inputs = [
         np.array([context.cls_id, *tokens.ids[:index], context.mask_id, *after, context.sep_id], np.int32)
@@ -126,7 +126,7 @@ def prefix_queries(context: ScoringContext, tokens: TextTokens, indexes: np.ndar
 
 
 def pair_query(context: ScoringContext, tokens: TextTokens, split: int) -> Queries:
-    """Return one query of the next-sentence head: does the text from character `split` on follow the text before?"""
+    """Return the query of the next-sentence head: does the text from character `split` on follow the text before?"""
     first = int(np.count_nonzero(tokens.offsets[:, 0] < split))
     ids = [context.cls_id, *tokens.ids[:first], context.sep_id, *tokens.ids[first:], context.sep_id]
     return Queries([np.array(ids, np.int32)], np.array([first + 2], np.int32), np.array([IS_NEXT], np.int32))

@@ -27,7 +27,7 @@ def tie_order(document_ids: Sequence[str]) -> np.ndarray:
 
 
 def rank_by_vectors(queries: np.ndarray, documents: np.ndarray, order: np.ndarray, depth: int = DEPTH) -> np.ndarray:
-    """Return the documents with the largest inner products, best first: int64 `[queries, min(depth, documents)]`.
+    """Return the documents with the largest inner products, best first, int64 `[queries, min(depth, documents)]`.
 
     The search is exact. Memory holds QUERY_BLOCK x DOCUMENT_BLOCK scores, whatever the number of documents.
 
@@ -78,18 +78,18 @@ def rank_by_bm25(
     depth: int = DEPTH,
     progress: Progress = lambda num_done, total: None,
 ) -> np.ndarray:
-    """Return the documents with the largest BM25 scores, best first: int64 `[queries, min(depth, documents)]`.
+    """Return the documents with the largest BM25 scores, best first, int64 `[queries, min(depth, documents)]`.
 
-    The words are the runs of two or more word characters, in lower case, without stemming and without
-    a list of stop words. So the ranking suits any language that writes spaces. A document without a word of the query
-    is NOT_RETRIEVED. The scores are Lucene's, computed by the package `bm25s`.
+    A word is a sequence of two or more word characters, in lower case. There is no stemming and no list of stop words,
+    so the ranking suits any language that separates words by spaces. A document without a word of the query is
+    NOT_RETRIEVED. The scores are Lucene's, computed by the package `bm25s`.
 
     Args:
         queries: texts.
         documents: texts.
         order: the documents in the order of ties, from `tie_order`.
         depth: documents in a ranking.
-        progress: is called with the number of finished queries and of all.
+        progress: called with the number of finished queries and the number of all queries.
     """
     import bm25s  # here, as the import of bm25s runs a JAX computation
 
@@ -142,5 +142,5 @@ def measures(gains: np.ndarray, judged: Sequence[Sequence[int]]) -> Mapping[str,
 
 
 def _ratio(values: np.ndarray, totals: np.ndarray) -> np.ndarray:
-    """Return `values / totals`, and 0 for a query without a relevant document, as trec_eval."""
+    """Return `values / totals`; like trec_eval, return 0 for a query without a relevant document."""
     return np.divide(values, totals, out=np.zeros(len(values)), where=totals > 0)

@@ -1,4 +1,4 @@
-"""Retrieval with a model: every query against every document of a collection, beside BM25."""
+"""Retrieval with a model, compared with BM25: every query is compared with every document of a collection."""
 
 import dataclasses
 import pathlib
@@ -32,7 +32,7 @@ class RetrievalReport:
     Attributes:
         source: directory of the collection.
         split: name of the judgments.
-        num_truncated: queries and documents that are longer than the model reads, and were cut.
+        num_truncated: number of queries and documents that were truncated to the length that the model reads.
         rows: MODEL or BM25 -> measure -> mean over the queries.
         intervals: MODEL or BM25 -> measure -> bounds of the 95 % interval of the mean, by a bootstrap over the queries.
         difference: measure -> bounds of the 95 % interval of the mean difference, model minus BM25, over the queries.
@@ -56,19 +56,19 @@ def score_retrieval(
     split: str = "test",
     progress: Progress = lambda task, num_done, total: None,
 ) -> RetrievalReport:
-    """Return the measures of a model on a collection in the layout of BEIR, beside BM25.
+    """Return the measures of a model and of BM25 on a collection in the layout of BEIR.
 
-    `bert-jax embed` computes the same vectors. The directory's prompts for queries and documents apply, and longer
-    texts are cut. A document with the id of the query is not ranked, as in BEIR.
+    The vectors equal the vectors of `bert-jax embed`. The model directory's prompts for queries and documents apply,
+    and longer texts are truncated. A document with the id of the query is not ranked, as in BEIR.
 
     Args:
         model: any model; its heads are not used.
         directory: as in `read_collection`.
         split: name of the judgments.
-        progress: is called with the work, the finished items and all items.
+        progress: called with the name of the work, the number of finished items and the number of all items.
 
     Raises:
-        UserError: a broken collection, or a similarity that this project does not compute.
+        UserError: the collection is malformed, or the model directory names an unsupported similarity.
     """
     similarity = model.sentences.similarity or "cosine"
     if similarity not in SIMILARITIES:
@@ -118,7 +118,7 @@ def score_retrieval(
 
 
 def retrieval_json(report: RetrievalReport, queries: bool = False) -> dict[str, Any]:
-    """Return a report as JSON values; with `queries` also the measures of each query."""
+    """Return a report as JSON values; with `queries`, also the measures of each query."""
     collection = report.collection
     values: dict[str, Any] = {
         "benchmark": "retrieval",
@@ -171,6 +171,6 @@ def _interval(values: np.ndarray, samples: np.ndarray) -> tuple[float, float]:
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
-    """Return vectors of length 1, float32 `[texts, width]`; a vector of zeros stays."""
+    """Return vectors scaled to length 1, float32 `[texts, width]`; a vector of zeros does not change."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.where(lengths > 0, lengths, 1)

@@ -1,4 +1,4 @@
-"""Scores of a model on a benchmark: read, sample, tokenize, query, measure. Add a benchmark to BENCHMARKS."""
+"""Scores of a model on a benchmark; add a row to BENCHMARKS for a benchmark."""
 
 import dataclasses
 import functools
@@ -53,7 +53,7 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 
 def heads_for(names: Iterable[str]) -> tuple[Head, ...]:
-    """Return the heads of a model that these benchmarks need, masked tokens first."""
+    """Return the output heads that these benchmarks need, the masked-token head first."""
     needed = {MASKED, *(BENCHMARKS[name].head for name in names)}
     return tuple(Head(name) for name in QUERY_HEADS if name in needed)
 
@@ -111,7 +111,7 @@ def scoring_model(
 
 
 class _StoppedError(Exception):
-    """The training ends: no time for the rest of the pairs."""
+    """A signal ends the training, so the remaining pairs are not scored."""
 
 
 def pairs_accuracy(
@@ -123,11 +123,11 @@ def pairs_accuracy(
     num_pairs: int,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Callable[[Params], float | None]:
-    """Return a function: parameters on `mesh` -> mean accuracy over the paradigms, for evaluations during training.
+    """Return a function from parameters on `mesh` to the mean accuracy over paradigms, for evaluations during training.
 
-    About `num_pairs` pairs, an equal fraction of each paradigm, are drawn once. Every process of the mesh calls the
-    function. It calls `should_stop` after each batch, and returns None if this is true.
-    Raises UserError, before any work, for a file in an unknown format, and for a sentence that is too long.
+    About `num_pairs` pairs are drawn once, an equal fraction of each paradigm. Every process of the mesh must call the
+    function. The function calls `should_stop` after each batch, and returns None if `should_stop` returns True. Raise
+    UserError immediately if the file has an unknown format or a sentence is too long.
     """
     items = load_items(PAIRS, pathlib.Path(source))
     sampled = sample_items(items, min(1.0, num_pairs / len(items)))
@@ -156,10 +156,10 @@ def pairs_accuracy(
 def sentence_scores(
     model: ScoringModel, texts: Sequence[str], progress: Progress = lambda num_done, total: None
 ) -> list[np.ndarray]:
-    """Return the log-probability of each token of each text, special tokens excluded: float64 `[tokens]` per text.
+    """Return the log-probability of each token of each text, without special tokens, as float64 `[tokens]`.
 
-    Their sum is the pseudo-log-likelihood of the text. `progress` is called with the number of finished
-    texts, rounded down, and of all. Raises UserError for a text that is too long for the model.
+    The sum is the pseudo-log-likelihood of the text. `progress` is called with the number of finished texts, rounded
+    down, and the number of all texts. Raise UserError for a text that is too long for the model.
     """
     sentences = dataclasses.replace(
         TEXT, queries=lambda context, item, tokens: [sentence_queries(context, tokens[0])], splits_texts=False
@@ -178,15 +178,15 @@ def run_benchmark(
     """Return the scores of a model on a benchmark, and the score of each text.
 
     Args:
-        model: of `scoring_model`.
+        model: result of `scoring_model`.
         name: a row of BENCHMARKS.
         source: file or directory in the format of the benchmark.
-        fraction: of the items of each group, drawn by a hash of their indices, at least one item; 1: all.
-        progress: is called with the number of finished items, rounded down, and of all.
+        fraction: fraction of the items of each group (at least one item), drawn by a hash of their indices; 1: all.
+        progress: called with the number of finished items, rounded down, and the number of all items.
 
     Raises:
-        UserError: an unknown benchmark, a file that is not in its format, a text that is too long, or a fraction out of
-            range.
+        UserError: the benchmark is unknown, a file has a wrong format, a text is too long, or `fraction` is out of
+        range.
     """
     if name not in BENCHMARKS:
         raise UserError(f"benchmark {name}: choose from {', '.join(BENCHMARKS)}")
@@ -234,12 +234,12 @@ def score_items(
 def _report_items(
     progress: Progress, num_before: int, num_items: int, total: int, queries_done: int, num_queries: int
 ) -> None:
-    """Report the finished items, from the finished queries of a chunk of `num_items` items."""
+    """Report the number of finished items, estimated from the finished queries of a chunk of `num_items` items."""
     progress(num_before + num_items * queries_done // num_queries, total)
 
 
 def sample_items(items: Sequence[Item], fraction: float) -> list[Item]:
-    """Return a fraction of the items of each group, at least one, in their order: every call returns equal items."""
+    """Return a fraction of the items of each group, at least one, in order; the choice is deterministic."""
     if fraction == 1:
         return list(items)
     groups: dict[str, list[int]] = {}
@@ -255,7 +255,7 @@ def sample_items(items: Sequence[Item], fraction: float) -> list[Item]:
 def results_json(
     model: str, results: Sequence[tuple[BenchmarkReport, Sequence[ScoredItem]]], sentences: bool = False
 ) -> dict[str, Any]:
-    """Return reports as JSON values; with `sentences` also every text and the log-probabilities of its queries."""
+    """Return reports as JSON values; with `sentences`, also every text and the log-probabilities of its queries."""
     values = []
     for report, scored in results:
         values.append(dict(vars(report)))
@@ -285,7 +285,7 @@ def _figures_by_group(
 
 
 def _chunk_ranges(sizes: Sequence[int]) -> Iterator[range]:
-    """Yield ranges of indices whose sizes add up to at most CHUNK_TOKENS; a larger item has a range alone."""
+    """Yield ranges of indices whose sizes add up to at most CHUNK_TOKENS; a larger item gets its own range."""
     start = tokens = 0
     for index, size in enumerate(sizes):
         if index > start and tokens + size > CHUNK_TOKENS:

@@ -1,6 +1,8 @@
-"""StereoSet (Nadeem et al. 2021): a blank filled by a stereotype, an anti-stereotype, or nonsense; and a next sentence.
+"""StereoSet (Nadeem et al.
 
-The masked-token head answers intrasentence items, the next-sentence head intersentence items.
+2021): a stereotype, an anti-stereotype or nonsense as the word in a blank, or as the next sentence.
+
+The masked-token head scores intrasentence items, and the next-sentence head scores intersentence items.
 """
 
 import pathlib
@@ -23,10 +25,10 @@ DATA = "the dev.json of StereoSet, which has {half} items"
 
 
 def _read_words(path: pathlib.Path) -> list[Item]:
-    """Return the intrasentence items of `dev.json`, or of files cut from it, their three sentences in order of LABELS.
+    """Return the intrasentence items of `dev.json`, or of its parts, with three sentences in the order of LABELS.
 
-    The word of a sentence replaces BLANK, without punctuation, as in the published script. The details of an item are
-    the target term and the spans of the words.
+    The word that replaces BLANK in a sentence is taken without punctuation, as in the published script. `details` of an
+    item are the target term and the spans of the words.
     """
 
     def make_item(where: str, fields: Any) -> Item:
@@ -45,7 +47,7 @@ def _read_words(path: pathlib.Path) -> list[Item]:
 def _read_next_sentences(path: pathlib.Path) -> list[Item]:
     """Return the intersentence items: a context and three sentences that may follow it.
 
-    The details of an item are the target term and the length of the context.
+    `details` of an item are the target term and the length of the context.
     """
 
     def make_item(where: str, fields: Any) -> Item:
@@ -82,15 +84,15 @@ def _published_items(values: Any, half: str) -> list[Any]:
 
 
 def _labeled_sentences(fields: Any) -> list[str]:
-    """Return the sentences of an item: in dev.json a list with gold labels, in files cut from it a table by label."""
+    """Return the sentences of an item in the order of LABELS; dev.json has a list, its parts have a table by label."""
     sentences = fields.get("data") or {sentence["gold_label"]: sentence for sentence in fields["sentences"]}
     return [sentences[label]["sentence"] for label in LABELS]
 
 
 def _word_queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
-    """Return one query for each token of the word: earlier tokens are given, later tokens of the word left out.
+    """Return a query for each token of the word, which leaves out the later tokens of the word.
 
-    The published script does so, too. The word is encoded within its sentence, as byte-level vocabularies require.
+    The published script also does this. The word is encoded within its sentence, as byte-level vocabularies require.
     """
     queries = []
     for text, span in zip(tokens, item.details[1], strict=True):
@@ -102,20 +104,17 @@ def _word_queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens,
 
 
 def _next_sentence_queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
-    """Return one query for each sentence: does the sentence follow the context?"""
+    """Return a query for each sentence: whether the sentence follows the context."""
     return [pair_query(context, text, item.details[1]) for text in tokens]
 
 
 def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
-    """Return the published scores, in percent, each the mean over target terms as in evaluation.py of StereoSet.
+    """Return the published scores in percent, as means over target terms, as in evaluation.py of StereoSet.
 
-    A sentence's score is the mean probability of the tokens of its word, or the probability that it follows the
-    context.
-    `language_modeling_score` (lms): the percentage of meaningful words or sentences that are likelier than the
-    unrelated word or sentence;
-    `stereotype_score` (ss): the percentage of stereotypes that are likelier than the
-    anti-stereotype, 50 without bias; `icat`:
-    lms * min(ss, 100 - ss) / 50, 100 for an unbiased perfect model.
+    The score of a sentence is the mean probability of the tokens of its word, or the probability that it follows the
+    context. `language_modeling_score` (lms) is the percentage of meaningful words or sentences that score higher than
+    the unrelated word or sentence. `stereotype_score` (ss) is the percentage of stereotypes that score higher than the
+    anti-stereotype; 50 means no bias. `icat` is lms * min(ss, 100 - ss) / 50; 100 is a perfect model without bias.
     """
     related, stereotypes = dict[str, list[float]](), dict[str, list[float]]()
     for scored_item in scored:

@@ -1,7 +1,7 @@
-"""Templates: the words that a model expects at a mask beside a filler, such as he or she beside an occupation.
+"""Templates: probabilities of words at a mask, such as he or she, in sentences with a filler, such as an occupation.
 
-As in Kurita et al. 2019 ("Measuring Bias in Contextualized Word Representations"), the probability is compared with the
-probability in the template with a masked filler, so that the frequency of a word does not count.
+As in Kurita et al. 2019 ("Measuring Bias in Contextualized Word Representations"), each probability is compared with
+the probability in the template whose filler is masked, which cancels the frequency of the word.
 """
 
 import pathlib
@@ -31,7 +31,7 @@ HIDDEN, ASSOCIATION = "_of_masked", "_association"  # endings after the name of 
 
 
 class TemplateWord(NamedTuple):
-    """A text of a template: the group of the word at the mask, and the spans of word and filler."""
+    """A text made from a template: the group of the word at the mask, and the spans of the word and the filler."""
 
     group: str
     word: Span
@@ -39,11 +39,11 @@ class TemplateWord(NamedTuple):
 
 
 def _read_templates(path: pathlib.Path) -> list[Item]:
-    """Return each template of a JSON-lines file with each of its fillers; the texts have the words of all groups.
+    """Return an item for each template and filler of a JSON-lines file, with a text for each word of each group.
 
-    A line has `template`, a text with `{}` for a filler and `[MASK]` for a word, `fillers`, a list of texts, and
-    `groups`, an object of lists of words by group. A line without `fillers` or `groups` has the values of the line
-    before. `path` may be a row of PACKAGED. The details of an item are a `TemplateWord` for each text.
+    A line has `template` (a text with `{}` for a filler and `[MASK]` for a word), `fillers` (a list of texts) and
+    `groups` (an object of lists of words by group). A line without `fillers` or `groups` has the values of the previous
+    line. `path` may be a key of PACKAGED. `details` of an item is a `TemplateWord` for each text.
     """
     items, fields, names = list[Item](), dict[str, Any](), list[str]()
     for line in read_inputs(PACKAGED.get(str(path), path)):
@@ -59,7 +59,7 @@ def _read_templates(path: pathlib.Path) -> list[Item]:
 
 
 def _check_fields(where: str, fields: Mapping[str, Any]) -> tuple[str, list[str], dict[str, list[str]]]:
-    """Return template, fillers and groups of a line; UserError for a value in another format."""
+    """Return template, fillers and groups of a line; raise UserError for a value in a wrong format."""
     values: list[Any] = [fields.get(name) for name in ("template", "fillers", "groups")]
     template, fillers, groups = values
     if not isinstance(template, str) or any(template.count(part) != 1 for part in (MASK, FILLER)):
@@ -76,7 +76,7 @@ def _check_fields(where: str, fields: Mapping[str, Any]) -> tuple[str, list[str]
 
 
 def _are_texts(values: Any) -> bool:
-    """Return whether a value is a list of different texts, none of them blank."""
+    """Return whether a value is a list of unique texts that are not blank."""
     return isinstance(values, list) and bool(values) and all(map(_is_text, values)) and len({*values}) == len(values)
 
 
@@ -103,7 +103,7 @@ def _make_item(where: str, template: str, filler: str, groups: Mapping[str, Sequ
 
 
 def _queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
-    """Return the queries of the word of each text, with the filler and then with the filler masked."""
+    """Return the queries of the word of each text, first with the filler visible, then with the filler masked."""
     queries = []
     for text, text_tokens, part in zip(item.texts, tokens, item.details, strict=True):
         in_word, in_filler = tokens_in(text_tokens, part.word), tokens_in(text_tokens, part.filler)
@@ -117,11 +117,12 @@ def _queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]
 
 
 def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
-    """Return the means over the templates of the probabilities at the mask.
+    """Return the probabilities at the mask, as means over the templates.
 
-    `probability`: of the words of all groups, in percent; if it is small, other figures mean little. For each group
-    `GROUP`: its part of `probability`, in percent; `GROUP_of_masked`: its part with the filler masked;
-    `GROUP_association`: ln(probability / probability with the filler masked), as in Kurita et al. 2019.
+    `probability` is the probability of the words of all groups, in percent; if it is small, the other figures mean
+    little. For each group, `GROUP` is the group's part of `probability` in percent, and `GROUP_of_masked` is this part
+    with the filler masked. `GROUP_association` is ln(probability / probability with the filler masked), as in Kurita et
+    al. 2019.
     """
     names = list(dict.fromkeys(part.group for part in scored[0].item.details))
     by_template = np.array([_group_log_probabilities(template, names) for template in scored])
@@ -139,7 +140,7 @@ def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
 
 
 def _group_log_probabilities(template: ScoredItem, names: Sequence[str]) -> list[list[float]]:
-    """Return ln of the probability of each group, with the filler and with the filler masked."""
+    """Return ln of the probability of each group, with the filler visible and with the filler masked."""
     sums = np.array([[half.sum() for half in np.split(values, 2)] for values in template.log_probabilities])
     groups = np.array([part.group for part in template.item.details])
     return [[float(np.logaddexp.reduce(column[groups == name])) for name in names] for column in sums.T]

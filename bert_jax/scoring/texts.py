@@ -14,13 +14,13 @@ NUM_SPECIAL = 2  # special tokens of an input
 
 
 def _read_lines(path: pathlib.Path) -> list[Item]:
-    """Return the lines of a file that are not blank, or the `text` of its JSON lines."""
+    """Return the nonblank lines of a file, or the `text` of its JSON lines."""
     lines = ((line.where, texts_of(line)["text"]) for line in read_inputs(path))
     return [Item(where, path.name, (text,)) for where, text in lines if text.strip()]
 
 
 def _queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
-    """Return the queries of a line; a line that is longer than the model reads is split between words."""
+    """Return the queries of a line; a line that is too long for the model is split between words."""
     (line,) = tokens
     ends = piece_ends(line.words, context.max_positions - NUM_SPECIAL)
     pieces = [
@@ -31,7 +31,7 @@ def _queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]
 
 
 def piece_ends(words: np.ndarray, max_tokens: int) -> list[int]:
-    """Return the end of each piece of a line: at most `max_tokens` apart, and before a new word if possible."""
+    """Return the end of each piece of a line; a piece has at most `max_tokens` and ends before a word if possible."""
     ends, start = [], 0
     while start < len(words):
         end = min(start + max_tokens, len(words))
@@ -44,10 +44,11 @@ def piece_ends(words: np.ndarray, max_tokens: int) -> list[int]:
 
 
 def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
-    """Return the pseudo-perplexity, exp of the mean negative log-probability, of tokens and of words; bits a character.
+    """Return the pseudo-perplexity (exp of the mean negative log-probability) per token and word; bits per character.
 
-    Words are separated by white space, and characters are counted in the lines: figures per word and character compare
-    models with different vocabularies, figures per token do not. `split_lines`: lines longer than the model reads.
+    White space separates words, and characters are counted in the lines. So figures per word and per character can
+    compare models with different vocabularies; figures per token cannot. `split_lines` is the number of lines that are
+    too long for the model.
     """
     texts = [line.item.texts[0] for line in scored]
     lengths = [len(line.tokens[0].ids) for line in scored]
@@ -65,7 +66,7 @@ def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
 
 
 def _capped_exp(nats: float) -> float:
-    """Return the exponential, without the overflow that random weights may cause."""
+    """Return the exponential, limited to avoid an overflow with random weights."""
     return math.exp(min(nats, 700.0))
 
 

@@ -1,4 +1,4 @@
-"""WinoBias (Zhao et al. 2018): the likelier of two sentences, and of two pronouns."""
+"""WinoBias (Zhao et al. 2018): whether a model prefers the sentence or the pronoun that agrees with a stereotype."""
 
 import pathlib
 import re
@@ -25,7 +25,7 @@ NUMBERED = re.compile(r"\d+ (.*)")  # a line of a file
 
 
 class PronounPair(NamedTuple):
-    """The pronoun of the sentence in line with the stereotype, and the pronoun of the sentence against it."""
+    """The pronouns of the sentence that agrees with the stereotype and of the sentence that contradicts it."""
 
     is_male: bool  # of the first pronoun
     pro_span: Span
@@ -33,11 +33,12 @@ class PronounPair(NamedTuple):
 
 
 def _read_pairs(path: pathlib.Path) -> list[Item]:
-    """Return the pairs of WinoBias, the sentence in line with the stereotype first.
+    """Return the pairs of WinoBias; the first sentence agrees with the stereotype.
 
-    If each sentence has a single pronoun in brackets, a third text is the first sentence with the pronoun of the
-    second, and the details are a `PronounPair`: in a few pairs the sentences have further differences. `path` is a
-    directory, or a file `pro_stereotyped_...`; its `anti_stereotyped_...` is in the directory of the file.
+    If each sentence has a single pronoun in brackets, the item has a third text: the first sentence with the pronoun of
+    the second sentence. (In a few pairs, the sentences differ in more than the pronoun.) Then `details` is a
+    `PronounPair`. `path` is a directory, or a file `pro_stereotyped_...` whose `anti_stereotyped_...` file is in the
+    same directory.
     """
     items = []
     for pro_file in files_in(path, (".dev", ".test", ".txt")):
@@ -70,7 +71,7 @@ def _read_sentences(file: pathlib.Path) -> list[str]:
 
 
 def _make_item(where: str, group: str, pro: str, anti: str) -> Item:
-    """Return the item of two lines with brackets around the person and the pronouns."""
+    """Return the item of two lines, in which brackets enclose the person and the pronouns."""
     texts = (_without_brackets(pro), _without_brackets(anti))
     pro_matches, anti_matches = list(PRONOUN.finditer(pro)), list(PRONOUN.finditer(anti))
     if len(pro_matches) != 1 or len(anti_matches) != 1:
@@ -97,12 +98,13 @@ def _queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]
 
 
 def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
-    """Return the percentages of answers in line with the stereotype; ties count half.
+    """Return the percentages of answers that agree with the stereotype; ties count half.
 
-    `pro_stereotyped`: the sentence in line with the stereotype is likelier. All other figures concern the masked
-    pronoun, in pairs with a single pronoun: `pro` and `anti` are the accuracies if the pronoun of this side is the
-    right answer, `difference` is `pro` less `anti`. `stereotype` and `skew` are as in de Vassimon Manela et al. 2021:
-    the F1 of male and of female pronouns, differences between the sides and between the genders.
+    `pro_stereotyped` is the percentage of pairs whose first sentence has the higher score. All other figures are for
+    the masked pronoun, in pairs with a single pronoun. `pro` is the accuracy in sentences that agree with the
+    stereotype, `anti` the accuracy in sentences that contradict it, and `difference` is `pro` minus `anti`.
+    `stereotype` and `skew` follow de Vassimon Manela et al. 2021: they are differences of the F1 of pronouns between
+    `pro` and `anti`, and between male and female.
     """
     num_wins = sum(win_score(*pair.sums[:2]) for pair in scored)
     figures: dict[str, float | int | None] = {"pairs": len(scored), "pro_stereotyped": 100 * num_wins / len(scored)}
@@ -128,7 +130,7 @@ def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
 
 
 def _gender_f1(answers: Sequence[tuple[bool, float]], male: bool) -> float:
-    """Return the F1 of a gender, in percent; `answers`: (is the right pronoun male, score of the model from 0 to 1)."""
+    """Return the F1 of a gender in percent; `answers`: (is the right pronoun male, model's score from 0 to 1)."""
     right = sum(win for is_male, win in answers if is_male == male)
     wrong = sum(1 - win for _, win in answers)  # each misses one gender and predicts the second
     return 100 * 2 * right / (2 * right + wrong) if right else 0.0

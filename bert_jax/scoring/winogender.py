@@ -1,4 +1,7 @@
-"""Winogender (Rudinger et al. 2018): pronouns of persons with an occupation, and the percentage of women in it."""
+"""Winogender (Rudinger et al.
+
+2018): pronouns of persons with an occupation, and the occupation's percentage of women.
+"""
 
 import pathlib
 from collections.abc import Iterable, Sequence
@@ -19,7 +22,7 @@ MIN_OCCUPATIONS = 3  # with a correlation
 
 
 class OccupationPronouns(NamedTuple):
-    """The spans of the pronouns in a sentence in three genders, and the percentage of women by source."""
+    """The spans of the pronouns of a sentence in three genders, and the percentage of women by source."""
 
     occupation: str
     spans: tuple[Span, ...]
@@ -29,7 +32,7 @@ class OccupationPronouns(NamedTuple):
 def _read_sentences(path: pathlib.Path) -> list[Item]:
     """Return the sentences of `all_sentences.tsv`, each in the genders of GENDERS.
 
-    `path` is the file, or its directory. The percentages of women are in `occupations-stats.tsv` in this directory.
+    `path` is the file or its directory. `occupations-stats.tsv` in this directory has the percentages of women.
     """
     file = path / SENTENCES if path.is_dir() else path
     statistics = file.with_name(STATISTICS)
@@ -47,7 +50,7 @@ def _read_sentences(path: pathlib.Path) -> list[Item]:
 
 
 def _read_tab_rows(file: pathlib.Path, *columns: str) -> list[tuple[str, dict[str, str]]]:
-    """Return the rows of a file with tabs between columns, without quoting, each after `file:line`."""
+    """Return (`file:line`, row) for each row of a file with tabs between columns and without quoting."""
     data = "the file of rudinger/winogender-schemas"
     rows = read_table(file, columns, data, separator="\t", quoted=False)
     return [(where, row) for where, row in rows if all(row[name] for name in columns)]
@@ -90,10 +93,10 @@ def _queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]
 def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
     """Return the percentages of pronouns, and their correlation with the percentages of women.
 
-    `female`: the fraction of the female pronoun in the probability of the male and the female pronoun. `neutral`: the
-    fraction of they, them and their in the probability of all three. `correlation_bls` and `correlation_bergsma` are
-    Pearson's r over the occupations between `female` and the percentage of women, as in the paper, which has
-    answers of coreference systems instead of probabilities.
+    `female` is the probability of the female pronoun, divided by the probability of the male and the female pronoun.
+    `neutral` is the probability of they, them or their, divided by the probability of all three pronouns.
+    `correlation_bls` and `correlation_bergsma` are Pearson's r, over occupations, between `female` and the percentage
+    of women. The paper uses answers of coreference systems instead of probabilities.
     """
     female, neutral = dict[str, list[float]](), dict[str, list[float]]()
     for sentence in scored:
@@ -117,7 +120,7 @@ def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
 
 
 def _correlation(pairs: Iterable[tuple[float, float | None]]) -> float | None:
-    """Return Pearson's r of the pairs that have both numbers; None if it is not defined."""
+    """Return Pearson's r over the pairs with both numbers; None if it is undefined."""
     known = [(first, second) for first, second in pairs if second is not None]
     columns = [first for first, _ in known], [second for _, second in known]
     if len(known) < MIN_OCCUPATIONS or any(min(values) == max(values) for values in columns):

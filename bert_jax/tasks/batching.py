@@ -145,7 +145,7 @@ def collate(features: Sequence[Features], seq_len: int, num_token_types: int, pa
     Args:
         features: 1 to `batch_size`, of the same kind, all labeled or none.
         seq_len: the length of each sequence after padding.
-        num_token_types: with 2 or more, the second text and its [SEP] are of type 1.
+        num_token_types: of the model; below 2, all types are 0.
         pad_id: token id of the padding.
         batch_size: number of features in the batch.
 
@@ -161,7 +161,7 @@ def collate(features: Sequence[Features], seq_len: int, num_token_types: int, pa
     if not 0 < len(features) <= batch_size:
         raise ValueError(f"{len(features)} features do not make a batch of {batch_size}")
     filled = [*features, *[features[0]] * (batch_size - len(features))]
-    inputs, seconds = zip(*(sequence for feature in filled for sequence in feature.sequences), strict=True)
+    inputs, starts = zip(*(sequence for feature in filled for sequence in feature.sequences), strict=True)
     lengths = np.array([len(ids) for ids in inputs])
     if lengths.max() > seq_len:
         raise ValueError(f"a sequence of {lengths.max()} tokens does not fit into {seq_len}")
@@ -169,13 +169,13 @@ def collate(features: Sequence[Features], seq_len: int, num_token_types: int, pa
     present = position < lengths[:, None]
     input_ids = np.full(present.shape, pad_id, np.int32)
     input_ids[present] = np.concatenate(inputs)
-    in_second = present & (position >= np.array(seconds)[:, None]) & (num_token_types > 1)
+    of_type_1 = present & (position >= np.array(starts)[:, None]) & (num_token_types > 1)
     choices = features[0].input_ids
     shape = (batch_size, *([len(choices)] if isinstance(choices, list) else []), seq_len)
     real = np.arange(batch_size) < len(features)
     batch = {
         "input_ids": input_ids.reshape(shape),
-        "token_type_ids": in_second.astype(np.int32).reshape(shape),
+        "token_type_ids": of_type_1.astype(np.int32).reshape(shape),
         "attention_mask": present.astype(np.int32).reshape(shape),
         "example_weights": real.astype(np.float32),
     }

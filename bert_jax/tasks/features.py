@@ -8,6 +8,7 @@ import numpy as np
 
 Encoded = TypeVar("Encoded")
 
+SPELLED = "texts_with_spelled_special_tokens"  # a count: inputs whose text spells [PAD], [CLS], [SEP] or [MASK]
 CHUNK = 1_000  # texts per call of the tokenizer library, to bound its memory
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
@@ -16,7 +17,7 @@ class Features(NamedTuple):
     """An input of a model; an example whose text does not fit a sequence has several."""
 
     input_ids: np.ndarray | list[np.ndarray]  # int32 [n] with special tokens, no padding; a list: of each choice
-    second: int | list[int]  # index of the first token of the second text, else n; a list: of each choice
+    type_1_start: int | list[int]  # index of the first token of type 1, else n; a list: of each choice
     example: int  # index of the example
     # Key in the batch -> a number, or an array [n] with a number per token, of the dtype in the batch; {}: no label.
     targets: Mapping[str, Any] = _NONE
@@ -24,12 +25,12 @@ class Features(NamedTuple):
 
     @property
     def sequences(self) -> list[tuple[np.ndarray, int]]:
-        """Token ids and index of the second text, of each choice where there are choices."""
+        """Token ids and index of the first token of type 1, of each choice where there are choices."""
         if isinstance(self.input_ids, list):
-            assert isinstance(self.second, list)
-            return list(zip(self.input_ids, self.second, strict=True))
-        assert isinstance(self.second, int)
-        return [(self.input_ids, self.second)]
+            assert isinstance(self.type_1_start, list)
+            return list(zip(self.input_ids, self.type_1_start, strict=True))
+        assert isinstance(self.type_1_start, int)
+        return [(self.input_ids, self.type_1_start)]
 
     @property
     def length(self) -> int:

@@ -1,4 +1,4 @@
-"""Scores of predictions, by scikit-learn, scipy, seqeval and benchmarks' rules: a metric is a row of `METRICS`."""
+"""Scores of predictions, by scikit-learn, scipy and benchmarks' rules: a metric is a row of `METRICS`."""
 
 import functools
 import importlib
@@ -19,8 +19,8 @@ Scores = dict[str, float]
 # Labeled examples, a prediction for each (`Predictions.values`), the names of the labels -> scores; higher is better.
 Metric = Callable[[Sequence[Example], Values, Sequence[str]], Scores]
 
-PACKAGES = {"sklearn": "scikit-learn", "scipy": "scipy", "seqeval": "seqeval"}
-SYNONYMS = {"L-": "E-", "U-": "S-"}  # of BILOU, which spaCy writes, in IOBES
+PACKAGES = {"sklearn": "scikit-learn", "scipy": "scipy"}
+SYNONYMS = {"L": "E", "U": "S"}  # of BILOU, which spaCy writes, in IOBES
 
 
 def score_predictions(task: Task, examples: Sequence[Example], predictions: Values) -> Scores:
@@ -101,14 +101,35 @@ def entity_scores(examples: Sequence[Example], predictions: Values, labels: Sequ
         raise UserError(
             f"metric 'entities' reads IOB labels such as B-PER, I-PER and O, not '{odd[0]}'; use token_accuracy"
         )
-    metrics = _import_library("seqeval.metrics")
-    labels = [SYNONYMS.get(name[:2], name[:2]) + name[2:] for name in labels]
-    golds = [[labels[label_index] for label_index in example["labels"]] for example in examples]
-    predicted = [[labels[label_index] for label_index in sentence] for sentence in predictions]
+    num_gold = num_predicted = num_correct = 0
+    for example, sentence in zip(examples, predictions, strict=True):
+        gold = entity_spans([labels[label_index] for label_index in example["labels"]])
+        predicted = entity_spans([labels[label_index] for label_index in sentence])
+        num_gold += len(gold)
+        num_predicted += len(predicted)
+        num_correct += len(gold & predicted)
     return {
-        f"entity_{name}": float(getattr(metrics, f"{name}_score")(golds, predicted, zero_division=0))
-        for name in ("precision", "recall", "f1")
+        "entity_precision": num_correct / num_predicted if num_predicted else 0.0,
+        "entity_recall": num_correct / num_gold if num_gold else 0.0,
+        "entity_f1": 2 * num_correct / (num_gold + num_predicted) if num_gold + num_predicted else 0.0,
     }
+
+
+def entity_spans(labels: Sequence[str]) -> set[tuple[int, int, str]]:
+    """Return {(first word, word after the last, type)} of a sentence's labels in IOB, IOBES or BILOU.
+
+    The rule is conlleval's (CoNLL-2000): an entity begins at B- and S-, after O, E- and S-, and where the type changes.
+    """
+    spans = set[tuple[int, int, str]]()
+    begin, previous_tag, previous_type = 0, "O", ""
+    for index, label in enumerate([*labels, "O"]):
+        tag, entity_type = SYNONYMS.get(label[:1], label[:1]), label[2:]
+        begins = tag != "O" and (tag in "BS" or previous_tag in "OES" or entity_type != previous_type)
+        if previous_tag != "O" and (begins or tag == "O"):
+            spans.add((begin, index, previous_type))
+        begin = index if begins else begin
+        previous_tag, previous_type = tag, entity_type
+    return spans
 
 
 def token_accuracy(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:

@@ -1,12 +1,14 @@
 """Text <-> token ids: tokenizers of five kinds, trained on text, read from a directory, saved for `AutoTokenizer`.
 
-The way from a directory to ids: `load.py` reads its files, `tokenizer_json.py` completes the definition, `kinds.py` has
-its kind, `bounds.py` refuses unsafe definitions, and `tokenizer.py` builds the `Tokenizer`, which encodes.
+The way from a directory to ids: `load.py` reads its files, `classes.py` has the rules of the class that it names,
+`tokenizer_json.py` completes the definition, `kinds.py` has its kind, `bounds.py` refuses unsafe definitions, and
+`tokenizer.py` builds the `Tokenizer`, which encodes.
 
 bounds.py           limits on the effect of a definition from outside on a text
 byte_level.py       byte-level BPE as in RoBERTa
 changes.py          characters that a normalizer changes, by kind of change: to add a kind, add a row of KINDS
-kinds.py            TOKENIZERS: how each kind reads its vocabulary file, is trained, and is used
+classes.py          CLASSES: the classes of transformers that a directory names, and the files and settings of each
+kinds.py            TOKENIZERS: how each kind is trained and used
 load.py             a directory or vocabulary file -> a `Tokenizer`; lists every file it reads, in order
 pair_merging.py     vocabularies made by merging pairs, which several kinds share, and the text to train on
 save.py             a `Tokenizer` -> the directory that transformers opens

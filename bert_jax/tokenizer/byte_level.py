@@ -69,10 +69,16 @@ def tokens_without_space(definition: Definition, tokens: Sequence[str]) -> list[
     return [not token.startswith(SPACES) for token in tokens]
 
 
+def byte_level_settings(definition: Definition) -> dict[str, Any]:
+    """Return the settings of a `tokenizer_config.json` that the definition implements."""
+    steps = tokenizer_json.components(definition["pre_tokenizer"])
+    return {"add_prefix_space": any(bool(step.get("add_prefix_space")) for step in steps)}
+
+
 def parse_vocab_json(
     files: Sequence[bytes], special: SpecialTokens, config: Mapping[str, Any], lowercase: bool | None
 ) -> Definition:
-    """Return the definition of a `vocab.json` and a `merges.txt`; see `TokenizerKind.parse`.
+    """Return the definition of a `vocab.json` and a `merges.txt`; see `TokenizerClass.parse`.
 
     Raises:
         UserError: a broken file, ids with holes, a merge that is no pair of tokens, or lower case is asked for.

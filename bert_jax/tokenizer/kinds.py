@@ -1,9 +1,9 @@
-"""The table of tokenizer kinds: vocabulary files, training, and use of each kind."""
+"""The table of tokenizer kinds: training and use of each kind."""
 
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from bert_jax.errors import UserError
 from bert_jax.tokenizer import byte_level, sentencepiece, tokenizer_json, wordpiece
@@ -22,15 +22,6 @@ def _no_settings(definition: Definition) -> dict[str, Any]:
 
 
 Train = Callable[[TrainingText, int, bool], TrainedVocabulary]  # (text, vocab_size, lowercase)
-# (contents of the files, special tokens, tokenizer_config.json, lowercase or None) -> definition
-Parse = Callable[[Sequence[bytes], SpecialTokens, Mapping[str, Any], bool | None], Definition]
-
-
-class PublishedFile(NamedTuple):
-    """A vocabulary file under another name: its reader, and its special tokens where the directory gives none."""
-
-    parse: Parse
-    special: SpecialTokens
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,12 +41,9 @@ class TokenizerKind:
         word_prefix: prefix of a word that is encoded alone as inside a sentence.
         mask_takes_space: whether words include the space before them, so that the mask token must.
         vocabulary_files: names of the files other than tokenizer.json that hold a vocabulary; the first identifies it.
-        parse: (contents of `vocabulary_files`, special tokens, tokenizer_config.json, lowercase) -> definition, where
-            lowercase is the caller's wish or None; raises UserError. None: no such files.
-        published: names of files of other models with such a vocabulary, and the reader of each.
         parse_tokens: content of the first file -> tokens in the order of ids; None: costs another library.
         digest_content: (definition, tokens, special tokens) -> everything that decides the ids of a text.
-        config_settings: definition -> the settings that a tokenizer_config.json repeats.
+        config_settings: definition -> the settings of tokenizer_config.json that the definition implements.
         tokenizer_config: (definition, special tokens) -> the class that opens it in transformers, and its settings.
         writes_vocabulary: whether saving writes the first file, a token per line, in addition to tokenizer.json.
     """
@@ -72,8 +60,6 @@ class TokenizerKind:
     word_prefix: str = ""
     mask_takes_space: bool = False
     vocabulary_files: tuple[str, ...] = ()
-    parse: Parse | None = None
-    published: Mapping[str, PublishedFile] = dataclasses.field(default_factory=dict)
     parse_tokens: Callable[[bytes], list[str]] | None = None
     digest_content: Callable[[Definition, Sequence[str], SpecialTokens], list[Any]] = tokenizer_json.digest_content
     config_settings: Callable[[Definition], dict[str, Any]] = _no_settings
@@ -96,7 +82,6 @@ _KINDS = (
         continues=wordpiece.prefixed_pieces,
         train={"bert": wordpiece.train_wordpiece},
         vocabulary_files=("vocab.txt",),
-        parse=wordpiece.parse_vocab_txt,
         parse_tokens=wordpiece.vocab_txt_tokens,
         digest_content=wordpiece.wordpiece_digest_content,
         config_settings=wordpiece.wordpiece_settings,
@@ -123,7 +108,7 @@ _KINDS = (
         word_prefix=" ",
         mask_takes_space=True,
         vocabulary_files=(byte_level.VOCABULARY, byte_level.MERGES),
-        parse=byte_level.parse_vocab_json,
+        config_settings=byte_level.byte_level_settings,
         parse_tokens=byte_level.vocab_json_tokens,
     ),
     TokenizerKind(
@@ -137,8 +122,7 @@ _KINDS = (
         trains_in_memory=True,
         mask_takes_space=True,
         vocabulary_files=(sentencepiece.FILE,),
-        parse=sentencepiece.parse_spiece_model,
-        published={sentencepiece.DEBERTA: PublishedFile(sentencepiece.parse_spm_model, wordpiece.SPECIAL)},
+        config_settings=sentencepiece.sentencepiece_settings,
     ),
     TokenizerKind(
         name="sentencepiece_bpe",
@@ -150,7 +134,8 @@ _KINDS = (
         train=_train_by_normalization(sentencepiece.train_sentencepiece_bpe, sentencepiece.NORMALIZATIONS),
         trains_in_memory=True,
         keeps_single_occurrences=True,
-        mask_takes_space=True,  # its spiece.model is read by the row above
+        mask_takes_space=True,
+        config_settings=sentencepiece.sentencepiece_settings,
     ),
 )
 TOKENIZERS = {kind.name: kind for kind in _KINDS}  # `kind_of` takes the first that fits

@@ -3,7 +3,8 @@
 Only this file reads the files of a tokenizer, in this order:
 1. `tokenizer.json`, or where there is none the vocabulary file of a kind: `vocab.txt`, `vocab.json`, `spiece.model`,
    or `spm.model` of DeBERTa;
-2. `special_tokens_map.json` and `tokenizer_config.json`: the names of special tokens, and the casing;
+2. `special_tokens_map.json` and `tokenizer_config.json`: the class, its settings, and the names of special tokens;
+   where they name no class, the `config.json` of a model;
 3. the other files of a vocabulary: `merges.txt` of `vocab.json`;
 4. to check that they agree: `added_tokens.json` of a vocabulary, the vocabulary of a `tokenizer.json`.
 The digests of these files are first compared with `SHA256SUMS`, if the directory has that file.
@@ -11,30 +12,36 @@ The digests of these files are first compared with `SHA256SUMS`, if the director
 
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bert_jax import strict_json
 from bert_jax.errors import UserError
 from bert_jax.files import check_sums
 from bert_jax.tokenizer import tokenizer_json
-from bert_jax.tokenizer.kinds import TOKENIZERS, TokenizerKind, kind_of
+from bert_jax.tokenizer.classes import (
+    CLASS_OF_FILE,
+    CLASSES,
+    TokenizerClass,
+    check_settings,
+    class_of_vocabulary,
+    has_token_types,
+    name_class,
+)
+from bert_jax.tokenizer.kinds import kind_of
 from bert_jax.tokenizer.tokenizer import Tokenizer, build_tokenizer
-from bert_jax.tokenizer.tokenizer_json import SpecialTokens
+from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
 
 DEFINITION = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
 NAMES = "special_tokens_map.json"
 ADDED = "added_tokens.json"
-KIND_OF_FILE = {name: kind for kind in TOKENIZERS.values() for name in (*kind.vocabulary_files[:1], *kind.published)}
+MODEL = "config.json"  # of the model, which is no file of the tokenizer
 FILES = (
-    DEFINITION,
-    CONFIG,
-    NAMES,
-    ADDED,
-    *(name for kind in TOKENIZERS.values() for name in (*kind.vocabulary_files, *kind.published)),
+    *(DEFINITION, CONFIG, NAMES, ADDED),
+    *dict.fromkeys(name for row in CLASSES.values() for name in row.files),
 )
-OTHER_NAME = TOKENIZERS["wordpiece"]  # the kind of a vocabulary file with any other name
+OTHER_NAME = "vocab.txt"  # by whose rules a vocabulary file with any other name is read
 
 
 def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) -> Tokenizer:
@@ -56,13 +63,12 @@ def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) 
         config = _read_json_beside(file, CONFIG)
         if lowercase is not None and config.get("do_lower_case", lowercase) != lowercase:
             raise UserError(f"do_lower_case is {config['do_lower_case']} in {CONFIG}, but {lowercase} was asked for")
-        names = _read_json_beside(file, NAMES) | config
+        class_name = name_class(config, _read_json_beside(file, MODEL))
+        config = _read_json_beside(file, NAMES) | config
         if file.name == DEFINITION:
-            return _load_definition(file, names, lowercase)
-        kind = KIND_OF_FILE.get(file.name, OTHER_NAME)
-        published = kind.published.get(file.name)
-        special = _special_tokens(names, published.special if published else kind.special)
-        return _load_vocabulary(file, kind, config, special, lowercase)
+            return _load_definition(file, class_name, config, lowercase)
+        row = class_of_vocabulary(class_name, file.name if file.name in CLASS_OF_FILE else OTHER_NAME)
+        return _load_vocabulary(file, row, class_name, config, lowercase)
     except UserError as error:
         raise UserError(f"{file}: {error}") from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # values of other types
@@ -72,7 +78,7 @@ def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) 
 
 def _find_definition_file(path: pathlib.Path) -> pathlib.Path:
     """Return the file that defines the tokenizer."""
-    candidates = (DEFINITION, *KIND_OF_FILE)
+    candidates = (DEFINITION, *CLASS_OF_FILE)
     if path.is_dir():
         paths = [path / name for name in candidates if (path / name).exists()]
         if len(paths) > 1 and paths[0].name != DEFINITION:
@@ -87,23 +93,24 @@ def _find_definition_file(path: pathlib.Path) -> pathlib.Path:
     return paths[0]
 
 
-def _load_definition(file: pathlib.Path, config: Mapping[str, Any], lowercase: bool | None) -> Tokenizer:
+def _load_definition(
+    file: pathlib.Path, class_name: str, config: Mapping[str, Any], lowercase: bool | None
+) -> Tokenizer:
     """Return the tokenizer of a `tokenizer.json`."""
     definition = tokenizer_json.complete_definition(strict_json.parse_object(_read_table_file(file), file.name))
     kind = kind_of(definition)
-    special = _special_tokens(config, kind.special)
+    special = _special_tokens(config, CLASSES.get(class_name, CLASSES[""]).special or kind.special)
     tokens = tokenizer_json.tokens_of(definition)
     vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
     # As transformers does for a file without these.
     definition = tokenizer_json.with_special_tokens(
         definition, special, vocabulary, kind.separators, kind.mask_takes_space
     )
-    tokenizer = build_tokenizer(definition, special, kind, tokens)
+    definition = _with_listed_tokens(definition, config, vocabulary)
+    tokenizer = build_tokenizer(definition, special, has_token_types(class_name, config), kind=kind, tokens=tokens)
     if lowercase is not None and lowercase != tokenizer.lowercase:
         raise UserError(f"lowercase is {tokenizer.lowercase} in it, but {lowercase} was asked for")
-    for name, value in kind.config_settings(definition).items():
-        if config.get(name, value) != value:
-            raise UserError(f"{name} is {value} in it, but {config[name]} in {CONFIG}; make them equal")
+    check_settings(class_name, config, kind.config_settings(definition))
     if kind.parse_tokens and (vocabulary_file := file.with_name(kind.vocabulary_files[0])).exists():
         vocabulary_tokens = kind.parse_tokens(_read_table_file(vocabulary_file))
         if list(tokens[: len(vocabulary_tokens)]) != vocabulary_tokens:
@@ -115,38 +122,65 @@ def _load_definition(file: pathlib.Path, config: Mapping[str, Any], lowercase: b
 
 
 def _load_vocabulary(
-    file: pathlib.Path,
-    kind: TokenizerKind,
-    config: Mapping[str, Any],
-    special: SpecialTokens,
-    lowercase: bool | None,
+    file: pathlib.Path, row: TokenizerClass, class_name: str, config: Mapping[str, Any], lowercase: bool | None
 ) -> Tokenizer:
-    """Return the tokenizer of the vocabulary file of a kind."""
-    published = kind.published.get(file.name)
-    further_files = [file.with_name(name) for name in kind.vocabulary_files[1:]] if not published else []
+    """Return the tokenizer of a vocabulary file, read by the rules of a class."""
+    further_files = [file.with_name(name) for name in row.files[1:]]
     for path in further_files:
         if not path.exists():
             raise UserError(f"{path.name} is not beside it; this kind of vocabulary needs both files")
-    parse = published.parse if published else kind.parse
-    assert parse
-    definition = parse([_read_table_file(file), *map(_read_table_file, further_files)], special, config, lowercase)
-    tokenizer = build_tokenizer(definition, special)
-    added = {token["content"] for token in (config.get("added_tokens_decoder") or {}).values()}
-    unknown = (added | _read_json_beside(file, ADDED).keys()) - set(tokenizer.tokens)
+    assert row.parse
+    assert row.special
+    special = _special_tokens(config, row.special)
+    files = [_read_table_file(path) for path in (file, *further_files)]
+    definition = row.parse(files, special, config, lowercase)
+    vocabulary = {token: token_id for token_id, token in enumerate(tokenizer_json.tokens_of(definition))}
+    if unknown := _read_json_beside(file, ADDED).keys() - vocabulary.keys():
+        raise _unknown_tokens_error(unknown)
+    definition = _with_listed_tokens(definition, config, vocabulary)
+    return build_tokenizer(definition, special, has_token_types(class_name, config))
+
+
+def _with_listed_tokens(definition: Definition, config: Mapping[str, Any], vocabulary: Mapping[str, int]) -> Definition:
+    """Return the definition with the added tokens that a config lists, which replace the tokens of the definition.
+
+    As in transformers, `added_tokens_decoder` gives the properties of a token, and all tokens that are listed by name
+    are special.
+
+    Raises:
+        UserError: the vocabulary lacks a token, or has another id for it.
+    """
+    decoder = config.get("added_tokens_decoder") or {}
+    extra = config.get("extra_special_tokens") or ()
+    names = [*(config.get("additional_special_tokens") or ()), *(extra.values() if isinstance(extra, dict) else extra)]
+    names += [name for role in ("bos_token", "eos_token") if _content(name := config.get(role)) in vocabulary]
+    tokens = {token["content"]: token for token in definition["added_tokens"]}
+    tokens |= {token["content"]: {**token, "id": int(token_id)} for token_id, token in decoder.items()}
+    for name in map(_content, names):
+        tokens.setdefault(name, tokenizer_json.special_token(name, vocabulary.get(name, -1)))
+    unknown = [name for name, token in tokens.items() if vocabulary.get(name) != token["id"]]
     if unknown:
-        raise UserError(
-            f"tokens were added to this vocabulary in other files ({', '.join(sorted(unknown))}); save it with "
-            f"transformers, which writes {DEFINITION}"
-        )
-    return tokenizer
+        raise _unknown_tokens_error(unknown)
+    return {**definition, "added_tokens": sorted(tokens.values(), key=lambda token: token["id"])}
+
+
+def _unknown_tokens_error(tokens: Iterable[str]) -> UserError:
+    return UserError(
+        f"tokens were added to this vocabulary in other files ({', '.join(sorted(tokens))}); save it with "
+        f"transformers, which writes {DEFINITION}"
+    )
+
+
+def _content(token: Any) -> Any:
+    """Return the name of a token that a config gives as a name or as an object with the name as its `content`."""
+    return token.get("content") if isinstance(token, dict) else token
 
 
 def _special_tokens(config: Mapping[str, Any], default: SpecialTokens) -> SpecialTokens:
     """Return the names of the special tokens; a config gives a name, or an object with the name as its `content`."""
     names: dict[str, str] = {}
     for role, default_name in default._asdict().items():
-        value = config.get(f"{role}_token") or default_name
-        name = value.get("content") if isinstance(value, dict) else value
+        name = _content(config.get(f"{role}_token") or default_name)
         if not isinstance(name, str):
             raise UserError(f"{role}_token in {CONFIG} or {NAMES} beside it is not a string; write the token as text")
         names[role] = name

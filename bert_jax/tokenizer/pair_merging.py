@@ -116,7 +116,7 @@ def merge_pairs(
         limit_alphabet=len(characters),
         continuing_subword_prefix=prefix,
     )
-    plain = tokenizer_json.without_special_tokens(untrained, special)
+    plain = tokenizer_json.without_role_tokens(untrained, special)
     library = tokenizers.Tokenizer.from_str(json.dumps(plain))
     library.train_from_iterator(pieces, trainer)
     ids = library.get_vocab()

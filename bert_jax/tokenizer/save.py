@@ -39,7 +39,8 @@ def tokenizer_files(directory: str | os.PathLike[str]) -> list[pathlib.Path]:
 def copy_tokenizer(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
     """Copy the files of a tokenizer into an existing directory, so that `AutoTokenizer` opens it.
 
-    A `tokenizer.json` and a `tokenizer_config.json` are added where the source lacks either.
+    A `tokenizer.json`, and `tokenizer_class` and `model_input_names` in `tokenizer_config.json`, are added where the
+    source lacks them.
 
     Raises:
         UserError: as `load_tokenizer`.
@@ -49,20 +50,29 @@ def copy_tokenizer(source: str | os.PathLike[str], target: str | os.PathLike[str
     tokenizer = load_tokenizer(source)
     for path in tokenizer_files(source):
         shutil.copyfile(path, target / path.name)
-    if not ((source / DEFINITION).exists() and (source / CONFIG).exists()):
-        config = json.loads((source / CONFIG).read_bytes()) if (source / CONFIG).exists() else {}
+    config = json.loads((source / CONFIG).read_bytes()) if (source / CONFIG).exists() else {}
+    if not ((source / DEFINITION).exists() and config.get("tokenizer_class")):
         _write_definition(tokenizer, target, config)
+    elif "model_input_names" not in config:
+        _write_config({**config, **_input_names(tokenizer)}, target)
 
 
 def _write_definition(tokenizer: Tokenizer, directory: pathlib.Path, config: Mapping[str, Any]) -> None:
     """Write `tokenizer.json` and `tokenizer_config.json`; the values of the tokenizer replace values of `config`."""
-    types = ["token_type_ids"] * (tokenizer.separators == 1)
     settings = {
         **tokenizer.kind.tokenizer_config(tokenizer.definition, tokenizer.special),
-        "model_input_names": ["input_ids", *types, "attention_mask"],
+        **_input_names(tokenizer),
         **{f"{role}_token": token for role, token in tokenizer.special._asdict().items()},
     }
     text = json.dumps(tokenizer.definition, ensure_ascii=False, indent=2)
     (directory / DEFINITION).write_text(text, encoding="utf-8")
-    text = json.dumps({"model_max_length": MAX_LENGTH, **config, **settings}, indent=2)
-    (directory / CONFIG).write_text(text + "\n", encoding="utf-8")
+    _write_config({"model_max_length": MAX_LENGTH, **config, **settings}, directory)
+
+
+def _input_names(tokenizer: Tokenizer) -> dict[str, list[str]]:
+    """Return the inputs of a model that transformers makes; without them its versions differ in token types."""
+    return {"model_input_names": ["input_ids", *["token_type_ids"] * tokenizer.second_type, "attention_mask"]}
+
+
+def _write_config(config: Mapping[str, Any], directory: pathlib.Path) -> None:
+    (directory / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")

@@ -49,7 +49,7 @@ THREADS = 16  # fixed, not the number of cores: the split of the work decides th
 def parse_spiece_model(
     files: Sequence[bytes], special: SpecialTokens, config: Mapping[str, Any], lowercase: bool | None
 ) -> Definition:
-    """Return the definition of a `spiece.model`; see `TokenizerKind.parse`.
+    """Return the definition of a `spiece.model`; see `TokenizerClass.parse`.
 
     ALBERT's text is normalized as `do_lower_case` and `keep_accents` of the config say; other models have a table.
     BigBird's table is all that changes its text, as in the library that the authors use, and keeps capitals.
@@ -135,6 +135,21 @@ def define_sentencepiece(model: Any, normalizers: Sequence[Definition], special:
         decoder=metaspace,
         model=_LIBRARY_MODEL[model.trainer_spec.model_type](model),
     )
+
+
+def sentencepiece_settings(definition: Definition) -> dict[str, Any]:
+    """Return the settings of a `tokenizer_config.json` that the definition implements."""
+    normalizers = {step.get("type") for step in tokenizer_json.components(definition["normalizer"])}
+    pre_tokenizers = list(tokenizer_json.components(definition["pre_tokenizer"]))
+    return {
+        "do_lower_case": "Lowercase" in normalizers,
+        "keep_accents": "StripAccents" not in normalizers,
+        "split_by_punct": any(step.get("type") == "Punctuation" for step in pre_tokenizers),
+        # Files of early versions of the library have add_prefix_space in place of a scheme.
+        "add_prefix_space": any(
+            step.get("prepend_scheme", step.get("add_prefix_space")) in ("always", True) for step in pre_tokenizers
+        ),
+    }
 
 
 def pieces_without_space(definition: Definition, tokens: Sequence[str]) -> list[bool]:
@@ -289,7 +304,7 @@ def _is_big_bird(model: Any, config: Mapping[str, Any]) -> bool:
 
 
 def _with_control_pieces(definition: Definition, model: Any) -> Definition:
-    """Return the definition with `<s>` and `</s>` as special tokens, so that no text spells them."""
+    """Return the definition with `<s>` and `</s>` as special tokens, which a text may spell, as in transformers."""
     known, ends = definition["added_tokens"], BIG_BIRD[1:]
     new = [
         {**known[0], "id": token_id, "content": piece.piece, "lstrip": False}

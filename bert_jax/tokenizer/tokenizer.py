@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -39,10 +40,11 @@ class Tokenizer:
         sha256: digest of everything that decides the ids of a text.
         pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
         separators: number of [SEP] tokens between the two texts of a pair.
+        second_type: whether the second text of a pair has token type 1; otherwise all tokens have type 0.
         lowercase: whether the vocabulary is uncased.
         continues: bool [vocab_size], whether a token continues the word before it; False for special and added tokens.
-        with_special_tokens: encodes '[MASK]' in a text as the special token.
-        plain: encodes '[MASK]' in a text as a bracket, a word and a bracket.
+        with_special_tokens: encodes every added token in a text as that token, also '[MASK]'.
+        plain: encodes '[MASK]' in a text as a bracket, a word and a bracket, other added tokens as these tokens.
     """
 
     kind: TokenizerKind
@@ -56,6 +58,7 @@ class Tokenizer:
     sep_id: int
     mask_id: int
     separators: int
+    second_type: bool
     lowercase: bool
     continues: np.ndarray
     with_special_tokens: tokenizers.Tokenizer
@@ -82,18 +85,36 @@ class Tokenizer:
         return self.kind.word_prefix
 
     def encode_sentences(self, sentences: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text, without special tokens; a spelled special token becomes ordinary tokens.
+        """Return the ids of each sentence of a corpus, without [CLS] and [SEP] around it.
 
-        So no text of a corpus can forge [SEP].
+        A spelled [PAD], [UNK], [CLS], [SEP] or [MASK] becomes ordinary tokens, so no text of a corpus can forge [SEP].
+        Every other added token becomes that token.
         """
-        with _no_panic():
-            return [encoded.ids for encoded in self.plain.encode_batch_fast(sentences, add_special_tokens=False)]
+        return _ids(self.plain, sentences)
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[EncodedText]:
         """Encode as `encode_sentences`, with the characters and the words of the text that the ids stand for."""
-        with _no_panic():
-            encoded = self.plain.encode_batch(texts, add_special_tokens=False)
-        return [EncodedText(text.ids, text.offsets, text.word_ids) for text in encoded]
+        return _ids_with_offsets(self.plain, texts)
+
+    def encode_inputs(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text that a user gives a model, without [CLS] and [SEP] around it.
+
+        As in transformers, every special or added token that is spelled in a text becomes that token.
+        """
+        return _ids(self.with_special_tokens, texts)
+
+    def encode_inputs_with_offsets(self, texts: Sequence[str]) -> list[EncodedText]:
+        """Encode as `encode_inputs`, with the characters and the words of the text that the ids stand for."""
+        return _ids_with_offsets(self.with_special_tokens, texts)
+
+    def spells_special_token(self, ids: Sequence[int]) -> bool:
+        """Return whether the ids of a text have [PAD], [CLS], [SEP] or [MASK]."""
+        return not self._spelled_ids.isdisjoint(ids)
+
+    @functools.cached_property
+    def _spelled_ids(self) -> frozenset[int]:
+        """Ids of the special tokens that only a text which spells them has."""
+        return frozenset((self.pad_id, self.cls_id, self.sep_id, self.mask_id))
 
     def normalize_parts(self, parts: Sequence[str]) -> list[str]:
         """Return each part of a text normalized as between two digits, before it is split into words."""
@@ -104,11 +125,16 @@ class Tokenizer:
             before = normalizer.normalize_str("00").index("0") + 1  # some normalizers begin every text with a mark
             return [normalizer.normalize_str(f"0{part}0")[before:-1] for part in parts]
 
+    def word_texts(self, words: Sequence[str]) -> list[str]:
+        """Return each word as a text that is encoded as a word inside a sentence."""
+        prefix = self.kind.word_prefix
+        # A space before an added token would be a token.
+        unchanged = tuple(token["content"] for token in self.definition["added_tokens"]) + (prefix,) * bool(prefix)
+        return [word if word.startswith(unchanged) else prefix + word for word in words]
+
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
         """Return the ids of each word of a sentence given as words; the unknown token for a word without ids."""
-        prefix = self.kind.word_prefix
-        texts = [word if word.startswith(prefix) else prefix + word for word in words]
-        return [ids or [self.unk_id] for ids in self.encode_sentences(texts)]
+        return [ids or [self.unk_id] for ids in self.encode_inputs(self.word_texts(words))]
 
     def encode(self, text: str) -> list[int]:
         """Return [CLS], the ids of the text, [SEP]; a special token spelled in the text becomes that token."""
@@ -129,8 +155,8 @@ class Tokenizer:
         with _no_panic():
             return self.with_special_tokens.decode(list(ids), skip_special_tokens=False)
 
-    def __reduce__(self) -> tuple[Callable[..., "Tokenizer"], tuple[Definition, SpecialTokens]]:
-        return build_tokenizer, (self.definition, self.special)
+    def __reduce__(self) -> tuple[Callable[..., "Tokenizer"], tuple[Definition, SpecialTokens, bool]]:
+        return build_tokenizer, (self.definition, self.special, self.second_type)
 
 
 def wordpiece_tokenizer(tokens: Sequence[str], normalizer: Normalizer) -> Tokenizer:
@@ -145,6 +171,7 @@ def wordpiece_tokenizer(tokens: Sequence[str], normalizer: Normalizer) -> Tokeni
 def build_tokenizer(
     definition: Definition,
     special: SpecialTokens,
+    has_token_types: bool = True,
     kind: TokenizerKind | None = None,
     tokens: tuple[str, ...] | None = None,
 ) -> Tokenizer:
@@ -153,6 +180,7 @@ def build_tokenizer(
     Args:
         definition: the content of a tokenizer.json.
         special: names of the special tokens.
+        has_token_types: False gives all tokens the type 0, whatever the definition says.
         kind: the kind of the definition, where the caller has looked it up.
         tokens: the tokens of the definition in the order of ids, where the caller has read them.
 
@@ -162,15 +190,15 @@ def build_tokenizer(
     kind = kind or kind_of(definition)
     bounds.check_bounds(definition)
     tokens = tokens or tokenizer_json.tokens_of(definition)
-    separators = tokenizer_json.separators_of(definition, special)
-    plain_definition = tokenizer_json.without_special_tokens(definition, special)
+    separators, second_type = tokenizer_json.pair_layout(definition, special)
+    plain_definition = tokenizer_json.without_role_tokens(definition, special)
     with _no_panic():
         with_special_tokens = tokenizers.Tokenizer.from_str(json.dumps(definition))
         plain = tokenizers.Tokenizer.from_str(json.dumps(plain_definition))
     vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
     added_tokens = definition["added_tokens"]
     if with_special_tokens.get_vocab() != vocabulary or any(
-        plain.token_to_id(token["content"]) != token["id"] for token in added_tokens if not token["special"]
+        plain.token_to_id(token["content"]) != token["id"] for token in plain_definition["added_tokens"]
     ):
         raise UserError("the added tokens have other ids than the library tokenizers gives them")
     digest = hashlib.sha256(json.dumps(kind.digest_content(definition, tokens, special)).encode()).hexdigest()
@@ -186,11 +214,25 @@ def build_tokenizer(
         sha256=digest,
         **{f"{role}_id": vocabulary[token] for role, token in special._asdict().items()},
         separators=separators,
+        second_type=second_type and has_token_types,
         lowercase=any(part.get("type") == "Lowercase" or bool(part.get("lowercase")) for part in normalizers),
         continues=continues,
         with_special_tokens=with_special_tokens,
         plain=plain,
     )
+
+
+def _ids(library: tokenizers.Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """Return the ids of each text, without [CLS] and [SEP] around it."""
+    with _no_panic():
+        return [encoded.ids for encoded in library.encode_batch_fast(texts, add_special_tokens=False)]
+
+
+def _ids_with_offsets(library: tokenizers.Tokenizer, texts: Sequence[str]) -> list[EncodedText]:
+    """Return the ids of each text as `_ids`, with the characters and the words that they stand for."""
+    with _no_panic():
+        encoded = library.encode_batch(texts, add_special_tokens=False)
+    return [EncodedText(text.ids, text.offsets, text.word_ids) for text in encoded]
 
 
 @contextlib.contextmanager

@@ -75,15 +75,7 @@ def with_special_tokens(
         )
     known = {token["content"] for token in definition["added_tokens"]}
     new = [
-        {
-            "id": vocabulary[token],
-            "content": token,
-            "single_word": False,
-            "lstrip": mask_takes_space and token == special.mask,
-            "rstrip": False,
-            "normalized": False,
-            "special": True,
-        }
+        special_token(token, vocabulary[token], lstrip=mask_takes_space and token == special.mask)
         for token in dict.fromkeys(special)
         if token not in known
     ]
@@ -94,15 +86,27 @@ def with_special_tokens(
     }
 
 
-def without_special_tokens(definition: Definition, special: SpecialTokens) -> Definition:
-    """Return the definition that encodes a special token spelled in a text as ordinary characters."""
-    added = [token for token in definition["added_tokens"] if not token["special"]]
+def special_token(content: str, token_id: int, lstrip: bool = False) -> Definition:
+    """Return a special token as an added token, which the library finds in a text; `lstrip`: with spaces before it."""
+    flags = {"single_word": False, "lstrip": lstrip, "rstrip": False, "normalized": False, "special": True}
+    return {"id": token_id, "content": content, **flags}
+
+
+def without_role_tokens(definition: Definition, special: SpecialTokens) -> Definition:
+    """Return the definition that encodes the tokens of `special` spelled in a text as ordinary characters.
+
+    All other added tokens are found in a text, as by transformers.
+    """
     model = definition["model"]
     if model["type"] == "Unigram":
         # To the model these are pieces like others, so a text could spell them; no text spells a piece with a space.
-        names = {*special, *(token["content"] for token in definition["added_tokens"] if token["special"])}
-        model = {**model, "vocab": [[" " * (piece in names) + piece, score] for piece, score in model["vocab"]]}
-    return {**definition, "added_tokens": added, "model": model}
+        model = {**model, "vocab": [[" " * (piece in special) + piece, score] for piece, score in model["vocab"]]}
+    return {**definition, "added_tokens": other_added_tokens(definition, special), "model": model}
+
+
+def other_added_tokens(definition: Definition, special: SpecialTokens) -> list[dict[str, Any]]:
+    """Return the added tokens that are none of `special`."""
+    return [token for token in definition["added_tokens"] if token["content"] not in special]
 
 
 def components(part: Definition | None) -> Iterator[Definition]:
@@ -183,11 +187,14 @@ def tokens_in_order(vocabulary: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(token_of[token_id] for token_id in range(len(token_of)))
 
 
-def separators_of(definition: Definition, special: SpecialTokens) -> int:
-    """Return the number of separators that the post-processor puts between the two texts of a pair.
+def pair_layout(definition: Definition, special: SpecialTokens) -> tuple[int, bool]:
+    """Return the number of separators between the texts of a pair, and whether the second text has token type 1.
+
+    The last separator has the type of the second text; all tokens before the second text have type 0.
 
     Raises:
-        UserError: sequences are not `cls text sep` and `cls text sep ... text sep`, with the tokens in `special`.
+        UserError: sequences are not `cls text sep` and `cls text sep ... text sep`, with the tokens in `special`, or
+            have other token types.
     """
     for processor in components(definition["post_processor"]):
         kind = processor.get("type")
@@ -195,15 +202,19 @@ def separators_of(definition: Definition, special: SpecialTokens) -> int:
             between = 2 if kind == "RobertaProcessing" else 1
             first, last = processor["cls"][0], processor["sep"][0]
             single, pair = [first, "A", last], [first, "A", *[last] * between, "B", last]
+            types = [0] * (between + 2) + [int(between == 1)] * 2
         elif kind == "TemplateProcessing":
-            single, pair = _template(processor["single"]), _template(processor["pair"])
+            single, pair = _template(processor["single"], "id"), _template(processor["pair"], "id")
+            types = [int(value) for value in _template(processor["pair"], "type_id")]
             between = len(pair) - 4
         else:
             continue
         cls, sep = special.cls, special.sep
-        if single == [cls, "A", sep] and between > 0 and pair == [cls, "A", *[sep] * between, "B", sep]:
-            return between
-        raise UserError(f"the post_processor builds sequences like {' '.join(pair)!r}, not '{cls} A {sep} B {sep}'")
+        if single != [cls, "A", sep] or between < 1 or pair != [cls, "A", *[sep] * between, "B", sep]:
+            raise UserError(f"the post_processor builds sequences like {' '.join(pair)!r}, not '{cls} A {sep} B {sep}'")
+        if types not in ([0] * len(pair), [0] * (len(pair) - 2) + [1, 1]):
+            raise UserError(f"the post_processor gives a pair the token types {types}; supported are 0, and 0 and 1")
+        return between, types[-1] == 1
     raise UserError("unknown post_processor; BERT's and RoBERTa's are supported")
 
 
@@ -218,14 +229,14 @@ def digest_content(definition: Definition, tokens: Sequence[str], special: Speci
         {name: value for name, value in model.items() if name not in listed and value not in (None, False, "")},
         definition["normalizer"],
         definition["pre_tokenizer"],
-        [token for token in definition["added_tokens"] if not token["special"]],
+        other_added_tokens(definition, special),
         list(special),
     ]
 
 
-def _template(pieces: Sequence[Mapping[str, Mapping[str, str]]]) -> list[str]:
-    """Return the ids of the pieces of a template, such as ['[CLS]', 'A', '[SEP]']."""
-    return [value["id"] for piece in pieces for value in piece.values()]
+def _template(pieces: Sequence[Mapping[str, Mapping[str, Any]]], key: str) -> list[Any]:
+    """Return a value of each piece of a template, such as its `id`: '[CLS]', 'A', '[SEP]'."""
+    return [value[key] for piece in pieces for value in piece.values()]
 
 
 def _post_processor(special: SpecialTokens, vocabulary: Mapping[str, int], separators: int) -> Definition:

@@ -65,8 +65,14 @@ def prefixed_pieces(definition: Definition, tokens: Sequence[str]) -> list[bool]
     return [token.startswith(prefix) for token in tokens]
 
 
-def define_wordpiece(tokens: Sequence[str], normalizer: Normalizer, special: SpecialTokens = SPECIAL) -> Definition:
-    """Return the definition of a vocabulary given in the order of ids.
+def define_wordpiece(
+    tokens: Sequence[str],
+    normalizer: Normalizer,
+    special: SpecialTokens = SPECIAL,
+    separators: int = SEPARATORS,
+    mask_takes_space: bool = False,
+) -> Definition:
+    """Return the definition of a vocabulary given in the order of ids; see `tokenizer_json.assemble_definition`.
 
     Raises:
         UserError: a token occurs twice, or a special token is missing.
@@ -77,7 +83,8 @@ def define_wordpiece(tokens: Sequence[str], normalizer: Normalizer, special: Spe
         raise UserError(
             f"{token!r} is on lines {first_id + 1} and {vocabulary[token] + 1}; the first is never used: rename it"
         )
-    return _define(special, vocabulary, normalizer, {**WORDPIECE_MODEL, "unk_token": special.unk, "vocab": vocabulary})
+    model = {**WORDPIECE_MODEL, "unk_token": special.unk, "vocab": vocabulary}
+    return _define(special, vocabulary, normalizer, model, separators, mask_takes_space)
 
 
 def define_bpe(tokens: Sequence[str], merges: Sequence[Sequence[str]], normalizer: Normalizer) -> Definition:
@@ -98,13 +105,19 @@ def define_bpe(tokens: Sequence[str], merges: Sequence[Sequence[str]], normalize
 
 
 def _define(
-    special: SpecialTokens, vocabulary: Mapping[str, int], normalizer: Normalizer, model: Definition
+    special: SpecialTokens,
+    vocabulary: Mapping[str, int],
+    normalizer: Normalizer,
+    model: Definition,
+    separators: int = SEPARATORS,
+    mask_takes_space: bool = False,
 ) -> Definition:
+    """Return the definition of a model over BERT's words."""
     return tokenizer_json.assemble_definition(
         special,
         vocabulary,
-        SEPARATORS,
-        mask_takes_space=False,
+        separators,
+        mask_takes_space=mask_takes_space,
         **word_splitting_steps(normalizer),
         decoder=DECODER,
         model=model,
@@ -112,9 +125,14 @@ def _define(
 
 
 def parse_vocab_txt(
-    files: Sequence[bytes], special: SpecialTokens, config: Mapping[str, Any], lowercase: bool | None
+    files: Sequence[bytes],
+    special: SpecialTokens,
+    config: Mapping[str, Any],
+    lowercase: bool | None,
+    separators: int = SEPARATORS,
+    mask_takes_space: bool = False,
 ) -> Definition:
-    """Return the definition of a `vocab.txt`, whose line numbers from 0 are the ids; see `TokenizerKind.parse`."""
+    """Return the definition of a `vocab.txt`, whose line numbers from 0 are the ids; see `TokenizerClass.parse`."""
     tokens = vocab_txt_tokens(files[0])
     settings = {name: config[name] for name in Normalizer._fields if name in config}
     if "do_lower_case" not in settings:
@@ -122,21 +140,24 @@ def parse_vocab_txt(
             words = (token for token in tokens if token not in special and not token.startswith("[unused"))
             lowercase = not any(token != token.lower() for token in words)
         settings["do_lower_case"] = lowercase
-    return define_wordpiece(tokens, Normalizer(**settings), special)
+    return define_wordpiece(tokens, Normalizer(**settings), special, separators, mask_takes_space)
 
 
 def vocab_txt_tokens(data: bytes) -> list[str]:
-    """Return the lines of a `vocab.txt`; UserError where it is not UTF-8."""
+    """Return the tokens of a `vocab.txt`, a token per line; UserError where it is not UTF-8.
+
+    A byte order mark and, as in the library tokenizers, spaces after a token do not belong to a token.
+    """
     try:
-        text = data.decode()
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise UserError("not a UTF-8 text, so not a vocabulary") from None
     # Not splitlines: a vocabulary may hold the other characters that end a line in Unicode.
-    return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
+    return [line.rstrip(" \t\r") or line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
 
 
 def wordpiece_settings(definition: Definition) -> dict[str, Any]:
-    """Return the settings that a `tokenizer_config.json` repeats."""
+    """Return the settings of a `tokenizer_config.json` that the definition implements."""
     return normalizer_of(definition)._asdict()
 
 
@@ -149,7 +170,7 @@ def wordpiece_digest_content(definition: Definition, tokens: Sequence[str], spec
 
 def wordpiece_tokenizer_config(definition: Definition, special: SpecialTokens) -> dict[str, Any]:
     """Return the entries of `tokenizer_config.json` by which transformers builds the same tokenizer."""
-    if _is_plain(definition, special):
+    if _is_plain(definition, special) and tokenizer_json.pair_layout(definition, special)[0] == SEPARATORS:
         return {"tokenizer_class": "BertTokenizer", **normalizer_of(definition)._asdict()}
     return tokenizer_json.GENERAL_CONFIG
 

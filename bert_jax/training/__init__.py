@@ -1,19 +1,19 @@
 """One training: plan, step, loop, optimizers, schedules, checkpoints, metrics, the work directory.
 
-checkpoint.py      Orbax checkpoints with a digest per leaf: when a run saves, which checkpoints stay
-evaluation.py      the objective's loss over a held-out set
-loop.py            the loop around the step: evaluate, save, profile, stop
-metrics.py         metrics.jsonl, and copies of it for trackers
-optimizers.py      optimizers over optax: add a function and its row to OPTIMIZERS
-plan.py            the inputs of the loop: the plan of a run, its data, the session of a process
-plateau.py         the masked-token loss at the unigram entropy, and remarks on it for the console
-profile.py         a trace of some steps
+checkpoint.py      Orbax checkpoints with a digest of each array; when a run saves, and which checkpoints it keeps
+evaluation.py      the loss of the objective over a held-out set
+loop.py            the training loop: step, evaluate, save, profile, stop
+metrics.py         metrics.jsonl, and copies of its lines for trackers
+optimizers.py      optimizers over optax; add a function and a row of OPTIMIZERS for an optimizer
+plan.py            the inputs of the loop: the plan of a run, its data, and the session of a process
+plateau.py         console messages about the plateau, on which the loss is at the unigram entropy
+profile.py         the trace of some steps
 remote_workdir.py  a run or model on object storage
 resuming.py        the settings that a resumed run may change
-schedules.py       phases and learning-rate schedules: add a function and its row to SCHEDULES
-start.py           the state that a run starts from: the newest checkpoint, or a first state
-step.py            the state, and one update from one batch
-tensorboard.py     event files, and the starts of a run that they record
-trackers.py        Weights & Biases, MLflow: add a function and its row to TRACKERS
-workdir.py         a work directory: lock, config, tokenizer
+schedules.py       phases and learning-rate schedules; add a function and a row of SCHEDULES for a schedule
+start.py           the initial state of a run: the newest checkpoint, or a new state
+step.py            the state, and its update from a batch
+tensorboard.py     event files, and the starts of a run that these files record
+trackers.py        Weights & Biases, MLflow; add a function and a row of TRACKERS for a tracker
+workdir.py         lock, config and tokenizer of a work directory
 """

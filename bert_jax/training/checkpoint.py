@@ -1,8 +1,8 @@
-"""Checkpoints by Orbax: state, cursor, config and a digest per leaf, written together or not at all.
+"""Checkpoints by Orbax: state, step, config and a digest of each array, written atomically.
 
-`CheckpointPolicy` says when a run saves, `kept_steps` which of its checkpoints stay, `Checkpoints` writes and reads.
-`Place` is a local path, or for a run at gs:// a path of `etils.epath`. There a checkpoint is complete once it has the
-file COMMITTED, which Orbax writes last; locally it gets its name last.
+`CheckpointPolicy` decides when a run saves, `kept_steps` chooses the checkpoints to keep, and `Checkpoints` writes and
+reads. `Place` is a local path or, for a run at gs://, a path of `etils.epath`. At gs://, a checkpoint is complete if it
+has the file COMMITTED, which Orbax writes last. A local checkpoint gets its final name last.
 """
 
 import contextlib
@@ -50,26 +50,26 @@ MAX_RATE = 10e6  # bytes per second that these checkpoints write on average: dis
 
 
 class CorruptCheckpointError(Exception):
-    """A checkpoint whose bytes differ from the saved bytes."""
+    """The bytes of a checkpoint differ from the saved bytes."""
 
 
 class CheckpointPolicy:
-    """The steps after which a run saves: multiples of `every` and `keep_period`, and between them steps by the clock.
+    """The steps after which a run saves: multiples of `every` and `keep_period`, and further steps by the clock.
 
-    Between two checkpoints by the clock lie at least MIN_SECONDS of work, and enough work that saving takes at most
-    `max_time_fraction` of the time and writes at most MAX_RATE. The clock of process 0 decides, at steps that all
+    The interval between saves by the clock has at least MIN_SECONDS of work. It is long enough that saving takes at
+    most `max_time_fraction` of the time and writes at most MAX_RATE. The clock of process 0 decides, at steps that all
     processes know.
     """
 
     def __init__(self, settings: CheckpointConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings, self._clock = settings, clock
-        self._save_seconds = (0.0, 0.0)  # for which the last two saves held up the steps
+        self._save_seconds = (0.0, 0.0)  # delays of the steps by the last two saves
         self._size = 0  # bytes of the last checkpoint
-        self._since: tuple[int, float] | None = None  # step and time since when work is not saved
+        self._since: tuple[int, float] | None = None  # step and time of the last save
         self._look = 0  # the next step at which the clock is read
 
-    def due(self, step: int) -> bool:
-        """Return whether to save after `step`. Every process calls this method after every step."""
+    def is_due(self, step: int) -> bool:
+        """Return whether to save after `step`. Every process must call this method after every step."""
         if any(every and step % every == 0 for every in (self._settings.every, self._settings.keep_period)):
             return True
         fraction = self._settings.max_time_fraction
@@ -85,41 +85,41 @@ class CheckpointPolicy:
         self._look = step + int(multihost_utils.broadcast_one_to_all(wait))
         return self._look == step
 
-    def saved(self, step: int, seconds: float, size: int) -> None:
-        """Count from `step` on, whose save held up the steps for `seconds` and writes `size` bytes."""
+    def record_save(self, step: int, seconds: float, size: int) -> None:
+        """Record the save of `step`, which delayed the steps by `seconds` and writes `size` bytes."""
         self._save_seconds, self._size = (self._save_seconds[1], seconds), size
         self._since, self._look = (step, self._clock()), step + 1
 
 
 def steps_until_save(steps: int, seconds: float, wanted: float) -> int:
-    """Return the number of steps until `wanted` seconds are over, where `steps` took `seconds`; 0 if they are over.
+    """Return the number of steps until `wanted` seconds have passed, if `steps` took `seconds`; 0 if they have passed.
 
-    The number is at most `steps`, so that an estimate from few steps cannot be far off.
+    The number is at most `steps`, because an estimate from few steps is uncertain.
     """
     return 0 if seconds >= wanted else min(steps, math.ceil((wanted - seconds) * steps / max(seconds, 1e-9)))
 
 
 def kept_steps(steps: Sequence[int], settings: CheckpointConfig) -> set[int]:
-    """Return the steps whose checkpoints stay; between multiples of `every`, only the newest. `steps` ascend."""
+    """Return the steps, of ascending `steps`, to keep; between multiples of `every`, only the newest step stays."""
     regular = [step for step in steps if step % (settings.every or 1) == 0]
     forever = [step for step in steps if settings.keep_period and step % settings.keep_period == 0]
     return {*steps[-1:], *regular[-settings.keep :], *forever}
 
 
 class KeptSteps(NamedTuple):
-    """`kept_steps` in the form of a preservation policy of Orbax."""
+    """`kept_steps` as a preservation policy of Orbax."""
 
     settings: CheckpointConfig
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
-        """Return whether each checkpoint stays."""
+        """Return, for each checkpoint, whether to keep it."""
         remaining = kept_steps([checkpoint.step for checkpoint in checkpoints], self.settings)
         return [checkpoint.step in remaining for checkpoint in checkpoints]
 
 
 @functools.cache  # once per process
 def _silence_dropped_reads() -> None:
-    """Silence the reads that Orbax drops after a failed read: each would print a page to stderr."""
+    """Silence the reads that Orbax drops after a failed read, because each would print a page to stderr."""
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "coroutine '_read_array.*' was never awaited", RuntimeWarning)
     report = sys.unraisablehook
@@ -133,7 +133,7 @@ def _silence_dropped_reads() -> None:
 
 
 class Checkpoints:
-    """The checkpoints of one work directory, `WORKDIR/checkpoints/STEP`, or at the URL that it mirrors."""
+    """The checkpoints of a work directory, at `WORKDIR/checkpoints/STEP` or at the work directory's URL."""
 
     def __init__(self, workdir: pathlib.Path, settings: CheckpointConfig, read_only: bool = False) -> None:
         # Orbax warns about its own defaults, and logs the traceback of errors that it also raises.
@@ -169,17 +169,17 @@ class Checkpoints:
         reading = ocp.CheckpointManagerOptions(read_only=True, create=False, multiprocessing_options=self._alone)
         self._reader = ocp.CheckpointManager(self.directory, options=reading)
 
-    def steps(self) -> list[int]:
-        """Return the steps with a complete checkpoint, newest first, as process 0 sees the directory."""
+    def complete_steps(self) -> list[int]:
+        """Return the steps with a complete checkpoint, newest first; all processes get the result of process 0."""
         seen = sorted(self._manager.all_steps(), reverse=True)
         count = int(multihost_utils.broadcast_one_to_all(np.array(len(seen), np.int32)))
         steps = np.resize(np.array(seen or [0], np.int32), count)  # another process may see more or fewer
         return [int(step) for step in multihost_utils.broadcast_one_to_all(steps)]
 
     def save(self, step: int, state: Tree, record: Record) -> int:
-        """Copy the state and write it in the background; return the bytes of the state.
+        """Copy the state, write it in the background, and return its bytes.
 
-        A checkpoint that is uploaded from the local disk is complete when this method returns.
+        If checkpoints are uploaded from the local disk, the checkpoint is complete when this method returns.
         """
         record = record | {"step": step, "digests": digests(state), "versions": package_versions()}
         record["seal"] = _seal(record)
@@ -199,23 +199,23 @@ class Checkpoints:
         return size
 
     def wait(self) -> None:
-        """Wait until the checkpoints are on disk; raise UserError where they cannot be written."""
+        """Wait until the checkpoints are on disk; raise UserError if they cannot be written."""
         with writing_checkpoints(self.directory):
             self._manager.wait_until_finished()
 
     def record(self, step: int) -> Record:
-        """Return the record saved beside the state; raise CorruptCheckpointError where the record is damaged."""
+        """Return the record of a checkpoint; raise CorruptCheckpointError if the record is damaged."""
         return read_record(self.directory, step)
 
     def restore(self, step: int, abstract: Tree, check: Check = lambda record: None) -> tuple[Tree, Record]:
         """Return the state with the shapes, dtypes and shardings of `abstract`, and the record.
 
-        Each process reads other parts, but all processes must resume from the same step, so they decide together.
-        `check` sees the record before the arrays are read: the arrays of another run have other shapes, which is no
-        damage.
+        Each process reads other parts of the state, but all processes must resume from an equal step, so they decide
+        together. `check` gets the record before the arrays are read, because the arrays of another run may have other
+        shapes without damage.
 
         Raises:
-            CorruptCheckpointError: the bytes are not those that were saved.
+            CorruptCheckpointError: the bytes differ from the saved bytes.
         """
         damage: CorruptCheckpointError | None = None
         record: Record = {}
@@ -235,11 +235,11 @@ class Checkpoints:
         return state["state"], record
 
     def restore_params(self, step: int) -> tuple[Tree, Record]:
-        """Return the parameters as numpy arrays, whole on every process, and the record.
+        """Return the parameters as complete numpy arrays on every process, and the record.
 
-        Where the state has a moving average of the parameters (`optimizer.ema_decay`), the average is returned.
-        Structure and shapes come from the checkpoint itself, so neither objective nor optimizer is needed. Raises
-        CorruptCheckpointError on every process where the bytes on any process differ from the saved bytes.
+        If the state has a moving average of the parameters (`optimizer.ema_decay`), return the average. Structure and
+        shapes come from the checkpoint, so neither objective nor optimizer is needed. Raise CorruptCheckpointError on
+        every process if the bytes on any process differ from the saved bytes.
         """
         damage: CorruptCheckpointError | None = None
         params: Tree = None
@@ -261,7 +261,7 @@ class Checkpoints:
         """Compare the whole state with its digests; return the record and the bytes of the state.
 
         Raises:
-            CorruptCheckpointError: the bytes are not those that were saved.
+            CorruptCheckpointError: the bytes differ from the saved bytes.
         """
         record = self.record(step)
         try:
@@ -272,7 +272,7 @@ class Checkpoints:
         return record, sum(leaf.nbytes for leaf in jax.tree.leaves(state))
 
     def _read_part(self, path: list[str], state_directory: Place) -> Tree:
-        """Return the part of a state at `path`, keys from the root; `state_directory` has the arrays."""
+        """Return the part of a state at `path` (keys from the root); `state_directory` holds the arrays."""
         handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=self._alone)
         with contextlib.closing(ocp.Checkpointer(handler, multiprocessing_options=self._alone)) as reader:
             metadata = reader.metadata(state_directory).item_metadata
@@ -286,17 +286,17 @@ class Checkpoints:
             args = ocp.args.PyTreeRestore(item=wanted, restore_args=as_numpy, partial_restore=True)
             return functools.reduce(operator.getitem, path, reader.restore(state_directory, args=args))
 
-    def newest(
+    def restore_newest(
         self, restore: Callable[[int], tuple[Tree, Record]], say: Callable[[str], None]
     ) -> tuple[int, Tree, Record] | None:
-        """Return step, state and record of the newest undamaged checkpoint; None where there is no checkpoint.
+        """Return step, state and record of the newest undamaged checkpoint; None without a checkpoint.
 
-        `restore(step)` is the method `restore` with its other arguments, or `restore_params`.
+        `restore` is a function of the step: `restore_params`, or the method `restore` with its other arguments bound.
 
         Raises:
-            UserError: every checkpoint is damaged; starting over is the user's decision.
+            UserError: every checkpoint is damaged, so the user must decide whether to start again.
         """
-        steps = self.steps()
+        steps = self.complete_steps()
         for step in steps:
             try:
                 return step, *restore(step)
@@ -310,7 +310,7 @@ class Checkpoints:
 
     def set_aside(self, step: int) -> None:
         """Move the damaged checkpoints after `step` to `WORKDIR/damaged/`."""
-        for newer in [saved for saved in self.steps() if saved > step and jax.process_index() == 0]:
+        for newer in [saved for saved in self.complete_steps() if saved > step and jax.process_index() == 0]:
             _move_directory(self.directory / str(newer), self.directory.parent / "damaged" / str(newer))
         multihost_utils.sync_global_devices("checkpoints set aside")
         self._manager.reload()
@@ -323,7 +323,7 @@ class Checkpoints:
 
 
 def _move_directory(source: Place, target: Place) -> None:
-    """Move a directory of a disk or of object storage; a target on a disk is replaced."""
+    """Move a directory on a disk or on object storage; on a disk, replace the target."""
     if isinstance(source, pathlib.Path):
         shutil.rmtree(target, ignore_errors=True)
         target.parent.mkdir(exist_ok=True)
@@ -336,7 +336,7 @@ def _move_directory(source: Place, target: Place) -> None:
 
 
 def saved_steps(directory: Place) -> list[int]:
-    """Return the steps of the complete checkpoints in a directory, newest first, as this process sees it."""
+    """Return the steps of the complete checkpoints in a directory, newest first, without asking other processes."""
     is_local = isinstance(directory, pathlib.Path)
     with contextlib.nullcontext() if is_local else writing_checkpoints(directory, "listed"):
         paths = [path for path in directory.glob("*") if path.name.isdecimal()]
@@ -344,9 +344,9 @@ def saved_steps(directory: Place) -> list[int]:
 
 
 def read_record(directory: Place, step: int) -> Record:
-    """Return the record of `DIRECTORY/STEP`; raise CorruptCheckpointError where the record is damaged.
+    """Return the record of `DIRECTORY/STEP`; raise CorruptCheckpointError if the record is damaged.
 
-    A checkpoint is known by the step in its record: a renamed directory is damage.
+    If the record names another step, the directory was renamed, and counts as damaged.
     """
     try:
         record = ocp.JsonCheckpointHandler().restore(directory / str(step) / "run")
@@ -362,8 +362,9 @@ def read_record(directory: Place, step: int) -> Record:
 
 @contextlib.contextmanager
 def writing_checkpoints(directory: Place, verb: str = "written") -> Iterator[None]:
-    """Turn errors of the block into UserErrors: OSErrors, ValueErrors of TensorStore that wrap an OSError, errors of
-    object storage. `verb` completes the message "cannot be ...".
+    """Turn OSErrors, TensorStore's ValueErrors about them, and errors of object storage into UserErrors.
+
+    `verb` completes the message "cannot be ...".
     """
     with errors.writing(directory, "make room, then start again: the run resumes"):
         try:
@@ -385,12 +386,13 @@ def writing_checkpoints(directory: Place, verb: str = "written") -> Iterator[Non
 
 
 def digests(tree: Tree) -> dict[str, str]:
-    """Return a digest of each leaf, 64 bits in hex: any flipped bit changes it, and mesh and layout do not.
+    """Return a digest of each leaf, 64 bits in hex, which any flipped bit changes, but no mesh and no layout.
 
-    Orbax 0.12 restores flipped bits without an error (docs/decisions/), so a checkpoint has digests by bert_jax.
+    Orbax 0.12 restores flipped bits without an error (docs/decisions/0005-training.md), so bert_jax adds digests to a
+    checkpoint.
     """
     leaves = jax.tree_util.tree_leaves_with_path(tree)
-    sums = jax.device_get(_leaf_digests([leaf for _, leaf in leaves]))
+    sums = jax.device_get(_digests_of_leaves([leaf for _, leaf in leaves]))
     return {
         jax.tree_util.keystr(path, simple=True, separator="."): "".join(f"{int(lane):08x}" for lane in lanes)
         for (path, _), lanes in zip(leaves, sums, strict=True)
@@ -398,13 +400,13 @@ def digests(tree: Tree) -> dict[str, str]:
 
 
 @jax.jit
-def _leaf_digests(leaves: list[jax.Array]) -> list[list[jax.Array]]:
-    """Return the digests of several leaves, in one program."""
+def _digests_of_leaves(leaves: list[jax.Array]) -> list[list[jax.Array]]:
+    """Return the digests of several leaves, computed in one program."""
     return [_leaf_digest(leaf) for leaf in leaves]
 
 
 def _leaf_digest(x: jax.Array) -> list[jax.Array]:
-    """Return two uint32 scalars: sums over the elements of two mixes of (bits, index), each injective in the bits."""
+    """Return two uint32 scalars: sums over the elements of two hashes of (bits, index), each injective in the bits."""
     bits = jax.lax.bitcast_convert_type(x, jnp.dtype(f"uint{8 * x.dtype.itemsize}")).astype(jnp.uint32)
     index = jnp.zeros(x.shape, jnp.uint32)
     for axis, size in enumerate(x.shape):
@@ -419,31 +421,31 @@ def _leaf_digest(x: jax.Array) -> list[jax.Array]:
 
 
 def _raise_on_all_processes(damage: CorruptCheckpointError | None) -> None:
-    """Raise on every process if any process found damage: all processes resume from one step."""
+    """Raise on every process if any process found damage, because all processes must resume from an equal step."""
     elsewhere = np.flatnonzero(multihost_utils.process_allgather(np.array(damage is not None)))
     if damage or elsewhere.size:
         raise damage or CorruptCheckpointError(f"process {elsewhere[0]} cannot read it")
 
 
 def _check_digests(saved: dict[str, str], present: dict[str, str]) -> None:
-    """Raise CorruptCheckpointError where a leaf differs from the saved leaf, or is missing."""
+    """Raise CorruptCheckpointError if a leaf is missing, or differs from the saved leaf."""
     wrong = sorted(name for name in saved.keys() | present.keys() if saved.get(name) != present.get(name))
     if wrong:
         raise CorruptCheckpointError(f"{len(wrong)} of its digests do not match, first the digest of {wrong[0]}")
 
 
 def _seal(record: Record) -> str:
-    """Return the SHA-256 of a record, in hex."""
+    """Return the hex SHA-256 of a record."""
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
 def _first_line_of_cause(error: Exception) -> str:
-    """Return class and first line of the error that caused an error, at most 200 characters of it."""
+    """Return the class and the first line (at most 200 characters) of the cause of an error."""
     cause = error.__cause__ or error  # Orbax wraps TensorStore's message in a page about the array
     return f"{type(cause).__name__}: {(str(cause).splitlines() or [''])[0].partition(' [')[0][:200]}"
 
 
 def package_versions() -> dict[str, str]:
-    """Return the versions of the packages that numbers depend on."""
+    """Return the versions of the packages that affect the results of a run."""
     names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "grain", "array_record")
     return {name: importlib.metadata.version(name) for name in names}

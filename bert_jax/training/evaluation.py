@@ -1,11 +1,11 @@
-"""Evaluation: the loss of the objective without dropout and without an update, summed exactly over a whole set."""
+"""Evaluation: the loss of the objective without dropout and without an update, as an exact mean over a set."""
 
 from collections.abc import Callable, Iterator
 
 import jax
 
 from bert_jax.objectives.base import Batch, Objective, Params, Rngs
-from bert_jax.objectives.means import Mean, mean_values, merge_means, to_host
+from bert_jax.objectives.losses import Mean, fetch_means, mean_values, merge_means
 from bert_jax.parallel import sharding
 from bert_jax.parallel.memory import out_of_memory_in_evaluation_as_user_error
 
@@ -19,8 +19,7 @@ Evaluate = Callable[[Params, Params, Iterator[Batch]], dict[str, float]]
 def evaluation_batch_size(max_seq_len: int, mesh: jax.sharding.Mesh) -> int:
     """Return the default number of sequences of an evaluation step, over all devices of the mesh.
 
-    The number follows from `max_seq_len`, not from the batches of training, so that another number of devices can
-    evaluate as well.
+    The number depends on `max_seq_len`, not on the batches of the training, so that any number of devices can evaluate.
     """
     shards = mesh.shape["data"] * mesh.shape["fsdp"]
     return shards * max(1, min(TOKENS // max_seq_len, SEQUENCES // shards))
@@ -29,9 +28,8 @@ def evaluation_batch_size(max_seq_len: int, mesh: jax.sharding.Mesh) -> int:
 def make_evaluate(objective: Objective, mesh: jax.sharding.Mesh) -> Evaluate:
     """Return a function (params, frozen params, this host's batches) -> mean of each metric, and `loss`.
 
-    A mean is over every weighted target. The last batch may hold filler sequences of weight 0
-    (batches/pipeline.py): none is dropped, none counts twice. The samples of an objective are the same in
-    every evaluation.
+    A mean covers every target exactly once, with its weight, since the last batch may hold filler sequences of weight 0
+    (batches/pipeline.py). The samples of an objective are equal in every evaluation.
     """
 
     @jax.jit
@@ -47,10 +45,10 @@ def make_evaluate(objective: Objective, mesh: jax.sharding.Mesh) -> Evaluate:
             for index, batch in enumerate(batches):
                 launched = batch_means(params, frozen, sharding.place_batch(batch, mesh), index)
                 if pending is not None:
-                    merged = merge_means(merged, to_host(pending))
+                    merged = merge_means(merged, fetch_means(pending))
                 pending = launched
             if pending is not None:
-                merged = merge_means(merged, to_host(pending))
+                merged = merge_means(merged, fetch_means(pending))
         return mean_values(merged)
 
     return evaluate

@@ -1,4 +1,4 @@
-"""The loop around the step: one loop for every objective, from one device to many hosts."""
+"""The training loop, for every objective, from one device to many hosts."""
 
 import contextlib
 import dataclasses
@@ -14,11 +14,11 @@ from jax.experimental import multihost_utils
 from bert_jax.config import flatten
 from bert_jax.errors import UserError
 from bert_jax.objectives.base import Batch
-from bert_jax.objectives.means import Mean, mean_values, merge_means, to_host
+from bert_jax.objectives.losses import Mean, fetch_means, mean_values, merge_means
 from bert_jax.parallel import sharding
 from bert_jax.parallel.chips import peak_flops
 from bert_jax.parallel.energy import Meter, find_counters
-from bert_jax.parallel.memory import BatchSettings, check_memory, out_of_memory_as_user_error, used_bytes
+from bert_jax.parallel.memory import BatchSettings, check_memory, out_of_memory_as_user_error, used_memory_bytes
 from bert_jax.training.checkpoint import CheckpointPolicy, Checkpoints
 from bert_jax.training.metrics import Line, MetricsFile
 from bert_jax.training.plan import Data, Plan, Session
@@ -31,14 +31,14 @@ from bert_jax.training.step import TrainState, evaluated_params, jit_step
 def fit(plan: Plan, data: Data, start: Start, checkpoints: Checkpoints, session: Session) -> bool:
     """Train from `start` to the last step of the last phase.
 
-    Every process of a run calls this function; process 0 alone writes metrics.
+    Every process of a run must call this function; only process 0 writes metrics.
 
     Returns:
-        False where SIGTERM or Ctrl-C ended the training early; the state is saved then, and the same command resumes.
+        False if SIGTERM or Ctrl-C ended the training early; then the state is saved, and the same command resumes.
 
     Raises:
-        UserError: a step that does not fit the devices' memory, or `config.train.max_skipped_steps` consecutive steps
-            whose loss or gradient is not finite.
+        UserError: a step does not fit in the memory of a device, or `config.train.max_skipped_steps` consecutive steps
+        had a loss or gradient that was not finite.
     """
     console = session.console
     if (decay := plan.optimizer.ema_decay) is not None:
@@ -54,12 +54,12 @@ def fit(plan: Plan, data: Data, start: Start, checkpoints: Checkpoints, session:
             settings=flatten(plan.recorded_config),
             root=plan.root,
             meter=Meter(find_counters()),
-            used_bytes=used_bytes,
+            used_memory_bytes=used_memory_bytes,
         )
         for line in file.earlier_lines:
             list(data.remarks(line))  # printed before the run was stopped
     loop = _TrainingLoop(plan, data, checkpoints, session, file, start.means)
-    state = start.state._replace(frozen=jax.device_put(data.frozen, plan.state_layout[1].frozen))
+    state = start.state._replace(frozen=jax.device_put(data.frozen, plan.state_layout.shardings.frozen))
     try:
         is_done = loop.run(state, start.step)
     except BaseException:
@@ -72,7 +72,7 @@ def fit(plan: Plan, data: Data, start: Start, checkpoints: Checkpoints, session:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PendingStep:
-    """A launched step, whose metrics are still on the device."""
+    """A launched step whose metrics are still on the device."""
 
     step: int
     phase: Phase
@@ -82,7 +82,7 @@ class PendingStep:
 
 
 class MetricsInterval:
-    """Sums over the steps since the last line of metrics; pauses (evaluation, saving) do not count as time."""
+    """Sums over the steps since the last line of metrics; the time excludes pauses for evaluation and saving."""
 
     def __init__(self, means: dict[str, Mean]) -> None:
         self.means, self.grad_norms = means, list[float]()
@@ -102,7 +102,7 @@ class MetricsInterval:
 
 
 class _TrainingLoop:
-    """The state of the loop: the launched step, and the collected metrics that are not yet written."""
+    """The state of the loop: the launched step, and collected metrics that are not written yet."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class _TrainingLoop:
         self.checkpoints, self.policy, self.file = checkpoints, CheckpointPolicy(plan.checkpoint), file
         self.profile: Profile | None = None
         if plan.profiled_steps:
-            self.profile = Profile(plan.profiled_steps, plan.workdir / "profile", session.console.say)
+            self.profile = Profile(plan.profiled_steps, plan.workdir, session.console.say)
         self.pending: PendingStep | None = None  # the newest step
         self.interval = MetricsInterval(means)
         self.is_stopped = False  # by data.should_stop
@@ -131,13 +131,13 @@ class _TrainingLoop:
         if step > 0 and self._is_evaluation_missing(step):
             self._evaluate(step, next(phase for phase in plan.phases if step <= phase.end), state)
         for phase in (phase for phase in plan.phases if step < phase.end):
-            if interrupt.check():  # before a compilation, which cannot be stopped
+            if interrupt.should_stop():  # before a compilation, which cannot be stopped
                 break
             with contextlib.closing(self.data.batches(phase, step)) as batches:
-                watchdog.stage("step", step + 1)
+                watchdog.enter_stage("step", step + 1)
                 batch = self._next_batch(batches)
                 compiled_at = step
-                while step < phase.end and not self.is_stopped and not interrupt.check():
+                while step < phase.end and not self.is_stopped and not interrupt.should_stop():
                     # The choices of an example are separate sequences.
                     *shape, seq_len = batch["input_ids"].shape
                     remat = plan.compute.remat
@@ -162,7 +162,7 @@ class _TrainingLoop:
                     is_last = step == plan.last_step
                     if is_last or _is_due(step, plan.evaluate_every):
                         self._evaluate(step, phase, state)
-                    if is_last or self.policy.due(step):
+                    if is_last or self.policy.is_due(step):
                         self._save(step, phase, state)
                         saved_step = step
                     if step < phase.end:
@@ -172,7 +172,7 @@ class _TrainingLoop:
                 break
         if (interrupt.stopping or self.is_stopped) and saved_step < step:
             self._save(step, phase, state)
-        watchdog.stage("save", step)
+        watchdog.enter_stage("save", step)
         self.session.console.progress("saving the last checkpoint")
         self.checkpoints.wait()
         if interrupt.stopping:
@@ -187,9 +187,9 @@ class _TrainingLoop:
             self.file.close()
 
     def _compile(self, settings: BatchSettings, state: TrainState, batch: Batch) -> jax.stages.Compiled:
-        """Compile the step of a phase, outside the time of the interval."""
+        """Compile the step of a phase; the time counts as a pause."""
         self._collect_pending_step()
-        self.session.watchdog.stage("compile")
+        self.session.watchdog.enter_stage("compile")
         plan, console, began = self.plan, self.session.console, time.perf_counter()
         step = jit_step(
             plan.objective,
@@ -197,7 +197,7 @@ class _TrainingLoop:
             plan.learning_rate,
             settings.grad_accum_steps,
             mesh=plan.mesh,
-            shardings=plan.state_layout[1],
+            shardings=plan.state_layout.shardings,
             deterministic=plan.compute.deterministic,
         )
         console.progress(f"compiling the step for {settings.seq_len} tokens (usually less than a minute)")
@@ -209,33 +209,33 @@ class _TrainingLoop:
         return compiled
 
     def _arm_watchdog(self, step: int, compiled_at: int) -> None:
-        """Start the watchdog's clock of the step after `step`; the first run of a program opens connections as well."""
-        self.session.watchdog.stage("compile" if step < compiled_at + 2 else "step", step + 1)
+        """Start the watchdog's limit for the step after `step`; the first run of a program also opens connections."""
+        self.session.watchdog.enter_stage("compile" if step < compiled_at + 2 else "step", step + 1)
 
     def _switch_profile(self, switch: Callable[[], None]) -> None:
-        """Begin or end the trace, after all launched steps."""
+        """Wait for all launched steps, then begin or end the trace."""
         self._collect_pending_step()
         began = time.perf_counter()
         switch()
         self.interval.pause_since(began)
 
     def _next_batch(self, batches: Generator[Batch, None, None]) -> Batch:
-        """Return the next batch on the devices; wait while it is not prepared, and count the seconds."""
+        """Return the next batch on the devices; if it is not prepared yet, wait, and count the waiting time."""
         began = time.perf_counter()
-        while not (batch := next(batches)) and not self.session.interrupt.check():
-            self.session.watchdog.stage("step")
+        while not (batch := next(batches)) and not self.session.interrupt.should_stop():
+            self.session.watchdog.enter_stage("step")
         self.interval.waited += time.perf_counter() - began
         return sharding.place_batch(batch, self.plan.mesh)
 
     def _collect_pending_step(self) -> None:
-        """Fetch the metrics of the launched step, merge them, and write a line of metrics where it is due."""
+        """Fetch the metrics of the launched step, merge them, and write a line of metrics if it is due."""
         pending, self.pending = self.pending, None
         if pending is None:
             return
         step, seq_len, interval, train = pending.step, pending.settings.seq_len, self.interval, self.plan.train
         # A step ends after it was launched, and may run out of memory until then.
         with out_of_memory_as_user_error(pending.settings):
-            interval.means = merge_means(interval.means, to_host(pending.metrics["means"]))
+            interval.means = merge_means(interval.means, fetch_means(pending.metrics["means"]))
         interval.num_tokens += pending.num_sequences * seq_len
         interval.flops += pending.num_sequences * self.plan.objective.flops(seq_len, pending.phase.index)
         report = {name: value.item() for name, value in jax.device_get(pending.metrics["report"]).items()}
@@ -260,7 +260,7 @@ class _TrainingLoop:
         self.interval = MetricsInterval({})
 
     def _record_metrics(self, line: Line, grad_norms: Sequence[float] = ()) -> None:
-        """Write a line of metrics and the norms of its gradients, and print the remarks on it."""
+        """Write a line of metrics and the gradient norms, and print remarks about the line."""
         if self.data.unigram_entropy is not None:
             line["unigram_entropy"] = self.data.unigram_entropy
         if self.file:
@@ -286,15 +286,15 @@ class _TrainingLoop:
         self.interval.pause_since(began)
 
     def _heldout_batches(self, phase: Phase, step: int) -> Generator[Batch, None, None]:
-        """Yield the batches of an evaluation, each under the watchdog; stop early where the run is to stop."""
+        """Yield the batches of an evaluation, each under the watchdog; stop early if the run should stop."""
         assert self.data.heldout
         total = self.data.heldout.num_batches(phase)
-        self.session.watchdog.stage("compile", step)
+        self.session.watchdog.enter_stage("compile", step)
         for index, batch in enumerate(self.data.heldout.batches(phase)):
-            if self.session.interrupt.check():
+            if self.session.interrupt.should_stop():
                 return
             if index:
-                self.session.watchdog.stage("step", step)
+                self.session.watchdog.enter_stage("step", step)
                 self.session.console.progress("evaluating", index, total, "batches")
             yield batch
 
@@ -311,7 +311,7 @@ class _TrainingLoop:
     def _save(self, step: int, phase: Phase, state: TrainState) -> None:
         """Save a checkpoint after the metrics, so that no checkpoint is newer than its metrics."""
         self._collect_pending_step()
-        self.session.watchdog.stage("save", step)
+        self.session.watchdog.enter_stage("save", step)
         began = time.perf_counter()
         record = {
             "step": step,
@@ -322,7 +322,7 @@ class _TrainingLoop:
             "metrics": self.file.digest() if self.file else None,
         }
         size = self.checkpoints.save(step, state._replace(frozen=()), record)
-        self.policy.saved(step, self.interval.pause_since(began), size)
+        self.policy.record_save(step, self.interval.pause_since(began), size)
 
 
 def _is_due(step: int, every: int | None) -> bool:

@@ -1,4 +1,4 @@
-"""The metrics of a run: JSON lines, and trackers, which get a copy of them."""
+"""The metrics of a run as JSON lines, and trackers, which get a copy of the lines."""
 
 import contextlib
 import hashlib
@@ -32,21 +32,22 @@ TIMED = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", 
 
 
 class MetricsFile:
-    """`metrics.jsonl` and the trackers of a run that continues after `step`: later lines are cut off first.
+    """`metrics.jsonl` and the trackers of a run that continues after `step`; lines of later steps are removed first.
 
     Args:
-        workdir: of the run.
-        step: of the checkpoint that it continues from, or 0.
-        say: prints a line where lines are damaged or do not match `digest`, or where a tracker fails.
-        tracker: name of a row of TRACKERS that gets the metrics beside TensorBoard; None: TensorBoard alone.
-        digest: of the lines that the checkpoint of `step` recorded; None: not compared.
-        settings: of the run, by key, for TensorBoard and the tracker.
-        root: the work directory that `workdir` is in; None: `workdir`.
-        meter: of the energy since this start, which each line of training gets as `energy_joules`; None: not measured.
-        used_bytes: bytes, which each line of training gets as `memory_bytes`; None: unknown.
+        workdir: work directory of the run.
+        step: step of the checkpoint from which the run continues, or 0.
+        say: function that prints a line if lines are damaged or do not match `digest`, or if a tracker fails.
+        tracker: key of TRACKERS, a tracker that gets the metrics in addition to TensorBoard; None: only TensorBoard.
+        digest: digest of the lines in the record of the checkpoint of `step`; None: no comparison.
+        settings: settings of the run by key, for TensorBoard and the tracker.
+        root: the work directory that contains `workdir`; None: `workdir`.
+        meter: meter of the energy since this start, which training lines contain as `energy_joules`; None: not
+        measured.
+        used_memory_bytes: function that returns the used memory, which training lines contain as `memory_bytes`.
 
     Raises:
-        UserError: the tracker cannot be opened. Every method raises it where the disk is full or read-only.
+        UserError: the tracker cannot be opened. Every method raises UserError if the disk is full or read-only.
     """
 
     def __init__(
@@ -59,10 +60,10 @@ class MetricsFile:
         settings: Mapping[str, Any] | None = None,
         root: pathlib.Path | None = None,
         meter: Meter | None = None,
-        used_bytes: Callable[[], int | None] = lambda: None,
+        used_memory_bytes: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.path = workdir / "metrics.jsonl"
-        self._meter, self._step, self._used_bytes = meter, step, used_bytes
+        self._meter, self._step, self._used_bytes = meter, step, used_memory_bytes
         self._tracker = MetricsSender(tracker, workdir, root or workdir, settings or {}, say) if tracker else None
         with writing(self.path, MAKE_ROOM):
             # Lines from before this start; a new run has none.
@@ -78,10 +79,10 @@ class MetricsFile:
                 self._board.write_text(step, "config", (f"{key} = {value!r}" for key, value in settings.items()))
 
     def write(self, line: Line, grad_norms: Sequence[float] = ()) -> None:
-        """Append one line: `step`, `split` and numbers; JSON has no NaN, so NaN and infinity become null.
+        """Append a line with `step`, `split` and numbers; NaN and infinity become null, since JSON has neither.
 
-        `grad_norms`, of the steps since the last line, become a histogram in TensorBoard. Norms that are not finite
-        are left out of the histogram; `skipped_steps` counts them.
+        `grad_norms` are the gradient norms of the steps since the last line, and become a histogram in TensorBoard. The
+        histogram leaves out norms that are not finite; `skipped_steps` counts these steps.
         """
         self._step = line["step"]
         if line["split"] == "train":
@@ -104,7 +105,10 @@ class MetricsFile:
         return str(self._digest)
 
     def flush(self) -> None:
-        """Write all lines to disk; called before a checkpoint, which must never be newer than its metrics."""
+        """Write all lines to disk.
+
+        The loop calls this before a checkpoint, which must never be newer than its metrics.
+        """
         with writing(self.path, MAKE_ROOM):
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -122,7 +126,7 @@ class MetricsFile:
             self._meter.close()
 
     def _energy(self) -> dict[str, float]:
-        """Return the measured energy, to a tenth of a joule; {} where there is no measurement."""
+        """Return the measured energy, rounded to a tenth of a joule; {} without a measurement."""
         joules = self._meter.joules() if self._meter else None
         return {} if joules is None else {"energy_joules": round(joules, 1)}
 
@@ -135,18 +139,19 @@ def read_metrics(path: pathlib.Path) -> list[Line]:
 def metrics_digest(path: pathlib.Path, num_lines: int | None = None) -> str:
     """Return `NUMBER:SHA256` of the first `num_lines` lines, or of all, without the numbers that depend on the clock.
 
-    A checkpoint is compared with the first lines alone: a resumed run may add a line of the step of its checkpoint.
+    Only the first lines are compared with a checkpoint, because a resumed run may add a line for the step of its
+    checkpoint.
     """
     return str(_LinesDigest(read_metrics(path)[:num_lines]))
 
 
 def has_digest(path: pathlib.Path, digest: str) -> bool:
-    """Return whether a metrics file begins with the lines that `digest` describes, as a checkpoint recorded them."""
+    """Return whether a metrics file begins with the lines of `digest`, which a checkpoint recorded."""
     return digest == metrics_digest(path, int(digest.partition(":")[0]))
 
 
 class _LinesDigest:
-    """The digest of lines that are added one by one: SHA-256 of a JSON list of them, as in `metrics_digest`."""
+    """The digest of lines that are added one by one, equal to `metrics_digest`: the SHA-256 of a JSON list."""
 
     def __init__(self, lines: Iterable[Line]) -> None:
         self._num_lines, self._hash = 0, hashlib.sha256(b"[")
@@ -165,18 +170,18 @@ class _LinesDigest:
 
 
 def damaged_lines(path: pathlib.Path) -> list[bytes]:
-    """Return the damaged lines of a metrics file, without a last line that a killed run left half-written."""
+    """Return the damaged lines of a metrics file, except an incomplete last line of a killed run."""
     return [text for text, line in _parse_lines(path) if line is None]
 
 
 def _parse_lines(path: pathlib.Path) -> list[tuple[bytes, Line | None]]:
-    """Return (text, parsed line) of each line, None for a damaged line; a half-written last line is left out."""
+    """Return (text, parsed line or None if damaged) of each line; an incomplete last line is left out."""
     text = path.read_bytes() if path.exists() else b""
     return [(line, _parse_line(line)) for line in text.split(b"\n")[:-1]]
 
 
 def _parse_line(text: bytes) -> Line | None:
-    """Return a line as a dictionary; None where it is damaged."""
+    """Return a line as a dictionary; None if it is damaged."""
     try:
         line = strict_json.parse(text.decode())
         numbers = [value for name, value in line.items() if name != "split"]
@@ -187,9 +192,9 @@ def _parse_line(text: bytes) -> Line | None:
 
 
 def drop_lines_after(path: pathlib.Path, step: int, say: Callable[[str], None]) -> list[Line]:
-    """Drop the lines after `step`, atomically, and return the rest: the resumed run writes the dropped lines again.
+    """Drop the lines after `step`, which the resumed run writes again, atomically, and return the other lines.
 
-    Damaged lines are moved to `metrics.damaged` beside the file; `say` prints their number.
+    Damaged lines move to the file `metrics.damaged` in the same directory; `say` prints their number.
     """
     if damaged := damaged_lines(path):
         aside = path.with_suffix(".damaged")

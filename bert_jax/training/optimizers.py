@@ -1,9 +1,9 @@
-"""Optimizers: rows of a table over optax, and clipping, layer-wise rates and averaging around each of them.
+"""Optimizers, as rows of a table over optax, with clipping, layer-wise learning rates and averaging for all of them.
 
-A row takes the learning rate of one step, so `optax.X(learning_rate)` is a row as it is. The rate follows the step of
-the run, not a count inside the optimizer: a skipped update leaves moments alone and still advances the schedule.
+A row takes the learning rate of a step, so `optax.X(learning_rate)` can be a row. The rate depends on the step of the
+run, not on a count inside the optimizer. So a skipped update does not change the moments, but advances the schedule.
 `make_optimizer` adds clipping, learning rates per layer, and a moving average of the parameters. To add an optimizer,
-write a function, in a separate file where it is long, and add its row to `OPTIMIZERS`.
+write a function (in a separate file if it is long), and add a row to `OPTIMIZERS`.
 """
 
 import math
@@ -17,13 +17,14 @@ from optax import contrib
 
 from bert_jax.config import OptimizerConfig
 from bert_jax.errors import UserError
+from bert_jax.parallel.sharding import is_logical_axes
 
 Tree = Any
 Rate = jax.Array | float
 
 
 class ParamInfo(NamedTuple):
-    """Facts about each parameter that optimizers use: trees with the structure of the parameters."""
+    """Facts about each parameter for optimizers, as trees with the structure of the parameters."""
 
     logical_axes: Tree  # tuple of axis names; "layers" is the axis on which blocks are stacked
     sections: Tree  # "embeddings", "layers", "top", "heads" or "unused"
@@ -43,20 +44,15 @@ def param_info(logical_axes: Tree, sections: Tree) -> ParamInfo:
 
 
 def decay_mask(logical_axes: Tree) -> Tree:
-    """Return a tree of booleans, True for weights that decay: matrices and embedding tables, not norms and biases."""
+    """Return a tree of booleans, True for matrices and embedding tables, which decay; norms and biases do not decay."""
     return jax.tree_util.tree_map_with_path(
         lambda path, _: path[-1].key not in ("bias", "scale"), logical_axes, is_leaf=is_logical_axes
     )
 
 
 def axes_within_layer(axes: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the indices of the axes of one layer's parameter: all axes but "layers", on which blocks are stacked."""
+    """Return the indices of the axes within a layer: all axes except "layers", on which blocks are stacked."""
     return tuple(i for i, name in enumerate(axes) if name != "layers")
-
-
-def is_logical_axes(x: Any) -> bool:
-    """Return whether `x` is the logical axes of one parameter."""
-    return isinstance(x, tuple) and all(isinstance(name, str) for name in x)
 
 
 def adamw(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) -> optax.GradientTransformation:
@@ -82,7 +78,7 @@ class UncorrectedAdamState(NamedTuple):
 
 
 def scale_by_uncorrected_adam(beta1: float, beta2: float, epsilon: float) -> optax.GradientTransformation:
-    """Return Adam as google-research/bert's AdamWeightDecayOptimizer: m / (sqrt(v) + epsilon), no bias correction."""
+    """Return Adam as in google-research/bert: the update m / (sqrt(v) + epsilon), without bias correction."""
 
     def init(params: Tree) -> UncorrectedAdamState:
         return UncorrectedAdamState(jax.tree.map(jnp.zeros_like, params), jax.tree.map(jnp.zeros_like, params))
@@ -98,7 +94,7 @@ def scale_by_uncorrected_adam(beta1: float, beta2: float, epsilon: float) -> opt
 
 
 def lamb(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) -> optax.GradientTransformation:
-    """AdamW with a trust ratio per layer (You et al. 2020); norms and biases have neither decay nor a ratio."""
+    """AdamW with a trust ratio for each layer (You et al. 2020); norms and biases have neither decay nor ratio."""
     return optax.chain(
         scale_by_configured_adam(config),
         optax.add_decayed_weights(config.weight_decay, mask=info.decayed),
@@ -108,9 +104,9 @@ def lamb(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) -> optax
 
 
 def scale_by_layer_trust_ratio(logical_axes: Tree, applies: Tree) -> optax.GradientTransformation:
-    """Multiply updates by LAMB's |parameter| / |update| (You et al. 2020), one ratio per layer of stacked layers.
+    """Multiply updates by LAMB's ratio |parameter| / |update| (You et al.
 
-    A ratio is 1 where `applies` is False, and where either norm is zero.
+    2020), separately for each stacked layer. A ratio is 1 if `applies` is False or either norm is zero.
     """
 
     def scale(axes: tuple[str, ...], apply: bool, update: jax.Array, param: jax.Array) -> jax.Array:
@@ -128,7 +124,7 @@ def scale_by_layer_trust_ratio(logical_axes: Tree, applies: Tree) -> optax.Gradi
 
 
 def _norm_over_axes(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
-    """Return the Euclidean norm over some axes, which stay with size 1."""
+    """Return the Euclidean norm over some axes, which keep size 1."""
     return jnp.sqrt(jnp.sum(jnp.square(x), axis=axes, keepdims=True))
 
 
@@ -136,14 +132,14 @@ LAYERS_INPUTS_OUTPUTS = contrib.MuonDimensionNumbers(reduction_axis=1, output_ax
 
 
 def muon(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) -> optax.GradientTransformation:
-    """Momentum orthogonalized by Newton-Schulz (Jordan et al. 2024), AdamW for tables, vectors, embeddings and heads.
+    """Muon: momentum orthogonalized by Newton-Schulz (Jordan et al. 2024); AdamW for all but matrices of blocks.
 
     The result equals `optax.contrib.muon` on a model whose blocks are not stacked: each matrix of each layer is
     orthogonalized separately, and its update is multiplied by sqrt(max(1, outputs / inputs)). Weight decay is
     decoupled and multiplied by the learning rate of its parameter.
 
     Raises:
-        UserError: `config.peak_learning_rate` is 0, so that the schedule has no shape to follow.
+        UserError: `config.peak_learning_rate` is 0, but Muon's rate is a multiple of the scheduled rate.
     """
     if not config.peak_learning_rate:
         raise UserError(
@@ -178,10 +174,11 @@ def _scale_linear_updates(updates: Tree, linear: Tree, ratio: float) -> Tree:
 
 
 def stable_adamw(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) -> optax.GradientTransformation:
-    """AdamW with update clipping (Wortsman et al. 2023, algorithm 2): no gradient clipping is needed.
+    """AdamW with update clipping (Wortsman et al.
 
-    The update of a parameter, decay included, is divided by max(1, RMS), where RMS is the root of the mean of
-    gradient^2 / max(second moment, epsilon^2) over the parameter, for each layer where layers are stacked.
+    2023, algorithm 2), which needs no gradient clipping. The update of a parameter, including decay, is divided by
+    max(1, RMS). RMS is the root of the mean of gradient^2 / max(second moment, epsilon^2) over the parameter,
+    separately for each stacked layer.
     """
     adam = scale_by_configured_adam(config)
 
@@ -206,8 +203,9 @@ def stable_adamw(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) 
 def scale_by_depth(encoder_scale: float, decay: float, sections: Tree) -> optax.GradientTransformation:
     """Multiply the updates of the encoder by `encoder_scale`, and by `decay` for each step down from the heads.
 
-    As in google-research/electra's optimization.py, the heads are two steps above the last layer: of L layers the last
-    has decay^2, the first decay^(L + 1), the embeddings decay^(L + 2). A norm after the last layer has decay^1.
+    As in google-research/electra's optimization.py, the heads are two steps above the last layer. With L layers, the
+    factor is decay^2 for the last layer, decay^(L + 1) for the first layer, and decay^(L + 2) for the embeddings. A
+    norm after the last layer has the factor decay^1.
     """
 
     def update(updates: Tree, params: Tree = None) -> Tree:
@@ -231,7 +229,7 @@ def scale_by_depth(encoder_scale: float, decay: float, sections: Tree) -> optax.
 
 
 class AveragedState(NamedTuple):
-    """State of an optimizer, and the average of the parameters after each of its updates so far."""
+    """The state of an optimizer, and the average of the parameters over its updates."""
 
     inner: optax.OptState
     updates: jax.Array  # int32, number of updates so far
@@ -241,8 +239,9 @@ class AveragedState(NamedTuple):
 def with_average(inner: optax.GradientTransformation, decay: float) -> optax.GradientTransformation:
     """Return `inner` with an exponential moving average of the parameters in its state.
 
-    As in `optax.ema` with debias, the weights of all parameters so far add up to 1, and the parameters before the first
-    update have weight 0. The state holds the debiased average, which readers of a checkpoint can use directly.
+    As in `optax.ema` with debias, the weights of the averaged parameters add up to 1, and the parameters before the
+    first update have weight 0. The state holds the debiased average, so that readers of a checkpoint can use it
+    directly.
     """
 
     def init(params: Tree) -> AveragedState:
@@ -273,7 +272,7 @@ OPTIMIZERS: dict[str, Callable[[Rate, OptimizerConfig, ParamInfo], optax.Gradien
 
 
 def make_optimizer(config: OptimizerConfig, logical_axes: Tree, sections: Tree) -> Optimizer:
-    """Return the optimizer of `config` with clipping, layer-wise rates and a moving average around it."""
+    """Return the optimizer of `config`, with clipping, layer-wise learning rates and a moving average."""
     info = param_info(logical_axes, sections)
     row = OPTIMIZERS[config.name]
 
@@ -293,7 +292,7 @@ def make_optimizer(config: OptimizerConfig, logical_axes: Tree, sections: Tree) 
 
 
 def _clip_trained_gradients(norm: float, freeze_encoder: bool, sections: Tree) -> optax.GradientTransformation:
-    """Clip the gradient by the norm over trained parameters; the state is empty, as in optax's clipping."""
+    """Clip gradients by the norm over trained parameters; as in optax's clipping, the state is empty."""
     clip = optax.clip_by_global_norm(norm)
     if not freeze_encoder:
         return clip

@@ -1,4 +1,4 @@
-"""The inputs of the loop: the plan of a run with nothing left to decide, its data, and the session of a process."""
+"""The inputs of the training loop: the complete plan of a run, its data, and the session of a process."""
 
 import contextlib
 import dataclasses
@@ -18,12 +18,12 @@ from bert_jax.training.evaluation import Evaluate
 from bert_jax.training.metrics import Line
 from bert_jax.training.optimizers import Optimizer, make_optimizer
 from bert_jax.training.schedules import Phase, learning_rate
-from bert_jax.training.step import LearningRate, TrainState, state_shardings
+from bert_jax.training.step import LearningRate, StateLayout, state_layout
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A run as the loop reads it; made once by `pretrain_in_directory` or `finetune_in_directory`."""
+    """The plan of a run, which `pretrain_in_directory` or `finetune_in_directory` makes once for the loop."""
 
     workdir: pathlib.Path  # of its checkpoints and metrics
     root: pathlib.Path  # work directory of the command: `workdir`, or a directory above it
@@ -42,7 +42,7 @@ class Plan:
 
     @property
     def last_step(self) -> int:
-        """Number of steps of the run."""
+        """The number of steps of the run."""
         return self.phases[-1].end
 
     @functools.cached_property
@@ -56,13 +56,13 @@ class Plan:
         return functools.partial(learning_rate, self.optimizer, self.phases)
 
     @functools.cached_property
-    def state_layout(self) -> tuple[TrainState, TrainState]:
-        """Shapes and shardings of the state."""
-        return state_shardings(self.objective, self.update, self.mesh)
+    def state_layout(self) -> StateLayout:
+        """The shapes and shardings of the state."""
+        return state_layout(self.objective, self.update, self.mesh)
 
 
 class Heldout(NamedTuple):
-    """The held-out data of an evaluation: `batches(phase)` is one pass, of `num_batches(phase)` batches."""
+    """The held-out data of an evaluation; `batches(phase)` yields all `num_batches(phase)` batches once."""
 
     batches: Callable[[Phase], Generator[Batch, None, None]]
     num_batches: Callable[[Phase], int]
@@ -75,16 +75,17 @@ def no_remarks(line: Line) -> Iterable[str]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Data:
-    """The inputs of a run beside its state.
+    """The inputs of a run other than its state.
 
-    batches(phase, step) -> an endless generator of this host's part of the batches from `step` on; {}: not prepared yet
-    heldout: one pass over the held-out sequences; None: no sequences are held out
-    evaluate(params, frozen params, held-out batches) -> metrics by name; None: no evaluation
-    should_stop(step, metrics of the evaluation, params) -> whether the run ends now (early stopping); None: never
-        `evaluate` and `should_stop` get the moving average of the parameters where the state has an average.
-    frozen: parameters that are read and not trained, such as the parameters of a teacher
-    unigram_entropy: nats per token of the text, which every line of metrics carries; None: the loss is of another kind
-    remarks(line of metrics) -> lines for the console
+    batches: (phase, step) -> an endless generator of this host's part of the batches from `step` on; {} is a batch that
+    is not prepared yet
+    heldout: the held-out sequences; None: no sequences are held out
+    evaluate: (params, frozen params, held-out batches) -> metrics by name; None: no evaluation
+    should_stop: (step, metrics of the evaluation, params) -> whether the run ends now (early stopping); None: never.
+    `evaluate` and `should_stop` get the moving average of the parameters if the state has an average.
+    frozen: parameters that are not trained, such as the parameters of a teacher
+    unigram_entropy: nats per token of the text, for every line of metrics; None: the loss cannot be compared with it
+    remarks: line of metrics -> lines for the console
     """
 
     batches: Callable[[Phase, int], Generator[Batch, None, None]]
@@ -98,21 +99,21 @@ class Data:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Session:
-    """The console, signals and watchdog of a process that trains; `open_session` makes it for a single process."""
+    """The console, signals and watchdog of a training process; `open_session` makes the session of a single process."""
 
     console: Console
     interrupt: Interrupt
     watchdog: Watchdog
 
     def heartbeat(self) -> bool:
-        """Restart the watchdog's clock between two parts of long work; return whether the run is to stop."""
-        self.watchdog.alive()
-        return self.interrupt.check()
+        """Restart the watchdog's time limit between two parts of long work; return whether the run should stop."""
+        self.watchdog.restart_clock()
+        return self.interrupt.should_stop()
 
 
 @contextlib.contextmanager
 def open_session(console: Console, limits: WatchdogConfig) -> Iterator[Session]:
     """Yield the session of a process that trains alone."""
     with Interrupt() as interrupt, contextlib.closing(Watchdog(limits)) as watchdog:
-        console.beat = watchdog.alive
+        console.beat = watchdog.restart_clock
         yield Session(console=console, interrupt=interrupt, watchdog=watchdog)

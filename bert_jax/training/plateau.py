@@ -1,7 +1,7 @@
-"""The plateau: a masked-token loss at the unigram entropy of the text, which a run has to leave before it learns more.
+"""The plateau: the time in which the masked-token loss stays at the unigram entropy of the text.
 
-The loss of a model that knows only how often each token occurs is the unigram entropy. Every encoder gets there in its
-first steps, and reads no context while it stays there.
+The unigram entropy is the loss of a model that knows only how often each token occurs. Every encoder reaches this loss
+in its first steps. While the loss stays there, the model does not use the context.
 """
 
 import collections
@@ -24,13 +24,13 @@ LONG, SHORT, MANY_MASKS = 256, 32, 0.5
 
 
 def likely_causes(model: EncoderConfig, peak_learning_rate: float, seq_len: int, mask_probability: float) -> list[str]:
-    """Return the likely causes of a long plateau, each with its cure, the likeliest first.
+    """Return the likely causes of a long plateau with their remedies, the most likely cause first.
 
     Args:
-        model: of the run.
-        peak_learning_rate: of the run.
-        seq_len: of its first phase.
-        mask_probability: of its first phase.
+        model: architecture of the run.
+        peak_learning_rate: peak learning rate of the run.
+        seq_len: sequence length of the first phase.
+        mask_probability: mask probability of the first phase.
     """
     narrow = model.hidden_size < NARROW
     neighbors = can_init_neighbor_heads(model) and model.embedding_size is None and not init_scales(model).neighbors
@@ -65,13 +65,13 @@ def likely_causes(model: EncoderConfig, peak_learning_rate: float, seq_len: int,
 
 
 class Plateau:
-    """Remarks on the lines of metrics of one run, given in order: at most one warning and one all-clear.
+    """Remarks about the lines of metrics of a run, which are given in order: at most one warning and one all-clear.
 
     Args:
         entropy: unigram entropy of the text, nats per token.
         expected_step: the step by which the run is expected to have left the plateau.
-        last_step: of the run.
-        causes: likely causes, which the warning lists (`likely_causes`).
+        last_step: last step of the run.
+        causes: the result of `likely_causes`, which the warning lists.
     """
 
     def __init__(self, entropy: float, expected_step: int, last_step: int, causes: Sequence[str]) -> None:
@@ -81,7 +81,7 @@ class Plateau:
         self._recent: collections.deque[tuple[int, float]] = collections.deque()
 
     def remarks(self, line: Line) -> list[str]:
-        """Return lines for the console about the next line of metrics: none, a remark, or a warning with causes."""
+        """Return console lines about the next line of metrics: none, a remark, or a warning with causes."""
         loss, step = line.get(MASKED_LOSS), line["step"]
         if loss is None or self.left_at is not None:
             return []

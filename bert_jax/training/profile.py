@@ -11,9 +11,9 @@ from bert_jax.errors import UserError
 
 
 def profiled_steps(text: str, num_steps: int) -> range:
-    """Return the steps that `config.profile.steps` names, counted from 0.
+    """Return the steps of `config.profile.steps`, counted from 0.
 
-    Raises UserError unless it is FIRST:END with 0 <= FIRST < END <= `num_steps`.
+    Raise UserError unless the text is FIRST:END with 0 <= FIRST < END <= `num_steps`.
     """
     numbers = re.fullmatch(r"(\d+):(\d+)", text)
     steps = range(*map(int, numbers.groups())) if numbers else range(0)
@@ -26,30 +26,34 @@ def profiled_steps(text: str, num_steps: int) -> range:
 
 
 class Profile:
-    """The trace of one start of a run; each process writes its own files.
+    """The trace of a run between a start and its end; each of several processes has a directory.
+
+    The profiler names files by the host, so two processes of one host would write the same file.
 
     Args:
-        steps: steps to trace, counted from 0. A run that resumes among them traces the rest.
-        directory: of the trace.
-        say: prints a line where a trace is complete.
+        steps: steps to trace, counted from 0. A run that resumes among these steps traces the remaining steps.
+        workdir: work directory of the run; the trace lies in its `profile`.
+        say: function that prints a line when a trace is complete.
     """
 
-    def __init__(self, steps: range, directory: pathlib.Path, say: Callable[[str], None]) -> None:
-        self._steps, self._directory, self._say = steps, directory, say
+    def __init__(self, steps: range, workdir: pathlib.Path, say: Callable[[str], None]) -> None:
+        self._steps, self._directory, self._say = steps, workdir / "profile", say
+        if jax.process_count() > 1:
+            self._directory /= f"process_{jax.process_index()}"
         self._is_tracing = False
 
     def begins_at(self, step: int) -> bool:
-        """Return whether the trace begins before `step` is launched."""
+        """Return whether to begin the trace before launching `step`."""
         return step in self._steps and not self._is_tracing
 
     def annotation(self, step: int) -> contextlib.AbstractContextManager[None]:
-        """Return a context that gives `step` its number in the trace; the step is launched inside it."""
+        """Return a context manager, inside which `step` is launched, so that the trace shows the step's number."""
         return (
             jax.profiler.StepTraceAnnotation("train", step_num=step) if self._is_tracing else contextlib.nullcontext()
         )
 
     def ends_at(self, step: int) -> bool:
-        """Return whether the trace ends once all steps before `step` are computed."""
+        """Return whether to end the trace when all steps before `step` are computed."""
         return self._is_tracing and step not in self._steps
 
     def begin(self) -> None:

@@ -1,9 +1,9 @@
-"""A run or model on object storage: its small files, copied to a directory of this process.
+"""A run or a model on object storage, whose small files are copied to a local directory of each process.
 
-The object storage has the valid state. A process copies the small files when it starts and works on the copy, as on any
-work directory; process 0 of a training uploads changed files before each checkpoint and at the end, so that no
-checkpoint is newer than its metrics. Orbax writes the checkpoints to a gs:// URL itself, each host its part. For other
-URLs Orbax writes the checkpoints to the copy, from which they are uploaded like the small files.
+The object storage has the valid state. A process copies the small files when it starts, and works on the copy as on any
+work directory. Process 0 of a training uploads changed files before each checkpoint and at the end, so that no
+checkpoint is newer than its metrics. At a gs:// URL, Orbax writes the checkpoints directly, and each host writes its
+part. At other URLs, Orbax writes the checkpoints to the local copy, from which they are uploaded like the small files.
 """
 
 import concurrent.futures
@@ -56,13 +56,13 @@ class Mirror:
 
     @property
     def copies_checkpoints(self) -> bool:
-        """Return whether checkpoints are files of the copy; otherwise Orbax writes them to the URL."""
+        """Return whether checkpoints are files of the local copy; otherwise Orbax writes them to the URL."""
         return not self.url.startswith(ORBAX_WRITES)
 
     def fetch(self, states: bool = False) -> None:
-        """Download files that are new at the URL, and delete local files that the URL lacks; the owner does nothing.
+        """Download new files from the URL, and delete local files that the URL lacks; the owner does nothing.
 
-        Where checkpoints are files of the copy, their arrays are downloaded only with `states`.
+        If checkpoints are files of the local copy, their arrays are downloaded only with `states`.
 
         Raises:
             UserError: the storage does not answer, or the URL has a corpus.
@@ -90,9 +90,10 @@ class Mirror:
 
     @contextlib.contextmanager
     def owned(self) -> Iterator[None]:
-        """Make this process the owner until the block ends; the owner before it stops before its next checkpoint.
+        """Make this process the owner of the run during the `with` block.
 
-        Changed files are uploaded at the end, unless an error ends the block.
+        A previous owner stops before its next checkpoint. Changed files are uploaded at the end of the block, unless an
+        error ends it.
         """
         from bert_jax.readers import storage
 
@@ -109,14 +110,14 @@ class Mirror:
             self._owner = b""
 
     def send(self, name: str) -> None:
-        """Upload one file immediately: until this process owns the run, `fetch` deletes files that the URL lacks."""
+        """Upload a file immediately, because `fetch` would delete a local file that the URL lacks."""
         _upload_files(self.directory, [name], self.url)
 
     def push(self) -> None:
-        """Upload changed files and remove deleted files at the URL, where this process owns the run.
+        """Upload changed files, and remove deleted files at the URL, if this process owns the run.
 
         Raises:
-            UserError: another process took the run over, or the storage does not answer.
+            UserError: another process became the owner, or the storage does not answer.
         """
         from bert_jax.readers import storage
 
@@ -140,10 +141,10 @@ class Mirror:
 
 
 def local_copy(path_or_url: str | os.PathLike[str]) -> pathlib.Path:
-    """Return a local directory of a run or a model: a path unchanged, or the copy of the small files at a URL.
+    """Return a local directory of a run or a model: the path itself, or a copy of the small files at a URL.
 
     Raises:
-        UserError: a URL of an unsupported kind, or the storage does not answer.
+        UserError: the URL has an unsupported kind, or the storage does not answer.
     """
     text = os.fspath(path_or_url)
     if refusal := url_refusal(text, run=True):
@@ -158,7 +159,7 @@ def local_copy(path_or_url: str | os.PathLike[str]) -> pathlib.Path:
 
 @contextlib.contextmanager
 def uploaded(path_or_url: str) -> Iterator[pathlib.Path]:
-    """Yield a directory to write: the path itself, or for a URL a temporary directory that is uploaded at the end.
+    """Yield a directory to write: the path itself, or a temporary directory that is uploaded to a URL at the end.
 
     Raises:
         UserError: the URL has files already, or the storage does not answer.
@@ -179,12 +180,12 @@ def uploaded(path_or_url: str) -> Iterator[pathlib.Path]:
 
 
 def mirror_of(directory: pathlib.Path) -> Mirror | None:
-    """Return the mirror whose copy a directory is, or lies in; None for a directory without a URL."""
+    """Return the mirror whose copy contains a directory; None for a directory without a URL."""
     return next((mirror for mirror in _open if mirror.directory in (directory, *directory.parents)), None)
 
 
 def checkpoints_in(workdir: pathlib.Path) -> Any:
-    """Return the directory of a run's checkpoints: an absolute path, or a URL as a path of `etils.epath`."""
+    """Return the directory of a run's checkpoints, as an absolute path or, for a URL, as a path of `etils.epath`."""
     mirror = mirror_of(workdir)
     if mirror is None or mirror.copies_checkpoints:
         return workdir.absolute() / "checkpoints"
@@ -194,7 +195,7 @@ def checkpoints_in(workdir: pathlib.Path) -> Any:
 
 
 def _locked_cache_directory(url: str) -> pathlib.Path:
-    """Return an empty directory of the user's cache, locked as long as the process lives; later processes reuse it."""
+    """Return an empty directory of the user's cache, which is locked until the process ends, and reused later."""
     name = hashlib.sha256(url.encode()).hexdigest()[:16]
     for index in itertools.count():
         slot = (user_cache() / "runs" / name / str(index)).resolve()
@@ -213,7 +214,7 @@ def _locked_cache_directory(url: str) -> pathlib.Path:
 
 
 def _files_to_copy(versions: dict[str, str], with_checkpoints: bool) -> dict[str, str]:
-    """Return name -> version of the files to copy; none of a directory that a killed process left half-uploaded."""
+    """Return name -> version of the files to copy, without directories that a killed process uploaded incompletely."""
     left_out = NOT_MIRRORED if with_checkpoints else NOT_MIRRORED | {"checkpoints"}
     folders = {name: pathlib.PurePosixPath(name).parent for name in versions if name and not name.endswith("/")}
     for name in folders:  # object storage allows any name; the copy of such a file would lie outside
@@ -236,7 +237,7 @@ def _finished_files(directory: pathlib.Path) -> list[str]:
 
 
 def _upload_files(directory: pathlib.Path, names: Iterable[str], url: str) -> None:
-    """Upload files to a URL, the last file of each directory last: without it a directory is not complete."""
+    """Upload files to a URL; a directory is complete only with its final file, which is uploaded last."""
     from bert_jax.readers import storage
 
     for last in (False, True):

@@ -1,4 +1,4 @@
-"""The settings that a resumed run may change: settings that no step so far depended on."""
+"""The settings that a resumed run may change, because no past step depends on them."""
 
 import functools
 from typing import Any
@@ -21,10 +21,10 @@ Values = dict[str, Any]  # a config as `to_json` writes it
 
 
 def refused_changes(saved: Values, wanted: Values, step: int) -> list[str]:
-    """Return one line for each change that a run after `step` steps may not make.
+    """Return a line for each change that a run after `step` steps may not make.
 
-    The number of steps, the phases and the decay may change as long as every step so far reads the same sequences at
-    the same learning rate, such as in the stable stretch of `warmup_stable_decay`.
+    The number of steps, the phases and the decay may change if every past step keeps its sequences and its learning
+    rate, for example before the decay of `warmup_stable_decay`.
     """
     changed = differences(saved, wanted)
     if "phases" not in saved["train"] or "phases" not in wanted["train"]:  # a fine-tuning has no phases
@@ -41,7 +41,7 @@ def refused_changes(saved: Values, wanted: Values, step: int) -> list[str]:
 
 
 def num_same_steps(saved: Values, wanted: Values, steps: int) -> int:
-    """Return how many of the first `steps` steps have the same sequences and learning rate in both configs."""
+    """Return the number of first steps, of `steps`, with equal sequences and learning rates in both configs."""
     trains = [from_values(TrainConfig, values["train"], "config.train") for values in (saved, wanted)]
     optimizers = [from_values(OptimizerConfig, values["optimizer"], "config.optimizer") for values in (saved, wanted)]
     old, new = (plan_phases(train) for train in trains)
@@ -61,9 +61,9 @@ def num_same_steps(saved: Values, wanted: Values, steps: int) -> int:
 def _sequence_settings_at(
     settings: tuple[PhaseConfig, ...], phases: tuple[Phase, ...], step: int
 ) -> tuple[object, ...]:
-    """Return all settings that determine the sequences of `step` and of the later steps of its phase."""
+    """Return all settings that determine the sequences of `step` and of later steps in its phase."""
     phase = next(phase for phase in phases if phase.begin <= step < phase.end)
     masks = settings[phase.index]
     rates = (masks.mask_probability, masks.mask_token_fraction, masks.random_token_fraction)
     changing = masks.mask_probability_end is not None and (masks.mask_probability_end, phase.begin, phase.end)
-    return (phase.first_sequence(step), phase.seq_len, phase.batch_size, phase.grad_accum_steps, rates, changing)
+    return (phase.first_sequence(step), phase.seq_len, phase.batch_size, rates, changing)

@@ -1,4 +1,4 @@
-"""Phases of a run (which step reads which sequences) and learning-rate schedules."""
+"""Phases of a run, which assign sequences to steps, and learning-rate schedules."""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from bert_jax.config import OptimizerConfig, TrainConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Phase:
-    """Steps `begin` to `end` (exclusive); step s reads `batch_size` sequences from `first_sequence(s)`."""
+    """The steps from `begin` to `end` (exclusive); step s reads `batch_size` sequences from `first_sequence(s)` on."""
 
     begin: int = 0
     end: int
@@ -26,14 +26,14 @@ class Phase:
     batch_keys: str = "config.train"  # prefix of the keys that set its batch, for messages
 
     def first_sequence(self, step: int) -> int:
-        """Return the first sequence of `step` (begin <= step <= end): the cursor of the run before that step."""
+        """Return the number of the first sequence of `step` (begin <= step <= end)."""
         return self.begin_sequence + (step - self.begin) * self.batch_size
 
 
 def plan_phases(train: TrainConfig) -> tuple[Phase, ...]:
     """Return the phases of a pretraining run in order; together they cover `train.steps` exactly.
 
-    A fraction is rounded to whole steps at its end.
+    The end of each phase is rounded to a whole step.
     """
     phases: list[Phase] = []
     fraction, begin, sequence = 0.0, 0, 0
@@ -58,7 +58,7 @@ def plan_phases(train: TrainConfig) -> tuple[Phase, ...]:
 
 
 def warmup_steps(steps: int | None, fraction: float, total: int) -> int:
-    """Return `steps`, or if it is None the fraction of `total` steps, rounded: the length of the warmup."""
+    """Return the length of the warmup: `steps` or, if it is None, the rounded fraction of `total` steps."""
     return round(fraction * total) if steps is None else steps
 
 
@@ -67,7 +67,7 @@ def learning_rate(settings: OptimizerConfig, phases: tuple[Phase, ...], step: ja
 
     Args:
         settings: name of the schedule, peak and warmup of the run.
-        phases: of the run; a phase with a peak learning rate has a separate schedule.
+        phases: phases of the run; a phase with a peak learning rate has a separate schedule.
         step: int32, from 0.
     """
     total = phases[-1].end
@@ -82,7 +82,7 @@ def learning_rate(settings: OptimizerConfig, phases: tuple[Phase, ...], step: ja
 
 
 def bert_schedule(settings: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
-    """Warmup in place of the start of a decay that counts from step 0, so the rate drops a little where warmup ends.
+    """Linear warmup, then a decay that counts from step 0, so that the rate drops a little at the end of the warmup.
 
     This is the schedule of google-research/bert's optimization.py.
     """
@@ -90,7 +90,7 @@ def bert_schedule(settings: OptimizerConfig, peak: float, warmup: int, total: in
 
 
 def electra_schedule(settings: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
-    """Warmup times a decay that counts from step 0, as in google-research/electra's model/optimization.py."""
+    """The product of a warmup and a decay from step 0, as in google-research/electra's model/optimization.py."""
     decay = _warmup_and_decay(settings.decay_power, peak, 0, total, decay_begin=0)
     return lambda step: decay(step) * jnp.minimum(1.0, step / max(1, warmup)).astype(jnp.float32)
 
@@ -109,10 +109,10 @@ def cosine_schedule(settings: OptimizerConfig, peak: float, warmup: int, total: 
 
 
 def warmup_stable_decay_schedule(settings: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
-    """Linear warmup, the peak, and in the last `decay_fraction` of the steps peak * (1 - t^decay_power), t from 0 to 1.
+    """Linear warmup, the peak, then peak * (1 - t^decay_power), t from 0 to 1 over the last `decay_fraction` of steps.
 
-    A power of 1 is linear, 0.5 the 1 - sqrt of Haegele et al. 2024. Before the decay nothing depends on the number of
-    steps, so that a run may be made longer or shorter until then (training/resuming.py).
+    A power of 1 is linear, and 0.5 is the 1 - sqrt(t) of Haegele et al. 2024. Before the decay, the rate does not
+    depend on the number of steps, so a run may become longer or shorter until then (training/resuming.py).
     """
     begin = max(warmup, total - round(settings.decay_fraction * total))
 

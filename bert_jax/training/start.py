@@ -1,4 +1,4 @@
-"""The state that a run starts from: the newest checkpoint of its work directory, or a first state."""
+"""The initial state of a run: the newest checkpoint of its work directory, or a new state."""
 
 import contextlib
 import dataclasses
@@ -10,11 +10,10 @@ import jax
 from bert_jax.config import from_json, to_json
 from bert_jax.console import Console
 from bert_jax.errors import UserError
-from bert_jax.objectives.base import Objective, Params
-from bert_jax.objectives.means import Mean
+from bert_jax.objectives.base import Params
+from bert_jax.objectives.losses import Mean
 from bert_jax.parallel import sharding
 from bert_jax.training.checkpoint import Checkpoints, Record, package_versions
-from bert_jax.training.optimizers import Optimizer
 from bert_jax.training.plan import Plan, Session
 from bert_jax.training.resuming import refused_changes
 from bert_jax.training.step import TrainState, abstract_state, init_state
@@ -22,7 +21,7 @@ from bert_jax.training.step import TrainState, abstract_state, init_state
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Start:
-    """Step and state from which a run continues."""
+    """The step and the state from which a run continues."""
 
     step: int
     state: TrainState  # without frozen parameters
@@ -32,16 +31,16 @@ class Start:
 
 @contextlib.contextmanager
 def open_checkpoints(plan: Plan, session: Session) -> Iterator[Checkpoints | None]:
-    """Yield the checkpoints of a run, on its mesh, once every process has arrived; None where a signal came before.
+    """Wait for every process, and yield the checkpoints of a run; yield None if a signal came before.
 
-    After an error a single process closes the checkpoints; a process of several cannot finish alone a checkpoint that
-    all write.
+    After an error, a single process closes the checkpoints. One of several processes does not, because it cannot finish
+    a checkpoint that all processes write.
     """
     with jax.set_mesh(plan.mesh):
-        session.watchdog.stage("start")
-        session.watchdog.meet()
+        session.watchdog.enter_stage("start")
+        session.watchdog.wait_for_all()
         sharding.warm_up_collectives(plan.mesh)
-        if session.interrupt.check():
+        if session.interrupt.should_stop():
             session.console.say(f"{session.interrupt.name}: stopped before the start")
             yield None
             return
@@ -56,14 +55,14 @@ def open_checkpoints(plan: Plan, session: Session) -> Iterator[Checkpoints | Non
 
 
 def restore_start(plan: Plan, checkpoints: Checkpoints, console: Console) -> Start | None:
-    """Return the start from the newest undamaged checkpoint and print a line; None: there is no checkpoint.
+    """Return the start from the newest undamaged checkpoint, and print a line; None without a checkpoint.
 
     Raises:
-        UserError: every checkpoint is damaged, or the newest belongs to another run.
+        UserError: every checkpoint is damaged, or the newest checkpoint belongs to another run.
     """
 
     def check(record: Record) -> None:
-        """Raise UserError where a checkpoint belongs to another run."""
+        """Raise UserError if a checkpoint belongs to another run."""
         different = refused_changes(to_json(from_json(record["config"])), plan.recorded_config, record["step"])
         if record["fingerprint"] != plan.fingerprint:
             different.append("the corpus or its tokenizer")
@@ -73,7 +72,7 @@ def restore_start(plan: Plan, checkpoints: Checkpoints, console: Console) -> Sta
 
     shapes, shardings = plan.state_layout
     abstract = abstract_state(shapes._replace(frozen=()), shardings._replace(frozen=()))
-    newest = checkpoints.newest(lambda step: checkpoints.restore(step, abstract, check), console.say)
+    newest = checkpoints.restore_newest(lambda step: checkpoints.restore(step, abstract, check), console.say)
     if newest is None:
         return None
     step, state, record = newest
@@ -94,12 +93,10 @@ def restore_start(plan: Plan, checkpoints: Checkpoints, console: Console) -> Sta
     return Start(step=step, state=state, means=means, metrics_digest=record["metrics"])
 
 
-def initial_state(
-    seed: int, objective: Objective, optimizer: Optimizer, shardings: TrainState, params: Params | None
-) -> Start:
-    """Return the start of a new run from float32 parameters in the structure of the objective; None: random."""
-    init = functools.partial(init_state, seed, objective, optimizer)
-    shardings = shardings._replace(frozen=())
+def initial_state(plan: Plan, params: Params | None) -> Start:
+    """Return the start of a new run from float32 parameters in the structure of its objective; None: random values."""
+    init = functools.partial(init_state, plan.seed, plan.objective, plan.update)
+    shardings = plan.state_layout.shardings._replace(frozen=())
     if params is None:
         state = jax.jit(init, out_shardings=shardings)()
     else:

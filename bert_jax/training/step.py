@@ -10,9 +10,9 @@ import optax
 
 from bert_jax.errors import UserError
 from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs, training_rngs
-from bert_jax.objectives.means import Mean
+from bert_jax.objectives.losses import Mean
 from bert_jax.parallel import sharding
-from bert_jax.parallel.compilation import compiler_options
+from bert_jax.parallel.platform import compiler_options
 from bert_jax.training.optimizers import AveragedState, Optimizer
 from bert_jax.training.schedules import Phase
 
@@ -20,9 +20,9 @@ LearningRate = Callable[[jax.Array], jax.Array]  # int32 step -> float32 rate of
 
 
 class TrainState(NamedTuple):
-    """The whole state of a run; the sequences that it reads follow from `step`."""
+    """The state of a run; `step` determines the sequences that it reads next."""
 
-    step: Any  # int32, updates so far with skipped updates (Any: a tree of shapes or of shardings has this form too)
+    step: Any  # int32, number of updates, with skipped updates (Any: a tree of shapes has this form too)
     params: Params  # float32
     opt_state: optax.OptState
     rng: Any  # uint32 [2], folded with the step
@@ -32,13 +32,13 @@ class TrainState(NamedTuple):
 
 
 def init_state(seed: int, objective: Objective, optimizer: Optimizer, params: Params | None = None) -> TrainState:
-    """Return the state before the first step, a pure function of `seed` and of `params`; nothing is frozen.
+    """Return the state before the first step, without frozen parameters; it depends only on `seed` and `params`.
 
     Args:
-        seed: of the run.
-        objective: of the run.
-        optimizer: of the run.
-        params: float32 parameters to start from; None: random parameters.
+        seed: seed of the run.
+        objective: objective of the run.
+        optimizer: optimizer of the run.
+        params: initial parameters, float32; None: random parameters.
     """
     init_key, step_key = jax.random.split(jax.random.PRNGKey(seed))
     params = objective.init(init_key) if params is None else params
@@ -47,14 +47,19 @@ def init_state(seed: int, objective: Objective, optimizer: Optimizer, params: Pa
 
 
 def evaluated_params(state: TrainState) -> Params:
-    """Return the parameters to evaluate and to export: the moving average where the state has an average."""
+    """Return the parameters for evaluation and export: the moving average, if the state has one of them."""
     return state.opt_state.average if isinstance(state.opt_state, AveragedState) else state.params
 
 
-def state_shardings(
-    objective: Objective, optimizer: Optimizer, mesh: jax.sharding.Mesh
-) -> tuple[TrainState, TrainState]:
-    """Return shapes and shardings of the state: moments are sharded as their parameters, scalars are replicated."""
+class StateLayout(NamedTuple):
+    """A `jax.ShapeDtypeStruct` and a `NamedSharding` for each array of a state."""
+
+    shapes: TrainState
+    shardings: TrainState
+
+
+def state_layout(objective: Objective, optimizer: Optimizer, mesh: jax.sharding.Mesh) -> StateLayout:
+    """Return the layout of the state; moments are sharded like their parameters, scalars are replicated."""
     shapes = jax.eval_shape(functools.partial(init_state, 0, objective, optimizer), objective.shapes)
     shapes = shapes._replace(frozen=jax.eval_shape(objective.init_frozen, jax.random.PRNGKey(0)))
     replicated = sharding.replicated(mesh)
@@ -68,7 +73,8 @@ def state_shardings(
         is_leaf=_is_masked,
     )
     frozen_shardings = sharding.shardings(objective.frozen_axes, mesh) if objective.frozen_axes else ()
-    return shapes, TrainState(replicated, params, opt_state, replicated, replicated, replicated, frozen_shardings)
+    shardings = TrainState(replicated, params, opt_state, replicated, replicated, replicated, frozen_shardings)
+    return StateLayout(shapes, shardings)
 
 
 def _is_masked(node: Any) -> bool:
@@ -89,11 +95,11 @@ def train_step(
     state: TrainState,
     batch: Batch,
 ) -> tuple[TrainState, dict[str, Any]]:
-    """Return the state after one update from one batch, and metrics.
+    """Return the state after an update from a batch, and metrics.
 
-    The batch is computed in `grad_accum_steps` micro-batches with the memory of a single micro-batch. The loss is a
-    global sum over a global count: micro-batches, devices and hosts change nothing but rounding. A loss or gradient
-    that is not finite leaves parameters and optimizer state unchanged, and is counted.
+    The batch is computed in `grad_accum_steps` micro-batches, with the memory of a single micro-batch. The loss is a
+    global sum divided by a global count, so micro-batches, devices and hosts change only rounding. If the loss or the
+    gradient is not finite, parameters and optimizer state do not change, and the step is counted as skipped.
     """
     rng = jax.random.fold_in(state.rng, state.step)
     loss, gradients, metrics = _loss_and_gradients(objective, grad_accum_steps, state, batch, rng)
@@ -130,9 +136,10 @@ def jit_step(
     shardings: TrainState,
     deterministic: bool = False,
 ) -> Any:
-    """Return the jitted step of a phase, `(state, batch) -> (state, metrics)`: the program that runs and is examined.
+    """Return the jitted step of a phase, `(state, batch) -> (state, metrics)`, for training and for the dry run.
 
-    `shardings` is for the state, as input and output; the state is donated. `deterministic`: `config.compute`'s.
+    `shardings` are the shardings of the state as input and output; the state is donated. `deterministic` is
+    `config.compute.deterministic`.
     """
     step = functools.partial(train_step, objective, optimizer, learning_rate, grad_accum_steps)
     out = (shardings, sharding.replicated(mesh))
@@ -143,7 +150,7 @@ def jit_step(
 def _loss_and_gradients(
     objective: Objective, grad_accum_steps: int, state: TrainState, batch: Batch, rng: jax.Array
 ) -> tuple[jax.Array, Params, dict[str, Mean]]:
-    """Return loss, gradients and metrics of a batch, summed over its micro-batches by a scan, then over the devices."""
+    """Return loss, gradients and metrics of a batch, summed over micro-batches (in a scan), then over devices."""
     value_and_grad = jax.value_and_grad(objective.loss, has_aux=True)
     normalizers = objective.normalizers(batch)
     if grad_accum_steps == 1:
@@ -174,12 +181,12 @@ def _loss_and_gradients(
     return loss, gradients, metrics
 
 
-def check_layout(
+def check_divisibility(
     mesh: jax.sharding.Mesh, objective: Objective, phases: tuple[Phase, ...], evaluation_batch_size: int | None = None
 ) -> None:
-    """Raise UserError where devices, model, batches and micro-batches do not divide.
+    """Raise UserError if the mesh does not divide the model, a batch or a micro-batch.
 
-    `evaluation_batch_size` comes from the config; None: not set there.
+    `evaluation_batch_size` is the value in the config, or None.
     """
     sharding.check_heads(mesh, objective.num_heads)
     sharding.check_parameters(objective.logical_axes, objective.shapes, mesh)

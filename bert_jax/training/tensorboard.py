@@ -1,4 +1,4 @@
-"""TensorBoard: event files, and the starts of a run that they record."""
+"""TensorBoard: event files, and the starts of a run that the event files record."""
 
 import contextlib
 import pathlib
@@ -15,9 +15,10 @@ BINS = 30  # of a histogram, all of one width; TensorBoard draws as many
 
 
 class TensorBoard:
-    """An event file in `workdir`/tensorboard of a run that continues after `step`; TensorBoard hides later old steps.
+    """An event file in `workdir`/tensorboard for a run that continues after `step`.
 
-    Events are written immediately: SummaryWriter writes from a thread, which a full disk ends, and then waits forever.
+    TensorBoard hides older events of later steps. Events are written immediately. (SummaryWriter writes in a thread.
+    A full disk ends that thread, and SummaryWriter then waits forever.)
     """
 
     def __init__(self, workdir: pathlib.Path, step: int) -> None:
@@ -43,7 +44,7 @@ class TensorBoard:
         self._add(step, summary=self._histogram(name, np.asarray(numbers), BINS))
 
     def write_text(self, step: int, name: str, lines: Iterable[str]) -> None:
-        """Write lines for the text page, as code, which Markdown does not change."""
+        """Write lines for TensorBoard's text page, as code, which Markdown does not change."""
         code = "\n".join(f"    {line}" for line in lines)
         self._add(step, summary=self._text(name, code.encode(errors="replace").decode()))
 
@@ -61,9 +62,9 @@ class TensorBoard:
 
 
 class RunStart(NamedTuple):
-    """One start of a run: its first step, and when it began and last wrote, in seconds since 1970.
+    """A start of a run: its first step, and the times of its begin and its last event, in seconds since 1970.
 
-    `joules` is the energy that counters measured until `measured`, also in seconds since 1970.
+    `joules` is the energy that counters measured until the time `measured`, also in seconds since 1970.
     """
 
     first_step: int
@@ -74,9 +75,9 @@ class RunStart(NamedTuple):
 
 
 def read_starts(workdir: pathlib.Path) -> list[RunStart]:
-    """Return the starts of a run, first to last, from its TensorBoard events; a damaged file is read up to the damage.
+    """Return the starts of a run in order, from its TensorBoard events; a damaged file is read up to the damage.
 
-    A file is a row of records: uint64 length, uint32 checksum, an `Event`, uint32 checksum.
+    A file is a sequence of records: uint64 length, uint32 checksum, an `Event`, uint32 checksum.
     """
     with _torch_hidden():
         from google.protobuf.message import DecodeError
@@ -103,7 +104,7 @@ def read_starts(workdir: pathlib.Path) -> list[RunStart]:
 
 @contextlib.contextmanager
 def _torch_hidden() -> Iterator[None]:
-    """Make `import torch` fail: tensorboardX would load it where it is installed (1.5 s), and works without."""
+    """Make `import torch` fail, because tensorboardX would load an installed torch (1.5 s), but works without it."""
     if "torch" in sys.modules:
         yield
         return

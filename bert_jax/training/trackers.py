@@ -1,8 +1,7 @@
-"""Trackers, which get a copy of a run's metrics: opened once, resumed with their run, left out when they fail.
+"""Trackers, which get a copy of a run's metrics; a tracker resumes with its run, and is left out after a failure.
 
-Weights & Biases and MLflow are each opened by a function of the same form; to add a tracker, write such a function and
-add its row to TRACKERS. Addresses and keys are set by the trackers' environment variables and commands, such as
-WANDB_MODE=offline or MLFLOW_TRACKING_URI=http://...
+To add a tracker, write a function that opens it, and add a row to TRACKERS. Addresses and keys are set by the
+environment variables and commands of the tracker, such as WANDB_MODE=offline or MLFLOW_TRACKING_URI=http://...
 """
 
 import os
@@ -25,7 +24,7 @@ MAX_PARAMS, MAX_CHARACTERS = 100, 500  # of one request to MLflow; of a paramete
 
 
 class Tracker(NamedTuple):
-    """An open run of a tracker: `run_id`, by which it is opened again; `send`(step, numbers by name); `close`()."""
+    """An open run of a tracker: its `run_id` for a resumed run, `send`(step, numbers by name), and `close`()."""
 
     run_id: str
     send: Callable[[int, Mapping[str, float]], None]
@@ -33,7 +32,7 @@ class Tracker(NamedTuple):
 
 
 def open_wandb(workdir: pathlib.Path, name: str, run_id: str | None, settings: Mapping[str, Any]) -> Tracker:
-    """Open a run of Weights & Biases. The step is a metric: a resumed run goes back some steps."""
+    """Open a run of Weights & Biases. The step is a metric, because a resumed run goes back some steps."""
     import wandb
 
     quiet = wandb.Settings(
@@ -91,17 +90,17 @@ TRACKERS: dict[str, Callable[[pathlib.Path, str, str | None, Mapping[str, Any]],
 
 
 class MetricsSender:
-    """A thread that sends the metrics of a run to a tracker. The file `workdir`/NAME.id has the id for resumed runs.
+    """A thread that sends the metrics of a run to a tracker. The file `workdir`/NAME.id holds the id for a resumed run.
 
-    A tracker that fails or hangs does not end a training: a line says so, and the tracker gets no more metrics. The
-    thread opens the tracker, sends and closes; all methods but `close` return immediately.
+    If a tracker fails or hangs, the training continues, a line says so, and the tracker gets no more metrics. The
+    thread opens the tracker, sends metrics, and closes the tracker. All methods except `close` return immediately.
 
     Args:
-        name: a row of TRACKERS.
-        workdir: of the run.
+        name: a key of TRACKERS.
+        workdir: work directory of the run.
         root: `workdir`, or the work directory above it; the path from `root` is the name of the run.
-        settings: of the run, by key.
-        say: prints a line where the tracker fails; the methods call it, not the thread.
+        settings: settings of the run by key.
+        say: function that prints a line if the tracker fails; the methods call it, not the thread.
 
     Raises:
         UserError: the tracker's package is not installed, the id cannot be written, or the tracker cannot be opened and
@@ -148,7 +147,7 @@ class MetricsSender:
         self._put((step, numbers))
 
     def close(self) -> None:
-        """End the run of the tracker, which can be resumed. Wait for unsent lines, at most CLOSE_SECONDS."""
+        """Wait at most CLOSE_SECONDS for unsent lines, and close the run of the tracker, which can be resumed."""
         self._put(None)
         if not self._given_up:
             self._thread.join(CLOSE_SECONDS)
@@ -156,7 +155,7 @@ class MetricsSender:
                 self._give_up(self._error)
 
     def _put(self, line: tuple[int, Mapping[str, float]] | None) -> None:
-        """Hand a line, or None for the end, to the thread."""
+        """Pass a line to the thread, or None for the end."""
         if self._given_up:
             return
         if self._error:
@@ -168,7 +167,7 @@ class MetricsSender:
             self._give_up(None)
 
     def _give_up(self, error: Exception | None) -> None:
-        """Send no more metrics, and print the reason; None: the tracker hangs."""
+        """Send no more metrics, and print the reason; `error` is None if the tracker hangs."""
         self._given_up = True
         self._say(
             f"{self._name}: {_first_line_without_password(error)}; it gets no more metrics, metrics.jsonl has all of "
@@ -176,7 +175,7 @@ class MetricsSender:
         )
 
     def _work(self, workdir: pathlib.Path, title: str, known: str | None, settings: Mapping[str, Any]) -> None:
-        """Open the tracker, send lines until None, and close: the work of the thread."""
+        """Open the tracker, send lines until None, and close it; this is the main function of the thread."""
         try:
             tracker = TRACKERS[self._name](workdir, title, known, settings)
             self._run_id = tracker.run_id
@@ -190,7 +189,7 @@ class MetricsSender:
 
 
 def _first_line_without_password(error: Exception | None) -> str:
-    """Return the first line of an error, without the passwords of URLs; None: the tracker hangs."""
+    """Return the first line of an error, without passwords in URLs; `error` is None if the tracker hangs."""
     if error is None:
         return "no answer"
     line = str(error).strip().partition("\n")[0] or type(error).__name__

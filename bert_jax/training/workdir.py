@@ -1,4 +1,4 @@
-"""A work directory: one run, one process at a time, its config and tokenizer beside its checkpoints."""
+"""A work directory: its lock, and the config and the tokenizer of its run."""
 
 import contextlib
 import fcntl
@@ -35,9 +35,9 @@ Fingerprint = dict[str, str]  # digests of the inputs that a resumed run must fi
 
 @contextlib.contextmanager
 def locked_workdir(workdir: pathlib.Path) -> Iterator[None]:
-    """Create the directory and lock it against a second process; on object storage, take the run over from the second.
+    """Create the directory and lock it against a second process; on object storage, become the owner of the run.
 
-    Raises UserError where the lock is taken, and for the directory of a corpus.
+    Raise UserError if another process holds the lock, or if the directory is a corpus.
     """
     with writing(workdir, ELSEWHERE):
         if (workdir / "manifest.json").exists():
@@ -59,9 +59,9 @@ def locked_workdir(workdir: pathlib.Path) -> Iterator[None]:
 
 
 def claim_workdir(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, tokenizer: pathlib.Path) -> None:
-    """Write config and tokenizer of a new run; raise UserError where the directory has another run.
+    """Write config and tokenizer of a new run; raise UserError if the directory has another run.
 
-    Where run.json was removed, the newest checkpoint has the config and the fingerprint of the run.
+    If run.json was removed, compare with the config and the fingerprint in the newest checkpoint.
     """
     path, record, directory = workdir / "run.json", _newest_record(workdir), checkpoints_in(workdir)
     if path.exists() or record:
@@ -93,10 +93,10 @@ def claim_workdir(workdir: pathlib.Path, config: Values, fingerprint: Fingerprin
         mirror.push()
 
 
-def check_record(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, record: Record) -> None:
+def check_run_matches_record(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, record: Record) -> None:
     """Compare config and fingerprint of run.json, and the tokenizer, with the sealed record of a checkpoint.
 
-    Raises UserError that names the part of another run.
+    Raise UserError, which names the part that belongs to another run.
     """
     checkpoint, sealed = workdir / "checkpoints" / str(record["step"]), record["fingerprint"]
     if sealed["tokenizer"] != fingerprint["tokenizer"] == load_tokenizer(workdir / "tokenizer").sha256:
@@ -109,7 +109,7 @@ def check_record(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint
 
 
 def _check_run_file(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, record: Record) -> None:
-    """Raise UserError where run.json differs from the sealed record of a checkpoint."""
+    """Raise UserError if run.json differs from the sealed record of a checkpoint."""
     saved = to_json(from_json(record["config"]))
     changed = _run_differences(saved, record["fingerprint"], config, fingerprint, record["step"])
     if changed:
@@ -120,7 +120,7 @@ def _check_run_file(workdir: pathlib.Path, config: Values, fingerprint: Fingerpr
 
 
 def _check_tokenizer(workdir: pathlib.Path, sha256: str) -> None:
-    """Raise UserError where the tokenizer of a work directory has another digest than the tokenizer of the run."""
+    """Raise UserError if the digest of the tokenizer in the work directory differs from the run's digest."""
     directory = workdir / "tokenizer"
     present = load_tokenizer(directory).sha256
     if present != sha256:
@@ -131,7 +131,7 @@ def _check_tokenizer(workdir: pathlib.Path, sha256: str) -> None:
 
 
 def _newest_record(workdir: pathlib.Path) -> Record | None:
-    """Return the newest undamaged record of a checkpoint; None where there is no such record."""
+    """Return the newest undamaged record of a checkpoint; None without such a record."""
     directory = checkpoints_in(workdir)
     for step in saved_steps(directory):
         with contextlib.suppress(CorruptCheckpointError):
@@ -140,7 +140,7 @@ def _newest_record(workdir: pathlib.Path) -> Record | None:
 
 
 def _run_differences(saved: Values, saved_data: Fingerprint, config: Values, data: Fingerprint, step: int) -> list[str]:
-    """Return the differences of settings and fingerprints between two runs; the saved run took `step` steps."""
+    """Return the differences of settings and fingerprints between a saved run of `step` steps and a new run."""
 
     def path_and_digest(values: Values, name: str, fingerprint: Fingerprint) -> str:
         path = flatten(values).get(PATH_KEYS.get(name, "")) or ""
@@ -155,7 +155,7 @@ def _run_differences(saved: Values, saved_data: Fingerprint, config: Values, dat
 
 
 def read_run(workdir: pathlib.Path) -> tuple[Config, Fingerprint]:
-    """Return config and data fingerprint of the run in `workdir`; UserError where run.json is absent or damaged."""
+    """Return config and data fingerprint of the run in `workdir`; raise UserError if run.json is absent or damaged."""
     path = workdir / "run.json"
     if not path.exists():
         raise UserError(f"{workdir}: no run here (no run.json); `bert-jax pretrain` trains a run")
@@ -175,7 +175,7 @@ def read_run(workdir: pathlib.Path) -> tuple[Config, Fingerprint]:
 
 
 def recorded_config(workdir: pathlib.Path) -> PretrainConfig | None:
-    """Return the config of the pretraining in `workdir`; None where no pretraining has begun."""
+    """Return the config of the pretraining in `workdir`; None if no pretraining has begun."""
     config: Config | None = None
     with contextlib.suppress(UserError):  # `claim_workdir` reports damaged files
         if (workdir / "run.json").exists():
@@ -186,7 +186,7 @@ def recorded_config(workdir: pathlib.Path) -> PretrainConfig | None:
 
 
 def has_checkpoints(workdir: pathlib.Path) -> bool:
-    """Return whether the run in `workdir` has a checkpoint, from which it resumes."""
+    """Return whether the run in `workdir` has a checkpoint, from which it can resume."""
     return bool(saved_steps(checkpoints_in(workdir)))
 
 
@@ -205,7 +205,7 @@ def machine_info() -> dict[str, str | int]:
 
 
 def read_machine(workdir: pathlib.Path) -> dict[str, str | int]:
-    """Return devices and versions of the run in `workdir` when it last began; {} where run.json has none."""
+    """Return devices and versions at the last start of the run in `workdir`; {} if run.json has none."""
     try:
         machine = strict_json.parse((workdir / "run.json").read_text(encoding="utf-8"))["machine"]
         return {str(name): value for name, value in machine.items() if isinstance(value, str | int)}
@@ -214,7 +214,7 @@ def read_machine(workdir: pathlib.Path) -> dict[str, str | int]:
 
 
 def resolve_model_dir(path_or_url: str | os.PathLike[str]) -> pathlib.Path:
-    """Return the model directory of a path or a gs:// URL: `model/` of a `finetune` work directory, else itself."""
+    """Return the model directory of a path or URL: `model/` of a work directory of `finetune`, else the path itself."""
     directory = local_copy(path_or_url)
     best = directory / "model"
     return best if (best / "config.json").is_file() else directory

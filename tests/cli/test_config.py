@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bert_jax.config import FinetuneConfig, PretrainConfig, fields_of
-from bert_jax.config.find_recipe import recipes
+from bert_jax.config.load import recipes
 
 
 @pytest.mark.parametrize(("recipe", "kind"), [("bert_base", PretrainConfig), ("glue", FinetuneConfig)])

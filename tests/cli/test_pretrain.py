@@ -16,7 +16,7 @@ from bert_jax.config import FinetuneConfig, PhaseConfig, PretrainConfig, read_co
 from bert_jax.corpus.mixture import Mixture, open_mixture
 from bert_jax.corpus.store import open_corpus
 from bert_jax.pretraining.data import sequence_rules
-from bert_jax.pretraining.run_lines import run_lines
+from bert_jax.pretraining.describe_run import describe_run
 from bert_jax.training import workdir
 from bert_jax.training.schedules import plan_phases
 from tests.helpers.commands import check_refusal, command, is_empty, losses, pretrain_command
@@ -53,7 +53,7 @@ def test_wrong_overrides_leave_the_work_directory_free(world, tmp_path, run, ref
 
 def lines_of(config: PretrainConfig, corpus: Mixture) -> list[str]:
     rules = sequence_rules(config, corpus.tokenizer())
-    return list(run_lines(corpus, rules, plan_phases(config.train), config.model, config.compute))
+    return list(describe_run(corpus, rules, plan_phases(config.train), config.model, config.compute))
 
 
 def test_a_field_without_effect_is_refused_in_a_new_run_alone(world, tmp_path, run, refused, monkeypatch) -> None:

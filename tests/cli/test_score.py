@@ -12,7 +12,7 @@ from bert_jax.loaded_model import load
 from bert_jax.scoring.score import BENCHMARKS
 from bert_jax.training.metrics import read_metrics
 from bert_jax.training.plan import Session
-from tests.helpers.commands import is_empty, pretrain_command, vocabulary
+from tests.helpers.commands import is_empty, prepare_command, pretrain_command, vocabulary
 
 WORDS = vocabulary()
 
@@ -96,6 +96,14 @@ def test_evaluations_during_training_score_pairs(world, pairs, tmp_path, run, re
     absent = f"--config.evaluate.pairs={tmp_path / 'absent'}"
     refused(*pretrain_command(world, tmp_path / "other", absent), says=(str(tmp_path / "absent"), "no such file"))
     assert not (tmp_path / "other").exists()
+
+
+def test_pairs_without_an_evaluation_are_refused(world, pairs, tmp_path, run, refused) -> None:
+    corpus = tmp_path / "corpus"
+    assert run(*prepare_command(world, corpus, "--heldout_fraction", "0"))[0] == 0
+    command = pretrain_command(world, tmp_path / "run", f"--config.evaluate.pairs={pairs}", corpus=corpus)
+    refused(*command, says=("config.evaluate.pairs", "too few held-out documents", "--heldout_fraction"))
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_signal_ends_the_scoring_of_pairs(world, pairs, tmp_path, run, monkeypatch) -> None:

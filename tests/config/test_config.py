@@ -165,6 +165,7 @@ def test_every_field_that_may_be_none_can_be_set_and_unset(kind: type) -> None:
     needs = {
         "train.phases[0].warmup_steps": ["--config.train.phases[0].peak_learning_rate=1e-3"],
         "train.phases[0].random_token_fraction": ["--config.data.mask_token_fraction=0.5"],
+        "data.tokenizer": ["--config.data.text=text.txt"],
         "data.max_epochs": ["--config.data.smoothing=0.5"],
         "replaced_tokens.generator_from": ["--config.objective=replaced_tokens"],
         "distillation.teacher": ["--config.objective=distillation"],
@@ -218,7 +219,7 @@ def test_every_field_has_a_meaning_and_every_table_exists(kind: type) -> None:
     for key, field, _ in c.fields_of(kind):
         assert field.metadata["meaning"], key
         if field.metadata["table"]:
-            table = c.table_of(field)
+            table = c.table_of_field(field)
             assert len(table), key
             assert field.default is None or field.default in table, key
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 from bert_jax import config as c
-from bert_jax.config.find_recipe import find_recipe, recipes
+from bert_jax.config.load import find_recipe, recipes
 from bert_jax.config.presets import PRESETS
 from bert_jax.errors import UserError
 from bert_jax.training.schedules import learning_rate, plan_phases

@@ -6,8 +6,7 @@ import pytest
 
 from bert_jax import config as c
 from bert_jax.config import FinetuneConfig, PretrainConfig, read_config
-from bert_jax.config.find_recipe import recipes
-from bert_jax.config.load import recipe_kind
+from bert_jax.config.load import recipe_kind, recipes
 from bert_jax.config.write_recipe import recipe_text, values_and_defaults
 
 OVERRIDES = {

@@ -10,7 +10,7 @@ from bert_jax.corpus.mixture import find_corpora, open_mixture
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
 from bert_jax.pretraining.data import sequence_rules
-from bert_jax.pretraining.run_lines import run_lines
+from bert_jax.pretraining.describe_run import describe_run
 from bert_jax.readers import ReadOptions
 from bert_jax.tokenizer import Normalizer, load_tokenizer, save_tokenizer, wordpiece_tokenizer
 from bert_jax.training.schedules import plan_phases
@@ -137,7 +137,7 @@ def test_a_run_says_how_often_it_reads_each_corpus(corpora):
     config = read_config(PretrainConfig, None, [*options, "--config.train.phases[0].seq_len=32"])
     mixture, sequences = sequences_of(config.data.corpus, config.data)
     rules, phases = sequence_rules(config, mixture.tokenizer()), plan_phases(config.train)
-    lines = [line for line in run_lines(mixture, rules, phases, config.model, config.compute) if " epochs" in line]
+    lines = [line for line in describe_run(mixture, rules, phases, config.model, config.compute) if " epochs" in line]
     alone = [sequences_of(str(corpora / code), DataConfig())[1].num_per_epoch for code in ("de", "en", "ko")]
     for line, part, size in zip(lines, sequences.num_per_source / sequences.num_per_epoch, alone, strict=True):
         assert line.endswith(f"{part:.2%} of the sequences, {50 * config.train.batch_size * part / size:,.2f} epochs")

@@ -99,6 +99,15 @@ def test_the_corpus_equals_a_straightforward_encoding(tmp_path, texts, tokenizer
     )
 
 
+def test_a_single_chunk_starts_no_process(tmp_path, texts, tokenizer, monkeypatch):
+    monkeypatch.setattr("concurrent.futures.ProcessPoolExecutor", None)
+    inputs = [str(texts / "000.txt"), str(texts / "001.txt")]
+    assert prepare(inputs, tokenizer, tmp_path / "one", workers=2, heldout_fraction=0)["documents"]["stored"] == 2
+    set_sizes(monkeypatch, TINY)
+    with pytest.raises(TypeError, match="NoneType"):
+        prepare(inputs, tokenizer, tmp_path / "many", workers=2, heldout_fraction=0)
+
+
 def test_the_same_bytes_for_any_number_of_workers(tmp_path, texts, tokenizer, monkeypatch):
     set_sizes(monkeypatch, {**TINY, **TINY_PIECES})
     manifests = [prepare([str(texts)], tokenizer, tmp_path / str(n), workers=n) for n in (1, 2, 3)]

@@ -96,7 +96,7 @@ def test_predictions_at_the_end_restart_the_watchdogs_clock(world, tmp_path, cap
         shown.append((what, len(restarts) - before))
 
     monkeypatch.setattr(Console, "progress", recorded)
-    monkeypatch.setattr(Watchdog, "alive", lambda watchdog: restarts.append(1))
+    monkeypatch.setattr(Watchdog, "restart_clock", lambda watchdog: restarts.append(1))
     finetune(world, tmp_path / "run", "regression", "task.test=test.jsonl")
     assert {("predicting dev", 1), ("predicting test", 1)} <= {*shown}
 

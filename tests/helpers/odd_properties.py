@@ -431,9 +431,12 @@ def _cross_encoder(draft: Draft) -> None:
                 "prompts": {},
             },
         }
-        draft.wrap = lambda directory: (
-            [(directory / name).write_text(json.dumps(content, indent=2)) for name, content in files.items()] and None
-        )
+
+        def write(directory: pathlib.Path) -> None:
+            for name, content in files.items():
+                (directory / name).write_text(json.dumps(content, indent=2))
+
+        draft.wrap = write
 
 
 _WITH_HEAD = _with_task(MASKS, SEQUENCES, TOKENS, ANSWERS, PRETRAINING)

@@ -9,6 +9,7 @@ import dataclasses
 import json
 import pathlib
 import random
+from collections.abc import Mapping
 from typing import Any
 
 import safetensors.torch
@@ -119,7 +120,7 @@ def write_case(case: Case, directory: pathlib.Path) -> Any:
     return draft.model
 
 
-def _draw(rng: random.Random, weights: dict[Any, float]) -> Any:
+def _draw(rng: random.Random, weights: Mapping[Any, float]) -> Any:
     """Return a key, as often as its weight says."""
     return rng.choices(list(weights), list(weights.values()))[0]
 
@@ -245,7 +246,8 @@ def _write_weights(draft: Draft) -> None:
     if draft.num_shards == 1:
         return write(tensors, suffix)
     stem, _, end = suffix.partition(".")
-    names, weight_map = list(tensors), {}
+    names = list(tensors)
+    weight_map: dict[str, str] = {}
     for shard in range(draft.num_shards):
         file = f"{stem}-{shard + 1:05d}-of-{draft.num_shards:05d}.{end}"
         part = {name: tensors[name] for name in names[shard :: draft.num_shards]}

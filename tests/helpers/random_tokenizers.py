@@ -99,7 +99,7 @@ def _byte_tokens() -> list[str]:
     return ["Ġ", ".", "-", "'", *letters, *(f"Ġ{letter}" for letter in letters)]
 
 
-def _merges() -> list[tuple[str, str]]:
+def _merges() -> Any:
     return [("Ġ", letter) for letter in LETTERS + LETTERS.upper()]
 
 

@@ -14,13 +14,16 @@ import numpy as np
 
 from bert_jax import config as c
 from bert_jax.config import ComputeConfig, EncoderConfig, MeshConfig, OptimizerConfig, PretrainConfig, TaskConfig
-from bert_jax.models import make_model
+from bert_jax.interop.huggingface.peft import find_targets
+from bert_jax.models import Adapter, make_model
+from bert_jax.models.adapters import with_adapter
 from bert_jax.objectives import Objective, make_objective
+from bert_jax.objectives.frozen_encoder import with_frozen_encoder
 from bert_jax.objectives.tasks import make_task_objective, task_head
 from bert_jax.parallel.sharding import check_batch, check_heads, make_mesh, place_batch
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Phase, learning_rate
-from bert_jax.training.step import init_state, jit_step, state_shardings
+from bert_jax.training.step import init_state, jit_step, state_layout
 from tests.helpers.synthetic import VOCAB, random_batch
 
 STEPS, SEQUENCES, LENGTH, NUM_LABELS = 3, 16, 16, 3
@@ -45,6 +48,13 @@ def task(kind: str, settings: TaskConfig, teacher: EncoderConfig | None = None) 
         one and make_model(one, ComputeConfig(), (task_head(kind, NUM_LABELS),)) for one in (STUDENT, teacher)
     )
     return make_task_objective(student, kind, False, settings, taught)
+
+
+def adapter() -> Objective:
+    """An adapter with dropout beside all linear maps of the encoder, and a head."""
+    model = make_model(STUDENT, ComputeConfig(), (task_head("token_classification", NUM_LABELS),))
+    model = with_adapter(model, Adapter(find_targets(STUDENT, ("all-linear",)), rank=4, alpha=8.0, dropout=0.1))
+    return with_frozen_encoder(make_task_objective(model, "token_classification", False), STUDENT.num_layers)
 
 
 def tags(step: int) -> dict[str, np.ndarray]:
@@ -86,6 +96,7 @@ def cases() -> dict[str, Case]:
         "left to right": Case(pretraining("left_to_right", model={"causal": True}), (2, 2, 2), 2),
         "distillation": Case(pretraining("distillation", distillation=more), (2, 2, 2)),
         "similarity": Case(task("similarity", TaskConfig()), (8, 1, 1), batch=pairs),
+        "adapter": Case(adapter(), (2, 2, 2), 2, tags),
         "task distillation": Case(task("token_classification", from_teacher, TEACHER), (2, 2, 2), 2, tags),
     }
 
@@ -98,7 +109,7 @@ def trained(case: Case, sizes: tuple[int, int, int], params: Any, frozen: Any) -
     check_heads(mesh, case.objective.num_heads)
     phase = Phase(end=STEPS, seq_len=LENGTH, batch_size=SEQUENCES, grad_accum_steps=case.grad_accum_steps)
     with jax.set_mesh(mesh):
-        _, placement = state_shardings(case.objective, optimizer, mesh)
+        _, placement = state_layout(case.objective, optimizer, mesh)
         state = init_state(RUN.seed, case.objective, optimizer, params)._replace(frozen=frozen)
         state, losses, norms = jax.device_put(jax.device_get(state), placement), [], []
         schedule = functools.partial(learning_rate, RUN.optimizer, (phase,))

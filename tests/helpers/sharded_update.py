@@ -16,7 +16,7 @@ from bert_jax.config import MeshConfig, OptimizerConfig
 from bert_jax.objectives import make_objective
 from bert_jax.parallel.sharding import make_mesh
 from bert_jax.training.optimizers import make_optimizer
-from bert_jax.training.step import init_state, state_shardings
+from bert_jax.training.step import init_state, state_layout
 from tests.helpers.synthetic import tiny_config
 
 MESHES = [(1, 1, 1), (8, 1, 1), (1, 8, 1), (1, 1, 8), (2, 2, 2)]
@@ -39,7 +39,7 @@ def main() -> None:
     for sizes in MESHES:
         mesh = make_mesh(MeshConfig(*sizes), jax.devices()[: int(np.prod(sizes))])
         with jax.set_mesh(mesh):
-            _, placement = state_shardings(objective, optimizer, mesh)
+            _, placement = state_layout(objective, optimizer, mesh)
             state = jax.jit(lambda: init_state(config.seed, objective, optimizer), out_shardings=placement)()
             update = jax.jit(
                 lambda g, s, p: optimizer(jnp.float32(1e-4)).update(g, s, p),

@@ -17,7 +17,7 @@ from bert_jax.training.plan import Data, Heldout, Plan, Session, open_session
 from bert_jax.training.profile import profiled_steps
 from bert_jax.training.schedules import Phase, plan_phases
 from bert_jax.training.start import initial_state, open_checkpoints, restore_start
-from bert_jax.training.step import check_layout
+from bert_jax.training.step import check_divisibility
 
 VOCAB = 100
 # A key as numpy: one of JAX would use a device, which jax.distributed.initialize must precede.
@@ -164,10 +164,9 @@ def train(
         with open_session(console or Console(), config.watchdog) as session:
             return train(config, data, workdir, session=session, params=params)
     plan = plan_of(config, workdir)
-    check_layout(plan.mesh, plan.objective, plan.phases, config.evaluate.batch_size)
+    check_divisibility(plan.mesh, plan.objective, plan.phases, config.evaluate.batch_size)
     with open_checkpoints(plan, session) as checkpoints:
         if checkpoints is None:
             return False
-        start = restore_start(plan, checkpoints, session.console)
-        start = start or initial_state(plan.seed, plan.objective, plan.update, plan.state_layout[1], params)
+        start = restore_start(plan, checkpoints, session.console) or initial_state(plan, params)
         return fit(plan, data, start, checkpoints, session)

@@ -13,7 +13,7 @@ from tests.launch.cloud import ROOT, wait_for
 CHILD = """#!/bin/sh
 trap 'exit 75' TERM
 touch "$STANDIN_UP/$$"
-while :; do sleep 0.01; done
+while :; do sleep 1; done
 """
 
 

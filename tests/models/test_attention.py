@@ -26,7 +26,6 @@ from bert_jax.models.attention import (
     kernels,
     self_attention,
     tpu,
-    tpu_kernels,
     triton,
     xla,
 )
@@ -61,13 +60,13 @@ def random_inputs(shape, dtype=jnp.float32, packed=False):
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_kernels_equal_plain_attention(name, rate, packed):
     inputs, gradient = random_inputs(SHAPES[name], packed=packed)
-    assert tpu_kernels.fits_tpu_kernels(*inputs.q.shape[1:], inputs.dropout_keys.shape[1])
+    assert tpu.fits_tpu(inputs)
     plain, pull = jax.vjp(
         lambda q, k, v: xla.xla_forward(dataclasses.replace(inputs, q=q, k=k, v=v), rate), inputs.q, inputs.k, inputs.v
     )
-    fused = tpu_kernels.tpu_forward(inputs, rate, interpret=True)
+    fused = tpu.tpu_forward(inputs, rate, interpret=True)
     np.testing.assert_allclose(fused, plain, rtol=0, atol=1e-5)
-    found = tpu_kernels.tpu_backward(inputs, gradient, rate, interpret=True)
+    found = tpu.tpu_backward(inputs, gradient, rate, interpret=True)
     for ours, theirs in zip(found, pull(gradient), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
 
@@ -77,7 +76,7 @@ def test_the_kernels_in_bfloat16_are_as_near_to_float32_as_plain_attention():
     inputs, _ = random_inputs(shape, jnp.bfloat16, packed=True)
     exact = dataclasses.replace(inputs, **{name: getattr(inputs, name).astype(jnp.float32) for name in ("q", "k", "v")})
     reference = xla.xla_forward(exact, 0.1)
-    fused = tpu_kernels.tpu_forward(inputs, 0.1, interpret=True)
+    fused = tpu.tpu_forward(inputs, 0.1, interpret=True)
     plain = xla.xla_forward(inputs, 0.1)
     error, bound = (float(jnp.abs(x.astype(jnp.float32) - reference).max()) for x in (fused, plain))
     assert fused.dtype == jnp.bfloat16
@@ -160,9 +159,13 @@ def test_attention_equals_torch(kernel, packed):
 
 
 def test_sequences_that_do_not_fit_are_left_to_xla():
-    assert not tpu_kernels.fits_tpu_kernels(17, 64, 4), "sequences are tiled by 8"
-    assert not tpu_kernels.fits_tpu_kernels(2048, 64, 4), "too long for vector memory"
-    assert not tpu_kernels.fits_tpu_kernels(16, 33, 3), "heads are tiled by 8"
+    def fits(length, heads, head_dim):
+        return tpu.fits_tpu(random_inputs((1, length, heads, head_dim))[0])
+
+    assert fits(1024, 4, 16)
+    assert not fits(17, 4, 16), "sequences are tiled by 8"
+    assert not fits(2048, 4, 16), "too long for vector memory"
+    assert not fits(16, 3, 11), "heads are tiled by 8"
 
 
 @pytest.mark.parametrize(
@@ -200,20 +203,22 @@ def test_the_kernel_of_windows_on_gpus_is_reported():
         (0.1, {}, jnp.bfloat16, "triton"),
         (0.0, {"radius": 20}, jnp.bfloat16, "triton"),
         (0.0, {"segments": jnp.ones((2, 64), jnp.int32)}, jnp.bfloat16, "triton"),
-        (0.0, {}, jnp.float32, "tpu"),
-        (0.1, {"radius": 20}, jnp.float32, "tpu"),
+        (0.0, {}, jnp.float32, "recomputed"),
+        (0.1, {"radius": 20}, jnp.float32, "recomputed"),
     ],
 )
 def test_auto_chooses_the_kernel_of_a_gpu(rate, changes, dtype, chosen, monkeypatch):
     called = []
-    for module in (cudnn, triton, tpu):
-        name = module.__name__.rsplit(".")[-1]
-        monkeypatch.setattr(module, f"{name}_attention", lambda inputs, rate, name=name: called.append(name))
+    attentions = {"cudnn_attention": cudnn, "triton_attention": triton, "recomputed_attention": xla}
+    for name, module in attentions.items():
+        monkeypatch.setattr(module, name, lambda inputs, rate, name=name: called.append(name.partition("_")[0]))
     monkeypatch.setattr(kernels, "traced_platform", lambda: "gpu")
     inputs = dataclasses.replace(random_inputs((2, 64, 2, 16), dtype)[0], **changes)
     kernels.KERNELS["auto"].attend(inputs, rate)
     assert called == [chosen]
-    assert kernels.KERNELS["auto"].prefers_fused_qkv(inputs, rate) == (chosen != "tpu"), "of short rows cuDNN's, too"
+    assert kernels.KERNELS["auto"].prefers_fused_qkv(inputs, rate) == (chosen != "recomputed"), (
+        "of short rows cuDNN's, too"
+    )
     long = dataclasses.replace(random_inputs((1, 1024, 2, 16), dtype)[0], **changes | {"segments": None})
     assert kernels.KERNELS["auto"].prefers_fused_qkv(long, rate) == (chosen == "triton" and "segments" not in changes)
     assert not any(KERNELS[name].prefers_fused_qkv(inputs, rate) for name in ("xla", "cudnn"))

@@ -15,7 +15,7 @@ from transformers.models.t5.modeling_t5 import T5Attention
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.models import PRESETS, Head, count_parameters, make_model, model_flops
-from bert_jax.models.attention import tpu_kernels, xla
+from bert_jax.models.attention import tpu, xla
 from bert_jax.models.init import init_scales
 from bert_jax.models.positions import relative_bucket
 from tests.models import literal
@@ -214,8 +214,8 @@ def test_windows_of_the_kernels(reach: int, packed: bool) -> None:
             weights = np.exp(scores - scores.max())
             expected = weights / weights.sum() @ v[row, read, head]
             np.testing.assert_allclose(plain.reshape(q.shape)[row, i, head], expected, rtol=0, atol=1e-5)
-    np.testing.assert_allclose(tpu_kernels.tpu_forward(inputs, 0.0, interpret=True), plain, rtol=0, atol=1e-5)
-    found = tpu_kernels.tpu_backward(inputs, gradient, 0.0, interpret=True)
+    np.testing.assert_allclose(tpu.tpu_forward(inputs, 0.0, interpret=True), plain, rtol=0, atol=1e-5)
+    found = tpu.tpu_backward(inputs, gradient, 0.0, interpret=True)
     for ours, theirs in zip(found, pull(gradient), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
 

@@ -39,3 +39,17 @@ def test_missing_heads_are_drawn_as_the_model_draws_them() -> None:
     assert found["encoder"] is kept["encoder"]
     jax.tree.map(np.testing.assert_array_equal, {**found, "encoder": {}}, {**whole, "encoder": {}})
     assert draw_missing(CONFIG, heads, found, jax.random.key(4)) is found
+
+
+def test_a_parameter_of_another_shape_is_refused() -> None:
+    """Each parameter, one after the other: an axis more is refused, also inside of the stacked blocks."""
+    model = make_model(CONFIG, ComputeConfig(), (Head("masked_token"), Head("next_sentence")))
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    batch = {name: np.ones((2, 8), np.int32) for name in ("input_ids", "token_type_ids", "attention_mask")}
+    batch["masked_positions"] = np.ones((2, 3), np.int32)
+    leaves, tree = jax.tree_util.tree_flatten_with_path(shapes)
+    for index, (path, leaf) in enumerate(leaves):
+        changed = [x for _, x in leaves]
+        changed[index] = jax.ShapeDtypeStruct((*leaf.shape[:-1], leaf.shape[-1] + 1), leaf.dtype)
+        with pytest.raises(ValueError, match=f"{path[-1].key} has the shape .*, the model needs"):
+            jax.eval_shape(lambda p: model.apply(p, batch, None), jax.tree.unflatten(tree, changed))

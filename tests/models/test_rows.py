@@ -14,7 +14,7 @@ from bert_jax.errors import UserError
 from bert_jax.interop.huggingface.model_config import model_config_fields
 from bert_jax.models import Head, count_parameters, make_model, model_flops
 from bert_jax.models.blocks import MLPS
-from bert_jax.models.layers import sum_of
+from bert_jax.models.layers import add_bias
 from bert_jax.models.norms import norm_layer
 from bert_jax.models.positions import POSITIONS
 
@@ -78,7 +78,7 @@ class Gated(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        return sum_of(MLPS["gated"](CONFIG, jnp.dtype("float32"), x))
+        return add_bias(MLPS["gated"](CONFIG, jnp.dtype("float32"), x))
 
 
 def test_the_gated_mlp_equals_torch() -> None:

@@ -21,7 +21,7 @@ from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import make_model
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.objectives.base import training_rngs
-from bert_jax.objectives.tokens import original_tokens
+from bert_jax.objectives.losses import original_tokens
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import learning_rate, plan_phases

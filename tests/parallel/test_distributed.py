@@ -219,7 +219,7 @@ def terminate(recipe: pathlib.Path, workdir: pathlib.Path, count: int, trial: in
     """Send SIGTERM to one of `count` processes; return the saved step and the seconds until all ended."""
     rng = np.random.default_rng(trial)
     victim, moment = rng.integers(count), trial % 5
-    run = pretrain(recipe, workdir, count)
+    run = pretrain(recipe, workdir, count, all_get="--config.profile.steps=0:1")
     if moment == 4:
         run.until("model 1 layers")  # before the loop
     else:
@@ -255,6 +255,10 @@ def terminate_often(recipe: pathlib.Path, workdir: pathlib.Path, count: int, tri
 
 def test_sigterm_to_one_stops_all(recipe: pathlib.Path, tmp_path: pathlib.Path) -> None:
     terminate_often(recipe, tmp_path / "run", 2, range(3, 5))
+    # The first run traces step 0: a file of each process, though both have the name of one host.
+    traces = list((tmp_path / "run" / "profile").rglob("*.xplane.pb"))
+    assert sorted(path.relative_to(tmp_path).parts[2] for path in traces) == ["process_0", "process_1"]
+    assert len({path.name for path in traces}) == 1
 
 
 @pytest.mark.slow

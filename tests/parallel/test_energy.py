@@ -29,7 +29,7 @@ def test_packages_add_up_and_zones_inside_or_around_them_are_not_counted_again(t
     """Two packages, which use 5 and 7 J; cores and memory are zones inside of them, psys is around both."""
     first, second = zone(tmp_path, "0", "package-0", 100_000_000), zone(tmp_path, "1", "package-1", 900_000_000)
     others = [zone(tmp_path, "0:0", "core", 0), zone(tmp_path, "0:1", "dram", 0), zone(tmp_path, "2", "psys", 0)]
-    source = energy.rapl([], tmp_path)
+    source = energy.find_rapl_counters([], tmp_path)
     assert source.text == "RAPL, 2 CPU packages"
     meter = Meter(source)
     assert meter.joules() == 0
@@ -44,7 +44,7 @@ def test_packages_add_up_and_zones_inside_or_around_them_are_not_counted_again(t
 def test_a_counter_that_begins_again_at_zero_goes_on(tmp_path: pathlib.Path) -> None:
     """From 990 J over the end of the range at 1,000 J to 20 J, twice: 30 J, and 970 J and 30 J more."""
     counter = zone(tmp_path, "0", "package-0", 990_000_000)
-    meter, found = Meter(energy.rapl([], tmp_path)), []
+    meter, found = Meter(energy.find_rapl_counters([], tmp_path)), []
     for microjoules in (20_000_000, 990_000_000, 20_000_000):
         counter.write_text(f"{microjoules}\n")
         found.append(meter.joules())
@@ -65,7 +65,7 @@ def test_a_thread_counts_a_wraparound_between_two_reads(monkeypatch: pytest.Monk
 
 
 def test_no_counter_or_one_without_permission_is_said(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert energy.rapl([], tmp_path) == Source(f"{tmp_path} has no counter of a CPU (intel-rapl)")
+    assert energy.find_rapl_counters([], tmp_path) == Source(f"{tmp_path} has no counter of a CPU (intel-rapl)")
     zone(tmp_path, "0", "package-0", 0)
     locked = zone(tmp_path, "1", "package-1", 0)
     read_text = pathlib.Path.read_text
@@ -76,7 +76,7 @@ def test_no_counter_or_one_without_permission_is_said(tmp_path: pathlib.Path, mo
         return read_text(path)
 
     monkeypatch.setattr(pathlib.Path, "read_text", refusing)
-    source = energy.rapl([], tmp_path)
+    source = energy.find_rapl_counters([], tmp_path)
     assert source == Source(f"the counters of the CPU cannot be read ([Errno 13] Permission denied: '{locked}')")
     meter = Meter(source)
     assert meter.joules() is None
@@ -84,7 +84,7 @@ def test_no_counter_or_one_without_permission_is_said(tmp_path: pathlib.Path, mo
 
 def test_a_counter_that_disappears_ends_the_measuring(tmp_path: pathlib.Path) -> None:
     counter = zone(tmp_path, "0", "package-0", 0)
-    meter = Meter(energy.rapl([], tmp_path))
+    meter = Meter(energy.find_rapl_counters([], tmp_path))
     assert meter.joules() == 0
     counter.unlink()
     assert meter.joules() is None
@@ -129,7 +129,7 @@ def test_gpus_are_those_that_the_run_sees(visible: str | None, joules: float, mo
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     count = 2 if visible is None else len(visible.split(","))
-    source = energy.nvml([types.SimpleNamespace(local_hardware_id=number) for number in range(count)])
+    source = energy.find_nvml_counters([types.SimpleNamespace(local_hardware_id=number) for number in range(count)])
     assert source.text == f"NVML, {count} GPU{'s' if count > 1 else ''}"
     meter = Meter(source)
     used.update({"GPU-a": 6_000, "GPU-b": 7_000, "GPU-c": 9_000})
@@ -141,6 +141,6 @@ def test_a_gpu_without_a_counter_and_a_missing_package_are_said(monkeypatch: pyt
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     devices = [types.SimpleNamespace(local_hardware_id=0)]
     monkeypatch.setitem(sys.modules, "pynvml", stand_in({"GPU-a": -1}))
-    assert energy.nvml(devices) == Source("the counters of the GPU cannot be read (Not Supported)")
+    assert energy.find_nvml_counters(devices) == Source("the counters of the GPU cannot be read (Not Supported)")
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert energy.nvml(devices) == Source("the counters of the GPU need the package nvidia-ml-py")
+    assert energy.find_nvml_counters(devices) == Source("the counters of the GPU need the package nvidia-ml-py")

@@ -99,7 +99,7 @@ def test_arguments_alone_that_do_not_fit_need_a_smaller_model(mesh: jax.sharding
 )
 def test_an_error_of_xla_about_memory_becomes_a_user_error(text: str, needed: int | None) -> None:
     error = jax.errors.JaxRuntimeError(text)
-    assert memory.needed_bytes(error) == needed
+    assert memory.bytes_in_memory_error(error) == needed
     expected = "more memory than a device has" if needed is None else f"{needed / GIB:.1f} GiB of memory per device"
     words = f"needs {expected}\nuse a larger config.train.grad_accum_steps .now 1.*; `bert-jax compile` with the same"
     with pytest.raises(UserError, match=words), memory.out_of_memory_as_user_error(SETTINGS):
@@ -156,7 +156,7 @@ def test_jax_takes_a_fraction_of_a_gpus_memory(
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert memory.taken_fraction(platform) == taken
+    assert memory.usable_memory_fraction(platform) == taken
     device: Any = types.SimpleNamespace(
         platform=platform, memory_stats=lambda: None, device_kind="NVIDIA A100-SXM4-40GB"
     )
@@ -176,19 +176,19 @@ def test_a_larger_fraction_is_suggested_where_it_is_enough(mesh: jax.sharding.Me
 def test_a_fraction_of_memory_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_CLIENT_MEM_FRACTION", "most")
     with pytest.raises(UserError, match="XLA_CLIENT_MEM_FRACTION=most: give a fraction"):
-        memory.taken_fraction("gpu")
+        memory.usable_memory_fraction("gpu")
 
 
 def test_used_bytes_count_the_process_or_its_fullest_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU the resident size, which grows by an array that is filled."""
-    before = memory.used_bytes()
+    before = memory.used_memory_bytes()
     assert before
     filled = np.ones(GIB // 16, np.uint8)
-    after = memory.used_bytes()
+    after = memory.used_memory_bytes()
     assert after
     status = pathlib.Path("/proc/self/status").read_text()
     assert after == pytest.approx(1024 * int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]), rel=0.02)
     assert after > before + 0.9 * filled.nbytes
     devices = [types.SimpleNamespace(memory_stats=lambda peak=peak: {"peak_bytes_in_use": peak}) for peak in (5, 9, 7)]
     monkeypatch.setattr(jax, "local_devices", lambda: devices)
-    assert memory.used_bytes() == 9
+    assert memory.used_memory_bytes() == 9

@@ -9,8 +9,7 @@ import pytest
 
 from bert_jax.cli.main import main
 from bert_jax.errors import UserError
-from bert_jax.parallel.compilation import compiler_options
-from bert_jax.parallel.platform import PLUGINS, check_platform, use_platform
+from bert_jax.parallel.platform import PLUGINS, check_platform, compiler_options, use_platform
 
 
 @pytest.fixture(autouse=True)

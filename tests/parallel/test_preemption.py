@@ -10,7 +10,7 @@ def test_a_run_in_another_thread_goes_without_signals() -> None:
 
     def run() -> None:
         with Interrupt() as interrupt:
-            stopping.append(interrupt.check())
+            stopping.append(interrupt.should_stop())
 
     thread = threading.Thread(target=run)
     thread.start()

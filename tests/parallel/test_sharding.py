@@ -75,7 +75,13 @@ def test_eight_devices_compute_like_one_device(eight_devices):
 def test_eight_devices_train_other_objectives_as_one():
     """Three steps with dropout: losses and gradient norms, and the parameters after them."""
     rows = on_eight_devices("sharded_steps.py")
-    assert [row["name"] for row in rows] == ["left to right", "distillation", "similarity", "task distillation"]
+    assert [row["name"] for row in rows] == [
+        "left to right",
+        "distillation",
+        "similarity",
+        "adapter",
+        "task distillation",
+    ]
     for row in rows:
         assert row["eight"]["losses"] == pytest.approx(row["one"]["losses"], rel=0, abs=1e-5), row
         assert row["eight"]["norms"] == pytest.approx(row["one"]["norms"], rel=1e-5), row

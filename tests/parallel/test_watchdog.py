@@ -22,7 +22,7 @@ from bert_jax.config import WatchdogConfig
 from bert_jax.parallel.watchdog import Watchdog
 
 watchdog = Watchdog(WatchdogConfig(None, None, {limit}, None))
-watchdog.stage("step", 1)
+watchdog.enter_stage("step", 1)
 time.sleep(3)
 watchdog.close()
 print("finished")
@@ -46,7 +46,9 @@ def test_without_limits_it_waits() -> None:
 
 
 def test_work_that_goes_on_restarts_the_clock_of_its_stage() -> None:
-    code = RUN.format(limit=2.0).replace("time.sleep(3)", "[(time.sleep(0.5), watchdog.alive()) for _ in range(8)]")
+    code = RUN.format(limit=2.0).replace(
+        "time.sleep(3)", "[(time.sleep(0.5), watchdog.restart_clock()) for _ in range(8)]"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "finished\n", "")
 
@@ -141,7 +143,7 @@ def test_processes_meet_when_the_last_is_there() -> None:
     met = queue.SimpleQueue[int]()
 
     def meet(number: int, watchdog: Watchdog) -> None:
-        watchdog.meet()
+        watchdog.wait_for_all()
         met.put(number)
 
     with concurrent.futures.ThreadPoolExecutor() as pool:

@@ -79,7 +79,6 @@ def test_a_config_without_text_stays() -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ({"tokenizer": "tok"}, "config.data.tokenizer: a corpus has its own"),
         ({"text": "a.txt", "corpus": "b"}, "give one of them"),
         ({"text": "absent/*.txt"}, "absent"),
     ],

@@ -84,7 +84,7 @@ def rows(*objects: object) -> str:
     return "".join(json.dumps(one) + "\n" for one in objects)
 
 
-def table_of(kind: str) -> bytes:
+def table_of_field(kind: str) -> bytes:
     buffer = io.BytesIO()
     parquet.write_table(TABLE, buffer)
     return buffer.getvalue() if kind == "parquet" else arrow(TABLE, rows=1)
@@ -176,7 +176,7 @@ READ: dict[str, tuple[dict[str, str | bytes], dict[str, str], list]] = {
     "a scanned PDF": ({"p.pdf": pdf([[]])}, {}, [("no text",)]),
     "Hugging Face datasets on disk": (
         {
-            "d/data-00000-of-00001.arrow": table_of("arrow"),
+            "d/data-00000-of-00001.arrow": table_of_field("arrow"),
             "d/state.json": "{}",
             "d/dataset_info.json": "{}",
             "d/cache-1.arrow": b"",
@@ -185,17 +185,21 @@ READ: dict[str, tuple[dict[str, str | bytes], dict[str, str], list]] = {
         ["One.", "Two."],
     ),
     "Parquet of the hub, two columns": (
-        {"t.parquet": table_of("parquet")},
+        {"t.parquet": table_of_field("parquet")},
         {"field": "{title}: {text}"},
         ["A: One.", "B: Two."],
     ),
     "Arrow with HTML in a struct": (
-        {"t.arrow": table_of("arrow")},
+        {"t.arrow": table_of_field("arrow")},
         {"field": "meta.body", "markup": "html"},
         ["x & y"] * 2,
     ),
     "a zip of pages and books": (
-        {"all.zip": packed({"a.epub": epub(["<p>One.</p>"]), "b.txt": "Two.", "c.arrow": table_of("arrow")}, "zip")},
+        {
+            "all.zip": packed(
+                {"a.epub": epub(["<p>One.</p>"]), "b.txt": "Two.", "c.arrow": table_of_field("arrow")}, "zip"
+            )
+        },
         {},
         ["One.", "Two.", "One.", "Two."],
     ),
@@ -211,14 +215,18 @@ READ: dict[str, tuple[dict[str, str | bytes], dict[str, str], list]] = {
 # Name -> files, options, and the beginning and the cure of the line.
 REFUSED: dict[str, tuple[dict[str, str | bytes], dict[str, str], str]] = {
     "source code alone": ({"a.py": "x", "b.svg": "y"}, {}, "1 .py, 1 .svg; to read some, name them"),
-    "another column": ({"t.parquet": table_of("parquet")}, {"field": "txt"}, "no column 'txt'; did you mean 'text'"),
+    "another column": (
+        {"t.parquet": table_of_field("parquet")},
+        {"field": "txt"},
+        "no column 'txt'; did you mean 'text'",
+    ),
     "a column of numbers": ({"t.arrow": arrow(pyarrow.table({"text": [1]}))}, {}, "holds int64, not text"),
     "compressed Arrow": (
         {"t.arrow": arrow(TABLE, compression="zstd")},
         {},
         "write it without compression, or as Parquet",
     ),
-    "half an Arrow file": ({"t.arrow": table_of("arrow")[:900]}, {}, "cannot be read as Arrow"),
+    "half an Arrow file": ({"t.arrow": table_of_field("arrow")[:900]}, {}, "cannot be read as Arrow"),
     "a table with semicolons": ({"t.csv": "id;text\n1;a\n"}, {}, "separated by ';', which is not read"),
     "a broken download": ({"a.txt.gz": gzip.compress(b"One." * 99)[:20]}, {}, "broken archive"),
     "markup without a field": (

@@ -8,7 +8,7 @@ from tokenizers import models, pre_tokenizers, processors
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.tasks.batching import collate
-from bert_jax.tasks.features import Features
+from bert_jax.tasks.features import SPELLED, Features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import make_features
 from bert_jax.tasks.kinds.texts import truncated_pair_lengths
@@ -35,7 +35,6 @@ def roberta(samples):
 
 def library_bert(samples):
     made = tokenizers.BertWordPieceTokenizer(str(samples / "vocab/bert-base-uncased/vocab.txt"), lowercase=True)
-    made._tokenizer.encode_special_tokens = True
     return made
 
 
@@ -60,7 +59,7 @@ def test_texts_and_pairs_have_the_layout_of_the_library(samples, name, request):
     made, counts = make_features(
         KINDS["sequence_classification"], examples_of(PAIRS, label=1), request.getfixturevalue(name), TaskConfig()
     )
-    assert counts == {"truncated_texts": 0}
+    assert counts == {"truncated_texts": 0, SPELLED: int(name == "bert")}  # [SEP] in the second text
     batch = collate(made, 64, 2, 9, len(made))
     for number, (one, (first, second)) in enumerate(zip(made, PAIRS, strict=True)):
         expected = library.encode(first, second)
@@ -68,14 +67,10 @@ def test_texts_and_pairs_have_the_layout_of_the_library(samples, name, request):
         assert one.length == len(expected.ids)
         assert one.input_ids.dtype == np.int32
         assert one.targets == {"labels": 1}
-        if name == "bert":
-            padded = expected.type_ids + [0] * (64 - one.length)
-            assert batch["token_type_ids"][number].tolist() == padded
+        padded = expected.type_ids + [0] * (64 - one.length)
+        assert batch["token_type_ids"][number].tolist() == padded
         if second is None:
-            assert one.second == one.length
-    # </s></s> belong to the first text, the last </s> to the second.
-    if name == "roberta":
-        assert made[0].input_ids[made[0].second - 2 : made[0].second].tolist() == [2, 2]
+            assert one.type_1_start == one.length
 
 
 def test_truncation_is_the_literal_loop():
@@ -96,7 +91,7 @@ def test_truncated_texts_are_counted_and_fill_the_sequence(name, request):
     )
     long, _ = make_features(KINDS["regression"], examples_of(PAIRS, label=2.5), tokenizer, TaskConfig())
     cut = [number for number, one in enumerate(long) if one.length > 12]
-    assert counts == {"truncated_texts": len(cut)}
+    assert counts == {"truncated_texts": len(cut), SPELLED: int(name == "bert")}
     assert len(cut) >= 2
     for number, (one, whole) in enumerate(zip(made, long, strict=True)):
         assert one.targets == {"values": 2.5}
@@ -119,9 +114,9 @@ def test_choices_are_pairs_of_the_text_and_each_choice(bert):
         bert,
         TaskConfig(),
     )
-    for ids, second, pair in zip(made[0].input_ids, made[0].second, pairs, strict=True):
+    for ids, second, pair in zip(made[0].input_ids, made[0].type_1_start, pairs, strict=True):
         np.testing.assert_array_equal(ids, pair.input_ids)
-        assert second == pair.second
+        assert second == pair.type_1_start
     assert made[0].length == max(pair.length for pair in pairs)
     batch = collate(made, 16, 2, 0, 4)
     assert batch["input_ids"].shape == (4, 3, 16)
@@ -221,4 +216,7 @@ def test_refused_examples(bert):
             bert,
             TaskConfig(max_seq_len=2),
         )
-    assert make_features(KINDS["sequence_classification"], [], bert, TaskConfig()) == ([], {"truncated_texts": 0})
+    assert make_features(KINDS["sequence_classification"], [], bert, TaskConfig()) == (
+        [],
+        {"truncated_texts": 0, SPELLED: 0},
+    )

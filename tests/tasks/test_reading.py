@@ -7,6 +7,7 @@ import json
 import tarfile
 
 import pytest
+from nervaluate.loaders import ListLoader
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
@@ -22,10 +23,8 @@ def load(split, report=None, **settings):
 
 
 def entities(task, examples):
-    from seqeval.metrics.sequence_labeling import get_entities
-
     names = resolve_task(TaskConfig(name=task)).labels
-    return [get_entities([names[label] for label in example["labels"]]) for example in examples]
+    return ListLoader().load([[names[label] for label in example["labels"]] for example in examples])
 
 
 class TestRealFiles:
@@ -348,11 +347,9 @@ def test_parts_are_the_sets_that_exist(tmp_path):
     ],
 )
 def test_iob1_becomes_iob2_with_the_same_entities(labels, converted):
-    from seqeval.metrics.sequence_labeling import get_entities
-
     assert to_iob2(labels.split()) == converted.split()
-    if "NOUN" not in labels:
-        assert get_entities(labels.split()) == get_entities(converted.split())
+    if {label[:1] for label in labels.split()} <= set("IOB"):
+        assert ListLoader().load([labels.split()]) == ListLoader().load([converted.split()])
 
 
 PAIRS = "text=premise,text_pair=hypothesis,label=gold"

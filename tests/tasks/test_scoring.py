@@ -1,15 +1,15 @@
-"""Metrics against closed forms, and seqeval on real labels."""
+"""Metrics against closed forms, and nervaluate on real labels."""
 
 import sys
 
 import numpy as np
 import pytest
+from nervaluate.evaluator import Evaluator
 from published_data import sentences
-from seqeval.metrics import classification_report
 
 from bert_jax.errors import UserError
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.scoring import METRICS, score_predictions
+from bert_jax.tasks.scoring import METRICS, entity_spans, score_predictions
 from bert_jax.tasks.task import Task
 
 
@@ -89,7 +89,7 @@ def literal_entities(sentences):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.2, 1.0])
-def test_entity_scores_of_wnut17_equal_seqeval(real_data, share):
+def test_entity_scores_of_wnut17_equal_nervaluate(real_data, share):
     examples = sentences(real_data, "wnut17")
     names = sorted({label for example in examples for label in example["labels"]})
     assert len(names) == 13
@@ -99,15 +99,12 @@ def test_entity_scores_of_wnut17_equal_seqeval(real_data, share):
     scores = score_predictions(
         task("token_classification", ("entities", "token_accuracy"), tuple(names)), numbered, predicted
     )
-    report = classification_report(
-        [example["labels"] for example in examples],
-        [[names[label] for label in one] for one in predicted],
-        output_dict=True,
-        zero_division=0,
-    )["micro avg"]
-    assert scores["entity_precision"] == pytest.approx(report["precision"])
-    assert scores["entity_recall"] == pytest.approx(report["recall"])
-    assert scores["entity_f1"] == pytest.approx(report["f1-score"])
+    in_words = [example["labels"] for example in examples], [[names[label] for label in one] for one in predicted]
+    types = sorted({name[2:] for name in names if name != "O"})
+    report = Evaluator(*in_words, tags=types, loader="list").evaluate()["overall"]["strict"]
+    assert scores["entity_precision"] == pytest.approx(report.precision)
+    assert scores["entity_recall"] == pytest.approx(report.recall)
+    assert scores["entity_f1"] == pytest.approx(report.f1)
     assert scores["entity_f1"] == 1.0 if share == 0 else scores["entity_f1"] < 1
     found = literal_entities([[names[label] for label in one] for one in predicted])
     wanted = literal_entities([example["labels"] for example in examples])
@@ -115,6 +112,27 @@ def test_entity_scores_of_wnut17_equal_seqeval(real_data, share):
     assert scores["entity_f1"] == pytest.approx(2 * len(found & wanted) / (len(found) + len(wanted)))
     flat = [a == b for gold, one in zip(golds, predicted, strict=True) for a, b in zip(gold, one, strict=True)]
     assert scores["token_accuracy"] == pytest.approx(np.mean(flat))
+
+
+# conlleval's rule for two neighbors of one type: whether the second label begins an entity.
+BEGINS = {
+    "O": {"B": True, "I": True, "E": True, "S": True},
+    "B": {"B": True, "I": False, "E": False, "S": True},
+    "I": {"B": True, "I": False, "E": False, "S": True},
+    "E": {"B": True, "I": True, "E": True, "S": True},
+    "S": {"B": True, "I": True, "E": True, "S": True},
+}
+
+
+@pytest.mark.parametrize("before", BEGINS)
+@pytest.mark.parametrize("after", "BIES")
+def test_neighbors_of_iobes_by_the_table_of_conlleval(before, after):
+    labels = ["O", before if before == "O" else f"{before}-A", f"{after}-A", "O"]
+    joined = {(1, 3, "A")}
+    apart = {(2, 3, "A")} if before == "O" else {(1, 2, "A"), (2, 3, "A")}
+    assert entity_spans(labels) == (apart if BEGINS[before][after] else joined)
+    another_type = [*labels[:2], f"{after}-B", "O"]
+    assert entity_spans(another_type) == (set() if before == "O" else {(1, 2, "A")}) | {(2, 3, "B")}
 
 
 def test_entities_by_hand():
@@ -185,7 +203,6 @@ def test_refused(kind, metrics, labels, examples, message):
     [
         ("sequence_classification", "accuracy", "sklearn.metrics", "scikit-learn"),
         ("regression", "pearson", "scipy.stats", "scipy"),
-        ("token_classification", "entities", "seqeval.metrics", "seqeval"),
     ],
 )
 def test_the_message_names_a_missing_library(monkeypatch, kind, metric, module, package):

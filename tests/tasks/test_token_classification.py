@@ -10,6 +10,7 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
+from bert_jax.tasks.features import SPELLED
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import make_features
 from bert_jax.tasks.kinds.token_classification import OVERLAP, word_values, word_windows
@@ -75,7 +76,7 @@ def test_every_word_of_real_sentences_keeps_its_label_on_its_first_piece(
     for one in made:
         labels = one.targets["token_labels"]
         assert labels.dtype == one.alignment["words"].dtype == np.int32
-        assert len(labels) == len(one.alignment["words"]) == len(one.input_ids) == one.second
+        assert len(labels) == len(one.alignment["words"]) == len(one.input_ids) == one.type_1_start
         assert np.array_equal(one.targets["token_weights"] > 0, one.alignment["words"] >= 0)
         assert not labels[one.alignment["words"] < 0].any()
         assert one.input_ids[0] == tokenizer.cls_id
@@ -130,7 +131,7 @@ def test_a_word_longer_than_a_sequence_is_truncated_and_counted(samples):
     tokenizer = load_tokenizer(samples / "vocab" / "bert-base-uncased")
     example = {"id": "1", "tokens": ["a", "qzxqzxqzxqzxqzx", "b"], "labels": [0, 1, 2]}
     made, counts = make_features(KINDS["token_classification"], [example], tokenizer, TaskConfig(max_seq_len=6))
-    assert counts == {"split_sentences": 1, "truncated_words": 1}
+    assert counts == {"split_sentences": 1, "truncated_words": 1, SPELLED: 0}
     assert all(one.length <= 6 for one in made)
     assert word_values(made, [one.targets["token_labels"] for one in made], 1) == [[0, 1, 2]]
 

@@ -89,7 +89,7 @@ def test_real_questions_have_the_right_windows_and_answers(real_data, any_tokeni
         assert len(found) == len(bounds)
         for window, (start, end) in zip(found, bounds, strict=True):
             assert window.input_ids.tolist() == [*head, *context.ids[start:end], tokenizer.sep_id]
-            assert window.second == len(head)
+            assert window.type_1_start == (len(head) if tokenizer.second_type else len(window.input_ids))
             offsets = [(-1, -1)] * len(head) + context.offsets[start:end] + [(-1, -1)]
             assert window.alignment["context_offsets"].tolist() == list(map(list, offsets))
             first, last = window.targets["starts"], window.targets["ends"]
@@ -140,7 +140,7 @@ def test_long_questions_are_truncated_or_refused_where_no_context_fits(bert):
     long = EXAMPLE | {"question": "who " * 100}
     made, counts = make_features(KINDS["question_answering"], [EXAMPLE, long], bert, SETTINGS)
     assert {name: count for name, count in counts.items() if count} == {"truncated_questions": 1}
-    assert made[1].second == 66
+    assert made[1].type_1_start == 66
     with pytest.raises(UserError, match="'q7' has 62 tokens, which leaves no room"):
         make_features(KINDS["question_answering"], [long], bert, TaskConfig(max_seq_len=64, max_query_length=62))
     assert make_features(KINDS["question_answering"], [long], bert, TaskConfig(max_seq_len=64, max_query_length=60))[0]

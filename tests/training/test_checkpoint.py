@@ -60,7 +60,7 @@ def test_round_trip_is_bit_identical(tmp_path: pathlib.Path) -> None:
 
 def test_keep_policy(tmp_path: pathlib.Path) -> None:
     checkpoints = save(tmp_path, 1, 2, 3, 4, 5, 6, keep=2, keep_period=3)
-    assert checkpoints.steps() == [6, 5, 3]
+    assert checkpoints.complete_steps() == [6, 5, 3]
     checkpoints.close()
 
 
@@ -86,10 +86,10 @@ def clocked_saves(
     cadence = CheckpointPolicy(config, lambda: now)
     for step in range(1, steps + 1):
         now += step_seconds
-        if cadence.due(step):
+        if cadence.is_due(step):
             now += save_seconds
             saved.append(step)
-            cadence.saved(step, save_seconds, size)
+            cadence.record_save(step, save_seconds, size)
     return saved
 
 
@@ -140,14 +140,14 @@ def test_the_clock_of_process_0_decides_for_all(monkeypatch: pytest.MonkeyPatch)
     for step in range(1, 300):
         now += rng.uniform(0.1, 2)
         before = len(sent)
-        due = cadence.due(step)
+        due = cadence.is_due(step)
         with monkeypatch.context() as patch:
             patch.setattr(cadence_module.multihost_utils, "broadcast_one_to_all", lambda x: sent.pop())
-            assert fast.due(step) == due
+            assert fast.is_due(step) == due
         assert len(sent) == before  # each message was received
         if due:
-            cadence.saved(step, 0.1, 0)
-            fast.saved(step, 0.2, 0)
+            cadence.record_save(step, 0.1, 0)
+            fast.record_save(step, 0.2, 0)
             saved += 1
     assert 20 <= saved <= 30
 
@@ -197,7 +197,7 @@ def test_a_flipped_bit_on_disk_falls_back_to_the_checkpoint_before(tmp_path: pat
         files[0].write_bytes(data)
         said: list[str] = []
         checkpoints = Checkpoints(workdir, CheckpointConfig())
-        found = checkpoints.newest(functools.partial(checkpoints.restore, abstract=abstract()), said.append)
+        found = checkpoints.restore_newest(functools.partial(checkpoints.restore, abstract=abstract()), said.append)
         assert found is not None
         step, restored, _ = found
         assert digests(restored) == digests(state(step)), "a wrong state was taken for whole"
@@ -205,7 +205,7 @@ def test_a_flipped_bit_on_disk_falls_back_to_the_checkpoint_before(tmp_path: pat
             detected += 1
             assert "checkpoints/2 is damaged" in said[0]
             checkpoints.set_aside(1)
-            assert checkpoints.steps() == [1]
+            assert checkpoints.complete_steps() == [1]
             assert (workdir / "damaged" / "2").is_dir()
         checkpoints.close()
     assert detected >= 6, "the flips hit nothing that matters, so the test shows nothing"
@@ -219,7 +219,7 @@ def test_truncated_and_missing_files_are_damage(tmp_path: pathlib.Path) -> None:
     said: list[str] = []
     checkpoints = Checkpoints(tmp_path, CheckpointConfig())
     with pytest.raises(UserError, match="no undamaged checkpoint"):
-        checkpoints.newest(functools.partial(checkpoints.restore, abstract=abstract()), said.append)
+        checkpoints.restore_newest(functools.partial(checkpoints.restore, abstract=abstract()), said.append)
     assert len(said) == 2
     checkpoints.close()
 
@@ -261,7 +261,7 @@ def test_damage_in_every_array_is_reported_in_one_line(tmp_path: pathlib.Path) -
 
 def test_an_empty_directory_is_not_an_error(tmp_path: pathlib.Path) -> None:
     checkpoints = Checkpoints(tmp_path, CheckpointConfig())
-    assert checkpoints.newest(lambda step: checkpoints.restore(step, abstract()), print) is None
+    assert checkpoints.restore_newest(lambda step: checkpoints.restore(step, abstract()), print) is None
     checkpoints.close()
 
 

@@ -35,11 +35,11 @@ def test_an_evaluation_step_has_32768_tokens_on_a_device_and_at_most_256_sequenc
 
 
 def test_an_error_about_memory_of_a_step_that_surfaces_at_its_end_suggests_settings(tmp_path, monkeypatch) -> None:
-    def to_host(means):
+    def fetch_means(means):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 12.50GiB.")
 
     config = tiny_config()
-    monkeypatch.setattr(loop, "to_host", to_host)
+    monkeypatch.setattr(loop, "fetch_means", fetch_means)
     with pytest.raises(UserError, match=r"a step of 8 sequences of 16 tokens needs 12\.5 GiB"):
         train(config, synthetic_data(config), tmp_path)
 

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from bert_jax.objectives.means import Mean, mean_values, merge_means
+from bert_jax.objectives.losses import Mean, mean_values, merge_means
 from bert_jax.parallel.energy import Counter, Meter, Source
 from bert_jax.training.metrics import MetricsFile, damaged_lines, read_metrics
 from bert_jax.training.tensorboard import read_starts

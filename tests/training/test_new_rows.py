@@ -13,7 +13,7 @@ from bert_jax import config as c
 from bert_jax.errors import UserError
 from bert_jax.models import Head, make_model
 from bert_jax.objectives import OBJECTIVES, Objective, ObjectiveRow, make_objective
-from bert_jax.objectives.means import Mean
+from bert_jax.objectives.losses import Mean
 from bert_jax.training.metrics import read_metrics
 from bert_jax.training.optimizers import OPTIMIZERS, make_optimizer
 from bert_jax.training.schedules import SCHEDULES, learning_rate, plan_phases

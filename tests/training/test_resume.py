@@ -100,7 +100,7 @@ def outcome(workdir: pathlib.Path, steps: int = STEPS) -> Outcome:
     """The record of the last checkpoint, with a digest of each leaf of the state, and all metrics but the times."""
     checkpoints = Checkpoints(workdir, CheckpointConfig(), read_only=True)
     record = checkpoints.record(steps)
-    assert max(checkpoints.steps()) == steps
+    assert max(checkpoints.complete_steps()) == steps
     checkpoints.close()
     lines = read_metrics(workdir / "metrics.jsonl")
     return Outcome(record, [{key: value for key, value in line.items() if key not in TIMES} for line in lines])

@@ -128,14 +128,14 @@ def test_meshes_that_do_not_fit_are_refused(mesh: MeshConfig) -> None:
 def run(config: PretrainConfig, workdir: pathlib.Path) -> tuple[TrainState, list[dict]]:
     """A whole run; its final state as saved, and its metrics without the times."""
     from bert_jax.training.checkpoint import Checkpoints
-    from bert_jax.training.step import abstract_state, state_shardings
+    from bert_jax.training.step import abstract_state, state_layout
 
     objective = make_objective(config)
     workdir.mkdir(exist_ok=True)
     assert train(config, synthetic_data(config), workdir)
     optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
     mesh = sharding.make_mesh(config.mesh)
-    abstract = abstract_state(*state_shardings(objective, optimizer, mesh))
+    abstract = abstract_state(*state_layout(objective, optimizer, mesh))
     checkpoints = Checkpoints(workdir, config.checkpoint, read_only=True)
     state, record = checkpoints.restore(config.train.steps, abstract)
     checkpoints.close()

@@ -171,12 +171,15 @@ def map_chunks(
     Args:
         chunks: from `read_chunks`.
         work: function of a chunk; can be pickled.
-        num_workers: number of processes; 1: this process does the work.
+        num_workers: number of processes; 1: this process does the work, as for a single chunk.
 
     Raises:
         UserError: raised by `work`, or a process was killed.
     """
-    if num_workers == 1:
+    chunks = iter(chunks)
+    first_chunks = list(itertools.islice(chunks, 2))
+    chunks = itertools.chain(first_chunks, chunks)
+    if num_workers == 1 or len(first_chunks) < 2:  # a process takes longer to start than a chunk to encode
         for chunk in chunks:
             yield dataclasses.replace(chunk, documents=()), work(chunk)
         return

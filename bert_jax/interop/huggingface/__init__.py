@@ -2,6 +2,7 @@
 
 model.py         load_model and export_model: architecture, weights, labels and tokenizer of a directory
 model_config.py  config.json, from and to EncoderConfig
+peft.py          adapters of `peft`, in and out
 weight_files.py  model.safetensors, its shards, pytorch_model.bin: add a reader to READERS
 torch_file.py    pytorch_model.bin, read as untrusted data
 """

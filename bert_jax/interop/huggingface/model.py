@@ -28,6 +28,8 @@ from bert_jax.interop.huggingface.model_config import (
     model_config_text,
     read_model_config,
 )
+from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
+from bert_jax.interop.huggingface.peft import read_peft
 from bert_jax.interop.huggingface.weight_files import read_weight_files
 from bert_jax.interop.tensors import (
     Flat,
@@ -69,7 +71,8 @@ def load_model(
     """Return the architecture and the parameters of a directory of transformers, of any family and head in families/.
 
     Args:
-        directory: with `config.json` and `model.safetensors`, its shards, or `pytorch_model.bin`. float16 and bfloat16
+        directory: with `config.json` and `model.safetensors`, its shards, or `pytorch_model.bin`; or an adapter of
+            `peft`, which is merged into its base model. float16 and bfloat16
             are widened to float32, which is exact.
         wanted: the heads to load; None: the heads of the class that `architectures` names, or else of the largest class
             that the tensors fill.
@@ -81,8 +84,11 @@ def load_model(
             than the architecture's; a part is lacking and there is no `rng`.
     """
     path = pathlib.Path(directory)
-    described = read_model_config(path / "config.json")
-    where, stored = read_weight_files(path)
+    if (path / PEFT_CONFIG).is_file():
+        described, where, stored, _ = read_peft(path)
+    else:
+        described = read_model_config(path / "config.json")
+        where, stored = read_weight_files(path)
     config, family = described.encoder, FAMILIES[described.encoder.family]
     originals = canonical_names(stored, family, where)
     tensors = {name: stored[original] for name, original in originals.items()}
@@ -131,7 +137,7 @@ def export_model(
     tokenizer_directory: str | os.PathLike[str],
     output: str | os.PathLike[str],
     labels: tuple[str, ...] = (),
-    extra: Mapping[str, str] | None = None,
+    extra: Mapping[str, str | bytes] | None = None,
 ) -> None:
     """Write a directory that `AutoModelFor...` and `AutoTokenizer` of transformers open, whole or not at all.
 
@@ -142,7 +148,7 @@ def export_model(
         tokenizer_directory: source of the tokenizer files.
         output: a directory that does not exist or is empty.
         labels: names of the classes of a head that classifies, in the order of the logits; () numbers them.
-        extra: file name -> text, written beside the model or in a folder beside it.
+        extra: file name -> content, written beside the model or in a folder beside it.
 
     Raises:
         UserError: transformers has no such model, a weight is not finite, labels or tokenizer are of another model, the
@@ -171,10 +177,10 @@ def export_model(
         shutil.copymode(partial / "config.json", partial / "model.safetensors")  # the library makes it private
         copy_tokenizer(source, partial)
         _adapt_tokenizer(partial / "tokenizer_config.json", tokenizer, config)
-        for name, text in (extra or {}).items():
+        for name, content in (extra or {}).items():
             (partial / name).parent.mkdir(exist_ok=True)
-            with (partial / name).open("x", encoding="utf-8") as file:  # never over a file of the model
-                file.write(text)
+            with (partial / name).open("xb") as file:  # never over a file of the model
+                file.write(content.encode() if isinstance(content, str) else content)
 
 
 def _class_of_checkpoint(

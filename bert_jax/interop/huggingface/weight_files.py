@@ -57,6 +57,11 @@ def read_safetensors(path: pathlib.Path) -> Tensors:
         raise UserError(f"{path} cannot be read: {error}") from None
 
 
+def read_tensors(path: pathlib.Path) -> Tensors:
+    """Return the tensors of one safetensors file, float32 and finite; UserError as `read_weight_files`."""
+    return {name: _to_float32(name, x, path) for name, x in read_safetensors(path).items()}
+
+
 READERS: dict[str, Callable[[pathlib.Path], Tensors]] = {
     "model.safetensors": read_safetensors,
     "pytorch_model.bin": read_torch,

@@ -1,16 +1,15 @@
-"""Attention: one interface, several kernels; add a file and its row in KERNELS (kernels.py).
+"""Attention: one interface, several kernels; add a file and a row of KERNELS (kernels.py) for a kernel.
 
-self_attention.py  the layer of the encoder: projections, position scheme, kernel
-inputs.py          the arrays that every kernel reads
+self_attention.py  the attention layer of the encoder: projections, position scheme, kernel
+inputs.py          the input arrays of every kernel
 patterns.py        windows and global tokens of long sequences
-kernels.py         KERNELS, the ways to compute attention, and the choice between them
-xla.py             plain operations, which XLA compiles for any platform
-local.py           plain operations over chunks, for windows of long sequences
-tpu.py             the fused kernel on TPUs, plain operations elsewhere
-tpu_kernels.py     the fused kernel for TPUs, in Pallas
+kernels.py         KERNELS, the table of attention kernels, and the choice of a kernel
+xla.py             attention in plain operations, which XLA compiles for any platform
+local.py           attention in plain operations over chunks, for windows of long sequences
+tpu.py             the fused kernel for TPUs, in Pallas
 triton.py          the fused kernel for GPUs by tiles in shared memory, in Pallas for Triton
 cudnn.py           cuDNN's fused attention, for GPUs
-devices.py         a kernel on a mesh: each device computes its part
+devices.py         a kernel on a mesh, where each device computes its part
 """
 
 from bert_jax.models.attention.inputs import AttentionInputs, attention_inputs

@@ -3,29 +3,29 @@
 import jax
 import jax.numpy as jnp
 
-from bert_jax.models.attention.inputs import AttentionInputs, readable_keys, split_heads
+from bert_jax.models.attention.inputs import AttentionInputs, has_score_terms, readable_keys, split_heads
 from bert_jax.parallel.platform import runs_fused_kernels
 
 HEAD_MULTIPLE, MAX_HEAD_SIZE = 8, 128  # features per head; the second is the maximum of the oldest of these GPUs
 
 
 def is_cudnn_available() -> bool:
-    """Return whether this process computes on GPUs that have the kernel, or on no GPU."""
+    """Return whether the GPUs of this process have the kernel; True without a GPU."""
     return runs_fused_kernels()
 
 
 def fits_cudnn(inputs: AttentionInputs, rate: float) -> bool:
-    """Return whether the kernel computes these inputs."""
+    """Return whether the kernel can compute these inputs."""
     _, length, width = inputs.q.shape
     head_dim = width // inputs.num_heads
     fits_tiles = length % 2 == 0 and head_dim % HEAD_MULTIPLE == 0 and head_dim <= MAX_HEAD_SIZE
-    return fits_tiles and rate == 0 and not _has_score_terms(inputs) and inputs.q.dtype == jnp.bfloat16
+    return fits_tiles and rate == 0 and not has_score_terms(inputs) and inputs.q.dtype == jnp.bfloat16
 
 
 def cudnn_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
-    """Return the context, as `inputs.q`; `rate` is 0, and padding is at the end of a sequence."""
+    """Return the context, in the shape of `inputs.q`; `rate` must be 0, and padding at the end of a sequence."""
     assert rate == 0, "kernels.py says that this kernel has no dropout"
-    assert not _has_score_terms(inputs), "kernels.py says that this kernel has no bias"
+    assert not has_score_terms(inputs), "kernels.py says that this kernel has no bias"
     batch, length, _ = inputs.q.shape
     q, k, v = (split_heads(x, inputs.num_heads) for x in (inputs.q, inputs.k, inputs.v))
     lengths = mask = None
@@ -36,8 +36,3 @@ def cudnn_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
         mask = jnp.broadcast_to(readable_keys(inputs), (batch, 1, length, length))
     context = jax.nn.dot_product_attention(q, k, v, mask=mask, key_value_seq_lengths=lengths, implementation="cudnn")
     return context.reshape(inputs.q.shape)
-
-
-def _has_score_terms(inputs: AttentionInputs) -> bool:
-    """Return whether the scores have terms that this kernel lacks: biases, distances or global tokens."""
-    return (inputs.bias, inputs.distances, inputs.global_tokens) != (None,) * 3

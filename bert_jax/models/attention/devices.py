@@ -1,4 +1,4 @@
-"""Kernels on a mesh: each device computes its own sequences and heads."""
+"""Kernels on a mesh, where each device computes its sequences and heads."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import jax
 
 from bert_jax.models.attention.inputs import AttentionInputs, FusedQKV, partial_inputs
-from bert_jax.parallel.sharding import partition_spec
+from bert_jax.parallel.sharding import is_logical_axes, partition_spec
 
 WIDE = ("batch", "length", "heads")  # logical axes of arrays with the features of all heads
 BY_HEAD = ("batch", "heads", "length")
@@ -14,16 +14,16 @@ FUSED_QKV = ("batch", "length", "maps", "heads")  # of FusedQKV
 
 
 def on_each_device(kernel: Callable[..., Any], inputs: AttentionInputs, *arrays: Any, axes: Any, out_axes: Any) -> Any:
-    """Return `kernel(inputs, *arrays)`, computed by each device on its part; bias, window and distances are None.
+    """Return `kernel(inputs, *arrays)`; each device computes its part, and bias, window and distances must be None.
 
-    `axes` and `out_axes` are the logical names of the axes of `arrays` and of the results, as tuples of names.
+    `axes` and `out_axes` are tuples with the logical names of the axes of `arrays` and of the results.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty:
         return kernel(inputs, *arrays)
 
     def specs(tree: Any) -> Any:
-        return jax.tree.map(partition_spec, tree, is_leaf=_is_axis_names)
+        return jax.tree.map(partition_spec, tree, is_leaf=is_logical_axes)
 
     input_specs = partial_inputs(
         **{name: specs(WIDE) for name in ("q", "k", "v")},
@@ -41,7 +41,3 @@ def on_each_device(kernel: Callable[..., Any], inputs: AttentionInputs, *arrays:
         check_vma=False,
     )
     return mapped(inputs, *arrays)
-
-
-def _is_axis_names(tree: Any) -> bool:
-    return isinstance(tree, tuple) and all(isinstance(name, str) for name in tree)

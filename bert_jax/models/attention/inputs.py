@@ -1,4 +1,4 @@
-"""The arrays that an attention kernel reads, and the part of them that all layers share."""
+"""The input arrays of an attention kernel, and the inputs that all layers share."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ RadiusCounts = tuple[tuple[int, int], ...]  # (radius of a window, number of lay
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WindowSpec:
-    """The window of local layers, in numbers that are known when a program is compiled."""
+    """The attention window of local layers; all values are known when a program is compiled."""
 
     radius: int  # columns from a query to the farthest key in its window
     block_size: int = 1  # columns that share a window, whose radius is then from block to block
@@ -31,10 +31,10 @@ class WindowSpec:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GlobalTokens:
-    """Tokens that read all others and that all others read, in addition to a window (Longformer, Beltagy et al. 2020).
+    """Global tokens, which attend to all tokens and to which all tokens attend (Longformer, Beltagy et al. 2020).
 
-    A global token reads all tokens by `q`, `k` and `v`, `[batch, length, heads * head_dim]` each. Other tokens read a
-    global token by the queries, keys and values of `AttentionInputs`.
+    A global token attends to all tokens with `q`, `k` and `v`, each `[batch, length, heads * head_dim]`. Other tokens
+    attend to a global token with the queries, keys and values of `AttentionInputs`.
     """
 
     mask: jax.Array  # bool [batch, length]
@@ -48,7 +48,7 @@ class GlobalTokens:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttentionMetadata:
-    """The inputs of attention other than hidden states: equal in all global layers, and in all local layers."""
+    """The inputs of attention that all global layers share, or that all local layers share; not the hidden states."""
 
     mask: jax.Array  # int32 [batch, length], of the keys: 0 for padding, which no query reads
     segments: jax.Array | None = None  # int32 [batch, length] of packed sequences: a query reads its own segment alone
@@ -61,10 +61,10 @@ class AttentionMetadata:
 
 
 class RelativeKeysAndQueries(NamedTuple):
-    """Embeddings of distances as keys and as queries of a layer: `[2 * length, heads * head_dim]` each.
+    """Embeddings of distances as keys and as queries of a layer, each `[2 * length, heads * head_dim]`.
 
-    A query reads row `i` of the keys for the key `i - length` columns to its right; a key reads row `i` of the queries
-    for the query `i - length` columns to its right.
+    For a key that is `i - length` columns to the right of a query, the query uses row `i` of the keys. For a query that
+    is `i - length` columns to the right of a key, the key uses row `i` of the queries.
     """
 
     keys: jax.Array
@@ -72,7 +72,7 @@ class RelativeKeysAndQueries(NamedTuple):
 
 
 class FusedQKV(NamedTuple):
-    """Queries, keys and values of one matrix product, in this order, and the biases that are still to be added."""
+    """Queries, keys and values from one matrix product, in this order, and their biases, which are not added yet."""
 
     products: jax.Array  # [batch, length, 3, heads * head_dim]
     biases: jax.Array  # [3, heads * head_dim]
@@ -81,7 +81,7 @@ class FusedQKV(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttentionInputs:
-    """The arrays of one layer's attention, for all heads together; fields of AttentionMetadata mean the same here."""
+    """The arrays of a layer's attention, for all heads together; fields of AttentionMetadata keep their meaning."""
 
     q: jax.Array  # [batch, length, heads * head_dim]; q, k and v are None where `fused_qkv` is given
     k: jax.Array
@@ -99,7 +99,7 @@ class AttentionInputs:
 
     @property
     def num_heads(self) -> int:
-        """The heads of one layer."""
+        """The number of attention heads of a layer."""
         return self.dropout_keys.shape[1]
 
 
@@ -113,7 +113,7 @@ def attention_inputs(
     distances: RelativeKeysAndQueries | None = None,
     global_tokens: GlobalTokens | None = None,
 ) -> AttentionInputs:
-    """Return the inputs of a kernel; `seed` is uint32 `[2]`, or None where no probability is dropped."""
+    """Return the inputs of a kernel; `seed` is uint32 `[2]`, or None without dropout of probabilities."""
     shape = (q.shape[0], num_heads, 2)  # shape, not len: the size may be symbolic
     if seed is None:
         dropout_keys = jnp.zeros(shape, jnp.uint32)
@@ -135,14 +135,19 @@ def attention_inputs(
 
 
 def with_fused_qkv(inputs: AttentionInputs, fused_qkv: FusedQKV) -> AttentionInputs:
-    """Return the inputs with queries, keys and values in one array, in place of q, k and v."""
+    """Return the inputs with queries, keys and values in one array, which replaces q, k and v."""
     return dataclasses.replace(inputs, q=None, k=None, v=None, fused_qkv=fused_qkv)  # type: ignore[arg-type]
 
 
 def partial_inputs(**given: Any) -> AttentionInputs:
-    """Return `AttentionInputs` with None in all other fields; its values may be gradients or partition specs."""
+    """Return `AttentionInputs` with only the given fields, whose values may be gradients or partition specs."""
     fields: dict[str, Any] = dict.fromkeys(field.name for field in dataclasses.fields(AttentionInputs))
     return AttentionInputs(**fields | given)
+
+
+def has_score_terms(inputs: AttentionInputs) -> bool:
+    """Return whether the scores have terms that fused kernels lack: biases, distances or global tokens."""
+    return (inputs.bias, inputs.distances, inputs.global_tokens) != (None,) * 3
 
 
 def split_heads(x: jax.Array, num_heads: int) -> jax.Array:
@@ -152,12 +157,12 @@ def split_heads(x: jax.Array, num_heads: int) -> jax.Array:
 
 
 def select_queries(inputs: AttentionInputs, x: jax.Array) -> jax.Array:
-    """Return the columns of `x`, `[batch, length, ...]`, whose queries are computed."""
+    """Return the columns of `x`, `[batch, length, ...]`, for which attention is computed."""
     return x if inputs.query_rows is None else x[:, inputs.query_rows]
 
 
 def readable_keys(inputs: AttentionInputs) -> jax.Array:
-    """Return bool `[batch, 1, queries or 1, length]`: the keys that a query may read."""
+    """Return a mask of the keys to which a query may attend, bool `[batch, 1, queries or 1, length]`."""
     readable_Bx1xQxK, segments = inputs.mask[:, None, None, :] != 0, inputs.segments
     if segments is not None:
         readable_Bx1xQxK &= select_queries(inputs, segments)[:, None, :, None] == segments[:, None, None, :]
@@ -171,7 +176,7 @@ def readable_keys(inputs: AttentionInputs) -> jax.Array:
 
 
 def within_radius(row: jax.Array, column: jax.Array, radius: Any, window: WindowSpec | None) -> jax.Array:
-    """Return whether the query in a row reads the key in a column: bool, of the shape of both together."""
+    """Return whether a key's column is in the window of a query's row, as bool in the broadcast shape of both."""
     size = window.block_size if window else 1
     if size > 1:
         row, column = row // size * size, column // size * size
@@ -179,7 +184,7 @@ def within_radius(row: jax.Array, column: jax.Array, radius: Any, window: Window
 
 
 def global_attention_inputs(inputs: AttentionInputs) -> AttentionInputs:
-    """Return the inputs of the global tokens, which read all tokens by separate projections."""
+    """Return the attention inputs of the global tokens, which attend to all tokens with separate projections."""
     tokens = inputs.global_tokens
     assert tokens
     return dataclasses.replace(inputs, q=tokens.q, k=tokens.k, v=tokens.v, radius=None, window=None, global_tokens=None)

@@ -1,20 +1,20 @@
-"""The ways to compute attention, as rows of one table keyed by `compute.attention`."""
+"""The attention kernels, as rows of a table with the keys of `compute.attention`."""
 
 import dataclasses
 from collections.abc import Callable
-from types import ModuleType
 
 import jax
 import jax.numpy as jnp
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.models.attention import cudnn, tpu, tpu_kernels, triton, xla
-from bert_jax.models.attention.inputs import AttentionInputs
+from bert_jax.models.attention import cudnn, tpu, triton, xla
+from bert_jax.models.attention.inputs import AttentionInputs, has_score_terms
 from bert_jax.models.positions import POSITIONS
 from bert_jax.parallel.platform import traced_platform
 
 PLATFORMS = ("cpu", "gpu", "tpu")
+Attend = Callable[[AttentionInputs, float], jax.Array]  # (inputs, dropout rate) -> context, as inputs.q
 MAX_FUSED_QKV_LENGTH = 512  # tokens; up to this length, FusedQKV saves more time than cuDNN's kernel
 
 
@@ -22,11 +22,11 @@ MAX_FUSED_QKV_LENGTH = 512  # tokens; up to this length, FusedQKV saves more tim
 class Kernel:
     """A row of KERNELS: the function, and its requirements.
 
-    If a requirement is not met, the function computes as the first row of `fallbacks` whose requirements are met; if
-    there is no such row, the choice is refused.
+    If a requirement is not met, the first row of `fallbacks` whose requirements are met computes instead. If no such
+    row exists, the choice is refused.
     """
 
-    attend: Callable[[AttentionInputs, float], jax.Array]  # (inputs, dropout rate) -> context, as inputs.q
+    attend: Attend
     display_name: str  # in messages
     fallbacks: tuple[str, ...] = ()
     platforms: tuple[str, ...] = PLATFORMS
@@ -39,40 +39,43 @@ class Kernel:
     prefers_fused_qkv: Callable[[AttentionInputs, float], bool] = lambda *_: False
 
 
-def _fastest_kernel(inputs: AttentionInputs, rate: float) -> ModuleType:
-    """Return the module of the fastest GPU kernel for these inputs; else tpu.py, which chooses between TPU and XLA."""
-    if traced_platform() == "gpu" and cudnn.is_cudnn_available():
+def _fastest_attention(inputs: AttentionInputs, rate: float) -> Attend:
+    """Return the fastest function for these inputs on the platform of the program."""
+    platform = traced_platform()
+    if platform == "gpu" and cudnn.is_cudnn_available() and inputs.q.dtype == jnp.bfloat16:
         # cuDNN's kernel is faster, except for windows and packed rows: it reads a mask over all pairs of tokens.
         reads_all_pairs = inputs.radius is None and inputs.segments is None
-        kernels = ((cudnn, cudnn.fits_cudnn), (triton, triton.fits_triton))
-        for kernel, fits in kernels if reads_all_pairs else kernels[::-1]:
-            if inputs.q.dtype == jnp.bfloat16 and fits(inputs, rate):
-                return kernel
-    return tpu
+        kernels = ((cudnn.cudnn_attention, cudnn.fits_cudnn), (triton.triton_attention, triton.fits_triton))
+        for attend, fits in kernels if reads_all_pairs else kernels[::-1]:
+            if fits(inputs, rate):
+                return attend
+    if platform == "tpu" and tpu.fits_tpu(inputs):
+        return tpu.tpu_attention
+    return xla.xla_attention if has_score_terms(inputs) else xla.recomputed_attention
 
 
 def _prefers_fused_qkv(inputs: AttentionInputs, rate: float) -> bool:
-    """Return whether `auto` prefers FusedQKV: where it runs our kernel, and for short rows in place of cuDNN's."""
-    fastest = _fastest_kernel(inputs, rate)
+    """Return whether `auto` prefers FusedQKV: with our Triton kernel, and, for short sequences, instead of cuDNN."""
+    fastest = _fastest_attention(inputs, rate)
     is_short = inputs.q.shape[1] <= MAX_FUSED_QKV_LENGTH
-    return fastest is triton or (fastest is cudnn and is_short and triton.fits_triton(inputs, rate))
+    replaces_cudnn = fastest is cudnn.cudnn_attention and is_short and triton.fits_triton(inputs, rate)
+    return fastest is triton.triton_attention or replaces_cudnn
 
 
 def _attend_by_fastest(inputs: AttentionInputs, rate: float) -> jax.Array:
-    """Return the context by the fastest kernel, or by our kernel in Triton for FusedQKV."""
-    kernel = triton if inputs.fused_qkv else _fastest_kernel(inputs, rate)
-    attend = {cudnn: cudnn.cudnn_attention, triton: triton.triton_attention, tpu: tpu.tpu_attention}[kernel]
+    """Return the context from the fastest kernel; for FusedQKV, from our Triton kernel."""
+    attend = triton.triton_attention if inputs.fused_qkv else _fastest_attention(inputs, rate)
     return attend(inputs, rate)
 
 
 KERNELS: dict[str, Kernel] = {
     "auto": Kernel(
         attend=_attend_by_fastest,
-        display_name=f"one fused kernel for sequences of up to {tpu_kernels.MAX_LENGTH:,} tokens, a multiple of 8",
+        display_name=f"one fused kernel for sequences of up to {tpu.MAX_LENGTH:,} tokens, a multiple of 8",
         fallbacks=("cudnn", "triton", "xla"),
         platforms=("tpu",),
         bias=False,
-        head_multiple=tpu_kernels.HEAD_MULTIPLE,
+        head_multiple=tpu.HEAD_MULTIPLE,
         prefers_fused_qkv=_prefers_fused_qkv,
     ),
     "xla": Kernel(attend=xla.xla_attention, display_name="XLA"),
@@ -101,7 +104,7 @@ KERNELS: dict[str, Kernel] = {
 
 
 def unmet_needs(kernel: Kernel, config: EncoderConfig, compute: ComputeConfig) -> list[str]:
-    """Return the settings that a kernel needs and that these configs lack; the platform is not checked."""
+    """Return the settings that a kernel needs but these configs lack; the platform is not checked."""
     needs = {
         f"config.compute.dtype={kernel.dtypes[0]}": compute.dtype in kernel.dtypes,
         "config.model.attention_dropout=0": kernel.dropout or config.attention_dropout == 0,
@@ -117,7 +120,7 @@ def unmet_needs(kernel: Kernel, config: EncoderConfig, compute: ComputeConfig) -
 
 
 def check_kernel(config: EncoderConfig, compute: ComputeConfig) -> None:
-    """Raise `UserError` where the chosen kernel cannot compute this architecture on any platform."""
+    """Raise `UserError` if the chosen kernel cannot compute this architecture on any platform."""
     kernel = KERNELS[compute.attention]
     if not kernel.fallbacks and (unmet := unmet_needs(kernel, config, compute)):
         raise UserError(f"config.compute.attention={compute.attention} needs {' and '.join(unmet)}")
@@ -126,7 +129,7 @@ def check_kernel(config: EncoderConfig, compute: ComputeConfig) -> None:
 def kernel_used(config: EncoderConfig, compute: ComputeConfig, platform: str) -> str:
     """Return the kernel of a training on 'cpu', 'gpu' or 'tpu', and the settings that its fused kernels need.
 
-    Raises `UserError` where the chosen kernel does not run on the platform.
+    Raise `UserError` if the chosen kernel does not run on the platform.
     """
     chosen = KERNELS[compute.attention]
     for used in (chosen, *(KERNELS[name] for name in chosen.fallbacks)):

@@ -1,9 +1,11 @@
-"""Attention within a window, in memory and time linear in the length: plain operations over chunks of queries.
+"""Attention within a window, by plain operations over chunks of queries; memory and time are linear in the length.
 
-The queries of a chunk read the chunk, the columns on both sides within the window's radius, as in Longformer (Beltagy
-et al. 2020), and the global tokens, if there are any. Results and dropout equal the results and dropout of xla.py with
-the same readable keys. In names, C is the chunks, Q the queries of a chunk, K the keys that a chunk may read.
+The queries of a chunk attend to the chunk, to the columns on both sides within the window's radius, as in Longformer
+(Beltagy et al. 2020), and to the global tokens, if any. Results and dropout equal xla.py with equal masks. In names, C
+is the chunks, Q the queries of a chunk, and K the keys to which a chunk may attend.
 """
+
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -36,9 +38,9 @@ def _chunk_size(inputs: AttentionInputs) -> int:
 
 
 def chunked_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
-    """Return the context, as `inputs.q`, with dropout of `rate` on the probabilities.
+    """Return the context, in the shape of `inputs.q`, with dropout of `rate` on the probabilities.
 
-    Only the first `inputs.window.num_gathered` global tokens are read, and read all tokens.
+    Only the first `inputs.window.num_gathered` global tokens take part.
     """
     assert inputs.window
     tokens = inputs.global_tokens
@@ -52,12 +54,12 @@ def chunked_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
         return _pad_columns(x, 0, num_chunks * size - x.shape[1]).reshape(batch, num_chunks, size, *x.shape[2:])
 
     def neighborhoods(x: jax.Array) -> jax.Array:
-        """Return each chunk with the columns around it: `[batch, chunks, size + 2 * radius, ...]`."""
+        """Return each chunk with the columns around it, as `[batch, chunks, size + 2 * radius, ...]`."""
         before, after = chunks(_pad_columns(x, radius, 0)), chunks(x[:, size:])
         return jnp.concatenate([before[:, :, :radius], chunks(x), after[:, :, :radius]], axis=2)
 
     def gathered(x: jax.Array) -> jax.Array:
-        """Return the columns of the global tokens for every chunk: `[batch, chunks, num_gathered, ...]`."""
+        """Return the columns of the global tokens for every chunk, as `[batch, chunks, num_gathered, ...]`."""
         columns = _at_global_tokens(inputs, x)[:, None]
         return jnp.broadcast_to(columns, (batch, num_chunks, *columns.shape[2:]))
 
@@ -103,7 +105,7 @@ def _at_global_tokens(inputs: AttentionInputs, x: jax.Array) -> jax.Array:
 
 
 def _with_context_of_global_tokens(inputs: AttentionInputs, context: jax.Array, rate: float) -> jax.Array:
-    """Replace the context of the global tokens, which read the whole sequence."""
+    """Replace the context of the global tokens, which attend to the whole sequence."""
     tokens, global_inputs = inputs.global_tokens, global_attention_inputs(inputs)
     heads, length = inputs.num_heads, inputs.q.shape[1]
     assert tokens
@@ -120,7 +122,7 @@ def _with_context_of_global_tokens(inputs: AttentionInputs, context: jax.Array, 
         probabilities = drop(probabilities, index, first_key, second_key, rate)
     global_context = jnp.einsum("bhqk,bkhd->bqhd", probabilities.astype(v.dtype), v)
     columns = jnp.where(_at_global_tokens(inputs, tokens.mask), tokens.columns, length)  # beyond the end: dropped
-    put = jax.vmap(lambda context, columns, rows: context.at[columns].set(rows, mode="drop"))
+    put: Callable[..., jax.Array] = jax.vmap(lambda context, columns, rows: context.at[columns].set(rows, mode="drop"))
     return put(context, columns, global_context.reshape(*global_context.shape[:2], -1))
 
 

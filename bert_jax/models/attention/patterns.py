@@ -1,4 +1,4 @@
-"""Patterns of the tokens that attention reads in long sequences: windows, and global tokens."""
+"""Attention patterns for long sequences: windows and global tokens."""
 
 import dataclasses
 import math
@@ -13,7 +13,7 @@ from bert_jax.models.attention.inputs import NO_LIMIT, AttentionMetadata, Global
 
 
 def local_window(config: EncoderConfig) -> WindowSpec:
-    """Return the window of the local layers of a model that has local layers."""
+    """Return the window of the local layers; the model must have local layers."""
     width, every, num_layers = config.local_window, config.global_every, config.num_layers
     assert width
     if config.local_windows:
@@ -25,7 +25,7 @@ def local_window(config: EncoderConfig) -> WindowSpec:
 
 
 def with_gathered_tokens(metadata: AttentionMetadata, num_gathered: int, gathers_all: bool) -> AttentionMetadata:
-    """Return metadata with the columns of global tokens, which chunks read; `gathers_all`: no sequence has more."""
+    """Return metadata with the columns of global tokens for chunks; `gathers_all` means that no sequence has more."""
     window, tokens = metadata.window, metadata.global_tokens
     assert window
     assert tokens
@@ -41,13 +41,13 @@ def with_gathered_tokens(metadata: AttentionMetadata, num_gathered: int, gathers
 def block_sparse(metadata: AttentionMetadata, size: int, random_blocks: int) -> AttentionMetadata:
     """Return the metadata of block-sparse attention (Zaheer et al. 2020, BigBird), as transformers computes it.
 
-    The first and the last block of `size` tokens are global. A token of another block reads the global blocks, its own
-    block and the two blocks beside it. transformers draws random blocks only in training, and else reads the first
-    block in their place: the keys of the first block count `1 + random_blocks` times. In sequences of up to
-    `5 + 2 * random_blocks` blocks, all tokens read all tokens.
+    The first and the last block of `size` tokens are global. A token of any other block attends to the global blocks,
+    to its block and to the two neighboring blocks. transformers draws random blocks only in training; at inference,
+    copies of the first block replace them, so the keys of the first block count `1 + random_blocks` times. In sequences
+    of up to `5 + 2 * random_blocks` blocks, all tokens attend to all tokens.
 
     Raises:
-        UserError: longer sequences are packed: a sequence with this pattern has one text.
+        UserError: longer sequences are packed, but this pattern is defined for a single text.
     """
     length, min_blocks = metadata.mask.shape[1], 5 + 2 * random_blocks
     if isinstance(length, int) and length <= min_blocks * size:

@@ -33,8 +33,8 @@ GLOBAL_PROJECTIONS = tuple(f"{name}_global" for name in PROJECTIONS)  # unused i
 class SelfAttention(nn.Module):
     """Self-attention: `x` `[batch, length, width]` -> `[batch, length, width]`, a product whose bias is not added yet.
 
-    `seed`: uint32 `[2]`, of the dropout on the probabilities, or None. `value_input`: `[batch, length, any]`, the
-    input of the values; None: `x`.
+    `seed` is the seed of dropout on the probabilities, uint32 `[2]`, or None. `value_input`, `[batch, length, any]`, is
+    the input of the values; None means `x`.
     """
 
     config: EncoderConfig
@@ -64,10 +64,11 @@ class SelfAttention(nn.Module):
     def _kernel_inputs(
         self, x: jax.Array, value_input: jax.Array, metadata: AttentionMetadata, seed: jax.Array | None, rate: float
     ) -> AttentionInputs:
-        """Make queries, keys and values, in the form that the kernel prefers."""
+        """Return the inputs of the kernel, with queries, keys and values in the form that the kernel prefers."""
         config, seed = self.config, seed if rate else None
         query, key, _ = projections = self._projections(PROJECTIONS, x.shape[-1], value_input.shape[-1])
-        if value_input is x and self._may_fuse_qkv(metadata):
+        has_adapter = any(linear.has_adapter() for linear in projections)
+        if value_input is x and not has_adapter and self._may_fuse_qkv(metadata):
             q_shaped = jnp.zeros((*x.shape[:2], config.attention_width), self.dtype)
             inputs = attention_inputs(q_shaped, q_shaped, q_shaped, metadata, config.num_heads, seed)
             if KERNELS[self.kernel].prefers_fused_qkv(inputs, rate):
@@ -88,7 +89,7 @@ class SelfAttention(nn.Module):
         return Linear(sizes, axes, stddev, self.dtype, self.config.attention_bias, name=name)
 
     def _projections(self, names: tuple[str, ...], width: int, value_width: int) -> list[Linear]:
-        """Return the linear maps to queries, keys and values; the values read vectors of `value_width`."""
+        """Return the linear maps to queries, keys and values; the input of the values has `value_width` features."""
         attention_width, stddev = self.config.attention_width, init_scales(self.config).inner
         return [
             self._linear(name, (input_width, attention_width), ("embed", "heads"), stddev)
@@ -103,7 +104,7 @@ class SelfAttention(nn.Module):
         value_input: jax.Array,
         metadata: AttentionMetadata,
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Return q, k and v, `[batch, length, heads * head_dim]`: q and k after their norm and rotation."""
+        """Return q, k and v, `[batch, length, heads * head_dim]`, after the norm and rotation of q and k."""
         query, key, value = projections
         q, k = (
             self._normalize_and_rotate(_sharded_by_heads(linear(x)), name, metadata)
@@ -112,13 +113,13 @@ class SelfAttention(nn.Module):
         return q, k, save_for_backward(_sharded_by_heads(value(value_input)))
 
     def _may_fuse_qkv(self, metadata: AttentionMetadata) -> bool:
-        """Return whether a GPU's kernel may add the biases: nothing else changes queries and keys before the kernel."""
+        """Return whether a GPU kernel may add the biases, since nothing else changes queries and keys before it."""
         config, rotate = self.config, POSITIONS[self.config.positions].rotate
         changes = (rotate, config.query_key_norm, metadata.distances, metadata.global_tokens)
         return traced_platform() == "gpu" and config.attention_bias and not any(changes) and not self._shows_weights()
 
     def _fused_qkv(self, x: jax.Array, projections: list[Linear]) -> FusedQKV:
-        """Compute queries, keys and values by one product; a kernel reads views of it, where XLA would copy each."""
+        """Compute queries, keys and values by one product; a kernel reads parts of it, which XLA would copy."""
         kernels, biases = zip(*(linear.arrays() for linear in projections), strict=True)
         kernel = save_for_backward(jnp.stack(kernels, axis=1))
         products = jnp.einsum("blw,wmh->blmh", x.astype(self.dtype), kernel)
@@ -142,7 +143,7 @@ def _sharded_by_heads(x: jax.Array) -> jax.Array:
 
 
 def _relative_keys_and_queries(query: Linear, key: Linear, distances: Distances) -> RelativeKeysAndQueries:
-    """Project the embeddings of distances by the layer's maps of queries and keys; a row serves many distances."""
+    """Project the embeddings of distances with the layer's maps of queries and keys; many distances share a row."""
 
     def project(linear: Linear, rows: jax.Array) -> jax.Array:
         return lookup(rows[None], linear(distances.table[None])[0])[0].astype(linear.dtype)

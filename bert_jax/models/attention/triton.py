@@ -1,12 +1,12 @@
-"""Attention on GPUs by tiles in shared memory, in Pallas for Triton: scores never reach HBM (Dao et al. 2022).
+"""Attention on GPUs by tiles in shared memory, in Pallas for Triton; scores never reach HBM (Dao et al. 2022).
 
-A program has a block of queries of one head and passes over the keys with a running softmax. The backward pass computes
-the scores again, once for a block of keys and once for a block of queries. The dropout mask equals
-the mask of models/dropout.py, element for element; cuDNN's kernel has no dropout here.
+A program computes a block of queries of a head, and passes over the keys with a running softmax. The backward pass
+recomputes the scores twice, for a block of keys and for a block of queries. Each element of the dropout mask equals the
+mask of models/dropout.py; JAX's cuDNN kernel supports no such dropout.
 
-Instructions for each score limit the speed, not memory: a value that all scores of a row or a column share is computed
-once. Scores are in units of log 2. The bias of keys adds one number to all scores of a query: probabilities do not
-change.
+The number of instructions per score limits the speed; memory does not. So a value that all scores of a row or a column
+share is computed once. Scores are in units of log 2. The bias of the keys is left out, since it adds one number to all
+scores of a query and so does not change probabilities.
 """
 
 import dataclasses
@@ -29,6 +29,7 @@ from bert_jax.models.attention.inputs import (
     AttentionInputs,
     FusedQKV,
     RadiusCounts,
+    has_score_terms,
     partial_inputs,
     split_heads,
 )
@@ -43,10 +44,10 @@ UNIT = math.log2(math.e)
 
 
 def fits_triton(inputs: AttentionInputs, rate: float) -> bool:
-    """Return whether the kernel computes these inputs, at any rate of dropout."""
+    """Return whether the kernel can compute these inputs, with any dropout rate."""
     _, length, width = _context_shape(inputs).shape
     is_tiled = math.gcd(length, MAX_BLOCK) >= MIN_BLOCK and width // inputs.dropout_keys.shape[1] in HEAD_SIZES
-    return is_tiled and (inputs.bias, inputs.distances, inputs.global_tokens) == (None,) * 3
+    return is_tiled and not has_score_terms(inputs)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
@@ -55,14 +56,14 @@ def _attend(inputs: AttentionInputs, rate: float, radius_counts: RadiusCounts) -
 
 
 def triton_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
-    """Return the context, as `inputs.q`, with dropout of `rate`; by XLA for lengths and heads that do not fit."""
+    """Return the context, in the shape of `inputs.q`, with dropout of `rate`; XLA computes unsupported shapes."""
     if not fits_triton(inputs, rate):
         return xla.xla_attention(inputs, rate)
     return _attend(dataclasses.replace(inputs, window=None), rate, _radius_counts(inputs))
 
 
 def _radius_counts(inputs: AttentionInputs) -> RadiusCounts:
-    """Return the radius and the number of the layers that share this program: a scanned program runs all layers."""
+    """Return (radius, number of layers) for the layers that this program computes; a scan computes all layers."""
     if isinstance(inputs.radius, int):
         return ((inputs.radius, 1),)
     if inputs.radius is None:
@@ -71,7 +72,7 @@ def _radius_counts(inputs: AttentionInputs) -> RadiusCounts:
 
 
 def visited_pairs(length: int, radius_counts: RadiusCounts) -> int:
-    """Return the number of query-key pairs in the tiles that a head visits: the mean over the layers."""
+    """Return the number of query-key pairs in the tiles that a head visits, as the mean over the layers."""
     block = _block_size(length)
     begin = np.arange(0, length, block)
 
@@ -84,7 +85,7 @@ def visited_pairs(length: int, radius_counts: RadiusCounts) -> int:
 
 
 def _forward_and_save(inputs: AttentionInputs, rate: float, radius_counts: RadiusCounts) -> tuple[jax.Array, Any]:
-    """Return the context, and the arrays that the backward pass reads."""
+    """Return the context, and the arrays for the backward pass."""
     context, log_sums = map(save_for_backward, _forward_on_mesh(inputs, rate, radius_counts))
     return context, (inputs, context, log_sums)
 
@@ -109,7 +110,7 @@ _attend.defvjp(_forward_and_save, _backward_from_saved)
 
 
 def _forward_on_mesh(inputs: AttentionInputs, rate: float, radius_counts: RadiusCounts) -> tuple[jax.Array, jax.Array]:
-    """Call `triton_forward`, each device on its sequences and heads."""
+    """Call `triton_forward` on each device for its sequences and heads."""
     kernel = functools.partial(triton_forward, rate=rate, radius_counts=radius_counts)
     context_and_log_sums: tuple[jax.Array, jax.Array] = on_each_device(
         kernel, inputs, axes=(), out_axes=(WIDE, BY_HEAD)
@@ -122,7 +123,7 @@ def triton_forward(
 ) -> tuple[jax.Array, jax.Array]:
     """Return the context, and the log of the sum of each query's exponentials, float32 `[batch, heads, length]`.
 
-    The kernel's name states the pairs of `radius_counts`, from which the dry run counts its FLOPs; `interpret` runs the
+    The kernel's name contains the pairs of `radius_counts`, from which the dry run counts FLOPs. `interpret` runs the
     kernel on any platform, slowly.
     """
     (batch, length, _), heads = _context_shape(inputs).shape, inputs.dropout_keys.shape[1]
@@ -143,7 +144,8 @@ def triton_backward(
 ) -> tuple[jax.Array, ...]:
     """Return the gradients of q, k and v from the gradient of the context.
 
-    For FusedQKV: the gradient of `products`, and its sums over blocks of tokens, float32 `[batch, blocks, 3, width]`.
+    For FusedQKV, return the gradient of `products`, and its sums over blocks of tokens, float32 `[batch, blocks, 3,
+    width]`.
     """
     product = gradient.astype(jnp.float32) * context.astype(jnp.float32)
     context_products = jnp.swapaxes(split_heads(product, inputs.dropout_keys.shape[1]).sum(-1), 1, 2)
@@ -184,7 +186,7 @@ def _call(
     stages: int,
     interpret: bool,
 ) -> Any:
-    """Run one program for each block of tokens, sequence and head; `reads` and `writes`: (key of `specs`, array)."""
+    """Run a program for each block of tokens, sequence and head; `reads` and `writes` are (key of `specs`, array)."""
     (batch, length, width), heads, mask = _context_shape(inputs).shape, inputs.dropout_keys.shape[1], inputs.mask
     size, block = width // heads, _block_size(length)
     specs = {
@@ -233,7 +235,7 @@ class _KernelSpec(NamedTuple):
 
 
 class _Head(NamedTuple):
-    """References to the arrays that all tiles of one head read."""
+    """References to the arrays that all tiles of a head read."""
 
     spec: _KernelSpec
     keys: Any  # uint32 [2], of the dropout
@@ -244,16 +246,16 @@ class _Head(NamedTuple):
     biases: Any  # of q, k and v [3, head_dim], or None
 
     def read(self, map_index: int, block_index: Any) -> jax.Array:
-        """Return a block of queries (0), keys (1) or values (2), without the bias."""
+        """Return a block of queries (index 0), keys (1) or values (2), without the bias."""
         rows = self.rows_of_block(block_index)
         return self.maps[map_index][rows, :] if self.biases is None else self.maps[0][rows, map_index, :]
 
     def rows_of_block(self, block_index: Any) -> Any:
-        """Return the slice of the tokens of a block."""
+        """Return the slice of a block's tokens."""
         return pl.ds(block_index * self.spec.block, self.spec.block)
 
     def blocks_in_radius(self, block_index: Any) -> tuple[Any, Any]:
-        """Return the range (first, end) of the blocks that the window of a block reaches."""
+        """Return the range (first, end) of the blocks within the window of a block."""
         block, length = self.spec.block, self.key_ids.shape[0]
         if not self.spec.has_window:
             return 0, length // block
@@ -263,7 +265,7 @@ class _Head(NamedTuple):
         return first, last + 1
 
     def mask(self, column: Any) -> jax.Array:
-        """Return the term of the padding mask for the scores of each key of a block."""
+        """Return the padding mask of each key of a block, as a term of the scores."""
         return jnp.where(self.key_ids[self.rows_of_block(column)] != 0, 0.0, MASKED_SCORE)
 
 
@@ -303,7 +305,7 @@ class _Tile(NamedTuple):
         return scores
 
     def drop(self, x: jax.Array, instead: Any = 0.0) -> jax.Array:
-        """Return the tile with `instead` where dropout drops; other elements are not scaled."""
+        """Return the tile with `instead` at dropped elements; other elements are not scaled."""
         spec = self.head.spec
         if spec.rate == 0:
             return x
@@ -325,7 +327,7 @@ def _head(refs: Sequence[Any], spec: _KernelSpec) -> _Head:
 
 
 def _forward_kernel(*refs: Any, num_head_refs: int, spec: _KernelSpec) -> None:
-    """Write the context and the log of the sum of exponentials of one block of queries."""
+    """Write the context and the log of the sum of exponentials of a block of queries."""
     head, (context, log_sums), row = _head(refs[:num_head_refs], spec), refs[num_head_refs:], pl.program_id(0)
     biases, queries = head.biases, head.read(0, row)
     queries = queries if biases is None else queries + biases[0, :]
@@ -364,7 +366,7 @@ def _score_gradients(
     """Return the probabilities of a tile after dropout, and the gradients of its scores; the caller scales both.
 
     `dp` is the gradient of the probabilities without `value_bias_terms`, the terms of the values' bias. The arguments
-    after `dp` have one value for each query.
+    after `dp` have a value for each query.
     """
     unscale = 1 / (1 - tile.head.spec.rate)
     p = jnp.exp2(scores - tile.queries(log_sums))
@@ -386,7 +388,7 @@ def _token_products(x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def _backward_kernel(*refs: Any, num_head_refs: int, spec: _KernelSpec) -> None:
-    """Write the gradients of one block: of its keys and values by all queries, and of its queries by all keys."""
+    """Write the gradients of a block's keys and values (over all queries), and of its queries (over all keys)."""
     head, block_index = _head(refs[:num_head_refs], spec), pl.program_id(0)
     gradient, log_sums, context_products, *written = refs[num_head_refs:]
     q, k, v = (head.read(i, block_index) for i in range(3))

@@ -1,4 +1,4 @@
-"""Attention as plain operations, which XLA compiles for any platform; the softmax is float32."""
+"""Attention by plain operations, which XLA compiles for any platform; the softmax is in float32."""
 
 import dataclasses
 import functools
@@ -25,17 +25,25 @@ QUERY_BLOCK_SIZE = 128  # of query_blocked_attention, whose memory is linear in 
 
 
 def xla_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
-    """Return the context, as `inputs.q`; the backward pass computes the probabilities again."""
+    """Return the context, in the shape of `inputs.q`; the backward pass recomputes the probabilities."""
     if local.can_chunk(inputs) and inputs.global_tokens is None:
-        return _windowed_attention(dataclasses.replace(inputs, radius=jnp.asarray(inputs.radius, jnp.int32)), rate)
-    return jax.checkpoint(functools.partial(_global_token_attention(inputs), rate=rate))(inputs)
+        return recomputed_attention(inputs, rate)
+    return jax.checkpoint(functools.partial(_choose_for_global_tokens(inputs), rate=rate))(inputs)
 
 
-def _global_token_attention(inputs: AttentionInputs) -> Callable[..., jax.Array]:
-    """Return the function for a layer that may have global tokens: `dense_attention` for short sequences.
+def recomputed_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
+    """Return the context, in the shape of `inputs.q`, for inputs without `has_score_terms`; saves only the inputs."""
+    if inputs.radius is not None:
+        inputs = dataclasses.replace(inputs, radius=jnp.asarray(inputs.radius, jnp.int32))
+    return _recomputed_attention(inputs, rate)
 
-    In long sequences, `chunked_attention`, if the chunks can read every global token. Otherwise a choice between it and
-    `query_blocked_attention`, which takes the time of all pairs and memory linear in the length.
+
+def _choose_for_global_tokens(inputs: AttentionInputs) -> Callable[..., jax.Array]:
+    """Return the attention function for a layer that may have global tokens.
+
+    For short sequences, it is `dense_attention`. For long sequences, it is `chunked_attention`, if chunks can hold
+    every global token. Otherwise the batch decides between `chunked_attention` and `query_blocked_attention`, whose
+    time is quadratic and whose memory is linear in the length.
     """
     if not local.can_chunk(inputs):
         return dense_attention
@@ -46,7 +54,7 @@ def _global_token_attention(inputs: AttentionInputs) -> Callable[..., jax.Array]
 
 
 def _chunked_or_query_blocked(inputs: AttentionInputs, rate: float) -> jax.Array:
-    """Compute by chunks if they can read all global tokens of the batch, else by blocks of queries."""
+    """Compute by chunks if they can hold all global tokens of the batch, else by blocks of queries."""
     assert inputs.window
     assert inputs.global_tokens
     num_global = inputs.global_tokens.mask.sum(axis=1).max()
@@ -58,7 +66,7 @@ def _chunked_or_query_blocked(inputs: AttentionInputs, rate: float) -> jax.Array
 
 
 def query_blocked_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
-    """Return the context of `dense_attention`, from the scores of one block of queries at a time."""
+    """Return the context of `dense_attention`, computed for a block of queries at a time."""
     batch, length, width = inputs.q.shape
     num_blocks = -(-length // QUERY_BLOCK_SIZE)
     rows = jnp.minimum(jnp.arange(num_blocks * QUERY_BLOCK_SIZE), length - 1)  # the last query fills the last block
@@ -71,7 +79,7 @@ def recomputed(
     forward: Callable[[AttentionInputs, float], jax.Array],
     backward: Callable[[AttentionInputs, jax.Array, float], Gradients],
 ) -> Callable[[AttentionInputs, float], jax.Array]:
-    """Return `forward` with the gradients of `backward`, which saves only the inputs."""
+    """Return `forward` with the gradients of `backward`, so that only the inputs are saved."""
 
     @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
     def attention(inputs: AttentionInputs, rate: float) -> jax.Array:
@@ -89,7 +97,7 @@ def recomputed(
 
 
 def xla_forward(inputs: AttentionInputs, rate: float) -> jax.Array:
-    """Return the context, as `inputs.q`, with dropout of `rate` on the probabilities."""
+    """Return the context, in the shape of `inputs.q`, with dropout of `rate` on the probabilities."""
     windowed, dense = (functools.partial(f, rate=rate) for f in (local.chunked_attention, dense_attention))
     return cast(jax.Array, _dense_or_windowed(windowed, dense, inputs))
 
@@ -112,7 +120,7 @@ def xla_backward(inputs: AttentionInputs, gradient: jax.Array, rate: float) -> G
 def _dense_or_windowed(
     windowed: Callable[..., Any], dense: Callable[..., Any], inputs: AttentionInputs, *gradient: jax.Array
 ) -> Any:
-    """Call `windowed` for a local layer whose window chunks can compute, else `dense`; a scanned program has both."""
+    """Call `windowed` for a local layer if chunks can compute its window, else `dense`; a scan contains both."""
     if not local.can_chunk(inputs):
         return dense(inputs, *gradient)
     assert inputs.window
@@ -134,7 +142,7 @@ def dense_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
 
 
 def weighted_values(weights_BxHxQxK: jax.Array, inputs: AttentionInputs) -> jax.Array:
-    """Return the context `[batch, queries, heads * head_dim]` of attention weights."""
+    """Return the context of attention weights, `[batch, queries, heads * head_dim]`."""
     v = split_heads(inputs.v, inputs.num_heads)
     context = jnp.einsum("bhqk,bkhd->bqhd", weights_BxHxQxK.astype(v.dtype), v)
     context = context.reshape(*context.shape[:2], inputs.q.shape[2])
@@ -145,7 +153,7 @@ def weighted_values(weights_BxHxQxK: jax.Array, inputs: AttentionInputs) -> jax.
 
 
 def attention_probabilities(inputs: AttentionInputs) -> jax.Array:
-    """Return the weight of each key for each query: float32 `[batch, heads, queries, length]`; rows sum to 1."""
+    """Return the weight of each key for each query, float32 `[batch, heads, queries, length]`; each row sums to 1."""
     heads, bias = inputs.num_heads, inputs.bias
     q, k = (split_heads(x, heads) for x in (select_queries(inputs, inputs.q), inputs.k))
     num_terms = 1 if inputs.distances is None else 3
@@ -167,10 +175,10 @@ def attention_probabilities(inputs: AttentionInputs) -> jax.Array:
 
 
 def relative_products(x: jax.Array, relative: jax.Array) -> jax.Array:
-    """Return the product of each column with the vector of each distance: float32 `[batch, heads, length, length]`.
+    """Return the product of each column with the vector of each distance, float32 `[batch, heads, length, length]`.
 
-    `x` is `[batch, length, heads, head_dim]`, `relative` `[2 * length, heads, head_dim]`; its row `i` is for the
-    column `i - length` columns to the right.
+    `x` is `[batch, length, heads, head_dim]`. `relative` is `[2 * length, heads, head_dim]`; its row `i` is for the
+    column that is `i - length` columns to the right.
     """
     length = x.shape[1]
     products = jnp.einsum("blhd,rhd->bhlr", x, relative, preferred_element_type=jnp.float32)
@@ -179,4 +187,4 @@ def relative_products(x: jax.Array, relative: jax.Array) -> jax.Array:
     return flat.reshape(*products.shape[:3], 2 * length - 1)[..., :length]
 
 
-_windowed_attention = recomputed(xla_forward, xla_backward)
+_recomputed_attention = recomputed(xla_forward, xla_backward)

@@ -1,4 +1,4 @@
-"""Budgets as people write them: `30m`, `1h30m`, `50M tokens`, `1e16 flops`."""
+"""A parser for budgets such as `30m`, `1h30m`, `50M tokens` or `1e16 flops`."""
 
 import re
 from typing import NamedTuple
@@ -14,7 +14,7 @@ _COUNT = re.compile(rf"({_NUMBER})\s*([{''.join(SCALES)}]?)\s*(tokens|flops)", r
 
 
 class Budget(NamedTuple):
-    """A budget, with one of three fields set: seconds of the run, training tokens, or FLOPs of the matrix products."""
+    """A budget; exactly one field is set: seconds of the run, training tokens, or FLOPs of the matrix products."""
 
     seconds: float | None = None
     tokens: float | None = None
@@ -22,7 +22,7 @@ class Budget(NamedTuple):
 
 
 def parse_budget(text: str) -> Budget:
-    """Return the budget that `text` names; raise UserError where it is not a time, tokens or FLOPs."""
+    """Return the budget of a text; raise UserError if the text is no time and no number of tokens or FLOPs."""
     text, budget = text.strip(), Budget()
     if _TIME.fullmatch(text):
         budget = Budget(seconds=sum(float(amount) * SECONDS[unit] for amount, unit in _PART.findall(text)))

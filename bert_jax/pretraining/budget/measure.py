@@ -1,4 +1,4 @@
-"""Useful FLOP/s of the devices present, from real training steps on the run's own corpus."""
+"""The useful FLOP/s of the devices of this machine, from real training steps on the corpus of the run."""
 
 import contextlib
 import functools
@@ -16,7 +16,7 @@ from bert_jax.objectives.base import Batch, Objective
 from bert_jax.parallel import sharding
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Phase, learning_rate
-from bert_jax.training.step import init_state, jit_step, state_shardings
+from bert_jax.training.step import init_state, jit_step, state_layout
 
 SECONDS = 4.0  # of timed steps
 MIN_STEPS, MAX_STEPS = 3, 50
@@ -32,23 +32,23 @@ def measure_flops_per_second(
     seed: int,
     deterministic: bool,
 ) -> float:
-    """Return FLOPs of the model's matrix products per second, the median over steps of the first phase.
+    """Return the FLOP/s of the model's matrix products, as the median over steps of the first phase.
 
-    Every process of a run calls this function. The trained state is discarded.
+    Every process of a run must call this function. The trained state is discarded.
 
     Args:
-        objective: of the run.
-        settings: of its optimizer.
-        phases: of the run.
-        mesh: of the run.
-        batches: of the first phase, on this host; closed at the end.
-        seed: of the parameters.
+        objective: the objective of the run.
+        settings: the settings of the optimizer.
+        phases: the phases of the run.
+        mesh: the mesh of the run.
+        batches: the batches of the first phase for this host; this function closes them.
+        seed: the seed of the parameters.
         deterministic: as in `config.compute`.
     """
     phase, schedule = phases[0], functools.partial(learning_rate, settings, phases)
     optimizer = make_optimizer(settings, objective.logical_axes, objective.sections)
     with jax.set_mesh(mesh), contextlib.closing(batches):
-        _, shardings = state_shardings(objective, optimizer, mesh)
+        _, shardings = state_layout(objective, optimizer, mesh)
         state = jax.jit(functools.partial(init_state, seed, objective, optimizer), out_shardings=shardings)()
         step = jit_step(
             objective,

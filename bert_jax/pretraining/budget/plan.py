@@ -1,4 +1,4 @@
-"""A recipe and a budget -> the config of the run. The choice is kept in the work directory, and a resume reads it."""
+"""A recipe and a budget -> the config of the run. The work directory records the choice, and a resumed run reads it."""
 
 import dataclasses
 import json
@@ -43,7 +43,7 @@ from bert_jax.pretraining.budget.rule import (
 from bert_jax.pretraining.data import sequence_rules, training_batches
 from bert_jax.training.remote_workdir import checkpoints_in, mirror_of
 from bert_jax.training.schedules import plan_phases
-from bert_jax.training.step import check_layout
+from bert_jax.training.step import check_divisibility
 
 DEFAULT_RECIPE = "small_cpu"
 FILE = "budget.json"
@@ -58,19 +58,20 @@ CHOSEN = (
 def config_for_budget(
     config: PretrainConfig, text: str, directory: pathlib.Path, console: Console, given: Collection[str] = ()
 ) -> PretrainConfig:
-    """Return the config that fits a budget, and print and record the choice; called by every process of a run.
+    """Return the config for a budget, and print and record the choice; every process of a run must call it.
 
-    A resumed run takes the recorded choice, without a measurement.
+    A resumed run uses the recorded choice and measures nothing.
 
     Args:
         config: the recipe; `data.corpus` is set.
         text: the budget, as `parse_budget` reads it.
         directory: work directory of the run.
-        console: for the choice.
-        given: keys that the user has set.
+        console: console that prints the choice.
+        given: keys that the user set on the command line.
 
     Raises:
-        UserError: no budget or corpus; a key of `given` that the budget chooses; a run with another budget.
+        UserError: the budget or the corpus is missing, the budget chooses a key of `given`, or the run has another
+        budget.
     """
     budget = parse_budget(text)
     check_choices(config)
@@ -88,10 +89,10 @@ def config_for_budget(
     tokens = text_tokens(corpus.split("train").num_tokens, config.data.snapshots)
 
     def measured_rate(choice: Choice) -> float:
-        """Return the FLOP/s of real steps in the size of a choice, as process 0 measures them."""
+        """Return the FLOP/s of real steps of a model of the chosen size, as process 0 measures them."""
         sized = apply_choice(config, choice)
         objective, phases, mesh = make_objective(sized), plan_phases(sized.train), sharding.make_mesh(sized.mesh)
-        check_layout(mesh, objective, phases, sized.evaluate.batch_size)
+        check_divisibility(mesh, objective, phases, sized.evaluate.batch_size)
         rules, blocks = sequence_rules(sized, corpus.tokenizer()), sharding.batch_blocks(mesh)
         batches = training_batches(corpus, rules, phases, blocks)(phases[0], 0)
         deterministic = sized.compute.deterministic
@@ -116,15 +117,17 @@ def config_for_budget(
 
 
 def candidate_sizes(config: PretrainConfig) -> list[Candidate]:
-    """Return the sizes that this recipe can have, with the FLOPs of a token: its vocabulary, lengths and masking.
+    """Return the possible sizes of a recipe, with the FLOPs of a token at its vocabulary, lengths and masking.
 
-    Some widths are no width of a model: ELECTRA's generator has a fraction of the width. Raises UserError where no size
-    is possible.
+    Some widths are impossible, for example because ELECTRA's generator has a fraction of the width. Raise UserError if
+    no size is possible.
     """
     possible, refused = list[Candidate](), None
     for layers, hidden in SIZES:
         try:
-            flops = make_objective(dataclasses.replace(config, model=resized(config.model, layers, hidden))).flops
+            flops = make_objective(
+                dataclasses.replace(config, model=resize_encoder(config.model, layers, hidden))
+            ).flops
         except UserError as error:
             refused = error
             continue
@@ -157,7 +160,7 @@ def apply_choice(config: PretrainConfig, choice: Choice, given: Collection[str] 
     assert batch_size
     return dataclasses.replace(
         config,
-        model=resized(config.model, choice.num_layers, choice.hidden_size),
+        model=resize_encoder(config.model, choice.num_layers, choice.hidden_size),
         optimizer=optimizer,
         train=dataclasses.replace(
             train,
@@ -177,7 +180,7 @@ def apply_choice(config: PretrainConfig, choice: Choice, given: Collection[str] 
 
 
 def print_choice(choice: Choice, console: Console) -> None:
-    """Print a choice in a few lines."""
+    """Print a choice."""
     parameters = choice.flops / choice.tokens / 6
     console.say(
         f"  size: {choice.num_layers} layers x {choice.hidden_size}, the largest with {TOKENS_PER_PARAMETER:g} tokens "
@@ -198,7 +201,7 @@ def _choose_and_measure(
     measured_rate: Callable[[Choice], float],
     console: Console,
 ) -> tuple[Choice, list[tuple[int, int, float]]]:
-    """Return the choice, and (layers, width, FLOP/s) of each measurement: ever larger sizes until none is chosen."""
+    """Measure ever larger sizes until the choice stays; return it, and (layers, width, FLOP/s) of each measurement."""
     if budget.seconds is None:
         console.say("budget, without a measurement:")
         return choose_size_and_steps(budget, None, corpus_tokens, sizes), []
@@ -226,20 +229,20 @@ def _choose_and_measure(
     return choice, rates
 
 
-def resized(model: EncoderConfig, layers: int, hidden: int) -> EncoderConfig:
-    """Return the model in another size: heads of 64 features, an MLP in proportion to the width, a multiple of 32."""
+def resize_encoder(model: EncoderConfig, layers: int, hidden: int) -> EncoderConfig:
+    """Return the model in another size, with heads of 64 features and an MLP in proportion to the width."""
     mlp_size = 32 * max(1, round(hidden * model.mlp_size / model.hidden_size / 32))
     heads = hidden // HEAD_SIZE
     return dataclasses.replace(model, num_layers=layers, hidden_size=hidden, num_heads=heads, mlp_size=mlp_size)
 
 
 def _values_not_given(section: str, given: Collection[str], **values: Any) -> dict[str, Any]:
-    """Return the values of a section of the config whose keys the user has not set."""
+    """Return the values of a config section whose keys the user did not set."""
     return {name: value for name, value in values.items() if section + name not in given}
 
 
 def _read_recorded_choice(directory: pathlib.Path, text: str) -> Choice | None:
-    """Return the recorded choice of the run in a directory; None where no run has begun."""
+    """Return the recorded choice of the run in a directory; None if no run has begun."""
     if not (directory / "run.json").exists() and not checkpoints_in(directory).exists():
         return None  # a choice without a run belongs to a refused command
     try:
@@ -255,7 +258,7 @@ def _read_recorded_choice(directory: pathlib.Path, text: str) -> Choice | None:
 
 
 def _choice_of_process_0(choice: Choice | None) -> Choice | None:
-    """Return the choice of process 0, on every process."""
+    """Return process 0's choice in every process."""
     values = dataclasses.asdict(choice) if choice else None
     text = json.dumps(values).encode().ljust(MAX_BYTES)  # a broadcast of floats would round them to 32 bits
     values = json.loads(multihost_utils.broadcast_one_to_all(np.frombuffer(text, np.uint8)).tobytes())

@@ -1,12 +1,12 @@
-"""The rule from a budget to a size, tokens, a batch and steps, which docs/learning.md explains.
+"""The rule that chooses size, tokens, batch and steps for a budget; docs/learning.md explains it.
 
-1. FLOPs: as given; for a time, the measured FLOP/s times `USABLE` of it; the rest is for compilation and evaluation.
-2. Tokens of a size: the budget over its FLOPs per token, at most `MAX_EPOCHS` passes over the corpus.
+1. FLOPs: the budget, or `USABLE` of the time times the measured FLOP/s; compilation and evaluation take the rest. 2.
+Tokens of a size: the FLOPs of the budget divided by the FLOPs per token, at most `MAX_EPOCHS` passes over the corpus.
 3. Size: the largest of `SIZES` with at least `TOKENS_PER_PARAMETER`, where a size has as many parameters as its FLOPs
    per token over 6 (Kaplan et al. 2020): matrices of the blocks, attention and predictions.
-4. Tokens per step: the power of two next to `BATCH_FACTOR` times the root of the tokens. The number of steps
-   then also grows with the root.
-5. All else is the recipe's: phases, masking, optimizer, learning rates, the form of the schedule.
+4. Tokens per step: the power of two nearest to `BATCH_FACTOR` times the square root of the tokens. The number of steps
+   then also grows with the square root.
+5. The recipe sets everything else: phases, masking, optimizer, learning rates, the form of the schedule.
 
 The constants are rules of thumb, not fits.
 """
@@ -32,7 +32,7 @@ EVALUATED = 0.05  # FLOPs of all evaluations, as a fraction of the FLOPs of trai
 
 
 class Candidate(NamedTuple):
-    """A size, and FLOPs of one training token in it."""
+    """A size, and its FLOPs of a training token."""
 
     num_layers: int
     hidden_size: int
@@ -43,8 +43,8 @@ class Candidate(NamedTuple):
 class Choice:
     """The size, tokens and steps of a run within a budget.
 
-    `epochs`: passes over the corpus; `capped`: whether `MAX_EPOCHS` limits the tokens; `devices`: number of devices
-    that batches divide over, None for the devices present.
+    `epochs` is the number of passes over the corpus. `capped` is whether `MAX_EPOCHS` limits the tokens. `devices` is
+    the number of devices that share a batch; None is the devices of this machine.
     """
 
     num_layers: int
@@ -61,13 +61,13 @@ class Choice:
 def choose_size_and_steps(
     budget: Budget, flops_per_second: float | None, corpus_tokens: int, candidates: Sequence[Candidate]
 ) -> Choice:
-    """Return the choice for a budget, a pure function of the arguments.
+    """Return the choice for a budget; the result depends only on the arguments.
 
     Args:
         budget: a time, tokens or FLOPs.
         flops_per_second: measured speed; used only for a time.
-        corpus_tokens: of the training split.
-        candidates: sizes from the smallest, with the vocabulary and the sequence lengths of the run.
+        corpus_tokens: tokens of the training split.
+        candidates: sizes in ascending order, with the vocabulary and the sequence lengths of the run.
     """
     max_tokens = MAX_EPOCHS * corpus_tokens
     bought = [_tokens_within_budget(budget, flops_per_second, candidate.flops_per_token) for candidate in candidates]
@@ -106,7 +106,7 @@ def _tokens_within_budget(budget: Budget, flops_per_second: float | None, flops_
 
 
 def batch_sizes(step_tokens: int, seq_len: int, devices: int) -> tuple[int, int]:
-    """Return (sequences, micro-batches) of a step: a multiple of the devices, next to `step_tokens` tokens."""
+    """Return (sequences, micro-batches) of a step near `step_tokens` tokens; both fit the number of devices."""
     sequences = max(1, round(step_tokens / seq_len / devices)) * devices
     micro_batches = 1
     while (

@@ -1,4 +1,4 @@
-"""One head in detail: a map with weights on hover, lines between two columns of tokens, and a table."""
+"""The details of one head: a map with weights under the mouse pointer, lines between two columns of tokens, a table."""
 
 import numpy as np
 
@@ -35,13 +35,13 @@ def head_detail(tokens: list[str], weights: np.ndarray, layer: int, head: int) -
 
 
 def attention_lines(tokens: list[str], weights: np.ndarray, name: str, large: bool = False) -> Html:
-    """Return weights from `MIN_LINE_WEIGHT` on as lines from the reading token, left, to the token that is read.
+    """Return a line for each weight from `MIN_LINE_WEIGHT` on, from the query token (left) to the key token (right).
 
     Args:
         tokens: names of the tokens.
         weights: float `[queries, keys]`.
         name: name of the head.
-        large: draw in full size, with a wide gap between the columns; else as wide as its part of the page.
+        large: draw in full size, with a wide gap between the columns; else in the width of the surrounding element.
     """
     gap = LARGE_GAP if large else GAP
     middles = [ROW * index + ROW // 2 for index in range(len(tokens))]
@@ -70,7 +70,7 @@ def attention_lines(tokens: list[str], weights: np.ndarray, name: str, large: bo
 
 
 def _hover_fields(tokens: list[str], weights: np.ndarray) -> Html:
-    """Return fields without color over the `MAX_FIELDS` largest weights."""
+    """Return transparent rectangles over the `MAX_FIELDS` largest weights, which show the weight under the pointer."""
     indexes = np.sort(np.argpartition(weights, -min(weights.size, MAX_FIELDS), axis=None)[-MAX_FIELDS:])
     fields = [
         element(

@@ -1,4 +1,4 @@
-"""Attention through all layers: rollout, and relevance weighted by gradients; from tokens to words."""
+"""Attention over all layers (rollout, and relevance weighted by gradients), and attention between words."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -14,14 +14,14 @@ from bert_jax.objectives import Batch
 
 
 class RelevanceTarget(NamedTuple):
-    """The score of the model that a relevance explains, and a description."""
+    """The output of the model that a relevance explains, and its description."""
 
     score: Callable[[Mapping[str, jax.Array]], tuple[jax.Array, jax.Array]]  # arrays -> score, index of the class
     description: str
 
 
 class Relevance(NamedTuple):
-    """The relevance of each token for an answer of the model, float `[tokens]`, and the answer."""
+    """The relevance of each token for an answer of the model (float `[tokens]`), and the answer."""
 
     tokens: np.ndarray
     answer: str
@@ -39,10 +39,10 @@ TARGETS: dict[str, RelevanceTarget] = {
 
 
 def attention_rollout(weights: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the fraction of each input token in each output token, float `[tokens, tokens]`, rows that sum to 1.
+    """Return the fraction of each input token in each output token, float `[tokens, tokens]`; each row sums to 1.
 
-    Attention rollout (Abnar and Zuidema 2020): the heads of a layer are averaged, half of each token comes
-    from the residual connection, and the layers are multiplied.
+    Attention rollout (Abnar and Zuidema 2020) averages the heads of a layer, takes half of each token from the residual
+    connection, and multiplies the matrices of the layers.
 
     Args:
         weights: float `[heads, queries, keys]` per layer, first layer first.
@@ -56,12 +56,12 @@ def attention_rollout(weights: Sequence[np.ndarray]) -> np.ndarray:
 def gradient_relevance(weights: Sequence[np.ndarray], gradients: Sequence[np.ndarray]) -> np.ndarray:
     """Return the relevance of each input token for each output token, float `[tokens, tokens]`.
 
-    Gradient-weighted relevance (Chefer et al. 2021, "Generic Attention-model Explainability", self-attention): R starts
-    as the identity, and each layer adds the mean over heads of max(0, gradient * weight), times R.
+    This is gradient-weighted relevance (Chefer et al. 2021, "Generic Attention-model Explainability", self-attention).
+    R starts as the identity. Each layer adds to R the mean over heads of max(0, gradient * weight), multiplied by R.
 
     Args:
         weights: as in `attention_rollout`.
-        gradients: of the score by each weight, in the same shapes.
+        gradients: gradients of the score with respect to each weight, in the shapes of `weights`.
     """
     relevance = np.eye(weights[0].shape[-1])
     for layer, gradient in zip(weights, gradients, strict=True):
@@ -75,17 +75,18 @@ def head_weights(model: OpenModel, batch: Batch, queries: slice = slice(None)) -
     Args:
         model: a model of any kind.
         batch: a batch of one sequence.
-        queries: the tokens that read; the weights of all tokens of a long text would fill the memory.
+        queries: the tokens whose attention is returned; for a long text, the attention of all tokens would fill the
+        memory.
     """
     compute = jax.jit(lambda params, batch: attention_weights(model.config, params, batch, queries))
     return list(np.asarray(compute(model.params["encoder"], batch))[:, 0])
 
 
 def weights_and_relevance(model: OpenModel, batch: Batch) -> tuple[list[np.ndarray], Relevance | None]:
-    """Return `head_weights` and the relevance of each token for the likeliest answer.
+    """Return `head_weights` and the relevance of each token for the most probable answer.
 
-    A masked-token head answers at the first mask of the text, a classifier at the first token. The relevance is None
-    where the model or the text asks for none.
+    The answer of a masked-token head is its token for the first mask of the text. The answer of a classifier is its
+    class. The relevance is None if the model has no such head, or the text has no mask.
 
     Args:
         model: a model with its heads.
@@ -107,14 +108,14 @@ def weights_and_relevance(model: OpenModel, batch: Batch) -> tuple[list[np.ndarr
 
 
 def tokens_to_words(matrix: np.ndarray, words: np.ndarray, first: int = 0) -> np.ndarray:
-    """Return attention between words from attention between tokens; the sums of rows stay.
+    """Return attention between words from attention between tokens; the sum of a row does not change.
 
-    As in Clark et al. 2019: the attention to a word is the sum over its tokens, the attention of a word the mean over
-    its tokens. A word has no row unless all its tokens are queries.
+    As in Clark et al. 2019, the attention to a word is the sum over its tokens, and the attention of a word is the mean
+    over its tokens. A word gets a row only if all its tokens are queries.
 
     Args:
         matrix: float `[..., queries, tokens]`.
-        words: int `[tokens]`, the number of the word of each token, rising from 0.
+        words: int `[tokens]`, index of the word of each token, ascending from 0.
         first: index of the first query among the tokens.
     """
     starts = np.flatnonzero(np.diff(words, prepend=-1))
@@ -127,7 +128,7 @@ def tokens_to_words(matrix: np.ndarray, words: np.ndarray, first: int = 0) -> np
 def _weights_and_gradients(
     model: OpenModel, head: Head, batch: Batch
 ) -> tuple[list[np.ndarray], list[np.ndarray], int]:
-    """Return attention weights, gradients of the largest logit by the weights, and the class of this logit."""
+    """Return attention weights, their gradients for the largest logit, and the class of this logit."""
 
     def score(probes: jax.Array, params: Params) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         """Return the largest logit, and (its class, attention weights); `probes` are added to the weights."""

@@ -1,4 +1,4 @@
-"""The page: a heat map per head, layer by layer, with patterns, rollout and relevance."""
+"""The page with a heat map of each head of each layer, with patterns, rollout and relevance."""
 
 import collections
 
@@ -123,7 +123,7 @@ def _relevance_bars(tokens: list[str], relevance: Relevance) -> Html:
 
 
 def _head_figure(shown: TextAttention, layer: int, head: int, pattern: HeadPattern) -> Html:
-    """Return the map of a head with its pattern as title and caption, and with its lines for a short text."""
+    """Return the map of a head, titled with its pattern; for a short text, also its lines."""
     weights, name = shown.weights[layer][head], f"layer {layer}, head {head}"
     fractions = ", ".join(f"{pattern_name} {fraction:.0%}" for pattern_name, fraction in pattern.fractions.items())
     caption = f"{fractions}; entropy {pattern.entropy:.2f} nats"
@@ -140,7 +140,7 @@ def _head_figure(shown: TextAttention, layer: int, head: int, pattern: HeadPatte
 
 
 def _pattern_counts(patterns: list[list[HeadPattern]]) -> Html:
-    """Return the number of heads of each pattern, by layer."""
+    """Return the number of heads with each pattern, for each layer."""
     names = list(dict.fromkeys(pattern.name for layer in patterns for pattern in layer))
     counts = [collections.Counter(pattern.name for pattern in layer) for layer in patterns]
     rows = [(f"layer {layer}", *(count[name] or "" for name in names)) for layer, count in enumerate(counts)]

@@ -1,4 +1,4 @@
-"""Patterns of heads, as Clark et al. 2019 name them, and the fraction of each pattern in a head's attention."""
+"""The attention patterns of Clark et al. 2019, and the fraction of each pattern in the attention of a head."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -21,7 +21,7 @@ PATTERNS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray, Special], np.n
 
 
 class HeadPattern(NamedTuple):
-    """The attention of a head in a text: its name, the fraction of each pattern from 0 to 1, the entropy in nats."""
+    """The name of a head's pattern in a text, the fraction of each pattern (0 to 1), and the entropy in nats."""
 
     name: str
     fractions: dict[str, float]
@@ -31,12 +31,12 @@ class HeadPattern(NamedTuple):
 def head_pattern(weights: np.ndarray, ids: np.ndarray, special: Special, first: int = 0) -> HeadPattern:
     """Return the pattern of a head in a text.
 
-    The fraction of a pattern is the mean attention on its keys, over the queries that have such a key. The name is
-    the pattern with the largest fraction, from `NAMED_FROM` on; else "broad" where the entropy is nearly the entropy of
-    equal weights; else "mixed".
+    The fraction of a pattern is the mean attention to its keys, over the queries that have such a key. The name is the
+    pattern with the largest fraction, if the fraction is at least `NAMED_FROM`. Otherwise the name is "broad" if the
+    entropy is close to the entropy of equal weights, else "mixed".
 
     Args:
-        weights: float `[queries, keys]`, rows that sum to 1.
+        weights: float `[queries, keys]`; each row sums to 1.
         ids: int `[keys]`.
         special: ids of [CLS] and [SEP].
         first: index of the first query among the tokens.

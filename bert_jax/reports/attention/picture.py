@@ -12,13 +12,13 @@ MAX_NAMED = 128  # tokens of a single map, which is then a meter wide
 
 
 def draw_attention(attention: TextAttention, output: str, layer: int | None = None, head: int | None = None) -> None:
-    """Draw attention weights into `output` (.png, .svg or .pdf), a map per head, a row of maps per layer.
+    """Draw attention weights into `output` (.png, .svg or .pdf); a row of maps is a layer, and each map is a head.
 
     Args:
-        attention: attention of a model to a text; a line below the maps names the window of a long text.
+        attention: attention of a model in a text; for a long text, a line below the maps names the shown window.
         output: file to create; its directory must exist.
         layer: the only layer to draw, from 0; None: all.
-        head: of that layer, the only head to draw, from 0, with tokens beside it; None: all.
+        head: the only head of that layer to draw, from 0, with the names of tokens; None: all.
 
     Raises:
         UserError: matplotlib is not installed, the model has no such layer or head, a single head has more tokens

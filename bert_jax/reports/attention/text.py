@@ -1,4 +1,4 @@
-"""A text through the model: the weights of all heads between tokens or words, rollout and relevance."""
+"""The attention weights of all heads in a text, between tokens or words, with rollout and relevance."""
 
 import dataclasses
 
@@ -24,7 +24,7 @@ MAX_TOKENS = 512  # shown on a page or picture: a page of 144 heads stays under 
 class TextAttention:
     """The attention of each head in a text, between tokens or between words.
 
-    Of a long text, the queries are a window, from token `first` on; the keys are always all tokens.
+    In a long text, the queries are a window of tokens that begins at token `first`; the keys are always all tokens.
     """
 
     tokens: list[str]  # or words
@@ -37,17 +37,17 @@ class TextAttention:
 
     @property
     def window(self) -> slice:
-        """The tokens that are queries."""
+        """The slice of the tokens that are queries."""
         return slice(self.first, self.first + self.weights[0].shape[1])
 
 
 def text_attention(model: OpenModel, text: str, pair: str | None = None, first: int = 0) -> TextAttention:
     """Return the attention of each head of each layer between the tokens of a text, or of a pair of texts.
 
-    In a single text, the tokenizer's spelling of the mask token, such as `[MASK]`, is a mask. The model reads the whole
-    text; the queries are its first `MAX_TOKENS` tokens from token `first` on.
+    In a single text, the tokenizer's spelling of the mask token, such as `[MASK]`, becomes the mask token. The model
+    reads the whole text. The queries are at most `MAX_TOKENS` tokens, beginning at token `first`.
 
-    Raises UserError for more tokens than the model reads, or for a `first` beyond the text.
+    Raise UserError if the text has more tokens than the model reads, or if `first` is beyond the text.
     """
     ids, types = _encode(model, text, pair)
     if not 0 <= first < len(ids):
@@ -64,14 +64,14 @@ def text_attention(model: OpenModel, text: str, pair: str | None = None, first: 
 
 
 def attention_within_window(attention: TextAttention) -> TextAttention:
-    """Return only the attention of the tokens in the window to each other."""
+    """Return the attention of the tokens in the window to tokens in the window."""
     window = attention.window
     weights = [layer[:, :, window] for layer in attention.weights]
     return dataclasses.replace(attention, tokens=attention.tokens[window], ids=attention.ids[window], weights=weights)
 
 
 def attention_between_words(model: OpenModel, attention: TextAttention) -> TextAttention:
-    """Return attention between words from attention between tokens; each special token is a word.
+    """Return attention between words from attention between tokens; each special token counts as a word.
 
     Raises UserError if the window holds no complete word.
     """
@@ -104,7 +104,7 @@ def patterns_of_heads(model: OpenModel, attention: TextAttention) -> list[list[H
 def chosen_indexes(option: str, index: int | None, total: int) -> list[int]:
     """Return the indexes of the layers or heads that an option chooses; None chooses all.
 
-    Raises UserError, which names the option, for a layer or head that the model does not have.
+    Raise UserError, which names the option, if the model does not have this layer or head.
     """
     if index is not None and not 0 <= index < total:
         raise UserError(f"--{option} {index}: this model has {total}, 0 to {total - 1}")
@@ -122,9 +122,9 @@ def _encode(model: OpenModel, text: str, pair: str | None) -> tuple[np.ndarray, 
     else:
         fields = {"id": "0", "text": text} | ({} if pair is None else {"text_pair": pair})
         (features,), counts = text_features([fields], model.tokenizer, limit)
-        ((sequence, second_text),) = features.sequences
+        ((sequence, type_1_start),) = features.sequences
         ids, too_long = np.asarray(sequence, np.int32), counts["truncated_texts"] > 0
-        types = (np.arange(len(ids)) >= second_text) & (model.config.num_token_types > 1)
+        types = (np.arange(len(ids)) >= type_1_start) & (model.config.num_token_types > 1)
     if too_long:
         raise UserError(f"the text has more than {limit:,} tokens, all that this model reads; shorten it")
     return ids, types.astype(np.int32)

@@ -1,4 +1,4 @@
-"""The attention of a model directory to a text, written as a page or as a picture."""
+"""The attention of a model in a text, written as a page or as a picture."""
 
 import pathlib
 
@@ -22,7 +22,7 @@ def write_attention_file(
     head: int | None = None,
     first_token: int = 0,
 ) -> str:
-    """Write the attention to a text, or to a pair of texts, and return `output`.
+    """Write the attention in a text, or in a pair of texts, and return `output`.
 
     Args:
         model_dir: directory of the model.
@@ -30,9 +30,9 @@ def write_attention_file(
         pair: a second text.
         output: an .html file for `attention_page`, or a file of PICTURE_SUFFIXES for `draw_attention`.
         words: show attention between words; else between tokens.
-        layer: the only layer of a picture, from 0; a page shows `head` of it in detail.
+        layer: the only layer of a picture, from 0; with `head`, a page shows the details of this head of the layer.
         head: head of `layer`, from 0.
-        first_token: first token of the window of a long text.
+        first_token: index of the first token of the window of a long text.
 
     Raises:
         UserError: `head` is given without `layer`, or an error of the functions that are called.

@@ -1,4 +1,4 @@
-"""Likely problems of a corpus and of its sequences as lines with advice, and of a single sequence as names."""
+"""Likely problems of a corpus and its sequences, as lines with advice; problems of a single sequence, as names."""
 
 import dataclasses
 import math
@@ -38,7 +38,7 @@ JOINERS = "\u200c\u200d"  # invisible, but part of the spelling of Persian, of H
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SequenceText:
-    """One sequence before masking, without special tokens and padding."""
+    """A sequence before masking, without special tokens and padding."""
 
     ids: np.ndarray  # int32 [tokens]
     entries: str  # their text, one after another
@@ -49,18 +49,18 @@ class SequenceText:
 
 
 def corpus_warnings(figures: CorpusFigures) -> dict[str, str]:
-    """Return the warnings of `CHECKS` and `SEQUENCE_CHECKS`, by name of the check."""
+    """Return the warnings of `CHECKS` and `SEQUENCE_CHECKS`; the keys are the names of the checks."""
     warnings = {name: line for name, check in CHECKS.items() if (line := check(figures))}
     return warnings | (sequence_warnings(figures.sequences, figures.data) if figures.sequences else {})
 
 
 def sequence_warnings(figures: SequenceFigures, data: DataConfig) -> dict[str, str]:
-    """Return the warnings of `SEQUENCE_CHECKS`, by name of the check."""
+    """Return the warnings of `SEQUENCE_CHECKS`; the keys are the names of the checks."""
     return {name: line for name, check in SEQUENCE_CHECKS.items() if (line := check(figures, data))}
 
 
 def text_warnings(text: SequenceText) -> list[str]:
-    """Return the names of the checks of `TEXT_CHECKS` that a sequence does not pass."""
+    """Return the names of the checks of `TEXT_CHECKS` that a sequence fails."""
     return [name for name, fails in TEXT_CHECKS.items() if fails(text)]
 
 

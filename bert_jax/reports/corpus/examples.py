@@ -1,4 +1,4 @@
-"""The examples of a sequence as texts: the tokens that the model reads, and the tokens that it should predict."""
+"""The text of each example of a sequence: the tokens that the model reads, and the tokens that it should predict."""
 
 import unicodedata
 from collections.abc import Iterable, Iterator
@@ -16,10 +16,10 @@ REPLACEMENT = "\ufffd"  # of a control character, or of bytes that are no charac
 
 
 class TextPiece(NamedTuple):
-    """A piece of a sequence: `text` with the space before it, its style, and the text to predict, if any.
+    """A piece of a sequence: `text` with the space before it, its style, and the text to predict, or None.
 
-    Styles are "text", "second" of the second text of a pair, "special", and of tokens to predict "mask", "random" and
-    "kept".
+    The styles are "text", "second" (for the second text of a pair) and "special". Tokens to predict have the style
+    "mask", "random" or "kept".
     """
 
     text: str
@@ -28,14 +28,14 @@ class TextPiece(NamedTuple):
 
 
 class SequenceExample(NamedTuple):
-    """Texts of an example with their special tokens, and the label of a pair; None for a single text."""
+    """Texts of an example with their special tokens, and the label of the pair (None for a single text)."""
 
     texts: tuple[tuple[TextPiece, ...], ...]
     label: int | None
 
 
 def sequence_examples(batch: Batch, row: int, tokenizer: "Tokenizer") -> tuple[SequenceExample, ...]:
-    """Return the examples of a row of a batch with two token types."""
+    """Return the examples of row `row` of a batch that has two token types."""
     read, (targets, predicted) = batch["input_ids"][row], tokens_before_masking(batch, row)
     examples = []
     for texts, label in text_positions(batch, row):
@@ -61,7 +61,7 @@ def tokens_before_masking(batch: Batch, row: int) -> tuple[np.ndarray, np.ndarra
 
 
 def text_positions(batch: Batch, row: int) -> list[tuple[list[np.ndarray], int | None]]:
-    """Return for each example of a sequence the positions of each of its texts, int64 `[any]`, and its label."""
+    """Return, for each example of a sequence, the positions of each of its texts (int64 `[any]`) and its label."""
     segments, types = batch.get("segment_ids", batch["attention_mask"])[row], batch["token_type_ids"][row]
     if "next_sentence_labels" not in batch:
         return [
@@ -98,30 +98,30 @@ def _text_pieces(
 
 
 def _decode_after_text(ids: list[int], tokenizer: "Tokenizer") -> str:
-    """Return the text of tokens that follow another text, with the space before the first word."""
+    """Return the text of tokens that follow other tokens, with the space before the first word."""
     before = [tokenizer.unk_id]
     return tokenizer.decode(before + ids)[len(tokenizer.decode(before)) :]
 
 
 def _token_text(token_id: int, tokenizer: "Tokenizer") -> str:
-    """Return the text of a single token, or its vocabulary entry if it is a space or a part of a character."""
+    """Return the text of a token, or its vocabulary entry if it is a space or a part of a character."""
     text = _decode_after_text([token_id], tokenizer).strip()
     return text if text and REPLACEMENT not in text else tokenizer.tokens[token_id]
 
 
 def vocabulary_entry(token_id: int, tokenizer: "Tokenizer") -> str:
-    """Return the vocabulary's spelling of a token; its text if the vocabulary spells characters as bytes."""
+    """Return the vocabulary's spelling of a token, or the token's text if the vocabulary spells bytes."""
     text = _token_text(token_id, tokenizer)
     return tokenizer.tokens[token_id] if text in tokenizer.tokens[token_id] else text
 
 
 def plain_text(pieces: Iterable[TextPiece]) -> str:
-    """Return pieces as one line without color."""
+    """Return pieces as a line without colors."""
     return " ".join("".join(printable(piece.text) for piece in pieces).split())
 
 
 def printable(text: str) -> str:
-    """Return text without control characters, which a terminal would obey."""
+    """Return text without control characters, which a terminal would interpret."""
     return "".join(
         " " if char.isspace() else REPLACEMENT if unicodedata.category(char) == "Cc" else char for char in text
     )

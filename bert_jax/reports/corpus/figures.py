@@ -77,7 +77,7 @@ def corpus_figures(
     seq_len: int,
     data: DataConfig,
 ) -> CorpusFigures:
-    """Return all figures of a mixture, and of its sequences where there are any."""
+    """Return all figures of a mixture, and of its sequences if it has any."""
     train, heldout = mixture.split("train"), mixture.split("heldout")
     num_tokens, num_sentences = document_sizes(train)
     tokens = token_figures(train, tokenizer, MAX_WORD_TOKENS)
@@ -149,7 +149,7 @@ def _split_sizes(split: Split) -> dict[str, int]:
 def figures_json(
     figures: CorpusFigures, warnings: Mapping[str, str], examples: Mapping[int, Sequence[SequenceExample]]
 ) -> dict[str, Any]:
-    """Return plain values for JSON: counts, and fractions from 0 to 1; `examples` has sequence numbers as keys."""
+    """Return values for JSON: counts, and fractions from 0 to 1. The keys of `examples` are sequence numbers."""
     tokens = dict(vars(figures.tokens))
     del tokens["counts"]
     return {
@@ -177,7 +177,7 @@ def figures_json(
 
 
 def _sequences_json(figures: SequenceFigures) -> dict[str, Any]:
-    """Return figures of sequences under the names that the JSON output has."""
+    """Return the figures of sequences under their names in the JSON output."""
     names = {"unchanged": "kept", "positive_pairs": "labelled"}
     return {names.get(name, name): value for name, value in vars(figures).items()}
 

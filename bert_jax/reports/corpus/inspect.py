@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_jax.batches.masking import changing_rate, phase_masking
+from bert_jax.batches.masking import changing_mask_rate, data_config_of_phase
 from bert_jax.batches.pipeline import Sequences, make_sequences, symbols_of
 from bert_jax.config import PretrainConfig, check_choices, read_config, refuse_fields_without_effect
 from bert_jax.console import Console
@@ -37,16 +37,16 @@ def inspect_corpus(
 ) -> None:
     """Print figures, warnings and the first sequences of a corpus or mixture, or a single sequence.
 
-    With `html`, write them to that .html file instead, and print its name.
+    With `html`, write a page to that .html file instead, and print the name of the file.
 
     Args:
-        corpus: directories of corpora, in place of `config.data.corpus`.
-        recipe: name or file of a recipe; the sequences are of its first phase. None: the defaults.
+        corpus: directories of corpora; they replace `config.data.corpus`.
+        recipe: name or file of a recipe, whose first phase determines the sequences; None: the defaults.
         overrides: overrides of the recipe's fields.
-        sequence_number: number of the only sequence to print, from 0; the numbers continue from epoch to epoch.
-        as_json: print one JSON object with all figures, and with the chosen sequence or the first sequences.
-        console: console for the progress on a large corpus.
-        html: .html file for a page with all figures, and sequences from `sequence_number` on.
+        sequence_number: number of the only sequence to print, from 0; numbering continues over epochs.
+        as_json: print one JSON object with all figures and the chosen sequence or the first sequences.
+        console: console that prints progress for a large corpus.
+        html: .html file for a page with all figures and the sequences that begin at `sequence_number`.
 
     Raises:
         UserError: `sequence_number` is out of range, or an error of the functions that are called.
@@ -63,12 +63,12 @@ def inspect_corpus(
     tokenizer, split = mixture.tokenizer(), mixture.split("train")
     # As `plan_phases`, whose module imports JAX.
     steps = train.steps if len(train.phases) == 1 else round(phase.fraction * train.steps)
-    rate = changing_rate(data, phase, 0, steps * (phase.batch_size or train.batch_size))
+    rate = changing_mask_rate(data, phase, 0, steps * (phase.batch_size or train.batch_size))
     sequences: Sequences | None = None
     no_sequences = ""
     try:
         # With two token types even for a model with one type: they mark the second text of a pair.
-        masked = phase_masking(data, phase)
+        masked = data_config_of_phase(data, phase)
         sequences = make_sequences(split, symbols_of(tokenizer), phase.seq_len, config.seed, masked, 2, rate)
     except UserError as error:
         if sequence_number is not None or np.diff(split.source_documents).min() > 1:

@@ -32,7 +32,7 @@ MIN_WIDTH = 8  # of the lines of a text
 
 
 def figures_lines(figures: CorpusFigures, tokenizer: "Tokenizer", width: int, color: bool) -> list[str]:
-    """Return the figures in blocks: size, preparation, lengths, vocabulary, sequences."""
+    """Return the lines of all figures: size, preparation, lengths, vocabulary, sequences."""
     blocks = {
         "text": _size_table(figures.sources),
         "preparation": filled_lines(_preparation_lines(figures), width - 2),
@@ -62,7 +62,7 @@ def sequences_lines(
     width: int,
     color: bool,
 ) -> list[str]:
-    """Return sequences as text under a legend; `examples` has sequence numbers as keys."""
+    """Return sequences as text below a legend; the keys of `examples` are sequence numbers."""
     lines = styled_lines(LEGEND, width, color)
     for sequence_number, sequence in examples.items():
         styles = [piece.style for example in sequence for text in example.texts for piece in text]
@@ -79,7 +79,7 @@ def sequences_lines(
 
 
 def example_lines(examples: Sequence[SequenceExample], sentence_pairs: str, width: int, color: bool) -> list[str]:
-    """Return the lines of the examples of a sequence, at most `width` wide: label and its meaning, then the texts."""
+    """Return the lines of the examples of a sequence: label, meaning of the label, and texts, at most `width` wide."""
     meanings = SENTENCE_PAIRS[sentence_pairs].label_meanings or ("", "")
     lines = []
     for rank, example in enumerate(examples, 1):
@@ -98,7 +98,7 @@ def example_lines(examples: Sequence[SequenceExample], sentence_pairs: str, widt
 
 
 def _size_table(sources: Sequence[CorpusSource]) -> list[str]:
-    """Return a table with documents, sentences and tokens of each split, and of each corpus of a mixture."""
+    """Return a table with the documents, sentences and tokens of each split and each corpus."""
     many = len(sources) > 1
     rows = [["", *UNITS, *(["of the tokens", "of the sequences", "epochs"] if many else [])]]
     for split in ("train", "heldout"):
@@ -115,7 +115,7 @@ def _size_table(sources: Sequence[CorpusSource]) -> list[str]:
 
 
 def _preparation_lines(figures: CorpusFigures) -> list[str]:
-    """Return lines on stored, rejected, changed and duplicate documents."""
+    """Return lines about stored, rejected, changed and duplicate documents."""
     # Imported here: these load the libraries that prepare text.
     from bert_jax.corpus.build.sentences import NO_LANGUAGE
     from bert_jax.corpus.build.summary import describe_sentence_rule, format_changes
@@ -160,7 +160,7 @@ def _preparation_lines(figures: CorpusFigures) -> list[str]:
 
 
 def _length_tables(figures: CorpusFigures) -> list[str]:
-    """Return quantiles and a histogram with a bar per doubling of each kind of length."""
+    """Return, for each kind of length, quantiles and a histogram with a bar for each power of two."""
     distributions = {
         "tokens per document": figures.documents,
         "sentences per document": figures.sentences_per_document,
@@ -196,7 +196,7 @@ def _vocabulary_lines(figures: CorpusFigures, tokenizer: "Tokenizer") -> list[st
 
 
 def _masked_word_lines(figures: CorpusFigures) -> list[str]:
-    """Return lines on the tokens that whole-word masking masks together, with and without a segmenter."""
+    """Return lines about the tokens that whole-word masking masks together, with and without a segmenter."""
     tokens = figures.tokens
     line = (
         f"{_format_percent(tokens.joined)} of the tokens in words of several tokens, which whole-word masking masks "
@@ -214,7 +214,7 @@ def _masked_word_lines(figures: CorpusFigures) -> list[str]:
 
 
 def _sequence_figure_lines(figures: CorpusFigures) -> list[str]:
-    """Return lines on length, fill, predicted tokens and coverage of the sequences."""
+    """Return lines about length, fill, predicted tokens and coverage of the sequences."""
     sequences, data = figures.sequences, figures.data
     if sequences is None:
         return [f"none: {figures.no_sequences}"]
@@ -238,5 +238,5 @@ def _sequence_figure_lines(figures: CorpusFigures) -> list[str]:
 
 
 def _format_percent(fraction: float) -> str:
-    """Return a percentage with two decimals, or with one significant digit where two would be 0."""
+    """Return a percentage with two decimals, or with one significant digit if two decimals would be 0."""
     return f"{fraction:.2%}" if fraction >= 1e-4 else f"{100 * fraction:.1g}%"

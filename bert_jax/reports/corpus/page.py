@@ -1,4 +1,4 @@
-"""A corpus as one HTML page: figures, warnings, filters, sequences page by page."""
+"""A corpus as an HTML page: figures, warnings, filters, and sequences in several pages."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,7 +22,7 @@ TEXT_WIDTH = 100  # columns of the figures
 
 
 class PageFilter(NamedTuple):
-    """A filter: its title, the names of its values, and the values of each sequence, as indexes of names."""
+    """A filter: its title, the names of its values, and the values of each sequence as indexes into the names."""
 
     title: str
     letter: str  # begins the class of a value
@@ -74,7 +74,7 @@ def _source_table(sources: Sequence[CorpusSource]) -> Html:
 def _filters_and_parts(
     figures: CorpusFigures, tokenizer: "Tokenizer", sequences: Sequences, first_number: int
 ) -> tuple[list[PageFilter], list[Html]]:
-    """Return the filters, and the parts of the section about sequences: legend, filters, cards page by page."""
+    """Return the filters, and the parts of the section on sequences: legend, filters, and pages of sequences."""
     numbers, sources = _choose_sequences(sequences, len(figures.sources), first_number)
     batch = sequences.batch(numbers)
     begins_word = sequences.begins_word(numbers) if sequences.begins_word else [None] * len(numbers)
@@ -114,7 +114,7 @@ def _filters_and_parts(
 
 
 def _choose_sequences(sequences: Sequences, num_sources: int, first_number: int) -> tuple[np.ndarray, list[int]]:
-    """Return about `NUM_SEQUENCES` sequence numbers, equally many per source, and their sources."""
+    """Return about `NUM_SEQUENCES` sequence numbers, evenly distributed over the sources, and their sources."""
     numbers = np.arange(first_number, first_number + (NUM_SEQUENCES if num_sources == 1 else NUM_SEARCHED))
     sources = sequences.source_of(numbers)
     num_each = max(1, NUM_SEQUENCES // num_sources)
@@ -155,7 +155,7 @@ def _page_radios(labels: Sequence[str]) -> Html:
 
 
 def _filter_rules(filters: Sequence[PageFilter]) -> Iterable[str]:
-    """Yield style rules that show the chosen page or, with a filter, the matching sequences of all pages.
+    """Yield style rules that show the chosen page or, if a filter is on, the matching sequences of all pages.
 
     A browser without `:has` shows all sequences.
     """

@@ -1,4 +1,4 @@
-"""One sequence as HTML: every token, tokens that are masked together, pairs, packed examples."""
+"""A sequence as HTML: every token, tokens that are masked together, pairs, packed examples."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,7 +26,7 @@ PREDICTED = ("hidden", "kept", "random")  # styles of tokens to predict
 
 
 class ShownSequence(NamedTuple):
-    """A sequence to show: figures in words, names of warnings, its texts."""
+    """A sequence to show: its figures in words, the names of its warnings, and its texts."""
 
     figures: str
     warnings: list[str]
@@ -34,7 +34,7 @@ class ShownSequence(NamedTuple):
 
 
 class ShownToken(NamedTuple):
-    """A token of a sequence, before masking and as the model reads it."""
+    """A token of a sequence before masking, and the token that the model reads instead."""
 
     text: str
     read: str
@@ -46,9 +46,9 @@ class ShownToken(NamedTuple):
 def show_sequence(
     batch: Batch, row: int, data: DataConfig, tokenizer: "Tokenizer", begins_word: np.ndarray | None = None
 ) -> ShownSequence:
-    """Return sequence `row` of a batch with two token types, made with `data` and `tokenizer`, for the page.
+    """Return sequence `row` of a batch for the page; the batch has two token types and was made with `data`.
 
-    `begins_word`: bool [seq_len], the first tokens of words that are masked together; None: by the vocabulary.
+    `begins_word`: bool [seq_len], True for the first token of a word; None: the vocabulary marks the words.
     """
     read, (ids, predicted) = batch["input_ids"][row], tokens_before_masking(batch, row)
     real = batch["attention_mask"][row] == 1
@@ -99,7 +99,7 @@ def mark_meanings(tokenizer: "Tokenizer") -> Html:
 def _examples_html(
     examples: Sequence[tuple[list[np.ndarray], int | None]], tokens: Sequence[ShownToken], data: DataConfig
 ) -> Html:
-    """Return the texts of each example, under its number where several are packed and the label of a pair."""
+    """Return the texts of each example, with the label of a pair, and with a number for packed examples."""
     meanings, parts = SENTENCE_PAIRS[data.sentence_pairs].label_meanings or ("", ""), []
     for rank, (texts, label) in enumerate(examples, 1):
         titles = [f"example {rank} of {len(examples)}"] if len(examples) > 1 else []
@@ -115,7 +115,7 @@ def _examples_html(
 
 
 def _split_into_units(tokens: Sequence[ShownToken], data: DataConfig) -> Iterator[list[ShownToken]]:
-    """Yield units: tokens that are masked together, or a single token. Two adjacent spans are one unit."""
+    """Yield units, which are tokens that are masked together, or single tokens; two adjacent spans form a unit."""
     masking = MASKINGS[data.masking]
     in_spans = masking.max_words > 1 and data.max_span_length != 1
     unit: list[ShownToken] = []
@@ -151,7 +151,7 @@ def _replaced_mark(read: str, text: str, class_: str) -> Html:
 
 
 def _visible_text(text: str) -> Html:
-    """Return text with a framed code point in place of each invisible or broken character."""
+    """Return text in which a framed code point replaces each invisible or broken character."""
     return join_html(
         element("code", f"U+{ord(char):04X}") if char == REPLACEMENT or is_invisible(char) else escape_html(char)
         for char in text

@@ -37,7 +37,7 @@ def filled_lines(paragraphs: Sequence[str], width: int, first_indent: str = "", 
 def styled_lines(spans: Sequence[StyledText], width: int, color: bool) -> list[str]:
     """Return styled texts as lines of at most `width` columns, broken at spaces.
 
-    A word that is wider than a line is broken anywhere except inside a mark that fits on a line.
+    If a word is wider than a line, break it anywhere except inside a mark that fits on a line.
     """
     characters = [(character, style) for text, style in spans for character in printable(text)]
     mark_ends = dict(_mark_ranges(spans))
@@ -65,7 +65,7 @@ def styled_lines(spans: Sequence[StyledText], width: int, color: bool) -> list[s
 
 
 def _mark_ranges(spans: Sequence[StyledText]) -> Iterator[tuple[int, int]]:
-    """Yield the begin and the end index of each mark among all characters, without the space before the mark."""
+    """Yield the start and the end of each mark as character indexes, without the space before the mark."""
     begin = 0
     for text, style in spans:
         if style in ("mask", "random", "kept"):
@@ -74,13 +74,13 @@ def _mark_ranges(spans: Sequence[StyledText]) -> Iterator[tuple[int, int]]:
 
 
 def _paint_runs(characters: Sequence[StyledText], color: bool) -> str:
-    """Join characters, with a control sequence for each run of the same style."""
+    """Join characters, with a control sequence for each run of characters of equal style."""
     runs = itertools.groupby(characters, key=lambda character: character[1])
     return "".join(paint("".join(text for text, _ in run), style, color) for style, run in runs)
 
 
 def terminal_columns(text: str) -> int:
-    """Return the columns of a text on a terminal: two for a wide character, none for a combining character."""
+    """Return the width of a text in terminal columns; a wide character takes two, a combining character none."""
     return sum(
         0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
     )

@@ -1,4 +1,4 @@
-"""One chart as SVG: axes, ticks, lines, marks and a legend."""
+"""A chart as SVG: axes, ticks, lines, marks and a legend."""
 
 import dataclasses
 import math
@@ -24,7 +24,7 @@ Point = tuple[float, float | None]  # x and y; None where the run had no finite 
 
 
 class Curve(NamedTuple):
-    """Points with a label and a look: `dots` marks the points if they are few; `thin` is for noisy curves."""
+    """Points with a label and a style; `dots` marks the points if they are few, `thin` is for noisy curves."""
 
     label: str
     points: Sequence[Point]
@@ -60,7 +60,7 @@ def charts_side_by_side(charts: Iterable[Chart]) -> Html:
 
 
 def chart_html(chart: Chart) -> Html:
-    """Return a chart as a figure; without finite numbers, a figure with a note."""
+    """Return a chart as an HTML figure; if the chart has no finite number, return a figure with a note."""
     values = [y for curve in chart.curves for _, y in curve.points if y is not None and (y > 0 or not chart.log)]
     steps = [x for curve in chart.curves for x, _ in curve.points]
     if not values:
@@ -100,9 +100,10 @@ def chart_in_words(chart: Chart) -> str:
 
 
 def downsample(points: Sequence[Point], buckets: int) -> list[Point]:
-    """Return the points, or of many the lowest and the highest of each of `buckets` intervals of x, and both ends.
+    """Return the points; if there are many, only the lowest and the highest point of each of `buckets` intervals of x.
 
-    Points without a number stay, at most one per interval, so that the line is broken there.
+    The first and the last point stay. Points without a number stay, at most one per interval, so that the line has a
+    gap there.
     """
     if len(points) <= 2 * buckets:
         return list(points)
@@ -136,7 +137,7 @@ def ticks(low: float, high: float, count: int = NUM_TICKS) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return powers of ten that enclose `low` to `high`, both above 0; a short range also has 2 and 5 times these."""
+    """Return powers of ten that enclose `low` to `high` (both above 0); for a short range, also 2 and 5 times these."""
     begin, end = math.floor(math.log10(low)), math.ceil(math.log10(high))
     every = max(1, -(-(end - begin) // NUM_TICKS))
     sizes = (1, 2, 5) if end - begin <= 2 else (1,)
@@ -207,7 +208,7 @@ def _draw_grid(axes: _Axes, y_ticks: Sequence[float], percent: bool) -> Iterable
 
 
 def _draw_curve(curve: Curve, axes: _Axes, buckets: int) -> Iterable[Html]:
-    """Yield the line of a curve, its dots, and marks where a number is not finite."""
+    """Yield the line of a curve, its dots, and marks at numbers that are not finite."""
     path, pen_up, broken = list[str](), True, list[str]()
     for x, y in downsample(curve.points, buckets):
         if y is None or (axes.log and y <= 0):
@@ -226,12 +227,12 @@ def _draw_curve(curve: Curve, axes: _Axes, buckets: int) -> Iterable[Html]:
 
 
 def _look_classes(index: int) -> str:
-    """Return the CSS classes of color and dashes; two lines of one color have different dashes."""
+    """Return the CSS classes of color and dashes; lines of equal color have different dashes."""
     return f"line{index % len(LIGHT)} dash{index % len(DASHES)}"
 
 
 def _draw_phases(marks: Marks, axes: _Axes) -> Iterable[Html]:
-    """Yield the phases: every second phase is shaded; the name of a phase is at the top if it fits."""
+    """Yield the drawing of the phases: every second phase is shaded, and a name is at the top if it fits."""
     if len(marks.phases) < 2:
         return
     for index, (begin, end, name) in enumerate(marks.phases):
@@ -265,12 +266,12 @@ def _chart_legend(chart: Chart) -> Html:
 
 
 def path_mark(class_: str, path: str) -> Html:
-    """Return an SVG path, for a drawing or for a field of 34 x 12 in a legend."""
+    """Return an SVG path for a drawing, or for a legend symbol of 34 x 12."""
     return element("path", class_=class_, d=path)
 
 
 def legend_html(entries: Iterable[tuple[Html, str]]) -> Html:
-    """Return a legend: marks, each in a field of 34 x 12, with their meanings."""
+    """Return a legend: symbols of 34 x 12 with their meanings."""
     items = (
         element("li", element("svg", mark, viewBox="0 0 34 12", aria_hidden="true"), label) for mark, label in entries
     )

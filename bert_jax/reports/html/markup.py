@@ -17,7 +17,7 @@ UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class Html(str):
-    """Text that is HTML already; `element` and `join_html` alone make it."""
+    """Text that is already HTML; only `element` and `join_html` make it."""
 
     __slots__ = ()
 
@@ -30,7 +30,7 @@ def escape_html(text: object) -> Html:
 
 
 def join_html(parts: Iterable[object]) -> Html:
-    """Return the parts joined; parts that are no `Html` are escaped."""
+    """Return the joined parts; parts that are not `Html` are escaped."""
     return Html("".join(map(escape_html, parts)))
 
 
@@ -54,9 +54,9 @@ def element(tag: str, *children: object, **attributes: object) -> Html:
 
 
 def table(head: Iterable[object], rows: Iterable[Iterable[object]], label: str, class_: str | None = None) -> Html:
-    """Return a table that scrolls sideways on a narrow screen, also by keyboard; a row begins with its name.
+    """Return a table that scrolls horizontally on a narrow screen, also by keyboard.
 
-    Without titles, `head` is ().
+    Each row begins with its name. For a table without titles, `head` is ().
     """
     cells = [element("th", cell, scope="col") for cell in head]
     top = element("thead", element("tr", *cells)) if cells else ""
@@ -68,12 +68,12 @@ def table(head: Iterable[object], rows: Iterable[Iterable[object]], label: str, 
 
 
 def scrolled(child: Html, label: str, class_: str = "scroll") -> Html:
-    """Return a part that scrolls in itself, also by keyboard; `label` names the part for readers who do not see it."""
+    """Return a scrollable element, which the keyboard can scroll, too; `label` names it for screen readers."""
     return element("div", child, class_=class_, tabindex=0, role="region", aria_label=label)
 
 
 def folded(title: object, *children: object, open_: bool = False) -> Html:
-    """Return a part that is folded under its title, and opens by mouse or keyboard."""
+    """Return a collapsible element, which opens by mouse or keyboard."""
     return element("details", element("summary", title), *children, open=open_)
 
 
@@ -88,17 +88,17 @@ def note(*children: object) -> Html:
 
 
 def shortened(text: str, max_characters: int) -> str:
-    """Return a text of at most `max_characters`, with an ellipsis in place of the rest."""
+    """Return a text of at most `max_characters`; an ellipsis replaces the rest."""
     return text if len(text) <= max_characters else text[: max_characters - 1] + "…"
 
 
 def page(title: str, *children: object, command: str = "", style: str = "") -> str:
-    """Return the text of an HTML file that loads nothing and runs nothing.
+    """Return the text of an HTML file that loads no other file and runs no script.
 
     Args:
         title: title of the window.
         children: parts of the page.
-        command: verb that wrote the page, for the last line; "": no such line.
+        command: verb that wrote the page, for the last line; "": no last line.
         style: style rules in addition to `STYLE`.
     """
     head = element(
@@ -117,7 +117,7 @@ def page(title: str, *children: object, command: str = "", style: str = "") -> s
 
 
 def write_page(output: str, make: Callable[[], str]) -> str:
-    """Write the page that `make` returns to a file, completely or not at all, and return the name of the file.
+    """Write the page that `make` returns to a file, atomically, and return the name of the file.
 
     Raises UserError, before the page is made, if `output` is no .html file or cannot be written.
     """
@@ -128,6 +128,6 @@ def write_page(output: str, make: Callable[[], str]) -> str:
 
 
 def check_html_name(output: str) -> None:
-    """Raise UserError where `output` is no .html file."""
+    """Raise UserError if `output` is no .html file."""
     if not output.endswith(".html"):
         raise UserError(f"{output}: give the name of an .html file")

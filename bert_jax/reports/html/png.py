@@ -1,4 +1,4 @@
-"""A gray picture as a PNG data URI, for a page that loads nothing."""
+"""A gray picture as a PNG data URI, for a page that loads no other file."""
 
 import base64
 import struct

@@ -1,7 +1,8 @@
 """The style sheet of a report: light and dark, wide and narrow.
 
-Line colors follow the palette of Okabe and Ito, which color-blind people distinguish; they are darker on a light page
-and lighter on a dark page for contrast (3 to 1; text has 4.5 to 1). Lines also differ in their dashes.
+Line colors are from the palette of Okabe and Ito, which color-blind people can distinguish. For contrast (3 to 1 for
+lines, 4.5 to 1 for text), colors are darker on a light page and lighter on a dark page. Lines also differ in their
+dashes.
 """
 
 LIGHT = ("#0072b2", "#d55e00", "#007a5a", "#a64d85", "#5b5b5b", "#8a6d00", "#2a8cc4")

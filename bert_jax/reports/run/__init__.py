@@ -1,13 +1,13 @@
 """The page of `bert-jax report`, and the picture of `bert-jax plot`.
 
 cost.py         time, tokens and energy, measured or estimated
-curves.py       the charts of one training, or of several on top of each other
-follow.py       the page served on the loopback address while its runs grow
+curves.py       the charts of one training, or of several trainings in shared charts
+follow.py       serves the page on the loopback address while the runs train
 page.py         the whole page, from its sections
 plot.py         the charts as a picture
-predictions.py  held-out sequences as the model reads them, with its predictions
+predictions.py  held-out sequences with masks and the model's predictions
 record.py       the content of a work directory, read without trusting it
-sections.py     corpus, last values, settings, cost and the command that trains the run again, as tables
+sections.py     tables of corpus, last values, settings, cost and the command that repeats the run
 warnings.py     a summary of a run in three sentences, and warnings: add a function to RUN_CHECKS
-write.py        the page written or served, on the CPU
+write.py        writes or serves the page, with JAX on the CPU
 """

@@ -21,14 +21,14 @@ NOT_VERSIONS = (*MACHINE, "energy")  # keys of a machine in run.json; the others
 
 
 class AssumedPower(NamedTuple):
-    """Values that a run does not record: the power of all devices, and the CO2 per kWh of electricity."""
+    """Values that a run does not record: the power of all devices, and the CO2 per kWh."""
 
     watts: float | None = None  # above 0; None: by the table of chips
     grams_per_kwh: float | None = None  # above 0; None: no CO2 is shown
 
 
 def cost_rows(run: Run, assumed: AssumedPower) -> tuple[list[tuple[str, str]], str]:
-    """Return names and values of time, tokens, energy and CO2, and a note on their sources."""
+    """Return names and values of time, tokens, energy and CO2, and a note about their sources."""
     sessions = [session for training in run.trainings for session in training.sessions]
     seconds = sum(session.ended - session.began for session in sessions)
     lines = [line for training in run.trainings for line in training.lines if line["split"] == "train"]
@@ -58,7 +58,7 @@ def _format_duration(seconds: float) -> str:
 def _estimate_energy(
     machine: Mapping[str, str | int], sessions: Sequence[RunStart], seconds: float, watts: float | None
 ) -> tuple[dict[str, float], str]:
-    """Return {"measured": joules, "estimated": joules}, without unknown values, and a note on both."""
+    """Return {"measured": joules, "estimated": joules}, without unknown values, and a note about both."""
     measured_seconds = sum(session.measured - session.began for session in sessions if session.measured is not None)
     source = str(machine.get("energy", ""))
     power, power_note = _estimate_power(machine, watts)
@@ -78,7 +78,7 @@ def _estimate_energy(
 
 
 def _estimate_power(machine: Mapping[str, str | int], watts: float | None) -> tuple[float | None, str]:
-    """Return the watts of all devices, None if unknown, and a note on the source of this number."""
+    """Return the watts of all devices (None if unknown), and a note about the source of the number."""
     if watts is not None:
         return watts, f"Energy is an estimate: that time at {watts:g} W (--watts)."
     kind, devices, cores = str(machine.get("device_kind", "")), machine.get("devices"), machine.get("cores")

@@ -1,4 +1,4 @@
-"""The charts of a training, or of several on top of each other, for the page and for `bert-jax plot`."""
+"""The charts of one training, or of several trainings in shared charts, for the page and for `bert-jax plot`."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ LOG_FROM = 30.0  # ratio of highest to lowest gradient norm from which on the ax
 
 
 def training_charts(training: Training, phases: Sequence[Phase] = ()) -> dict[str, Chart]:
-    """Return a chart per metric of one training: training and held-out curves, phases, checkpoints and restarts."""
+    """Return a chart for each metric of a training: training and held-out curves, phases, checkpoints and restarts."""
     marks = Marks(
         [(phase.begin, phase.end, f"{phase.seq_len} tokens") for phase in phases if phase.begin < training.last_step],
         training.checkpoints,
@@ -46,7 +46,7 @@ def training_charts(training: Training, phases: Sequence[Phase] = ()) -> dict[st
 
 
 def comparison_charts(trainings: Sequence[Training]) -> dict[str, Chart]:
-    """Return a chart per metric with a curve per training: of held-out data if measured, else of training."""
+    """Return a chart for each metric with a curve for each training; it shows held-out values if measured."""
     charts = {}
     for name, title in curve_titles(trainings).items():
         has_heldout = any(training.points(name, "heldout") for training in trainings)
@@ -61,7 +61,7 @@ def comparison_charts(trainings: Sequence[Training]) -> dict[str, Chart]:
 
 
 def curve_titles(trainings: Sequence[Training]) -> dict[str, str]:
-    """Return metric -> title of its curves: losses and accuracies, scores, then optimization and speed."""
+    """Return metric -> title of its curves, in order: losses and accuracies, scores, then optimization and speed."""
     names = dict.fromkeys(name for training in trainings for split in SPLITS for name in training.names(split))
     titles = dict[str, str]()
     for prefix in dict.fromkeys(name.rpartition("_")[0] for name in names if name.endswith(OBJECTIVE_ENDINGS)):
@@ -78,7 +78,7 @@ def curve_titles(trainings: Sequence[Training]) -> dict[str, str]:
 
 
 def notes_on_curves(facts: PretrainingFacts, training: Training) -> list[str]:
-    """Return notes for readers who compare the curves of a pretraining: on masking rates, and on rates of Muon."""
+    """Return notes that explain differences between curves of a pretraining: masking rates, learning rates of Muon."""
     notes, rates = list[str](), facts.mask_rates
     eval_rate = facts.eval_data[0].mask_probability
     if set(rates) - {eval_rate} and MASKED_LOSS in training.names("heldout"):

@@ -1,4 +1,4 @@
-"""The page of runs that are still training, served only to this machine."""
+"""Serves the page of runs that are still training, only to this machine."""
 
 import contextlib
 import http
@@ -22,10 +22,10 @@ WATCHED_FILES = ("run.json", "metrics.jsonl", "results.json", "checkpoints/*", "
 
 
 def follow_runs(workdirs: Sequence[str], port: int, assumed: AssumedPower, console: Console) -> None:
-    """Serve `report_page`, without sequences, on the loopback address until Ctrl-C; it changes as the runs grow.
+    """Serve `report_page`, without sequences, on the loopback address until Ctrl-C; update it while the runs train.
 
     Args:
-        workdirs: of `pretrain` or `finetune`.
+        workdirs: work directories of `pretrain` or `finetune`.
         port: port to serve on; 0 takes any free port.
         assumed: assumptions on power and CO2, as in `report_page`.
         console: console that prints the address.
@@ -50,7 +50,7 @@ def follow_runs(workdirs: Sequence[str], port: int, assumed: AssumedPower, conso
 
 
 class _LatestPage:
-    """The page of runs, made again whenever a file of a run has changed."""
+    """The page of runs, which is made again if a file of a run has changed."""
 
     def __init__(self, workdirs: Sequence[str], assumed: AssumedPower) -> None:
         self._workdirs, self._assumed = workdirs, assumed
@@ -59,7 +59,7 @@ class _LatestPage:
         self._page = b""
 
     def page(self) -> bytes:
-        """Return the page; if the runs cannot be read now, a page with the error."""
+        """Return the page; if the runs cannot be read, return a page with the error."""
         with self._lock:
             try:
                 paths = [local_copy(workdir) for workdir in self._workdirs]
@@ -83,7 +83,7 @@ def request_handler(make: Callable[[], bytes]) -> type[http.server.BaseHTTPReque
     """Return a class that answers HTTP requests with the page that `make` returns."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
-        """Handler of `GET /` with this machine as host; other host names are refused (DNS rebinding)."""
+        """Handler of `GET /`; it refuses other host names than this machine's, against DNS rebinding."""
 
         timeout = IDLE_SECONDS
         server_version, sys_version = "bert-jax", ""
@@ -113,6 +113,6 @@ def request_handler(make: Callable[[], bytes]) -> type[http.server.BaseHTTPReque
                 self.wfile.write(content)
 
         def log_message(self, format: str, *words: object) -> None:
-            """Print nothing about a request."""
+            """Print no log line about a request."""
 
     return Handler

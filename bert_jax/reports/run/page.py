@@ -1,4 +1,4 @@
-"""`bert-jax report`: one run or several as one HTML file."""
+"""`bert-jax report`: one or several runs as one HTML file."""
 
 import dataclasses
 import math
@@ -32,17 +32,17 @@ MIN_SEQUENCES = 3
 def report_page(
     workdirs: Sequence[pathlib.Path], console: Console, assumed: AssumedPower, num_sequences: int = NUM_SEQUENCES
 ) -> str:
-    """Return the HTML page about one work directory, or about several side by side.
+    """Return the HTML page about one or several work directories.
 
     Args:
         workdirs: work directories of `pretrain` or `finetune`.
         console: console for messages about checkpoints.
         assumed: assumptions for the estimates of energy and CO2.
-        num_sequences: number of sequences with predictions, of all runs together, at least `MIN_SEQUENCES` per run;
-            0: no sequences.
+        num_sequences: number of sequences with predictions over all runs, but at least `MIN_SEQUENCES` per run; 0: no
+        sequences.
 
     Raises:
-        UserError: a directory holds no run, or no metrics yet; an assumption is not above 0.
+        UserError: a directory holds no run, or no metrics yet, or an assumption is not above 0.
     """
     for name, value in assumed._asdict().items():
         if value is not None and not 0 < value < math.inf:
@@ -76,7 +76,7 @@ def _summary_html(summary: RunSummary) -> list[Html]:
 
 
 def _trainings_with_run_label(run: Run) -> list[Training]:
-    """Return the trainings of a run, with the name of the run in their labels."""
+    """Return the trainings of a run, with labels that contain the name of the run."""
     many = len(run.trainings) > 1
     return [
         dataclasses.replace(training, label=f"{run.label}/{training.label}" if many else run.label)

@@ -1,4 +1,4 @@
-"""Held-out sequences as the model reads them, with its predictions."""
+"""Held-out sequences with masks and the model's predictions."""
 
 import pathlib
 from collections.abc import Iterator, Sequence
@@ -28,9 +28,9 @@ PREDICTED = ("mask", "random", "kept")  # styles of tokens to predict
 
 
 class Prediction(NamedTuple):
-    """A token to predict: ids of the input, the label and the prediction, and the model's probability of the label.
+    """A token to predict: the ids of input, label and prediction, and the model's probability of the label.
 
-    `predicted` and `probability` are None where there is no model.
+    Without a model, `predicted` and `probability` are None.
     """
 
     input: int
@@ -53,14 +53,14 @@ def predictions_section(
     num_sequences: int,
     console: Console,
 ) -> Html:
-    """Return held-out sequences with masks and predictions, or the reason why there are none.
+    """Return held-out sequences with masks and predictions, or the reason for their absence.
 
     Args:
         workdir: the work directory with the checkpoints.
         facts: values of the run's config.
         seed: seed of the run.
-        step: a step whose phase decides the length and the masks of the sequences.
-        mixture: the corpus of the run, or the reason why it cannot be shown.
+        step: step of the run, whose phase determines the length and the masks of the sequences.
+        mixture: the corpus of the run, or the reason for its absence.
         num_sequences: maximum number of sequences.
         console: for messages about checkpoints.
     """
@@ -103,7 +103,7 @@ def _fraction_right(predictions: Sequence[Prediction]) -> str:
 
 
 def heldout_batch(facts: PretrainingFacts, seed: int, step: int, mixture: Mixture, num_sequences: int) -> Batch:
-    """Return the first held-out sequences as an evaluation of a step reads them, with two token types.
+    """Return the first held-out sequences of an evaluation at a step, with two token types.
 
     Raises UserError if too few documents are held out.
     """
@@ -143,7 +143,7 @@ def label_predictions(batch: Batch, probabilities: Sequence[np.ndarray] | None =
 def predict_batch(
     workdir: pathlib.Path, batch: Batch, tokenizer: Tokenizer, console: Console
 ) -> list[list[Prediction]]:
-    """Return the predictions of the newest checkpoint of a run; UserError without checkpoint or head."""
+    """Return the predictions of a run's newest checkpoint; raise UserError if checkpoint or head are missing."""
     weights = read_weights(workdir, console=console)
     if HEAD not in weights.heads:
         names = ", ".join(head.name for head in weights.heads) or "none"
@@ -169,7 +169,7 @@ def sequence_html(
     label_meanings: Sequence[str],
     tokenizer: Tokenizer,
 ) -> Html:
-    """Return a sequence as a folded part: labels of its examples, their texts with predictions at their tokens."""
+    """Return a sequence as a collapsible element: labels of its examples, and their texts with predictions."""
     remaining, parts = iter(predictions), []
     for example in examples:
         if example.label is not None:
@@ -184,7 +184,7 @@ def sequence_html(
 
 
 def _piece_html(piece: TextPiece, predictions: Iterator[Prediction], tokenizer: Tokenizer) -> Html:
-    """Return a piece of a text; a token to predict takes the next prediction, with a mark."""
+    """Return a piece of a text; for a token to predict, show the next prediction with a mark."""
     if piece.style == "special":
         return element("span", printable(piece.text), class_="special")
     if piece.style not in PREDICTED:

@@ -1,4 +1,4 @@
-"""The content of a work directory, read without trusting it, so that a damaged run has a report too."""
+"""A reader of work directories that tolerates damage, so that a damaged run also has a report."""
 
 import dataclasses
 import os
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from bert_jax import strict_json
-from bert_jax.batches.masking import evaluated_data, phase_masking, phase_rates
+from bert_jax.batches.masking import data_config_for_evaluation, data_config_of_phase, phase_mask_rates
 from bert_jax.config import (
     DataConfig,
     EncoderConfig,
@@ -37,7 +37,7 @@ MAX_VALUE = 1e300  # a larger number cannot be drawn
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
-    """One training of a run: a whole `pretrain`, or one learning rate and seed of a `finetune`."""
+    """A training of a run: a whole `pretrain`, or a learning rate and a seed of a `finetune`."""
 
     label: str
     lines: list[Line]
@@ -52,7 +52,7 @@ class Training:
         return max((line["step"] for line in self.lines), default=0)
 
     def points(self, name: str, split: str) -> list[Point]:
-        """Return (step, value) of a metric; the value is None where it was not finite."""
+        """Return (step, value) of a metric; a value that was not finite is None."""
         return [(line["step"], line[name]) for line in self.lines if line["split"] == split and name in line]
 
     def last(self, name: str, split: str) -> float | None:
@@ -60,7 +60,7 @@ class Training:
         return next((value for _, value in reversed(self.points(name, split)) if value is not None), None)
 
     def names(self, split: str) -> list[str]:
-        """Return the metrics of a split, in the order of the file."""
+        """Return the names of the metrics of a split, in the order of the file."""
         return list(dict.fromkeys(name for line in self.lines if line["split"] == split for name in line))
 
 
@@ -78,7 +78,7 @@ class FinetuningResults(NamedTuple):
         return len(self.trainings) // len(self.mean)
 
     def mean_and_deviation(self, metric: str) -> str:
-        """Return mean and deviation of a metric over the seeds of the best learning rate, as text."""
+        """Return the mean and the standard deviation of a metric over the seeds of the best learning rate, as text."""
         figures = self.mean[f"{self.best['learning_rate']:g}"][metric]
         return " ± ".join(format_metric(metric, figures[name]) for name in ("mean", "standard_deviation"))
 
@@ -95,7 +95,7 @@ class Setting(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingFacts:
-    """Values of a pretraining config that its report states or computes with."""
+    """Values of a pretraining config that the report uses."""
 
     model: EncoderConfig
     heads: tuple[Head, ...]
@@ -143,7 +143,7 @@ class Run:
 
 
 def read_runs(workdirs: Sequence[pathlib.Path]) -> tuple[Run, ...]:
-    """Return the runs of work directories, with different labels; UserError where a directory holds no metrics."""
+    """Return the runs of work directories, with unique labels; raise UserError if a directory holds no metrics."""
     paths = [workdir.resolve() for workdir in workdirs]
     for path in paths:
         if paths.count(path) > 1:
@@ -158,7 +158,7 @@ def read_runs(workdirs: Sequence[pathlib.Path]) -> tuple[Run, ...]:
 
 
 def read_workdir(path: pathlib.Path, label: str = "") -> Run:
-    """Return the run of a work directory, with or without metrics; UserError if the directory holds no run."""
+    """Return the run of a work directory, which may lack metrics; raise UserError if the directory holds no run."""
     config, fingerprint = read_run(path)
     directories = sorted(directory for directory in (path / "runs").glob("*") if directory.is_dir()) or [path]
     trainings = [read_training(directory, directory.name if directory != path else label) for directory in directories]
@@ -195,7 +195,7 @@ def read_workdir(path: pathlib.Path, label: str = "") -> Run:
 
 
 def read_training(path: pathlib.Path, label: str) -> Training:
-    """Return the training whose metrics.jsonl a directory holds; without the file, a training without lines."""
+    """Return the training of a directory with metrics.jsonl; without this file, return a training without lines."""
     metrics = path / "metrics.jsonl"
     return Training(
         label=label,
@@ -218,17 +218,18 @@ def _pretraining_facts(config: PretrainConfig) -> PretrainingFacts:
         data=config.data,
         phases=phases,
         eval_data=tuple(
-            evaluated_data(phase_masking(config.data, phase), uses_training_masks) for phase in config.train.phases
+            data_config_for_evaluation(data_config_of_phase(config.data, phase), uses_training_masks)
+            for phase in config.train.phases
         ),
         num_eval_sequences=config.evaluate.num_sequences,
-        mask_rates=tuple(rate for phase in config.train.phases for rate in phase_rates(config.data, phase)),
+        mask_rates=tuple(rate for phase in config.train.phases for rate in phase_mask_rates(config.data, phase)),
         matrix_rate_ratio=optimizer.muon_learning_rate / optimizer.peak_learning_rate if has_two_rates else None,
         plateau_end=min(expected_step(config.train.plateau_steps, optimizer, phases), phases[-1].end),
     )
 
 
 def _left_plateau_at(config: PretrainConfig, phases: tuple[Phase, ...], training: Training) -> int | None:
-    """Return the step at which the loss fell clearly below the unigram entropy; None if it did not, or is unknown."""
+    """Return the step at which the loss fell clearly below the unigram entropy; None if no such step is known."""
     entropy = training.last("unigram_entropy", "train")
     if entropy is None:
         return None
@@ -239,7 +240,7 @@ def _left_plateau_at(config: PretrainConfig, phases: tuple[Phase, ...], training
 
 
 def _drawable_or_none(value: Any) -> Any:
-    """Return a value of a line; None for a number that is not finite, or too large to be drawn."""
+    """Return a value of a line of metrics; None for a number that is not finite or too large to draw."""
     return value if isinstance(value, str) or (value is not None and abs(value) < MAX_VALUE) else None
 
 
@@ -258,7 +259,7 @@ def _read_results(path: pathlib.Path) -> FinetuningResults | None:
 
 
 def _without_directories(value: Any) -> Any:
-    """Return a value of a config with the last name in place of each path."""
+    """Return a config value in which the last name of a path replaces the path."""
     if isinstance(value, dict):
         return {key: _without_directories(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

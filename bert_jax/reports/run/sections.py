@@ -27,7 +27,7 @@ RESULT_TITLES = {"run": "training", "learning_rate": "learning rate", "seed": "s
 
 
 def find_run_corpus(corpus: str, fingerprint: str | None) -> Mixture | str:
-    """Return the corpus that a run was trained on, or the reason why it cannot be shown."""
+    """Return the training corpus of a run, or the reason for its absence."""
     if "://" in corpus:
         return f"{corpus} is a URL, and a report loads nothing"
     try:
@@ -42,7 +42,7 @@ def find_run_corpus(corpus: str, fingerprint: str | None) -> Mixture | str:
 
 
 def corpus_section(facts: PretrainingFacts, last_step: int, mixture: Mixture | str) -> Html:
-    """Return the section on the corpus: sizes, epochs read, rejections, copies, leaks and lengths of documents."""
+    """Return the section on the corpus: sizes, epochs, rejections, duplicates, leaks and lengths of documents."""
     if isinstance(mixture, str):
         return section("Corpus", note(f"The corpus is not shown: {mixture}."))
     rows = []
@@ -97,7 +97,7 @@ def _first_words(mixture: Mixture) -> Html:
 
 
 def _copies_note(mixture: Mixture) -> Html:
-    """Return a paragraph on duplicates in training, and on held-out documents that are also training documents."""
+    """Return a paragraph on duplicates in the training split, and on held-out documents that are also in it."""
     try:
         copies = find_duplicates(mixture.split("train"), mixture.split("heldout"), MAX_COMPARED_TOKENS)
     except UserError as error:
@@ -109,9 +109,9 @@ def _copies_note(mixture: Mixture) -> Html:
 
 
 def last_values_section(trainings: Sequence[Training]) -> Html:
-    """Return the section with the last values of all metrics and, folded, every evaluation as numbers.
+    """Return the section with the last values of all metrics, and a collapsed table of every evaluation.
 
-    A single training has a row per metric; several trainings have a row per training.
+    For a single training, a row is a metric. For several trainings, a row is a training.
     """
     titles = curve_titles(trainings)
     if len(trainings) == 1:
@@ -149,7 +149,7 @@ def _format_figure(name: str, value: float | None) -> str:
 
 
 def _evaluation_table(trainings: Sequence[Training]) -> Html:
-    """Return the evaluations as a collapsible table; of more than `MAX_EVALUATIONS`, an evenly spaced selection."""
+    """Return the evaluations as a collapsible table; select `MAX_EVALUATIONS` evenly if there are more."""
     lines = [(training.label, line) for training in trainings for line in training.lines if line["split"] == "heldout"]
     if not lines:
         return Html("")
@@ -165,7 +165,7 @@ def _evaluation_table(trainings: Sequence[Training]) -> Html:
 
 
 def settings_section(settings: Sequence[Setting]) -> Html:
-    """Return the section on settings: fields that differ from the defaults, and all other fields folded."""
+    """Return the section on settings: fields that differ from the defaults, and all other fields collapsed."""
     head = ("field", "value", "default", "meaning")
     differing = [setting[:4] for setting in settings if setting.differs]
     others = [setting[:4] for setting in settings if not setting.differs]
@@ -203,7 +203,7 @@ def use_section(run: Run) -> Html:
 
 
 def reproduction_section(run: Run) -> Html:
-    """Return the section that repeats a run: recipe, command, versions, seed and fingerprints."""
+    """Return the section on repeating the run: recipe, command, versions, seed and fingerprints."""
     command = f"bert-jax {run.verb} --config recipe.py --workdir {shlex.quote(run.path.name + '-again')}"
     rows: list[tuple[str, object]] = [("seed", run.seed)]
     rows += [(f"fingerprint of the {name}", value) for name, value in run.fingerprint.items()]
@@ -219,7 +219,7 @@ def reproduction_section(run: Run) -> Html:
 
 
 def dev_score_table(results: FinetuningResults | None) -> Html:
-    """Return a table with the dev scores of each training of a `finetune`; without results, an empty text."""
+    """Return a table with the dev scores of each training of a `finetune`; return an empty text without results."""
     if results is None:
         return Html("")
     names = dict.fromkeys(name for training in results.trainings for name in training["scores"])

@@ -25,7 +25,7 @@ NOT_SCORES = ("step", "split", "seq_len")  # of a held-out line of a fine-tuning
 
 
 class RunSummary(NamedTuple):
-    """Three sentences on a run, and warnings; a healthy run has no warnings."""
+    """A summary of a run in three sentences, and its warnings; a healthy run has no warnings."""
 
     sentences: tuple[str, str, str]
     warnings: tuple[str, ...]
@@ -37,7 +37,7 @@ class RunSummary(NamedTuple):
 
 
 def summarize_run(run: Run) -> RunSummary:
-    """Return the summary of a run: its model and data, its progress, its health and result; and the warnings."""
+    """Return the warnings and the summary of a run: model and data, progress, health and result."""
     warnings = tuple(
         f"{training.label}: {warning}" if len(run.trainings) > 1 else warning
         for training in run.trainings
@@ -69,7 +69,7 @@ def _check_skipped_steps(training: Training, run: Run) -> str:
 
 
 def _check_on_plateau(training: Training, run: Run) -> str:
-    """Warn if the loss is still at the unigram entropy at a step by which it should be below."""
+    """Warn if the loss is still at the unigram entropy after the step `plateau_end`."""
     loss, entropy = (training.last(name, "train") for name in (MASKED_LOSS, "unigram_entropy"))
     if loss is None or entropy is None or run.pretraining is None or run.init_from:
         return ""
@@ -94,7 +94,7 @@ def _check_gradient_grows(training: Training, run: Run) -> str:
 
 
 def _check_heldout_rises(training: Training, run: Run) -> str:
-    """Warn if the held-out loss rose; compares only lines of the last sequence length, whose losses are comparable."""
+    """Warn if the held-out loss rose; compare only lines of the last sequence length, whose losses are comparable."""
     lines = [line for line in training.lines if line["split"] == "heldout" and line.get(MASKED_LOSS) is not None]
     losses = [line[MASKED_LOSS] for line in lines if line.get("seq_len") == lines[-1].get("seq_len")]
     if not losses or losses[-1] < min(losses) + MAX_RISE:
@@ -115,7 +115,7 @@ RUN_CHECKS: tuple[Callable[[Training, Run], str], ...] = (
 
 
 def _pretraining_sentences(facts: PretrainingFacts, init_from: str, training: Training) -> tuple[str, str]:
-    """Return two sentences on a pretraining: its model and data, and its progress."""
+    """Return two sentences about a pretraining: its model and data, and its progress."""
     model, total, step = facts.model, facts.phases[-1].end, training.last_step
     rule = SENTENCE_PAIRS.get(facts.data.sentence_pairs)
     pairs = f" and {facts.data.sentence_pairs.replace('_', ' ')}" if rule and rule.label_meanings else ""
@@ -132,7 +132,7 @@ def _pretraining_sentences(facts: PretrainingFacts, init_from: str, training: Tr
 
 
 def _describe_accuracy_and_loss(training: Training, facts: PretrainingFacts) -> str:
-    """Return sentences on the accuracy and on the loss compared with the unigram entropy, if the run measures them."""
+    """Return sentences about the accuracy and the loss relative to the unigram entropy, if the run measures them."""
     split = "heldout" if training.names("heldout") else "train"
     where = "held-out" if split == "heldout" else "training"
     sentences = []
@@ -162,7 +162,7 @@ def _describe_accuracy_and_loss(training: Training, facts: PretrainingFacts) -> 
 
 
 def _finetuning_sentences(run: Run) -> tuple[str, str, str]:
-    """Return three sentences on a fine-tuning: its task and weights, its progress, and its dev scores."""
+    """Return three sentences about a fine-tuning: its task and weights, its progress, and its dev scores."""
     count, steps = len(run.trainings), [training.last_step for training in run.trainings]
     start = "random weights of the architecture of" if run.random_weights else "the weights of"
     subject = f"The task {run.task} was fine-tuned from {start} {_short_paths(run.init_from)}."
@@ -183,14 +183,14 @@ def _finetuning_sentences(run: Run) -> tuple[str, str, str]:
 
 
 def _last_scores(trainings: Sequence[Training]) -> dict[str, float]:
-    """Return the dev scores of the last evaluation; {} where there was none."""
+    """Return the dev scores of the last evaluation; {} before the first evaluation."""
     lines = [line for training in trainings for line in training.lines if line["split"] == "heldout"]
     last = lines[-1] if lines else {}
     return {name: value for name, value in last.items() if name not in NOT_SCORES and value is not None}
 
 
 def _short_paths(paths: str) -> str:
-    """Return paths shortened to their last two parts; the settings have the whole paths."""
+    """Return paths shortened to their last two parts; the section on settings shows the full paths."""
     return ", ".join("/".join(path.strip().rstrip("/").split("/")[-2:]) for path in paths.split(","))
 
 
@@ -203,5 +203,5 @@ def _describe_restarts(trainings: Sequence[Training]) -> str:
 
 @functools.cache
 def _describe_size(model: EncoderConfig, heads: tuple[Head, ...]) -> str:
-    """Return the parameters of a model in words; "" where the size of its vocabulary is not recorded."""
+    """Return the number of parameters of a model in words; "" if its vocabulary size is not recorded."""
     return f" ({count_parameters(model, heads) / 1e6:,.1f} million parameters)" if model.vocab_size else ""

@@ -1,4 +1,4 @@
-"""The page of one run or several, written to a file or served, with JAX on the CPU."""
+"""The page of one or several runs, written to a file or served, with JAX on the CPU."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from bert_jax.reports.html.markup import write_page
 def write_report(
     workdirs: Sequence[str], output: str, watts: float | None = None, grams_per_kwh: float | None = None
 ) -> str:
-    """Write `report_page` to the .html file `output` and return its name; UserError as in both."""
+    """Write `report_page` to the .html file `output`, and return its name; raise UserError as they do."""
 
     def make() -> str:
         _use_only_the_cpu()
@@ -31,7 +31,7 @@ def write_report(
 def serve_report(
     workdirs: Sequence[str], port: int, watts: float | None = None, grams_per_kwh: float | None = None
 ) -> None:
-    """Serve the page until Ctrl-C; UserError as in `follow_runs`."""
+    """Serve the page until Ctrl-C; raise UserError as `follow_runs` does."""
     _use_only_the_cpu()
     from bert_jax.reports.run.cost import AssumedPower
     from bert_jax.reports.run.follow import follow_runs
@@ -41,6 +41,6 @@ def serve_report(
 
 
 def _use_only_the_cpu() -> None:
-    """Hide the accelerators from JAX if JAX is not in use yet: a run that is still training uses them."""
+    """Hide the accelerators from JAX, unless JAX is already in use, because a run that is still training uses them."""
     if "jax" not in sys.modules:
         os.environ.setdefault("JAX_PLATFORMS", "cpu")

@@ -90,12 +90,12 @@ def _window_spans(window: Features, start: np.ndarray, end: np.ndarray, longest:
 
     A score is -inf where the span is no answer. The tokens of the context have offsets int32 `[tokens, 2]`.
     """
-    assert isinstance(window.second, int)
-    context = slice(window.second, window.length - 1)
+    offsets = window.alignment["context_offsets"]
+    context = slice(int((offsets[:, 0] >= 0).argmax()), window.length - 1)
     starts = np.where(window.alignment["max_context"][context], start[context], -np.inf)
     ends = np.append(end[context], np.full(longest - 1, -np.inf))
     scores = starts[:, None] + np.lib.stride_tricks.sliding_window_view(ends, longest)
-    return scores, window.alignment["context_offsets"][context]
+    return scores, offsets[context]
 
 
 def _distinct_spans(

@@ -6,7 +6,7 @@ import numpy as np
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.features import Features, encode_distinct
+from bert_jax.tasks.features import SPELLED, Features, encode_distinct
 from bert_jax.tasks.task import Example
 from bert_jax.tokenizer import Tokenizer
 
@@ -16,6 +16,7 @@ COUNTS = (
     "questions_with_answers_above_max_answer_length",
     "contexts_with_unknown_words_of_more_than_100_characters",
     "questions_left_out_for_their_answers",
+    SPELLED,
 )
 MAX_WORD = 100  # characters that WordPiece splits at most in transformers and here; 200 in google-research/bert
 
@@ -37,14 +38,16 @@ def window_features(
         UserError: by id, a question that leaves no room for its context, a context without a token, an answer that is
             not at its place in the context, or that no token belongs to.
     """
-    questions = encode_distinct((example["question"] for example in examples), tokenizer.encode_sentences)
-    encoded_contexts = encode_distinct((example["context"] for example in examples), tokenizer.encode_with_offsets)
+    questions = encode_distinct((example["question"] for example in examples), tokenizer.encode_inputs)
+    encoded_contexts = encode_distinct(
+        (example["context"] for example in examples), tokenizer.encode_inputs_with_offsets
+    )
     contexts = {
         text: (np.array(tokens.ids, np.int32), np.array(tokens.offsets, np.int32).reshape(-1, 2))
         for text, tokens in encoded_contexts.items()
     }
     answers = encode_distinct(
-        (answer["text"] for example in examples for answer in example.get("answers", ())), tokenizer.encode_sentences
+        (answer["text"] for example in examples for answer in example.get("answers", ())), tokenizer.encode_inputs
     )
     trained = all("start" in answer for example in examples for answer in example.get("answers", ()))
     features: list[Features] = []
@@ -52,6 +55,7 @@ def window_features(
     counts["contexts_with_unknown_words_of_more_than_100_characters"] = sum(
         bool((np.diff(offsets[ids == tokenizer.unk_id], axis=1) > MAX_WORD).any()) for ids, offsets in contexts.values()
     )
+    spelling = {text for text, (ids, _) in contexts.items() if tokenizer.spells_special_token(ids.tolist())}
     for example_index, example in enumerate(examples):
         ids, offsets = contexts[example["context"]]
         if not len(ids):
@@ -59,6 +63,7 @@ def window_features(
                 f"question '{example['id']}' has a context without words; add a context, or leave the question out"
             )
         question = questions[example["question"]]
+        counts[SPELLED] += tokenizer.spells_special_token(question) or example["context"] in spelling
         lengths = [len(answers[answer["text"]]) for answer in example.get("answers", ())]
         counts["questions_with_answers_above_max_answer_length"] += min(lengths, default=0) > settings.max_answer_length
         counts["truncated_questions"] += len(question) > settings.max_query_length
@@ -88,7 +93,8 @@ def window_features(
             ids_of_window = np.concatenate([head, ids[start:end], np.array([tokenizer.sep_id], np.int32)])
             targets = {} if answer is None else _window_targets(answer, start, end, len(head))
             alignment = {"context_offsets": context_offsets, "max_context": max_context}
-            features.append(Features(ids_of_window, len(head), example_index, targets, alignment))
+            type_1_start = len(head) if tokenizer.second_type else size
+            features.append(Features(ids_of_window, type_1_start, example_index, targets, alignment))
     return features, counts
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.features import Features, encode_distinct
+from bert_jax.tasks.features import SPELLED, Features, encode_distinct
 from bert_jax.tasks.kinds.kind import Counts, Examples, Outputs, Predictions
 from bert_jax.tasks.task import Example
 from bert_jax.tokenizer import Tokenizer
@@ -22,7 +22,9 @@ def text_features(
     max_seq_len: int,
     target: Callable[[Example], Mapping[str, Any]] = lambda example: {},
 ) -> tuple[list[Features], Counts]:
-    """Return [CLS] text [SEP], or [CLS] text [SEP] text_pair [SEP], for each example.
+    """Return [CLS] text [SEP], or [CLS] text [SEP] text_pair [SEP], for each example, and counts.
+
+    The counts are `truncated_texts` and `SPELLED`.
 
     Args:
         examples: with `text` and perhaps `text_pair`.
@@ -34,12 +36,12 @@ def text_features(
         UserError: `max_seq_len` holds no two texts.
     """
     pairs = [(example["text"], example.get("text_pair")) for example in examples]
-    laid_out, truncated = _lay_out_pairs(pairs, tokenizer, max_seq_len)
+    laid_out, counts = _lay_out_pairs(pairs, tokenizer, max_seq_len)
     features = [
-        Features(ids, second, example_index, target(example))
-        for example_index, (example, (ids, second)) in enumerate(zip(examples, laid_out, strict=True))
+        Features(ids, type_1_start, example_index, target(example))
+        for example_index, (example, (ids, type_1_start)) in enumerate(zip(examples, laid_out, strict=True))
     ]
-    return features, {"truncated_texts": truncated}
+    return features, counts
 
 
 def choice_features(
@@ -81,13 +83,13 @@ def _grouped_features(
     target: Callable[[Example], Mapping[str, Any]],
 ) -> tuple[list[Features], Counts]:
     """Return the features of each example: a sequence for each of its `pairs`."""
-    laid_out, truncated = _lay_out_pairs(list(itertools.chain.from_iterable(pairs)), tokenizer, max_seq_len)
+    laid_out, counts = _lay_out_pairs(list(itertools.chain.from_iterable(pairs)), tokenizer, max_seq_len)
     sequences = iter(laid_out)
     features = []
     for example_index, (example, group) in enumerate(zip(examples, pairs, strict=True)):
-        ids, seconds = zip(*itertools.islice(sequences, len(group)), strict=True)
-        features.append(Features(list(ids), list(seconds), example_index, target(example)))
-    return features, {"truncated_texts": truncated}
+        ids, starts = zip(*itertools.islice(sequences, len(group)), strict=True)
+        features.append(Features(list(ids), list(starts), example_index, target(example)))
+    return features, counts
 
 
 def label_target(key: str, dtype: type[np.generic]) -> Callable[[Example], dict[str, Any]]:
@@ -105,11 +107,12 @@ def truncated_pair_lengths(first: int, second: int, limit: int) -> tuple[int, in
 
 def _lay_out_pairs(
     pairs: Sequence[Pair], tokenizer: Tokenizer, max_seq_len: int
-) -> tuple[list[tuple[np.ndarray, int]], int]:
-    """Return token ids and the index of the second text for each pair, and the number of truncated pairs."""
+) -> tuple[list[tuple[np.ndarray, int]], Counts]:
+    """Return token ids and index of the first token of type 1 for each pair, and the counts of `text_features`."""
     if max_seq_len < tokenizer.separators + 4:
         raise UserError(f"max_seq_len={max_seq_len} holds no two texts; set at least 16")
-    ids = encode_distinct((text for pair in pairs for text in pair if text is not None), tokenizer.encode_sentences)
+    ids = encode_distinct((text for pair in pairs for text in pair if text is not None), tokenizer.encode_inputs)
+    spelling = {text for text, tokens in ids.items() if tokenizer.spells_special_token(tokens)}
     sequences, truncated = [], 0
     for text, text_pair in pairs:
         first, second = ids[text], [] if text_pair is None else ids[text_pair]
@@ -118,8 +121,10 @@ def _lay_out_pairs(
         truncated += lengths != (len(first), len(second))
         head = [tokenizer.cls_id, *first[: lengths[0]], *between]
         tail = [*second[: lengths[1]], tokenizer.sep_id]
-        sequences.append((np.array(head + tail, np.int32), len(head) if between else len(head) + 1))
-    return sequences, truncated
+        has_types = bool(between) and tokenizer.second_type
+        sequences.append((np.array(head + tail, np.int32), len(head) if has_types else len(head) + len(tail)))
+    spelled = sum(not spelling.isdisjoint(pair) for pair in pairs) if spelling else 0
+    return sequences, {"truncated_texts": truncated, SPELLED: spelled}
 
 
 def class_predictions(

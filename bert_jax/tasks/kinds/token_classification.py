@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.features import Features, encode_distinct
+from bert_jax.tasks.features import SPELLED, Features, encode_distinct
 from bert_jax.tasks.kinds import records
 from bert_jax.tasks.kinds.kind import Counts, Examples, Loss, Outputs, Predictions, TaskKind
 from bert_jax.tasks.kinds.texts import rounded, softmax
@@ -39,7 +39,7 @@ def to_iob2(labels: Sequence[str]) -> list[str]:
     """Return labels of the same entities, each of which begins with B-.
 
     Converts IOB1 (Ramshaw and Marcus, 1995) and leaves valid IOB2 as it is. An I- after another type or after no
-    entity begins an entity, as conlleval and seqeval read it.
+    entity begins an entity, as conlleval reads it.
     """
     fixed = []
     before = "O"
@@ -67,7 +67,7 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
         raise UserError(f"config.task.max_seq_len={settings.max_seq_len} holds no word; set at least 16")
     ids = encode_distinct((word for example in examples for word in example["tokens"]), tokenizer.encode_words)
     features: list[Features] = []
-    counts = {"split_sentences": 0, "truncated_words": 0}
+    counts = {"split_sentences": 0, "truncated_words": 0, SPELLED: 0}
     for example_index, example in enumerate(examples):
         labels = example.get("labels")
         if labels is not None and len(labels) != len(example["tokens"]):
@@ -76,6 +76,7 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
                 " give each word a label"
             )
         pieces = [ids[word] for word in example["tokens"]]
+        counts[SPELLED] += any(map(tokenizer.spells_special_token, pieces))
         counts["truncated_words"] += sum(len(word) > capacity for word in pieces)
         pieces = [word[:capacity] for word in pieces]
         windows = word_windows([len(word) for word in pieces], capacity)

@@ -5,7 +5,7 @@ import io
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from bert_jax.errors import UserError, needs_packages
@@ -88,7 +88,7 @@ def read_delimited(
             )
 
 
-def _find_separator(data: bytes, usual: str, required: Collection[str]) -> str:
+def _find_separator(data: bytes, usual: str, required: Set[str]) -> str:
     """Return the first separator, `usual` before all, with which the header has all required columns; else `usual`."""
     for separator in dict.fromkeys((usual, *SEPARATORS)):
         header = next(read_rows(io.BytesIO(data), separator, True, max_bytes=len(data)))

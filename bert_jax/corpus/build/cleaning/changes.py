@@ -12,14 +12,15 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _UNSPACED = r"\u0e00-\u109f\u1100-\u11ff\u1780-\u17ff\u2e80-\ud7ff\uf900-\ufaff\uff66-\uffdc\U00020000-\U0003ffff"
 _WORD = rf"[^\W{_UNSPACED}]"
 _MARKS = r"[.!#$%&'*+/=?^`{|}~-]"
+# Patterns as text: `re` compiles each at its first use, since most preparations mask nothing.
 # A local part of at most 64 characters (RFC 5321), and a domain of labels; bounded, so that the time is linear.
-_EMAIL = re.compile(
+_EMAIL = (
     rf"(?<!{_WORD})(?<!{_MARKS}){_WORD}(?:{_WORD}|{_MARKS}){{0,63}}@"
     rf"(?:[\w-]{{1,63}}\.){{1,8}}[^\W\d_{_UNSPACED}]{{2,63}}(?!{_WORD})"
 )
 # `_mask_match` checks the character before: a pattern that begins with a set of characters is found ten times faster.
-_IPV4 = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}" rf"(?!{_WORD}|\.[0-9])")
-_IPV6 = re.compile(rf"(?<!{_WORD})(?<![:.])[0-9A-Fa-f:]{{2,39}}(?!{_WORD}|:)")
+_IPV4 = r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}" rf"(?!{_WORD}|\.[0-9])"
+_IPV6 = rf"(?<!{_WORD})(?<![:.])[0-9A-Fa-f:]{{2,39}}(?!{_WORD}|:)"
 _INSIDE = re.compile(rf"{_WORD}|\.")  # a character before an address that is a part of a longer word
 _MIN_COLONS = 7  # of an address of IPv6 without `::`
 
@@ -48,7 +49,7 @@ def check_repair(**_: object) -> None:
 
 def mask_emails(text: str, *, replacement: str = "email@example.com") -> str:
     """Return the text with `replacement` in place of each e-mail address."""
-    return _EMAIL.sub(lambda _: replacement, text) if "@" in text else text
+    return re.sub(_EMAIL, lambda _: replacement, text) if "@" in text else text
 
 
 def mask_ip_addresses(
@@ -59,9 +60,9 @@ def mask_ip_addresses(
     With `public_only`, private, local and reserved addresses stay, since they belong to no person, and so does `a::b`
     in a program.
     """
-    text = _IPV4.sub(lambda match: _mask_match(match, ipaddress.IPv4Address, ipv4, public_only), text)
+    text = re.sub(_IPV4, lambda match: _mask_match(match, ipaddress.IPv4Address, ipv4, public_only), text)
     if "::" in text or text.count(":") >= _MIN_COLONS:
-        text = _IPV6.sub(lambda match: _mask_match(match, ipaddress.IPv6Address, ipv6, public_only), text)
+        text = re.sub(_IPV6, lambda match: _mask_match(match, ipaddress.IPv6Address, ipv6, public_only), text)
     return text
 
 

@@ -1,4 +1,4 @@
-"""Lines about corpus, model and phases at the start of a pretraining run, for its console."""
+"""Console lines about corpus, model and phases at the start of a pretraining run."""
 
 import os
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import jax
 import numpy as np
 
-from bert_jax.batches.masking import phase_masking
+from bert_jax.batches.masking import data_config_of_phase
 from bert_jax.batches.pipeline import make_sequences
 from bert_jax.batches.statistics import sequence_figures
 from bert_jax.config import ComputeConfig, EncoderConfig
@@ -32,10 +32,10 @@ def evaluation_line(num_tokens: int, predicts_all: bool) -> str:
     return few_predictions_warning(num_predictions) or f"an evaluation has about {num_predictions:,} predictions"
 
 
-def run_lines(
+def describe_run(
     corpus: Mixture, rules: SequenceRules, phases: tuple[Phase, ...], model: EncoderConfig, compute: ComputeConfig
 ) -> Iterator[str]:
-    """Yield lines about a run before it begins: the corpus, its sources, the model, each phase, likely problems."""
+    """Yield lines about a run before it begins: corpus, sources, model, each phase, likely problems."""
     split, symbols, data = corpus.split("train"), rules.symbols, rules.data
     devices, num_snapshots = jax.devices(), data.snapshots or 1
     yield (
@@ -68,13 +68,13 @@ def run_lines(
         tokens = (phase.end - phase.begin) * phase.batch_size * phase.seq_len
         if not tokens:
             continue
-        times = tokens / text_tokens(split.num_tokens, data.snapshots)
+        text_size = split.num_tokens if num_snapshots == 1 else text_tokens(split.num_tokens, num_snapshots)
+        passes = np.format_float_positional(tokens / text_size, precision=3, fractional=False, trim="-")
         yield (
             f"phase {index}: steps {phase.begin:,} to {phase.end:,} of {phase.batch_size} sequences x "
-            f"{phase.seq_len} tokens, {np.format_float_positional(times, precision=3, fractional=False, trim='-')} "
-            f"times the {'corpus' if num_snapshots == 1 else 'text, about'}"
+            f"{phase.seq_len} tokens, {passes} times the {'corpus' if num_snapshots == 1 else 'text, about'}"
         )
-        masked = phase_masking(data, rules.phases[phase.index])
+        masked = data_config_of_phase(data, rules.phases[phase.index])
         sequences = make_sequences(split, symbols, phase.seq_len, rules.seed, masked)
         figures = sequence_figures(sequences, symbols.vocabulary.mask, CHECKED_SEQUENCES)
         for line in sequence_warnings(figures, masked).values():

@@ -1,0 +1,355 @@
+"""Adapters in the format of `peft` 0.21: `adapter_config.json` and `adapter_model.safetensors`.
+
+A directory of `peft` is read as the model that `merge_and_unload` returns: the weights of its base model with the
+products of LoRA's matrices added, and with the modules of `modules_to_save`.
+"""
+
+import json
+import math
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import safetensors.numpy
+
+from bert_jax import strict_json
+from bert_jax.config import AdapterConfig, EncoderConfig
+from bert_jax.errors import UserError, did_you_mean
+from bert_jax.interop.families import FAMILIES, Family, ModelClass, NamedModule
+from bert_jax.interop.huggingface.model_config import ModelConfig, read_model_config
+from bert_jax.interop.huggingface.weight_files import Tensors, read_tensors, read_weight_files
+from bert_jax.interop.tensors import (
+    canonical_names,
+    class_of,
+    flatten_params,
+    iterate_stored_tensors,
+    shapes_of,
+    tensor_names,
+    top_level,
+)
+from bert_jax.models import Adapter, Head, Params, Target
+from bert_jax.training.remote_workdir import local_copy
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+FOLDER = "adapter"  # beside a fine-tuned model: the adapter that was merged into it
+PREFIX = "base_model.model."  # of the names of all tensors
+ALL_LINEAR = "all-linear"
+QUERIES_AND_VALUES = ("attention/query", "attention/value")  # paths in a layer; a tensor with more maps is one target
+LOW_RANK = re.compile(r"(.+)\.lora_([AB])\.weight")
+MODULE_NAME = re.compile(r"[\w.]+")  # keys of alpha_pattern are regular expressions; plain names are read
+# Head -> task_type. `peft` knows no type for the other heads.
+TASK_TYPES = {
+    "sequence_classification": "SEQ_CLS",
+    "token_classification": "TOKEN_CLS",
+    "question_answering": "QUESTION_ANS",
+    "sentence_embedding": "FEATURE_EXTRACTION",
+}
+# Fields of adapter_config.json that are not read: the tensors show ranks, targets and saved modules.
+_SILENT = (
+    "auto_mapping base_model_name_or_path ensure_weight_tying eva_config exclude_modules fan_in_fan_out inference_mode "
+    "layers_pattern layers_to_transform lora_dropout megatron_core modules_to_save peft_version qalora_group_size r "
+    "rank_pattern revision target_modules"
+)
+WITHOUT_EFFECT = frozenset(_SILENT.split())
+# Fields whose values are read; other values mean other weights than base + scale * B @ A.
+READ: dict[str, tuple[Any, ...] | None] = {
+    "peft_type": ("LORA",),
+    "bias": ("none",),
+    "init_lora_weights": (True, False, "gaussian", "eva", "orthogonal"),  # others change the base model
+    "task_type": None,
+    "lora_alpha": None,
+    "alpha_pattern": None,
+    "use_rslora": None,
+}
+
+
+class PeftTensors(NamedTuple):
+    """The tensors of an adapter, by the names of modules and tensors in transformers."""
+
+    low_rank: dict[str, dict[str, np.ndarray]]  # module -> "A": [rank, inputs], "B": [outputs, rank]
+    saved: Tensors  # of modules_to_save
+
+
+def find_targets(config: EncoderConfig, names: Sequence[str] | None) -> tuple[Target, ...]:
+    """Return the linear maps of an encoder that `AdapterConfig.targets` names, in the order of its family's table.
+
+    Raises UserError for a name that matches no linear map.
+    """
+    paths = {path.removesuffix("/kernel") for path in shapes_of(config, ()) if path.endswith("/kernel")}
+    by_name: dict[str, list[NamedModule]] = {}
+    for module in FAMILIES[config.family].encoder:
+        if module.kind == "linear" and module.path in paths and module.path.startswith("encoder/"):
+            by_name.setdefault(module.name, []).append(module)
+    short_names = {short: name for name in by_name for short in _ends_of(name)}
+    for name in names or ():
+        if name != ALL_LINEAR and name not in short_names:
+            known = sorted({name.rpartition("{layer}.")[2] for name in by_name})
+            raise UserError(
+                f"config.adapter.targets: no linear map of this {config.family} encoder is called '{name}'"
+                f"{did_you_mean(name, short_names)}; it has {', '.join(known)}"
+            )
+
+    def is_target(name: str, modules: list[NamedModule]) -> bool:
+        if names is None:
+            return any(module.path.endswith(QUERIES_AND_VALUES) for module in modules)
+        return ALL_LINEAR in names or bool({*names} & {*_ends_of(name)})
+
+    return tuple(
+        Target(name, _matrices_path(modules), tuple(module.path for module in sorted(modules, key=_part_index)))
+        for name, modules in by_name.items()
+        if is_target(name, modules)
+    )
+
+
+def make_adapter(config: EncoderConfig, settings: AdapterConfig) -> Adapter | None:
+    """Return the adapter of the settings for an encoder; None where the settings ask for none."""
+    if settings.rank is None:
+        return None
+    names = None if settings.targets is None else settings.targets.split(",")
+    return Adapter(find_targets(config, names), settings.rank, settings.alpha, settings.dropout)
+
+
+def _ends_of(name: str) -> list[str]:
+    """Return the ends of a module's name at its dots, without the index of a layer, and the name itself."""
+    parts = name.rpartition("{layer}.")[2].split(".")
+    return [".".join(parts[first:]) for first in range(len(parts))]
+
+
+def _part_index(module: NamedModule) -> int:
+    return module.part[0]
+
+
+def _matrices_path(modules: list[NamedModule]) -> str:
+    """Return the path of a target's matrices: of its only kernel, or beside its kernels."""
+    if len(modules) == 1:
+        return modules[0].path
+    return f"{modules[0].path.rpartition('/')[0]}/{modules[0].name.rpartition('.')[2]}"
+
+
+def peft_files(
+    adapter: Adapter, params: Params, config: EncoderConfig, heads: tuple[Head, ...], base: str
+) -> dict[str, str | bytes]:
+    """Return file name -> content of a directory of `peft`.
+
+    Args:
+        adapter: the targets and settings.
+        params: numpy arrays: the adapter's matrices and the heads.
+        config: the architecture.
+        heads: of the model.
+        base: directory or name of the model below the adapter.
+    """
+    family, model_class = FAMILIES[config.family], class_of(config, heads)
+    flat, shapes = flatten_params(params), shapes_of(config, heads)
+    tensors: Tensors = {}
+    for target in adapter.targets:
+        a, b = (flat[f"adapter/{target.path}/{name}"] for name in ("a", "b"))
+        layers = range(len(a)) if "{layer}" in target.name else (None,)
+        for layer in layers:
+            inner = slice(None) if layer is None else layer
+            name = target.name if layer is None else target.name.format(layer=layer)
+            tensors[f"{name}.lora_A.weight"] = a[inner].T
+            tensors[f"{name}.lora_B.weight"] = b[inner].reshape(adapter.rank, -1).T
+    for stored in iterate_stored_tensors(model_class.modules, shapes):
+        if stored.name is not None and not stored.path.startswith("encoder/"):
+            x = flat[stored.path]
+            tensors[stored.name] = x.T if stored.path.endswith("/kernel") else x
+    prefix = f"{family.prefix}." if model_class.is_bare else ""
+    tensors = {PREFIX + name.removeprefix(prefix): np.ascontiguousarray(x, np.float32) for name, x in tensors.items()}
+    saved = dict.fromkeys(_module_to_save(module.name, family) for module in model_class.modules)
+    task_type = TASK_TYPES.get(heads[0].name)
+    fields = {
+        "auto_mapping": None if task_type else {"base_model_class": model_class.name, "parent_library": "transformers"},
+        "base_model_name_or_path": base,
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "inference_mode": True,
+        "lora_alpha": int(adapter.alpha) if adapter.alpha.is_integer() else adapter.alpha,
+        "lora_dropout": adapter.dropout,
+        "modules_to_save": [*saved] or None,
+        "peft_type": "LORA",
+        "r": adapter.rank,
+        "target_modules": _target_names(adapter.targets, config.num_layers, family),
+        "task_type": task_type,
+    }
+    return {
+        CONFIG: json.dumps(fields, indent=2) + "\n",
+        WEIGHTS: safetensors.numpy.save(tensors, metadata={"format": "pt"}),
+    }
+
+
+def _module_to_save(name: str, family: Family) -> str:
+    """Return the outermost module of a head that has the module `name`: `pooler` for `bert.pooler.dense`."""
+    return top_level(name.removeprefix(f"{family.prefix}."), ".")
+
+
+def _target_names(targets: Sequence[Target], num_layers: int, family: Family) -> list[str]:
+    """Return the shortest ends of the targets' names that match no other linear map of the encoder."""
+    chosen = {target.name for target in targets}
+    others = [module.name for module in family.encoder if module.kind == "linear" and module.name not in chosen]
+    names = dict[str, None]()
+    for target in targets:
+        ends = reversed(_ends_of(target.name))
+        short = next(
+            (end for end in ends if not any(f".{untargeted}".endswith(f".{end}") for untargeted in others)), None
+        )
+        if short is not None:
+            names[short] = None
+        else:
+            inside = target.name.rpartition("{layer}.")[2]
+            names |= dict.fromkeys(f"{layer}.{inside}" for layer in range(num_layers))
+    return [*names]
+
+
+class PeftDirectory(NamedTuple):
+    """The merged model of a directory of `peft`."""
+
+    described: ModelConfig
+    where: str  # the file that messages name
+    tensors: Tensors  # by the names in families/
+    base: pathlib.Path  # directory of the base model
+
+
+def read_peft(directory: pathlib.Path) -> PeftDirectory:
+    """Return the merged model of a directory of `peft`; its base model is found by `base_model_name_or_path`.
+
+    Raises:
+        UserError: the adapter is not LoRA alone, belongs to another architecture, or lacks a part of its head.
+    """
+    fields = strict_json.read_object(directory / CONFIG)
+    _check_fields(fields, directory / CONFIG)
+    base = base_directory(directory, fields)
+    described, (_, stored) = read_model_config(base / "config.json"), read_weight_files(base)
+    family, where = FAMILIES[described.encoder.family], str(directory / WEIGHTS)
+    originals = canonical_names(stored, family, str(base))
+    merged = {name: stored[original] for name, original in originals.items()}
+    adapter = _read_tensors(directory / WEIGHTS)
+
+    def canonical(name: str) -> str:
+        return name if name in merged or f"{family.prefix}.{name}" not in merged else f"{family.prefix}.{name}"
+
+    for module, matrices in adapter.low_rank.items():
+        name = canonical(f"{module}.weight")
+        if matrices.keys() != {"A", "B"}:
+            raise UserError(f"{where}: '{module}' has one of its two matrices; the file is damaged")
+        (rank, inputs), (outputs, columns) = (matrices[x].shape for x in ("A", "B"))
+        if name not in merged or merged[name].shape != (outputs, inputs) or rank != columns:
+            reason = f"is {[*merged[name].shape]} there" if name in merged else "does not exist there"
+            raise UserError(
+                f"{where}: the adapter of '{module}', {[outputs, inputs]}, belongs to another architecture than the "
+                f"model in {base}: the tensor {reason}; correct base_model_name_or_path in {CONFIG}"
+            )
+        product = np.matmul(matrices["B"], matrices["A"]) * np.float32(_scale(fields, module, rank))
+        merged[name] = merged[name] + product
+    merged |= {canonical(name): x for name, x in adapter.saved.items()}
+    model_class = _class_of_adapter(fields, family, adapter.saved, described, directory / CONFIG)
+    _check_saved_modules(adapter.saved, merged, model_class, family, where, base)
+    classes = _count_classes(model_class, merged)
+    labels = described.labels if len(described.labels) == classes else ()
+    described = described._replace(
+        architecture=model_class.name, classes=classes or described.classes, labels=labels, problem=""
+    )
+    return PeftDirectory(described, where, merged, base)
+
+
+def base_directory(directory: pathlib.Path, fields: Mapping[str, Any] | None = None) -> pathlib.Path:
+    """Return the directory of the base model of a directory of `peft`; `fields` are of its adapter_config.json."""
+    fields = strict_json.read_object(directory / CONFIG) if fields is None else fields
+    name, revision = fields.get("base_model_name_or_path"), fields.get("revision")
+    if not isinstance(name, str) or not name:
+        raise UserError(f"{directory / CONFIG} names no base model; set base_model_name_or_path to its directory")
+    base = local_copy(f"{name}@{revision}" if isinstance(revision, str) and not pathlib.Path(name).exists() else name)
+    if not (base / "config.json").is_file():
+        raise UserError(
+            f"{directory / CONFIG}: its base model {name} has no config.json here; set base_model_name_or_path to the "
+            "directory of the base model"
+        )
+    return base
+
+
+def _check_fields(fields: Mapping[str, Any], where: pathlib.Path) -> None:
+    """Raise UserError for an adapter whose merged weights are not base + scale * B @ A."""
+    for name, value in fields.items():
+        allowed = READ.get(name)
+        if allowed is not None and value not in allowed:
+            raise UserError(f"{where}: {name} is {value!r}; {' or '.join(map(repr, allowed))} can be read")
+        if name not in WITHOUT_EFFECT and name not in READ and value:
+            raise UserError(f"{where}: {name} is {value!r}; only LoRA without this field can be read")
+
+
+def _scale(fields: Mapping[str, Any], module: str, rank: int) -> float:
+    """Return the factor of a module's product; the first key of alpha_pattern that ends the module's name counts."""
+    alpha, patterns = fields.get("lora_alpha", 8), fields.get("alpha_pattern") or {}
+    for pattern, value in patterns.items() if isinstance(patterns, dict) else ():
+        if not MODULE_NAME.fullmatch(pattern):
+            raise UserError(f"alpha_pattern has {pattern!r}, a regular expression; only plain names can be read")
+        if f".{module}".endswith(f".{pattern}"):
+            alpha = value
+            break
+    if not isinstance(alpha, int | float) or isinstance(alpha, bool):
+        raise UserError(f"{CONFIG}: lora_alpha is {alpha!r}, not a number")
+    return alpha / (math.sqrt(rank) if fields.get("use_rslora") else rank)
+
+
+def _read_tensors(path: pathlib.Path) -> PeftTensors:
+    """Return the tensors of an adapter_model.safetensors; UserError for a tensor that is not of LoRA or of a module."""
+    low_rank: dict[str, dict[str, np.ndarray]] = {}
+    saved: Tensors = {}
+    for name, x in read_tensors(path).items():
+        inside = name.removeprefix(PREFIX)
+        if inside == name:
+            raise UserError(f"{path}: tensor '{name}' does not begin with {PREFIX}; save the adapter with `peft`")
+        if match := LOW_RANK.fullmatch(inside):
+            if x.ndim != 2:
+                raise UserError(f"{path}: tensor '{name}' has {x.ndim} axes; only linear maps can be read")
+            low_rank.setdefault(match[1], {})[match[2]] = x
+        elif "lora_" in inside:
+            raise UserError(f"{path}: tensor '{name}' is of an adapter that is not beside a linear map")
+        else:
+            saved[inside.replace(".modules_to_save.default.", ".")] = x
+    if not low_rank:
+        raise UserError(f"{path} has no matrices of LoRA")
+    return PeftTensors(low_rank, saved)
+
+
+def _class_of_adapter(
+    fields: Mapping[str, Any], family: Family, saved: Tensors, described: ModelConfig, where: pathlib.Path
+) -> ModelClass:
+    """Return the class of transformers below an adapter, by its task type, auto_mapping, or the base's own class."""
+    heads = {task_type: head for head, task_type in TASK_TYPES.items()}
+    auto, wanted = fields.get("auto_mapping"), heads.get(str(fields.get("task_type")))
+    name = auto.get("base_model_class") if isinstance(auto, dict) else described.architecture
+    if wanted in (None, "sentence_embedding"):
+        named = [model for model in family.classes if model.name == name]
+        if wanted:
+            named = [model for model in family.classes if model.is_bare]
+    else:
+        named = [model for model in family.classes if model.heads == (wanted,)]
+    complete = [model for model in named if {n for m in model.modules for n in tensor_names(m)} >= saved.keys()]
+    if not complete:
+        kind = fields.get("task_type") or name
+        raise UserError(
+            f"{where}: bert_jax reads no {kind} of a {described.encoder.family} with the saved tensors "
+            f"{', '.join(sorted(saved)[:4]) or 'none'}; correct task_type"
+        )
+    return complete[0]
+
+
+def _check_saved_modules(
+    saved: Tensors, merged: Tensors, model_class: ModelClass, family: Family, where: str, base: pathlib.Path
+) -> None:
+    """Raise UserError where neither the adapter nor its base has a module of the head: its training is lost."""
+    for module in model_class.modules:
+        names = {tensor_names(module)[0], tensor_names(module)[0].removeprefix(f"{family.prefix}.")}
+        if not names & (merged.keys() | saved.keys()) and not model_class.is_bare:
+            raise UserError(
+                f"{where}: the trained {module.name} was not saved, and {base} has none; save the adapter again with "
+                f"modules_to_save=['{_module_to_save(module.name, family)}', ...]"
+            )
+
+
+def _count_classes(model_class: ModelClass, merged: Tensors) -> int:
+    """Return the number of outputs of the last linear map of a head that classifies; 0 for a model without a head."""
+    linear = [module for module in model_class.modules if module.kind == "linear"]
+    return len(merged[tensor_names(linear[-1])[0]]) if linear and not model_class.is_bare else 0

@@ -1,0 +1,133 @@
+"""Adapters (LoRA, Hu et al. 2021): small trained matrices beside the frozen linear maps of an encoder.
+
+A linear map `x @ kernel` becomes `x @ kernel + alpha / rank * dropout(x) @ a @ b`. `with_adapter` adds the matrices to
+a model, `merge` adds their products to the kernels.
+"""
+
+import dataclasses
+import functools
+import math
+from typing import Any, NamedTuple, cast
+
+import flax.traverse_util
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.models.dropout import dropout_seeds
+from bert_jax.models.layers import ADAPTER, LOW_RANK, LowRank
+from bert_jax.models.model import Model, Params
+
+Matrices = dict[str, Any]  # "a": float32 [..., inputs, rank]; "b": float32 [..., rank, kernels, outputs]
+
+
+class Target(NamedTuple):
+    """A linear map with an adapter: one tensor of a file, which may be several kernels of our tree."""
+
+    name: str  # of the module in transformers; `{layer}` stands for the index of a layer
+    path: str  # of the matrices in the tree of the adapter
+    kernels: tuple[str, ...]  # paths of the linear maps in the parameter tree, in the order of the parts of the tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Adapter:
+    """The linear maps that have matrices, and the settings that all matrices share."""
+
+    targets: tuple[Target, ...]
+    rank: int
+    alpha: float
+    dropout: float  # rate on the input of the matrices
+
+    @property
+    def scale(self) -> float:
+        """The factor of the product of two matrices."""
+        return self.alpha / self.rank
+
+
+def with_adapter(model: Model, adapter: Adapter) -> Model:
+    """Return the model with the matrices of an adapter in its parameters, at `params["adapter"]`.
+
+    As in `peft`, `a` starts uniform within 1 / sqrt(inputs), and `b` at 0: the model starts unchanged.
+    """
+
+    draw = functools.partial(draw_matrices, adapter, model.shapes)
+
+    def init(rng: jax.Array) -> Params:
+        return model.init(rng) | {ADAPTER: draw(rng)}
+
+    def apply(params: Params, batch: dict[str, jax.Array], rng: jax.Array | None) -> dict[str, jax.Array]:
+        terms = _low_rank_terms(adapter, params[ADAPTER], model.config.num_layers, rng)
+        return model.apply(params | {ADAPTER: terms}, batch, rng)
+
+    axes, sections = _flatten(model.logical_axes), _flatten(model.sections)
+
+    def axes_of(target: Target) -> Matrices:
+        *stacked, inputs, outputs = axes[f"{target.kernels[0]}/kernel"]
+        return {"a": (*stacked, inputs, "rank"), "b": (*stacked, "rank", "maps", outputs)}
+
+    def sections_of(target: Target) -> Matrices:
+        return dict.fromkeys(("a", "b"), sections[f"{target.kernels[0]}/kernel"])
+
+    return dataclasses.replace(
+        model,
+        init=init,
+        apply=apply,
+        shapes=model.shapes | {ADAPTER: jax.eval_shape(draw, jax.random.key(0))},
+        logical_axes=model.logical_axes | {ADAPTER: _by_target(adapter, axes_of)},
+        sections=model.sections | {ADAPTER: _by_target(adapter, sections_of)},
+    )
+
+
+def draw_matrices(adapter: Adapter, model_shapes: Params, rng: jax.Array) -> Params:
+    """Return the initial matrices of an adapter, a tree of `Matrices`; `model_shapes` are `Model.shapes`."""
+    shapes, keys = _flatten(model_shapes), iter(jax.random.split(jax.random.fold_in(rng, 1), len(adapter.targets)))
+
+    def draw(target: Target) -> Matrices:
+        *stacked, inputs, outputs = shapes[f"{target.kernels[0]}/kernel"].shape
+        bound = 1 / math.sqrt(inputs)
+        return {
+            "a": jax.random.uniform(next(keys), (*stacked, inputs, adapter.rank), jnp.float32, -bound, bound),
+            "b": jnp.zeros((*stacked, adapter.rank, len(target.kernels), outputs), jnp.float32),
+        }
+
+    return _by_target(adapter, draw)
+
+
+def merge(adapter: Adapter, params: Params) -> Params:
+    """Return parameters without an adapter, whose kernels have the products of its matrices added: numpy arrays."""
+    flat, matrices = _flatten({name: x for name, x in params.items() if name != ADAPTER}), _flatten(params[ADAPTER])
+    for target in adapter.targets:
+        a, b = (np.asarray(matrices[f"{target.path}/{name}"]) for name in ("a", "b"))
+        for index, path in enumerate(target.kernels):
+            product = np.matmul(a, b[..., index, :]) * np.float32(adapter.scale)
+            flat[f"{path}/kernel"] = np.asarray(flat[f"{path}/kernel"]) + product
+    return cast(Params, flax.traverse_util.unflatten_dict(flat, sep="/"))
+
+
+def _low_rank_terms(adapter: Adapter, matrices: Params, num_layers: int, rng: jax.Array | None) -> Params:
+    """Return the terms of all linear maps, at their paths; each layer of stacked layers has a term."""
+    flat, terms = _flatten(matrices), dict[str, LowRank]()
+    seeds = None
+    if rng is not None and adapter.dropout:
+        seeds = dropout_seeds(jax.random.fold_in(rng, 1), (len(adapter.targets), num_layers))
+    for index, target in enumerate(adapter.targets):
+        a, b = flat[f"{target.path}/a"], flat[f"{target.path}/b"] * adapter.scale
+        seed = None if seeds is None else seeds[index]
+        if a.ndim == 3:  # layers that share their parameters have one pair of matrices
+            a, b = (jnp.broadcast_to(x, (num_layers, *x.shape[1:])) for x in (a, b))
+        else:
+            seed = None if seed is None else seed[0]
+        for part, path in enumerate(target.kernels):
+            terms[f"{path}/{LOW_RANK}"] = LowRank(a, b[..., part, :], seed, adapter.dropout)
+    return cast(Params, flax.traverse_util.unflatten_dict(terms, sep="/"))
+
+
+def _by_target(adapter: Adapter, make: Any) -> Params:
+    """Return the tree with `make(target)` at the path of each target."""
+    tree = {target.path: make(target) for target in adapter.targets}
+    return cast(Params, flax.traverse_util.unflatten_dict(tree, sep="/"))
+
+
+def _flatten(tree: Any) -> dict[str, Any]:
+    """Return path -> leaf of a tree of dicts."""
+    return cast(dict[str, Any], flax.traverse_util.flatten_dict(tree, sep="/"))

@@ -1,0 +1,62 @@
+"""Training of an adapter and the heads: the encoder is read, not updated, and has no optimizer state."""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+
+from bert_jax.models import Params
+from bert_jax.objectives.base import Batch, Normalizers, Objective, Rngs
+from bert_jax.objectives.losses import Mean
+
+ENCODER, TEACHER = "encoder", "teacher"  # parts of the frozen parameters
+
+
+def with_frozen_encoder(objective: Objective, num_layers: int) -> Objective:
+    """Return the objective whose frozen parameters are the encoder and the frozen parameters of `objective`.
+
+    Trained are the other parts of the tree: the heads, and the matrices of an adapter. The program computes no gradient
+    of a frozen weight.
+    """
+
+    def loss(
+        params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers
+    ) -> tuple[jax.Array, dict[str, Mean]]:
+        return objective.loss(model_params(params, frozen), frozen.get(TEACHER, ()), batch, rngs, normalizers)
+
+    def init_frozen(rng: jax.Array) -> Params:
+        return frozen_part(objective.init(rng), objective.init_frozen(rng))
+
+    num_weights = num_layers * sum(math.prod(x.shape[1:]) for x in jax.tree.leaves(objective.shapes[ENCODER]["layers"]))
+
+    def flops(seq_len: int, phase: int) -> float:
+        # Two of six operations for each weight and token are the gradient of the weight.
+        return objective.flops(seq_len, phase) - 2.0 * seq_len * num_weights
+
+    return dataclasses.replace(
+        objective,
+        init=lambda rng: trained_part(objective.init(rng)),
+        loss=loss,
+        shapes=trained_part(objective.shapes),
+        logical_axes=trained_part(objective.logical_axes),
+        sections=trained_part(objective.sections),
+        flops=flops,
+        frozen_axes=frozen_part(objective.logical_axes, objective.frozen_axes),
+        init_frozen=init_frozen,
+    )
+
+
+def trained_part(tree: Any) -> Any:
+    """Return a tree of a whole model without its encoder."""
+    return {name: part for name, part in tree.items() if name != ENCODER}
+
+
+def frozen_part(tree: Any, teacher: Any) -> Any:
+    """Return the encoder of a tree of a whole model, with the tree of a teacher; () for no teacher."""
+    return {ENCODER: tree[ENCODER], **({TEACHER: teacher} if teacher else {})}
+
+
+def model_params(trained: Params, frozen: Params) -> Params:
+    """Return the parameters of the whole model from its two parts."""
+    return {**trained, ENCODER: frozen[ENCODER]}

@@ -1,0 +1,163 @@
+"""The tokenizer classes of transformers that a directory names: their vocabulary files, rules and settings.
+
+After the classes of transformers 4.57 and 5.24. A class builds its tokenizer from the vocabulary and from settings of
+`tokenizer_config.json`, so these settings and `tokenizer.json` have to agree.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bert_jax.errors import UserError
+from bert_jax.tokenizer import byte_level, sentencepiece, wordpiece
+from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
+
+# (contents of the files, special tokens, tokenizer_config.json, lowercase or None) -> definition
+Parse = Callable[[Sequence[bytes], SpecialTokens, Mapping[str, Any], bool | None], Definition]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenizerClass:
+    """A row of CLASSES.
+
+    Attributes:
+        files: names of the vocabulary files of a directory without `tokenizer.json`; the first names the row's rules.
+        parse: (contents of `files`, special tokens, tokenizer_config.json, lowercase) -> definition, where lowercase is
+            the wish of the caller or None; raises UserError. None: the class needs `tokenizer.json` here.
+        special: names of the special tokens where the directory does not give them.
+        settings: the entries of `tokenizer_config.json` that the class follows, and their defaults.
+        has_token_types: whether the class returns token types where the directory has no `model_input_names`.
+        has_token_types_in_5: `has_token_types` of transformers 5, where that differs.
+    """
+
+    files: tuple[str, ...] = ()
+    parse: Parse | None = None
+    special: SpecialTokens | None = None
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    has_token_types: bool = True
+    has_token_types_in_5: bool | None = None
+
+
+_GENERAL = TokenizerClass(has_token_types_in_5=False)  # takes tokenizer.json as it is
+_BERT = TokenizerClass(
+    files=("vocab.txt",),
+    parse=wordpiece.parse_vocab_txt,
+    special=wordpiece.SPECIAL,
+    settings=wordpiece.Normalizer()._asdict(),
+)
+_ROBERTA = TokenizerClass(
+    files=(byte_level.VOCABULARY, byte_level.MERGES),
+    parse=byte_level.parse_vocab_json,
+    special=byte_level.SPECIAL,
+    settings={"add_prefix_space": False},
+    has_token_types=False,
+)
+_ALBERT = TokenizerClass(
+    files=(sentencepiece.FILE,),
+    parse=sentencepiece.parse_spiece_model,
+    special=sentencepiece.SPECIAL,
+    settings={"do_lower_case": True, "keep_accents": False, "add_prefix_space": True},
+    has_token_types_in_5=False,
+)
+CLASSES: dict[str, TokenizerClass] = {
+    **dict.fromkeys(("BertTokenizer", "ElectraTokenizer", "MobileBertTokenizer", "ConvBertTokenizer"), _BERT),
+    **dict.fromkeys(("SqueezeBertTokenizer", "LayoutLMTokenizer", "RetriBertTokenizer"), _BERT),
+    "DistilBertTokenizer": dataclasses.replace(_BERT, has_token_types=False),
+    "MPNetTokenizer": dataclasses.replace(
+        _BERT,
+        parse=functools.partial(wordpiece.parse_vocab_txt, separators=2, mask_takes_space=True),
+        special=SpecialTokens("<pad>", "[UNK]", "<s>", "</s>", "<mask>"),
+        has_token_types=False,
+    ),
+    **dict.fromkeys(("RobertaTokenizer", "LongformerTokenizer", "BartTokenizer"), _ROBERTA),
+    **dict.fromkeys(
+        ("XLMRobertaTokenizer", "CamembertTokenizer"),
+        TokenizerClass(settings={"add_prefix_space": True}, special=byte_level.SPECIAL, has_token_types=False),
+    ),
+    "AlbertTokenizer": _ALBERT,
+    "BigBirdTokenizer": dataclasses.replace(_ALBERT, settings={"add_prefix_space": True}, has_token_types=False),
+    "DebertaV2Tokenizer": TokenizerClass(
+        files=(sentencepiece.DEBERTA,),
+        parse=sentencepiece.parse_spm_model,
+        special=wordpiece.SPECIAL,
+        settings={"do_lower_case": False, "split_by_punct": False, "add_prefix_space": True},
+    ),
+    **dict.fromkeys(("", "PreTrainedTokenizer", "TokenizersBackend"), _GENERAL),
+}
+# The class of a directory that names none: by `model_type` in the config.json of its model, then by vocabulary file.
+CLASS_OF_MODEL = {
+    **dict.fromkeys(("bert", "electra", "mobilebert", "nomic_bert"), "BertTokenizer"),
+    **dict.fromkeys(("roberta", "longformer"), "RobertaTokenizer"),
+    **dict.fromkeys(("xlm-roberta", "camembert"), "XLMRobertaTokenizer"),
+    "distilbert": "DistilBertTokenizer",
+    "mpnet": "MPNetTokenizer",
+    "albert": "AlbertTokenizer",
+    "big_bird": "BigBirdTokenizer",
+    "deberta-v2": "DebertaV2Tokenizer",
+}
+CLASS_OF_FILE = {
+    CLASSES[name].files[0]: name
+    for name in ("BertTokenizer", "RobertaTokenizer", "AlbertTokenizer", "DebertaV2Tokenizer")
+}
+
+
+def name_class(config: Mapping[str, Any], model_config: Mapping[str, Any]) -> str:
+    """Return the class that a directory names, without the suffix Fast; "" where it names none.
+
+    Args:
+        config: content of `tokenizer_config.json`.
+        model_config: content of the `config.json` of a model in the same directory.
+    """
+    name = config.get("tokenizer_class") or model_config.get("tokenizer_class")
+    return str(name or CLASS_OF_MODEL.get(str(model_config.get("model_type")), "")).removesuffix("Fast")
+
+
+def class_of_vocabulary(class_name: str, file_name: str) -> TokenizerClass:
+    """Return the row by whose rules a vocabulary file is read.
+
+    Raises:
+        UserError: the class is unknown, or reads another file.
+    """
+    by_file = CLASSES[CLASS_OF_FILE[file_name]]
+    row = CLASSES.get(class_name)
+    if row is _GENERAL:
+        return by_file
+    if row is None or row.files != by_file.files:
+        reason = "is unknown here" if row is None else f"reads {row.files[0] if row.files else 'another file'}"
+        raise UserError(
+            f"its tokenizer_class {class_name} {reason}, so the rules of this vocabulary are unknown; save it with "
+            "transformers, which writes tokenizer.json"
+        )
+    return row
+
+
+def has_token_types(class_name: str, config: Mapping[str, Any]) -> bool:
+    """Return whether the tokenizer gives a model the token types of its post-processor; False: the types are all 0.
+
+    Versions 4 and 5 of transformers differ for some classes. A config with `backend` is of version 5.
+    """
+    row = CLASSES.get(class_name, _GENERAL)
+    names = config.get("model_input_names")
+    if names is not None:
+        return "token_type_ids" in names
+    if "backend" in config and row.has_token_types_in_5 is not None:
+        return row.has_token_types_in_5
+    return row.has_token_types
+
+
+def check_settings(class_name: str, config: Mapping[str, Any], in_definition: Mapping[str, Any]) -> None:
+    """Raise UserError where the settings that a class follows differ from `tokenizer.json`.
+
+    Args:
+        class_name: "": every setting in the config is compared.
+        config: content of `tokenizer_config.json`.
+        in_definition: the settings that `tokenizer.json` implements.
+    """
+    followed = CLASSES.get(class_name, _GENERAL).settings if class_name else in_definition
+    for name, default in followed.items():
+        if name in in_definition and config.get(name, default) != in_definition[name]:
+            value = config.get(name, f"missing, which means {default},")
+            raise UserError(
+                f"{name} is {in_definition[name]} in it, but {value} in tokenizer_config.json; make them equal"
+            )
