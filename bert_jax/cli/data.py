@@ -299,8 +299,8 @@ def _add_prepare_options(parser: argparse.ArgumentParser) -> None:
         choices=["none", "split", "exact", "near"],
         help="treatment of copies: split removes no document, and puts similar documents on one side of the split; "
         "exact removes documents that differ from an earlier document only in white space, case, width and "
-        "punctuation; near also removes documents whose set of five-word sequences has a Jaccard similarity of 0.8 or more with an "
-        "earlier document, and puts similar documents on one side; none compares no documents, which is faster "
+        "punctuation; near also removes documents whose set of five-word sequences has a Jaccard similarity of 0.8 or "
+        "more with an earlier document, and puts similar documents on one side; none compares no documents, which is faster "
         "(default: split)",
     )
     parser.add_argument(

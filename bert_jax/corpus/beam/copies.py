@@ -91,8 +91,8 @@ def _decide_about_all(
         )
         with writing(directory):
             save_decisions(decisions, signed.directory / DECISIONS)
-            kept = signature_files(signatures, decisions, settings.deduplicate == "near")
-            entries = write_signatures(signed.directory, kept)
+            files = signature_files(signatures, decisions, settings.deduplicate == "near")
+            entries = write_signatures(signed.directory, files)
         storage.upload(signed.directory / DECISIONS, f"{work_url}/{DECISIONS}")
         for entry in entries:
             storage.upload(os.path.join(directory, entry["name"]), f"{output}/{entry['name']}")
