@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import ml_collections
 
+from bert_jax.checkpoints.architecture import read_run_config
 from bert_jax.config import (
     Config,
     FinetuneConfig,
     PretrainConfig,
-    read_config,
     refuse_fields_without_effect,
     resolve,
     with_vocab_size,
@@ -137,7 +137,7 @@ def as_config(
 ) -> AnyConfig:
     """Return the frozen config of a recipe with overrides or of a `ConfigDict`; return a frozen config unchanged."""
     if isinstance(config, str):
-        return read_config(kind, config, [f"--config.{key}={value}" for key, value in (overrides or {}).items()])
+        return read_run_config(kind, config, [f"--config.{key}={value}" for key, value in (overrides or {}).items()])
     if overrides:
         raise UserError("overrides are for a recipe; change the ConfigDict, or use dataclasses.replace")
     if isinstance(config, ml_collections.ConfigDict):

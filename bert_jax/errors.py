@@ -45,7 +45,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
-    """Return the known name that is most similar to `name`; '' if no similarity reaches `cutoff` (0 to 1)."""
+    """Return the known name that is most similar to `name`; '' if no similarity reaches `cutoff` (0 to 1).
+
+    If a single known name begins with `name`, it is the most similar.
+    """
+    known = list(known)
+    longer = [full for full in known if name and full.startswith(name)]
+    if len(longer) == 1:
+        return longer[0]
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), "")
 
 

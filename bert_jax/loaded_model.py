@@ -51,6 +51,14 @@ class LoadedModel:
         """The tokenizer: text to ids and back."""
         return self.model.tokenizer
 
+    def __repr__(self) -> str:
+        config = self.config
+        heads = ", ".join(head.name for head in self.model.heads) or "no head"
+        return (
+            f"<LoadedModel {config.family}: {config.num_layers} layers x {config.hidden_size}, "
+            f"{count_parameters(config, self.model.heads):,} parameters, {heads}, from {self.model.directory}>"
+        )
+
     def _repr_html_(self) -> str:
         """Return the model as a table, which a notebook shows."""
         config, tokenizer = self.config, self.tokenizer

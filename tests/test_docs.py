@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import pytest
 
 import bert_jax
+from bert_jax.checkpoints.architecture import FROM_INIT
 from bert_jax.cli.main import VERBS
 from bert_jax.cli.parser import parse_arguments
 from bert_jax.config import FinetuneConfig, PretrainConfig, read_config, with_vocab_size
@@ -110,7 +111,8 @@ def test_commands_are_commands(page: pathlib.Path, line: str, monkeypatch: pytes
     kinds, recipe = VERBS[args.verb].config_kinds, getattr(args, "config", None)
     if len(kinds) == 1:
         of_the_reader = recipe is not None and recipe.endswith(".py") and not pathlib.Path(recipe).exists()
-        read_config(CONFIGS[kinds[0]], None if of_the_reader else recipe, args.overrides)
+        words = [word for word in args.overrides if word != FROM_INIT]  # the weights are the reader's
+        read_config(CONFIGS[kinds[0]], None if of_the_reader else recipe, words)
 
 
 def test_the_recipes_of_each_objective_train_a_model_that_can_be_exported() -> None:

@@ -19,8 +19,6 @@ EXTRAS = {name: text.split("\n") for name, text in SETUP["options.extras_require
 CORE = SETUP["options"]["install_requires"].split("\n")
 # The compilers and plugins of accelerators have the version that their JAX names.
 PINNED_BY_JAX = {"jax[cuda12]", "jax[cuda13]", "jax[cuda13-local]", "jax[tpu]"}
-# Packages of Hugging Face bring this one; no floor of ours is needed. Segmenters are imported by their packages' names.
-IMPORTED_IF_PRESENT = {"huggingface-hub"}
 
 
 def requirements(lines: list[str]) -> list[Requirement]:
@@ -50,7 +48,7 @@ def test_every_imported_package_is_required() -> None:
             modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             for module in {name.partition(".")[0] for name in modules} - {"bert_jax", *sys.stdlib_module_names}:
                 owners = {canonicalize_name(name) for name in distributions.get(module, [])}
-                allowed = core if node in tree.body and not is_optional else core | extras | IMPORTED_IF_PRESENT
+                allowed = core if node in tree.body and not is_optional else core | extras
                 if owners and not owners & allowed:
                     missing.add((module, path.relative_to(ROOT).as_posix()))
     assert not missing

@@ -48,9 +48,11 @@ class OpenModel:
 
     config: EncoderConfig
     heads: tuple[Head, ...]
-    params: Params  # of make_model(config, ..., heads), on the first device of this process
+    params: Params = dataclasses.field(repr=False)  # of make_model(config, ..., heads), on this process's first device
     labels: tuple[str, ...]
-    tokenizer: Tokenizer
+    problem: str = ""  # as `Loaded.problem`
+    activation: str = ""  # a row of CROSS_ENCODER_ACTIVATIONS, of the score of a CrossEncoder; '' for other models
+    tokenizer: Tokenizer = dataclasses.field(repr=False)
     directory: pathlib.Path  # of the tokenizer and further files
     sentences: SentenceModules = SentenceModules()  # the steps from texts to vectors
 
@@ -73,6 +75,8 @@ def open_model(path: str | os.PathLike[str], wanted: tuple[Head, ...] | None = N
         heads=weights.heads,
         params=jax.device_put(weights.params, jax.local_devices()[0]),
         labels=weights.labels,
+        problem=weights.problem,
+        activation=weights.activation,
         tokenizer=tokenizer,
         directory=weights.directory,
         sentences=weights.sentences or SentenceModules(),
@@ -111,7 +115,12 @@ def read_weights(
     if step is None and (directory / PEFT_CONFIG).is_file():
         return _weights_of_adapter(directory, load_model(directory, wanted, rng))
     if step is None and (directory / "config.json").is_file():
-        return Weights(**vars(load_model(directory, wanted, rng)), directory=directory, sentences=sentences)
+        loaded = load_model(directory, wanted, rng)
+        for note in loaded.notes:
+            console.say(note)
+        if sentences and sentences.activation and "sequence_classification" in {head.name for head in loaded.heads}:
+            loaded = dataclasses.replace(loaded, activation=sentences.activation)
+        return Weights(**vars(loaded), directory=directory, sentences=sentences)
     folder = directory if directory.is_dir() else directory.parent
     if (folder / GOOGLE_CONFIG).is_file():
         if step is not None:

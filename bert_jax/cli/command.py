@@ -14,7 +14,7 @@ from bert_jax.files import new_file, url_refusal
 
 MODEL_HELP = (
     "model: a work directory of `pretrain` or `finetune`, a directory made by `export`, or a Hugging Face "
-    "directory; a path, gs:// or s3://BUCKET/NAME"
+    "directory; a path, gs:// or s3://BUCKET/NAME, or OWNER/NAME of the Hugging Face Hub"
 )
 RUN_HELP = "work directory of `pretrain`: a path, gs:// or s3://BUCKET/NAME"
 STEP_HELP = "step of the checkpoint (default: the newest intact checkpoint)"

@@ -28,6 +28,9 @@ def _add_export_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output", required=True, type=path_or_url, metavar="DIR", help="directory or URL to create")
     parser.add_argument(
+        "--push_to_hub", metavar="OWNER/NAME", help="upload the output to the Hugging Face Hub, with its card"
+    )
+    parser.add_argument(
         "--format",
         choices=["huggingface", "stablehlo", "onnx", "onnx_int8", "peft"],
         default="huggingface",
@@ -55,6 +58,7 @@ def _add_export_options(parser: argparse.ArgumentParser) -> None:
 def run_export(args: argparse.Namespace) -> None:
     """Write a model for other programs."""
     from bert_jax.convert.export import CardFacts, export_directory
+    from bert_jax.readers.hub import push_to_hub
     from bert_jax.training.remote_workdir import local_copy, uploaded
 
     with open_console() as console, console.working("exporting"):
@@ -70,6 +74,8 @@ def run_export(args: argparse.Namespace) -> None:
                 part=args.part,
                 card_facts=facts,
             )
+            if args.push_to_hub:
+                console.say(f"uploaded: {push_to_hub(output, args.push_to_hub)}")
 
 
 EXPORT = Verb(

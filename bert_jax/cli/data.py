@@ -258,7 +258,8 @@ def _add_prepare_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tokenizer",
         metavar="DIR",
-        help="directory of a tokenizer, made by `tokenizer` or published; required without --append",
+        help="directory of a tokenizer, made by `tokenizer` or published, or OWNER/NAME of the Hugging Face Hub; "
+        "required without --append",
     )
     parser.add_argument(
         "--output",
@@ -300,8 +301,8 @@ def _add_prepare_options(parser: argparse.ArgumentParser) -> None:
         help="treatment of copies: split removes no document, and puts similar documents on one side of the split; "
         "exact removes documents that differ from an earlier document only in white space, case, width and "
         "punctuation; near also removes documents whose set of five-word sequences has a Jaccard similarity of 0.8 or "
-        "more with an earlier document, and puts similar documents on one side; none compares no documents, which is faster "
-        "(default: split)",
+        "more with an earlier document, and puts similar documents on one side; none compares no documents, which is "
+        "faster (default: split)",
     )
     parser.add_argument(
         "--clean",

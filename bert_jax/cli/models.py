@@ -115,7 +115,12 @@ ATTENTION = Verb(
 
 def _add_predict_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    parser.add_argument("--input", default="-", metavar="FILE", help=f"{INPUT_FILE_HELP} (default: -)")
+    parser.add_argument(
+        "--input",
+        default="-",
+        metavar="FILE",
+        help=f"{INPUT_FILE_HELP}; or a file in a format of training files, such as CSV, TSV or Parquet (default: -)",
+    )
     parser.add_argument(
         "--output",
         default="-",
@@ -123,6 +128,7 @@ def _add_predict_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="JSON lines file to create; - prints the lines (default: -)",
     )
+    add_flag(parser, "--copy_input", "copy the fields of each input into its line, as `input`")
     add_number(parser, "--batch_size", "sequences per step (default: 32)", default=32)
 
 
@@ -139,6 +145,7 @@ def run_predict(args: argparse.Namespace) -> None:
             args.output,
             args.batch_size,
             lambda done, total: console.progress("predicting", done, total, "examples"),
+            args.copy_input,
         )
     print(", ".join(f"{count:,} {unit.replace('_', ' ')}" for unit, count in counts.items() if count), file=sys.stderr)
 

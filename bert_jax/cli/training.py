@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import json
 import pathlib
+import sys
 from typing import Any
 
 from bert_jax.cli.command import Verb, add_flag, add_platform, add_processes, add_recipe, add_workdir, open_console
@@ -17,7 +18,7 @@ def _run_in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[An
 
     Return the result of `run`, and whether this is process 0.
     """
-    from bert_jax.config import read_config
+    from bert_jax.checkpoints.architecture import read_run_config
     from bert_jax.parallel.joining import find_peers, joined_processes
     from bert_jax.parallel.platform import use_compilation_cache, use_platform
     from bert_jax.parallel.preemption import Interrupt
@@ -27,7 +28,7 @@ def _run_in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[An
     peers = find_peers(args.coordinator, args.num_processes, args.process_id)
     first = peers is None or peers.process_id == 0
     try:
-        config, refused = read_config(kind, args.config, args.overrides), None
+        config, refused = read_run_config(kind, args.config, args.overrides), None
     except UserError as error:
         if peers is None:
             raise
@@ -104,11 +105,12 @@ def _add_compile_options(parser: argparse.ArgumentParser) -> None:
 
 def run_compile(args: argparse.Namespace) -> int:
     """Print the memory, time and cost of a recipe; return 1 if a phase does not fit in memory."""
-    from bert_jax.config import FinetuneConfig, read_config
+    from bert_jax.checkpoints.architecture import read_run_config
+    from bert_jax.config import FinetuneConfig
     from bert_jax.config.load import recipe_kind
     from bert_jax.dryrun.topology import topology_devices
 
-    config = read_config(recipe_kind(args.config), args.config, args.overrides)
+    config = read_run_config(recipe_kind(args.config), args.config, args.overrides)
     devices = topology_devices(args.topology) if args.topology else None
 
     from bert_jax.dryrun.dry_run import dry_run, finetuning_work, pretraining_work, recipe_total
@@ -208,17 +210,82 @@ PRETRAIN = Verb(
 
 
 def _add_finetune_options(parser: argparse.ArgumentParser) -> None:
-    add_recipe(parser, "glue")
+    add_recipe(parser, "glue", without_recipe="default: with --data, the recipe of the kind of task")
     add_workdir(
         parser, "work directory for the model, its scores and its predictions: a path, gs:// or s3://BUCKET/NAME"
     )
     add_flag(parser, "--json", "print results.json on one line instead of a table")
+    group = parser.add_argument_group(
+        "your own labels",
+        "A file with a row per text. Choices that are left out are made by the file, and printed.",
+    )
+    group.add_argument(
+        "--data", metavar="FILE", help="file with texts and labels: .csv, .tsv, .jsonl, .json or .parquet"
+    )
+    group.add_argument("--text", metavar="COLUMN[,COLUMN]", help="column of the text; two columns: a pair of texts")
+    group.add_argument("--label", metavar="COLUMN", help="column of the label")
+    group.add_argument("--init_from", metavar="DIR", help="weights to start from, as config.init_from")
+    group.add_argument("--kind", metavar="KIND", help="kind of task (default: by the labels)")
+    group.add_argument(
+        "--label_separator", metavar="CHARACTER", help="character between the labels of a text that has several labels"
+    )
+    group.add_argument("--delimiter", metavar="CHARACTER", help="character between columns (default: by the header)")
+    group.add_argument("--dev", metavar="FILE", help="file of the dev set (default: a part of --data)")
+    group.add_argument(
+        "--dev_fraction",
+        type=float,
+        metavar="FRACTION",
+        help="fraction of --data that is held out as the dev set, by label (default: 0.1; 0.2 below 1,000 rows)",
+    )
+    add_flag(group, "--skip_unlabeled", "leave out and count rows without a label (default: refuse and list them)")
     add_platform(parser)
     add_processes(parser)
 
 
+def _with_own_labels(args: argparse.Namespace) -> None:
+    """Put the recipe and the overrides that describe `--data` into the arguments; print the choices."""
+    if args.init_from:
+        if any(override.startswith("--config.init_from=") for override in args.overrides):
+            args.parser.error("--init_from is given twice, also as --config.init_from")
+        args.overrides = [f"--config.init_from={args.init_from}", *args.overrides]
+    chosen = ("text", "label", "kind", "label_separator", "delimiter", "dev", "dev_fraction")
+    if not args.data:
+        if given := [name for name in (*chosen, "skip_unlabeled") if getattr(args, name) not in (None, False)]:
+            args.parser.error(f"--{given[0]} needs --data; without it, set config.task")
+        if not args.config:
+            args.parser.error("give --config RECIPE, or your own file: --data FILE --text COLUMN --label COLUMN")
+        return
+    if not (args.text and args.label):
+        args.parser.error("--data needs --text COLUMN and --label COLUMN")
+
+    from bert_jax.finetuning.own_labels import OwnFile, describe_own_file
+
+    described = describe_own_file(
+        OwnFile(
+            path=args.data,
+            text=tuple(name.strip() for name in args.text.split(",")),
+            label=args.label,
+            kind=args.kind,
+            label_separator=args.label_separator,
+            delimiter={"\\t": "\t", "tab": "\t"}.get(args.delimiter, args.delimiter),
+            dev=args.dev,
+            dev_fraction=args.dev_fraction,
+            skip_unlabeled=args.skip_unlabeled,
+        )
+    )
+    args.config = args.config or described.recipe
+    given_keys = {override.partition("=")[0] for override in args.overrides}
+    values = {f"--config.task.{key}": value for key, value in described.task.items()}
+    args.overrides = [*(f"{key}={value}" for key, value in values.items() if key not in given_keys), *args.overrides]
+    if not args.process_id:
+        for line in described.lines:
+            print(line, file=sys.stderr)
+
+
 def run_finetune(args: argparse.Namespace) -> None:
     """Train a task on a pretrained model, or resume its run, and print the scores."""
+    _with_own_labels(args)
+
     from bert_jax.config import FinetuneConfig
     from bert_jax.finetuning.finetune import finetune_in_directory
 
@@ -233,8 +300,8 @@ FINETUNE = Verb(
     summary="train a task on a pretrained model, or resume its run",
     description=(
         "Trains config.task from the weights in config.init_from with each learning rate and seed, keeps the best "
-        "model, and predicts the dev and test sets. bert_jax/tasks/table.py lists the tasks; 'custom' reads your own "
-        "JSON lines, TSV or CSV. `bert-jax config glue` lists all fields."
+        "model, and predicts the dev and test sets. bert_jax/tasks/table.py lists the tasks; --data reads your own "
+        "file: --data tickets.csv --text subject,body --label topic. `bert-jax config glue` lists all fields."
     ),
     example=(
         "--config=glue --workdir runs/qnli --config.init_from=my-bert/ --config.task.name=qnli --config.task.data=QNLI/"

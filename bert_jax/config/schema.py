@@ -11,6 +11,7 @@ from bert_jax.config.field import (
     ABOVE_0,
     ABOVE_0_BELOW_1,
     ABOVE_0_TO_1,
+    ABOVE_0_TO_HALF,
     AT_LEAST_0,
     AT_LEAST_1,
     FROM_0_BELOW_1,
@@ -444,6 +445,14 @@ class TaskConfig:
     )
     train: str | None = field(None, "training file, relative to task.data or absolute; None: the published name")
     dev: str | None = field(None, "development file; None: the published name")
+    dev_fraction: float | None = field(
+        None,
+        "fraction of the training file that is held out as the dev set, stratified by label; None: a file",
+        ABOVE_0_TO_HALF,
+    )
+    dev_seed: int = field(
+        0, "seed of the dev set that is held out", AT_LEAST_0, read_by=ReadBy("dev_fraction", not_values=(None,))
+    )
     test: str | None = field(None, "test file, predicted at the end; None: the published name")
     columns: str | None = field(None, "columns of a custom task: 'text=sentence1,text_pair=sentence2,label=gold'")
     delimiter: str | None = field(None, "character between the columns of CSV and TSV; None: found in the header")
@@ -451,6 +460,27 @@ class TaskConfig:
         False, "leave out and count rows without a label; False: refuse them, with their numbers"
     )
     labels: str | None = field(None, "labels of a custom task: 'no,yes'; None: the labels of the training file, sorted")
+    label_separator: str | None = field(
+        None, "character between the labels of a text in CSV and TSV, for kinds with several labels"
+    )
+    threshold: float | None = field(
+        None,
+        "probability from which a label of a multilabel classification is predicted; None: tuned on the dev set",
+        ABOVE_0_BELOW_1,
+    )
+    threshold_per_label: bool = field(
+        False,
+        "tune a threshold for each label of a multilabel classification; False: one threshold for all labels",
+        read_by=ReadBy("threshold", values=(None,)),
+    )
+    class_weights: str | None = field(
+        None,
+        "weights of the labels in the loss: balanced, inverse_square_root, or 'spam=5,ham=1'; None: equal weights",
+    )
+    focal_gamma: float = field(0.0, "exponent of the focal loss (Lin et al. 2017); 0: cross entropy", AT_LEAST_0)
+    oversample: bool = field(
+        False, "repeat training examples of rare labels, so that each label is as frequent as the most frequent label"
+    )
     metric: str | None = field(None, "metric that chooses the best checkpoint; None: the metric of the task")
     max_seq_len: int = field(128, "maximum tokens per sequence", AT_LEAST_1)
     buckets: tuple[int, ...] | None = field(
@@ -539,7 +569,9 @@ class _SharedConfig:
 
     seed: int = field(0, "seed of parameters, sequences and dropout", AT_LEAST_0)
     init_from: str | None = field(
-        None, "initial weights: an export, a work directory, or a Hugging Face directory; None: random weights"
+        None,
+        "initial weights: an export, a work directory, a Hugging Face directory, or OWNER/NAME of the Hub; None: "
+        "random weights",
     )
     compute: ComputeConfig = field(ComputeConfig(), "precision and compilation of the model")
     optimizer: OptimizerConfig = field(OptimizerConfig(), "optimizer and learning rate")
@@ -554,7 +586,7 @@ class PretrainConfig(_SharedConfig):
     """The configuration of a pretraining run."""
 
     objective: str = field("masked_tokens", "training objective", table="bert_jax.objectives.OBJECTIVES")
-    model: EncoderConfig = field(EncoderConfig(), "architecture of the encoder")
+    model: EncoderConfig = field(EncoderConfig(), "architecture of the encoder; from_init: of the weights in init_from")
     data: DataConfig = field(DataConfig(), "corpus and training sequences")
     replaced_tokens: ReplacedTokensConfig = field(
         ReplacedTokensConfig(),

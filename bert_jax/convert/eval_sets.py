@@ -125,7 +125,7 @@ def task_eval_set(weights: Weights, data: str | None, num_examples: int, console
     dev = read_set("dev")
     buckets = fixed_buckets(max(example.length for example in dev.features))
     indexed_batches = _indexed_batches(weights, dev.features, BATCH, buckets, tokenizer.pad_id)
-    threshold = described.get("null_threshold") if task.impossible else None
+    threshold = described.get("null_threshold") if task.impossible else described.get("thresholds")
 
     def scorer(outputs: Outputs) -> Callable[[np.ndarray], float]:
         by_input: list[dict[str, np.ndarray]] = [{} for _ in dev.features]

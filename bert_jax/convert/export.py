@@ -21,6 +21,7 @@ from bert_jax.interop.onnx_file import export_onnx, quantize_onnx
 from bert_jax.interop.sentence_modules import sentence_module_files
 from bert_jax.interop.stablehlo import export_stablehlo
 from bert_jax.interop.tensors import largest_class, shapes_of, top_level
+from bert_jax.models import Head
 from bert_jax.reports.card import model_card
 from bert_jax.tokenizer import copy_tokenizer
 from bert_jax.training.checkpoint import read_record
@@ -138,6 +139,8 @@ def write_huggingface(weights: Weights, output: pathlib.Path, extra: Mapping[str
         output,
         weights.labels,
         {**extra, **usage_files(weights)},
+        activation=weights.activation,
+        problem=weights.problem,
     )
 
 
@@ -145,15 +148,17 @@ def usage_files(weights: Weights) -> dict[str, str]:
     """Return name -> text of the files that describe a model's use: its task, its sentence-transformers modules."""
     path = weights.directory / TASK_FILE
     usage = {TASK_FILE: path.read_text(encoding="utf-8")} if path.is_file() else {}
-    if weights.sentences is not None:
+    if weights.sentences is not None and not weights.sentences.activation:
         usage |= sentence_module_files(weights.sentences, weights.config.hidden_size)
     return usage
 
 
 def write_stablehlo(weights: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
-    """Write a StableHLO program; `extra` is ignored, because a program has no card."""
+    """Write a StableHLO program; an encoder without a head gives its last states. `extra`, the card, is ignored."""
     del extra
-    export_stablehlo(weights.params, weights.config, weights.heads, output, weights.labels)
+    is_bare = {head.name for head in weights.heads} <= {"pooled"}
+    heads = (*weights.heads, Head("last_hidden_state")) if is_bare else weights.heads
+    export_stablehlo(weights.params, weights.config, heads, output, weights.labels)
 
 
 def write_onnx(weights: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:

@@ -53,8 +53,17 @@ def change_vocabulary(model: pathlib.Path, tokenizer: pathlib.Path, output: path
         raise UserError(f"{tokenizer}: the model has this vocabulary already")
     sources = token_sources(old, new)
     changed = carry_over(with_heads(weights, is_class=True), sources, new)
-    extra = usage_files(changed)
-    export_model(changed.params, changed.config, changed.heads, tokenizer, output, changed.labels, extra)
+    export_model(
+        changed.params,
+        changed.config,
+        changed.heads,
+        tokenizer,
+        output,
+        changed.labels,
+        usage_files(changed),
+        activation=changed.activation,
+        problem=changed.problem,
+    )
     if left_out := left_out_heads(weights, changed):
         console.say(f"left out: the head {', '.join(left_out)}")
     num_spelled = new.vocab_size - sources.num_shared - sources.num_unknown

@@ -1,9 +1,10 @@
 """The spine of `bert-jax finetune` (finetune.py), and its parts.
 
-finetune.py   the spine: weights, a task and a config in; the best model, its scores and its predictions out
-inputs.py     weights, task and sets, checked against each other; the loss and the batches that follow from them
-results.py    the summary of all trainings, the best model and its predictions
-task_data.py  the sets of a task as batches and scores
-teacher.py    a frozen fine-tuned model that the training learns from
-training.py   one training: one learning rate and one seed
+finetune.py    the spine: weights, a task and a config in; the best model, its scores and its predictions out
+inputs.py      weights, task and sets, checked against each other; the loss and the batches that follow from them
+own_labels.py  the config of a fine-tuning on a user's own file
+results.py     the summary of all trainings, the best model and its predictions
+task_data.py   the sets of a task as batches and scores
+teacher.py     a frozen fine-tuned model that the training learns from
+training.py    one training: one learning rate and one seed
 """

@@ -7,7 +7,6 @@ directory, `results.json` with every score, and `predictions/`.
 import contextlib
 import dataclasses
 import math
-import os
 import pathlib
 from typing import Any
 
@@ -26,6 +25,7 @@ from bert_jax.finetuning.results import summarize_trainings, write_results
 from bert_jax.finetuning.training import train_one
 from bert_jax.parallel import sharding
 from bert_jax.pretraining.initial_weights import describe_start
+from bert_jax.readers.hub import absolute_path
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import package_versions
 from bert_jax.training.plan import Plan, Session
@@ -131,7 +131,7 @@ def resolve_finetune_config(config: FinetuneConfig, steps_per_epoch: int) -> Fin
     assert config.init_from
     return dataclasses.replace(
         config,
-        init_from=config.init_from if "://" in config.init_from else os.path.abspath(config.init_from),
+        init_from=absolute_path(config.init_from),
         evaluate=dataclasses.replace(config.evaluate, every=config.evaluate.every or steps_per_epoch),
         checkpoint=dataclasses.replace(config.checkpoint, every=config.checkpoint.every or steps_per_epoch),
     )

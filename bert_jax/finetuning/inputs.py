@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import jax
 import numpy as np
@@ -18,7 +19,7 @@ from bert_jax.config import (
 )
 from bert_jax.console import Console
 from bert_jax.errors import UserError, did_you_mean
-from bert_jax.finetuning.task_data import TaskSplit, read_split, score_names, splits_digest
+from bert_jax.finetuning.task_data import TaskSplit, count_labels, read_split, score_names, splits_digest
 from bert_jax.finetuning.teacher import TaskTeacher, read_task_teacher
 from bert_jax.interop.huggingface.model_config import model_config_fields
 from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
@@ -32,6 +33,7 @@ from bert_jax.objectives.base import Objective
 from bert_jax.objectives.frozen_encoder import with_frozen_encoder
 from bert_jax.objectives.tasks import make_task_objective, task_head
 from bert_jax.tasks.batching import Feed, choose_buckets
+from bert_jax.tasks.class_weights import label_weights, oversampled_features, weighted_features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.labels import match_rows
 from bert_jax.tasks.reading.examples import SPLITS, existing_sets
@@ -92,6 +94,7 @@ def read_task_inputs(
         raise UserError("no weights: give --config.init_from=DIR: an export, a work directory, or one of transformers")
     task = resolve_task(settings)
     kind, head = KINDS[task.kind], task_head(task.kind, len(task.labels))
+    _refuse_settings_of_other_kinds(settings, task.kind)
     if kind.loss.whole_batch and (train.grad_accum_steps > 1 or train.batch_size < 2):
         raise UserError(
             f"task '{task.name}' learns from the other pairs of a batch: set config.train.batch_size to 2 or more, and "
@@ -136,6 +139,8 @@ def read_task_inputs(
     (train_set,), dev, test = (
         tuple(read_split(task, settings, name, tokenizer, console) for name in in_split) for in_split in names.values()
     )
+    if not task.published:
+        _say_shared_texts(task.name, train_set, dev, console)
     metric, known = settings.metric or task.best, score_names(task, dev)
     if metric not in known:
         raise UserError(f"config.task.metric={metric} is none of {', '.join(known)}{did_you_mean(metric, known)}")
@@ -146,7 +151,7 @@ def read_task_inputs(
         architecture=dataclasses.replace(weights.config, **dict.fromkeys(dropouts, settings.dropout)),
         teacher=teacher,
         tokenizer=tokenizer,
-        train=_keep_positive_pairs(settings, train_set, console),
+        train=_with_balanced_labels(task, settings, _keep_positive_pairs(settings, train_set, console), seed, console),
         dev=dev,
         test=test,
         metric=metric,
@@ -219,6 +224,46 @@ def learning_rates(rates: tuple[float, ...] | None, peak_learning_rate: float) -
     if len(set(names)) < len(names) or min(rates) < 0:
         raise UserError(f"config.task.learning_rates={rates}: give each once, and none below 0")
     return rates
+
+
+def _with_balanced_labels(task: Task, settings: TaskConfig, train: TaskSplit, seed: int, console: Console) -> TaskSplit:
+    """Return the training set with class weights and with repeated examples of rare labels, where these are set."""
+    kind, features = KINDS[task.kind], train.features
+    if settings.oversample:
+        features = oversampled_features(kind, train.examples, features, seed)
+        console.say(f"{task.name} train: {len(train.features):,} inputs become {len(features):,} by oversampling")
+    if settings.class_weights:
+        counts = count_labels(kind, train.examples)
+        exclusive = not kind.problem
+        total = counts.total() if exclusive else len(train.examples)
+        weights = label_weights(settings.class_weights, task.labels, counts, total, exclusive)
+        shown = ", ".join(f"'{name}' {weight:.3g}" for name, weight in zip(task.labels, weights, strict=True))
+        console.say(f"{task.name} train: weights of the labels in the loss: {shown}")
+        features = weighted_features(kind, features, weights)
+    return train._replace(features=features)
+
+
+def _refuse_settings_of_other_kinds(settings: TaskConfig, kind: str) -> None:
+    """Raise UserError for a field that some kinds of task read, and this kind does not."""
+    fields = {field.name: field.default for field in dataclasses.fields(TaskConfig)}
+    for name in sorted({name for other in KINDS.values() for name in other.settings} - {*KINDS[kind].settings}):
+        if getattr(settings, name) != fields[name]:
+            raise no_effect_error(f"config.task.{name}", f"config.task.kind={kind}", fields[name])
+
+
+def _say_shared_texts(task: str, train: TaskSplit, dev_sets: Sequence[TaskSplit], console: Console) -> None:
+    """Print how many inputs of the dev sets are also in the training set."""
+
+    def inputs_of(split: TaskSplit) -> list[bytes]:
+        return [b"|".join(ids.tobytes() for ids, _ in features.sequences) for features in split.features]
+
+    trained = set(inputs_of(train))
+    for split in dev_sets:
+        if shared := sum(key in trained for key in inputs_of(split)):
+            console.say(
+                f"{task} {split.name}: warning: {shared:,} of {len(split.features):,} texts are also in the training "
+                "set, so that their scores say little about new texts"
+            )
 
 
 def _keep_positive_pairs(settings: TaskConfig, train: TaskSplit, console: Console) -> TaskSplit:

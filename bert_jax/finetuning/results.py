@@ -20,7 +20,10 @@ from bert_jax.models import make_model
 from bert_jax.tasks import submission
 from bert_jax.tasks.batching import Feed
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.kinds.kind import Predictions
+from bert_jax.tasks.kinds.kind import Predictions, Threshold
+from bert_jax.tasks.label_report import label_report
+
+LABELS_FILE = "labels.json"  # set -> `label_report`, for the report page
 
 
 def summarize_trainings(task: str, metric: str, results: list[dict[str, Any]]) -> dict[str, Any]:
@@ -67,21 +70,28 @@ def write_results(
 
     def write(split: TaskSplit, predictions: Predictions) -> None:
         path = directory / "predictions" / submission.file_name(task, split.name)
-        submission.write(task, split.examples, predictions.values, path)
+        submission.write(task, split.examples, predictions.values, path, predictions.details)
 
-    threshold = None
+    threshold: Threshold = None
+    reports: dict[str, dict[str, Any] | None] = {}
     for split in inputs.dev:
         scored = score_split(task, settings, split, predict(split))
-        threshold = scored.null_threshold
+        threshold = scored.threshold
         write(split, scored.predictions)
+        reports[split.name] = label_report(KINDS[task.kind], task.labels, split.examples, scored.predictions)
     for split in inputs.test:
         write(split, KINDS[task.kind].predict(split.examples, split.features, predict(split), settings, threshold))
     with writing(directory, ELSEWHERE):
         with files.new_directory(directory / "model", replace=True) as partial:
             shutil.copytree(source, partial, dirs_exist_ok=True)
+            tuned: dict[str, Any] = {}
             if task.impossible:
-                path = partial / TASK_FILE
-                values = json.loads(path.read_text(encoding="utf-8"))
-                values |= {"impossible": False} if threshold is None else {"null_threshold": threshold}
-                path.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+                tuned = {"impossible": False} if threshold is None else {"null_threshold": threshold}
+            elif threshold is not None:
+                tuned = {"thresholds": threshold}
+            path = partial / TASK_FILE
+            values = json.loads(path.read_text(encoding="utf-8")) | tuned
+            path.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+        if any(reports.values()):
+            files.write_text(directory / LABELS_FILE, json.dumps(reports, indent=1) + "\n")
         files.write_text(directory / "results.json", json.dumps(summary, indent=1) + "\n")

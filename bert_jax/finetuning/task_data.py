@@ -20,7 +20,7 @@ from bert_jax.parallel.memory import out_of_memory_in_evaluation_as_user_error
 from bert_jax.tasks.batching import Feed, collate_batches, plan_evaluation, plan_feature_batches
 from bert_jax.tasks.features import SPELLED, Features
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.kinds.kind import Predictions, TaskKind, make_features
+from bert_jax.tasks.kinds.kind import Predictions, TaskKind, Threshold, Tuned, make_features
 from bert_jax.tasks.labels import label_counts_text, label_warnings
 from bert_jax.tasks.reading.examples import read_task_examples
 from bert_jax.tasks.scoring import CORRELATIONS, score_predictions
@@ -46,7 +46,7 @@ def read_split(task: Task, config: TaskConfig, name: str, tokenizer: Tokenizer, 
         counts = count_labels(kind, examples)
         console.say(f"{task.name} {name}: {label_counts_text(task.labels, counts)}")
         if name == "train" and not task.published:
-            for warning in label_warnings(task.labels, counts, several=False):
+            for warning in label_warnings(task.labels, counts, several=bool(kind.problem)):
                 console.say(f"{task.name} {name}: warning: {warning}")
     features, cuts = make_features(kind, examples, tokenizer, config)
     cut = [f"{count:,} {what.replace('_', ' ')}" for what, count in cuts.items() if count and what != SPELLED]
@@ -62,7 +62,7 @@ def read_split(task: Task, config: TaskConfig, name: str, tokenizer: Tokenizer, 
 
 def count_labels(kind: TaskKind, examples: Sequence[Example]) -> Counter[int]:
     """Return how many examples, or words of sentences, have each label, by its index."""
-    return Counter(label for example in examples for label in np.ravel(kind.gold(example)).tolist())
+    return Counter(label for example in examples for label in kind.label_indices(example))
 
 
 def splits_digest(splits: Sequence[TaskSplit]) -> str:
@@ -95,20 +95,22 @@ class ScoredSplit(NamedTuple):
 
     scores: dict[str, float]
     predictions: Predictions
-    null_threshold: float | None  # the best threshold for "no answer"; None: all questions have answers
+    threshold: Threshold  # the best threshold, for "no answer" or for each label; None: there is none
 
 
 def score_split(task: Task, settings: TaskConfig, split: TaskSplit, outputs: Sequence[Outputs]) -> ScoredSplit:
-    """Return scores and predictions of a labeled set; a threshold for "no answer" is tuned on this set.
+    """Return scores and predictions of a labeled set; thresholds for "no answer" or for labels are tuned on this set.
 
     In a set whose questions all have answers, no threshold can be tuned: all questions are answered.
     """
     kind = KINDS[task.kind]
-    threshold = np.inf if task.impossible and not all(map(kind.gold, split.examples)) else None
+    threshold: Threshold = np.inf if task.impossible and not all(map(kind.gold, split.examples)) else None
     predictions = kind.predict(split.examples, split.features, outputs, settings, threshold)
-    if threshold is not None and kind.tune:
-        predictions, threshold = kind.tune(split.examples, predictions)
-    return ScoredSplit(score_predictions(task, split.examples, predictions.values), predictions, threshold)
+    tuned = Tuned(predictions, threshold, {})
+    if kind.tune and (threshold is not None or not kind.impossible):
+        tuned = kind.tune(split.examples, predictions, settings)
+    scores = score_predictions(task, split.examples, tuned.predictions.values) | tuned.scores
+    return ScoredSplit(scores, tuned.predictions, tuned.threshold)
 
 
 def score_names(task: Task, splits: Sequence[TaskSplit]) -> list[str]:

@@ -27,6 +27,7 @@ from bert_jax.objectives.base import Batch
 from bert_jax.objectives.frozen_encoder import frozen_part, model_params, trained_part
 from bert_jax.parallel import sharding
 from bert_jax.tasks.batching import Feed
+from bert_jax.tasks.kinds import KINDS
 from bert_jax.training.loop import fit
 from bert_jax.training.metrics import NOT_SCORES, read_metrics
 from bert_jax.training.plan import Data, Plan, Session
@@ -170,11 +171,19 @@ def export_best(inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Pat
     if inputs.adapter:
         on_host = {**on_host, "encoder": weights.params["encoder"]}
         if (weights.directory / "config.json").is_file():  # else `peft` could not open the base model
-            base = str(weights.directory.absolute())
-            files = peft_files(inputs.adapter, on_host, inputs.architecture, weights.heads, base)
+            files = peft_files(inputs.adapter, on_host, inputs.architecture, weights.heads, weights.directory)
             extra |= {f"{FOLDER}/{name}": content for name, content in files.items()}
         on_host = merge(inputs.adapter, on_host)
-    huggingface.export_model(on_host, inputs.architecture, weights.heads, weights.directory, target, task.labels, extra)
+    huggingface.export_model(
+        on_host,
+        inputs.architecture,
+        weights.heads,
+        weights.directory,
+        target,
+        task.labels,
+        extra,
+        problem=KINDS[task.kind].problem,
+    )
     for old in directory.glob("best-*"):
         if old != target:
             shutil.rmtree(old, ignore_errors=True)

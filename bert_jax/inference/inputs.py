@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import IO, Any, NamedTuple
 
 from bert_jax.errors import UserError
@@ -24,7 +25,8 @@ class Input(NamedTuple):
 
     where: str  # "texts.txt:3", for messages
     line_number: int  # from 1
-    fields: Mapping[str, Any]  # {"text": the line}, or the object of a JSON line
+    fields: Mapping[str, Any]  # {"text": the line}, the object of a JSON line, or a row with the fields of a task
+    row: Mapping[str, Any] = MappingProxyType({})  # the columns of a row alone
 
 
 def read_inputs(source: str | os.PathLike[str], name: str | None = None) -> Iterator[Input]:

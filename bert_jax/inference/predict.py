@@ -8,28 +8,48 @@ import os
 import pathlib
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
+
+import numpy as np
 
 from bert_jax import strict_json
 from bert_jax.checkpoints.load_model import OpenModel, open_model
 from bert_jax.config import ComputeConfig, TaskConfig, from_values
 from bert_jax.errors import UserError, writing
 from bert_jax.files import new_file
-from bert_jax.inference.inputs import Input, num_inputs, read_inputs, source_name
-from bert_jax.inference.outputs import LocalPredict, local_predictor
+from bert_jax.inference.inputs import (
+    OBJECT_LINES,
+    STDIN,
+    TEXT_LINES,
+    Input,
+    num_inputs,
+    read_inputs,
+    source_name,
+)
+from bert_jax.inference.outputs import LocalPredict, Outputs, local_predictor
 from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS
 from bert_jax.models import Head, make_model
 from bert_jax.tasks.batching import Feed, fixed_buckets
 from bert_jax.tasks.custom import given_columns
+from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.kinds.kind import TaskKind, make_features
+from bert_jax.tasks.kinds.kind import TaskKind, Threshold, make_features
 from bert_jax.tasks.kinds.records import EMPTY, record_id
+from bert_jax.tasks.kinds.regression import OUTPUT as REGRESSION_OUTPUT
+from bert_jax.tasks.reading.formats import format_of_suffix, read_file_records
+from bert_jax.tasks.table import prediction_source
 from bert_jax.tasks.task import Record, Task
 from bert_jax.tokenizer import Tokenizer
 
 CHUNK = 1024  # examples in memory at once
+# Row of CROSS_ENCODER_ACTIVATIONS, or '' -> the function.
+SCORE_ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "": np.asarray,
+    "identity": np.asarray,
+    "sigmoid": lambda x: 0.5 * (1.0 + np.tanh(0.5 * x)),  # does not overflow
+}
 
 
 class Predictor(NamedTuple):
@@ -39,7 +59,7 @@ class Predictor(NamedTuple):
     tokenizer: Tokenizer
     task: Task
     settings: TaskConfig
-    null_threshold: float | None
+    threshold: Threshold  # as `TaskKind.predict` takes it
 
 
 def load_predictor(directory: str | os.PathLike[str], batch_size: int = 32) -> Predictor:
@@ -56,13 +76,18 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
         raise UserError(f"batch_size {batch_size}: at least 1")
     path = loaded.directory / TASK_FILE
     loaded = dataclasses.replace(loaded, heads=loaded.heads or _head_without_parameters(path))
-    kinds = [name for name, kind in KINDS.items() for head in loaded.heads if _head_fits(kind, head)]
+    kinds = [
+        name
+        for name, kind in KINDS.items()
+        for head in loaded.heads
+        if _head_fits(kind, head) and (loaded.problem == kind.problem or not loaded.problem)
+    ]
     if not kinds:
         names = ", ".join(head.name for head in loaded.heads) or "no head"
         raise UserError(f"{loaded.directory}: a model with {names}, which has no head of a task; fine-tune it first")
     labels = loaded.labels or tuple(f"LABEL_{label_index}" for label_index in range(loaded.heads[0].classes))
     described: dict[str, Any]
-    described = {"kind": kinds[0], "labels": [*labels], "impossible": False, "null_threshold": 0.0}
+    described = {"kind": kinds[0], "labels": [*labels], "impossible": False, "null_threshold": 0.0, "thresholds": []}
     described["config"] = {"max_seq_len": loaded.config.max_positions}  # for a directory of transformers
     if path.is_file():
         described |= _read_settings(path, described)
@@ -81,12 +106,33 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
         impossible=described["impossible"],
         published=True,  # an empty text is counted, and answered
     )
-    threshold = described["null_threshold"] if task.impossible else None
+    thresholds = described["thresholds"]
+    if len(thresholds) not in (0, len(labels)) or not all(_is_probability(value) for value in thresholds):
+        raise UserError(f"{path}: thresholds are {len(labels)} numbers between 0 and 1, one for each label; fix them")
+    threshold = described["null_threshold"] if task.impossible else thresholds or None
     longest = settings.max_seq_len
     buckets = tuple(sorted({*(settings.buckets or fixed_buckets(longest)), longest}))
     feed = Feed(buckets, batch_size, loaded.config.num_token_types, loaded.tokenizer.pad_id)
     outputs_of = local_predictor(make_model(loaded.config, ComputeConfig(), loaded.heads), loaded.params, feed)
+    if loaded.activation and loaded.heads[0].classes == 1:
+        outputs_of = functools.partial(_activated_outputs, outputs_of, SCORE_ACTIVATIONS[loaded.activation])
     return Predictor(outputs_of, loaded.tokenizer, task, settings, threshold)
+
+
+def _is_probability(value: Any) -> bool:
+    """Return whether a value of JSON is a number between 0 and 1, both excluded."""
+    return isinstance(value, float) and 0.0 < value < 1.0
+
+
+def _activated_outputs(
+    outputs_of: LocalPredict,
+    activation: Callable[[np.ndarray], np.ndarray],
+    features: Sequence[Features],
+    progress: Callable[[int], None],
+) -> list[Outputs]:
+    """Return the outputs of a model of one value, after the activation of a CrossEncoder."""
+    outputs = outputs_of(features, progress)
+    return [{**output, REGRESSION_OUTPUT: activation(output[REGRESSION_OUTPUT])} for output in outputs]
 
 
 def _head_fits(kind: TaskKind, head: Head) -> bool:
@@ -114,21 +160,24 @@ def predict_file(
     target: str,
     batch_size: int = 32,
     progress: Callable[[int, int | None], None] = lambda done, total: None,
+    copy_input: bool = False,
 ) -> Counter[str]:
-    """Write the predictions for the lines of a file into a new file, which appears complete or not at all.
+    """Write the predictions for a file into a new file, which appears complete or not at all.
 
     `-` is standard input or output. `progress` is called with the number of finished and of all examples, None for an
-    input that can be read only once. Returns the number of examples and of truncated texts. Raises UserError as
-    `load_predictor`, `read_inputs` and `predict_inputs`.
+    input that can be read only once. With `copy_input` each prediction has the fields of its input. Returns the number
+    of examples and of truncated texts. Raises UserError as `load_predictor`, `open_inputs` and `predict_inputs`.
     """
-    predictor, total = load_predictor(directory, batch_size), num_inputs(source)
+    predictor = load_predictor(directory, batch_size)
+    total, read = open_inputs(predictor, source)
     counts: Counter[str] = Counter()
     if total is not None:
-        check_inputs(predictor, read_inputs(source))
+        check_inputs(predictor, read())
 
     def write(out: IO[str]) -> None:
-        for prediction in predict_inputs(predictor, read_inputs(source), counts, lambda done: progress(done, total)):
-            out.write(json.dumps(prediction, ensure_ascii=False) + "\n")
+        predictions = predict_inputs(predictor, read(), counts, lambda done: progress(done, total), copy_input)
+        for prediction in predictions:
+            out.write(json.dumps(prediction, ensure_ascii=False, default=str) + "\n")
         out.flush()
         if not counts["examples"]:
             raise UserError(f"{source_name(source)}: no example in it; write one per line")
@@ -139,6 +188,34 @@ def predict_file(
     with writing(target, "choose another --output"), new_file(target) as out:
         write(out)
     return counts
+
+
+def open_inputs(predictor: Predictor, source: str) -> tuple[int | None, Callable[[], Iterable[Input]]]:
+    """Return the number of inputs (None: they can be read only once), and a function that reads them.
+
+    Lines and JSON lines are read one by one. CSV, TSV, Parquet and the other formats of training files are read whole,
+    with the columns of the training file; labels need not be there.
+
+    Raises:
+        UserError: a file that cannot be read, or a column that is missing.
+    """
+    kind = KINDS[predictor.task.kind]
+    file = prediction_source(predictor.settings, kind, source)
+    format_name = file.format or format_of_suffix(source, kind.suffixes)
+    if source == STDIN or source.endswith((OBJECT_LINES, *([] if kind.numbered_columns else [TEXT_LINES]))):
+        format_name = None
+    if format_name is None or (format_name == "json" and not source.endswith(".json")):
+        return num_inputs(source), lambda: read_inputs(source)
+    named = given_columns(predictor.settings, kind).keys() - {*kind.label_fields}
+    optional = [field for field in (*kind.optional_fields, *kind.label_fields) if field not in named]
+    records = read_file_records(
+        source, format_name, kind.suffixes, file.columns, optional, None, Counter(), predictor.settings.delimiter
+    )
+    inputs = [
+        Input(record.where, row_index, {**record.row, **record.fields}, record.row)
+        for row_index, record in enumerate(records, 1)
+    ]
+    return len(inputs), lambda: inputs
 
 
 def check_inputs(predictor: Predictor, inputs: Iterable[Input]) -> None:
@@ -154,13 +231,15 @@ def predict_inputs(
     inputs: Iterable[Input],
     counts: Counter[str],
     progress: Callable[[int], None] = lambda done: None,
+    copy_input: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Yield a prediction for each input, in order, as JSON values.
 
     An input has the fields of its kind of task, by their names or the names in `config.task.columns`, and perhaps an
     `id`, which is returned; by default the number of the line, from 1.
     `counts` gets the numbers of examples, of truncated texts and of empty texts, which are answered like any text.
-    `progress` is called with the number of finished examples. An input that is refused stops its chunk of `CHUNK`
+    `progress` is called with the number of finished examples. With `copy_input` the fields of an input are returned as
+    `input`. An input that is refused stops its chunk of `CHUNK`
     inputs; earlier chunks are answered.
     """
     task, settings = predictor.task, predictor.settings
@@ -177,13 +256,15 @@ def predict_inputs(
             _report_examples, progress, counts["examples"], len(examples) / max(len(features), 1)
         )
         outputs = predictor.outputs_of(features, of_chunk)
-        predictions = kind.predict(examples, features, outputs, settings, predictor.null_threshold)
+        predictions = kind.predict(examples, features, outputs, settings, predictor.threshold)
         counts.update({"examples": len(examples)} | cut | {"empty_texts": tally[EMPTY]})
         for index, line in enumerate(chunk):
             given = line.fields.get("id")
             answer = kind.to_json(task.labels, examples[index], predictions.values[index])
             if predictions.details is not None:
                 answer |= kind.details(task.labels, predictions.details[index])
+            if copy_input:
+                answer["input"] = dict(line.row or line.fields)
             yield {"id": str(line.line_number) if given is None else given} | answer
 
 

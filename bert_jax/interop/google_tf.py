@@ -59,6 +59,8 @@ def from_variables(variables: Mapping[str, np.ndarray], fields: Mapping[str, Any
     """Return the model of `load_google` from variables by name and the fields of `bert_config.json`."""
     family = FAMILIES["bert"]
     described = parse_model_config({**fields, "model_type": "bert"}, f"{where} with {CONFIG}")
+    for field in described.unknown:
+        raise UserError(f"{where} with {CONFIG}: unknown field {field}")
     unused = tuple(sorted(name for name in variables if OPTIMIZER.match(name)))
     originals = {_name_in_transformers(name): name for name in variables if name not in unused}
     tensors = {

@@ -15,17 +15,26 @@ from bert_jax.strict_json import read_list, read_object
 
 MODULES = "modules.json"
 KNOWN = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
+CROSS_ENCODER = ["Transformer"]  # the modules of a CrossEncoder, which scores pairs
+# The activation of the score of a CrossEncoder: the class in torch -> its name here.
+CROSS_ENCODER_ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "identity"}
 # A row of inference.embed.POOLINGS, also the name in version 6 -> the field of earlier versions.
 POOLINGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
 VECTORS = "sentence_embedding"
 OF_TEXT = {"method": "forward", "method_output_name": "last_hidden_state"}
-# Fields of sentence_bert_config.json, and the values that are read; None: checked separately.
+OF_PAIR = {"method": "forward", "method_output_name": "logits"}
+# Fields of sentence_bert_config.json, and the value that is read; None: checked separately.
 TRANSFORMER_FIELDS = {
     "max_seq_length": None,
     "do_lower_case": None,
-    "transformer_task": ("feature-extraction",),
-    "modality_config": ({"text": OF_TEXT},),
-    "module_output_name": ("token_embeddings",),
+    "transformer_task": "feature-extraction",
+    "modality_config": {"text": OF_TEXT},
+    "module_output_name": "token_embeddings",
+}
+CROSS_ENCODER_FIELDS = TRANSFORMER_FIELDS | {
+    "transformer_task": "sequence-classification",
+    "modality_config": {"text": OF_PAIR},
+    "module_output_name": "scores",
 }
 
 
@@ -47,6 +56,7 @@ class SentenceModules:
     prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     default_prompt: str | None = None  # name of the prompt before every text
     similarity: str | None = "cosine"  # name of the function that compares vectors; passed on, not computed
+    activation: str = ""  # a row of CROSS_ENCODER_ACTIVATIONS, of the score of a CrossEncoder; '' for other models
 
     @property
     def prompt(self) -> str:
@@ -64,6 +74,8 @@ def read_sentence_modules(directory: pathlib.Path) -> SentenceModules | None:
         return None
     modules = [_kind_and_folder(entry, path) for entry in read_list(path)]
     kinds = [kind for kind, _ in modules]
+    if kinds == CROSS_ENCODER:
+        return _read_cross_encoder(directory, modules[0][1])
     if kinds not in KNOWN:
         raise UserError(
             f"{path}: the modules {', '.join(kinds) or 'of nothing'}; only Transformer, Pooling and then perhaps "
@@ -73,7 +85,7 @@ def read_sentence_modules(directory: pathlib.Path) -> SentenceModules | None:
     if "Normalize" in kinds:
         _check_normalize(directory / modules[2][1] / "config.json")
     prompts, default_prompt, similarity = _read_prompts_and_similarity(directory / "config_sentence_transformers.json")
-    transformer = _read_transformer_fields(directory / folder)
+    transformer = _read_transformer_fields(directory / folder, TRANSFORMER_FIELDS)
     return SentenceModules(
         folder=folder,
         pooling=_read_pooling(directory / modules[1][1] / "config.json"),
@@ -84,6 +96,37 @@ def read_sentence_modules(directory: pathlib.Path) -> SentenceModules | None:
         prompts=prompts,
         default_prompt=default_prompt,
         similarity=similarity,
+    )
+
+
+def cross_encoder_activation(name: Any, where: str) -> str:
+    """Return a row of CROSS_ENCODER_ACTIVATIONS for the name of a class of torch; `UserError` for another class."""
+    activation = CROSS_ENCODER_ACTIVATIONS.get(name.rpartition(".")[2]) if isinstance(name, str) else None
+    if activation is None:
+        raise UserError(
+            f"{where}: the activation of the scores is {name!r}; {' and '.join(CROSS_ENCODER_ACTIVATIONS)} can be read"
+        )
+    return activation
+
+
+def cross_encoder_fields(activation: str) -> dict[str, Any]:
+    """Return the fields of `config.json` for the activation of a CrossEncoder; {} for ''."""
+    classes = {row: f"torch.nn.{name}" for name, row in CROSS_ENCODER_ACTIVATIONS.items()}
+    return {"sentence_transformers": {"activation_fn": classes[activation], "version": "4.1.0"}} if activation else {}
+
+
+def _read_cross_encoder(directory: pathlib.Path, folder: str) -> SentenceModules:
+    """Return the settings of a CrossEncoder in the layout of sentence-transformers 6."""
+    path = directory / "config_sentence_transformers.json"
+    fields = read_object(path) if path.is_file() else {}
+    if fields.get("model_type") != "CrossEncoder":
+        raise UserError(f"{directory / MODULES}: a Transformer without Pooling; only a CrossEncoder has no Pooling")
+    transformer = _read_transformer_fields(directory / folder, CROSS_ENCODER_FIELDS)
+    return SentenceModules(
+        folder=folder,
+        max_seq_len=transformer.get("max_seq_length"),
+        lower_case=transformer.get("do_lower_case", False),
+        activation=cross_encoder_activation(fields.get("activation_fn"), str(path)),
     )
 
 
@@ -118,18 +161,17 @@ def _kind_and_folder(entry: Any, path: pathlib.Path) -> tuple[str, str]:
     return kind.rsplit(".", 1)[-1], folder
 
 
-def _read_transformer_fields(folder: pathlib.Path) -> dict[str, Any]:
-    """Return the checked fields of the first of TRANSFORMER_FILES that exists."""
+def _read_transformer_fields(folder: pathlib.Path, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the first of TRANSFORMER_FILES that exists, checked against `known`: name -> value."""
     path = next((folder / name for name in TRANSFORMER_FILES if (folder / name).is_file()), None)
     if path is None:
         return {}
     fields = read_object(path)
     for name, value in fields.items():
-        if name not in TRANSFORMER_FIELDS:
-            raise UserError(f"{path}: unknown field '{name}'; there may be {', '.join(TRANSFORMER_FIELDS)}")
-        allowed = TRANSFORMER_FIELDS[name]
-        if allowed is not None and value not in allowed:
-            raise UserError(f"{path}: {name} is {value!r}; only {allowed[0]!r} can be read")
+        if name not in known:
+            raise UserError(f"{path}: unknown field '{name}'; there may be {', '.join(known)}")
+        if known[name] is not None and value != known[name]:
+            raise UserError(f"{path}: {name} is {value!r}; only {known[name]!r} can be read")
     length = fields.get("max_seq_length")
     if length is not None and (type(length) is not int or length < 1):
         raise UserError(f"{path}: max_seq_length is {length!r}; a number of tokens, at least 1, is needed")

@@ -17,6 +17,8 @@ Shapes = Mapping[str, tuple[int, ...]]  # path in our tree -> shape
 
 WITHOUT_PARAMETERS = ("hidden_states", "last_hidden_state", "sentence_embedding")
 FOR_TRAINING_ALONE = {"replaced_token"}  # no task reads this head: left out if no class of the family has it
+# Prefixes of all names in a file of a wrapped model: of torch's DataParallel, and of sentence-transformers.
+WRAPPERS = ("module.", "0.auto_model.")
 UNUSED_VALUES = {"scale": 1.0}  # of a layer that does not use the parameter; other parameters are 0
 
 
@@ -174,13 +176,24 @@ def shared_parts(params: Params, family: Family, missing: Iterable[str]) -> Para
     return unflatten_params(copies)
 
 
-def canonical_names(tensors: Mapping[str, np.ndarray], family: Family, where: str) -> dict[str, str]:
-    """Return name in families/ -> name in the file, without the copies of tied tensors.
+class TensorNames(NamedTuple):
+    """The names of the tensors of a file."""
 
-    Older names of LayerNorm's parameters (`gamma`, `beta`) are translated, and the missing prefix of a bare model is
-    added. Raises `UserError` if a copy of a tied tensor differs, or saved position numbers are not 0, 1, 2, ...
+    originals: dict[str, str]  # name in families/ -> name in the file, without the copies of tied tensors
+    # Name in the file -> name of the tensor that it copies, for copies that differ: the model is not tied.
+    untied: dict[str, str]
+
+
+def canonical_names(tensors: Mapping[str, np.ndarray], family: Family, where: str) -> TensorNames:
+    """Return the names in families/ of the tensors of a file.
+
+    Older names of LayerNorm's parameters (`gamma`, `beta`) are translated, the missing prefix of a bare model is added,
+    and a prefix in `WRAPPERS` is removed. Raises `UserError` if saved position numbers are not 0, 1, 2, ...
     """
     originals: dict[str, str] = {}
+    untied: dict[str, str] = {}
+    wrapper = next((wrapper for wrapper in WRAPPERS if all(name.startswith(wrapper) for name in tensors)), "")
+    tensors = {name.removeprefix(wrapper): x for name, x in tensors.items()}
     prefix = f"{family.prefix}."
     lacks_prefix = not any(name.startswith(prefix) for name in tensors)
     modules = (*family.encoder, *(module for model_class in family.classes for module in model_class.modules))
@@ -199,9 +212,9 @@ def canonical_names(tensors: Mapping[str, np.ndarray], family: Family, where: st
         if copy in originals and tied not in originals:
             originals[tied] = originals[copy]
         elif copy in originals and not np.array_equal(tensors[originals[copy]], tensors[originals[tied]]):
-            raise UserError(f"{where}: tensor '{copy}' differs from '{tied}', to which this model ties it")
+            untied[copy] = tied
         originals.pop(copy, None)
-    return originals
+    return TensorNames({name: wrapper + original for name, original in originals.items()}, untied)
 
 
 def top_level(path: str, separator: str = "/") -> str:

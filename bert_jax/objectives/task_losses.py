@@ -20,6 +20,37 @@ def squared_error(outputs: jax.Array, labels: jax.Array) -> tuple[jax.Array, Non
     return (outputs[:, 0] - labels) ** 2, None
 
 
+def focal_factor(losses: jax.Array, gamma: float) -> jax.Array:
+    """Return (1 - p)^gamma of the probability p of each right answer, whose losses are -log p (Lin et al. 2017)."""
+    return jnp.maximum(-jnp.expm1(-losses), 1e-7) ** gamma  # at 0 the gradient of a root is infinite
+
+
+def focal_cross_entropy(outputs: jax.Array, labels: jax.Array, gamma: float) -> tuple[jax.Array, jax.Array]:
+    """Return `cross_entropy` times `focal_factor`, and correctness."""
+    losses, correct = cross_entropy(outputs, labels)
+    return (focal_factor(losses, gamma) * losses if gamma else losses), correct
+
+
+def binary_cross_entropy(
+    outputs: jax.Array, labels: jax.Array, label_weights: jax.Array | None, gamma: float
+) -> tuple[jax.Array, jax.Array]:
+    """Return the mean over the labels of the binary cross entropy of an example, and 1.0 where all labels are right.
+
+    Equal to torch's `binary_cross_entropy_with_logits`; `label_weights` are its `pos_weight` where a label is true.
+
+    Args:
+        outputs: float32 `[examples, labels]`, logits.
+        labels: float32 `[examples, labels]`, 1 for the labels of an example.
+        label_weights: float32 `[examples, labels]`, factors of the losses; None: 1.
+        gamma: exponent of the focal factor.
+    """
+    losses = jax.nn.softplus(outputs) - labels * outputs
+    weighted = losses * focal_factor(losses, gamma) if gamma else losses
+    weighted = weighted if label_weights is None else label_weights * weighted
+    correct = jnp.all((outputs > 0) == (labels > 0), axis=-1).astype(jnp.float32)
+    return weighted.mean(-1), correct
+
+
 def in_batch_negatives(
     outputs: jax.Array, positives: jax.Array, input_ids: jax.Array, temperature: float
 ) -> tuple[jax.Array, jax.Array]:
@@ -58,7 +89,12 @@ def _rows_are_equal(x: jax.Array, y: jax.Array) -> jax.Array:
 # Losses of tasks: (outputs [targets, ...], labels [targets], batch, settings) -> loss and, where it has a meaning,
 # correctness.
 LOSSES: dict[str, Callable[[jax.Array, jax.Array, Batch, TaskConfig], tuple[jax.Array, jax.Array | None]]] = {
-    "cross_entropy": lambda outputs, labels, batch, settings: cross_entropy(outputs, labels),
+    "cross_entropy": lambda outputs, labels, batch, settings: focal_cross_entropy(
+        outputs, labels, settings.focal_gamma
+    ),
+    "binary_cross_entropy": lambda outputs, labels, batch, settings: binary_cross_entropy(
+        outputs, labels, batch.get("label_weights"), settings.focal_gamma
+    ),
     "squared_error": lambda outputs, labels, batch, settings: squared_error(outputs, labels),
     "in_batch_negatives": lambda outputs, labels, batch, settings: in_batch_negatives(
         outputs, labels, batch["input_ids"], settings.temperature

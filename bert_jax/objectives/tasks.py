@@ -39,7 +39,8 @@ def make_task_objective(
     loss_spec, settings = KINDS[kind].loss, settings or TaskConfig()
 
     def normalizers(batch: Batch) -> Normalizers:
-        return {"targets": jnp.maximum(jnp.sum(batch[loss_spec.weights]), 1.0)}
+        total = jnp.sum(batch[loss_spec.weights])
+        return {"targets": jnp.where(total > 0, total, 1.0)}
 
     def loss(
         params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers
@@ -53,11 +54,11 @@ def make_task_objective(
         losses: list[jax.Array] = []
         corrects: list[Any] = []
         for output, label in loss_spec.targets:
-            labels = batch[label]
-            student = _by_target(outputs[output], labels)
-            target_losses, correct = LOSSES[loss_spec.name](student, labels.reshape(-1), batch, settings)
+            weights = batch[loss_spec.weights]
+            student, labels = _by_target(outputs[output], weights), _by_target(batch[label], weights)
+            target_losses, correct = LOSSES[loss_spec.name](student, labels, batch, settings)
             if teacher:
-                taught = _by_target(known[output], labels)
+                taught = _by_target(known[output], weights)
                 soft = DISTILLATION_LOSSES[loss_spec.name](student, taught, settings.soft_temperature)
                 target_losses = (1.0 - settings.soft_fraction) * target_losses + settings.soft_fraction * soft
             losses.append(target_losses)
@@ -86,6 +87,6 @@ def make_task_objective(
     )
 
 
-def _by_target(outputs: jax.Array, labels: jax.Array) -> jax.Array:
-    """Return the outputs with a single axis for all targets instead of the axes of `labels`."""
-    return outputs.reshape(labels.size, *outputs.shape[labels.ndim :])
+def _by_target(values: jax.Array, weights: jax.Array) -> jax.Array:
+    """Return the values with a single axis for all targets instead of the axes of `weights`."""
+    return values.reshape(weights.size, *values.shape[weights.ndim :])

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 import pathlib
 
 import jax
@@ -35,6 +34,7 @@ from bert_jax.pretraining.initial_weights import (
 from bert_jax.pretraining.requirements import lock_versions
 from bert_jax.pretraining.snapshots import ALL_PREPARED, BackgroundPreparation, check_snapshots
 from bert_jax.pretraining.teacher import Teacher, read_teacher
+from bert_jax.readers.hub import absolute_path
 from bert_jax.scoring.minimal_pairs import PACKAGED
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.training import workdir
@@ -230,10 +230,3 @@ def resolve_pretrain_config(
         replaced_tokens=dataclasses.replace(config.replaced_tokens, generator_from=generator_from),
         distillation=dataclasses.replace(config.distillation, teacher=absolute_path(config.distillation.teacher)),
     )
-
-
-def absolute_path(path: str | None) -> str | None:
-    """Return a path as an absolute path, and a URL unchanged; None for None or an empty path."""
-    if not path:
-        return None
-    return path if "://" in path else os.path.abspath(path)

@@ -7,6 +7,7 @@ archives.py     compressed files and archives -> byte streams
 data_sets.py    data sets that TensorFlow Datasets has prepared
 documents.py    `Document` and `ReadOptions`, which all readers share, and limits on sizes
 formats/        a reader for each format of files
+hub.py          models and tokenizers of the Hugging Face Hub, by name
 inputs.py       the inputs of `--input`: a kind of input is a row of INPUT_KINDS
 pieces.py       text -> documents: whole files, paragraphs or lines; long documents in pieces
 python_docs.py  the documentation strings of Python's standard library

@@ -1,10 +1,11 @@
 """README.md of an export: metadata for the Hugging Face Hub, then use, limits, scores, training and cost."""
 
-import json
 import pathlib
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
+
+from huggingface_hub import EvalResult, ModelCardData
 
 from bert_jax import __version__
 from bert_jax.checkpoints.load_model import Weights, weights_digest
@@ -67,17 +68,18 @@ def model_card(
         raise UserError(f"--base_model {base_model}: give an id of the Hugging Face Hub, such as owner/name")
     provenance, use = provenance_of(directory, weights.step), _choose_use(weights)
     in_transformers = FAMILIES[weights.config.family].in_transformers
-    metadata: dict[str, object] = {
-        "language": provenance.languages,
-        "license": license_,
-        "library_name": use.library if in_transformers else "bert_jax",
-        "pipeline_tag": use.pipeline_tag,
-        "tags": [weights.config.family, "bert_jax", *provenance.tags],
-        "base_model": base_model,
-        "datasets": provenance.datasets,
-    }
-    # YAML between rulers; each value is JSON, which is YAML as well.
-    lines = [f"{key}: {json.dumps(value)}" for key, value in metadata.items() if value]
+    name = directory.resolve().name
+    metadata = ModelCardData(
+        language=[*provenance.languages] or None,
+        license=license_,
+        library_name=use.library if in_transformers else "bert_jax",
+        pipeline_tag=use.pipeline_tag,
+        tags=[weights.config.family, "bert_jax", *provenance.tags],
+        base_model=base_model,
+        datasets=[*provenance.datasets] or None,
+        model_name=name if provenance.task_scores else None,
+        eval_results=_evaluation_results(provenance, use.pipeline_tag) or None,
+    )
     limits = _bias_sentences(bias, weights_digest(weights.params)) if bias else []
     if license_ is None:
         limits.append("No license was given with this model.\n")
@@ -88,8 +90,24 @@ def model_card(
         _code_block(_loading_code(use, in_transformers), "python"),
         *_training_sections(provenance),
     ]
-    title = f"# {_escape_markdown(directory.resolve().name)}\n"
-    return "\n".join(["---", *lines, "---", "", title, *parts, f"Exported by bert_jax {__version__}.", ""])
+    title = f"# {_escape_markdown(name)}\n"
+    # YAML between rulers.
+    return "\n".join(["---", metadata.to_yaml(), "---", "", title, *parts, f"Exported by bert_jax {__version__}.", ""])
+
+
+def _evaluation_results(provenance: Provenance, task_type: str) -> list[EvalResult]:
+    """Return the scores of a task in the form in which the Hub shows and compares them."""
+    return [
+        EvalResult(
+            task_type=task_type,
+            dataset_type=next(iter(provenance.datasets), provenance.task),
+            dataset_name=provenance.task,
+            dataset_split="validation",
+            metric_type=metric,
+            metric_value=value,
+        )
+        for metric, value in provenance.task_scores.items()
+    ]
 
 
 def _choose_use(weights: Weights) -> ModelUse:

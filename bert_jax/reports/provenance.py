@@ -35,6 +35,8 @@ class Provenance:
     corpus: str = ""  # a sentence
     eval_set: str = ""  # a sentence: the documents or the task behind the scores
     scores: NamedValues = ()
+    task: str = ""  # name of the task that the model was fine-tuned on
+    task_scores: Mapping[str, float] = dataclasses.field(default_factory=dict)  # on the dev set, by metric
     fingerprints: NamedValues = ()
     versions: NamedValues = ()
     cost: NamedValues = ()
@@ -99,6 +101,8 @@ def _finetuning_fields(run: Run) -> dict[str, Any]:
         "on the dev set.",
         "eval_set": f"The dev set of {task}, which also chose this model.",
         "scores": scores,
+        "task": task,
+        "task_scores": {name: value for name, value in best["scores"].items() if type(value) in (int, float)},
         "datasets": [DATASETS[task]] if task in DATASETS else [],
         "tags": [task],
     }

@@ -152,8 +152,8 @@ def collate(features: Sequence[Features], seq_len: int, num_token_types: int, pa
     Returns:
         input_ids, token_type_ids, attention_mask: int32 `[batch, seq_len]`, with choices `[batch, choices, seq_len]`.
         example_weights: float32 `[batch]`.
-        The keys of `targets`: `[batch]` for a number, `[batch, seq_len]` for a number per token; 0 in padding and in
-        the copies.
+        The keys of `targets`: `[batch]` for a number, `[batch, seq_len]` for a number per token, `[batch, n]` for a
+        row of n numbers; 0 in padding and in the copies.
 
     Raises:
         ValueError: no features, more than `batch_size`, or a sequence longer than `seq_len`.
@@ -181,7 +181,9 @@ def collate(features: Sequence[Features], seq_len: int, num_token_types: int, pa
     }
     for key in features[0].targets:
         values = [np.asarray(feature.targets[key]) for feature in filled]
-        if values[0].ndim:
+        if values[0].ndim == 2:
+            batch[key] = np.where(real[:, None], np.concatenate(values), 0).astype(values[0].dtype)
+        elif values[0].ndim:
             batch[key] = np.zeros(present.shape, values[0].dtype)
             batch[key][present & real[:, None]] = np.concatenate(values[: len(features)])
         else:

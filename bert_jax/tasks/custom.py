@@ -27,7 +27,7 @@ def custom_task(config: TaskConfig) -> Task:
     if config.kind not in KINDS:
         raise UserError(f"task 'custom' needs config.task.kind, one of {', '.join(KINDS)}")
     kind = KINDS[config.kind]
-    columns = _custom_columns(config, kind)
+    columns = custom_columns(config, kind)
     source = SetSource(format=columns.pop(FORMAT, ""), columns=columns, given=[*given_columns(config, kind)])
     task = Task(
         name=NAME,
@@ -36,6 +36,7 @@ def custom_task(config: TaskConfig) -> Task:
         metrics=(),
         best="",
         impossible=kind.impossible,
+        label_separator=config.label_separator or "",
         published=False,
     )
     labels = _custom_labels(task, config, kind) if kind.label_names else ()
@@ -43,8 +44,11 @@ def custom_task(config: TaskConfig) -> Task:
     return dataclasses.replace(task, labels=labels, metrics=metrics, best=best)
 
 
-def _custom_columns(config: TaskConfig, kind: TaskKind) -> dict[str, str]:
-    """Return the columns of the configuration; without any, all fields of the kind, each in the column of its name."""
+def custom_columns(config: TaskConfig, kind: TaskKind) -> dict[str, str]:
+    """Return field -> column as the configuration says, and `FORMAT` if it names a format.
+
+    Without any column in the configuration, each field of the kind is in the column of its name.
+    """
     given = given_columns(config, kind)
     columns = {field: field for field in kind.fields}
     if kind.numbered_columns and _has_token_per_line(config, kind, given.get(FORMAT)):
@@ -96,7 +100,7 @@ def _custom_labels(task: Task, config: TaskConfig, kind: TaskKind) -> tuple[str,
         names: set[str] = set()
         for record in read_records(task, config, "train", Counter()):
             if kind.label in record.fields:
-                names.update(kind.label_names(record))
+                names.update(kind.label_names(record, task))
         given = sorted_labels(names)
     if len(set(given)) < len(given) or "" in given or len(given) < 2:
         raise UserError(

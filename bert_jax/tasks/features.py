@@ -19,7 +19,8 @@ class Features(NamedTuple):
     input_ids: np.ndarray | list[np.ndarray]  # int32 [n] with special tokens, no padding; a list: of each choice
     type_1_start: int | list[int]  # index of the first token of type 1, else n; a list: of each choice
     example: int  # index of the example
-    # Key in the batch -> a number, or an array [n] with a number per token, of the dtype in the batch; {}: no label.
+    # Key in the batch -> a number, an array [n] with a number per token, or an array [1, k] with k numbers of the
+    # example, of the dtype in the batch; {}: no label.
     targets: Mapping[str, Any] = _NONE
     alignment: Mapping[str, np.ndarray] = _NONE  # arrays [n, ...] that map tokens back to the example
 

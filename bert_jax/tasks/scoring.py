@@ -11,6 +11,7 @@ from bert_jax.errors import UserError, did_you_mean, needs_packages
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.benchmark_scores import CMRC, JAQUAD, KORQUAD, SQUAD1, BenchmarkRule, benchmark_scores
 from bert_jax.tasks.kinds.kind import Values
+from bert_jax.tasks.kinds.multilabel_score import multilabel_scores
 from bert_jax.tasks.kinds.squad_score import squad_scores
 from bert_jax.tasks.kinds.token_classification import ENTITY_TAGS
 from bert_jax.tasks.task import Example, Task
@@ -74,6 +75,11 @@ def macro_f1(examples: Sequence[Example], predictions: Values, labels: Sequence[
         _gold_labels(examples), np.asarray(predictions), labels=every, average="macro", zero_division=0
     )
     return {"macro_f1": float(score)}
+
+
+def multilabel_f1(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
+    """Micro, macro and sample F1 of sets of labels, and the fraction of examples with the right set."""
+    return multilabel_scores(np.stack([example["label"] for example in examples]), np.stack(list(predictions)))
 
 
 def matthews(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
@@ -158,6 +164,7 @@ METRICS: dict[str, Metric] = {
     "accuracy": accuracy,
     "f1": binary_f1,
     "macro_f1": macro_f1,
+    "multilabel": multilabel_f1,
     "matthews": matthews,
     "pearson": pearson,
     "spearman": spearman,

@@ -22,14 +22,20 @@ def file_name(task: Task, split: str) -> str:
     return (source.submission if source else "") or f"{task.name}-{split}{SUFFIXES.get(task.submission, '.jsonl')}"
 
 
-def write(task: Task, examples: Examples, predictions: Values, path: str | os.PathLike[str]) -> None:
+def write(
+    task: Task, examples: Examples, predictions: Values, path: str | os.PathLike[str], details: Values | None = None
+) -> None:
     """Write the predictions of a set in the format of the task; the file appears complete or not at all.
+
+    A line of a user's own task also has the probabilities, the gold label as `gold`, and the columns of the row as
+    `input`.
 
     Args:
         task: a row of the table, or a custom task.
         examples: the set, in order; labels are not needed.
         predictions: a value per example, as `TaskKind.predict` returns them.
         path: of the file.
+        details: `Predictions.details`, for the probabilities.
 
     Raises:
         UserError: the file cannot be written.
@@ -37,7 +43,10 @@ def write(task: Task, examples: Examples, predictions: Values, path: str | os.Pa
     """
     if len(predictions) != len(examples):
         raise ValueError(f"{len(predictions)} predictions for {len(examples)} examples")
-    _write_file(path, FORMATS[task.submission](task, examples, predictions))
+    if task.published:
+        _write_file(path, FORMATS[task.submission](task, examples, predictions))
+    else:
+        _write_file(path, _own_lines_text(task, examples, predictions, details))
 
 
 def _glue_text(task: Task, examples: Examples, predictions: Values) -> str:
@@ -86,6 +95,18 @@ def _json_lines_text(task: Task, examples: Examples, predictions: Values) -> str
         for example, prediction in zip(examples, predictions, strict=True)
     ]
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+
+
+def _own_lines_text(task: Task, examples: Examples, predictions: Values, details: Values | None) -> str:
+    """Return a JSON object per line: the prediction, its probabilities, the gold label and the columns of the row."""
+    kind, lines = KINDS[task.kind], []
+    for index, (example, prediction) in enumerate(zip(examples, predictions, strict=True)):
+        line = {"id": example["id"]} | kind.to_json(task.labels, example, prediction)
+        line |= kind.details(task.labels, details[index]) if details is not None else {}
+        if kind.label in example:
+            (*_, line["gold"]) = kind.to_json(task.labels, example, kind.gold(example)).values()
+        lines.append(line | {"input": dict(example["row"])} if "row" in example else line)
+    return "".join(json.dumps(line, ensure_ascii=False, default=str) + "\n" for line in lines)
 
 
 FORMATS: dict[str, Callable[[Task, Examples, Values], str]] = {

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError, did_you_mean
-from bert_jax.tasks.custom import NAME, custom_task
+from bert_jax.tasks.custom import FORMAT, NAME, custom_columns, custom_task
+from bert_jax.tasks.kinds.kind import TaskKind
 from bert_jax.tasks.task import Columns, SetSource, Task
 
 NLI = ("entailment", "neutral", "contradiction")
@@ -390,6 +391,20 @@ TASKS: dict[str, Task] = {
         *_KOREAN,
     )
 }
+
+
+def prediction_source(config: TaskConfig, kind: TaskKind, file: str) -> SetSource:
+    """Return format and columns of a file that a model of the task predicts: as the dev set of the task.
+
+    Args:
+        config: of the task that the model was trained on.
+        kind: of this task.
+        file: name, whose suffix decides on the format of a custom task.
+    """
+    if config.name in TASKS and "dev" in TASKS[config.name].sets:
+        return TASKS[config.name].sets["dev"]
+    columns = custom_columns(dataclasses.replace(config, data=None, train=file), kind)
+    return SetSource(format=columns.pop(FORMAT, ""), columns=columns)
 
 
 def resolve_task(config: TaskConfig) -> Task:

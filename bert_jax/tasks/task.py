@@ -2,10 +2,11 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 Columns = Mapping[str, str]  # field of a record -> column of a file: name, number from 0, or 'key.key' in JSON
-Example = Mapping[str, Any]  # a checked record: "id" and the fields of its kind
+Example = Mapping[str, Any]  # a checked record: "id", the fields of its kind, and "row" in a user's files
 
 
 class Record(NamedTuple):
@@ -13,6 +14,7 @@ class Record(NamedTuple):
 
     where: str  # 'file:line' or the like, for messages
     fields: Mapping[str, Any]
+    row: Mapping[str, Any] = MappingProxyType({})  # all columns of a user's file, by their names
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,6 +57,7 @@ class Task:
         tfds_columns: features of the data set.
         submission: a row of `submission.FORMATS`.
         impossible: whether questions may have no answer.
+        label_separator: character between the labels of a text in files; "": a text in a file is one label.
         published: whether empty texts are counted, because they belong to the data, or refused in a user's own files.
     """
 
@@ -70,4 +73,5 @@ class Task:
     tfds_columns: Columns = dataclasses.field(default_factory=dict)
     submission: str = "json_lines"
     impossible: bool = False
+    label_separator: str = ""
     published: bool = True

@@ -1,7 +1,7 @@
 """The tokenizer classes of transformers that a directory names: their vocabulary files, rules and settings.
 
-After the classes of transformers 4.57 and 5.24. A class builds its tokenizer from the vocabulary and from settings of
-`tokenizer_config.json`, so these settings and `tokenizer.json` have to agree.
+After the classes of transformers 4.57.1 and 5.24.0. A class builds its tokenizer from the vocabulary and from settings
+of `tokenizer_config.json`, so these settings and `tokenizer.json` have to agree.
 """
 
 import dataclasses
@@ -62,7 +62,7 @@ _ALBERT = TokenizerClass(
 )
 CLASSES: dict[str, TokenizerClass] = {
     **dict.fromkeys(("BertTokenizer", "ElectraTokenizer", "MobileBertTokenizer", "ConvBertTokenizer"), _BERT),
-    **dict.fromkeys(("SqueezeBertTokenizer", "LayoutLMTokenizer", "RetriBertTokenizer"), _BERT),
+    **dict.fromkeys(("SqueezeBertTokenizer", "LayoutLMTokenizer"), _BERT),
     "DistilBertTokenizer": dataclasses.replace(_BERT, has_token_types=False),
     "MPNetTokenizer": dataclasses.replace(
         _BERT,

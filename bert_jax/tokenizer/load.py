@@ -18,6 +18,7 @@ from typing import Any
 from bert_jax import strict_json
 from bert_jax.errors import UserError
 from bert_jax.files import check_sums
+from bert_jax.readers.hub import local_tokenizer
 from bert_jax.tokenizer import tokenizer_json
 from bert_jax.tokenizer.classes import (
     CLASS_OF_FILE,
@@ -48,7 +49,7 @@ def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) 
     """Return the tokenizer of a directory or of a vocabulary file.
 
     Args:
-        path: a directory, or a file of step 1 above.
+        path: a directory, a file of step 1 above, or a name of the Hub (readers/hub.py).
         lowercase: whether a vocabulary file is uncased, where `tokenizer_config.json` does not say; None: as its kind
             decides. WordPiece is uncased unless a token has a capital letter.
 
@@ -56,8 +57,9 @@ def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) 
         UserError: no tokenizer at this path, a broken file, a file that differs from `SHA256SUMS`, an unknown kind, ids
             with holes, a missing special token, files that contradict each other, or `lowercase` contradicts them.
     """
-    file = _find_definition_file(pathlib.Path(path))
-    if pathlib.Path(path).is_dir():
+    path = local_tokenizer(path)
+    file = _find_definition_file(path)
+    if path.is_dir():
         check_sums(file.parent, FILES)
     try:
         config = _read_json_beside(file, CONFIG)

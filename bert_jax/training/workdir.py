@@ -17,6 +17,7 @@ from bert_jax.corpus.manifest import split_snapshot
 from bert_jax.errors import UserError, writing
 from bert_jax.files import new_directory, remove_partial, write_text
 from bert_jax.parallel.energy import find_counters
+from bert_jax.readers.hub import local_model, parse_hub_name
 from bert_jax.tokenizer import copy_tokenizer, load_tokenizer
 from bert_jax.training.checkpoint import CorruptCheckpointError, Record, package_versions, read_record, saved_steps
 from bert_jax.training.remote_workdir import checkpoints_in, local_copy, mirror_of
@@ -214,7 +215,10 @@ def read_machine(workdir: pathlib.Path) -> dict[str, str | int]:
 
 
 def resolve_model_dir(path_or_url: str | os.PathLike[str]) -> pathlib.Path:
-    """Return the model directory of a path or URL: `model/` of a work directory of `finetune`, else the path itself."""
-    directory = local_copy(path_or_url)
+    """Return the model directory of a path, a URL or a name of the Hub.
+
+    It is `model/` of a work directory of `finetune`, else the directory itself.
+    """
+    directory = local_copy(local_model(path_or_url) if parse_hub_name(path_or_url) else path_or_url)
     best = directory / "model"
     return best if (best / "config.json").is_file() else directory

@@ -29,7 +29,7 @@ OPTIONS = {
     "evaluate": "--workdir --step --corpus --json",
     "plot": "--workdir --output",
     "report": "--output --follow --port --watts --grams_per_kwh",
-    "export": "--workdir --output --format --head --part --step --license --base_model --bias",
+    "export": "--workdir --output --push_to_hub --format --head --part --step --license --base_model --bias",
     "compress": "--model --method --amount --data --examples --output",
     "verify": "",
     "vocabulary": "--model --tokenizer --output",

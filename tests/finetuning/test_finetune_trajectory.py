@@ -2,7 +2,8 @@
 
 The other side is a model of `transformers` with its own loss, `torch.optim.AdamW`, torch's clipping and the schedule of
 `transformers`. Rows have several lengths, hence several programs, and the last batch of each epoch is not full. A
-teacher of the task adds torch's divergence from a second model; the loss of similarity is written in torch's functions.
+teacher of the task adds torch's divergence from a second model; the losses of similarity, of weighted labels and the
+focal losses are written in torch's functions.
 """
 
 import functools
@@ -14,16 +15,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from sklearn.utils.class_weight import compute_class_weight
 from torch.nn import functional
 
 from bert_jax import config as c
-from bert_jax.finetuning.task_data import TaskSplit, task_training_batches
+from bert_jax.finetuning.task_data import TaskSplit, count_labels, task_training_batches
 from bert_jax.interop.huggingface import load_model
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import make_model
 from bert_jax.objectives.tasks import make_task_objective, task_head
 from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.tasks.batching import Feed
+from bert_jax.tasks.class_weights import label_weights, weighted_features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import make_features
 from bert_jax.tokenizer import load_tokenizer
@@ -70,6 +73,11 @@ def choice(rng):
     return {"text": words(rng, 2, 9), "choices": [("j" if n == label else "b") * 6 for n in range(3)], "label": label}
 
 
+def several(rng):
+    text = words(rng, 2, 20)
+    return {"text": text, "label": np.array([len(text) > 3, text[0] in "ab", len(text) > 4])}
+
+
 def pair(rng):
     text = words(rng, 2, 12)
     return {"text": text, "text_pair": text[::-1] + words(rng, 0, 3), "label": float(rng.randint(0, 5))}
@@ -86,6 +94,7 @@ WITHOUT_EFFECT = {
 # Kind -> an example that can be learned in part.
 EXAMPLE = {
     "sequence_classification": lambda rng: (one := texts(rng)) | {"label": LETTERS.index(one["text"][0]) % 3},
+    "multilabel_classification": several,
     "regression": lambda rng: (one := texts(rng)) | {"label": one["text"].count("a") - 0.3 * len(one["text"])},
     "token_classification": sentence,
     "question_answering": question,
@@ -94,6 +103,7 @@ EXAMPLE = {
 }
 CLASS = {
     "sequence_classification": "ForSequenceClassification",
+    "multilabel_classification": "ForSequenceClassification",
     "regression": "ForSequenceClassification",
     "token_classification": "ForTokenClassification",
     "question_answering": "ForQuestionAnswering",
@@ -102,9 +112,19 @@ CLASS = {
 }
 TARGETS = {
     "sequence_classification": {"labels": "labels"},
+    "multilabel_classification": {"labels": "label_set"},
     "regression": {"labels": "values"},
     "question_answering": {"start_positions": "starts", "end_positions": "ends"},
     "multiple_choice": {"labels": "labels"},
+}
+
+
+BALANCED = {
+    ("sequence_classification", "balanced"): {"class_weights": "balanced"},
+    ("sequence_classification", "focal"): {"focal_gamma": 2.0},
+    ("token_classification", "both"): {"class_weights": "inverse_square_root", "focal_gamma": 1.5},
+    ("multilabel_classification", "both"): {"class_weights": "balanced", "focal_gamma": 2.0},
+    ("multilabel_classification", "balanced"): {"class_weights": "balanced"},
 }
 
 
@@ -120,12 +140,17 @@ TARGETS = {
         ("sequence_classification", "modernbert", (16, MAX_POSITIONS), None),
         ("similarity", "bert", (16, MAX_POSITIONS), None),
         ("question_answering", "distilbert", (MAX_POSITIONS,), "bert"),
+        ("multilabel_classification", "bert", (16, MAX_POSITIONS), None),
+        *((kind, "bert", (MAX_POSITIONS,), name) for kind, name in BALANCED),
     ],
 )
 def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets, teacher):
     labels = {"num_labels": 1, "problem_type": "regression"} if kind == "regression" else {"num_labels": 3}
+    labels |= {"problem_type": "multi_label_classification"} if kind == "multilabel_classification" else {}
+    balanced = BALANCED.get((kind, teacher), {})
+    teacher = None if balanced else teacher
     more = dict.fromkeys(DROPOUT[family], 0.0)
-    more |= labels if kind in ("sequence_classification", "regression", "token_classification") else {}
+    more |= labels if "classification" in kind or kind == "regression" else {}
     model, _ = save(tmp_path, family, CLASS[kind], **more)
     tokenizer = load_tokenizer(tmp_path)
 
@@ -135,10 +160,20 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets, teache
     made.task.update(kind=kind, max_seq_len=MAX_POSITIONS, max_query_length=8, doc_stride=6)
     made.task.update({"similarity": {"temperature": 0.2, "positive_from": 2.0}}.get(kind, {}))
     made.task.update({"teacher": "the teacher", "soft_fraction": 0.4, "soft_temperature": 1.7} if teacher else {})
+    made.task.update(balanced)
+    made.optimizer.update(clip_norm=0.5 if balanced or kind == "multilabel_classification" else 1.0)
     config = c.resolve(c.FinetuneConfig, made)
     rng = random.Random(7)
     examples = [{"id": str(number)} | EXAMPLE[kind](rng) for number in range(EXAMPLES)]
-    part = TaskSplit("train", examples, make_features(KINDS[kind], examples, tokenizer, config.task)[0])
+    features = make_features(KINDS[kind], examples, tokenizer, config.task)[0]
+    weights = torch_weights(kind, examples, config.task.class_weights)
+    if config.task.class_weights:
+        counts, exclusive = count_labels(KINDS[kind], examples), not KINDS[kind].problem
+        total = counts.total() if exclusive else EXAMPLES
+        given = label_weights(config.task.class_weights, "abc", counts, total, exclusive)
+        np.testing.assert_allclose(given, weights, rtol=1e-6)
+        features = weighted_features(KINDS[kind], features, given)
+    part = TaskSplit("train", examples, features)
 
     heads = (task_head(kind, 3),)
     loaded = load_model(tmp_path, heads if kind == "similarity" else None)
@@ -152,7 +187,7 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets, teache
     feed = Feed(buckets, BATCH, token_types, tokenizer.pad_id)
     batches = list(itertools.islice(task_training_batches(part, feed, config.seed, BatchBlocks((0,), 1), 0), STEPS))
     assert {batch["input_ids"].shape[-1] for batch in batches} == set(buckets)
-    assert min(batch["example_weights"].sum() for batch in batches) < BATCH, "every batch is full"
+    assert min((batch["example_weights"] > 0).sum() for batch in batches) < BATCH, "every batch is full"
 
     student = make_model(loaded.config, config.compute, heads)
     objective = make_task_objective(student, kind, freeze_encoder=False, settings=config.task, teacher=teaching)
@@ -182,13 +217,17 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets, teache
         if kind == "similarity":
             return torch_training.contrastive_loss(model, batch, config.task.temperature)
         found = model(**reference_inputs(model, kind, batch))
+        if balanced:
+            return balanced_loss(found.logits, kind, reference_inputs(model, kind, batch), weights, config.task)
         if teacher:
             return taught(found, taught_by, reference_inputs(taught_by, kind, batch), config.task)
         return found.loss
 
     theirs, norms = torch_training.trajectory(model, loss_of, batches, config.optimizer, WARMUP)
-    assert max(theirs) - min(theirs) > 0.3, "the loss hardly moves: the comparison shows nothing"
-    assert max(norms) > 1.0, "clipping is never at work"
+    assert max(theirs) - min(theirs) > (0.15 if balanced else 0.3), (
+        "the loss hardly moves: the comparison shows nothing"
+    )
+    assert max(norms) > config.optimizer.clip_norm, "clipping is never at work"
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-4)
     final = {name: x.detach().numpy() for name, x in model.state_dict().items()}
     for name, tensor in to_tensors(jax.device_get(state.params), loaded.config, heads).items():
@@ -198,6 +237,38 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets, teache
         noise = name.endswith(("word_embeddings.weight", "tok_embeddings.weight")) and kind != "question_answering"
         compared = np.arange(len(tensor)) != tokenizer.pad_id if noise else ...
         np.testing.assert_allclose(tensor[compared], final[name][compared], rtol=0, atol=1e-4, err_msg=name)
+
+
+def torch_weights(kind, examples, scheme):
+    """The weights of the labels by scikit-learn, or their definition; None without a scheme."""
+    if scheme is None:
+        return None
+    if kind == "multilabel_classification":
+        gold = np.stack([example["label"] for example in examples])
+        return torch.tensor((~gold).sum(0) / gold.sum(0), dtype=torch.float32)
+    labels = np.concatenate([np.atleast_1d(example.get("labels", example.get("label"))) for example in examples])
+    weights = compute_class_weight("balanced", classes=np.arange(3), y=labels)
+    if scheme == "inverse_square_root":
+        weights = np.sqrt(weights)
+        weights /= weights[labels].mean()
+    return torch.tensor(weights, dtype=torch.float32)
+
+
+def balanced_loss(logits, kind, inputs, weights, settings):
+    """Torch's weighted losses; the focal loss as in its paper, with the weights as alpha."""
+    gamma, labels = settings.focal_gamma, inputs["labels"]
+    if kind == "multilabel_classification":
+        if not gamma:
+            return functional.binary_cross_entropy_with_logits(logits, labels, pos_weight=weights)
+        right = torch.where(labels > 0, torch.sigmoid(logits), torch.sigmoid(-logits))
+        return (torch.where(labels > 0, weights, 1.0) * -((1 - right) ** gamma) * torch.log(right)).mean()
+    logits, labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
+    if not gamma:
+        return functional.cross_entropy(logits, labels, weight=weights)
+    logits, labels = logits[labels >= 0], labels[labels >= 0]
+    right = torch.softmax(logits, 1)[torch.arange(len(labels)), labels]
+    of_target = torch.ones(len(labels)) if weights is None else weights[labels]
+    return (of_target * -((1 - right) ** gamma) * torch.log(right)).sum() / of_target.sum()
 
 
 def taught(found, teacher, inputs, settings):
@@ -228,4 +299,4 @@ def reference_inputs(model, kind, batch):
 def test_every_family_and_every_kind_is_compared():
     marks = test_losses_and_weights_follow_torch.pytestmark[0].args[1]
     assert {family for _, family, *_ in marks} == set(CLASSES)
-    assert {kind for kind, *_ in marks} == set(EXAMPLE)
+    assert {kind for kind, *_ in marks} == set(EXAMPLE) == set(KINDS)

@@ -101,7 +101,7 @@ def test_the_null_threshold_decides_between_the_best_answer_and_none(models):
     answers, _ = run(predictor, records)
     margins = sorted(one["null_margin"] for one in answers)
     for threshold in (margins[0] - 1, margins[5] + 1e-3, margins[-1] + 1, None):
-        found, _ = run(predictor._replace(null_threshold=threshold), records)
+        found, _ = run(predictor._replace(threshold=threshold), records)
         for before, one in zip(answers, found, strict=True):
             none = threshold is not None and before["null_margin"] > threshold
             assert one["answer"] == ("" if none else before["n_best"][0]["text"])

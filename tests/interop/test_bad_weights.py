@@ -100,10 +100,10 @@ def test_numbers_that_are_not_finite(model, value, kind):
     refuses(model, r"tensor 'bert\.pooler\.dense\.weight' has numbers that are not finite")
 
 
-@pytest.mark.parametrize("kind", [np.float64, np.int32, np.int8, np.bool_])
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.int8, np.bool_])
 def test_other_dtypes(model, kind):
     change_tensors(model, lambda t: t | {"bert.pooler.dense.bias": t["bert.pooler.dense.bias"].astype(kind)})
-    refuses(model, rf"tensor 'bert\.pooler\.dense\.bias' is {np.dtype(kind)}; float32, float16 and bfloat16 can be")
+    refuses(model, rf"tensor 'bert\.pooler\.dense\.bias' is {np.dtype(kind)}; float32, float16, bfloat16 and")
 
 
 @pytest.mark.parametrize("kind", ["F8_E5M2", "F8_E4M3", "F8_E8M0", "F4", "F6_E2M3"])
@@ -112,7 +112,7 @@ def test_dtypes_that_numpy_lacks(model, kind):
     header, data = header_of(path)
     header["bert.pooler.dense.bias"]["dtype"] = kind
     write(path, json.dumps(header).encode(), data)
-    refuses(model, rf"tensor 'bert\.pooler\.dense\.bias' is {kind}; float32, float16 and bfloat16 can be")
+    refuses(model, rf"tensor 'bert\.pooler\.dense\.bias' is {kind}; float32, float16, bfloat16 and")
 
 
 @pytest.mark.parametrize(
@@ -373,6 +373,5 @@ def test_labels_and_weights_that_contradict_each_other(tmp_path):
     four = {str(i): f"label {i}" for i in range(4)}
     path.write_text(json.dumps(fields | {"id2label": four, "label2id": {x: int(i) for i, x in four.items()}}))
     refuses(tmp_path, r"tensor 'classifier\.weight' is \[3, 24\], not \[4, 24\]")
-    for problem in ("multi_label_classification", "regression"):
-        path.write_text(json.dumps(fields | {"problem_type": problem}))
-        refuses(tmp_path, f"problem_type is '{problem}' with 3 labels")
+    path.write_text(json.dumps(fields | {"problem_type": "regression"}))
+    refuses(tmp_path, "problem_type is 'regression' with 3 labels")

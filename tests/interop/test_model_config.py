@@ -4,13 +4,17 @@ import dataclasses
 import json
 import re
 
+import numpy as np
 import pytest
+import torch
 import transformers
 
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
-from bert_jax.interop.huggingface.model_config import parse_model_config, read_model_config
-from bert_jax.models import PRESETS
+from bert_jax.interop.families.base import ACTIVATIONS
+from bert_jax.interop.families.deberta import BOTH, REQUIRED, TERMS
+from bert_jax.interop.huggingface.model_config import Labels, parse_model_config, read_model_config
+from bert_jax.models import PRESETS, layers
 
 SIZES = {
     "attention_probs_dropout_prob": 0.1,
@@ -240,7 +244,6 @@ DEBERTA = {  # names no architectures
         ({"pooler_dropout": 0.1}, "pooler_dropout is 0.1; only 0"),
         ({"pooler_hidden_size": 99}, "pooler_hidden_size is not hidden_size, 768"),
         ({"max_relative_positions": "far"}, "max_relative_positions is 'far', not an integer"),
-        ({"bucket": 3}, "unknown field 'bucket'"),
     ],
     ids=str,
 )
@@ -263,7 +266,6 @@ def test_another_deberta_is_refused_by_name(change, says):
         ({"attention_window": 0}, "attention_window is 0; it must be even, and at least 2"),
         ({"sep_token_id": None}, "sep_token_id is None, not an integer"),
         ({"ignore_attention_mask": True}, "ignore_attention_mask is True; only False"),
-        ({"attention_dilation": [1] * 12}, "unknown field 'attention_dilation'"),
     ],
     ids=str,
 )
@@ -283,7 +285,6 @@ def test_another_longformer_is_refused_by_name(change, says):
         ({"rescale_embeddings": True}, "rescale_embeddings is True; only False"),
         ({"is_decoder": True}, "is_decoder is True; only False"),
         ({"sep_token_id": None}, "sep_token_id is None, not an integer"),
-        ({"blocks": 3}, "unknown field 'blocks'"),
     ],
     ids=str,
 )
@@ -352,7 +353,7 @@ def test_published_files_are_our_presets(fields, preset, changed):
     read = parse_model_config(fields, "config.json")
     assert read.encoder == dataclasses.replace(PRESETS[preset], **changed)
     assert read.architecture == fields.get("architectures", [""])[0]
-    assert (read.labels, read.classes) == ((), 2)
+    assert read.labels == Labels()
 
 
 @pytest.mark.parametrize(
@@ -366,35 +367,111 @@ def test_missing_fields_have_the_defaults_of_transformers(fields):
     assert parse_model_config(kept, "") == parse_model_config(theirs, "")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_an_unknown_field_is_refused_in_every_family(family):
+OF_DEBERTA = REQUIRED | {TERMS: [*BOTH], "position_buckets": 256, "pooler_hidden_size": 1536}
+IN_TRANSFORMERS = [name for name, family in FAMILIES.items() if family.in_transformers]
+
+
+@pytest.mark.parametrize("family", IN_TRANSFORMERS)
+def test_a_field_that_transformers_does_not_read_is_named_and_not_read(family):
+    fields = {"model_type": family, "vocab_size": 99} | (OF_DEBERTA if family == "deberta-v2" else {})
+    read = parse_model_config(fields | {"attention_stride": 3, "vocab_sizes": 98}, "config.json")
+    assert read.unknown == ("'attention_stride'", "'vocab_sizes' (did you mean 'vocab_size'?)")
+    assert read.encoder == parse_model_config(fields, "config.json").encoder
+
+
+@pytest.mark.parametrize("family", IN_TRANSFORMERS)
+def test_every_field_that_transformers_reads_is_known(family):
+    """So a field that is not known has no influence on a model of transformers."""
+    config = transformers.AutoConfig.for_model(family)
+    fields = json.loads(config.to_json_string(use_diff=False)) | (OF_DEBERTA if family == "deberta-v2" else {})
+    aliases = {alias: fields[name] for alias, name in type(config).attribute_map.items()}
+    assert parse_model_config(fields | aliases, "config.json").unknown == ()
+
+
+def test_a_field_under_two_names_has_one_value():
+    assert parse_model_config(DISTILBERT | {"hidden_size": 768}, "") == parse_model_config(DISTILBERT, "")
+    named_otherwise = {name: value for name, value in DISTILBERT.items() if name != "dim"} | {"hidden_size": 384}
+    assert (
+        parse_model_config(named_otherwise, "").encoder.hidden_size
+        == transformers.DistilBertConfig(hidden_size=384).dim
+    )
+    with pytest.raises(UserError, match=r"^config\.json: hidden_size is 384, but dim is 768"):
+        parse_model_config(DISTILBERT | {"hidden_size": 384}, "config.json")
+
+
+def test_an_unknown_field_of_a_directory_for_bert_jax_alone_is_refused():
     with pytest.raises(UserError, match=r"^config\.json: unknown field 'attention_stride'"):
-        parse_model_config({"model_type": family, "vocab_size": 99, "attention_stride": 3}, "config.json")
+        parse_model_config({"model_type": "research", "vocab_size": 99, "attention_stride": 3}, "config.json")
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_compute_the_values_of_transformers(name):
+    x = np.linspace(-4, 4, 101, dtype=np.float32)
+    ours = layers.ACTIVATIONS[ACTIVATIONS[name]](x)
+    np.testing.assert_allclose(ours, transformers.activations.ACT2FN[name](torch.tensor(x)), atol=1e-5)
 
 
 def test_labels_follow_the_order_of_their_numbers_in_the_file():
     names = {str(i): f"name {i}" for i in range(11)}
     read = parse_model_config(BERT | {"id2label": names, "label2id": {x: int(i) for i, x in names.items()}}, "")
-    assert (read.labels, read.classes) == (tuple(names.values()), 11)
-    assert parse_model_config(BERT | {"num_labels": 7}, "").classes == 7
-    assert parse_model_config(BERT | {"_num_labels": 3}, "").classes == 3
+    assert read.labels == Labels(tuple(names.values()), 11)
+    assert parse_model_config(BERT | {"num_labels": 7}, "").labels.classes == 7
+    assert parse_model_config(BERT | {"_num_labels": 3}, "").labels.classes == 3
     unnamed = {"id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}}
-    read = parse_model_config(BERT | unnamed, "")
-    assert (read.labels, read.classes) == ((), 3)
+    assert parse_model_config(BERT | unnamed, "").labels == Labels(classes=3)
+
+
+@pytest.mark.parametrize(
+    ("fields", "note"),
+    [
+        ({"id2label": {"0": 0, "1": 1}, "label2id": {"0": 0, "1": 1}}, ""),
+        ({"id2label": {"0": 0.5, "1": True}}, ""),
+        ({"id2label": {"1": "b", "0": "a"}}, ""),
+        ({"id2label": {"0": "a", "1": "a"}, "label2id": {"a": 1}}, ""),
+        ({"id2label": {"0": "a", "1": "b"}, "label2id": {"a": 1, "b": 0}}, "label2id is not the inverse of id2label"),
+        ({"id2label": {"0": "a", "1": "b"}, "label2id": {"LABEL_0": 0}}, "label2id is not the inverse of id2label"),
+    ],
+    ids=str,
+)
+def test_labels_are_read_as_transformers_reads_them(fields, note):
+    theirs = transformers.BertConfig(**json.loads(json.dumps(fields))).id2label
+    read = parse_model_config(BERT | fields, "config.json").labels
+    assert read.names == tuple(str(theirs[i]) for i in range(len(theirs)))
+    assert [line.partition(";")[0] for line in read.notes] == ([f"config.json: {note}"] if note else [])
+
+
+WRONG_LABELS = [
+    ({"id2label": {"0": "a", "1": "b"}, "num_labels": 3}, "num_labels is 3, but id2label has 2 names"),
+    ({"id2label": {"0": "a", "1": "b"}, "_num_labels": 3}, "_num_labels is 3, but id2label has 2 names"),
+    ({"num_labels": 3, "_num_labels": 2}, "num_labels is 3 and _num_labels is 2"),
+    ({"num_labels": 0}, "num_labels is 0"),
+    ({"id2label": {"0": "a", "2": "b"}}, "are not 0 to 1"),
+    ({"label2id": {"a": 0}}, "a label2id, but no id2label"),
+    ({"id2label": ["a", "b"]}, "not a table of numbers and names"),
+    ({"id2label": {"0": ["a"], "1": "b"}}, "not a table of numbers and names"),
+    ({"problem_type": "ranking"}, "problem_type is 'ranking'"),
+    ({"problem_type": "single_label_classification", "num_labels": 1}, "there is one label"),
+    ({"sbert_ce_default_activation_function": "torch.nn.Tanh"}, "is 'torch.nn.Tanh'; Sigmoid and Identity can be read"),
+]
+
+
+@pytest.mark.parametrize(("fields", "words"), WRONG_LABELS, ids=[str(row[0])[:60] for row in WRONG_LABELS])
+def test_wrong_labels_are_an_error_of_the_head_alone(fields, words):
+    read = parse_model_config(BERT | fields, "config.json")
+    assert isinstance(read.labels, UserError)
+    assert words in str(read.labels)
+    assert read.encoder == parse_model_config(BERT, "config.json").encoder
 
 
 REFUSED = [
-    (BERT, {"hidden_act": "relu"}, "hidden_act is 'relu'"),
+    (BERT, {"hidden_act": "mish"}, "hidden_act is 'mish'"),
     (BERT, {"hidden_act": ["gelu"]}, r"hidden_act is \['gelu'\]"),
     (BERT, {"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
     (BERT, {"is_decoder": 1}, "is_decoder is 1, not true or false"),
     (BERT, {"is_encoder_decoder": True}, "is_encoder_decoder is True"),
-    (BERT, {"tie_word_embeddings": False}, "tie_word_embeddings is False"),
     (BERT, {"model_type": "gpt2"}, "model_type is 'gpt2'; these can be read: bert, roberta"),
     (BERT, {"model_type": None}, "there is no 'model_type'"),
     (BERT, {"model_type": ["bert"]}, r"model_type is \['bert'\]"),
-    (BERT, {"hidden_sizes": 3}, "unknown field 'hidden_sizes'; did you mean 'hidden_size'"),
-    (BERT, {"embedding_size": 128}, "unknown field 'embedding_size'"),
     (BERT, {"hidden_size": "24"}, "hidden_size is '24', not an integer"),
     (BERT, {"hidden_size": None}, "hidden_size is None, not an integer"),
     (ALBERT, {"classifier_dropout_prob": None}, "classifier_dropout_prob is None, not a number"),
@@ -405,7 +482,7 @@ REFUSED = [
     (BERT, {"hidden_dropout_prob": 1.5}, "hidden_dropout_prob is 1.5"),
     (BERT, {"layer_norm_eps": -1e-12}, "layer_norm_eps is -1e-12"),
     (BERT, {"auto_map": {"AutoModel": "modeling.Mine"}}, "needs Python code of its own"),
-    (BERT, {"quantization_config": {}}, "unknown field 'quantization_config'"),
+    (BERT, {"quantization_config": {}}, "quantization_config is {}; only None"),
     (BERT, {"architectures": ["BertModel", "BertForMaskedLM"]}, "not a list of one name"),
     (BERT, {"architectures": "BertModel"}, "not a list of one name"),
     (ROBERTA, {"pad_token_id": None}, "pad_token_id is None"),
@@ -416,13 +493,12 @@ REFUSED = [
     (ALBERT, {"down_scale_factor": 2}, "down_scale_factor is 2"),
     (ALBERT, {"embedding_size": 0}, "embedding_size is 0"),
     (DISTILBERT, {"tie_weights_": False}, "tie_weights_ is False"),
-    (DISTILBERT, {"layer_norm_eps": 1e-5}, "unknown field 'layer_norm_eps'"),
     (ELECTRA, {"summary_type": "mean"}, "summary_type is 'mean'"),
     (ELECTRA, {"summary_use_proj": False}, "summary_use_proj is False"),
     (MODERNBERT, {"norm_bias": 0}, "norm_bias is 0, not true or false"),
     (MODERNBERT, {"decoder_bias": False}, "decoder_bias is False; only True"),
     (MODERNBERT, {"classifier_pooling": "max"}, "classifier_pooling is 'max', none of cls, mean"),
-    (MODERNBERT, {"classifier_activation": "tanh"}, "classifier_activation is 'tanh', none of gelu"),
+    (MODERNBERT, {"classifier_activation": "mish"}, "classifier_activation is 'mish', none of gelu"),
     (MODERNBERT, {"mlp_dropout": 0.1}, r"mlp_dropout is 0\.1, but embedding_dropout is 0\.0; only equal values"),
     (MODERNBERT, {"rope_scaling": {"type": "linear"}}, "rope_scaling is"),
     (MODERNBERT, {"global_rope_theta": "big"}, "global_rope_theta is 'big', not a number"),
@@ -447,21 +523,10 @@ REFUSED = [
     (MODERNBERT, {"layer_types": ["full_attention"] * 22}, "contradict global_attn_every_n_layers=3"),
     (MODERNBERT, {"layer_types": ["sliding_attention"] * 22}, "contradict global_attn_every_n_layers=3"),
     (MODERNBERT, {"layer_types": ["sliding_attention", "full_attention"] * 11}, "only every n-th of layer_types"),
-    (BERT, {"id2label": {"0": "a", "1": "b"}, "num_labels": 3}, "num_labels is 3, but id2label has 2 names"),
-    (BERT, {"id2label": {"0": "a", "1": "b"}, "_num_labels": 3}, "_num_labels is 3, but id2label has 2 names"),
-    (BERT, {"num_labels": 3, "_num_labels": 2}, "num_labels is 3 and _num_labels is 2"),
-    (BERT, {"num_labels": 0}, "num_labels is 0"),
     (BERT, {"layer_norm_eps": float("inf")}, r"layer_norm_eps is inf; it must lie from 0 to 3\.4e\+38"),
     (BERT, {"layer_norm_eps": float("nan")}, "layer_norm_eps is nan; it must lie"),
     (BERT, {"layer_norm_eps": 1e39}, r"layer_norm_eps is 1e\+39; it must lie"),
     (MODERNBERT, {"global_rope_theta": float("inf")}, "global_rope_theta is inf; it must lie"),
-    (BERT, {"id2label": {"0": "a", "2": "b"}}, "are not 0 to 1"),
-    (BERT, {"id2label": {"0": "a", "1": "a"}}, "two numbers in id2label have the same name"),
-    (BERT, {"id2label": {"0": "a", "1": "b"}, "label2id": {"a": 1, "b": 0}}, "not the inverse"),
-    (BERT, {"label2id": {"a": 0}}, "a label2id, but no id2label"),
-    (BERT, {"id2label": ["a", "b"]}, "not a table of numbers and names"),
-    (BERT, {"problem_type": "ranking"}, "problem_type is 'ranking'"),
-    (BERT, {"problem_type": "single_label_classification", "num_labels": 1}, "there is one label"),
 ]
 
 

@@ -123,7 +123,7 @@ def written(directory, family, names, head=HEAD):
     )
     params = loaded.params | matrices
     (directory / "adapter").mkdir()
-    files = peft_files(adapter, params, loaded.config, head, str(directory / "base"))
+    files = peft_files(adapter, params, loaded.config, head, directory / "base")
     for name, content in files.items():
         (directory / "adapter" / name).write_bytes(content.encode() if isinstance(content, str) else content)
     return model, adapter, params

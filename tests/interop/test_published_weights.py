@@ -173,11 +173,13 @@ def test_without_architectures_the_tensors_determine_the_class(family, tmp_path)
 
 
 def test_without_architectures_a_classifier_can_be_two_things(tmp_path):
-    save(tmp_path, "bert", "BertForSequenceClassification", architectures=None)
+    save(tmp_path / "choice", "bert", "BertForMultipleChoice", architectures=None)
     with pytest.raises(UserError, match="BertForSequenceClassification and BertForMultipleChoice; add"):
-        load_model(tmp_path)
+        load_model(tmp_path / "choice")
+    save(tmp_path / "classes", "bert", "BertForSequenceClassification", architectures=None)  # of several outputs
+    assert load_model(tmp_path / "classes").heads == (Head("sequence_classification", 3),)
     save(tmp_path / "modern", "modernbert", "ModernBertForQuestionAnswering", architectures=None)
-    with pytest.raises(UserError, match="the tensors fit ModernBertForSequenceClassification and ModernBertForMul"):
+    with pytest.raises(UserError, match="the tensors fit ModernBertForSequenceClassification and ModernBertForTok"):
         load_model(tmp_path / "modern")
     save(tmp_path / "masked", "modernbert", "ModernBertForMaskedLM", architectures=None)
     assert load_model(tmp_path / "masked").heads == (Head("masked_token"),)

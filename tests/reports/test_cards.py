@@ -91,6 +91,9 @@ def test_the_card_of_a_fine_tuned_model(tmp_path: pathlib.Path) -> None:
     card = ModelCard(model_card(weights("sequence_classification"), place))
     assert card.data.pipeline_tag == "text-classification"
     assert card.data.datasets == ["nyu-mll/glue"]
+    (result,) = card.data.eval_results
+    assert (result.dataset_type, result.dataset_name, result.dataset_split) == ("nyu-mll/glue", "qnli", "validation")
+    assert (result.metric_type, result.metric_value, result.task_type) == ("accuracy", 0.6, "text-classification")
     assert card.data.license is None
     assert "No license was given" in card.text
     assert "| accuracy | 60.0% |" in card.text

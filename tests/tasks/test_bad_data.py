@@ -60,7 +60,12 @@ BAD = {
         squad(answers=[{"text": "\ud800", "answer_start": 7}]),
         "q1: an answer has half of a surrogate",
     ),
-    "label is a list": (TEXTS, "a.jsonl", '{"text": "x", "label": ["no"]}', "neither text nor an integer"),
+    "label is a list": (
+        TEXTS,
+        "a.jsonl",
+        '{"text": "x", "label": ["no"]}',
+        "neither text nor an integer; for texts with several labels set",
+    ),
     "not UTF-8": (TEXTS, "a.tsv", HEAD.encode() + b"x\tno\ncaf\xe9\tno\n", "a.tsv:3: invalid UTF-8"),
     "binary": (TEXTS, "a.tsv", HEAD + "x\0\tno\n", "a.tsv:2: a NUL byte"),
     "truncated gzip": (TEXTS, "a.tsv.gz", gzip.compress(HEAD.encode() * 99)[:-9], "a.tsv.gz: broken archive"),

@@ -19,7 +19,8 @@ from bert_jax.tasks.table import resolve_task
 def load(split, report=None, **settings):
     config = TaskConfig(**{key: str(value) for key, value in settings.items()})
     lines = [] if report is None else report
-    return read_task_examples(resolve_task(config), config, split, lines.append)
+    examples = read_task_examples(resolve_task(config), config, split, lines.append)
+    return [{key: value for key, value in example.items() if key != "row"} for example in examples]
 
 
 def entities(task, examples):

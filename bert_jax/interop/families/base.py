@@ -75,6 +75,7 @@ class Family:
     spelling: Spelling | None = None
     ignored: tuple[str, ...] = ()  # prefixes of the names of published tensors that no head reads
     shared: frozenset[str] = frozenset()  # names of modules with one meaning in all classes of the family
+    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)  # further names of fields in `fields`
     in_transformers: bool = True
     # Fields of EncoderConfig, and fields of `config.json`, -> the role of the token whose id is the value.
     token_ids: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -86,29 +87,34 @@ ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
     "gelu_python": "gelu",
+    "relu": "relu",
     "silu": "silu",
     "swish": "silu",
+    "tanh": "tanh",
 }
 
 FIXED: dict[str, Any] = {
     "is_decoder": False,
     "is_encoder_decoder": False,
     "add_cross_attention": False,
-    "tie_word_embeddings": True,
     "position_embedding_type": "absolute",
-    "chunk_size_feed_forward": 0,
     "pruned_heads": {},
+    "quantization_config": None,
 }
 
 # Fields of every family without influence on the results: the origin of a file, how torch runs it, and the settings of
-# text generation that transformers 2 to 4 wrote into every file.
+# text generation that transformers 2 to 4 wrote into every file. Only a head over the vocabulary reads
+# tie_word_embeddings, and the chunks of a feed-forward layer save memory.
 _SILENT = (
-    "_name_or_path _attn_implementation_autoset architectures bos_token_id directionality dtype eos_token_id "
-    "eos_token_ids finetuning_task gradient_checkpointing language model_type name output_attentions "
-    "output_hidden_states output_past pad_token_id return_dict sep_token_id task_specific_params tokenizer_class "
-    "torch_dtype torchscript transformers_version use_bfloat16 use_cache xla_device "
-    "pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type "
+    "_name_or_path chunk_size_feed_forward tie_word_embeddings _attn_implementation_autoset architectures "
+    "bos_token_id directionality dtype eos_token_id eos_token_ids finetuning_task gradient_checkpointing language "
+    "model_type name output_attentions output_hidden_states output_past pad_token_id return_dict sep_token_id "
+    "task_specific_params tokenizer_class torch_dtype torchscript transformers_version use_bfloat16 use_cache "
+    "xla_device pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type "
     "bad_words_ids begin_suppress_tokens cross_attention_hidden_size decoder_start_token_id diversity_penalty "
     "do_sample early_stopping encoder_no_repeat_ngram_size exponential_decay_length_penalty forced_bos_token_id "
     "forced_eos_token_id length_penalty max_length min_length no_repeat_ngram_size num_beam_groups num_beams "
@@ -117,7 +123,16 @@ _SILENT = (
 )
 BEGIN_AND_END = {"bos_token_id": "cls", "eos_token_id": "sep"}
 INDIFFERENT = frozenset(_SILENT.split())
-LABELS = ("id2label", "label2id", "num_labels", "_num_labels", "problem_type")  # read together
+# Read together: the outputs of a head that classifies; the last two are of a CrossEncoder of sentence-transformers.
+LABELS = (
+    "id2label",
+    "label2id",
+    "num_labels",
+    "_num_labels",
+    "problem_type",
+    "sentence_transformers",
+    "sbert_ce_default_activation_function",
+)
 
 
 def bert_fields(**changed: Field) -> dict[str, Field]:

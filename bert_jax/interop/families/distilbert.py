@@ -56,6 +56,7 @@ def distilbert_family() -> Family:
         },
         constants={"num_token_types": 0, "layer_norm_epsilon": 1e-12, "pooler_activation": "relu"},
         fixed=FIXED | {"tie_weights_": True},
+        aliases={"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"},
         # The position table starts as sinusoids or at random; both are in the file.
         indifferent=frozenset({"sinusoidal_pos_embds", "qa_dropout"}),
     )

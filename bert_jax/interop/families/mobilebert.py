@@ -69,7 +69,7 @@ def mobilebert_family() -> Family:
             num_hidden_layers=Field("num_layers", 24),
             num_attention_heads=Field("num_heads", 4),
             intermediate_size=Field("mlp_size", 512),
-            hidden_act=Field("activation", "relu", ACTIVATIONS | {"relu": "relu"}),
+            hidden_act=Field("activation", "relu", ACTIVATIONS),
             hidden_dropout_prob=Field("dropout", 0.0),
             embedding_size=Field("embedding_size", 128),
             intra_bottleneck_size=Field("bottleneck_size", 128),

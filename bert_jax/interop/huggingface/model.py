@@ -9,7 +9,7 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -22,6 +22,7 @@ from bert_jax.errors import UserError, did_you_mean
 from bert_jax.files import output_directory
 from bert_jax.interop.families import FAMILIES, Family, ModelClass, NamedModule
 from bert_jax.interop.huggingface.model_config import (
+    Labels,
     ModelConfig,
     label_fields,
     model_config_fields,
@@ -31,7 +32,9 @@ from bert_jax.interop.huggingface.model_config import (
 from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
 from bert_jax.interop.huggingface.peft import read_peft
 from bert_jax.interop.huggingface.weight_files import read_weight_files
+from bert_jax.interop.sentence_modules import cross_encoder_fields
 from bert_jax.interop.tensors import (
+    WITHOUT_PARAMETERS,
     Flat,
     Shapes,
     advice_without,
@@ -51,6 +54,11 @@ from bert_jax.tokenizer import Tokenizer, copy_tokenizer, load_tokenizer
 TASK_FILE = "task.json"  # beside a fine-tuned model: the task that `predict` answers
 CARD = "README.md"  # for people, who may edit the file
 LABELED = ("sequence_classification", "token_classification")  # heads with as many outputs as there are labels
+OVER_VOCABULARY = ("masked_token", "next_token")  # heads that share the table of the embeddings
+SHOWN = 5  # names in a line
+
+
+MULTI_LABEL = "multi_label_classification"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,8 +67,11 @@ class Loaded:
 
     config: EncoderConfig
     heads: tuple[Head, ...]
-    params: Params  # of make_model(config, ..., heads): float32 numpy arrays
+    params: Params = dataclasses.field(repr=False)  # of make_model(config, ..., heads): float32 numpy arrays
     labels: tuple[str, ...] = ()  # of the head that classifies; () if labels have no names
+    problem: str = ""  # problem_type "multi_label_classification", else ""
+    activation: str = ""  # a row of CROSS_ENCODER_ACTIVATIONS, of the score of a CrossEncoder; '' for other models
+    notes: tuple[str, ...] = ()  # lines for the user: parts that the directory lacks, and parts that are not read
     new: tuple[str, ...] = ()  # paths of randomly drawn parameters, which the checkpoint lacks
     unused: tuple[str, ...] = ()  # tensors of the checkpoint that no wanted head has
 
@@ -74,14 +85,14 @@ def load_model(
         directory: with `config.json` and `model.safetensors`, its shards, or `pytorch_model.bin`; or an adapter of
             `peft`, which is merged into its base model. float16 and bfloat16
             are widened to float32, which is exact.
-        wanted: the heads to load; None: the heads of the class that `architectures` names, or else of the largest class
-            that the tensors fill.
+        wanted: the heads to load; None: the heads of the class that `architectures` names and the file has, or else of
+            the largest class that the tensors fill.
         rng: draws the parts of `wanted` that the checkpoint lacks, by the model's own `init`. A head whose number of
             classes differs from the checkpoint's counts as lacking.
 
     Raises:
-        UserError: a field or tensor, which it names, is unknown, missing, contradictory, damaged, or of another shape
-            than the architecture's; a part is lacking and there is no `rng`.
+        UserError: a field or tensor, which it names, is missing, contradictory, damaged, or of another shape than the
+            architecture's; the encoder has an unknown tensor; a part is lacking and there is no `rng`.
     """
     path = pathlib.Path(directory)
     if (path / PEFT_CONFIG).is_file():
@@ -90,23 +101,31 @@ def load_model(
         described = read_model_config(path / "config.json")
         where, stored = read_weight_files(path)
     config, family = described.encoder, FAMILIES[described.encoder.family]
-    originals = canonical_names(stored, family, where)
+    originals, untied = canonical_names(stored, family, where)
     tensors = {name: stored[original] for name, original in originals.items()}
-    source = _class_of_checkpoint(family, described.architecture, tensors, config.causal, str(path))
-    heads = _heads_of_class(source, described.classes) if wanted is None else wanted
+    reads_heads = wanted is None or not {head.name for head in wanted} <= {*WITHOUT_PARAMETERS}
+    source, absent = (
+        _class_of_checkpoint(family, described.architecture, tensors, config.causal, str(path))
+        if reads_heads
+        else (family.classes[-1], ())
+    )
+    labels = _checked_labels(described.labels, source, wanted)
+    heads = _heads_of_class(source, labels.classes) if wanted is None else wanted
     try:
         shapes = shapes_of(config, heads)
     except UserError as error:
         raise UserError(f"{path / 'config.json'}: {error}") from None
 
-    loaded_heads = [head.name for head in heads if head.name in source.heads and head.classes in (0, described.classes)]
+    loaded_heads = [head.name for head in heads if head.name in source.heads and head.classes in (0, labels.classes)]
+    for copy, tied in untied.items() if {*loaded_heads} & {*OVER_VOCABULARY} else ():
+        raise UserError(f"{where}: tensor '{copy}' differs from '{tied}'; heads of a shared table alone can be read")
     modules = source.modules if wanted is None else _modules_to_read(family, source, heads, loaded_heads, tensors)
     # A new iterator for each use: a false file may claim any number of layers.
     stored_tensors = functools.partial(iterate_stored_tensors, (*family.encoder, *modules), shapes)
     flat = from_tensors(tensors, stored_tensors(), shapes, config, where)
-    _check_tensor_names(family, shapes, originals, source, where)
+    unknown_tensors = _unknown_tensors(family, shapes, originals, source, where)
     if "sequence_classification" in loaded_heads:
-        _check_problem_type(described, path)
+        _check_problem_type(labels, path)
     new, params = _new_parameters(flat, shapes, where), unflatten_params(flat)
     if new:
         if rng is None:
@@ -120,11 +139,18 @@ def load_model(
         for name in tensors.keys() & {*names} - used:
             if used & {*names}:
                 raise UserError(f"{where}: config.json says that there is no tensor '{originals[name]}'")
+    is_labeled = bool({*loaded_heads} & {*LABELED})
     return Loaded(
         config=config,
         heads=heads,
         params=params,
-        labels=described.labels if set(loaded_heads) & set(LABELED) else (),
+        labels=labels.names if is_labeled else (),
+        problem=labels.problem if labels.problem == MULTI_LABEL and "sequence_classification" in loaded_heads else "",
+        activation=labels.activation if "sequence_classification" in loaded_heads else "",
+        notes=(
+            *_notes(str(path / "config.json"), where, described, absent, unknown_tensors),
+            *(labels.notes if is_labeled else ()),
+        ),
         new=new,
         unused=tuple(sorted(originals[name] for name in tensors.keys() - used)),
     )
@@ -138,6 +164,8 @@ def export_model(
     output: str | os.PathLike[str],
     labels: tuple[str, ...] = (),
     extra: Mapping[str, str | bytes] | None = None,
+    activation: str = "",
+    problem: str = "",
 ) -> None:
     """Write a directory that `AutoModelFor...` and `AutoTokenizer` of transformers open, whole or not at all.
 
@@ -149,6 +177,8 @@ def export_model(
         output: a directory that does not exist or is empty.
         labels: names of the classes of a head that classifies, in the order of the logits; () numbers them.
         extra: file name -> content, written beside the model or in a folder beside it.
+        activation: a row of CROSS_ENCODER_ACTIVATIONS, of the score of a CrossEncoder; '' for other models.
+        problem: problem_type of a head that classifies texts; "": by the number of classes.
 
     Raises:
         UserError: transformers has no such model, a weight is not finite, labels or tokenizer are of another model, the
@@ -161,7 +191,8 @@ def export_model(
     fields = {
         **model_config_fields(config, tokenizer.pad_id, str(target)),
         **special_ids,
-        **_label_fields(heads, labels),
+        **_label_fields(heads, labels, problem),
+        **cross_encoder_fields(activation),
         "architectures": [model_class.name],
     }
     tensors = to_tensors(params, config, heads)
@@ -183,11 +214,44 @@ def export_model(
                 file.write(content.encode() if isinstance(content, str) else content)
 
 
+def _notes(
+    config_path: str, where: str, described: ModelConfig, absent: tuple[str, ...], unknown_tensors: list[str]
+) -> Iterator[str]:
+    """Yield lines on the parts that a directory lacks, and on the parts that are not read."""
+    if absent:
+        yield (
+            f"{where} has no {' and no '.join(absent)}, which the {described.architecture} of config.json needs: "
+            "the rest is read"
+        )
+    if described.unknown:
+        yield f"{config_path}: not read: {_shortened(described.unknown)}"
+    if unknown_tensors:
+        yield f"{where}: not read, of no known head: {_shortened([repr(name) for name in unknown_tensors])}"
+
+
+def _shortened(names: Sequence[str]) -> str:
+    """Return the first names of a list."""
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
+
+def _checked_labels(labels: Labels | UserError, source: ModelClass, wanted: tuple[Head, ...] | None) -> Labels:
+    """Return the labels; raise the error in them if a head of the checkpoint that classifies is wanted."""
+    if not isinstance(labels, UserError):
+        return labels
+    if {*source.heads} & {*LABELED} & ({*LABELED} if wanted is None else {head.name for head in wanted}):
+        raise labels
+    return Labels()
+
+
 def _class_of_checkpoint(
     family: Family, architecture: str, tensors: Mapping[str, np.ndarray], causal: bool, where: str
-) -> ModelClass:
-    """Return the class that `architectures` names; else the largest class that the tensors fill."""
-    complete = [model for model in family.classes if all(tensor_names(m)[0] in tensors for m in model.modules)]
+) -> tuple[ModelClass, tuple[str, ...]]:
+    """Return the class of the tensors, and the heads of the class in `architectures` of which they have nothing.
+
+    Without such heads the class is the class in `architectures`; if the file names none, the largest class that the
+    tensors fill.
+    """
+    complete = [model for model in family.classes if _has_modules(model, tensors)]
     if architecture:
         named = [model for model in family.classes if model.name == architecture]
         if not named:
@@ -196,7 +260,15 @@ def _class_of_checkpoint(
                 f"{where}/config.json: architectures is '{architecture}'{did_you_mean(architecture, known)}; "
                 f"these can be read: {', '.join(known)}"
             )
-        return next((model for model in named if model in complete), named[-1])
+        if full := [model for model in named if model in complete]:
+            return full[0], ()
+        modules = {m for model in named for m in model.modules if any(name in tensors for name in tensor_names(m))}
+        parts = {top_level(module.path) for module in modules}
+        present = {head for head in named[-1].heads if {"pooled": "pooler"}.get(head, head) in parts}
+        absent = tuple(head for head in named[-1].heads if head not in present)
+        reduced = [model for model in complete if {*model.heads} == present or (not present and model.is_bare)]
+        # A part of a head is damage, which the reading of the named class reports.
+        return (reduced[0], absent) if absent and reduced else (named[-1], ())
     excluded = "masked_token" if causal else "next_token"  # of the same tensors
     complete = [model for model in complete if excluded not in model.heads]
     num_modules = max(len(model.modules) for model in complete)
@@ -207,7 +279,15 @@ def _class_of_checkpoint(
             f"{where}/config.json names no architectures, and the tensors fit {fitting}; "
             f'add "architectures": ["{largest[0].name}"], or the other'
         )
-    return largest[0]
+    return largest[0], ()
+
+
+def _has_modules(model: ModelClass, tensors: Mapping[str, np.ndarray]) -> bool:
+    """Return whether the tensors fill the modules of a class. The head of multiple choice has one output."""
+    weights = {module.path: tensors.get(tensor_names(module)[0]) for module in model.modules}
+    if any(x is None for x in weights.values()):
+        return False
+    return model.heads != ("multiple_choice",) or np.shape(weights["multiple_choice"])[:1] == (1,)
 
 
 def _heads_of_class(source: ModelClass, classes: int) -> tuple[Head, ...]:
@@ -245,25 +325,27 @@ def _modules_to_read(
     return list(modules.values())
 
 
-def _check_tensor_names(
+def _unknown_tensors(
     family: Family, shapes: Shapes, originals: Mapping[str, str], source: ModelClass, where: str
-) -> None:
-    """Raise `UserError` for a tensor that no class of the family has."""
+) -> list[str]:
+    """Return the names in the file of tensors that no class of the family has.
+
+    Raises `UserError` for such a tensor inside the encoder.
+    """
     known = {tensor.name for tensor in iterate_stored_tensors(family.encoder, shapes) if tensor.name is not None}
     known |= {name for model in family.classes for module in model.modules for name in tensor_names(module)}
-    for name, original in originals.items():
-        if name not in known and not name.startswith(family.ignored):
-            raise UserError(f"{where}: tensor '{original}' is not of a {source.name}{did_you_mean(name, known)}")
+    unknown = [name for name in originals if name not in known and not name.startswith(family.ignored)]
+    for name in unknown:
+        if name.startswith(f"{family.prefix}."):
+            raise UserError(f"{where}: tensor '{originals[name]}' is not of a {source.name}{did_you_mean(name, known)}")
+    return [originals[name] for name in unknown]
 
 
-def _check_problem_type(described: ModelConfig, path: pathlib.Path) -> None:
-    """Refuse a head whose outputs are neither scores of exclusive classes nor one value."""
-    if described.problem == "multi_label_classification" or (
-        described.problem == "regression" and described.classes > 1
-    ):
+def _check_problem_type(labels: Labels, path: pathlib.Path) -> None:
+    """Refuse a head whose outputs are several values."""
+    if labels.problem == "regression" and labels.classes > 1:
         raise UserError(
-            f"{path}/config.json: problem_type is '{described.problem}' with {described.classes} labels; "
-            "one label a text, or one value, can be read"
+            f"{path}/config.json: problem_type is 'regression' with {labels.classes} labels; one value can be read"
         )
 
 
@@ -277,7 +359,7 @@ def _new_parameters(flat: Flat, shapes: Shapes, where: str) -> tuple[str, ...]:
     return new
 
 
-def _label_fields(heads: tuple[Head, ...], labels: tuple[str, ...]) -> dict[str, Any]:
+def _label_fields(heads: tuple[Head, ...], labels: tuple[str, ...], problem: str) -> dict[str, Any]:
     """Return the fields of `config.json` about the classes; none if no head has classes."""
     classes = next((head.classes for head in heads if head.name in LABELED), 0)
     if labels and len(labels) != classes:
@@ -286,7 +368,7 @@ def _label_fields(heads: tuple[Head, ...], labels: tuple[str, ...]) -> dict[str,
         raise UserError(f"two labels have the same name: {', '.join(labels)}")
     fields = label_fields(labels, classes) if classes else {}
     if any(head.name == "sequence_classification" for head in heads):
-        fields["problem_type"] = "regression" if classes == 1 else "single_label_classification"
+        fields["problem_type"] = problem or ("regression" if classes == 1 else "single_label_classification")
     return fields
 
 

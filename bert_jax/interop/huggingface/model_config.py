@@ -5,18 +5,29 @@ import json
 import pathlib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from bert_jax import strict_json
 from bert_jax.config import EncoderConfig, fields_of
 from bert_jax.config.field import MAX_NUMBER
-from bert_jax.errors import UserError, did_you_mean
+from bert_jax.errors import UserError, nearest
 from bert_jax.interop.families import FAMILIES, INDIFFERENT, LABELS, Family, Field
+from bert_jax.interop.sentence_modules import cross_encoder_activation
 
 PROBLEMS = ("", "regression", "single_label_classification", "multi_label_classification")
 INITIALIZATION = EncoderConfig().initialization  # has no meaning for weights of a file
 DEFAULT_CLASSES = 2  # in transformers, for a file without labels
+
+
+class Labels(NamedTuple):
+    """The fields of a `config.json` about the outputs of a head that classifies."""
+
+    names: tuple[str, ...] = ()  # in the order of their ids; () without names, or with transformers' default names
+    classes: int = DEFAULT_CLASSES
+    problem: str = ""  # problem_type; '' if the file names none
+    activation: str = ""  # a row of CROSS_ENCODER_ACTIVATIONS, of the score of a CrossEncoder; '' for other models
+    notes: tuple[str, ...] = ()  # lines for the user
 
 
 class ModelConfig(NamedTuple):
@@ -24,15 +35,14 @@ class ModelConfig(NamedTuple):
 
     encoder: EncoderConfig
     architecture: str  # the class of the model; '' if the file names none
-    labels: tuple[str, ...]  # in the order of their ids; () without names, or with the default names of transformers
-    classes: int  # of a head that classifies
-    problem: str  # problem_type; '' if the file names none
+    labels: Labels | UserError  # the error is raised where a head that classifies is read
+    unknown: tuple[str, ...]  # fields that neither transformers nor this project reads, each with a suggestion
 
 
 def read_model_config(path: pathlib.Path) -> ModelConfig:
     """Return the contents of a `config.json`.
 
-    Raises `UserError` that names a field which is unknown, contradicts another field, or means another architecture.
+    Raises `UserError` that names a field which contradicts another field or means another architecture.
     """
     return parse_model_config(strict_json.read_object(path), str(path))
 
@@ -49,20 +59,18 @@ def parse_model_config(fields: Mapping[str, Any], where: str) -> ModelConfig:
     for name, value in family.fixed.items():
         if name in fields and fields[name] != value:
             raise UserError(f"{where}: {name} is {fields[name]!r}; only {value!r} can be read")
+    fields = _without_aliases(fields, family.aliases, where)
     known = {*family.fields, *family.fixed, *family.indifferent, *INDIFFERENT, *LABELS}
     if family.spelling:
         known |= family.spelling.names
-    for name in fields:
-        if name not in known:
-            raise UserError(f"{where}: unknown field '{name}'{did_you_mean(name, known)}")
-    labels, classes = _parse_labels(fields, where)
-    problem = fields.get("problem_type") or ""
-    if problem not in PROBLEMS:
-        raise UserError(f"{where}: problem_type is {problem!r}, none of {', '.join(filter(None, PROBLEMS))}")
-    if problem == "single_label_classification" and classes == 1:
-        raise UserError(f"{where}: problem_type is '{problem}', but there is one label")
+    unknown = tuple(f"'{name}'{_suggestion(name, known)}" for name in fields if name not in known)
+    if unknown and not family.in_transformers:
+        raise UserError(f"{where}: unknown field {unknown[0]}")
     return ModelConfig(
-        _parse_encoder(kind, family, fields, where), _parse_architecture(fields, where), labels, classes, problem
+        _parse_encoder(kind, family, fields, where),
+        _parse_architecture(fields, where),
+        _labels_or_error(fields, where),
+        unknown,
     )
 
 
@@ -201,8 +209,50 @@ def _parse_architecture(fields: Mapping[str, Any], where: str) -> str:
     return names[0] if names else ""
 
 
-def _parse_labels(fields: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], int]:
-    """Return the labels (() without names) and their count; `UserError` if the fields disagree."""
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    """Return the known name that differs from `name` by about a letter, as a question; '' without such a name."""
+    near = nearest(name, known, cutoff=0.9)
+    return f" (did you mean '{near}'?)" if near else ""
+
+
+def _without_aliases(fields: Mapping[str, Any], aliases: Mapping[str, str], where: str) -> dict[str, Any]:
+    """Return the fields with the names of the table; `UserError` for two values of one field."""
+    values = dict(fields)
+    for alias, name in aliases.items():
+        if alias in values and values.setdefault(name, values[alias]) != values.pop(alias):
+            raise UserError(f"{where}: {alias} is {fields[alias]!r}, but {name} is {fields[name]!r}")
+    return values
+
+
+def _labels_or_error(fields: Mapping[str, Any], where: str) -> Labels | UserError:
+    """Return the fields about the outputs of a head, or the error in them: an encoder is read without them."""
+    try:
+        return _parse_labels(fields, where)
+    except UserError as error:
+        return error
+
+
+def _parse_labels(fields: Mapping[str, Any], where: str) -> Labels:
+    """Return the fields about the outputs of a head; `UserError` if they disagree."""
+    names, classes, notes = _parse_label_names(fields, where)
+    problem = fields.get("problem_type") or ""
+    if problem not in PROBLEMS:
+        raise UserError(f"{where}: problem_type is {problem!r}, none of {', '.join(filter(None, PROBLEMS))}")
+    if problem == "single_label_classification" and classes == 1:
+        raise UserError(f"{where}: problem_type is '{problem}', but there is one label")
+    return Labels(names, classes, problem, _parse_activation(fields, where), notes)
+
+
+def _parse_activation(fields: Mapping[str, Any], where: str) -> str:
+    """Return the activation of a CrossEncoder, which sentence-transformers 2 to 5 write into `config.json`."""
+    stored, name = fields.get("sentence_transformers"), fields.get("sbert_ce_default_activation_function")
+    if isinstance(stored, dict):
+        name = stored.get("activation_fn", name)
+    return "" if name is None else cross_encoder_activation(name, where)
+
+
+def _parse_label_names(fields: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], int, tuple[str, ...]]:
+    """Return the labels (() without names), their count, and lines about fields that `id2label` overrules."""
     forward, backward = fields.get("id2label"), fields.get("label2id")
     counts = {name: fields[name] for name in ("num_labels", "_num_labels") if fields.get(name) is not None}
     if forward is None:
@@ -211,17 +261,16 @@ def _parse_labels(fields: Mapping[str, Any], where: str) -> tuple[tuple[str, ...
         numbers = set(counts.values())
         if len(numbers) > 1 or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in numbers):
             raise UserError(f"{where}: {' and '.join(f'{name} is {n!r}' for name, n in counts.items())}")
-        return (), numbers.pop() if numbers else DEFAULT_CLASSES
-    if not isinstance(forward, dict) or not forward or not all(isinstance(name, str) for name in forward.values()):
+        return (), numbers.pop() if numbers else DEFAULT_CLASSES, ()
+    if not isinstance(forward, dict) or not forward or any(isinstance(x, (dict, list)) for x in forward.values()):
         raise UserError(f"{where}: id2label is not a table of numbers and names")
     if sorted(forward) != sorted(str(i) for i in range(len(forward))):
         raise UserError(f"{where}: the numbers in id2label are not 0 to {len(forward) - 1}")
-    labels = tuple(forward[str(i)] for i in range(len(forward)))
-    if len(set(labels)) < len(labels):
-        raise UserError(f"{where}: two numbers in id2label have the same name")
-    if backward is not None and backward != {name: i for i, name in enumerate(labels)}:
-        raise UserError(f"{where}: label2id is not the inverse of id2label")
+    labels = tuple(str(forward[str(i)]) for i in range(len(forward)))
     for name, count in counts.items():
         if count != len(labels):
             raise UserError(f"{where}: {name} is {count!r}, but id2label has {len(labels)} names")
-    return () if labels == _default_labels(len(labels)) else labels, len(labels)
+    is_unnamed = labels == _default_labels(len(labels))
+    is_inverse = backward in (None, {name: i for i, name in enumerate(labels)})
+    note = f"{where}: label2id is not the inverse of id2label; id2label is read"
+    return () if is_unnamed else labels, len(labels), () if is_unnamed or is_inverse else (note,)

@@ -18,7 +18,7 @@ from bert_jax import strict_json
 from bert_jax.config import AdapterConfig, EncoderConfig
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.interop.families import FAMILIES, Family, ModelClass, NamedModule
-from bert_jax.interop.huggingface.model_config import ModelConfig, read_model_config
+from bert_jax.interop.huggingface.model_config import Labels, ModelConfig, read_model_config
 from bert_jax.interop.huggingface.weight_files import Tensors, read_tensors, read_weight_files
 from bert_jax.interop.tensors import (
     canonical_names,
@@ -30,7 +30,7 @@ from bert_jax.interop.tensors import (
     top_level,
 )
 from bert_jax.models import Adapter, Head, Params, Target
-from bert_jax.training.remote_workdir import local_copy
+from bert_jax.readers.hub import local_model, name_of_snapshot, parse_hub_name
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 FOLDER = "adapter"  # beside a fine-tuned model: the adapter that was merged into it
@@ -129,7 +129,7 @@ def _matrices_path(modules: list[NamedModule]) -> str:
 
 
 def peft_files(
-    adapter: Adapter, params: Params, config: EncoderConfig, heads: tuple[Head, ...], base: str
+    adapter: Adapter, params: Params, config: EncoderConfig, heads: tuple[Head, ...], base: pathlib.Path
 ) -> dict[str, str | bytes]:
     """Return file name -> content of a directory of `peft`.
 
@@ -138,8 +138,9 @@ def peft_files(
         params: numpy arrays: the adapter's matrices and the heads.
         config: the architecture.
         heads: of the model.
-        base: directory or name of the model below the adapter.
+        base: directory of the model below the adapter; a directory in the cache of the Hub is written as a name.
     """
+    name_on_hub = name_of_snapshot(base)
     family, model_class = FAMILIES[config.family], class_of(config, heads)
     flat, shapes = flatten_params(params), shapes_of(config, heads)
     tensors: Tensors = {}
@@ -161,7 +162,7 @@ def peft_files(
     task_type = TASK_TYPES.get(heads[0].name)
     fields = {
         "auto_mapping": None if task_type else {"base_model_class": model_class.name, "parent_library": "transformers"},
-        "base_model_name_or_path": base,
+        "base_model_name_or_path": name_on_hub.repository if name_on_hub else str(base.absolute()),
         "bias": "none",
         "fan_in_fan_out": False,
         "inference_mode": True,
@@ -170,6 +171,7 @@ def peft_files(
         "modules_to_save": [*saved] or None,
         "peft_type": "LORA",
         "r": adapter.rank,
+        "revision": name_on_hub.revision if name_on_hub else None,
         "target_modules": _target_names(adapter.targets, config.num_layers, family),
         "task_type": task_type,
     }
@@ -222,7 +224,7 @@ def read_peft(directory: pathlib.Path) -> PeftDirectory:
     base = base_directory(directory, fields)
     described, (_, stored) = read_model_config(base / "config.json"), read_weight_files(base)
     family, where = FAMILIES[described.encoder.family], str(directory / WEIGHTS)
-    originals = canonical_names(stored, family, str(base))
+    originals, _ = canonical_names(stored, family, str(base))
     merged = {name: stored[original] for name, original in originals.items()}
     adapter = _read_tensors(directory / WEIGHTS)
 
@@ -246,10 +248,9 @@ def read_peft(directory: pathlib.Path) -> PeftDirectory:
     model_class = _class_of_adapter(fields, family, adapter.saved, described, directory / CONFIG)
     _check_saved_modules(adapter.saved, merged, model_class, family, where, base)
     classes = _count_classes(model_class, merged)
-    labels = described.labels if len(described.labels) == classes else ()
-    described = described._replace(
-        architecture=model_class.name, classes=classes or described.classes, labels=labels, problem=""
-    )
+    of_base = described.labels if isinstance(described.labels, Labels) else Labels()
+    names = of_base.names if len(of_base.names) == classes else ()
+    described = described._replace(architecture=model_class.name, labels=Labels(names, classes or of_base.classes))
     return PeftDirectory(described, where, merged, base)
 
 
@@ -259,7 +260,8 @@ def base_directory(directory: pathlib.Path, fields: Mapping[str, Any] | None = N
     name, revision = fields.get("base_model_name_or_path"), fields.get("revision")
     if not isinstance(name, str) or not name:
         raise UserError(f"{directory / CONFIG} names no base model; set base_model_name_or_path to its directory")
-    base = local_copy(f"{name}@{revision}" if isinstance(revision, str) and not pathlib.Path(name).exists() else name)
+    is_on_hub = parse_hub_name(name) is not None
+    base = local_model(f"{name}@{revision}" if is_on_hub and isinstance(revision, str) else name)
     if not (base / "config.json").is_file():
         raise UserError(
             f"{directory / CONFIG}: its base model {name} has no config.json here; set base_model_name_or_path to the "

@@ -19,7 +19,9 @@ from bert_jax.interop.huggingface.torch_file import read_torch
 
 Tensors = dict[str, np.ndarray]
 
-FLOATS = tuple(np.dtype(kind) for kind in (np.float32, np.float16, ml_dtypes.bfloat16))  # exact in float32
+# All but float64 are exact in float32.
+FLOATS = tuple(np.dtype(kind) for kind in (np.float32, np.float16, ml_dtypes.bfloat16, np.float64))
+READABLE = "float32, float16, bfloat16 and float64 can be read"
 NARROW = ("F4", "F6_", "F8")  # names in safetensors of formats with fewer than 16 bits
 POSITIONS = "position_ids"  # a buffer of the position numbers that transformers saved until version 4.30
 INDEX = ".index.json"
@@ -35,9 +37,9 @@ class StoredWeights(NamedTuple):
 def read_weight_files(directory: pathlib.Path) -> StoredWeights:
     """Return all tensors of `directory`, float32; from the first file of `READERS` that exists.
 
-    float16 and bfloat16 are widened, which is exact. Raises `UserError` for a file that is absent, truncated or
-    damaged, for other dtypes, and for a weight that is not finite; each message names the file and the tensor. A
-    flipped bit that leaves a number finite is not detected.
+    float16 and bfloat16 are widened, which is exact, and float64 is rounded. Raises `UserError` for a file that is
+    absent, truncated or damaged, for other dtypes, and for a weight that is not finite; each message names the file and
+    the tensor. A flipped bit that leaves a number finite is not detected.
     """
     for name, reader in READERS.items():
         for path in (directory / name, directory / (name + INDEX)):
@@ -82,7 +84,7 @@ def _check_header(path: pathlib.Path) -> None:
         raise UserError(f"{path} cannot be read ({error.strerror or error})") from None
     for name, entry in strict_json.parse_object(text, f"the header of {path}").items():
         if isinstance(entry, dict) and str(entry.get("dtype")).startswith(NARROW):
-            raise UserError(f"{path}: tensor '{name}' is {entry['dtype']}; float32, float16 and bfloat16 can be read")
+            raise UserError(f"{path}: tensor '{name}' is {entry['dtype']}; {READABLE}")
 
 
 def _read_shards(path: pathlib.Path, reader: Callable[[pathlib.Path], Tensors]) -> Tensors:
@@ -113,8 +115,9 @@ def _to_float32(name: str, x: np.ndarray, path: pathlib.Path) -> np.ndarray:
     if name.endswith(POSITIONS) and x.dtype.kind in "if":
         return x
     if x.dtype not in FLOATS:
-        raise UserError(f"{path}: tensor '{name}' is {x.dtype}; float32, float16 and bfloat16 can be read")
-    x = x.astype(np.float32, copy=False)
+        raise UserError(f"{path}: tensor '{name}' is {x.dtype}; {READABLE}")
+    with np.errstate(over="ignore"):  # a number beyond float32 is refused below
+        x = x.astype(np.float32, copy=False)
     if not np.isfinite(x).all():
         raise UserError(f"{path}: tensor '{name}' has numbers that are not finite; the file is damaged, or the model")
     return x

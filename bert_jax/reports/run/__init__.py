@@ -1,13 +1,14 @@
 """The page of `bert-jax report`, and the picture of `bert-jax plot`.
 
-cost.py         time, tokens and energy, measured or estimated
-curves.py       the charts of one training, or of several trainings in shared charts
-follow.py       serves the page on the loopback address while the runs train
-page.py         the whole page, from its sections
-plot.py         the charts as a picture
-predictions.py  held-out sequences with masks and the model's predictions
-record.py       the content of a work directory, read without trusting it
-sections.py     tables of corpus, last values, settings, cost and the command that repeats the run
-warnings.py     a summary of a run in three sentences, and warnings: add a function to RUN_CHECKS
-write.py        writes or serves the page, with JAX on the CPU
+cost.py            time, tokens and energy, measured or estimated
+curves.py          the charts of one training, or of several trainings in shared charts
+follow.py          serves the page on the loopback address while the runs train
+label_sections.py  scores of each label, confusion, calibration and worst errors of a fine-tuned classifier
+page.py            the whole page, from its sections
+plot.py            the charts as a picture
+predictions.py     held-out sequences with masks and the model's predictions
+record.py          the content of a work directory, read without trusting it
+sections.py        tables of corpus, last values, settings, cost and the command that repeats the run
+warnings.py        a summary of a run in three sentences, and warnings: add a function to RUN_CHECKS
+write.py           writes or serves the page, with JAX on the CPU
 """

@@ -11,6 +11,7 @@ from bert_jax.reports.html.chart import charts_side_by_side
 from bert_jax.reports.html.markup import Html, element, folded, note, page, section
 from bert_jax.reports.run.cost import AssumedPower
 from bert_jax.reports.run.curves import comparison_charts, notes_on_curves, training_charts
+from bert_jax.reports.run.label_sections import label_section
 from bert_jax.reports.run.predictions import predictions_section
 from bert_jax.reports.run.record import Run, Training, read_runs
 from bert_jax.reports.run.sections import (
@@ -111,6 +112,7 @@ def _remaining_sections(run: Run, num_sequences: int, assumed: AssumedPower, con
         text = "A fine-tuning run has a task instead of a corpus and masks; its answers lie in predictions/."
         parts = [section("Corpus and sequences", note(text))]
     return [
+        label_section(run),
         *parts,
         settings_section(run.settings),
         cost_section(run, assumed),

@@ -9,6 +9,7 @@ from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.config import EncoderConfig
 from bert_jax.console import format_metric
 from bert_jax.models import Head, count_parameters
+from bert_jax.reports.run.label_sections import check_labels_without_recall
 from bert_jax.reports.run.record import PretrainingFacts, Run, Training
 from bert_jax.training.plateau import MASKED_LOSS
 
@@ -111,6 +112,7 @@ RUN_CHECKS: tuple[Callable[[Training, Run], str], ...] = (
     _check_on_plateau,
     _check_gradient_grows,
     _check_heldout_rises,
+    check_labels_without_recall,
 )
 
 

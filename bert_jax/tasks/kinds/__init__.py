@@ -1,21 +1,24 @@
 """Kinds of tasks, a file each: add a file and its row in KINDS.
 
-answer_search.py            search for the best answers by the start and end logits of windows
-answer_windows.py           windows over contexts as features, with the tokens at which the answer begins and ends
-benchmark_scores.py         exact match and F1 of benchmarks where every question has an answer
-kind.py                     the type `TaskKind`: everything in which kinds differ; `make_features`
-multiple_choice.py          the right continuation of a text, of several
-question_answering.py       a span of a context as the answer to a question
-records.py                  checks of the values of a record, shared by the kinds
-regression.py               a number for a text or a pair of texts
-sequence_classification.py  a label for a text or a pair of texts
-similarity.py               similarity of two texts, by a vector of each
-squad_score.py              exact match and F1 of SQuAD, and the best threshold for no answer
-texts.py                    texts and pairs of texts as features, and predictions of a class per example
-token_classification.py     a label for each word of a sentence
+answer_search.py              search for the best answers by the start and end logits of windows
+answer_windows.py             windows over contexts as features, with the tokens at which the answer begins and ends
+benchmark_scores.py           exact match and F1 of benchmarks where every question has an answer
+kind.py                       the type `TaskKind`: everything in which kinds differ; `make_features`
+multilabel_classification.py  any number of labels for a text or a pair of texts
+multilabel_score.py           F1 of sets of labels, and the threshold with the best F1
+multiple_choice.py            the right continuation of a text, of several
+question_answering.py         a span of a context as the answer to a question
+records.py                    checks of the values of a record, shared by the kinds
+regression.py                 a number for a text or a pair of texts
+sequence_classification.py    a label for a text or a pair of texts
+similarity.py                 similarity of two texts, by a vector of each
+squad_score.py                exact match and F1 of SQuAD, and the best threshold for no answer
+texts.py                      texts and pairs of texts as features, and predictions of a class per example
+token_classification.py       a label for each word of a sentence
 """
 
 from bert_jax.tasks.kinds.kind import TaskKind
+from bert_jax.tasks.kinds.multilabel_classification import MULTILABEL_CLASSIFICATION
 from bert_jax.tasks.kinds.multiple_choice import MULTIPLE_CHOICE
 from bert_jax.tasks.kinds.question_answering import QUESTION_ANSWERING
 from bert_jax.tasks.kinds.regression import REGRESSION
@@ -27,6 +30,7 @@ from bert_jax.tasks.kinds.token_classification import TOKEN_CLASSIFICATION
 KINDS: dict[str, TaskKind] = {
     "regression": REGRESSION,
     "sequence_classification": SEQUENCE_CLASSIFICATION,
+    "multilabel_classification": MULTILABEL_CLASSIFICATION,
     "token_classification": TOKEN_CLASSIFICATION,
     "question_answering": QUESTION_ANSWERING,
     "multiple_choice": MULTIPLE_CHOICE,

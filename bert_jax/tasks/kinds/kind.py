@@ -17,6 +17,8 @@ Examples = Sequence[Example]
 Counts = dict[str, int]  # kind of truncation or split -> how often
 Outputs = Mapping[str, np.ndarray]  # of an input: output of the head -> array, maybe longer than the input
 Values = Sequence[Any] | np.ndarray
+# The margin by which "no answer" has to beat the best answer, or the probabilities from which labels are predicted.
+Threshold = float | Sequence[float] | None
 
 
 class Loss(NamedTuple):
@@ -35,6 +37,14 @@ class Predictions(NamedTuple):
     details: Values | None = None  # of each example: probabilities and the like, for `TaskKind.details`
 
 
+class Tuned(NamedTuple):
+    """Predictions at the thresholds that are best on labeled examples."""
+
+    predictions: Predictions
+    threshold: Threshold
+    scores: dict[str, float]  # further scores, such as of other thresholds
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskKind:
     """A row of `KINDS`: the steps from records over features and the loss to predictions, scores and files.
@@ -51,9 +61,9 @@ class TaskKind:
     features: Callable[[Examples, Tokenizer, TaskConfig], tuple[list[Features], Counts]]
     head: str  # a row of models.heads.HEADS
     loss: Loss
-    # Predictions, from features in any order and the outputs of each. The last argument is the margin by which "no
-    # answer" has to beat the best answer; None: every question has an answer.
-    predict: Callable[[Examples, Sequence[Features], Sequence[Outputs], TaskConfig, float | None], Predictions]
+    # Predictions, from features in any order and the outputs of each. Threshold None: every question has an answer, or
+    # the default probability.
+    predict: Callable[[Examples, Sequence[Features], Sequence[Outputs], TaskConfig, Threshold], Predictions]
     # A prediction as JSON fields, named as in records, from the labels of the task, the example and the value.
     to_json: Callable[[Sequence[str], Example, Any], dict[str, Any]]
     # The metrics (rows of scoring.METRICS) of a custom task with these labels, and the score that selects the best
@@ -74,14 +84,21 @@ class TaskKind:
     suffixes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     classes: int | None = 0  # outputs of the head; None: an output per label of the task; 0: the head has no choice
     # The labels in a record of a custom task whose labels are not yet known. None: the kind has no labels.
-    label_names: Callable[[Record], list[str]] | None = None
+    label_names: Callable[[Record, Task], list[str]] | None = None
+    # The indices of the labels of a labeled example, in a kind with labels.
+    label_indices: Callable[[Example], list[int]] = lambda example: [example["label"]]
+    problem: str = ""  # problem_type in config.json, where the number of classes does not tell it
     # The label of an example as a value of `Predictions`.
     gold: Callable[[Example], Any] = lambda example: example["label"]
     # Further JSON fields of a prediction, from the labels of the task and an item of `Predictions.details`.
     details: Callable[[Sequence[str], Any], dict[str, Any]] = lambda labels, detail: {}
-    # The predictions at the threshold for no answer that is best on labeled examples, and that threshold.
-    tune: Callable[[Examples, Predictions], tuple[Predictions, float]] | None = None
+    # The predictions at the thresholds that are best on labeled examples.
+    tune: Callable[[Examples, Predictions, TaskConfig], Tuned] | None = None
     impossible: bool = False  # in a custom task, questions may have no answer
+    settings: tuple[str, ...] = ()  # fields of TaskConfig that not all kinds read, and this kind does
+    recipe: str = "glue"  # for a user's own file
+    # Whether a file is of this kind, from its first text, its labels and the separator of labels that the user gives.
+    fits_file: Callable[[Any, Sequence[Any], str | None], bool] = lambda text, labels, separator: False
     pipeline_tag: str = "feature-extraction"  # name on the Hugging Face Hub, in the card of a model
     purpose: str = "the task that it was trained on"  # of a model, as a noun phrase
     unlabeled: tuple[str, ...] = ("test",)  # splits whose examples may have no labels
@@ -90,6 +107,12 @@ class TaskKind:
     def label(self) -> str:
         """Key of an example's label."""
         return self.label_fields[0]
+
+    @property
+    def text_fields(self) -> tuple[str, ...]:
+        """Fields of a record that the model reads, the optional second text included."""
+        required = tuple(field for field in self.fields if field not in self.label_fields)
+        return required + tuple(field for field in self.optional_fields if field == "text_pair")
 
 
 def make_features(

@@ -12,7 +12,7 @@ from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import records
 from bert_jax.tasks.kinds.answer_search import AnswerCandidates, find_answers
 from bert_jax.tasks.kinds.answer_windows import window_features
-from bert_jax.tasks.kinds.kind import Examples, Loss, Outputs, Predictions, TaskKind
+from bert_jax.tasks.kinds.kind import Examples, Loss, Outputs, Predictions, TaskKind, Threshold, Tuned
 from bert_jax.tasks.kinds.squad_score import tune_threshold
 from bert_jax.tasks.task import Example, Record, Task
 
@@ -105,18 +105,20 @@ def _predict(
     features: Sequence[Features],
     outputs: Sequence[Outputs],
     settings: TaskConfig,
-    threshold: float | None,
+    threshold: Threshold,
 ) -> Predictions:
+    assert threshold is None or isinstance(threshold, float)
     starts, ends = ([output[name] for output in outputs] for name in ("start_logits", "end_logits"))
     results = find_answers(examples, features, starts, ends, settings, threshold is not None)
     return Predictions([result.text(threshold) for result in results], results)
 
 
-def _tune(examples: Examples, predictions: Predictions) -> tuple[Predictions, float]:
+def _tune(examples: Examples, predictions: Predictions, settings: TaskConfig) -> Tuned:
     """Choose the threshold with the best F1, as the official script for SQuAD 2.0 does."""
     assert predictions.details is not None
     threshold = tune_threshold(examples, list(predictions.details))["f1"].threshold
-    return predictions._replace(values=[result.text(threshold) for result in predictions.details]), threshold
+    values = [result.text(threshold) for result in predictions.details]
+    return Tuned(predictions._replace(values=values), threshold, {})
 
 
 def _details(labels: Sequence[str], result: AnswerCandidates) -> dict[str, Any]:
@@ -140,6 +142,8 @@ QUESTION_ANSWERING = TaskKind(
     with_usable_labels=_with_usable_answers,
     features=window_features,
     head="question_answering",
+    settings=("focal_gamma",),
+    recipe="squad",
     pipeline_tag="question-answering",
     purpose="finding the answer to a question in a text",
     # Both ends over all positions of the sequence, padding included, as in google-research/bert, run_squad.py.

@@ -84,13 +84,18 @@ def name_value(record: Record, field: str, value: Any) -> str:
 
 def label_name(record: Record, field: str, value: Any) -> str:
     """Return the name of a label without white space around it; a whole number, such as 1.0, is an integer."""
+    if isinstance(value, list) and field == "label":
+        raise UserError(
+            f"{record.where}: label is {value!r:.40}, neither text nor an integer; for texts with several labels set "
+            "config.task.kind=multilabel_classification (--kind)"
+        )
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return name_value(record, field, value.strip() if isinstance(value, str) else value)
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether the value of a label is none: null, white space, an empty list, or not a number (NaN)."""
+    """Return whether a label has no value: null, white space alone, or NaN. An empty list is a value."""
     if isinstance(value, float):
         return math.isnan(value)
     return value is None or (isinstance(value, str) and not value.strip())

@@ -13,10 +13,13 @@ from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import records
 from bert_jax.tasks.kinds.kind import Counts, Examples, Loss, Outputs, Predictions, TaskKind
 from bert_jax.tasks.kinds.texts import label_target, stack_in_order, text_features
+from bert_jax.tasks.labels import NUMBER
 from bert_jax.tasks.task import Record, Task
 from bert_jax.tokenizer import Tokenizer
 
 OUTPUT = "sequence_logits"
+
+MIN_NUMBERS = 10  # different numbers from which a file with fractions is no list of classes
 
 
 def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
@@ -37,6 +40,15 @@ def _finite_number(record: Record, value: Any) -> float:
     return parsed
 
 
+def _are_measurements(labels: Sequence[Any]) -> bool:
+    """Return whether labels are many different numbers, some with a fraction."""
+    numbers = {str(label).strip() for label in labels}
+    if not all(NUMBER.fullmatch(number) for number in numbers):
+        return False
+    values = {float(number) for number in numbers}
+    return len(values) >= MIN_NUMBERS and not all(value.is_integer() for value in values)
+
+
 def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> tuple[list[Features], Counts]:
     return text_features(examples, tokenizer, settings.max_seq_len, label_target("values", np.float32))
 
@@ -52,6 +64,7 @@ REGRESSION = TaskKind(
     make_example=_make_example,
     features=_features,
     head="sequence_classification",
+    fits_file=lambda text, labels, separator: isinstance(text, str) and not separator and _are_measurements(labels),
     pipeline_tag="text-classification",
     purpose="grading texts like those it was trained on",
     classes=1,

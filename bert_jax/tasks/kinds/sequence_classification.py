@@ -10,6 +10,7 @@ from bert_jax.config import TaskConfig
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import records
 from bert_jax.tasks.kinds.kind import Counts, Examples, Loss, TaskKind
+from bert_jax.tasks.kinds.regression import REGRESSION
 from bert_jax.tasks.kinds.texts import class_predictions, label_target, rounded, text_features
 from bert_jax.tasks.task import Record, Task
 from bert_jax.tokenizer import Tokenizer
@@ -27,7 +28,13 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
 
 
 def _details(labels: Sequence[str], probabilities: np.ndarray) -> dict[str, Any]:
-    return {"probabilities": dict(zip(labels, rounded(probabilities), strict=True))}
+    return {"probabilities": dict(zip(_distinct(labels), rounded(probabilities), strict=True))}
+
+
+def _distinct(labels: Sequence[str]) -> list[str]:
+    """Return the labels, with the number of the class behind a name that several classes have."""
+    counts = Counter(labels)
+    return [f"{label} ({i})" if counts[label] > 1 else label for i, label in enumerate(labels)]
 
 
 SEQUENCE_CLASSIFICATION = TaskKind(
@@ -37,6 +44,13 @@ SEQUENCE_CLASSIFICATION = TaskKind(
     make_example=_make_example,
     features=_features,
     head="sequence_classification",
+    settings=("class_weights", "focal_gamma", "oversample"),
+    fits_file=lambda text, labels, separator: (
+        isinstance(text, str)
+        and not separator
+        and not any(isinstance(label, list) for label in labels)
+        and not REGRESSION.fits_file(text, labels, separator)
+    ),
     pipeline_tag="text-classification",
     purpose="classifying texts like those it was trained on",
     classes=None,
@@ -45,5 +59,5 @@ SEQUENCE_CLASSIFICATION = TaskKind(
     to_json=lambda labels, example, value: {"label": labels[int(value)]},
     details=_details,
     default_metrics=lambda labels: (("accuracy", "macro_f1"), "accuracy"),
-    label_names=lambda record: [records.label_name(record, "label", record.fields["label"])],
+    label_names=lambda record, task: [records.label_name(record, "label", record.fields["label"])],
 )

@@ -58,6 +58,7 @@ SIMILARITY = TaskKind(
     make_example=_make_example,
     features=_features,
     head="sentence_embedding",
+    recipe="similarity",
     pipeline_tag="sentence-similarity",
     purpose="comparing sentences by their vectors",
     classes=0,

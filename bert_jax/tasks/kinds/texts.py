@@ -9,7 +9,7 @@ import numpy as np
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.tasks.features import SPELLED, Features, encode_distinct
-from bert_jax.tasks.kinds.kind import Counts, Examples, Outputs, Predictions
+from bert_jax.tasks.kinds.kind import Counts, Examples, Outputs, Predictions, Threshold
 from bert_jax.tasks.task import Example
 from bert_jax.tokenizer import Tokenizer
 
@@ -129,7 +129,7 @@ def _lay_out_pairs(
 
 def class_predictions(
     output: str,
-) -> Callable[[Examples, Sequence[Features], Sequence[Outputs], TaskConfig, float | None], Predictions]:
+) -> Callable[[Examples, Sequence[Features], Sequence[Outputs], TaskConfig, Threshold], Predictions]:
     """Return a `TaskKind.predict`: the class of the highest logit of `output`, int `[n]`, and float `[n, classes]`."""
 
     def predict(examples: Examples, features: Sequence[Features], outputs: Sequence[Outputs], *_: Any) -> Predictions:

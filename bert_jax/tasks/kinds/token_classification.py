@@ -164,6 +164,9 @@ TOKEN_CLASSIFICATION = TaskKind(
     make_example=_make_example,
     features=_features,
     head="token_classification",
+    settings=("class_weights", "focal_gamma", "oversample"),
+    recipe="token_classification",
+    fits_file=lambda text, labels, separator: isinstance(text, list),
     pipeline_tag="token-classification",
     purpose="tagging texts like those it was trained on",
     classes=None,
@@ -173,5 +176,6 @@ TOKEN_CLASSIFICATION = TaskKind(
     details=lambda labels, probabilities: {"probabilities": rounded(probabilities)},
     gold=lambda example: example["labels"],
     default_metrics=_default_metrics,
-    label_names=lambda record: to_iob2(records.label_names_field(record, "labels")),
+    label_names=lambda record, task: to_iob2(records.label_names_field(record, "labels")),
+    label_indices=lambda example: example["labels"],
 )

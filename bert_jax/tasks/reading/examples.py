@@ -5,6 +5,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
@@ -12,6 +13,7 @@ from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind
 from bert_jax.tasks.kinds.records import is_missing, record_id
 from bert_jax.tasks.reading.data_sets import PREFIX, DataSet
+from bert_jax.tasks.reading.dev_split import held_out
 from bert_jax.tasks.reading.files import find_task_files
 from bert_jax.tasks.reading.formats import read_file_records
 from bert_jax.tasks.task import Example, Record, SetSource, Task
@@ -46,15 +48,13 @@ def read_task_examples(
     """
     kind = KINDS[task.kind]
     tally: Counter[str] = Counter()
+    records = _labeled_records(task, config, "train" if _is_held_out(config, split) else split, tally)
+    if config.dev_fraction and split in ("train", "dev"):
+        records = _one_side(records, task, config, split)
     examples: list[Example] = []
     where_of_id: dict[str, str] = {}
-    unlabeled: list[str] = []
-    for record in read_records(task, config, split, tally):
-        example = kind.make_example(record, task, tally)
-        if kind.label not in example and _split_of(split) not in kind.unlabeled:
-            unlabeled.append(record.where)
-            continue
-        example_id = record_id(record) if "id" in record.fields else str(len(examples))
+    for index, record, example in records:
+        example_id = record_id(record) if "id" in record.fields else str(index)
         if example_id in where_of_id:
             raise UserError(
                 f"{record.where}: id '{example_id}' is also the id of {where_of_id[example_id]}; "
@@ -71,16 +71,8 @@ def read_task_examples(
                 raise
             tally["questions are left out: none of their answers is at its place"] += 1
             continue
-        examples.append({"id": example_id, **example})
-    if unlabeled and not config.skip_unlabeled:
-        name, places = task.sets[split].columns.get(kind.label, kind.label), describe_places(unlabeled)
-        raise UserError(
-            f"{places}: has no {name}; add a {kind.label}, or leave the example out"
-            if len(unlabeled) == 1
-            else f"{len(unlabeled):,} rows have no {name}: {places}; add it, or leave all such rows out with "
-            "--skip_unlabeled (config.task.skip_unlabeled=True)"
-        )
-    tally[f"rows without a {kind.label} are left out"] += len(unlabeled)
+        own_columns = {"row": record.row} if record.row and not task.published else {}
+        examples.append({"id": example_id, **example} | own_columns)
     if not examples:
         raise UserError(f"task '{task.name}': the {split} set has no example; name another file in config.task.{split}")
     for field in kind.uniform_fields:
@@ -92,8 +84,64 @@ def read_task_examples(
     return examples
 
 
+def _labeled_records(
+    task: Task, config: TaskConfig, split: str, tally: Counter[str]
+) -> list[tuple[int, Record, dict[str, Any]]]:
+    """Return index, record and example of each row of a set; rows without a needed label are left out, or refused."""
+    kind = KINDS[task.kind]
+    records: list[tuple[int, Record, dict[str, Any]]] = []
+    unlabeled: list[str] = []
+    for record in read_records(task, config, split, tally):
+        example = kind.make_example(record, task, tally)
+        if kind.label in example or _split_of(split) in kind.unlabeled:
+            records.append((len(records) + len(unlabeled), record, example))
+        else:
+            unlabeled.append(record.where)
+    if unlabeled and not config.skip_unlabeled:
+        name, places = task.sets[split].columns.get(kind.label, kind.label), describe_places(unlabeled)
+        raise UserError(
+            f"{places}: has no {name}; add a {kind.label}, or leave the example out"
+            if len(unlabeled) == 1
+            else f"{len(unlabeled):,} rows have no {name}: {places}; add it, or leave all such rows out with "
+            "--skip_unlabeled (config.task.skip_unlabeled=True)"
+        )
+    tally[f"rows without a {kind.label} are left out"] += len(unlabeled)
+    return records
+
+
+def _is_held_out(config: TaskConfig, split: str) -> bool:
+    """Return whether a set is the dev set that is held out of the training file."""
+    return split == "dev" and config.dev_fraction is not None
+
+
+def _one_side(
+    records: list[tuple[int, Record, dict[str, Any]]], task: Task, config: TaskConfig, split: str
+) -> list[tuple[int, Record, dict[str, Any]]]:
+    """Return the records of the training file that belong to the training set, or to the dev set."""
+    assert config.dev_fraction is not None
+    kind = KINDS[task.kind]
+    labels = [kind.label_indices(example) if task.labels else [] for _, _, example in records]
+    in_dev = held_out(labels, config.dev_fraction, config.dev_seed)
+    if not in_dev.any():
+        raise UserError(
+            f"config.task.dev_fraction={config.dev_fraction:g} of {len(records):,} examples is no example; raise it, "
+            "or name a file in config.task.dev"
+        )
+    return [record for record, is_dev in zip(records, in_dev, strict=True) if is_dev == (split == "dev")]
+
+
 def existing_sets(task: Task, config: TaskConfig, split: str) -> tuple[str, ...]:
-    """Return the sets of a split ('train', 'dev', 'test') that exist: () for none, two for the dev sets of MNLI."""
+    """Return the sets of a split ('train', 'dev', 'test') that exist: () for none, two for the dev sets of MNLI.
+
+    Raises:
+        UserError: the dev set is a file and is also held out.
+    """
+    if _is_held_out(config, split):
+        if config.dev:
+            raise UserError(
+                "config.task.dev names a file, and config.task.dev_fraction holds out a dev set; give one of them"
+            )
+        return (split,)
     if getattr(config, split):
         return (split,)
     names = [name for name in task.sets if _split_of(name) == split]

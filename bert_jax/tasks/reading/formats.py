@@ -78,7 +78,8 @@ def read_delimited(
         notes[f"columns, separated by {NAMES_OF_SEPARATORS.get(separator, repr(separator))}"] = width
     for where, values in rows:
         if len(values) == width:
-            yield Record(where, {field: values[index] for field, index in indices.items()})
+            row = dict(zip(names, values, strict=True))
+            yield Record(where, {field: values[index] for field, index in indices.items()}, row)
         elif skipped is not None:
             skipped["rows with a wrong number of columns are skipped"] += 1
         else:
@@ -225,7 +226,7 @@ def _object_record(where: str, value: Any, columns: Columns, optional: Sequence[
             fields[field] = member
         elif field not in optional:
             raise absent_column_error(where, "key", field, columns, item)
-    return Record(where, fields)
+    return Record(where, fields, item)
 
 
 def read_parquet(
@@ -247,7 +248,7 @@ def read_parquet(
             if field not in present and field not in optional:
                 raise absent_column_error(path, "column", field, columns, names)
         index = 0
-        for batch in table.iter_batches(columns=[*dict.fromkeys(present.values())]):
+        for batch in table.iter_batches():
             for item in batch.to_pylist():
                 index += 1
                 yield _object_record(f"{path}: row {index}", item, columns, optional)

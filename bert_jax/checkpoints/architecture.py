@@ -1,0 +1,53 @@
+"""The architecture of a model directory without its weights, and `--config.model=from_init`."""
+
+import dataclasses
+import os
+import typing
+from collections.abc import Sequence
+
+from bert_jax.config import EncoderConfig, FinetuneConfig, PretrainConfig, read_config
+from bert_jax.errors import UserError
+from bert_jax.interop.huggingface.model_config import read_model_config
+from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
+from bert_jax.interop.huggingface.peft import base_directory
+from bert_jax.interop.sentence_modules import read_sentence_modules
+from bert_jax.training import workdir
+
+FROM_INIT = "--config.model=from_init"
+AnyConfig = typing.TypeVar("AnyConfig", PretrainConfig, FinetuneConfig)
+
+
+def read_architecture(path: str | os.PathLike[str]) -> EncoderConfig:
+    """Return the architecture of a directory of transformers or `peft`, or of a work directory of `pretrain`.
+
+    Neither reads weights nor starts JAX. Raises UserError where the directory describes no architecture.
+    """
+    directory = workdir.resolve_model_dir(path)
+    sentences = read_sentence_modules(directory)
+    directory = directory / (sentences.folder if sentences else "")
+    if (directory / PEFT_CONFIG).is_file():
+        directory = base_directory(directory)
+    if (directory / "config.json").is_file():
+        return read_model_config(directory / "config.json").encoder
+    config = workdir.read_run(directory)[0] if (directory / "run.json").is_file() else None
+    if isinstance(config, PretrainConfig):
+        return config.model
+    raise UserError(f"{path}: describes no architecture (no config.json); give a directory of `export` or transformers")
+
+
+def read_run_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequence[str]) -> AnyConfig:
+    """Return the config of a run, as `read_config`; `--config.model=from_init` takes all fields of `config.model`.
+
+    They are the fields of the architecture of `config.init_from`. Further overrides of `config.model` still count.
+
+    Raises:
+        UserError: as `read_config`, and where `config.init_from` is not set or describes no architecture.
+    """
+    if kind is not PretrainConfig or FROM_INIT not in overrides:
+        return read_config(kind, recipe, overrides)
+    others = [override for override in overrides if override != FROM_INIT]
+    init_from = read_config(kind, recipe, [word for word in others if not word.startswith("--config.model.")]).init_from
+    if not init_from:
+        raise UserError(f"{FROM_INIT} needs weights: give --config.init_from=DIR, or OWNER/NAME of the Hub")
+    fields = dataclasses.asdict(read_architecture(init_from))
+    return read_config(kind, recipe, [*(f"--config.model.{name}={value}" for name, value in fields.items()), *others])

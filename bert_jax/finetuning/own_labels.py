@@ -1,0 +1,120 @@
+"""The config of a fine-tuning on a user's own file: recipe, kind of task, columns, dev set and metric from the file."""
+
+import collections
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bert_jax.errors import UserError, did_you_mean
+from bert_jax.tasks.custom import NAME
+from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.kinds.kind import TaskKind
+from bert_jax.tasks.kinds.records import is_missing
+from bert_jax.tasks.reading.formats import read_file_records
+
+SKEW = 3  # from which the most frequent label has so many times the examples of the rarest, macro F1 is the metric
+DEV_FRACTION, SMALL_DEV_FRACTION, SMALL = 0.1, 0.2, 1_000  # of a file with fewer rows than SMALL: the second
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnFile:
+    """A user's file with labels, and the choices that the user made; None: chosen by the file."""
+
+    path: str
+    text: tuple[str, ...]  # columns of the text, and perhaps of a second text
+    label: str  # column
+    kind: str | None = None
+    label_separator: str | None = None
+    delimiter: str | None = None
+    dev: str | None = None  # file
+    dev_fraction: float | None = None
+    skip_unlabeled: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnTask:
+    """A recipe, the values of `config.task` that describe a user's file, and lines about the choices."""
+
+    recipe: str
+    task: dict[str, Any]
+    lines: tuple[str, ...]
+
+
+def describe_own_file(file: OwnFile) -> OwnTask:
+    """Return the recipe and the fields of `config.task` for a file.
+
+    Raises:
+        UserError: the file cannot be read, a column is missing or named twice, or no row has a label.
+    """
+    names = (*file.text, file.label)
+    if len(set(names)) < len(names):
+        raise UserError(f"--text {','.join(file.text)} --label {file.label}: a column is named twice")
+    if odd := [name for name in names if "," in name or "=" in name]:
+        raise UserError(f"--text or --label: the column '{odd[0]}' has a comma or '=' in its name; rename it")
+    path, notes = os.path.abspath(file.path), collections.Counter[str]()
+    columns = {f"text {index}": name for index, name in enumerate(file.text, 1)} | {"label": file.label}
+    rows = [record.fields for record in read_file_records(path, "", {}, columns, (), None, notes, file.delimiter)]
+    labels = [row["label"] for row in rows if not is_missing(row["label"])]
+    if not labels:
+        raise UserError(f"{file.path}: no row has a value in the column '{file.label}'")
+    kind_name = file.kind or _kind_of(rows[0]["text 1"], labels, file.label_separator)
+    if kind_name not in KINDS:
+        raise UserError(
+            f"--kind {kind_name}: no such kind{did_you_mean(kind_name, KINDS)}; there are {', '.join(KINDS)}"
+        )
+    kind = KINDS[kind_name]
+    if len(file.text) > len(kind.text_fields):
+        raise UserError(
+            f"--text {','.join(file.text)}: {kind_name} reads at most {len(kind.text_fields)} columns "
+            f"({', '.join(kind.text_fields)}); join the others in the file"
+        )
+    columns = {**dict(zip(kind.text_fields, file.text, strict=False)), kind.label: file.label}
+    prefers_macro_f1 = kind.label_names and "macro_f1" in kind.default_metrics(())[0] and _is_skewed(labels)
+    task: dict[str, Any] = {
+        "name": NAME,
+        "kind": kind_name,
+        "train": path,
+        "columns": ",".join(f"{field}={name}" for field, name in columns.items()),
+        "label_separator": file.label_separator,
+        "delimiter": file.delimiter,
+        "skip_unlabeled": file.skip_unlabeled or None,
+        "metric": "macro_f1" if prefers_macro_f1 else None,
+        "dev": file.dev and os.path.abspath(file.dev),
+        "dev_fraction": file.dev_fraction,
+    }
+    if not file.dev and file.dev_fraction is None:
+        task["dev_fraction"] = DEV_FRACTION if len(labels) >= SMALL else SMALL_DEV_FRACTION
+    task = {key: value for key, value in task.items() if value is not None}
+    return OwnTask(recipe=kind.recipe, task=task, lines=_lines(file, kind, task, len(rows), len(labels), notes))
+
+
+def _kind_of(text: Any, labels: Sequence[Any], label_separator: str | None) -> str:
+    """Return the kind of task that fits the values of a file; UserError for texts that are no texts."""
+    for name, kind in KINDS.items():
+        if kind.fits_file(text, labels, label_separator):
+            return name
+    raise UserError(f"--text: the first value is {text!r:.40}, neither a text nor a list of words; name another column")
+
+
+def _is_skewed(labels: Sequence[Any]) -> bool:
+    """Return whether the most frequent label has `SKEW` times the examples of the rarest label."""
+    counts = collections.Counter(str(label).strip() for label in labels).values()
+    return max(counts) >= SKEW * min(counts)
+
+
+def _lines(
+    file: OwnFile, kind: TaskKind, task: Mapping[str, Any], num_rows: int, num_labels: int, notes: Mapping[str, int]
+) -> tuple[str, ...]:
+    """Return lines about the file and each choice, with the option that sets the choice."""
+    where = "".join(f", {count} {note}" for note, count in notes.items())
+    metric = task.get("metric") or kind.default_metrics(())[1]
+    dev = (
+        f"the dev set is {task['dev']}" if "dev" in task else f"{task['dev_fraction']:.0%} of the rows are the dev set"
+    )
+    return (
+        f"{file.path}: {num_rows:,} rows{where}; texts in {' and '.join(file.text)}, labels in {num_labels:,} rows of "
+        f"{file.label}",
+        f"kind {task['kind']} (--kind), recipe {kind.recipe} (--config), metric {metric} (--config.task.metric); {dev} "
+        "(--dev, --dev_fraction)",
+    )

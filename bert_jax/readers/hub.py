@@ -1,0 +1,171 @@
+"""Models and tokenizers of the Hugging Face Hub by name: `owner/name` or `owner/name@revision`.
+
+`huggingface_hub` downloads into its cache; with HF_HUB_OFFLINE=1 the cache alone is read. Of a repository are read
+JSON files, vocabularies and safetensors; no code, and no pickle. The bytes are compared with the digests of the Hub.
+"""
+
+import difflib
+import hashlib
+import os
+import pathlib
+import re
+from typing import NamedTuple
+
+from bert_jax.errors import UserError
+from bert_jax.files import sha256_of
+
+# A branch, a tag or a commit may follow the name.
+NAME = re.compile(r"([A-Za-z0-9][\w.-]*/[\w.-]+?)(?:@([\w./-]+))?")
+TOKENIZER_FILES = ("*.json", "*.txt", "*.model")
+WEIGHT_FILES = ("model*.safetensors", "*/model*.safetensors", "adapter_model.safetensors")
+SHA256, GIT = re.compile("[0-9a-f]{64}"), re.compile("[0-9a-f]{40}")  # names of files in the cache
+
+UNAUTHORIZED = 401  # also the answer for a repository that does not exist, without a token
+
+
+class HubName(NamedTuple):
+    """A repository of the Hub."""
+
+    repository: str
+    revision: str | None  # None: the newest commit
+
+    def __str__(self) -> str:
+        return f"{self.repository}{f'@{self.revision}' if self.revision else ''}"
+
+
+def parse_hub_name(path: str | os.PathLike[str]) -> HubName | None:
+    """Return the name in the form `owner/name` or `owner/name@revision`; None for a path.
+
+    A text is a path where it exists, or the directory before its slash exists.
+    """
+    text = os.fspath(path)
+    match = NAME.fullmatch(text)
+    if not match or ".." in text or os.path.exists(text) or os.path.isdir(text.partition("/")[0]):
+        return None
+    return HubName(match[1], match[2])
+
+
+def local_model(path: str | os.PathLike[str]) -> pathlib.Path:
+    """Return a path unchanged, and for a name of the Hub the directory of its files in the cache."""
+    name = parse_hub_name(path)
+    return pathlib.Path(path) if name is None else _download(name, (*TOKENIZER_FILES, *WEIGHT_FILES))
+
+
+def local_tokenizer(path: str | os.PathLike[str]) -> pathlib.Path:
+    """Return a path unchanged, and for a name of the Hub the directory of the tokenizer's files in the cache."""
+    name = parse_hub_name(path)
+    return pathlib.Path(path) if name is None else _download(name, TOKENIZER_FILES)
+
+
+def name_of_snapshot(directory: pathlib.Path) -> HubName | None:
+    """Return name and commit of a directory in the cache; None for another directory."""
+    repository, folder, commit = directory.absolute().parts[-3:]
+    if folder != "snapshots" or not repository.startswith("models--"):
+        return None
+    return HubName(repository.removeprefix("models--").replace("--", "/", 1), commit)
+
+
+def absolute_path(path: str | None) -> str | None:
+    """Return an absolute path for a path, a URL or a name of the Hub unchanged; None for None or an empty path."""
+    if not path:
+        return None
+    return path if "://" in path or parse_hub_name(path) else os.path.abspath(path)
+
+
+def push_to_hub(directory: pathlib.Path, repository: str) -> str:
+    """Upload a directory as a model of the Hub, which is created where it is new; return the URL of the commit.
+
+    Raises:
+        UserError: the name or the token is wrong, or the Hub does not answer.
+    """
+    import huggingface_hub
+
+    try:
+        huggingface_hub.create_repo(repository, exist_ok=True)
+        return str(
+            huggingface_hub.upload_folder(
+                repo_id=repository, folder_path=directory, commit_message="Upload with bert_jax"
+            )
+        )
+    except Exception as error:  # the library of HTTP raises its own
+        raise UserError(
+            f"--push_to_hub {repository}: {_first_line(error)}; {directory} is complete: correct the name or the token "
+            "(HF_TOKEN), and upload it again"
+        ) from None
+
+
+def _download(name: HubName, patterns: tuple[str, ...]) -> pathlib.Path:
+    """Return the directory of a repository's files in the cache, downloaded where they are new.
+
+    Raises:
+        UserError: no such repository or revision, no access, no connection, or bytes with another digest.
+    """
+    from huggingface_hub import errors, snapshot_download
+
+    try:
+        path = snapshot_download(name.repository, revision=name.revision, allow_patterns=[*patterns])
+    except errors.GatedRepoError:
+        raise UserError(
+            f"{name}: the Hub asks for its terms to be accepted; accept them on the page of the model, and set HF_TOKEN"
+        ) from None
+    except errors.RevisionNotFoundError:
+        raise UserError(f"{name}: the Hub has no revision {name.revision} of {name.repository}") from None
+    except (errors.RepositoryNotFoundError, errors.HFValidationError):
+        raise _not_found(name) from None
+    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled):
+        raise UserError(
+            f"{name}: no such directory, and not in the cache of the Hub, which does not answer or is switched off "
+            f"(HF_HUB_OFFLINE){_nearest(name)}"
+        ) from None
+    except Exception as error:  # the library of HTTP raises its own
+        if isinstance(error, errors.HfHubHTTPError) and error.response.status_code == UNAUTHORIZED:
+            raise _not_found(name) from None
+        raise UserError(f"{name}: the download failed ({_first_line(error)}); the same command continues it") from None
+    directory = pathlib.Path(path)
+    _check_digests(directory, name)
+    if set(WEIGHT_FILES) <= {*patterns} and not any(directory.rglob("*.safetensors")):
+        raise UserError(f"{name}: no safetensors in the repository; other weights are not read from the Hub")
+    return directory
+
+
+def _not_found(name: HubName) -> UserError:
+    """Return the error for a name that the Hub does not know, or does not show without a token."""
+    return UserError(
+        f"{name}: no such directory, and no such model on the Hub (a private model needs HF_TOKEN){_nearest(name)}"
+    )
+
+
+def _check_digests(directory: pathlib.Path, name: HubName) -> None:
+    """Raise UserError for a file whose bytes have another digest than the Hub says; the file is removed.
+
+    The name of a file in the cache is its digest: SHA-256 of a large file, git's digest of a small file.
+    """
+    for path in sorted(path for path in directory.rglob("*") if path.is_file()):
+        blob = path.resolve()
+        if SHA256.fullmatch(blob.name):
+            digest = sha256_of(blob)
+        elif GIT.fullmatch(blob.name):
+            content = blob.read_bytes()
+            digest = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+        else:
+            continue
+        if digest != blob.name:
+            path.unlink()
+            blob.unlink(missing_ok=True)
+            raise UserError(
+                f"{name}: {path.name} has another digest than the Hub says; it was removed, repeat the command"
+            )
+
+
+def _nearest(name: HubName) -> str:
+    """Return the names in the cache that are most like a name, as the end of a message."""
+    from huggingface_hub import constants
+
+    folders = pathlib.Path(constants.HF_HUB_CACHE).glob("models--*--*")
+    cached = [folder.name.removeprefix("models--").replace("--", "/", 1) for folder in folders]
+    near = difflib.get_close_matches(name.repository, cached, cutoff=0.6)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -1,0 +1,101 @@
+"""Sections on the labels of a fine-tuned classifier: scores, confusion, calibration and the worst errors."""
+
+import pathlib
+from typing import Any
+
+from bert_jax import strict_json
+from bert_jax.reports.html.markup import Html, element, folded, join_html, note, section, shortened, table
+from bert_jax.reports.run.record import Run, Training
+
+LABELS_FILE = "labels.json"  # of `finetune`: set -> the values of tasks/label_report.py
+MAX_TEXT = 200  # characters of a text in the list of errors
+MIN_SUPPORT = 5  # examples of a label from which a warning says that no example of it was found
+
+
+def read_label_reports(path: pathlib.Path) -> dict[str, Any]:
+    """Return the reports on the labels of each dev set; {} where there are none, or the file is damaged."""
+    try:
+        reports = strict_json.parse((path / LABELS_FILE).read_text(encoding="utf-8"))
+        for report in filter(None, reports.values()):
+            _report_html(report)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
+        return {}
+    return {name: report for name, report in reports.items() if report}
+
+
+def label_section(run: Run) -> Html:
+    """Return the section on the labels of a fine-tuning; an empty text without reports."""
+    reports = read_label_reports(run.path)
+    parts = [
+        join_html([element("h3", f"{name} set") if len(reports) > 1 else "", _report_html(report)])
+        for name, report in reports.items()
+    ]
+    return section("Labels", *parts) if parts else Html("")
+
+
+def check_labels_without_recall(training: Training, run: Run) -> str:
+    """Return a warning about labels that the best model finds in no example of a dev set, or ""."""
+    lost = [
+        row["label"]
+        for report in read_label_reports(run.path).values()
+        for row in report["labels"]
+        if row["support"] >= MIN_SUPPORT and row["recall"] == 0
+    ]
+    return f"no example of the labels {', '.join(map(repr, lost))} is found in the dev set" if lost else ""
+
+
+def _report_html(report: dict[str, Any]) -> Html:
+    """Return the tables of a report."""
+    head = ("label", "precision", "recall", "F1", "support", "predicted")
+    rows = [
+        (row["label"], *(f"{row[key]:.3f}" for key in ("precision", "recall", "f1")), row["support"], row["predicted"])
+        for row in report["labels"]
+    ]
+    return join_html(
+        [
+            table(head, rows, "scores of each label"),
+            _confusion_html(report),
+            _calibration_html(report["calibration"]),
+            _errors_html(report),
+        ]
+    )
+
+
+def _confusion_html(report: dict[str, Any]) -> Html:
+    """Return the confusion matrix, rows of gold and columns of predicted labels; an empty text without a matrix."""
+    if "confusion" not in report:
+        return Html("")
+    names = [row["label"] for row in report["labels"]]
+    rows = [(name, *counts) for name, counts in zip(names, report["confusion"], strict=True)]
+    matrix = table(("gold", *names), rows, "confusion matrix")
+    return folded("Confusion matrix: rows are gold labels", matrix, open_=True)
+
+
+def _calibration_html(calibration: dict[str, Any]) -> Html:
+    """Return the expected calibration error and its bins."""
+    rows = [(f"{mean:.3f}", f"{share:.3f}", f"{count:,}") for mean, share, count in calibration["bins"]]
+    return join_html(
+        [
+            note(
+                f"Expected calibration error: {calibration['ece']:.3f}. A calibrated model is right as often as its "
+                "probabilities say."
+            ),
+            folded("Calibration", table(("probability", "fraction right", "decisions"), rows, "calibration")),
+        ]
+    )
+
+
+def _errors_html(report: dict[str, Any]) -> Html:
+    """Return the table of the worst errors; an empty text without errors."""
+    rows = [
+        (
+            error["id"],
+            shortened(error["text"], MAX_TEXT),
+            ", ".join(error["gold"]) or "none",
+            ", ".join(error["predicted"]) or "none",
+            f"{error['probability']:.3f}",
+        )
+        for error in report.get("errors", ())
+    ]
+    head = ("id", "text", "gold", "predicted", "probability of gold")
+    return folded("Worst errors", table(head, rows, "worst errors"), open_=True) if rows else Html("")

@@ -1,0 +1,111 @@
+"""Rare labels: weights of labels in the loss, and training examples that are repeated."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from bert_jax.batches.hashing import Stream, random_bits, uniform
+from bert_jax.errors import UserError, did_you_mean
+from bert_jax.tasks.features import Features
+from bert_jax.tasks.kinds.kind import TaskKind
+from bert_jax.tasks.task import Example
+
+# Name -> weight of a label, from the number of examples without it, or of all examples, over its number of examples.
+SCHEMES: dict[str, Callable[[float], float]] = {
+    "balanced": lambda ratio: ratio,
+    "inverse_square_root": math.sqrt,
+}
+
+
+def label_weights(
+    spec: str, labels: Sequence[str], counts: Mapping[int, int], total: int, exclusive: bool
+) -> np.ndarray:
+    """Return the weight of each label in the loss, float32 `[labels]`.
+
+    A scheme weighs an exclusive label by n / count, or its square root, scaled so that the mean weight of the examples
+    is 1: `balanced` is scikit-learn's n / (labels * count). A label of a set weighs its positive examples by
+    (n - count) / count, or its square root: the `pos_weight` of torch. A label without examples has the weight 1.
+
+    Args:
+        spec: a row of `SCHEMES`, or weights such as 'spam=5,ham=1'; labels that are not named have the weight 1.
+        labels: names.
+        counts: index of a label -> number of training examples (or words) with it.
+        total: number of training examples (or words).
+        exclusive: whether an example has exactly one label.
+
+    Raises:
+        UserError: a label that is unknown or does not occur, or a weight that is not above 0.
+    """
+    weights = np.ones(len(labels))
+    if spec not in SCHEMES:
+        for index, weight in _own_weights(spec, labels, counts).items():
+            weights[index] = weight
+        return weights.astype(np.float32)
+    for index, count in counts.items():
+        weights[index] = SCHEMES[spec](total / count if exclusive else max(total - count, 1) / count)
+    if exclusive:
+        weights *= total / sum(count * weights[index] for index, count in counts.items())
+    return weights.astype(np.float32)
+
+
+def _own_weights(spec: str, labels: Sequence[str], counts: Mapping[int, int]) -> dict[int, float]:
+    """Return index of a label -> weight."""
+    weights: dict[int, float] = {}
+    for part in spec.split(","):
+        name, equals, written = (piece.strip() for piece in part.rpartition("="))
+        if not equals:
+            raise UserError(
+                f"config.task.class_weights={spec}: give {', '.join(SCHEMES)}, or weights such as '{labels[0]}=2'"
+                f"{did_you_mean(spec, SCHEMES)}"
+            )
+        if name not in labels:
+            raise UserError(f"config.task.class_weights: no label '{name}'{did_you_mean(name, labels)}")
+        try:
+            weight = float(written)
+        except ValueError:
+            weight = math.nan
+        if not (0 < weight < math.inf):
+            raise UserError(f"config.task.class_weights: the weight of '{name}' is '{written}'; give a number above 0")
+        index = labels.index(name)
+        if not counts.get(index):
+            raise UserError(f"config.task.class_weights: no training example has the label '{name}'; leave it out")
+        weights[index] = weight
+    return weights
+
+
+def weighted_features(kind: TaskKind, features: Sequence[Features], weights: np.ndarray) -> list[Features]:
+    """Return the features with the weights of their labels as targets.
+
+    The weight of a target is multiplied by the weight of its label, so that the loss is a weighted mean, as with the
+    `weight` of torch's cross entropy. The losses of a set of labels are multiplied by `label_weights`, the weight where
+    a label is true and 1 elsewhere.
+    """
+    label_key, weight_key = kind.loss.targets[0][1], kind.loss.weights
+
+    def weighted(feature: Features) -> Features:
+        labels = feature.targets[label_key]
+        if kind.problem:
+            added = {"label_weights": np.where(labels > 0, weights, np.float32(1))}
+        else:
+            added = {weight_key: weights[labels] * feature.targets.get(weight_key, np.float32(1))}
+        return feature._replace(targets={**feature.targets, **added})
+
+    return [weighted(feature) for feature in features]
+
+
+def oversampled_features(
+    kind: TaskKind, examples: Sequence[Example], features: Sequence[Features], seed: int
+) -> list[Features]:
+    """Return the features, with repetitions of rare labels: each label is as frequent as the most frequent label.
+
+    An example counts for its rarest label. Where the number of repetitions is no whole number, a hash of the seed
+    decides which examples are repeated once more.
+    """
+    counts = Counter(label for example in examples for label in set(kind.label_indices(example)))
+    most = max(counts.values())
+    rarest = [min((counts[label] for label in kind.label_indices(example)), default=most) for example in examples]
+    ratios = most / np.array(rarest)
+    repeats = np.floor(ratios + uniform(random_bits(seed, Stream.ORDER, 1, np.arange(len(examples))))).astype(int)
+    return [feature for feature in features for _ in range(repeats[feature.example])]

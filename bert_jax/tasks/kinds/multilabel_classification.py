@@ -1,0 +1,113 @@
+"""Multi-label classification: any number of labels for a text or a pair of texts, each of them a yes or a no."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_jax.config import TaskConfig
+from bert_jax.tasks.features import Features
+from bert_jax.tasks.kinds import records
+from bert_jax.tasks.kinds.kind import Counts, Examples, Loss, Outputs, Predictions, TaskKind, Threshold, Tuned
+from bert_jax.tasks.kinds.multilabel_score import best_f1_threshold, multilabel_scores
+from bert_jax.tasks.kinds.texts import rounded, stack_in_order, text_features
+from bert_jax.tasks.task import Example, Record, Task
+from bert_jax.tokenizer import Tokenizer
+
+OUTPUT = "sequence_logits"
+DEFAULT_THRESHOLD = 0.5  # of transformers
+
+
+def _label_names(record: Record, task: Task) -> list[str]:
+    """Return the labels of a record, from a list, from a text with separators, or from a single label."""
+    value = record.fields["label"]
+    if isinstance(value, list):
+        return records.label_names_field(record, "label")
+    if isinstance(value, str) and task.label_separator:
+        return [name for part in value.split(task.label_separator) if (name := part.strip())]
+    return [records.label_name(record, "label", value)]
+
+
+def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
+    """Return the example; its label is a bool array `[labels]`, true for its labels."""
+    example = records.text_fields(record, task, tally)
+    if record.fields.get("label") is None:
+        return example
+    label_set = np.zeros(len(task.labels), bool)
+    label_set[[records.class_index(record, task, name) for name in _label_names(record, task)]] = True
+    return example | {"label": label_set}
+
+
+def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> tuple[list[Features], Counts]:
+    """Return the features of the texts; `targets`: label_set float32 `[1, labels]`."""
+
+    def target(example: Example) -> dict[str, Any]:
+        return {"label_set": example["label"].astype(np.float32)[None]} if "label" in example else {}
+
+    return text_features(examples, tokenizer, settings.max_seq_len, target)
+
+
+def _predict(
+    examples: Examples,
+    features: Sequence[Features],
+    outputs: Sequence[Outputs],
+    settings: TaskConfig,
+    threshold: Threshold,
+) -> Predictions:
+    """Return the labels whose probability reaches the threshold of the label, bool `[n, labels]`."""
+    logits = stack_in_order(features, [output[OUTPUT] for output in outputs]).astype(np.float64)
+    probabilities = 1.0 / (1.0 + np.exp(-logits))
+    if threshold is None:
+        threshold = settings.threshold or DEFAULT_THRESHOLD
+    return Predictions(probabilities >= np.asarray(threshold), probabilities)
+
+
+def _tune(examples: Examples, predictions: Predictions, settings: TaskConfig) -> Tuned:
+    """Choose a threshold for all labels and a threshold for each label by F1; score the predictions of both.
+
+    A label that no example has takes the threshold for all labels.
+    """
+    gold, probabilities = np.stack([example["label"] for example in examples]), np.asarray(predictions.details)
+    num_labels = gold.shape[1]
+    if settings.threshold is not None:
+        return Tuned(predictions, (settings.threshold,) * num_labels, {})
+    shared = best_f1_threshold(probabilities.ravel(), gold.ravel())
+    for_each = [
+        best_f1_threshold(probabilities[:, label], gold[:, label]) if gold[:, label].any() else shared
+        for label in range(num_labels)
+    ]
+    by_name = {"one_threshold": [shared] * num_labels, "threshold_per_label": for_each}
+    chosen, rejected = reversed(by_name) if settings.threshold_per_label else by_name
+    scores = multilabel_scores(gold, probabilities >= np.array(by_name[rejected]))
+    return Tuned(
+        predictions._replace(values=probabilities >= np.array(by_name[chosen])),
+        tuple(by_name[chosen]),
+        {f"{name}_{rejected}": score for name, score in scores.items()} | {"threshold": shared},
+    )
+
+
+MULTILABEL_CLASSIFICATION = TaskKind(
+    fields=("text", "label"),
+    optional_fields=("text_pair", "id"),
+    label_fields=("label",),
+    make_example=_make_example,
+    features=_features,
+    head="sequence_classification",
+    problem="multi_label_classification",
+    settings=("label_separator", "threshold", "threshold_per_label", "class_weights", "focal_gamma", "oversample"),
+    fits_file=lambda text, labels, separator: (
+        isinstance(text, str) and (bool(separator) or any(isinstance(label, list) for label in labels))
+    ),
+    pipeline_tag="text-classification",
+    purpose="giving labels to texts like those it was trained on",
+    classes=None,
+    loss=Loss("binary_cross_entropy", ((OUTPUT, "label_set"),)),
+    predict=_predict,
+    tune=_tune,
+    to_json=lambda labels, example, value: {"label": [labels[index] for index in np.flatnonzero(value)]},
+    details=lambda labels, probabilities: {"probabilities": dict(zip(labels, rounded(probabilities), strict=True))},
+    default_metrics=lambda labels: (("multilabel",), "micro_f1"),
+    label_names=_label_names,
+    label_indices=lambda example: np.flatnonzero(example["label"]).tolist(),
+)

@@ -1,0 +1,41 @@
+"""F1 of sets of labels, and the threshold with the best F1."""
+
+import numpy as np
+
+
+def multilabel_scores(gold: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+    """Return micro, macro and sample F1, and the fraction of examples whose labels are all right.
+
+    F1 is 2 TP / (2 TP + FP + FN): of all labels together (micro), the mean over the labels (macro, 0 for a label that
+    neither occurs nor is predicted) and the mean over the examples (sample, 1 for an example without labels of which
+    none is predicted). As scikit-learn's `f1_score`.
+
+    Args:
+        gold: bool `[examples, labels]`.
+        predicted: bool `[examples, labels]`.
+    """
+    right, total = gold & predicted, gold.astype(np.int64) + predicted
+    return {
+        "micro_f1": float(2 * right.sum() / max(total.sum(), 1)),
+        "macro_f1": float(np.mean(2 * right.sum(0) / np.maximum(total.sum(0), 1))),
+        "sample_f1": float(np.mean(np.where(total.sum(1), 2 * right.sum(1) / np.maximum(total.sum(1), 1), 1.0))),
+        "all_right": float(np.mean((gold == predicted).all(1))),
+    }
+
+
+def best_f1_threshold(probabilities: np.ndarray, gold: np.ndarray) -> float:
+    """Return the threshold from which predictions of "yes" have the best F1: the highest of equally good thresholds.
+
+    The threshold lies in the middle between the lowest probability that is predicted and the highest that is not.
+
+    Args:
+        probabilities: float `[n]`, from 0 to 1.
+        gold: bool `[n]`.
+    """
+    order = np.argsort(-probabilities, kind="stable")
+    sorted_probabilities = np.append(probabilities[order], 0.0)
+    scores = 2 * np.cumsum(gold[order]) / (np.arange(1, len(gold) + 1) + gold.sum())
+    # No threshold separates equal probabilities.
+    scores[sorted_probabilities[:-1] == sorted_probabilities[1:]] = -1.0
+    best = int(scores.argmax())
+    return float((sorted_probabilities[best] + sorted_probabilities[best + 1]) / 2)

@@ -1,0 +1,99 @@
+"""Report on a classifier: scores of each label, confusion, calibration, and the worst errors."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_jax.tasks.kinds.kind import Predictions, TaskKind
+from bert_jax.tasks.task import Example
+
+NUM_BINS = 15  # of probabilities, as in Guo et al. 2017
+MAX_CONFUSION = 50  # labels in a confusion matrix
+MAX_ERRORS = 20
+
+
+def label_report(
+    kind: TaskKind, labels: Sequence[str], examples: Sequence[Example], predictions: Predictions
+) -> dict[str, Any] | None:
+    """Return the report on a labeled set as JSON values; None for a kind without labels.
+
+    Keys:
+        labels: for each label its name, precision, recall, F1, support (gold) and how often it is predicted.
+        confusion: rows of gold labels, columns of predicted labels; only where an example or word has one label, and
+            with at most `MAX_CONFUSION` labels.
+        calibration: `ece`, the expected calibration error (Guo et al. 2017), and `bins`: mean confidence, fraction of
+            right decisions, and number of decisions. A decision is the predicted label of an example or word, or yes or
+            no for a label of a set.
+        errors: the examples whose gold labels have the lowest probabilities: id, text, gold, predicted and probability.
+            Not for words.
+    """
+    if kind.label_names is None or predictions.details is None:
+        return None
+    if kind.problem:
+        gold, predicted = (np.stack(list(sets)).astype(bool) for sets in (map(kind.gold, examples), predictions.values))
+        of_label = np.asarray(predictions.details)
+        of_truth = np.where(gold, of_label, 1.0 - of_label)
+        confidences, right = np.maximum(of_label, 1.0 - of_label).ravel(), (of_truth >= 0.5).ravel()
+        lowest = of_truth.min(1)
+    else:
+        gold, predicted = (
+            np.eye(len(labels), dtype=bool)[np.concatenate([np.ravel(value) for value in values]).astype(int)]
+            for values in (map(kind.gold, examples), predictions.values)
+        )
+        right = (gold & predicted).any(1)
+        is_of_words = len(gold) != len(examples) or np.ndim(kind.gold(examples[0])) > 0
+        of_label = np.concatenate(predictions.details) if is_of_words else np.asarray(predictions.details)
+        confidences = of_label if is_of_words else of_label.max(1)
+        lowest = None if is_of_words else of_label[gold]
+    report = {"labels": _scores_by_label(labels, gold, predicted), "calibration": calibration(confidences, right)}
+    if not kind.problem and len(labels) <= MAX_CONFUSION:
+        report["confusion"] = (gold.astype(np.int64).T @ predicted.astype(np.int64)).tolist()
+    if lowest is not None:
+        wrong = np.flatnonzero((gold != predicted).any(1))
+        worst = wrong[np.argsort(lowest[wrong], kind="stable")][:MAX_ERRORS]
+        report["errors"] = [
+            {
+                "id": examples[index]["id"],
+                "text": " | ".join(
+                    str(examples[index][field]) for field in kind.text_fields if field in examples[index]
+                ),
+                "gold": [labels[label] for label in np.flatnonzero(gold[index])],
+                "predicted": [labels[label] for label in np.flatnonzero(predicted[index])],
+                "probability": round(float(lowest[index]), 6),
+            }
+            for index in worst.tolist()
+        ]
+    return report
+
+
+def _scores_by_label(labels: Sequence[str], gold: np.ndarray, predicted: np.ndarray) -> list[dict[str, Any]]:
+    """Return the scores of each label, 0 where a score is undefined; both arrays are bool `[n, labels]`."""
+    right, support, given = (gold & predicted).sum(0), gold.sum(0), predicted.sum(0)
+    return [
+        {
+            "label": name,
+            "precision": float(right[index] / max(given[index], 1)),
+            "recall": float(right[index] / max(support[index], 1)),
+            "f1": float(2 * right[index] / max(given[index] + support[index], 1)),
+            "support": int(support[index]),
+            "predicted": int(given[index]),
+        }
+        for index, name in enumerate(labels)
+    ]
+
+
+def calibration(confidences: np.ndarray, right: np.ndarray) -> dict[str, Any]:
+    """Return `ece` and `bins` of decisions: the mean distance of confidence and accuracy over bins of equal width.
+
+    Args:
+        confidences: float `[n]`, probabilities of the decisions.
+        right: bool `[n]`.
+    """
+    numbers = np.clip(np.ceil(confidences * NUM_BINS).astype(int) - 1, 0, NUM_BINS - 1)
+    bins = [
+        [float(confidences[chosen].mean()), float(right[chosen].mean()), int(chosen.sum())]
+        for chosen in (numbers == index for index in range(NUM_BINS))
+        if chosen.any()
+    ]
+    return {"ece": sum(abs(mean - share) * count for mean, share, count in bins) / len(right), "bins": bins}

@@ -1,0 +1,33 @@
+"""A dev set that is held out of a training file: a share of the examples of each label."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert_jax.batches.hashing import Stream, random_bits
+
+
+def held_out(label_lists: Sequence[Sequence[int]], fraction: float, seed: int) -> np.ndarray:
+    """Return which examples are held out: bool `[examples]`, a pure function of the arguments.
+
+    An example belongs to the rarest of its labels. Each label has its share of the dev set, to the nearest example; the
+    only example of a label stays in the training set.
+
+    Args:
+        label_lists: the labels of each example, which may have several labels or no label.
+        fraction: share of the dev set, above 0 and at most 1/2.
+        seed: seed of the choice among the examples of a label.
+    """
+    counts = Counter(label for labels in label_lists for label in set(labels))
+    strata = np.array(
+        [min(set(labels), key=lambda label: (counts[label], label), default=-1) for labels in label_lists], np.int64
+    )
+    order = np.lexsort((random_bits(seed, Stream.ORDER, 0, np.arange(len(strata))), strata))
+    _, members = np.unique(strata, return_inverse=True)
+    order = order[np.bincount(members)[members][order] > 1] if len(strata) > 1 else order[:0]
+    # At every 1 / fraction-th example in the order of the labels, the dev set takes an example.
+    steps = np.floor(np.arange(len(order) + 1) * fraction + 0.5)
+    chosen = np.zeros(len(strata), bool)
+    chosen[order[np.diff(steps) > 0]] = True
+    return chosen

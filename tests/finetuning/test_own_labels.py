@@ -1,0 +1,187 @@
+"""A user's own file with labels, by a few options: what is found in the file, refusals, and a run of tickets."""
+
+import csv
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from bert_jax.cli.main import main
+from bert_jax.errors import UserError
+from bert_jax.finetuning.own_labels import OwnFile, describe_own_file
+from tests.helpers.finetuning_runs import read_lines
+from tests.helpers.tiny_models import LETTERS, save
+
+TOPICS = {"disk": "ab", "screen": "cd", "invoice": "ef", "login": "gh"}
+
+
+def write_tickets(path, count=120, **dialect):
+    """Write tickets with newlines in quotes, separators in texts, missing labels and 5 % with two labels."""
+    rng = random.Random(0)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, **dialect)
+        writer.writerow(["number", "subject", "body", "topic"])
+        for number in range(count):
+            topics = rng.sample([*TOPICS], 2 if number % 20 == 3 else 1)
+            letters = "".join(TOPICS[topic] for topic in topics)
+            body = f'{"".join(rng.choices(letters, k=6))},\n{rng.choice(LETTERS)}; "a"'
+            writer.writerow(
+                [number, "".join(rng.choices(letters, k=3)), body, "" if number % 30 == 7 else ";".join(topics)]
+            )
+    return path
+
+
+def describe(path, **settings):
+    return describe_own_file(OwnFile(**({"path": str(path), "text": ("text",), "label": "label"} | settings)))
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "kind", "metric"),
+    [
+        ("a.csv", "text,label\nx,a\ny,b\n", "sequence_classification", None),
+        ("a.csv", "text,label\nx,a\ny,b\nz,b\nv,b\n", "sequence_classification", "macro_f1"),  # skewed
+        ("a.csv", "text,label\n" + "".join(f"x,{n % 5}\n" for n in range(50)), "sequence_classification", None),
+        ("a.csv", "text,label\n" + "".join(f"x,{n}.5\n" for n in range(50)), "regression", None),
+        ("a.jsonl", '{"text": "x", "label": ["a"]}\n', "multilabel_classification", None),
+        ("a.jsonl", '{"text": ["x", "y"], "label": [0, 1]}\n', "token_classification", None),
+    ],
+)
+def test_kind_and_metric_are_found(tmp_path, name, rows, kind, metric):
+    (tmp_path / name).write_text(rows)
+    own = describe(tmp_path / name)
+    assert (own.task["kind"], own.task.get("metric")) == (kind, metric)
+    assert own.task["dev_fraction"] == 0.2
+    assert own.recipe == ("token_classification" if kind == "token_classification" else "glue")
+    fields = ("tokens", "labels") if kind == "token_classification" else ("text", "label")
+    assert own.task["columns"] == f"{fields[0]}=text,{fields[1]}=label"
+    assert f"kind {kind} (--kind)" in own.lines[1]
+
+
+def test_choices_of_the_user_stay(tmp_path):
+    path = write_tickets(tmp_path / "t.csv", delimiter="^")
+    own = describe(
+        path, text=("subject", "body"), label="topic", delimiter="^", label_separator=";", dev=str(path), kind=None
+    )
+    assert own.task == {
+        "name": "custom",
+        "kind": "multilabel_classification",
+        "train": str(path),
+        "dev": str(path),
+        "columns": "text=subject,text_pair=body,label=topic",
+        "label_separator": ";",
+        "delimiter": "^",
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"label": "topc"}, "no column 'topc' for label; did you mean 'topic'"),
+        ({"text": ("topic",)}, "a column is named twice"),
+        ({"text": ("number", "subject", "body")}, "sequence_classification reads at most 2 columns"),
+        ({"kind": "multilabel"}, "no such kind; did you mean 'multilabel_classification'"),
+        ({"delimiter": "|"}, "the separator '|' splits nothing"),
+        ({"path": "missing.csv"}, "cannot be read"),
+    ],
+)
+def test_refusals(tmp_path, settings, says):
+    path = write_tickets(tmp_path / "t.csv")
+    with pytest.raises(UserError) as refusal:
+        describe(**({"path": path, "text": ("subject",), "label": "topic"} | settings))
+    assert says in str(refusal.value)
+    assert len(str(refusal.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ([], "give --config RECIPE, or your own file"),
+        (["--config=glue", "--text=x"], "--text needs --data"),
+        (["--data=t.csv", "--text=x"], "--data needs --text COLUMN and --label COLUMN"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(tmp_path, capsys, options, says):
+    with pytest.raises(SystemExit) as ended:
+        main(["finetune", f"--workdir={tmp_path / 'run'}", *options])
+    assert ended.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--config.task.threshold=1.5"], "config.task.threshold=1.5 must lie from"),
+        (["--config.task.class_weights=dsik=2"], "no label 'dsik'; did you mean 'disk'?"),
+        (["--kind=sequence_classification"], "config.task.label_separator has no effect with config.task.kind="),
+        (["--dev_fraction=0.9"], "config.task.dev_fraction=0.9 must lie from"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_before_training(tmp_path, capfd, more, says):
+    path = write_tickets(tmp_path / "t.csv")
+    save(tmp_path / "start", "bert", "ForPreTraining")
+    argv = ["finetune", f"--data={path}", "--text=subject", "--label=topic", "--label_separator=;", "--skip_unlabeled"]
+    argv += [f"--init_from={tmp_path / 'start'}", f"--workdir={tmp_path / 'run'}", "--config.task.max_seq_len=32"]
+    assert main([*argv, *more]) == 2
+    assert says in capfd.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_tickets_with_several_labels_from_the_file_to_transformers(tmp_path, capfd):
+    path = write_tickets(tmp_path / "tickets.csv")
+    save(tmp_path / "start", "bert", "ForPreTraining")
+    argv = ["finetune", f"--data={path}", "--text=subject,body", "--label=topic", f"--init_from={tmp_path / 'start'}"]
+    argv += [f"--workdir={tmp_path / 'run'}", "--config.optimizer.peak_learning_rate=1e-2", "--config.task.epochs=2"]
+    argv += ["--config.task.max_seq_len=32"]
+    assert main(argv) == 2  # rows without a label
+    err = capfd.readouterr().err
+    assert "4 rows have no topic" in err
+    assert not (tmp_path / "run").exists()
+    assert main([*argv, "--skip_unlabeled", "--label_separator=;"]) == 0
+    err = capfd.readouterr().err
+    for line in (
+        "kind multilabel_classification (--kind), recipe glue (--config), metric micro_f1",
+        "custom train: 4 rows without a label are left out",
+        "custom train: labels 0 'disk' ",
+    ):
+        assert line in err
+    scores = json.loads((tmp_path / "run" / "results.json").read_text())["best"]["scores"]
+    assert {"micro_f1", "macro_f1", "sample_f1", "all_right", "threshold", "micro_f1_threshold_per_label"} <= {*scores}
+
+    # The export is a multi-label model of transformers, which predicts what `predict` predicts.
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "run" / "model").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "run" / "model")
+    assert model.config.problem_type == "multi_label_classification"
+    assert [*model.config.id2label.values()] == sorted(TOPICS)
+    answers = tmp_path / "answers.jsonl"
+    argv = ["predict", f"--model={tmp_path / 'run'}", f"--input={path}", f"--output={answers}"]
+    assert main([*argv, "--copy_input"]) == 0
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    threshold = scores["threshold"]
+    for row, answer in zip(rows, read_lines(answers), strict=True):
+        with torch.no_grad():
+            logits = model(
+                **tokenizer(row["subject"], row["body"], return_tensors="pt", truncation=True, max_length=32)
+            )
+        expected = torch.sigmoid(logits.logits[0]).tolist()
+        assert [*answer["probabilities"].values()] == pytest.approx(expected, abs=1e-5)
+        if min(abs(np.array(expected) - threshold)) > 1e-4:
+            predicted = [name for name, p in zip(sorted(TOPICS), expected, strict=True) if p >= threshold]
+            assert answer["label"] == predicted
+        assert answer["input"] == row
+
+    # Predictions of the dev set have the probabilities, the gold labels and the columns of the file.
+    written = read_lines(tmp_path / "run" / "predictions" / "custom-dev.jsonl")
+    assert len(written) == 23
+    for line in written:
+        assert line["gold"] == sorted(line["input"]["topic"].split(";"))
+        assert line["input"] == rows[int(line["id"])]
+        assert {*line["probabilities"]} == {*TOPICS}
+    page = tmp_path / "report.html"
+    assert main(["report", str(tmp_path / "run"), f"--output={page}"]) == 0
+    text = page.read_text()
+    for part in ("<h2>Labels</h2>", "Expected calibration error", "Worst errors", "invoice"):
+        assert part in text

@@ -1,0 +1,76 @@
+"""Weights of rare labels beside scikit-learn, repeated examples, and refusals."""
+
+import collections
+
+import numpy as np
+import pytest
+from sklearn.utils.class_weight import compute_class_weight
+
+from bert_jax.errors import UserError
+from bert_jax.tasks.class_weights import label_weights, oversampled_features, weighted_features
+from bert_jax.tasks.features import Features
+from bert_jax.tasks.kinds import KINDS
+
+SIZES = {"a": 70, "b": 20, "c": 9, "d": 1}
+GOLD = np.repeat(np.arange(4), [*SIZES.values()])
+
+
+@pytest.mark.parametrize("scheme", ["balanced", "inverse_square_root"])
+def test_schemes(scheme):
+    weights = label_weights(scheme, "abcd", collections.Counter(GOLD.tolist()), 100, exclusive=True)
+    expected = compute_class_weight("balanced", classes=np.arange(4), y=GOLD)
+    if scheme == "inverse_square_root":
+        expected = np.sqrt(expected)
+        expected /= expected[GOLD].mean()
+    np.testing.assert_allclose(weights, expected, rtol=1e-6)
+    assert weights[GOLD].mean() == pytest.approx(1.0)
+    of_sets = label_weights(scheme, "abcd", {0: 80, 1: 20}, 100, exclusive=False)
+    power = {"balanced": 1, "inverse_square_root": 0.5}[scheme]
+    np.testing.assert_allclose(of_sets, [(20 / 80) ** power, (80 / 20) ** power, 1, 1], rtol=1e-6)
+
+
+def test_own_weights():
+    assert label_weights("c=2.5, a=.5", "abcd", {0: 1, 2: 1}, 2, exclusive=True).tolist() == [0.5, 1, 2.5, 1]
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("balance", "give balanced, inverse_square_root, or weights such as 'a=2'; did you mean 'balanced'?"),
+        ("x=2", "no label 'x'"),
+        ("d=2", "no training example has the label 'd'"),
+        ("a=0", "the weight of 'a' is '0'; give a number above 0"),
+        ("a=inf", "the weight of 'a' is 'inf'"),
+        ("a=much", "the weight of 'a' is 'much'"),
+    ],
+)
+def test_refusals(spec, says):
+    with pytest.raises(UserError, match=says):
+        label_weights(spec, "abcd", {0: 1, 1: 1, 2: 1}, 3, exclusive=True)
+
+
+def test_weights_are_targets():
+    weights = np.array([1, 2, 3], np.float32)
+    ids = np.zeros(3, np.int32)
+    (text,) = weighted_features(
+        KINDS["sequence_classification"], [Features(ids, 3, 0, {"labels": np.int32(2)})], weights
+    )
+    assert text.targets == {"labels": 2, "example_weights": 3.0}
+    words = {"token_labels": np.array([0, 2, 1]), "token_weights": np.array([0, 1, 1], np.float32)}
+    (sentence,) = weighted_features(KINDS["token_classification"], [Features(ids, 3, 0, words)], weights)
+    assert sentence.targets["token_weights"].tolist() == [0, 3, 2]
+    labels = {"label_set": np.array([[1, 0, 1]], np.float32)}
+    (several,) = weighted_features(KINDS["multilabel_classification"], [Features(ids, 3, 0, labels)], weights)
+    assert several.targets["label_weights"].tolist() == [[1, 1, 3]]
+
+
+def test_rare_labels_are_repeated():
+    examples = [{"id": str(n), "label": label} for n, label in enumerate(GOLD.tolist())]
+    features = [Features(np.zeros(3, np.int32), 3, n) for n in range(100)]
+    repeated = oversampled_features(KINDS["sequence_classification"], examples, features, seed=0)
+    times = collections.Counter(feature.example for feature in repeated)
+    for label, size in enumerate(SIZES.values()):
+        counts = [times[n] for n in np.flatnonzero(label == GOLD)]
+        assert {*counts} <= {70 // size, -(-70 // size)}
+        assert sum(counts) == pytest.approx(70, abs=9)
+    assert repeated == oversampled_features(KINDS["sequence_classification"], examples, features, seed=0)
