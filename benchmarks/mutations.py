@@ -100,7 +100,7 @@ def failing_test(checkout: pathlib.Path, name: str, line: str, change: Change, s
     ordered = dict.fromkeys([*naming, *(test for test in tests if package in test.parents), *tests])
     try:
         path.write_bytes(source.replace(line.encode(), broken))
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *ordered]
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *map(str, ordered)]
         done = subprocess.run(
             command,
             cwd=checkout,

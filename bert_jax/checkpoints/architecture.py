@@ -14,7 +14,7 @@ from bert_jax.interop.sentence_modules import read_sentence_modules
 from bert_jax.training import workdir
 
 FROM_INIT = "--config.model=from_init"
-AnyConfig = typing.TypeVar("AnyConfig", PretrainConfig, FinetuneConfig)
+AnyConfig = typing.TypeVar("AnyConfig", bound=PretrainConfig | FinetuneConfig)
 
 
 def read_architecture(path: str | os.PathLike[str]) -> EncoderConfig:
@@ -43,7 +43,8 @@ def read_run_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequen
     Raises:
         UserError: as `read_config`, and where `config.init_from` is not set or describes no architecture.
     """
-    if kind is not PretrainConfig or FROM_INIT not in overrides:
+    is_pretraining: bool = kind is PretrainConfig
+    if not is_pretraining or FROM_INIT not in overrides:
         return read_config(kind, recipe, overrides)
     others = [override for override in overrides if override != FROM_INIT]
     init_from = read_config(kind, recipe, [word for word in others if not word.startswith("--config.model.")]).init_from

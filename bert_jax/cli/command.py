@@ -61,7 +61,7 @@ def readable_text(text: str) -> str:
     return text
 
 
-Options = argparse.ArgumentParser | argparse._MutuallyExclusiveGroup
+Options = argparse.ArgumentParser | argparse._ArgumentGroup
 
 
 def add_flag(options: Options, name: str, meaning: str) -> None:

@@ -9,6 +9,7 @@ presets.py       published architectures; add a row to PRESETS for an architectu
 recipes.py       published training settings, from which configs/ starts; add a function for a paper
 schema.py        the fields of a run, as frozen dataclasses; add a field to its section
 suggestions.py   the key that a user probably meant; add the spelling of another trainer to SPELLINGS
+task.py          the fields of a task and of its adapter, as frozen dataclasses
 write_recipe.py  a config as a recipe file with the fields that differ from the defaults
 """
 
@@ -37,7 +38,6 @@ from bert_jax.config.load import (
     with_vocab_size,
 )
 from bert_jax.config.schema import (
-    AdapterConfig,
     CheckpointConfig,
     Config,
     DataConfig,
@@ -52,10 +52,10 @@ from bert_jax.config.schema import (
     PretrainConfig,
     ProfileConfig,
     ReplacedTokensConfig,
-    TaskConfig,
     TrainConfig,
     WatchdogConfig,
 )
+from bert_jax.config.task import AdapterConfig, TaskConfig
 
 __all__ = [
     "MUTABLE_AFTER_CURRENT_STEP",

@@ -11,7 +11,6 @@ from bert_jax.config.field import (
     ABOVE_0,
     ABOVE_0_BELOW_1,
     ABOVE_0_TO_1,
-    ABOVE_0_TO_HALF,
     AT_LEAST_0,
     AT_LEAST_1,
     FROM_0_BELOW_1,
@@ -19,13 +18,12 @@ from bert_jax.config.field import (
     ReadBy,
     field,
 )
+from bert_jax.config.task import AdapterConfig, TaskConfig
 
 # Conditions of several fields.
 WITH_MASKS = ReadBy("objective", row_property="has_masks")
 WITH_MUON = ReadBy("name", values=("muon",))
 WITH_PEAK = ReadBy("peak_learning_rate", not_values=(None,))
-WITH_TEACHER = ReadBy("teacher", not_values=(None, ""))
-WITH_ADAPTER = ReadBy("rank", not_values=(None,))
 
 
 # Corpus and training sequences.
@@ -424,7 +422,7 @@ class WatchdogConfig:
     save_seconds: float | None = field(1_800.0, "time limit in seconds for writing one checkpoint", ABOVE_0)
 
 
-# Traces, and the task to fine-tune on.
+# Traces.
 @dataclasses.dataclass(frozen=True)
 class ProfileConfig:
     """A trace of some steps by jax.profiler, in the work directory; it does not change the training."""
@@ -434,135 +432,9 @@ class ProfileConfig:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class TaskConfig:
-    """The task to fine-tune on, its files, and the choice of the best of several trainings."""
-
-    name: str | None = field(None, "name of a task in bert_jax/tasks/table.py, such as mrpc or squad2; or custom")
-    kind: str | None = field(None, "kind of a custom task", table="bert_jax.tasks.kinds.KINDS")
-    data: str | None = field(
-        None, "directory of the task's published files, plain or .gz; or tfds:NAME, tfds:NAME@DATA_DIR"
-    )
-    train: str | None = field(None, "training file, relative to task.data or absolute; None: the published name")
-    dev: str | None = field(None, "development file; None: the published name")
-    dev_fraction: float | None = field(
-        None,
-        "fraction of the training file that is held out as the dev set, stratified by label; None: a file",
-        ABOVE_0_TO_HALF,
-    )
-    dev_seed: int = field(
-        0, "seed of the dev set that is held out", AT_LEAST_0, read_by=ReadBy("dev_fraction", not_values=(None,))
-    )
-    test: str | None = field(None, "test file, predicted at the end; None: the published name")
-    columns: str | None = field(None, "columns of a custom task: 'text=sentence1,text_pair=sentence2,label=gold'")
-    delimiter: str | None = field(None, "character between the columns of CSV and TSV; None: found in the header")
-    skip_unlabeled: bool = field(
-        False, "leave out and count rows without a label; False: refuse them, with their numbers"
-    )
-    labels: str | None = field(None, "labels of a custom task: 'no,yes'; None: the labels of the training file, sorted")
-    label_separator: str | None = field(
-        None, "character between the labels of a text in CSV and TSV, for kinds with several labels"
-    )
-    threshold: float | None = field(
-        None,
-        "probability from which a label of a multilabel classification is predicted; None: tuned on the dev set",
-        ABOVE_0_BELOW_1,
-    )
-    threshold_per_label: bool = field(
-        False,
-        "tune a threshold for each label of a multilabel classification; False: one threshold for all labels",
-        read_by=ReadBy("threshold", values=(None,)),
-    )
-    class_weights: str | None = field(
-        None,
-        "weights of the labels in the loss: balanced, inverse_square_root, or 'spam=5,ham=1'; None: equal weights",
-    )
-    focal_gamma: float = field(0.0, "exponent of the focal loss (Lin et al. 2017); 0: cross entropy", AT_LEAST_0)
-    oversample: bool = field(
-        False, "repeat training examples of rare labels, so that each label is as frequent as the most frequent label"
-    )
-    metric: str | None = field(None, "metric that chooses the best checkpoint; None: the metric of the task")
-    max_seq_len: int = field(128, "maximum tokens per sequence", AT_LEAST_1)
-    buckets: tuple[int, ...] | None = field(
-        None, "padded lengths of sequences; each length needs a compiled program; None: lengths chosen from the data"
-    )
-    doc_stride: int = field(
-        128, "number of tokens between the starts of two consecutive windows of a long context", AT_LEAST_1
-    )
-    max_query_length: int = field(
-        64, "maximum tokens of a question; longer questions are truncated and counted", AT_LEAST_1
-    )
-    max_answer_length: int = field(30, "maximum tokens of an answer", AT_LEAST_1)
-    skip_unusable_answers: bool = field(
-        False,
-        "leave out and count training questions whose answer is not at its stated offset in the context; False: "
-        "refuse such files",
-    )
-    positive_from: float = field(4.0, "similarity: smallest label of a positive training pair")
-    temperature: float = field(0.05, "similarity: divisor of the cosines in the loss", ABOVE_0)
-    n_best: int = field(20, "number of answers per question in the predictions", AT_LEAST_1)
-    epochs: float = field(3.0, "number of passes over the training set", ABOVE_0)
-    num_seeds: int = field(1, "number of trainings with consecutive seeds, starting at config.seed", AT_LEAST_1)
-    learning_rates: tuple[float, ...] | None = field(
-        None, "learning rates to try; each is trained with each seed; None: only optimizer.peak_learning_rate"
-    )
-    patience: int | None = field(
-        None,
-        "early stopping: number of evaluations without a new best score after which a training ends; None: no "
-        "early stopping",
-        AT_LEAST_1,
-    )
-    dropout: float | None = field(
-        None, "dropout rate of encoder and head; None: the dropout rate in the config of the weights", FROM_0_BELOW_1
-    )
-    teacher: str | None = field(
-        None,
-        "model directory of a teacher that was fine-tuned on the task; the model learns from the teacher and "
-        "the labels; None: only from the labels",
-    )
-    soft_fraction: float = field(
-        0.5,
-        "fraction of the loss that compares the model with the teacher; the rest compares the model with the labels",
-        FROM_0_TO_1,
-        read_by=WITH_TEACHER,
-    )
-    soft_temperature: float = field(
-        2.0,
-        "temperature of the teacher's and the student's softmax, for tasks with probabilities",
-        ABOVE_0,
-        read_by=WITH_TEACHER,
-    )
-    bilstm: bool = field(
-        False, "add two bidirectional LSTM layers between encoder and head; needs model.family=research (BERT, table 5)"
-    )
-    random_weights: bool = field(
-        False, "start from random weights, with the architecture and tokenizer of init_from, as a baseline"
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class AdapterConfig:
-    """LoRA: the trained matrices beside frozen linear maps of the encoder."""
-
-    rank: int | None = field(
-        None, "rank of the matrices of LoRA; None: no adapter, all weights are trained", AT_LEAST_1
-    )
-    alpha: float = field(
-        16.0,
-        "numerator of LoRA's scale: the product of two matrices is multiplied by alpha / rank",
-        ABOVE_0,
-        read_by=WITH_ADAPTER,
-    )
-    targets: str | None = field(
-        None,
-        "linear maps with an adapter, by their names in transformers or the ends of these names: 'query,value'; "
-        "all-linear: all of the encoder; None: the maps to queries and values",
-        read_by=WITH_ADAPTER,
-    )
-    dropout: float = field(0.0, "dropout rate on the input of the matrices", FROM_0_BELOW_1, read_by=WITH_ADAPTER)
-
-
 # The roots: a run of pretraining or of fine-tuning.
+
+
 @dataclasses.dataclass(frozen=True)
 class _SharedConfig:
     """The fields that pretraining and fine-tuning share."""

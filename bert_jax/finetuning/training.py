@@ -22,7 +22,8 @@ from bert_jax.interop.huggingface.model import TASK_FILE
 from bert_jax.interop.huggingface.peft import FOLDER, peft_files
 from bert_jax.interop.sentence_modules import SentenceModules, sentence_module_files
 from bert_jax.models import Params, draw_missing
-from bert_jax.models.adapters import ADAPTER, draw_matrices, merge
+from bert_jax.models.adapters import draw_matrices, merge
+from bert_jax.models.layers import ADAPTER
 from bert_jax.objectives.base import Batch
 from bert_jax.objectives.frozen_encoder import frozen_part, model_params, trained_part
 from bert_jax.parallel import sharding

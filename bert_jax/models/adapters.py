@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.models.dropout import dropout_seeds
+from bert_jax.models.heads import Batch
 from bert_jax.models.layers import ADAPTER, LOW_RANK, LowRank
 from bert_jax.models.model import Model, Params
 
@@ -55,7 +56,7 @@ def with_adapter(model: Model, adapter: Adapter) -> Model:
     def init(rng: jax.Array) -> Params:
         return model.init(rng) | {ADAPTER: draw(rng)}
 
-    def apply(params: Params, batch: dict[str, jax.Array], rng: jax.Array | None) -> dict[str, jax.Array]:
+    def apply(params: Params, batch: Batch, rng: jax.Array | None) -> dict[str, jax.Array]:
         terms = _low_rank_terms(adapter, params[ADAPTER], model.config.num_layers, rng)
         return model.apply(params | {ADAPTER: terms}, batch, rng)
 

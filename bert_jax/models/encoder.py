@@ -207,7 +207,7 @@ class Encoder(nn.Module):
         layer_seeds = None if seeds is None else seeds[1:].reshape(num_layers, 3, -1)
         shared = jax.tree.map(lambda p: p[0], cast_kernels(self.layers, dtype)) if self.config.share_layers else None
 
-        adapter = self.get_variable(ADAPTER, "layers", {})
+        adapter: dict[str, Any] = self.get_variable(ADAPTER, "layers", {})
 
         def apply_layer(flags: LayerFlags, x: jax.Array, inputs: Any) -> jax.Array:
             params, seeds, adapter = inputs

@@ -26,9 +26,12 @@ def with_frozen_encoder(objective: Objective, num_layers: int) -> Objective:
         return objective.loss(model_params(params, frozen), frozen.get(TEACHER, ()), batch, rngs, normalizers)
 
     def init_frozen(rng: jax.Array) -> Params:
-        return frozen_part(objective.init(rng), objective.init_frozen(rng))
+        frozen: Params = frozen_part(objective.init(rng), objective.init_frozen(rng))
+        return frozen
 
-    num_weights = num_layers * sum(math.prod(x.shape[1:]) for x in jax.tree.leaves(objective.shapes[ENCODER]["layers"]))
+    num_weights: int = num_layers * sum(
+        math.prod(x.shape[1:]) for x in jax.tree.leaves(objective.shapes[ENCODER]["layers"])
+    )
 
     def flops(seq_len: int, phase: int) -> float:
         # Two of six operations for each weight and token are the gradient of the weight.

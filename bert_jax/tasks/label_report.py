@@ -58,8 +58,8 @@ def label_report(
                 "text": " | ".join(
                     str(examples[index][field]) for field in kind.text_fields if field in examples[index]
                 ),
-                "gold": [labels[label] for label in np.flatnonzero(gold[index])],
-                "predicted": [labels[label] for label in np.flatnonzero(predicted[index])],
+                "gold": [labels[label] for label in np.flatnonzero(gold[index]).tolist()],
+                "predicted": [labels[label] for label in np.flatnonzero(predicted[index]).tolist()],
                 "probability": round(float(lowest[index]), 6),
             }
             for index in worst.tolist()

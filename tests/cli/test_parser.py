@@ -35,8 +35,9 @@ OPTIONS = {
     "vocabulary": "--model --tokenizer --output",
     "fill-mask": "--model --top_k --json --input",
     "attention": "--model --output --words --layer --head --first_token",
-    "finetune": f"--config --workdir --json --platform {PROCESSES}",
-    "predict": "--model --input --output --batch_size",
+    "finetune": f"--config --workdir --json --platform {PROCESSES} --data --text --label --init_from --kind "
+    "--label_separator --delimiter --dev --dev_fraction --skip_unlabeled",
+    "predict": "--model --input --output --copy_input --batch_size",
     "embed": "--model --input --output --pooling --normalize --prompt_name --layers --batch_size --max_seq_len "
     "--truncate --projector",
     "score": f"--model --pairs --text {BIAS} --masking --temperature --fraction --output --retrieval --split --json",

@@ -287,7 +287,8 @@ def _has_modules(model: ModelClass, tensors: Mapping[str, np.ndarray]) -> bool:
     weights = {module.path: tensors.get(tensor_names(module)[0]) for module in model.modules}
     if any(x is None for x in weights.values()):
         return False
-    return model.heads != ("multiple_choice",) or np.shape(weights["multiple_choice"])[:1] == (1,)
+    choice = weights.get("multiple_choice")
+    return model.heads != ("multiple_choice",) or (choice is not None and choice.shape[:1] == (1,))
 
 
 def _heads_of_class(source: ModelClass, classes: int) -> tuple[Head, ...]:

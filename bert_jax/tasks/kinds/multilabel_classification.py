@@ -105,7 +105,7 @@ MULTILABEL_CLASSIFICATION = TaskKind(
     loss=Loss("binary_cross_entropy", ((OUTPUT, "label_set"),)),
     predict=_predict,
     tune=_tune,
-    to_json=lambda labels, example, value: {"label": [labels[index] for index in np.flatnonzero(value)]},
+    to_json=lambda labels, example, value: {"label": [labels[index] for index in np.flatnonzero(value).tolist()]},
     details=lambda labels, probabilities: {"probabilities": dict(zip(labels, rounded(probabilities), strict=True))},
     default_metrics=lambda labels: (("multilabel",), "micro_f1"),
     label_names=_label_names,

@@ -53,7 +53,8 @@ class CachedTokenizer(WordTokenizer):
                     is_ended = False
                 is_ended, is_spaced = is_ended or token.ends_sentence, False
                 position += len(token.text)
-        return strip_strings([text[start:end] for start, end in itertools.pairwise([*starts, len(text)])])
+        sentences = [text[start:end] for start, end in itertools.pairwise([*starts, len(text)])]
+        return list(strip_strings(sentences))
 
     def span_tokenize(self, text: str) -> list[tuple[int, int]]:
         """Return the positions of the sentences of a text."""
