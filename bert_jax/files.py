@@ -86,7 +86,7 @@ def new_file(target: str | os.PathLike[str], binary: bool = False) -> Iterator[I
 
 
 def write_text(target: str | os.PathLike[str], text: str) -> None:
-    """Write a text file that appears complete or not at all; it is on disk when the function returns."""
+    """Write a text file that appears only when it is complete; it is on disk when the function returns."""
     with new_file(target) as file:
         file.write(text)
 

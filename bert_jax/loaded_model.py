@@ -114,7 +114,7 @@ class LoadedModel:
         Raises UserError if the model has no head of a task, and for an example that misses a field.
         """
         if isinstance(examples, str):
-            raise UserError("examples is one string; give a list of them")
+            raise UserError("examples is one string; give a list of strings")
         inputs = [
             Input(f"example {index}", index, {"text": example} if isinstance(example, str) else example)
             for index, example in enumerate(examples)
@@ -135,7 +135,7 @@ class LoadedModel:
         Salazar et al. 2020). Raise UserError if the model has no masked-token head, or if a text is too long.
         """
         if isinstance(texts, str):
-            raise UserError("texts is one string; give a list of them")
+            raise UserError("texts is one string; give a list of strings")
         model = self._scoring_model(masking, temperature)
         return np.array([log_probabilities.sum() for log_probabilities in sentence_scores(model, texts, progress)])
 

@@ -1,10 +1,10 @@
-"""BERT of any size, the paper's recipe: 1,000,000 steps of 256 sequences, 900k at length 128, 100k at 512.
+"""BERT of any size by the paper's recipe: 1,000,000 steps of 256 sequences, 900k at length 128 and 100k at 512.
 
     bert-jax pretrain --config=bert:tiny --workdir runs/tiny --config.data.corpus=corpus/
     bert-jax pretrain --config configs/bert.py:L4_H256 --workdir runs/mini --config.data.corpus=corpus/
 
 Hardware and time: chip-hours of TPU v5e at 40 % of its peak, computed from the FLOPs, not measured.
-Score: GLUE as google-research/bert's README reports it; not trained by us.
+Score: GLUE, from the README of google-research/bert; not trained by us.
 
     size     layers x width   parameters   chip-hours   GLUE
     tiny            2 x 128        4.4 M            1   64.2

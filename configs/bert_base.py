@@ -1,5 +1,4 @@
-"""BERT-base (12 layers x 768, 110 M parameters), the paper's recipe: 1,000,000 steps of 256 sequences, 900k at length
-128, 100k at 512.
+"""BERT-base (12 layers x 768, 110 M parameters): 900k steps of 256 x 128 tokens, then 100k of 256 x 512 (the paper).
 
     bert-jax pretrain --config=bert_base --workdir runs/base --config.data.corpus=corpus/
 

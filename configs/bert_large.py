@@ -1,5 +1,4 @@
-"""BERT-large (24 layers x 1024, 336 M parameters), the paper's recipe: 1,000,000 steps of 256 sequences, 900k at length
-128, 100k at 512.
+"""BERT-large (24 layers x 1024, 336 M parameters): 900k steps of 256 x 128 tokens, then 100k of 256 x 512 (the paper).
 
     bert-jax pretrain --config=bert_large --workdir runs/large --config.data.corpus=corpus/
 

@@ -1,4 +1,4 @@
-"""BERT-large in 8,601 steps with LAMB (You et al. 2020), in the settings of NVIDIA's published runs.
+"""BERT-large in 8,601 steps with LAMB (You et al. 2020), with the settings of NVIDIA's published runs.
 
     bert-jax pretrain --config=bert_large_lamb --workdir runs/lamb --config.data.corpus=corpus/
 

@@ -1,11 +1,13 @@
-"""BERT-mini (4 layers x 256) in about an hour and a half on two CPU cores: a corpus of tens of MB, one or two passes.
+"""BERT-mini (4 layers x 256) in about an hour and a half on two CPU cores: one or two passes over tens of MB of text.
 
     bert-jax pretrain --config=bert_mini_cpu --workdir runs/mini --config.data.corpus=corpus/
 
-The block that most export as "BERT": post-norm, learned positions. `small_cpu` learns more in the same time.
-Hardware and time: 94 minutes on one x86 core beside other work; 41 on two undisturbed cores with AdamW for Muon.
-Score: 2.47 nats below the unigram entropy of held-out books and 32.5 % of masked tokens at 128 tokens, step 2,000; 2.33
-and 30.8 % at 512, with 63.6 % of next sentences. Three seeds: docs/results/learning.md.
+The model has BERT's block: post-norm and learned positions. `small_cpu` learns more in the same time.
+Hardware and time: 94 minutes on one x86 core of a busy machine; with AdamW instead of Muon, 41 minutes on two idle
+cores.
+Score: on held-out books at 128 tokens (step 2,000), the loss is 2.47 nats below the unigram entropy and the accuracy of
+masked tokens is 32.5 %. At 512 tokens it is 2.33 nats and 30.8 %, and the accuracy of next sentences is 63.6 %. Three
+seeds: docs/results/learning.md.
 """
 
 import ml_collections

@@ -1,9 +1,9 @@
-"""DistilBERT (6 layers x 768, 66 M parameters): learned from a BERT-base, 6,500 steps of 4,000 sequences of 512 tokens.
+"""DistilBERT (6 layers x 768, 66 M parameters): learned from BERT-base in 6,500 steps of 4,000 x 512.
 
     bert-jax pretrain --config=distilbert --workdir runs/distilbert --config.data.corpus=corpus/ \\
         --config.distillation.teacher=bert-base-uncased/
 
-The corpus is prepared with the teacher's tokenizer. Steps are three passes over its 3.3 billion words, our estimate.
+Prepare the corpus with the teacher's tokenizer. We estimate that the steps are three passes over 3.3 billion words.
 Hardware and time: fits a v5e slice of 16 chips; 0.7 to 2.3 hours, 11 to 37 chip-hours by the dry run, not measured:
 
     bert-jax compile --config=distilbert --topology v5e:4x4 --config.distillation.teacher=base

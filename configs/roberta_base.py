@@ -1,4 +1,4 @@
-"""RoBERTa-base (125 M parameters): masked tokens alone, full sentences across documents, 500,000 steps of 8,192 x 512.
+"""RoBERTa-base (125 M parameters): only masked tokens, full sentences across documents, 500,000 steps of 8,192 x 512.
 
     bert-jax tokenizer --input 'texts/*.txt' --kind byte_level --cased --vocab_size 50265 --output tok/
     bert-jax prepare --input 'texts/*.txt' --tokenizer tok/ --output corpus/

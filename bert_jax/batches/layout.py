@@ -46,8 +46,8 @@ class Layout:
         document_start: int64 [documents + 1], running total of tokens.
         first_slot: int64 [documents + 1], running total of slots.
         source_documents: int64 [sources + 1]; source k has the documents source_documents[k]:source_documents[k + 1].
-        slides: whether the slots of long documents slide.
-        bounded: whether sliding slots also have at most `budget` tokens.
+        slides: True if the slots of long documents slide.
+        bounded: True if sliding slots also have at most `budget` tokens.
     """
 
     split: ReadableSplit

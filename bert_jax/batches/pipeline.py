@@ -75,7 +75,7 @@ class SequencePlan:
         capacities: maximum text tokens of each slot's example, int64 [slots]; None without packing, where every example
         may use the whole budget.
         rate: changing masking rate, whose maximum is `config.mask_probability`; None: the rate is constant.
-        has_words: whether token ids contain the marks of a `MarkedSplit`.
+        has_words: True if token ids contain the marks of a `MarkedSplit`.
     """
 
     seq_len: int

@@ -59,11 +59,11 @@ class SentencePairRule:
     Attributes:
         num_texts: texts per example, 1 or 2.
         min_documents: minimum number of documents of a source.
-        concatenates: whether an example may continue from a document into the next document.
-        slides: whether the slots of long documents may slide.
+        concatenates: True if an example may continue from a document into the next document.
+        slides: True if the slots of long documents may slide.
         make_sampler: (layout, short_seq_probability) -> `Sampler`.
         label_meanings: meanings of the labels 0 and 1 of a pair of texts A and B.
-        reads_slots: whether an example is the slot itself, which then has at most `budget` tokens.
+        reads_slots: True if an example is the slot itself, which then has at most `budget` tokens.
     """
 
     num_texts: int
@@ -97,7 +97,7 @@ def make_sampler(
         separator: token id that follows each document if the rule concatenates documents.
         short_seq_probability: probability that the target length of a pair is uniform in [2, capacity] instead of the
         capacity.
-        packed: whether sequences are packed, which needs equal numbers of slots of each length in every epoch.
+        packed: True if sequences are packed, which needs equal numbers of slots of each length in every epoch.
     """
     text = ConcatenatedDocuments(split, separator) if rule.concatenates else split
     layout = make_layout(text, budget, rule.slides and not packed, rule.reads_slots)

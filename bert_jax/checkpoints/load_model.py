@@ -68,7 +68,7 @@ def open_model(path: str | os.PathLike[str], wanted: tuple[Head, ...] | None = N
     if tokenizer.vocab_size > weights.config.vocab_size:
         raise UserError(
             f"{weights.directory}: the tokenizer has {tokenizer.vocab_size} tokens, the model "
-            f"{weights.config.vocab_size}; it is the tokenizer of another model, export again"
+            f"{weights.config.vocab_size}. The tokenizer belongs to another model; export again"
         )
     return OpenModel(
         config=weights.config,
@@ -109,7 +109,7 @@ def read_weights(
     directory = workdir.resolve_model_dir(path)
     files.check_sums(directory, [name for name in files.read_sums(directory) if name != CARD])
     if part is not None and not (directory / "run.json").is_file():
-        raise UserError(f"{directory}: no work directory of `pretrain`, so it has no {part} beside a model")
+        raise UserError(f"{directory}: not a work directory of `pretrain`, so it holds a model but no {part}")
     sentences = read_sentence_modules(directory)
     directory = directory / (sentences.folder if sentences else "")
     if step is None and (directory / PEFT_CONFIG).is_file():
@@ -124,10 +124,14 @@ def read_weights(
     folder = directory if directory.is_dir() else directory.parent
     if (folder / GOOGLE_CONFIG).is_file():
         if step is not None:
-            raise UserError(f"--step {step} is of a work directory; for a checkpoint of Google give its path")
+            raise UserError(
+                f"--step {step} chooses a checkpoint of a work directory; for a checkpoint of Google, give its path"
+            )
         return _with_heads(Weights(**vars(load_google(directory)), directory=folder), wanted, rng, directory)
     if (directory / "runs").is_dir():
-        raise UserError(f"{directory}: this `finetune` has not ended, so it has no model/ yet; run it to its end")
+        raise UserError(
+            f"{directory}: this run of `finetune` has not ended, so it has no model/ yet; repeat its command"
+        )
     if step is not None or (directory / "run.json").is_file():
         return _with_heads(_weights_of_run(directory, step, part, console), wanted, rng, directory)
     raise UserError(
@@ -177,7 +181,9 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
                 raise UserError(f"{directory}: no checkpoint yet")
             step, params, record = newest
         elif step not in checkpoints.complete_steps():
-            raise UserError(f"{directory}: no checkpoint of step {step}; there are {checkpoints.complete_steps()}")
+            raise UserError(
+                f"{directory}: no checkpoint of step {step}; there are the steps {checkpoints.complete_steps()}"
+            )
         else:
             params, record = checkpoints.restore_params(step)
     except CorruptCheckpointError as error:

@@ -41,7 +41,7 @@ def verify_directory(path: pathlib.Path, progress: Progress = lambda activity, d
             except UserError as error:
                 return Verified(row.name, [str(error)], 0)
     raise UserError(
-        f"{path}: nothing to compare with (no {files.SUMS}); seal it where you trust it: "
+        f"{path}: nothing to compare with (no {files.SUMS}); where you trust the files, write their digests: "
         f"cd {path} && find . -type f ! -name {files.SUMS} -exec sha256sum {{}} + > {files.SUMS}"
     )
 

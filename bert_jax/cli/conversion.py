@@ -125,7 +125,7 @@ def run_compress(args: argparse.Namespace) -> None:
     from bert_jax.training.remote_workdir import local_copy
 
     if (args.amount is None) == (args.method in TARGETS):
-        raise UserError(f"--amount is for the methods {', '.join(TARGETS)}, and they need it")
+        raise UserError(f"the methods {', '.join(TARGETS)} need --amount; other methods do not accept it")
     if args.amount is not None and not 0 < args.amount < 1:
         raise UserError(f"--amount {args.amount:g}: a fraction above 0 and below 1")
     if args.examples < 1:

@@ -346,7 +346,7 @@ def run_prepare(args: argparse.Namespace) -> None:
         "max_rejected_fraction": args.max_rejected_fraction,
     }
     if args.runner == "local" and "://" in args.output:  # it would become a directory such as `gs:`
-        raise UserError(f"--output {args.output}: a URL, which --runner beam alone writes to; give a directory")
+        raise UserError(f"--output {args.output}: only --runner beam writes to a URL; give a directory")
     if args.runner == "beam":
         if args.append:
             raise UserError("--append: only with --runner local")

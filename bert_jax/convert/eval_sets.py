@@ -92,9 +92,13 @@ def eval_set_of(weights: Weights, data: str | None, num_examples: int, console: 
     if (weights.directory / TASK_FILE).is_file():
         return task_eval_set(weights, data, num_examples, console)
     if Head("masked_token") not in weights.heads:
-        raise UserError(f"{weights.directory}: neither fine-tuned by bert-jax nor with a head for masked tokens")
+        raise UserError(
+            f"{weights.directory}: the model was not fine-tuned by bert-jax and has no head for masked tokens"
+        )
     if data is None:
-        raise UserError("a pretrained model is measured on a corpus: --data CORPUS, prepared with its tokenizer")
+        raise UserError(
+            "a pretrained model is measured on a corpus; give --data CORPUS, prepared with the model's tokenizer"
+        )
     return corpus_eval_set(weights, pathlib.Path(data), num_examples)
 
 
@@ -111,7 +115,7 @@ def task_eval_set(weights: Weights, data: str | None, num_examples: int, console
     task = resolve_task(settings)
     kind, tokenizer = KINDS[task.kind], load_tokenizer(weights.directory)
     if kind.head not in {head.name for head in weights.heads}:
-        raise UserError(f"{path}: a model of {task.kind} has no head to measure; compress the model it started from")
+        raise UserError(f"{path}: a model of {task.kind} has no head to measure; compress the pretrained model instead")
 
     def read_set(split: str) -> TaskSplit:
         return read_split(task, settings, (*existing_sets(task, settings, split), split)[0], tokenizer, console)
@@ -163,7 +167,7 @@ def corpus_eval_set(weights: Weights, corpus: pathlib.Path, num_examples: int) -
     mixture, tokenizer = open_mixture(str(corpus)), load_tokenizer(weights.directory)
     if mixture.tokenizer_sha256 != tokenizer.sha256:
         raise UserError(
-            f"{corpus}: prepared with another tokenizer than the model's; prepare the corpus with the model's tokenizer"
+            f"{corpus}: the corpus was prepared with another tokenizer; prepare it with the tokenizer of the model"
         )
     if not mixture.split("heldout").num_documents:
         raise UserError(f"{corpus}: no held-out documents; prepare it again with a --heldout_fraction")

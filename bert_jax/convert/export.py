@@ -165,7 +165,7 @@ def write_onnx(weights: Weights, output: pathlib.Path, extra: Mapping[str, str])
     """Write a directory with an ONNX file."""
     if not FAMILIES[weights.config.family].in_transformers:
         raise UserError(
-            f"transformers, which computes the program, has no model.family={weights.config.family}; "
+            f"transformers computes the program, and transformers has no model.family={weights.config.family}; "
             "use --format stablehlo, or --format huggingface for bert_jax itself"
         )
     with tempfile.TemporaryDirectory() as directory:

@@ -144,7 +144,7 @@ def _read_remote(url: str, snapshot: str) -> _RemoteCorpus:
 
 
 def _download(url: str) -> bytes:
-    """Return the content of the file at a URL; UserError where it does not exist."""
+    """Return the content of the file at a URL; raise UserError if it does not exist."""
     from bert_jax.readers import storage
 
     content = storage.read_url(url)

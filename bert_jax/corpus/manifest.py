@@ -66,7 +66,7 @@ def snapshot_file(manifest: Mapping[str, Any], snapshot: str, corpus: str) -> st
 
 
 def _read_manifest_file(directory: pathlib.Path, name: str) -> dict[str, Any]:
-    """Return the manifest in the file `name`; UserError where it is missing, changed, or of another format."""
+    """Return the manifest in the file `name`; raise UserError if it is missing, changed, or of another format."""
     path = directory / name
     try:
         manifest = strict_json.parse(path.read_text(encoding="utf-8"))
@@ -102,7 +102,7 @@ def _read_manifest_file(directory: pathlib.Path, name: str) -> dict[str, Any]:
 def is_unchanged(manifest: Mapping[str, Any]) -> bool:
     """Return whether the fingerprint and the seal of a manifest fit its content.
 
-    Raises AttributeError, KeyError or TypeError where it is not a manifest.
+    Raises AttributeError, KeyError or TypeError if it is not a manifest.
     """
     return fingerprint(manifest) == manifest["fingerprint"] and seal(manifest) == manifest["seal"]
 

@@ -32,7 +32,7 @@ class Mixture:
         self.tokenizer_directory = corpora[0].tokenizer_directory
 
     def tokenizer(self) -> "Tokenizer":
-        """Return the tokenizer that made the ids; UserError where the corpus has the files of a different tokenizer."""
+        """Return the tokenizer that made the ids; raise UserError if the corpus has another tokenizer."""
         from bert_jax.tokenizer import load_tokenizer  # loads `tokenizers`
 
         tokenizer = load_tokenizer(self.tokenizer_directory)
@@ -124,11 +124,13 @@ def find_corpora(corpus: str) -> list[str]:
             directory, snapshot = split_snapshot(item)
             corpora.append(os.path.abspath(directory) + (f"@{snapshot}" if snapshot else ""))
     if not corpora:
-        raise UserError(f"'{corpus}' names no corpus; give --config.data.corpus=DIR, made by `bert-jax prepare`")
+        raise UserError(f"'{corpus}' is not a corpus; give --config.data.corpus=DIR, made by `bert-jax prepare`")
     paths = [split_snapshot(item)[0] for item in corpora]
     for item, path in zip(corpora, paths, strict=True):
         if "," in item:
-            raise UserError(f"{item}: commas separate corpora, so a path must not contain any; make a link to it")
+            raise UserError(
+                f"{item}: commas separate corpora, so a path must not contain a comma; make a link to the directory"
+            )
         if paths.count(path) > 1:
             raise UserError(f"{item} is named twice in --config.data.corpus; give it a weight instead")
     return corpora

@@ -62,9 +62,8 @@ class TokenFigures:
         tokens_per_word, characters_per_word: means over words, as the vocabulary marks them; white space is not
             counted.
         joined: fraction of the tokens in words of several tokens, which whole-word masking masks together.
-        long_words: fraction of the tokens in words that are too long to be masked together.
-        joined_by_vocabulary, long_words_by_vocabulary: as `joined` and `long_words`, without the words of a segmenter;
-            None where there is none.
+        long_words: fraction of the tokens in words that are too long to be masked together. joined_by_vocabulary,
+        long_words_by_vocabulary: as `joined` and `long_words`, without the words of a segmenter; None if there is none.
     """
 
     records: int

@@ -69,9 +69,9 @@ class Split:
         tokens_per_record, sentences_per_record: int64 [records].
         first_record: int64 [documents + 1]; document d has the records first_record[d]:first_record[d + 1].
         source_documents: int64 [sources + 1]; source k has the documents source_documents[k]:source_documents[k + 1].
-        dtype: of the token ids, uint16 or uint32.
-        has_words: whether some records say which tokens begin a word.
-        num_records, num_documents, num_sentences, num_tokens: counts over the whole split.
+        dtype: dtype of the token ids, uint16 or uint32.
+        has_words: True if some records say which tokens begin a word. num_records, num_documents, num_sentences,
+        num_tokens: counts over the whole split.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class Split:
         return np.searchsorted(self._first_of_shard, records, side="right") - 1
 
     def _read_bytes(self, records: np.ndarray) -> list[bytes]:
-        """Return the bytes of records, in the given order; UserError where a size differs from the index."""
+        """Return the bytes of records, in the given order; raise UserError if a size differs from the index."""
         records = np.asarray(records, np.int64)
         if records.size and not (records.min() >= 0 and records.max() < self.num_records):
             raise IndexError(f"records {records.min()}..{records.max()} of a split with {self.num_records} records")
@@ -247,7 +247,7 @@ def _damaged_shard_error(shard: Shard, error: Exception) -> UserError:
 
 
 def _allow_open_files(num_files: int) -> None:
-    """Raise the limit of open files of this process by `num_files`; UserError where the system does not allow it."""
+    """Raise the limit of open files of this process by `num_files`; raise UserError if the system does not allow it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = max(OPEN_FILES, num_files + OTHER_FILES)
     if hard != resource.RLIM_INFINITY:
@@ -346,7 +346,7 @@ def open_corpus(directory: str | os.PathLike[str], snapshot: str = "") -> Corpus
 
 
 def _open_shard(shard: Shard) -> "ArrayRecordReader":
-    """Open a shard for random access; UserError where its size or number of records differs from the manifest."""
+    """Open a shard for random access; raise UserError if its size or number of records differs from the manifest."""
     from array_record.python.array_record_module import ArrayRecordReader
 
     try:
@@ -371,7 +371,7 @@ def _open_shard(shard: Shard) -> "ArrayRecordReader":
 
 
 def load_array(path: pathlib.Path, sha256: str, mmap_mode: Literal["r"] | None = None) -> np.ndarray:
-    """Return the array of a .npy file; UserError where it cannot be read or has a different digest."""
+    """Return the array of a .npy file; raise UserError if it cannot be read or has a different digest."""
     try:
         if sha256_of(path) == sha256:
             return np.load(path, mmap_mode=mmap_mode, allow_pickle=False)

@@ -1,4 +1,4 @@
-"""The spine of `bert-jax finetune` (finetune.py), and its parts.
+"""The main function of `bert-jax finetune`, and the steps that it calls.
 
 finetune.py    the spine: weights, a task and a config in; the best model, its scores and its predictions out
 inputs.py      weights, task and sets, checked against each other; the loss and the batches that follow from them

@@ -1,7 +1,7 @@
-"""The spine of `bert-jax finetune`: weights, a task and a config in; the best model, its scores and predictions out.
+"""The main function of `bert-jax finetune`: from weights, a task and a config to the best model and its scores.
 
-A work directory holds `runs/lr..._seed...`, one training each, `model/`, the best of them all as a Hugging Face
-directory, `results.json` with every score, and `predictions/`.
+A work directory holds a directory `runs/lr..._seed...` for each training, the best model as a Hugging Face directory
+`model/`, `results.json` with all scores, and `predictions/`.
 """
 
 import contextlib
@@ -36,13 +36,13 @@ from bert_jax.training.step import check_divisibility
 def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, session: Session) -> dict[str, Any] | None:
     """Train `config.task` from `config.init_from` with each learning rate and seed.
 
-    Each of several processes calls this function, with a directory that all processes see.
+    If there are several processes, each calls this function with a directory that all processes see.
 
     Returns:
-        The content of `results.json`; None where a signal ended the training early: the same call resumes.
+        The content of `results.json`; None if a signal ended the training early. The same call then resumes.
 
     Raises:
-        UserError: weights, data or settings that do not fit each other, before anything is written.
+        UserError: weights, data or settings do not fit each other. Nothing has been written then.
     """
     console, settings, is_first = session.console, config.task, jax.process_index() == 0
 

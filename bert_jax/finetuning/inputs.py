@@ -79,15 +79,15 @@ def read_task_inputs(
     console: Console,
     adapter: AdapterConfig | None = None,
 ) -> TaskInputs:
-    """Return weights, teacher and sets of a task; raise UserError where they do not fit each other or the settings.
+    """Return weights, teacher and sets of a task; raise UserError if they do not fit each other or the settings.
 
     Args:
         init_from: model directory to start from.
-        settings: of the task.
-        train: sizes of batches.
-        freeze_encoder: whether the heads alone are trained.
-        seed: of weights that are missing and drawn at random.
-        console: for lines about truncated and omitted examples, and about the teacher.
+        settings: settings of the task.
+        train: settings of the batch size.
+        freeze_encoder: True to train only the heads.
+        seed: seed of the missing weights, which are random.
+        console: prints lines about truncated and omitted examples, and about the teacher.
         adapter: settings of an adapter; None: all weights are trained.
     """
     if not init_from:
@@ -168,7 +168,7 @@ def task_model(inputs: TaskInputs, compute: ComputeConfig) -> Model:
 def objective_of_task(
     inputs: TaskInputs, settings: TaskConfig, compute: ComputeConfig, freeze_encoder: bool
 ) -> Objective:
-    """Return the loss of the task, over the encoder with the task's head; an adapter freezes the encoder."""
+    """Return the loss of the task for the encoder with the head of the task; an adapter freezes the encoder."""
     teacher = None
     if inputs.teacher:
         teacher = make_model(inputs.teacher.config, compute, inputs.weights.heads)
@@ -192,9 +192,9 @@ def describe_adapter(inputs: TaskInputs, objective: Objective) -> str:
 
 
 def plan_training(inputs: TaskInputs, settings: TaskConfig, train: FinetuneTrainConfig) -> tuple[Feed, Phase]:
-    """Return the settings of batches, and the single phase of a training: passes over the training set.
+    """Return the settings of batches, and the only phase of a training, which consists of passes over the training set.
 
-    Batches are padded to lengths that are chosen from the labeled sets, so that every sequence fits.
+    The lengths of the labeled sets determine the lengths that batches are padded to, so every sequence fits.
     """
     lengths = np.array([features.length for split in (inputs.train, *inputs.dev) for features in split.features])
     longest = max(features.length for split in (inputs.train, *inputs.dev, *inputs.test) for features in split.features)
@@ -218,7 +218,7 @@ def plan_training(inputs: TaskInputs, settings: TaskConfig, train: FinetuneTrain
 
 
 def learning_rates(rates: tuple[float, ...] | None, peak_learning_rate: float) -> tuple[float, ...]:
-    """Return the learning rates to try; raise UserError for equal rates, whose training would count twice."""
+    """Return the learning rates to try; raise UserError for equal rates, because their training would count twice."""
     rates = rates or (peak_learning_rate,)
     names = [f"{rate:g}" for rate in rates]
     if len(set(names)) < len(names) or min(rates) < 0:
@@ -267,7 +267,7 @@ def _say_shared_texts(task: str, train: TaskSplit, dev_sets: Sequence[TaskSplit]
 
 
 def _keep_positive_pairs(settings: TaskConfig, train: TaskSplit, console: Console) -> TaskSplit:
-    """Return the training set with only its positive pairs; raise UserError where the pairs have no negatives.
+    """Return the training set with only its positive pairs; raise UserError if the pairs have no negatives.
 
     Kinds of tasks without positives and negatives keep all examples.
     """
@@ -324,7 +324,7 @@ def _with_rows_by_label(weights: Weights, labels: tuple[str, ...]) -> Weights:
 
 
 def head_labels_text(labels: tuple[str, ...], weights: Weights) -> str:
-    """Return the label of the trained head that each label of the task continues; "" for a head that is new."""
+    """Return, for each label of the task, the label of the trained head whose row it takes; "" for a new head."""
     if not labels or any(path.startswith(weights.heads[0].name) for path in weights.new):
         return ""
     if not weights.labels:
@@ -350,7 +350,7 @@ def _check_sentence_modules(weights: Weights) -> None:
 def _with_bilstm(weights: Weights, tokenizer: Tokenizer, rng: jax.Array) -> Weights:
     """Return the weights with a BiLSTM below the heads, random unless the weights have it.
 
-    Raises UserError where the architecture cannot be written with a BiLSTM.
+    Raises UserError if the architecture cannot be written with a BiLSTM.
     """
     config = dataclasses.replace(weights.config, bilstm=True)
     model_config_fields(config, tokenizer.pad_id, "config.task.bilstm")

@@ -39,7 +39,7 @@ class TaskSplit(NamedTuple):
 
 
 def read_split(task: Task, config: TaskConfig, name: str, tokenizer: Tokenizer, console: Console) -> TaskSplit:
-    """Return a set with its features; print its labels and the numbers of truncated texts and spelled tokens."""
+    """Return a set with its features; print its labels, and how many texts are truncated or spell a special token."""
     kind = KINDS[task.kind]
     examples = read_task_examples(task, config, name, console.say)
     if task.labels and kind.label in examples[0]:
@@ -101,7 +101,7 @@ class ScoredSplit(NamedTuple):
 def score_split(task: Task, settings: TaskConfig, split: TaskSplit, outputs: Sequence[Outputs]) -> ScoredSplit:
     """Return scores and predictions of a labeled set; thresholds for "no answer" or for labels are tuned on this set.
 
-    In a set whose questions all have answers, no threshold can be tuned: all questions are answered.
+    If all questions of the set have answers, there is no threshold, and all questions are answered.
     """
     kind = KINDS[task.kind]
     threshold: Threshold = np.inf if task.impossible and not all(map(kind.gold, split.examples)) else None
@@ -117,7 +117,7 @@ def score_names(task: Task, splits: Sequence[TaskSplit]) -> list[str]:
     """Return the names of the scores of an evaluation on these sets, by scoring the labels themselves.
 
     Raises:
-        UserError: a metric that does not fit the task or the labels, or a missing library.
+        UserError: a metric does not fit the task or the labels, or a library is missing.
     """
     kind = KINDS[task.kind]
     for split in splits if task.best in CORRELATIONS else ():
@@ -143,7 +143,7 @@ def _with_suffix(split: TaskSplit, scores: dict[str, float]) -> dict[str, float]
 def make_dev_evaluation(
     task: Task, settings: TaskConfig, splits: Sequence[TaskSplit], feed: Feed, model: Model, mesh: jax.sharding.Mesh
 ) -> tuple[Heldout, Evaluate]:
-    """Return the batches of one pass over the dev sets, and their evaluation: scores, or {} where it was stopped."""
+    """Return the batches of one pass over the dev sets, and a function that scores them ({} if it was stopped)."""
     blocks, predict = sharding.batch_blocks(mesh), make_predict(model, mesh)
     all_features = [features for split in splits for features in split.features]
     planned = plan_evaluation(feed, all_features)

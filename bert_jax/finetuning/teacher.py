@@ -1,4 +1,4 @@
-"""The teacher of a task: a frozen model that was fine-tuned on the task before."""
+"""The teacher of a task: a frozen model that was fine-tuned on the same task."""
 
 from typing import NamedTuple
 
@@ -26,14 +26,14 @@ def read_task_teacher(
 ) -> TaskTeacher | None:
     """Return the model in `settings.teacher` with `head`, for a student of the architecture `start`; None if not set.
 
-    Raises UserError where the kind of task allows no teacher, and where the teacher lacks the head or has other labels,
-    another vocabulary, other token types or fewer positions than the student.
+    Raises UserError if the kind of task allows no teacher, and if the teacher has no such head, other labels, another
+    vocabulary, other token types, or fewer positions than the student.
     """
     if not settings.teacher:
         return None
     where = f"config.task.teacher={settings.teacher}"
     if KINDS[task.kind].loss.name not in DISTILLATION_LOSSES:
-        raise UserError(f"{where}: a task of the kind {task.kind} learns from no teacher; remove it")
+        raise UserError(f"{where}: a task of the kind {task.kind} cannot learn from a teacher; remove the teacher")
     weights = read_weights(settings.teacher, (head,), console=console)
     if task.labels and weights.labels and tuple(weights.labels) != tuple(task.labels):
         raise UserError(f"{where} has the labels {', '.join(weights.labels)}; the task has {', '.join(task.labels)}")

@@ -1,4 +1,4 @@
-"""One training of a task: one learning rate, one seed."""
+"""One training of a task, with one learning rate and one seed."""
 
 import dataclasses
 import hashlib
@@ -40,15 +40,15 @@ ELSEWHERE = "make room, or choose another --workdir"
 def train_one(
     plan: Plan, inputs: TaskInputs, settings: TaskConfig, feed: Feed, evaluation_feed: Feed, session: Session
 ) -> dict[str, Any] | None:
-    """Run or resume a training; return the scores and the step of its best evaluation; None where a signal ended it.
+    """Run or resume a training; return the scores and the step of its best evaluation, or None if a signal ended it.
 
     Args:
-        plan: of this training.
-        inputs: of all trainings.
-        settings: of the task.
-        feed: how the training set becomes batches.
-        evaluation_feed: how the dev sets become batches.
-        session: of this process.
+        plan: plan of this training.
+        inputs: inputs of all trainings.
+        settings: settings of the task.
+        feed: rules that make batches of the training set.
+        evaluation_feed: rules that make batches of the dev sets.
+        session: console, signals and watchdog of this process.
     """
     directory, console, metric, is_first = plan.workdir, session.console, inputs.metric, jax.process_index() == 0
     path = directory / "result.json"
@@ -103,7 +103,7 @@ def train_one(
     best, _ = best_step(history, metric)
     if is_first and not (directory / f"best-{best}").is_dir():
         raise UserError(
-            f"{directory}: metrics.jsonl lost the line of its best model; remove this directory to train again"
+            f"{directory}: metrics.jsonl has no line for the best model; remove this directory to train again"
         )
     result = {"step": best, "scores": {name: x for name, x in history[best].items() if name not in NOT_SCORES}}
     if is_first:
@@ -124,7 +124,7 @@ def data_of_adapter(data: Data, params: Params) -> Data:
 
 
 def read_result(path: pathlib.Path, console: Console) -> dict[str, Any] | None:
-    """Return the result of a finished training; None where the file is absent, or damaged (a line says so)."""
+    """Return the result of a finished training; None if the file is absent or damaged (then a line says so)."""
     try:
         result: dict[str, Any] = strict_json.parse(path.read_text(encoding="utf-8"))
         if result.pop("seal", None) != _seal(result):

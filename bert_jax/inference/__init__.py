@@ -1,9 +1,9 @@
 """Inference with a model directory: embed, fill masks, predict.
 
-embed.py          texts -> vectors: add a pooling to POOLINGS, a choice of layers to LAYERS
+embed.py          from texts to vectors; add a pooling to POOLINGS, or a choice of layers to LAYERS
 feature_files.py  files of vectors, written in any order
-fill_mask.py      masks -> likeliest tokens
-inputs.py         text lines, JSON lines, standard input -> inputs; a broken line is refused
-outputs.py        a model over inputs of any length -> the outputs of each input
+fill_mask.py      the likeliest tokens for each mask
+inputs.py         inputs from text lines, JSON lines or standard input; a broken line is an error
+outputs.py        the outputs of a model for inputs of any length
 predict.py        the predictions of a fine-tuned model
 """

@@ -1,4 +1,4 @@
-"""Vectors of texts, or features of tokens, from the layers of a model directory of any family."""
+"""Vectors of texts, or features of tokens, from the layers of a model of any family."""
 
 import dataclasses
 import functools
@@ -66,21 +66,21 @@ class EmbedOptions:
     """The options of vectors of texts.
 
     Attributes:
-        pooling: `mean` over all tokens, special tokens included, as in sentence-transformers; `max` over all tokens;
-            `cls`, the first token without the pooler; or, only to a file, `tokens`, without pooling. None: the pooling
-            of `modules.json` of sentence-transformers, else `mean`.
-        layers: `last`; `sum4` or `concat4`, of the last four layers; or the number of a layer, 0 for the input of the
-        first
-            block and -1 for the last.
+        pooling: `mean` of all tokens, with special tokens, as in sentence-transformers; `max` of all tokens; `cls`, the
+        first token without the pooler; or `tokens`, without pooling (only for a file). None: the pooling in
+        `modules.json` of sentence-transformers, or `mean` without this file.
+        layers: `last`; `sum4` or `concat4` of the last four layers; or the number of a layer, where 0 is the input of
+        the first block and -1 is the last layer.
         batch_size: texts in one batch.
-        max_seq_len: maximum tokens of a text; None: the maximum in the files of sentence-transformers, else of the
-            model.
-        truncate: True cuts longer texts, the longer text of a pair first; False refuses them before any work.
+        max_seq_len: maximum number of tokens of a text; None: the maximum in the files of sentence-transformers, or the
+        maximum of the model without these files.
+        truncate: True cuts longer texts, the longer text of a pair first; False raises UserError for them before any
+        work.
         dtype: dtype of matrix products, float32 or bfloat16.
-        normalize: give the vectors the length 1; None: the value of `modules.json`, else False. Lower case in the files
-            of sentence-transformers always applies.
-        prompt_name: name of the directory's prompt that comes before each text, such as `query`; None: the default
-            prompt of the directory, if any.
+        normalize: True scales the vectors to length 1; None: the value of `modules.json`, or False without this file.
+        If the files of sentence-transformers ask for lower case, all texts are lowercased.
+        prompt_name: name of a prompt of the directory, such as `query`, which is put before each text; None: the
+        default prompt of the directory, if any.
     """
 
     pooling: str | None = None
@@ -109,12 +109,12 @@ def encode(model: OpenModel, texts: Sequence[Text], options: EmbedOptions = Embe
     """Return the vectors of texts, float32 `[texts, width]`, in the order of `texts`.
 
     Args:
-        model: any model; its heads are not used.
+        model: any model; the heads are not used.
         texts: each a string, or a pair of strings.
-        options: any pooling but `tokens`.
+        options: options with any pooling except `tokens`.
 
     Raises:
-        UserError: an unknown pooling, a layer that the model does not have, or a text that is too long.
+        UserError: the pooling is unknown, the model has no such layer, or a text is too long.
     """
     return encode_with_count(model, texts, options)[0]
 
@@ -122,12 +122,14 @@ def encode(model: OpenModel, texts: Sequence[Text], options: EmbedOptions = Embe
 def encode_with_count(
     model: OpenModel, texts: Sequence[Text], options: EmbedOptions = EmbedOptions()
 ) -> tuple[np.ndarray, int]:
-    """Return the vectors as `encode`, and the number of texts that `options.truncate` cut."""
+    """Return the vectors that `encode` returns, and the number of texts that `options.truncate` cut."""
     if isinstance(texts, str):
-        raise UserError("texts is one string; give a list of them")
+        raise UserError("texts is one string; give a list of strings")
     embedder = _Embedder(model, options)
     if not embedder.pools:
-        raise UserError(f"pooling {options.pooling}: gives no vector per text; choose another, or use `bert-jax embed`")
+        raise UserError(
+            f"pooling {options.pooling} gives no vector per text; choose another pooling, or use `bert-jax embed`"
+        )
     inputs = [Input(f"text {index}", index, _text_fields(text)) for index, text in enumerate(texts)]
     features, counts = embedder.tokenize(inputs)
     embedder.check_truncation("texts", counts["truncated_texts"], len(texts))
@@ -146,20 +148,21 @@ def embed_file(
     options: EmbedOptions = EmbedOptions(),
     progress: Callable[[str, int, int | None], None] = lambda stage, done, total: None,
 ) -> Summary:
-    """Write the embeddings of the texts of a file, in the order of the file; memory does not grow with their number.
+    """Write the embeddings of the texts of a file, in the order of the file, with bounded memory.
 
     Args:
-        directory: a model of any family.
-        source: as in `read_inputs`; objects have a `text` and may have a `text_pair`.
-        output: `.npy`, float32 `[texts, width]`; or for `tokens` `.safetensors`: `features` float32 `[tokens, width]`,
-            `input_ids` int32 `[tokens]`, and `offsets` int64 `[texts + 1]`: text i is at `offsets[i]:offsets[i + 1]`,
-            special tokens included.
+        directory: directory of a model of any family.
+        source: file for `read_inputs`; objects have a `text` and may have a `text_pair`.
+        output: `.npy` file, float32 `[texts, width]`; for `tokens`, a `.safetensors` file with `features` float32
+        `[tokens, width]`,
+            `input_ids` int32 `[tokens]`, and `offsets` int64 `[texts + 1]`: the tokens of text i, with special tokens,
+            are at `offsets[i]:offsets[i + 1]`.
         options: the options of the vectors.
-        progress: is called with "counting", the texts counted so far and None, then with "embedding", the texts
-            embedded so far and all.
+        progress: function that is called with "counting", the number of texts counted so far and None, then with
+        "embedding", the number of texts embedded so far and the number of all texts.
 
     Raises:
-        UserError: as `encode`; a file that cannot be read or written, or a line that is no text.
+        UserError: `encode` raises it, a file cannot be read or written, or a line is not a text.
     """
     if options.pooling not in (None, *POOLINGS):  # before the weights are read
         raise _unknown_pooling(options.pooling)
@@ -193,12 +196,12 @@ def embed_file(
 
 
 class _Embedder:
-    """A model that computes features of texts by options; UserError where an option does not fit the model.
+    """A model that computes features of texts; raises UserError if an option does not fit the model.
 
     Attributes:
-        pools: True: a vector for each text; False: for each token.
-        max_seq_len: maximum tokens of a text.
-        width: features of a vector.
+        pools: True: one vector for each text; False: one vector for each token.
+        max_seq_len: maximum number of tokens of a text.
+        width: number of features of a vector.
     """
 
     def __init__(self, model: OpenModel, options: EmbedOptions):
@@ -280,7 +283,7 @@ def _layer_selection(layers: str, num_layers: int, hidden: int) -> tuple[Callabl
 
 
 def _sentence_modules(model: OpenModel, options: EmbedOptions) -> SentenceModules:
-    """Return the settings of the model's directory, with the given options in their place."""
+    """Return the settings of the model's directory; the given options replace them."""
     modules, longest = model.sentences, model.config.max_positions
     if options.max_seq_len is not None and not 1 <= options.max_seq_len <= longest:
         raise UserError(f"max_seq_len {options.max_seq_len}: this model reads up to {longest} tokens")
@@ -289,7 +292,7 @@ def _sentence_modules(model: OpenModel, options: EmbedOptions) -> SentenceModule
         raise _unknown_pooling(pooling)
     pools = POOLINGS[pooling] is not None
     if not pools and options.normalize:
-        raise UserError(f"pooling {pooling}: gives features of tokens, which are not normalized")
+        raise UserError(f"pooling {pooling}: features of tokens cannot be normalized")
     if options.prompt_name is not None and options.prompt_name not in modules.prompts:
         known = f"there are {', '.join(modules.prompts)}" if modules.prompts else "this model has none"
         raise UserError(f"prompt_name {options.prompt_name}: no prompt of that name; {known}")

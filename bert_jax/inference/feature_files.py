@@ -1,8 +1,8 @@
-"""Files of features, written text by text in any order; memory does not hold the file.
+"""Files of features. Texts can be written in any order, and the memory does not hold the file.
 
-`.npy` has vectors of texts, `.safetensors` features of tokens; each file appears complete or not at all. Files are
-written with seek and write: then a full disk is an error, while with a memory map it would end the process. The files
-of TensorBoard's embedding projector are made from a `.npy` file.
+A `.npy` file has vectors of texts, a `.safetensors` file features of tokens. A file appears only when it is complete.
+Files are written with seek and write, so a full disk is an error; with a memory map, it would end the process. The
+files of TensorBoard's embedding projector are made from a `.npy` file.
 """
 
 import contextlib
@@ -53,8 +53,8 @@ def vector_file(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator
 def token_file(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator[PutFeatures]:
     """Open a `.safetensors` file of texts of `lengths` tokens, and yield the function that fills it.
 
-    It holds `features` float32 `[tokens, width]`, `input_ids` int32 `[tokens]` and `offsets` int64 `[texts + 1]`: the
-    index of the first token of each text, and last the number of all tokens.
+    The file holds `features` float32 `[tokens, width]`, `input_ids` int32 `[tokens]` and `offsets` int64 `[texts + 1]`:
+    the index of the first token of each text, and then the number of all tokens.
     """
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     total = int(offsets[-1])
@@ -72,26 +72,27 @@ def token_file(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator[
 
 
 def check_projector(directory: pathlib.Path, source: str, output: pathlib.Path) -> None:
-    """Raise UserError if `write_projector` would fail: vectors of tokens, texts on standard input, a used directory."""
+    """Raise UserError for vectors of tokens, for texts on standard input, and for a directory that is not empty."""
     if output.suffix != ".npy":
-        raise UserError(f"--projector {directory}: shows vectors of texts; leave out --pooling tokens")
+        raise UserError(f"--projector {directory}: the projector shows vectors of texts; leave out --pooling tokens")
     if source == STDIN:
-        raise UserError(f"--projector {directory}: reads the texts twice; give them as --input FILE")
+        raise UserError(
+            f"--projector {directory}: the projector needs to read the texts twice; give them as --input FILE"
+        )
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UserError(f"{directory} exists and is not an empty directory; name another, or remove it")
 
 
 def write_projector(vectors: pathlib.Path, source: str, directory: pathlib.Path) -> None:
-    """Write the files of TensorBoard's embedding projector: `tensorboard --logdir DIR`, or load both at its web page.
+    """Write the files of TensorBoard's embedding projector, for `tensorboard --logdir DIR` or its web page.
 
-    `vectors.tsv` has the vectors with seven digits; `metadata.tsv` the texts, and further texts and numbers of the
-    JSON objects of the source, with a header for several columns; `projector_config.pbtxt` names both
-    files.
+    `vectors.tsv` has the vectors with seven digits. `metadata.tsv` has the texts, and the other texts and numbers of
+    the JSON objects of the source; several columns have a header. `projector_config.pbtxt` names both files.
 
     Args:
         vectors: `.npy` file, float32 `[texts, width]`.
         source: file with the texts, in the order of the vectors.
-        directory: to create.
+        directory: directory to create.
     """
     rows = np.load(vectors, mmap_mode="r", allow_pickle=False)
     with writing(directory, "make room, or choose another --projector"), new_directory(directory) as folder:
@@ -117,7 +118,7 @@ def _cell_text(value: Any) -> str | None:
 def _safetensors_header(file: IO[bytes], shapes: dict[str, tuple[str, tuple[int, ...]]]) -> dict[str, int]:
     """Write the header and return the offset of each tensor; the library writes only arrays in memory.
 
-    The format: the length of a JSON header, uint64, then the header, then the tensors without gaps.
+    The file has the length of a JSON header (uint64), then the header, then the tensors without gaps.
     """
     header, begins = {}, {}
     end = 0
@@ -143,7 +144,7 @@ def _write_array(file: IO[bytes], start: int, index: int, values: np.ndarray) ->
 def _output_file(path: pathlib.Path, suffix: str) -> Iterator[IO[bytes]]:
     """Yield a file to write, which gets the name `path` when the block ends without an error."""
     if path.suffix != suffix:
-        raise UserError(f"{path}: the suffix of this output is {suffix}; end the file name with it")
+        raise UserError(f"{path}: the output has another format; end the file name with {suffix}")
     if path.exists():
         raise UserError(f"{path} exists; name another file, or remove it")
     with writing(path, "make room, or choose another --output"), new_file(path, binary=True) as file:

@@ -1,4 +1,4 @@
-"""The likeliest tokens at each mask of a text, with a model directory of any family."""
+"""The likeliest tokens at each mask of a text, with a model of any family."""
 
 import functools
 from collections.abc import Callable
@@ -30,14 +30,14 @@ def fill_masks(model: OpenModel, text: str, top_k: int = 5, name: str = "the tex
     """Return the `top_k` likeliest tokens of each mask in `text`, likeliest first, mask after mask.
 
     Args:
-        model: with a masked-token head.
-        text: with masks as the tokenizer spells them: `[MASK]`, in RoBERTa `<mask>`.
-        top_k: tokens per mask, 1 to the size of the vocabulary.
-        name: of the text, in messages.
+        model: model with a masked-token head.
+        text: text with masks in the spelling of the tokenizer, `[MASK]` or, for RoBERTa, `<mask>`.
+        top_k: number of tokens per mask, from 1 to the size of the vocabulary.
+        name: name of the text in messages.
 
     Raises:
-        UserError: the model has no masked-token head, the text has no mask or more tokens than the model reads, or
-            `top_k` is out of range.
+        UserError: the model has no masked-token head, the text has no mask, the text has more tokens than the model
+        reads, or `top_k` is out of range.
     """
     tokenizer, config = model.tokenizer, model.config
     if HEADS[0] not in model.heads:

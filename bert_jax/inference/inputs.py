@@ -1,4 +1,4 @@
-"""The inputs of `embed`, `predict` and `fill-mask`: text lines or JSON lines, from a file or standard input."""
+"""The inputs of `embed`, `predict` and `fill-mask`: lines of text or JSON from a file or standard input."""
 
 import codecs
 import contextlib
@@ -30,14 +30,14 @@ class Input(NamedTuple):
 
 
 def read_inputs(source: str | os.PathLike[str], name: str | None = None) -> Iterator[Input]:
-    """Yield the lines of a file, each read on demand; `-` is standard input.
+    """Yield the lines of a file, and read each only when it is needed; `-` is standard input.
 
-    A file with the suffix .jsonl holds a JSON object per line, and blank lines between them are left out. In a .txt
-    file every line is a text, an empty line too. Any other input holds objects if its first character is `{`, otherwise
-    texts. `name` is the source in messages; None: its `source_name`.
+    A file with the suffix .jsonl holds one JSON object per line; blank lines are skipped. In a .txt file, every line is
+    a text, also an empty line. Any other input holds objects if the first character is `{`, and texts otherwise. `name`
+    is the name of the source in messages; None: `source_name(source)`.
 
     Raises:
-        UserError: the file cannot be read or has another format, or a line is too long, not UTF-8 or not an object.
+        UserError: the file cannot be read or has another format; or a line is too long, not UTF-8 or not an object.
     """
     name = name or source_name(source)
     suffix = pathlib.Path(source).suffix.lower()
@@ -58,7 +58,7 @@ def read_inputs(source: str | os.PathLike[str], name: str | None = None) -> Iter
 
 
 def _not_line_by_line_error(name: str) -> UserError:
-    """Return the error for a file whose lines are no texts."""
+    """Return the error for a file whose lines are not texts."""
     return UserError(
         f"{name}: not read line by line; convert it to {OBJECT_LINES}, an object per line, or to {TEXT_LINES}"
     )
@@ -67,7 +67,7 @@ def _not_line_by_line_error(name: str) -> UserError:
 def num_inputs(source: str | os.PathLike[str]) -> int | None:
     """Return the number of lines that `read_inputs` yields, for progress; None for a source that can be read only once.
 
-    A line that `read_inputs` refuses counts as well. Raises UserError where the file cannot be read.
+    The number includes lines for which `read_inputs` raises an error. Raises UserError if the file cannot be read.
     """
     if source == STDIN or not pathlib.Path(source).is_file():
         return None
@@ -88,7 +88,7 @@ def source_name(source: str | os.PathLike[str]) -> str:
 
 
 def texts_of(line: Input, keys: Sequence[str] = ("text", "text_pair")) -> dict[str, str]:
-    """Return the texts of an input by key; UserError without the first of `keys`, or for a value that is no text."""
+    """Return the texts of an input by key; raise UserError if the first key is missing or a value is no text."""
     if keys[0] not in line.fields:
         raise UserError(f"{line.where}: the object has no '{keys[0]}'; add this field")
     texts = {key: line.fields[key] for key in keys if key in line.fields}
@@ -102,7 +102,7 @@ def texts_of(line: Input, keys: Sequence[str] = ("text", "text_pair")) -> dict[s
 
 @contextlib.contextmanager
 def readable_twice(source: str | os.PathLike[str]) -> Iterator[str | os.PathLike[str]]:
-    """Yield a source that can be read repeatedly: standard input is copied to a temporary file."""
+    """Yield a source that can be read repeatedly, which is a temporary file for standard input."""
     if source != STDIN:
         yield source
         return
@@ -115,7 +115,7 @@ def readable_twice(source: str | os.PathLike[str]) -> Iterator[str | os.PathLike
 
 @contextlib.contextmanager
 def _open_source(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Yield standard input or an open file; UserError if it cannot be read."""
+    """Yield standard input or an open file; raise UserError if it cannot be read."""
     if source == STDIN:
         yield sys.stdin.buffer
         return
@@ -128,6 +128,6 @@ def _open_source(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def _holds_objects(source: str | os.PathLike[str], starts_with_brace: bool) -> bool:
-    """Return whether the lines are JSON objects, by the suffix and the first character."""
+    """Return whether the lines are JSON objects; the suffix and the first character decide."""
     suffix = pathlib.Path(source).suffix
     return suffix == OBJECT_LINES or (suffix != TEXT_LINES and starts_with_brace)

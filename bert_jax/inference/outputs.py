@@ -20,8 +20,8 @@ def make_predict(
 ) -> Callable[[Params, Sequence[Features], Iterable[PlannedBatch], Iterable[Batch]], list[Outputs]]:
     """Return a function (params, inputs, plan, this process's batches of the plan) -> the outputs of each input.
 
-    The function applies the model without dropout. Every process gets all outputs. Inputs after the last batch have no
-    outputs.
+    The function applies the model without dropout. Every process gets all outputs. If the batches end early, the
+    remaining inputs have no outputs.
     """
     apply = jax.jit(lambda params, batch: model.apply(params, batch, None), out_shardings=sharding.replicated(mesh))
 
@@ -45,7 +45,7 @@ def make_predict(
 
 
 def local_predictor(model: Model, params: Params, feed: Feed) -> LocalPredict:
-    """Return a function inputs -> outputs on one device of this process; each length is compiled once."""
+    """Return a function from inputs to outputs on one device of this process; it compiles each length once."""
     mesh = jax.sharding.Mesh(np.array(jax.local_devices()[:1]).reshape(1, 1, 1), sharding.AXES)
     blocks, predict = sharding.batch_blocks(mesh), make_predict(model, mesh)
     params = jax.device_put(params, sharding.replicated(mesh))

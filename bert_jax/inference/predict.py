@@ -1,4 +1,4 @@
-"""The predictions of a fine-tuned model for lines of input, as JSON lines, in chunks that fit into memory."""
+"""The predictions of a fine-tuned model for lines of input, as JSON lines, with bounded memory."""
 
 import dataclasses
 import functools
@@ -71,7 +71,7 @@ def load_predictor(directory: str | os.PathLike[str], batch_size: int = 32) -> P
 
 
 def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
-    """Return a predictor of a model with the head of a task; UserError if it has no such head."""
+    """Return a predictor of a model with the head of a task; raise UserError if it has no such head."""
     if batch_size < 1:
         raise UserError(f"batch_size {batch_size}: at least 1")
     path = loaded.directory / TASK_FILE
@@ -93,7 +93,7 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
         described |= _read_settings(path, described)
     kind = described["kind"]
     if kind not in kinds or (KINDS[kind].label_names and described["labels"] != [*labels]):
-        raise UserError(f"{path} and config.json beside it are of different tasks; export the model again")
+        raise UserError(f"{path} and config.json are of different tasks; export the model again")
     settings = from_values(TaskConfig, described["config"], str(path))
     settings = dataclasses.replace(settings, max_seq_len=min(settings.max_seq_len, loaded.config.max_positions))
     task = Task(
@@ -147,7 +147,7 @@ def _head_without_parameters(path: pathlib.Path) -> tuple[Head, ...]:
 
 
 def _read_settings(path: pathlib.Path, defaults: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings that `finetune` wrote; UserError for a value of another type than its default."""
+    """Return the settings that `finetune` wrote; raise UserError for a value of another type than its default."""
     settings = strict_json.read_object(path)
     if any(type(settings.get(key, value)) is not type(value) for key, value in defaults.items()):
         raise UserError(f"{path}: not the settings of a task; export the model again")
@@ -219,7 +219,7 @@ def open_inputs(predictor: Predictor, source: str) -> tuple[int | None, Callable
 
 
 def check_inputs(predictor: Predictor, inputs: Iterable[Input]) -> None:
-    """Refuse inputs that `predict_inputs` refuses by their fields, before anything is computed."""
+    """Raise UserError, before any computation, for inputs whose fields `predict_inputs` does not accept."""
     kind = KINDS[predictor.task.kind]
     columns = given_columns(predictor.settings, kind)
     for line in inputs:
@@ -247,7 +247,7 @@ def predict_inputs(
     columns = given_columns(settings, kind)
     inputs = (_with_training_names(line, columns) for line in inputs)
     while chunk := list(itertools.islice(inputs, CHUNK)):
-        # The line is the id of an example: ids of the input may occur twice, or only on some lines.
+        # The number of the line is the id of an example, because ids of the input may be missing or occur twice.
         tally: Counter[str] = Counter()
         examples = [{"id": line.where, **_make_example(task, kind, line, tally)} for line in chunk]
         features, cut = make_features(kind, examples, predictor.tokenizer, settings)
@@ -287,7 +287,7 @@ def _make_example(task: Task, kind: TaskKind, line: Input, tally: Counter[str]) 
     for field in wanted:
         if field not in line.fields:
             raise UserError(f"{line.where}: has no '{field}'; {task.kind} needs {', '.join(wanted)}")
-    # Labels are not read: an input may have labels that the model does not know.
+    # Labels are not read, because an input may have labels that the model does not know.
     record = Record(line.where, {key: value for key, value in line.fields.items() if key not in kind.label_fields})
     if "id" in line.fields:
         record_id(record)  # raises if it is no id

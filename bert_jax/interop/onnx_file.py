@@ -31,7 +31,7 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
     `logits`, `start_logits`, `last_hidden_state`, .... All these dimensions except the classes are dynamic.
 
     Args:
-        directory: of transformers, such as an output of `export_model`.
+        directory: directory of transformers, such as an output of `export_model`.
         output: appears whole or not at all.
 
     Raises:

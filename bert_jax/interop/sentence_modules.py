@@ -78,7 +78,7 @@ def read_sentence_modules(directory: pathlib.Path) -> SentenceModules | None:
         return _read_cross_encoder(directory, modules[0][1])
     if kinds not in KNOWN:
         raise UserError(
-            f"{path}: the modules {', '.join(kinds) or 'of nothing'}; only Transformer, Pooling and then perhaps "
+            f"{path}: the modules are {', '.join(kinds) or 'missing'}; only Transformer, Pooling and then perhaps "
             "Normalize can be read"
         )
     folder = modules[0][1]

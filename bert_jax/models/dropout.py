@@ -45,7 +45,7 @@ def keep_mask(index: jax.Array, first_key: jax.Array, second_key: jax.Array, rat
 
 
 def drop(x: jax.Array, index: jax.Array, first_key: jax.Array, second_key: jax.Array, rate: float) -> jax.Array:
-    """Return `x` with 0 where `keep_mask` is False, and all other elements scaled by `1 / (1 - rate)`.
+    """Return `x` with 0 if `keep_mask` is False, and all other elements scaled by `1 / (1 - rate)`.
 
     The function multiplies by the mask, because the TPU compiler (libtpu 0.0.42) crashes on a select of a softmax in
     bfloat16 models.

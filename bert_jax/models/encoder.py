@@ -100,7 +100,9 @@ class Embeddings(nn.Module):
     ) -> jax.Array:
         length, positions = input_ids.shape[1], self.config.max_positions
         if length > positions:
-            raise UserError(f"sequences of {length} tokens are longer than model.max_positions={positions}; raise it")
+            raise UserError(
+                f"sequences of {length} tokens are longer than model.max_positions={positions}; raise this field"
+            )
         # An id outside the table reads NaN, which stops the run: a clamped id would train another token.
         x = jnp.take(self.token, input_ids, axis=0, mode="fill")
         x = self.projection(trigrams(x, segments)) if self.projection else x

@@ -224,7 +224,7 @@ def _check_architecture(config: EncoderConfig, compute: ComputeConfig, heads: tu
     if config.bilstm and config.hidden_size % 2:
         raise UserError(f"model.bilstm needs an even model.hidden_size, not {config.hidden_size}: half a direction")
     if config.bilstm and heads and {head.name for head in heads} <= OF_PRETRAINING:
-        raise UserError("model.bilstm is read by heads of tasks alone: remove it, and fine-tune with task.bilstm")
+        raise UserError("model.bilstm is only for the heads of tasks; remove it, and fine-tune with task.bilstm")
     for name, value, known in (
         ("model.norm_position", config.norm_position, BLOCKS),
         ("model.norm", config.norm, NORMS),

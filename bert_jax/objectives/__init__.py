@@ -42,9 +42,9 @@ class ObjectiveRow(NamedTuple):
     make: ingredients -> the objective
     heads: name of a sentence-pair rule -> the heads that the objective trains and an export writes
     auxiliary: (model, replaced_tokens) -> the auxiliary models that the objective trains, by name
-    has_teacher: whether the objective reads the model in `config.distillation.teacher`
-    causal: whether the objective needs causal attention
-    eval_uses_training_masks: whether evaluation uses the training's fractions of [MASK], random and unchanged tokens
+    has_teacher: True if the objective reads the model in `config.distillation.teacher`
+    causal: True if the objective needs causal attention
+    eval_uses_training_masks: True if evaluation uses the training's fractions of [MASK], random and unchanged tokens
     """
 
     make: Callable[[Ingredients], Objective]

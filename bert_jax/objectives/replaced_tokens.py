@@ -82,7 +82,8 @@ def make_replaced_tokens_objective(ingredients: Ingredients) -> Objective:
     model, settings = ingredients.model, ingredients.replaced_tokens
     if settings.generator_from and not ingredients.has_init_weights:
         raise UserError(
-            "config.replaced_tokens.generator_from needs config.init_from: a generator reads the model's embeddings"
+            "config.replaced_tokens.generator_from needs config.init_from, because a generator reads "
+            "the embeddings of the model"
         )
     discriminator = make_model(model, ingredients.compute, HEADS)
     generator = make_model(generator_config(model, settings.generator_size), ingredients.compute, GENERATOR_HEADS)

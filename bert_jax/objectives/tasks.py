@@ -32,7 +32,7 @@ def make_task_objective(
     Args:
         model: model with the head of `kind`.
         kind: a row of `KINDS`.
-        freeze_encoder: whether gradients stop at the heads.
+        freeze_encoder: True if gradients stop at the heads.
         settings: settings of the task; None: the defaults.
         teacher: a model with an equal head and frozen parameters; None: the loss uses only the labels.
     """

@@ -124,7 +124,7 @@ def _has_tpu() -> bool:
 
 
 def _gce_metadata(name: str) -> str | None:
-    """Return an attribute of this virtual machine; None where it or the metadata server does not exist."""
+    """Return an attribute of this virtual machine; None if it or the metadata server does not exist."""
     host = os.environ.get("GCE_METADATA_IP", "metadata.google.internal")
     url = f"http://{host}/computeMetadata/v1/instance/attributes/{name}"
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -74,7 +74,8 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
     slices = count_slices(devices)
     if sizes[0] % slices:
         raise UserError(
-            f"{shown}: mesh.data must be a multiple of the {slices} slices; only `data` crosses their network"
+            f"{shown}: mesh.data must be a multiple of the number of slices, {slices}, because only `data` "
+            "crosses their network"
         )
     types = (AxisType.Auto,) * len(AXES)
     if any(getattr(device, "core_on_chip", 0) for device in devices):

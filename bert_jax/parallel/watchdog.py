@@ -88,7 +88,7 @@ class Watchdog:
             self._met.get()
 
     def end_all(self, message: str, status: int) -> NoReturn:
-        """End every process with `status`; the other processes print `message` as well."""
+        """End every process with `status`; the other processes print `message`, too."""
         self._own_error = "\n"
         self._outbox.put({"failed": message, "status": status})
         self._thread.join(ANSWER)

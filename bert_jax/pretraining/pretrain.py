@@ -207,7 +207,7 @@ def resolve_pretrain_config(
     Args:
         config: config of the command.
         corpus: opened corpus of `config.data.corpus`.
-        tokenizer: of the corpus.
+        tokenizer: tokenizer of the corpus.
         resumed: recorded config of the resumed run; None: the run has no checkpoints.
         console: console that prints a line if the config names other weights.
     """

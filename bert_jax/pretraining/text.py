@@ -52,9 +52,9 @@ def text_as_corpus(
         yield data, ALL_PREPARED
         return
     if data.corpus is not None:
-        raise UserError("config.data.text and config.data.corpus: give one of them")
+        raise UserError("config.data.text and config.data.corpus both name text; give one of them")
     if jax.process_count() > 1:
-        raise UserError("config.data.text is for one process: make a corpus with `bert-jax prepare`")
+        raise UserError("config.data.text works with one process only; make a corpus with `bert-jax prepare`")
     inputs = data.text.split(",")
     corpus, count = _corpus_of_text(inputs, data.tokenizer, data.snapshots, vocab_size or VOCAB_SIZE, console)
     snapshots = fingerprints(read_manifest(corpus))

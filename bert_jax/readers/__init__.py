@@ -1,9 +1,9 @@
-"""Files, archives, buckets and data sets -> documents. Nothing in this package imports jax.
+"""Documents from files, archives, buckets and data sets. Nothing in this package imports jax.
 
-In the order in which an input passes: `inputs.py` finds the files, `storage.py` opens them, `archives.py` unpacks them,
-`rows.py` makes UTF-8 of them, and a row of `formats/table.py` reads the documents.
+The steps of reading: `inputs.py` finds the files, `storage.py` opens the files, `archives.py` unpacks them, `rows.py`
+converts them to UTF-8, and a row of `formats/table.py` reads the documents.
 
-archives.py     compressed files and archives -> byte streams
+archives.py     byte streams of compressed files and of members of archives
 data_sets.py    data sets that TensorFlow Datasets has prepared
 documents.py    `Document` and `ReadOptions`, which all readers share, and limits on sizes
 formats/        a reader for each format of files
@@ -11,8 +11,8 @@ hub.py          models and tokenizers of the Hugging Face Hub, by name
 inputs.py       the inputs of `--input`: a kind of input is a row of INPUT_KINDS
 pieces.py       text -> documents: whole files, paragraphs or lines; long documents in pieces
 python_docs.py  the documentation strings of Python's standard library
-rejections.py   documents without text: counts by reason, and advice
-rows.py         text in any encoding -> lines, rows of CSV and TSV, JSON values; also for tasks and inference
+rejections.py   counts of documents without text, by reason, and advice
+rows.py         lines, rows of CSV and TSV, and JSON values from text in any encoding; also for tasks and inference
 storage.py      files on a local disk or in object storage, with retries
 """
 

@@ -1,4 +1,4 @@
-"""Files -> byte streams, in bounded memory: decompressed, and each member of tar and zip archives."""
+"""Decompressed byte streams of files and of the members of tar and zip archives, in bounded memory."""
 
 import bz2
 import fnmatch
@@ -57,13 +57,13 @@ def open_members(
 ) -> Iterator[Member]:
     """Yield the decompressed streams of an open file: the file itself, or each member of an archive.
 
-    Members with a name that does not match `pattern` are skipped: a WebDataset has texts and other files. Read each
-    stream before the next. Archives in archives are rejected. The members count as unpacked bytes, and so does the
-    archive itself where it is compressed.
+    Members whose name does not match `pattern` are skipped, for example the images of a WebDataset. Read each stream
+    before you take the next. Archives in archives are rejected. The unpacked bytes are the bytes of the members, and of
+    the archive itself if it is compressed.
 
     Raises:
         UserError: the file unpacks to more than `max_unpacked_bytes` and MAX_RATIO times its size.
-        an error of BROKEN_ARCHIVE, or an OSError without a number: a broken archive or compressed stream.
+        an error of BROKEN_ARCHIVE, or an OSError without a number: an archive or a compressed stream is broken.
     """
     unpacked = Unpacked(file.seek(0, os.SEEK_END), max_unpacked_bytes)
     file.seek(0)
@@ -77,7 +77,7 @@ def open_members(
 
 
 def _open_member(path: str, inner: str, stream: IO[bytes], unpacked: Unpacked) -> Member:
-    """Return the member `inner` of an archive, decompressed, or rejected where it is an archive."""
+    """Return the member `inner` of an archive, decompressed, or rejected if it is an archive."""
     bare, content = _decompress(inner, stream, unpacked)
     if bare.endswith((".tar", ".zip")):
         return Member(f"{path}:{inner}", bare, rejected="archive in an archive")
@@ -92,7 +92,7 @@ def _tar_members(path: str, stream: IO[bytes], unpacked: Unpacked, pattern: str)
             if not fnmatch.fnmatchcase(info.name, pattern):
                 continue
             if info.issparse():
-                # Its holes are NULs: a few bytes can claim any number of them.
+                # The holes of a sparse file are NUL bytes, and a few bytes can claim any number of NUL bytes.
                 yield Member(f"{path}:{info.name}", info.name, rejected="binary")
             elif info.isfile():
                 content = archive.extractfile(info)
@@ -107,7 +107,10 @@ def _tar_members(path: str, stream: IO[bytes], unpacked: Unpacked, pattern: str)
 
 
 class _StrictTarInfo(tarfile.TarInfo):
-    """A tar header that raises an error if it is damaged, missing or huge; tarfile would end the archive there."""
+    """A tar header.
+
+    A damaged, missing or huge header raises an error; tarfile would treat it as the end of the archive.
+    """
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_StrictTarInfo":
@@ -126,7 +129,7 @@ class _StrictTarInfo(tarfile.TarInfo):
             raise tarfile.ReadError(f"a header is damaged: {error}") from None
 
     def _proc_gnusparse_10(self, member: tarfile.TarInfo, *_: object) -> None:
-        """Mark a sparse file; tarfile would read the map of its holes, forever if that is cut short."""
+        """Mark a sparse file. tarfile would read the map of holes, and would never end if the map is incomplete."""
         member.sparse = [(0, 0)]  # type: ignore[assignment]  # typeshed declares no list
 
 
@@ -180,10 +183,10 @@ class _CountedStream(io.RawIOBase):
 
 
 def _open_zstd(stream: IO[bytes]) -> io.RawIOBase:
-    """Return the decompressed stream of a .zst file; UserError where the package is missing."""
+    """Return the decompressed stream of a .zst file; raise UserError if the package is missing."""
     with needs_packages("reading .zst", "zstandard"):
         import zstandard
-    # Few bytes at once: four bytes may expand to 128 KiB in one call.
+    # Reads few bytes at a time, because four bytes may expand to 128 KiB in one call.
     return _DecompressedStream(stream, lambda: _ZstdFrame(zstandard), 1 << 10)
 
 
@@ -211,9 +214,9 @@ class _ZstdFrame:
 
 
 class _DecompressedStream(io.RawIOBase):
-    """The bytes of concatenated compressed streams; EOFError where a stream ends too early.
+    """The bytes of concatenated compressed streams; EOFError if a stream ends too early.
 
-    The file classes of the libraries stop silently at other data after a compressed stream.
+    The file classes of the libraries silently stop at other data after a compressed stream.
     """
 
     def __init__(self, stream: IO[bytes], new_decompressor: Callable[[], Any], bytes_per_read: int = 1 << 14):

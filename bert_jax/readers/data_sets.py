@@ -1,4 +1,4 @@
-"""Data sets of TensorFlow Datasets (TFDS), read without TensorFlow; TFDS prepares them first if necessary."""
+"""Readers of data sets of TensorFlow Datasets (TFDS) without TensorFlow; TFDS prepares the data sets if necessary."""
 
 import functools
 import os
@@ -33,15 +33,15 @@ def parse_data_set_name(text: str) -> DataSetName:
 
 @functools.cache
 def open_builder(name: str, prepare: bool = False) -> Any:
-    """Return TFDS's reader of prepared files, which runs neither code of the data set nor a download.
+    """Return TFDS's reader of prepared files, which does not run code of the data set and downloads nothing.
 
     Args:
-        name: a data set, as for `parse_data_set_name`.
-        prepare: whether TFDS first downloads and prepares a data set that comes with it, where there are no files.
+        name: name of a data set for `parse_data_set_name`.
+        prepare: True if TFDS downloads and prepares a data set that it knows and that has no files yet.
 
     Raises:
-        UserError: TFDS is not installed, the data set is missing and cannot be prepared, or its files are of no format
-            in READERS.
+        UserError: TFDS is not installed, the data set is missing and cannot be prepared, or the format of its files is
+        not in READERS.
     """
     data_set = parse_data_set_name(name)
     with needs_packages(name, "tensorflow-datasets importlib_resources"):
@@ -57,7 +57,7 @@ def open_builder(name: str, prepare: bool = False) -> Any:
         builder = _prepare_data_set(name)
     if builder.info.file_format.value not in READERS:
         known = " or ".join(READERS)
-        raise UserError(f"{name}: has {builder.info.file_format.value} files; prepare it as {known} files")
+        raise UserError(f"{name}: the data set has {builder.info.file_format.value} files; prepare it as {known} files")
     return builder
 
 
@@ -92,10 +92,10 @@ def data_set_version(name: str) -> str:
 def read_data_set(name: str, options: ReadOptions) -> Iterator[RawDocument]:
     """Return an iterator over the documents of a split, by default 'train'.
 
-    The text is a feature, with dots before the names of nested features, or a template.
+    The text is a feature or a template; a nested feature has dots in its name.
 
     Raises:
-        UserError: as `open_builder`; no such split or feature.
+        UserError: `open_builder` raises it, or there is no such split or feature.
     """
     info = open_builder(name, prepare=True).info
     for part in template_parts(options.field):
@@ -134,7 +134,7 @@ READERS = {"array_record": _read_array_records, "tfrecord": _read_tfrecords}
 
 
 def _check_feature(name: str, features: Any, feature: str) -> None:
-    """Raise UserError where the data set `name` has no such feature; dots lead into nested features."""
+    """Raise UserError if the data set `name` has no such feature; dots lead into nested features."""
     for key in feature.split("."):
         names = list(features) if hasattr(features, "keys") else []
         if key not in names:
@@ -156,7 +156,7 @@ def _raw_document(name: str, values: Sequence[Any], bytes_read: int) -> RawDocum
 
 
 def _open_split(name: str) -> Any:
-    """Return TFDS's description of the split in the name of a data set; UserError where it does not exist."""
+    """Return TFDS's description of the split in the name of a data set; raise UserError if it does not exist."""
     splits = open_builder(name, prepare=True).info.splits
     split = parse_data_set_name(name).split or _DEFAULT_SPLIT
     if split not in splits:

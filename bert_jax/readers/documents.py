@@ -24,16 +24,18 @@ class ReadOptions:
     """Options for reading inputs.
 
     Attributes:
-        documents: the unit of text that is a document: 'file' (as 'auto'), 'blank-line' (a paragraph) or 'line'.
-        format: a row of `formats.table.FORMATS` for all inputs, or 'auto': each by its name.
-        field: the field of a record with the text; dots lead into nested objects, `[]` into lists, and braces
-            make a template of several fields; see `formats/fields.py`.
-        encoding_errors: bytes that cannot be decoded 'reject' the document, or are 'replace'd by U+FFFD.
-        encoding: of files of text; a file with the mark of UTF-16 or UTF-32 needs no name.
+        documents: unit of text that is a document: 'file' (the default, 'auto'), 'blank-line' (a paragraph) or 'line'.
+        format: a row of `formats.table.FORMATS` for all inputs, or 'auto' if the name of each input decides.
+        field: field of a record that holds the text. Dots lead into nested objects, `[]` leads into lists, and braces
+        make a template of several fields; see `formats/fields.py`.
+        encoding_errors: 'reject' rejects a document with bytes that cannot be decoded, 'replace' writes U+FFFD for
+        them.
+        encoding: encoding of text files; a file with the byte order mark of UTF-16 or UTF-32 does not need it.
         max_unpacked_bytes: limit on the unpacked size of a compressed input, unless MAX_RATIO times its size is more.
         members: pattern of the names of the archive members that are read.
-        markup: a row of `formats.table.MARKUPS`: the markup of the text of a field, which is converted to plain text.
-        stretch: the fractions between which documents begin, for each input that `inputs.is_divisible`.
+        markup: markup of the text of a field, a row of `formats.table.MARKUPS`; the text is converted to plain text.
+        stretch: two fractions of the bytes of an input; only documents that begin between them are read. For each input
+        that `inputs.is_divisible`.
     """
 
     documents: str = "auto"
@@ -57,18 +59,18 @@ DEFAULT = ReadOptions()
 
 @dataclasses.dataclass(kw_only=True, slots=True)  # not frozen: `bytes_read` is set level by level, for each document
 class RawDocument:
-    """The bytes of a document before the extraction of its text, or the reason for which it is rejected.
+    """The bytes of a document before the extraction of its text, or the reason for its rejection.
 
     Attributes:
         name: file[:member][:line or number].
-        data: b"" where `rejected` is set.
-        format: the row of `formats.table.FORMATS` that extracts its text.
-        rejected: the reason.
-        bytes_read: bytes on disk of all inputs, up to here.
-        piece: index of a piece of a text longer than MAX_UNSPLIT_BYTES; the whole text was checked before piece 0.
-        last: False where another piece of the same document follows.
+        data: b"" if `rejected` is set.
+        format: row of `formats.table.FORMATS` that extracts the text.
+        rejected: reason of the rejection.
+        bytes_read: number of bytes on disk that were read so far, of all inputs.
+        piece: index of a piece of a text that is longer than MAX_UNSPLIT_BYTES; the text was checked before piece 0.
+        last: False if another piece of the same document follows.
         fields: as in `Document`.
-        is_field: whether `data` is the text of a field.
+        is_field: True if `data` is the text of a field.
     """
 
     name: str
@@ -83,12 +85,12 @@ class RawDocument:
 
 
 class Document(NamedTuple):
-    """A text with its name, or the reason for which it is rejected.
+    """A text with its name, or the reason for its rejection.
 
     Attributes:
         name: as in `RawDocument`.
-        text: "" where `rejected` is set.
-        rejected: the reason.
+        text: "" if `rejected` is set.
+        rejected: reason of the rejection.
         fields: names of the fields of a record without the requested field.
     """
 
@@ -106,7 +108,7 @@ class Unpacked:
         self._count = 0
 
     def add(self, num_bytes: int) -> None:
-        """Count bytes; UserError where the sum exceeds the limit."""
+        """Count bytes; raise UserError if the sum exceeds the limit."""
         self._count += num_bytes
         if self._count > self._limit:
             raise UserError(
@@ -116,7 +118,7 @@ class Unpacked:
 
 
 class RejectedError(Exception):
-    """A document without text; the message is the short reason by which rejected documents are counted."""
+    """A document without text. The message is the short reason; rejected documents are counted by reason."""
 
     def __init__(self, reason: str, fields: str = ""):
         super().__init__(reason)
@@ -124,6 +126,6 @@ class RejectedError(Exception):
 
 
 def format_names(names: Sequence[str]) -> str:
-    """Return the names of columns or fields for a message: at most five, long names cut."""
+    """Return the names of columns or fields for a message: at most five names, and long names are cut."""
     rest = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
     return ", ".join(repr(name[:_MAX_NAME_LENGTH]) for name in names[:_MAX_NAMES]) + rest

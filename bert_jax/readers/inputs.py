@@ -1,4 +1,4 @@
-"""The inputs that `--input` names -> documents: find the files, check the options, read."""
+"""The documents of the inputs that `--input` names: find the files, check the options, read."""
 
 import collections
 import contextlib
@@ -29,12 +29,12 @@ _OPTIONAL = {
 
 
 def read_documents(inputs: Sequence[str], options: ReadOptions = DEFAULT) -> Iterator[Document]:
-    """Return an iterator over all documents of the inputs, in a fixed order; rejected documents have a reason.
+    """Return an iterator over all documents of the inputs, in a fixed order, with rejected documents.
 
-    A document of more than `documents.MAX_UNSPLIT_BYTES` bytes comes in pieces, each a `Document`.
+    A document of more than `documents.MAX_UNSPLIT_BYTES` bytes comes in pieces; each piece is a `Document`.
 
     Raises:
-        UserError: as `find_files` and `read_raw_documents`.
+        UserError: `find_files` or `read_raw_documents` raises it.
     """
     _check_option_values(options)
     return (to_document(raw, options) for raw in read_raw_documents(find_files(inputs, options), options))
@@ -43,13 +43,13 @@ def read_documents(inputs: Sequence[str], options: ReadOptions = DEFAULT) -> Ite
 def find_files(
     inputs: Sequence[str], options: ReadOptions = DEFAULT, say: Callable[[str], None] = lambda line: None
 ) -> list[str]:
-    """Return the files that the inputs name, in order, each once.
+    """Return the files that the inputs name, in order, without duplicates.
 
     Args:
-        inputs: files, directories (all files below that `is_known`, sorted), globs, all of these also as URLs,
-            'python-docs', or 'tfds:NAME[/CONFIG][:VERSION][@DATA_DIR][#SPLIT]'; these two are returned unchanged.
-        options: with another format than 'auto', all files of directories are read.
-        say: function that prints a line; called for each directory with files that are not read.
+        inputs: files, directories (all known files inside, sorted), globs, URLs of these, 'python-docs', or
+        'tfds:NAME[/CONFIG][:VERSION][@DATA_DIR][#SPLIT]'; the last two are returned unchanged.
+        options: options; with another format than 'auto', all files of directories are read.
+        say: function that prints a line; it is called for each directory with files that are not read.
 
     Raises:
         UserError: an input matches nothing, or no file is read.
@@ -82,7 +82,7 @@ def _match_known(item: str, options: ReadOptions, unknown: collections.Counter[s
         return storage.match_files(item, wanted)
     except UserError:
         if unknown:
-            raise UserError(f"{item}: contains no file that is read, but {_describe_unknown(unknown)}") from None
+            raise UserError(f"{item}: contains no file to read, but {_describe_unknown(unknown)}") from None
         raise
 
 
@@ -95,11 +95,11 @@ def _describe_unknown(unknown: collections.Counter[str]) -> str:
 
 
 def check_read_options(files: Sequence[str], options: ReadOptions) -> None:
-    """Raise UserError, before any reading, for options that apply to none of the files of `find_files`.
+    """Raise UserError, before any reading, for options that apply to no file of `find_files`.
 
     Raises:
-        UserError: an unknown value; a field, but no input has fields; `documents`, but no input is split into
-            documents; a local CSV or TSV file without the column.
+        UserError: a value is unknown; `field` is given, but no input has fields; `documents` is given, but no input is
+        split into documents; or a local CSV or TSV file has no such column.
     """
     _check_option_values(options)
     for name, reason in _OPTIONAL.items():
@@ -118,7 +118,7 @@ def total_bytes(files: Iterable[str]) -> int:
 
 
 def input_version(path: str) -> str:
-    """Return a version of an item of `find_files`, which changes with its content: a time, an etag or versions."""
+    """Return a version of an item of `find_files` that changes with the content: a time, an etag or versions."""
     return _input_kind(path).version(path)
 
 
@@ -137,12 +137,11 @@ def is_divisible(path: str, options: ReadOptions) -> bool:
 def read_raw_documents(files: Sequence[str], options: ReadOptions = DEFAULT) -> Iterator[RawDocument]:
     """Return an iterator over the documents of the files of `find_files`, in order, for `to_document`.
 
-    Fast, and in bounded memory. A file may be compressed (.gz, .xz, .bz2, .zst) or a tar or zip archive, itself and
-    its members compressed or not.
+    The function is fast and has bounded memory. A file may be compressed (.gz, .xz, .bz2, .zst), or a tar or zip
+    archive. The archive and its members may be compressed.
 
     Raises:
-        UserError: an unknown option; a file that cannot be read or is a broken archive or compressed stream, so no
-            half-read file counts as complete; a missing package.
+        UserError: an option is unknown, a package is missing, or a file cannot be read, also in its middle.
     """
     _check_option_values(options)
     return _read_in_order(files, options)
@@ -240,9 +239,9 @@ def _is_archive(path: str) -> bool:
 
 
 def _select_stretch(path: str, options: ReadOptions, documents: Iterator[RawDocument]) -> Iterator[RawDocument]:
-    """Yield the documents of a file that begin in `options.stretch` of its bytes; 1 is the end and beyond.
+    """Yield the documents of a file that begin in the part `options.stretch` of its bytes; 1 includes the end.
 
-    `bytes_read` grows in blocks. Within a block, the sizes of the documents give the beginning of each.
+    `bytes_read` grows in blocks. In a block, the sizes of the documents give the beginning of each document.
     """
     size, packed = _input_kind(path).size(path), archives.uncompressed_name(path) != path
     first, last = options.stretch

@@ -1,4 +1,4 @@
-"""Byte streams -> documents of text: files, paragraphs or lines; long documents in pieces, through a temporary file."""
+"""Documents of text from byte streams: files, paragraphs or lines. Long documents come in pieces."""
 
 import codecs
 import contextlib
@@ -13,7 +13,7 @@ from bert_jax.readers.rows import read_to_end
 
 _DocumentPart = tuple[str, bytes, bool]  # ':line' of the document's beginning, a part of its bytes, whether it ends
 
-# Possible ends of a piece, the best first; the last match in the second half is used.
+# Possible ends of a piece, the best first. The last match in the second half of the window is used.
 _ENDS = (
     re.compile(rb"\n[ \t\r]*\n+"),
     re.compile(rb"\n"),
@@ -28,7 +28,7 @@ def read_text_documents(
     """Yield the documents of a text stream, in order; an empty stream is a rejected document.
 
     A document of more than MAX_UNSPLIT_BYTES is written to a temporary file, checked for UTF-8 and NUL, and comes in
-    pieces; without `in_pieces` it is rejected as too large, for formats whose parts cannot be read alone.
+    pieces. Without `in_pieces`, it is rejected as too large; this is for formats whose parts cannot be read separately.
     """
     empty = True
     buffer = _DocumentBuffer(format_name, options.decode_errors, in_pieces)
@@ -46,7 +46,7 @@ def read_text_documents(
 
 
 def read_bounded_document(name: str, stream: IO[bytes], format_name: str, max_bytes: int) -> RawDocument:
-    """Return the content of a stream as a document; rejected where it is empty or has more than `max_bytes`."""
+    """Return the content of a stream as a document, which is rejected if it is empty or above `max_bytes`."""
     data = stream.read(max_bytes + 1)
     if len(data) > max_bytes:
         read_to_end(stream)
@@ -57,7 +57,7 @@ def read_bounded_document(name: str, stream: IO[bytes], format_name: str, max_by
 
 
 class _DocumentBuffer:
-    """The bytes of a document: in memory or, if there are many, checked and in a temporary file."""
+    """The bytes of a document, in memory or, for a long document, in a temporary file after a check."""
 
     def __init__(self, format_name: str, decode_errors: str, in_pieces: bool):
         self._format, self._errors = format_name, decode_errors
@@ -150,7 +150,7 @@ def _piece_end(window: bytes) -> int:
         ends = [match.end() for match in pattern.finditer(window, half)]
         if ends:
             return ends[-1]
-    # Between characters: a byte 10xxxxxx continues a character, and no character has more than four bytes.
+    # The end is between characters: a byte 10xxxxxx continues a character, and no character has more than four bytes.
     return next((end for end in range(len(window) - 1, len(window) - 5, -1) if window[end] & 0xC0 != 0x80), len(window))
 
 
@@ -188,7 +188,7 @@ def _paragraph_parts(stream: IO[bytes]) -> Iterator[_DocumentPart]:
 
 
 def _numbered_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes, bool, bool]]:
-    """Yield lines, long lines in parts: line number, bytes, whether the line begins and ends with them."""
+    """Yield lines (long lines in parts) as line number, bytes, and whether the line begins and ends with them."""
     line_number, begins = 1, True
     while data := stream.readline(MAX_PIECE_BYTES):
         ends = data.endswith(b"\n") or len(data) < MAX_PIECE_BYTES

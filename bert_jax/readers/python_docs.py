@@ -1,8 +1,8 @@
-"""The input `python-docs`: the English text in every Python installation, for a first run without a download.
+"""The input `python-docs`: English text that every Python installation has, for a first run without a download.
 
-The documentation strings of the standard library, read from the source as literals (nothing is imported or run), and
-the help topics of `pydoc`. A document is a module or a topic. Only paragraphs of prose are kept, and each paragraph
-once. Installed packages are not read: the text depends on the version of Python alone.
+The text consists of the documentation strings of the standard library and the help topics of `pydoc`. The strings are
+read from the source, and nothing is imported or run. A document is a module or a topic. Only paragraphs of prose are
+kept, each once. Installed packages are not read, so the text depends only on the version of Python.
 """
 
 import ast
@@ -20,7 +20,7 @@ from typing import Any
 MIN_WORDS = 50  # of a document; shorter documents hold little to learn from
 _SKIPPED_FOLDERS = frozenset({"tests", "test", "site-packages", "dist-packages", "_vendor"})
 # A string in three double quotes at the start of a module, or after a line that ends in a colon. A syntax tree would
-# find a few more, in five times the time.
+# find a few more strings but takes five times as long.
 _DOCSTRING = re.compile(
     r'''(?:\A(?:\s*\#[^\n]*\n|\s)*|:[ \t]*\n\s*)([rR]?"""(?:[^"\\]|\\.|"(?!""))*+""")''',
     re.DOTALL,
@@ -38,7 +38,7 @@ _MIN_PARAGRAPH = 6  # words
 
 @functools.cache
 def python_documents() -> tuple[tuple[str, str], ...]:
-    """Return (name, text) of each document, topics first, both by name."""
+    """Return (name, text) of each document, first the topics, then the modules, sorted by name."""
     seen: set[bytes] = set()
     documents = []
     for name, strings in _named_strings():
@@ -65,7 +65,7 @@ def _named_strings() -> Iterator[tuple[str, list[str]]]:
 
 
 def _docstrings(path: pathlib.Path) -> list[str]:
-    """Return the documentation strings of a module in source order; none where it is not UTF-8."""
+    """Return the documentation strings of a module in source order; none if the source is not UTF-8."""
     try:
         source = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -82,7 +82,7 @@ def _help_topics(path: pathlib.Path) -> dict[str, str]:
 
 
 def _eval_literal(source: str) -> Any:
-    """Return the value of a Python literal, or None where the source is no literal."""
+    """Return the value of a Python literal, or None if the source is no literal."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about escapes in other people's strings
@@ -94,8 +94,8 @@ def _eval_literal(source: str) -> Any:
 def _prose_paragraphs(text: str, seen: set[bytes]) -> Iterator[str]:
     """Yield the paragraphs of English that were not seen before, without markup.
 
-    Code, doctests, tables, lists and descriptions of parameters have indented lines, do not start with a letter, do
-    not end like a sentence, or have too few plain words.
+    Prose starts with a letter, ends like a sentence, has no indented lines and has enough plain words. Code, doctests,
+    tables, lists and descriptions of parameters do not.
     """
     for block in re.split(r"\n\s*\n", inspect.cleandoc(text)):
         if "\n " in block or ">>>" in block or not block[:1].isalpha() or not block.isascii():

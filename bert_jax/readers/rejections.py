@@ -1,4 +1,4 @@
-"""Documents without text: counts by reason, and a hint for the most common reason."""
+"""Counts of documents without text by reason, and a hint about the most common reason."""
 
 import collections
 import dataclasses
@@ -41,7 +41,7 @@ class Rejections:
 
 
 def first_fields(fields: str, others: str) -> str:
-    """Return one of the field lists of two records without the requested field, independent of their order."""
+    """Return one of two field lists of records without the requested field; the order of the two does not matter."""
     return min(filter(None, (fields, others)), default="")
 
 
@@ -51,7 +51,7 @@ def describe_rejections(reasons: Mapping[str, int]) -> str:
 
 
 def most_common_reason(reasons: Mapping[str, int]) -> str:
-    """Return the reason for most rejections; '' without rejections."""
+    """Return the most common reason for rejections; '' without rejections."""
     return max(sorted(reasons), key=lambda reason: reasons[reason], default="")
 
 

@@ -1,7 +1,7 @@
-"""Text in any encoding -> UTF-8 -> lines -> rows of CSV and TSV, and JSON values, for all packages.
+"""Lines, rows of CSV and TSV, and JSON values from text in any encoding, for all packages.
 
-A line or row that cannot be read comes with its problem in place of its content, and the caller decides: a corpus
-counts and skips it, tasks and inference refuse it by its line.
+A line or row that cannot be read has a problem instead of content, and the caller decides: a corpus counts and skips
+it; for tasks and inference it is an error with the line number.
 """
 
 import codecs
@@ -22,20 +22,20 @@ OPEN_QUOTE = "an unterminated quote"
 
 ABSENT: Any = object()  # from `look_up`
 _BYTES_AT_ONCE = 1 << 16
-# UTF-32 before UTF-16: the byte order mark of UTF-32 begins with the mark of UTF-16.
+# UTF-32 precedes UTF-16, because the byte order mark of UTF-32 begins with the mark of UTF-16.
 _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-# An undecodable byte becomes a byte that UTF-8 does not have, so that its document is treated as invalid UTF-8.
+# An undecodable byte becomes a byte that never occurs in UTF-8, so that its document counts as invalid UTF-8.
 _INVALID = "bert_jax_invalid"
 codecs.register_error(_INVALID, lambda error: ("\udcff", error.end))  # type: ignore[attr-defined]
 
 
 def decode_marked(data: bytes) -> str:
-    """Return the text of UTF-8, or of the encoding that a byte order mark at its beginning names, without the mark.
+    """Return the text of bytes in UTF-8, or in the encoding that a byte order mark names, without the mark.
 
     Raises:
         UnicodeDecodeError: the bytes are not text in this encoding.
@@ -45,7 +45,7 @@ def decode_marked(data: bytes) -> str:
 
 
 def check_encoding(name: str) -> None:
-    """Raise UserError for a name that is no text encoding of Python."""
+    """Raise UserError for a name that is not a text encoding of Python."""
     try:
         b"a".decode(name, "ignore")
     except (LookupError, ValueError) as error:
@@ -55,7 +55,7 @@ def check_encoding(name: str) -> None:
 
 
 def utf8_stream(stream: IO[bytes], encoding: str) -> IO[bytes]:
-    """Return a stream of the text in UTF-8, which is `stream` itself where that is UTF-8 without another mark."""
+    """Return a stream of the text in UTF-8; `stream` itself if it is UTF-8 without the mark of another encoding."""
     if codecs.lookup(encoding).name == "utf-8":
         stream = stream if hasattr(stream, "peek") else io.BufferedReader(stream)  # type: ignore[type-var]
         start = stream.peek(4)[:4]
@@ -101,7 +101,7 @@ class Line(NamedTuple):
 
 
 def read_lines(stream: IO[bytes], max_bytes: int = MAX_RECORD_BYTES) -> Iterator[Line]:
-    """Yield every line of a stream, with at most `max_bytes` of a line in memory."""
+    """Yield every line of a stream, and hold at most `max_bytes` of a line in memory."""
     line_number = 0
     while data := stream.readline(max_bytes + 1):
         line_number += 1
@@ -117,7 +117,7 @@ def read_text_lines(name: str, stream: IO[bytes], max_bytes: int) -> Iterator[tu
     """Yield the line number and the text of each line, without line ends and without a byte order mark.
 
     Raises:
-        UserError: a line of more than `max_bytes`, or not in UTF-8.
+        UserError: a line has more than `max_bytes` or is not UTF-8.
     """
     for line_number, data, too_large in read_lines(stream, max_bytes):
         where = f"{name}:{line_number}"
@@ -139,7 +139,7 @@ def read_to_end(stream: IO[bytes]) -> None:
 
 
 class Row(NamedTuple):
-    """A row of CSV or TSV; bytes that are not UTF-8 are surrogates in its values, as by 'surrogateescape'."""
+    """A row of CSV or TSV; in its values, bytes that are not UTF-8 are surrogates ('surrogateescape')."""
 
     first_line: int
     last_line: int
@@ -153,7 +153,7 @@ def read_rows(stream: IO[bytes], separator: str, quoted: bool, max_bytes: int = 
     Args:
         stream: a stream in UTF-8.
         separator: one character.
-        quoted: whether quotes around a value are syntax as in RFC 4180, or text.
+        quoted: True if quotes around a value are syntax (RFC 4180), False if they are text.
         max_bytes: maximum size of a row.
     """
     lines = read_lines(stream, max_bytes)
@@ -196,7 +196,7 @@ class _TooLargeError(Exception):
 
 
 class _LinesOfRow:
-    """Lines for the csv module; the iterator continues after an error, unlike a generator."""
+    """An iterator over lines for the csv module; unlike a generator, it continues after an error."""
 
     def __init__(self, lines: Iterator[Line], max_bytes: int):
         self._lines, self._max_bytes = lines, max_bytes
@@ -228,7 +228,7 @@ def parse_json(where: str, text: str) -> Any:
     """Return the value of a JSON text.
 
     Raises:
-        UserError: `where`, and the line and the column of the mistake.
+        UserError: the text is not JSON; the message names `where`, and the line and the column of the error.
     """
     try:
         return strict_json.parse(text)
@@ -240,14 +240,17 @@ def parse_json(where: str, text: str) -> Any:
 
 
 def check_object(where: str, value: Any) -> dict[str, Any]:
-    """Return a JSON value that is an object; UserError for any other value."""
+    """Return a JSON value that is an object; raise UserError for any other value."""
     if not isinstance(value, dict):
         raise UserError(f"{where}: not a JSON object; write one {{...}} for each example")
     return value
 
 
 def look_up(record: Mapping[str, Any], name: str) -> Any:
-    """Return the value of a field, or ABSENT; a dot in the name leads into an object unless it is part of a key."""
+    """Return the value of a field, or ABSENT.
+
+    A dot in the name leads into an object, unless the dot is part of a key.
+    """
     if name in record:
         return record[name]
     value: Any = record

@@ -1,4 +1,4 @@
-"""Files on a local disk, or by URL (gs://, s3://, hf://, memory://) through fsspec, with retries."""
+"""Files on a local disk or at a URL (gs://, s3://, hf://, memory://), through fsspec and with retries."""
 
 import contextlib
 import glob
@@ -28,11 +28,12 @@ def match_files(item: str, wanted: Callable[[str], bool] = lambda path: True) ->
     Requests to object storage are tried `TRIES` times, here and in the functions below.
 
     Args:
-        item: a name, or a pattern of names.
-        wanted: whether to return a file below a directory.
+        item: name or pattern of names.
+        wanted: True if to return a file below a directory.
 
     Raises:
-        UserError: it matches nothing, is not a file, or cannot be reached. StorageError: the storage does not answer.
+        UserError: `item` matches nothing, is not a file, or cannot be reached. StorageError: the storage does not
+        answer.
     """
     if is_url(item):
         files = _request(item, lambda system, inner: _find_url(item, system, inner, wanted))
@@ -44,7 +45,7 @@ def match_files(item: str, wanted: Callable[[str], bool] = lambda path: True) ->
 
 
 def open_file(path: str) -> IO[bytes]:
-    """Open a file for reading; it is seekable. Raises as `match_files`; OSError: a local file that cannot be opened."""
+    """Open a file for reading and seeking. Raises the errors of `match_files`, and OSError for a local file."""
     if not is_url(path):
         return open(_local_path(path), "rb")
     opened: IO[bytes] = _request(path, lambda system, inner: system.open(inner, "rb"))
@@ -52,7 +53,7 @@ def open_file(path: str) -> IO[bytes]:
 
 
 def file_size(path: str) -> int:
-    """Return the number of bytes of a file. Raises as `match_files`."""
+    """Return the number of bytes of a file. Raises the errors of `match_files`."""
     if is_url(path):
         return int(_request(path, lambda system, inner: system.size(inner)))
     with _file_errors(path):
@@ -62,7 +63,7 @@ def file_size(path: str) -> int:
 def file_version(path: str) -> str:
     """Return a text that changes when a file is written again: its time, or the etag or generation of a URL.
 
-    Raises as `match_files`.
+    Raises the errors of `match_files`.
     """
     if is_url(path):
         return str(_request(path, lambda system, inner: system.ukey(inner)))
@@ -71,7 +72,7 @@ def file_version(path: str) -> str:
 
 
 def list_versions(url: str) -> dict[str, str]:
-    """Return file name -> text that changes when the file is written again, below a URL. Raises as `upload`."""
+    """Return the versions of the files below a URL by name (`file_version`). Raises the errors of `upload`."""
 
     def listed(system: Any, inner: str) -> dict[str, str]:
         details = system.find(inner, detail=True)
@@ -81,7 +82,7 @@ def list_versions(url: str) -> dict[str, str]:
 
 
 def upload(local_path: str | os.PathLike[str], url: str) -> None:
-    """Copy a local file to a URL or path, where it appears complete or not at all; an existing file is replaced.
+    """Copy a local file to a URL or path, where it replaces an existing file only when it is complete.
 
     Raises:
         UserError: the file cannot be read, or the target cannot be written. StorageError: the storage does not answer.
@@ -104,7 +105,10 @@ def upload(local_path: str | os.PathLike[str], url: str) -> None:
 
 
 def download(url: str, local_path: str | os.PathLike[str]) -> None:
-    """Copy a file from a URL or path to the local disk, where it appears complete or not at all. Raises as `upload`."""
+    """Copy a file from a URL or path to the local disk, where the file appears only when it is complete.
+
+    Raises as `upload`.
+    """
     target = os.fspath(local_path)
     if is_url(url):
         _request(url, lambda system, inner: _write_local(target, lambda partial: system.get_file(inner, partial)))
@@ -114,7 +118,7 @@ def download(url: str, local_path: str | os.PathLike[str]) -> None:
 
 
 def read_url(url: str) -> bytes | None:
-    """Return the content of the file at a URL or path; None where it does not exist. Raises as `upload`."""
+    """Return the content of the file at a URL or path; None if there is no file. Raises the errors of `upload`."""
 
     def read(system: Any, inner: str) -> bytes | None:
         try:
@@ -129,12 +133,12 @@ def read_url(url: str) -> bytes | None:
 
 
 def write_bytes(content: bytes, url: str) -> None:
-    """Write a file of object storage, which appears complete or not at all. Raises as `upload`."""
+    """Write a file of object storage, which appears only when it is complete. Raises as `upload`."""
     _request(url, lambda system, inner: system.pipe_file(inner, content))
 
 
 def remove(path: str) -> None:
-    """Remove a directory, or a file of object storage and all files below it, if they exist. Raises as `upload`."""
+    """Remove a directory, or a file of object storage and all files below, if they exist. Raises errors of `upload`."""
 
     def removed(system: Any, inner: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -148,7 +152,7 @@ def remove(path: str) -> None:
 
 
 def move(url: str, target: str) -> None:
-    """Move all files below a URL; object storage copies them. Raises as `upload`."""
+    """Move all files below a URL; object storage copies them. Raises the errors of `upload`."""
 
     def copied(system: Any, inner: str) -> None:
         for path in system.find(inner):
@@ -159,7 +163,7 @@ def move(url: str, target: str) -> None:
 
 
 def _request(url: str, call: Callable[[Any, str], Result]) -> Result:
-    """Return call(file system of the URL, path in it), with up to `TRIES` tries while a retry may succeed."""
+    """Return call(file system of the URL, path in it); try up to `TRIES` times while a retry may succeed."""
     with _file_errors(url):
         system, inner = _file_system(url)
     with _file_errors(url, StorageError):
@@ -210,7 +214,7 @@ def _find_local(item: str, wanted: Callable[[str], bool]) -> list[str]:
 
 
 def _files_below(directory: str) -> list[str]:
-    """Return the files below a directory, sorted; links are followed, and no directory is read twice."""
+    """Return the files below a directory, sorted. Links are followed, but no directory is read twice."""
     paths: list[str] = []
     seen: set[str] = set()
     for folder, folders, names in os.walk(directory, onerror=_refuse_unreadable, followlinks=True):
@@ -249,7 +253,8 @@ def _file_system(url: str, **options: bool) -> tuple[Any, str]:
         from fsspec.config import conf
         from fsspec.core import url_to_fs
 
-        # Cached listings do not show files that TensorStore and other hosts write. Also for the instances of Orbax.
+        # Caching is off, also for the instances of Orbax, because cached listings do not show files that TensorStore
+        # and other hosts write.
         for protocol in ("gcs", "s3"):
             conf.setdefault(protocol, {}).setdefault("use_listings_cache", False)
         return url_to_fs(url, **options)
@@ -257,7 +262,7 @@ def _file_system(url: str, **options: bool) -> tuple[Any, str]:
 
 @contextlib.contextmanager
 def _file_errors(path: str, failure: type[UserError] = UserError) -> Iterator[None]:
-    """Turn every error of a file system into a UserError of one line; each library has its own exceptions.
+    """Turn every error of a file system into a UserError of one line, because each library has its own exceptions.
 
     `failure` is raised where a retry may succeed.
     """

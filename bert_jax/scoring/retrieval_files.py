@@ -79,7 +79,7 @@ def _title_and_text(fields: Mapping[str, Any]) -> str:
 
 
 def _text(fields: Mapping[str, Any]) -> str:
-    """Return the text of a document or a query; TypeError for another type."""
+    """Return the text of a document or a query; raise TypeError for another type."""
     text = fields.get("text")
     if not isinstance(text, str):
         raise TypeError

@@ -194,7 +194,7 @@ def run_benchmark(
         raise UserError(f"fraction {fraction}: give a number above 0, up to 1")
     benchmark, context = BENCHMARKS[name], model.context
     if benchmark.head not in model.scorers:
-        raise UserError(f"benchmark {name}: this model has no {benchmark.head} head, which the benchmark needs")
+        raise UserError(f"benchmark {name}: the benchmark needs a {benchmark.head} head, and this model has none")
     items = load_items(benchmark, pathlib.Path(source))
     scored = score_items(model, benchmark, sample_items(items, fraction), progress)
     rows = _figures_by_group(benchmark, context, scored)

@@ -69,7 +69,7 @@ def _check_fields(where: str, fields: Mapping[str, Any]) -> tuple[str, list[str]
     if not isinstance(groups, dict) or len(groups) < MIN_GROUPS or not all(map(_are_texts, groups.values())):
         raise UserError(f"{where}: give 'groups', an object with a list of words for each of two or more groups")
     if taken := [name for name in groups if name in (COUNT, PROBABILITY) or name.endswith((HIDDEN, ASSOCIATION))]:
-        raise UserError(f"{where}: a group {taken[0]}, which is the name of a figure; rename it")
+        raise UserError(f"{where}: the name of the group {taken[0]} is reserved; rename the group")
     if not all(map(_is_text, (template, *groups))):
         raise UserError(f"{where}: half of a surrogate pair, which is no character, or a blank name; fix it")
     return template, fillers, groups
@@ -110,7 +110,9 @@ def _queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]
         if not in_word.size or (text_tokens.ids[in_word] == context.unk_id).any():
             raise UserError(f"{item.where}: the vocabulary has no {text[slice(*part.word)]!r}; give words that it has")
         if set(in_word) & set(in_filler):
-            raise UserError(f"{item.where}: the word and the filler of {text!r} have a token in common; separate them")
+            raise UserError(
+                f"{item.where}: one token of {text!r} belongs to the word and to the filler; put a space between them"
+            )
         with_filler = span_queries(context, text_tokens, in_word)
         queries.append(join_queries([with_filler, span_queries(context, text_tokens, in_word, in_filler)]))
     return queries

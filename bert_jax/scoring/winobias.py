@@ -64,7 +64,7 @@ def _read_sentences(file: pathlib.Path) -> list[str]:
         match = NUMBERED.fullmatch(line.strip())
         if not match:
             raise UserError(
-                f"{file}:{line_number}: {line!r:.40} does not begin with a number and a space; is it of WinoBias?"
+                f"{file}:{line_number}: {line!r:.40} does not begin with a number and a space; give a file of WinoBias"
             )
         sentences.append(match[1])
     return sentences

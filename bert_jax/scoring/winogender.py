@@ -67,7 +67,7 @@ def _percent_women(file: pathlib.Path, row: dict[str, str]) -> tuple[float, ...]
 def _make_item(where: str, key: tuple[str, ...], by_gender: dict[str, str], women: tuple[float, ...] | None) -> Item:
     """Return the item of a sentence; `key` is (occupation, other person, answer)."""
     if len(by_gender) != len(GENDERS):
-        raise UserError(f"{where}: in {', '.join(by_gender)} alone; it needs {', '.join(GENDERS)}")
+        raise UserError(f"{where}: only {', '.join(by_gender)}; each item needs {', '.join(GENDERS)}")
     texts = tuple(by_gender[gender] for gender in GENDERS)
     words = [text.split(" ") for text in texts]
     male_and_female = zip(words[0], words[1], strict=False)

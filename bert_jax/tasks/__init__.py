@@ -1,4 +1,4 @@
-"""Tasks around a model: examples, features, batches, predictions, scores. No jax.
+"""Tasks for a model: examples, features, batches, predictions and scores. This package does not import jax.
 
 kinds/            kinds of tasks, a file each
 reading/          files of tasks, published or of a user -> examples

@@ -1,4 +1,4 @@
-"""Features -> batches: the lengths that they are padded to (buckets), the features of each batch, and its arrays."""
+"""Batches of features: the lengths that features are padded to (buckets), the features of each batch, its arrays."""
 
 from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -41,18 +41,18 @@ class PlannedBatch(NamedTuple):
 def choose_buckets(
     lengths: np.ndarray, max_seq_len: int, passes: float = 1.0, program_tokens: int = PROGRAM_TOKENS
 ) -> tuple[int, ...]:
-    """Return the lengths to pad to at the lowest cost: at most `MAX_BUCKETS`, the last is `max_seq_len`.
+    """Return the lengths to pad to, at the lowest cost: at most `MAX_BUCKETS` lengths, the last is `max_seq_len`.
 
-    The cost is the number of padded tokens over all passes, plus `program_tokens` per bucket, so that small data gets
-    one or two buckets and large data up to six. The other lengths are multiples of `MULTIPLE`. The search is exact, by
-    dynamic programming over the ends of the buckets: with b buckets for all features up to an end, the last bucket
-    begins where it and b - 1 buckets cost least.
+    The cost is the number of tokens over all passes, with padding, plus `program_tokens` per bucket. So small data sets
+    get one or two buckets and large data sets up to six. The other lengths are multiples of `MULTIPLE`. The search is
+    exact, by dynamic programming over the ends of the buckets: for b buckets up to an end, the last bucket begins at
+    the place where the sum of its cost and the cost of the best b - 1 buckets before it is lowest.
 
     Args:
-        lengths: tokens of each of the features, at most `max_seq_len`; usually of the training and dev sets.
+        lengths: number of tokens of each of the features, at most `max_seq_len`; usually of the training and dev sets.
         max_seq_len: maximum length in any set of the task.
         passes: number of passes over the features, such as epochs.
-        program_tokens: cost of a bucket, in tokens; 0 counts padding alone.
+        program_tokens: cost of a bucket, in tokens; 0 counts only padding.
     """
     ends = np.append(np.arange(MULTIPLE, max_seq_len, MULTIPLE), max_seq_len)
     # below[i]: the number of features in buckets that end before candidate i.
@@ -77,8 +77,8 @@ def choose_buckets(
 def fixed_buckets(longest: int) -> tuple[int, ...]:
     """Return a few lengths that depend on the maximum length alone, so that each program is compiled once.
 
-    Each is twice the length before, and the last is `longest`: a model of 8,192 positions reads short texts without
-    much padding.
+    Each length is twice the previous length, and the last is `longest`. So a model of 8,192 positions reads short texts
+    without much padding.
     """
     doubled = (SHORTEST << n for n in range(longest.bit_length()))
     return (*(length for length in doubled if length < longest), longest)
@@ -87,14 +87,14 @@ def fixed_buckets(longest: int) -> tuple[int, ...]:
 def plan_feature_batches(
     lengths: np.ndarray, buckets: Sequence[int], batch_size: int, seed: int, epoch: int, shuffle: bool
 ) -> list[PlannedBatch]:
-    """Return the batches of an epoch, with each of the features once, a pure function of the arguments.
+    """Return the batches of an epoch with all features; the result depends only on the arguments.
 
     Features are sorted by bucket and cut into batches, so at most one batch is not full, and at most one batch per
     border holds features of two buckets. With `shuffle`, seed and epoch determine the order of features within a bucket
     and of the batches; otherwise features keep their order within a bucket, and the shortest bucket comes first.
 
     Args:
-        lengths: int `[features]`, tokens of each.
+        lengths: int `[features]`, number of tokens.
         buckets: lengths to pad to.
         batch_size: number of features in a batch.
         seed: seed of the run.
@@ -102,7 +102,7 @@ def plan_feature_batches(
         shuffle: True for training, False for evaluation.
 
     Raises:
-        UserError: some features are longer than every bucket.
+        UserError: some features are longer than the longest bucket.
     """
     ends = np.array(sorted(buckets))
     bucket = np.searchsorted(ends, lengths, side="left")
@@ -131,7 +131,7 @@ def plan_evaluation(feed: Feed, features: Sequence[Features]) -> list[PlannedBat
 def collate_batches(
     feed: Feed, features: Sequence[Features], batches: Iterable[PlannedBatch], blocks: "BatchBlocks"
 ) -> Generator[Batch, None, None]:
-    """Yield the rows of each planned batch that belong to this process."""
+    """Yield, for each planned batch, the rows of this process."""
     block_size = feed.batch_size // blocks.num_blocks
     rows = np.concatenate([np.arange(block * block_size, (block + 1) * block_size) for block in blocks.blocks])
     for indices, length in batches:
@@ -140,12 +140,12 @@ def collate_batches(
 
 
 def collate(features: Sequence[Features], seq_len: int, num_token_types: int, pad_id: int, batch_size: int) -> Batch:
-    """Return features as C-contiguous arrays; copies of the first feature, with weight 0, complete the batch.
+    """Return features as C-contiguous arrays. Copies of the first feature, with weight 0, fill the batch.
 
     Args:
-        features: 1 to `batch_size`, of the same kind, all labeled or none.
+        features: 1 to `batch_size` features of the same kind; all are labeled, or none.
         seq_len: the length of each sequence after padding.
-        num_token_types: of the model; below 2, all types are 0.
+        num_token_types: number of token types of the model; below 2, all types are 0.
         pad_id: token id of the padding.
         batch_size: number of features in the batch.
 

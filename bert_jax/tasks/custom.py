@@ -1,4 +1,4 @@
-"""A custom task: its columns and labels come from the configuration and the training file."""
+"""A custom task: the configuration and the training file define its columns and labels."""
 
 import dataclasses
 from collections import Counter
@@ -22,7 +22,7 @@ def custom_task(config: TaskConfig) -> Task:
     """Return the task that `config` describes by kind, columns ('field=column,...', 'format=NAME') and labels.
 
     Raises:
-        UserError: no kind, unknown fields, a repeated label, fewer than two labels, or a mistake in the training file.
+        UserError: no kind, an unknown field, a repeated label, fewer than two labels, or an error in the training file.
     """
     if config.kind not in KINDS:
         raise UserError(f"task 'custom' needs config.task.kind, one of {', '.join(KINDS)}")
@@ -69,7 +69,7 @@ def _has_token_per_line(config: TaskConfig, kind: TaskKind, format: str | None) 
 
 
 def given_columns(config: TaskConfig, kind: TaskKind) -> dict[str, str]:
-    """Return `config.columns` as a dict from fields, and `FORMAT`; UserError for an unknown or repeated field."""
+    """Return `config.columns` as a dict from fields and `FORMAT`; raise UserError for an unknown or repeated field."""
     columns: dict[str, str] = {}
     listed = [f"{prefix}{n}" for prefix in kind.column_lists.values() for n in range(MAX_LIST_COLUMNS)]
     known = (*kind.fields, *kind.optional_fields, *listed[:4], FORMAT)

@@ -1,4 +1,4 @@
-"""The inputs of a model made from the examples of a task."""
+"""The inputs of a model, made of the examples of a task."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -14,7 +14,7 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class Features(NamedTuple):
-    """An input of a model; an example whose text does not fit a sequence has several."""
+    """An input of a model; an example whose text is longer than a sequence has several inputs."""
 
     input_ids: np.ndarray | list[np.ndarray]  # int32 [n] with special tokens, no padding; a list: of each choice
     type_1_start: int | list[int]  # index of the first token of type 1, else n; a list: of each choice
@@ -26,7 +26,7 @@ class Features(NamedTuple):
 
     @property
     def sequences(self) -> list[tuple[np.ndarray, int]]:
-        """Token ids and index of the first token of type 1, of each choice where there are choices."""
+        """Token ids and the index of the first token of type 1, for each choice if there are choices."""
         if isinstance(self.input_ids, list):
             assert isinstance(self.type_1_start, list)
             return list(zip(self.input_ids, self.type_1_start, strict=True))
@@ -35,12 +35,12 @@ class Features(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Number of tokens, of the longest choice."""
+        """Number of tokens (of the longest choice)."""
         return max(len(ids) for ids, _ in self.sequences)
 
 
 def encode_distinct(texts: Iterable[str], encode: Callable[[Sequence[str]], list[Encoded]]) -> dict[str, Encoded]:
-    """Return text -> its encoding. Each distinct text is encoded once: questions share contexts, pairs sentences.
+    """Return text -> its encoding. Each distinct text is encoded once, because questions share contexts.
 
     Args:
         texts: in any order, with repetitions.

@@ -1,4 +1,4 @@
-"""Names of labels: their order, names that look alike, names that look like lists, and the rows of a trained head."""
+"""Names of labels: order, similar names, names that look like lists, and the rows of a trained head."""
 
 import re
 import unicodedata
@@ -13,9 +13,9 @@ MAX_SHOWN = 60  # labels in a line
 
 
 def sorted_labels(names: Iterable[str]) -> tuple[str, ...]:
-    """Return distinct labels in order: numbers by value, other names with the numbers inside of them by value.
+    """Return distinct labels in order; numbers, also inside of names, are compared by value.
 
-    Transformers numbers the labels of a model without names LABEL_0, LABEL_1 and so on: this order keeps their rows.
+    Transformers names the labels of a model without label names LABEL_0, LABEL_1 and so on; this order keeps the rows.
     """
     distinct = set(names)
     if all(NUMBER.fullmatch(name) for name in distinct):
@@ -24,7 +24,7 @@ def sorted_labels(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _natural_key(name: str) -> tuple[tuple[str, int], ...]:
-    """Return the text and the numbers of a name in turn, so that B-X2 precedes B-X10."""
+    """Return the texts and the numbers of a name alternately, so that B-X2 precedes B-X10."""
     parts = DIGITS.split(name)
     return (*((text, int(number)) for text, number in zip(parts[::2], [*parts[1::2], "-1"], strict=True)), (name, 0))
 
@@ -37,12 +37,12 @@ def label_counts_text(labels: Sequence[str], counts: Mapping[int, int]) -> str:
 
 
 def label_warnings(labels: Sequence[str], counts: Mapping[int, int], several: bool) -> list[str]:
-    """Return a line for each group of labels that may be one label, and for labels that may be none or several.
+    """Return a line for each group of labels that may be one label, and for labels that may be missing values or lists.
 
     Args:
-        labels: names, in the order of their indices.
+        labels: names in the order of the indices.
         counts: index of a label -> number of examples.
-        several: whether an example may have several labels.
+        several: True if an example may have several labels.
     """
 
     def described(indices: Iterable[int]) -> str:
@@ -68,14 +68,17 @@ def label_warnings(labels: Sequence[str], counts: Mapping[int, int], several: bo
 
 
 def _plain_name(name: str) -> str:
-    """Return a name without case, accents' encoding, white space, '-' and '_'; a number as its value."""
+    """Return a name in lower case, with one encoding of accents, without white space, '-' and '_'.
+
+    Two spellings of a number have the same result.
+    """
     if NUMBER.fullmatch(name):
         return format(float(name), ".12g")
     return re.sub(r"[\s_-]+", "", unicodedata.normalize("NFKC", name).casefold()) or name
 
 
 def list_separator(labels: Iterable[str]) -> str:
-    """Return the separator that splits several labels into names of which most are labels too; "" for none."""
+    """Return the separator that splits several labels into names which are mostly labels, too; "" for none."""
     names = set(labels)
     for separator in SEPARATORS:
         joined = [[part.strip() for part in name.split(separator)] for name in names if separator in name]
@@ -87,12 +90,14 @@ def list_separator(labels: Iterable[str]) -> str:
 
 
 def match_rows(labels: Sequence[str], head_labels: Sequence[str]) -> list[int]:
-    """Return the row of a trained head for each label of a task: the label of equal name, else of equal name in any
-    case; labels without such a row take the rows that are left, in order.
+    """Return the row of a trained head for each label of a task.
+
+    Labels take the rows of equal names, then the rows of names that are equal without case. The other labels take the
+    remaining rows in order.
 
     Args:
-        labels: of the task.
-        head_labels: of the head, as many.
+        labels: labels of the task.
+        head_labels: labels of the head, the same number.
     """
     free = dict(enumerate(head_labels))
     rows: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Scores of predictions, by scikit-learn, scipy and benchmarks' rules: a metric is a row of `METRICS`."""
+"""Scores of predictions from scikit-learn, scipy and the rules of benchmarks; a metric is a row of `METRICS`."""
 
 import functools
 import importlib
@@ -25,16 +25,16 @@ SYNONYMS = {"L": "E", "U": "S"}  # of BILOU, which spaCy writes, in IOBES
 
 
 def score_predictions(task: Task, examples: Sequence[Example], predictions: Values) -> Scores:
-    """Return the scores of all metrics of a task: fractions and correlations, but percentages for answers to questions.
+    """Return the scores of all metrics of a task. Scores are fractions or correlations; for answers, percentages.
 
     Args:
         task: a row of the table, or a custom task.
-        examples: labeled.
-        predictions: a value per example, as `TaskKind.predict` returns them.
+        examples: labeled examples.
+        predictions: a value for each example, from `TaskKind.predict`.
 
     Raises:
-        UserError: no examples, an unlabeled example, an unknown metric, a metric that does not fit the labels, or a
-            missing library.
+        UserError: there are no examples, an example has no label, a metric is unknown or does not fit the labels, or a
+        library is missing.
         ValueError: the numbers of predictions and of examples differ.
     """
     if not examples:
@@ -91,17 +91,17 @@ def matthews(examples: Sequence[Example], predictions: Values, labels: Sequence[
 
 
 def pearson(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
-    """Pearson correlation (STS-B); 0 where it is undefined: all labels or all predictions are the same."""
+    """Pearson correlation (STS-B); 0 if it is undefined, because all labels or all predictions are equal."""
     return {"pearson": _correlation("pearsonr", examples, predictions)}
 
 
 def spearman(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
-    """Spearman rank correlation; 0 where it is undefined."""
+    """Spearman rank correlation; 0 if it is undefined."""
     return {"spearman": _correlation("spearmanr", examples, predictions)}
 
 
 def entity_scores(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
-    """Precision, recall and F1 of entities with the correct type, start and end, by the rule of conlleval."""
+    """Precision, recall and F1 of entities, by the rule of conlleval: type, start and end must be correct."""
     odd = [name for name in labels if name != "O" and name[:2] not in ENTITY_TAGS]
     if odd:
         raise UserError(
@@ -122,7 +122,7 @@ def entity_scores(examples: Sequence[Example], predictions: Values, labels: Sequ
 
 
 def entity_spans(labels: Sequence[str]) -> set[tuple[int, int, str]]:
-    """Return {(first word, word after the last, type)} of a sentence's labels in IOB, IOBES or BILOU.
+    """Return {(first word, word after the last, type)} of a sentence with labels in IOB, IOBES or BILOU.
 
     The rule is conlleval's (CoNLL-2000): an entity begins at B- and S-, after O, E- and S-, and where the type changes.
     """
@@ -187,7 +187,7 @@ def _gold_labels(examples: Sequence[Example]) -> np.ndarray:
 
 
 def _correlation(name: str, examples: Sequence[Example], predictions: Values) -> float:
-    """Return a correlation of scipy.stats between labels and predictions, 0 where it is undefined."""
+    """Return a correlation of scipy.stats between labels and predictions; 0 if it is undefined."""
     gold, predicted = _gold_labels(examples).astype(np.float64), np.asarray(predictions, np.float64)
     if _is_constant(gold, predicted):
         return 0.0
@@ -195,12 +195,12 @@ def _correlation(name: str, examples: Sequence[Example], predictions: Values) ->
 
 
 def _is_constant(gold: np.ndarray, predicted: np.ndarray) -> bool:
-    """Return whether one of the arrays is constant: no correlation is defined, and the libraries warn."""
+    """Return whether one of the arrays is constant. The correlation is then undefined, and the libraries warn."""
     return bool(np.ptp(gold) == 0 or np.ptp(predicted) == 0)
 
 
 def _import_library(name: str) -> Any:
-    """Return a module of a library of metrics; UserError where the package is missing."""
+    """Return a module of a library of metrics; raise UserError if the package is missing."""
     package = PACKAGES[name.partition(".")[0]]
     with needs_packages("this metric", package):
         return importlib.import_module(name)

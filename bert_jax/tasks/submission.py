@@ -1,4 +1,4 @@
-"""Predictions as files in the formats of benchmarks: a format is a row of `FORMATS`."""
+"""Files of predictions in the formats of benchmarks; a format is a row of `FORMATS`."""
 
 import csv
 import io
@@ -17,7 +17,7 @@ SUFFIXES = {"glue": ".tsv", "squad": ".json", "conll": ".conll", "conll_tab": ".
 
 
 def file_name(task: Task, split: str) -> str:
-    """Return the name of the file of a set: as the benchmark demands, or made of the names of task and set."""
+    """Return the file name of a set, which the benchmark demands or which consists of the names of task and set."""
     source = task.sets.get(split)
     return (source.submission if source else "") or f"{task.name}-{split}{SUFFIXES.get(task.submission, '.jsonl')}"
 
@@ -50,25 +50,25 @@ def write(
 
 
 def _glue_text(task: Task, examples: Examples, predictions: Values) -> str:
-    """Return a header, then index and prediction, as GLUE's server reads them: labels as in the training file."""
+    """Return a header, then lines of index and prediction for GLUE's server, with the labels of the training file."""
     spelled = task.codes or task.labels
     rows = [
         (example["id"], spelled[prediction] if spelled else format(prediction, ".3f"))
         for example, prediction in zip(examples, predictions, strict=True)
     ]
-    # By number: TFDS shuffles a data set when it prepares it.
+    # Sorted by number, because TFDS shuffles a data set when it prepares it.
     rows.sort(key=lambda row: (len(row[0]), row[0]))
     return "".join(f"{index}\t{label}\n" for index, label in [("index", "prediction"), *rows])
 
 
 def _squad_text(task: Task, examples: Examples, predictions: Values) -> str:
-    """Return a JSON object, id -> answer, '' for no answer, as the official script reads it."""
+    """Return a JSON object of ids and answers ('' for no answer) for the official script."""
     answers = {example["id"]: answer for example, answer in zip(examples, predictions, strict=True)}
     return json.dumps(answers, ensure_ascii=False) + "\n"
 
 
 def _conll_text(task: Task, examples: Examples, predictions: Values, separator: str) -> str:
-    """Return lines of token, label if known, and prediction, as conlleval reads them."""
+    """Return lines of token, label (if known) and prediction for conlleval."""
     lines = []
     for example, predicted in zip(examples, predictions, strict=True):
         columns = [example["tokens"], *([example["labels"]] if "labels" in example else []), predicted]
@@ -79,7 +79,7 @@ def _conll_text(task: Task, examples: Examples, predictions: Values, separator: 
 
 
 def _csv_text(task: Task, examples: Examples, predictions: Values) -> str:
-    """Return id and number of the class, with a header."""
+    """Return a header, then lines of id and number of the class."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["id", "label"])
@@ -88,7 +88,7 @@ def _csv_text(task: Task, examples: Examples, predictions: Values) -> str:
 
 
 def _json_lines_text(task: Task, examples: Examples, predictions: Values) -> str:
-    """Return a JSON object per line: the id, and the prediction with the names of fields and labels."""
+    """Return one JSON object per line, with the id and the prediction under the names of fields and labels."""
     to_json = KINDS[task.kind].to_json
     lines = [
         {"id": example["id"]} | to_json(task.labels, example, prediction)

@@ -1,6 +1,6 @@
-"""The tasks known by name: a task of a known kind is a row of `TASKS`.
+"""The tasks that have a name; each is a row of `TASKS`.
 
-The files of GLUE are as in its download: columns separated by tabs, in which quotes are text (Wang et al., 2019).
+The files of GLUE come from its download. Their columns are separated by tabs, and quotes are text (Wang et al., 2019).
 """
 
 import dataclasses
@@ -48,19 +48,19 @@ def _glue(
     tfds_texts: Columns | None = None,
     labeled: SetSource | None = None,
 ) -> Task:
-    """Return a task of GLUE: train.tsv, dev.tsv, and test.tsv, which has ids and no labels.
+    """Return a task of GLUE with train.tsv, dev.tsv, and test.tsv, which has ids and no labels.
 
     Args:
-        name: of the task, and of its data set in TFDS.
-        folder: of its files, and name of the file to hand in.
-        texts: columns of the texts.
+        name: name of the task and of its data set in TFDS.
+        folder: directory of the files, and name of the file to submit.
+        texts: columns that hold the texts.
         label: column of the label.
-        labels: in the published order; () for a score.
-        codes: spellings of the labels in the files.
-        metrics: the first selects the best checkpoint.
-        test_id: column of the id in test.tsv.
-        tfds_texts: features of the texts in TFDS; None: as `texts`.
-        labeled: format and columns of train.tsv and dev.tsv where they are not as `texts` and `label` say.
+        labels: labels in the published order; () for a score.
+        codes: spellings of the labels in the files, if they differ.
+        metrics: metrics, of which the first selects the best checkpoint.
+        test_id: column of the ids in test.tsv.
+        tfds_texts: features of the texts in TFDS; None: `texts`.
+        labeled: format and columns of train.tsv and dev.tsv, if they differ from `texts` and `label`.
     """
     labeled = labeled or SetSource(format="tsv_plain", columns={**texts, "label": label})
     return Task(
@@ -95,7 +95,7 @@ _GLUE = (
     ),
     _glue("sst2", "SST-2", _SENTENCE, labels=("negative", "positive"), codes=YES_NO),
     _glue(
-        # The columns of Microsoft's msr_paraphrase_*.txt too, which config.task.train and dev may name.
+        # Microsoft's msr_paraphrase_*.txt have the same columns; config.task.train and dev may name these files.
         "mrpc",
         "MRPC",
         _STRINGS,
@@ -129,7 +129,8 @@ _GLUE = (
             "dev_mismatched": _tsv("dev_mismatched.tsv", _MNLI, "validation_mismatched"),
             "test": _tsv("test_matched.tsv", _INDEXED, "test_matched", "MNLI-m.tsv"),
             "test_mismatched": _tsv("test_mismatched.tsv", _INDEXED, "test_mismatched", "MNLI-mm.tsv"),
-            # GLUE's diagnostic set has no training set: a model of MNLI predicts it, if its file is beside MNLI's.
+            # GLUE's diagnostic set has no training set. A model of MNLI predicts it if its file is in the directory of
+            # MNLI.
             "test_ax": _tsv("diagnostic/diagnostic.tsv", _INDEXED, submission="AX.tsv"),
         },
         metrics=("accuracy",),
@@ -141,7 +142,7 @@ _GLUE = (
         submission="glue",
     ),
     Task(
-        # GLUE's diagnostic set alone, for reading and scoring; `finetune` predicts it as a test set of MNLI.
+        # GLUE's diagnostic set as a task, for reading and scoring; `finetune` predicts it as a test set of MNLI.
         name="ax",
         kind="sequence_classification",
         sets={
@@ -165,7 +166,7 @@ _GLUE = (
 
 
 def _squad(name: str, version: str, impossible: bool) -> Task:
-    """Return a task of SQuAD, whose test sets are not public: config.task.test names a file without answers."""
+    """Return a task of SQuAD. Its test sets are not public; config.task.test may name a file without answers."""
     fields = ("id", "question", "context", "answers", *(("is_impossible",) if impossible else ()))
     task = _answers(
         name,
@@ -203,7 +204,7 @@ _OTHER_LANGUAGES = (
         tuple(f"data/train/jaquad_train_{number:04}.json" for number in range(30)),
         {"dev": tuple(f"data/dev/jaquad_dev_{number:04}.json" for number in range(4))},
     ),
-    # Trained and selected on SQuAD 1.1, scored by its rule on each language whose file is there.
+    # The task trains and selects on SQuAD 1.1, and scores each language whose file exists by the rule of SQuAD 1.1.
     _answers(
         "xquad",
         "squad1",
@@ -227,7 +228,7 @@ def _entities(
     tfds: str = "",
     submission: str = "conll",
 ) -> Task:
-    """Return a task of named entities; of several names of a file the first that exists is read."""
+    """Return a task of named entities; if a file has several names, the first name that exists counts."""
     return Task(
         name=name,
         kind="token_classification",
@@ -270,9 +271,9 @@ _ENTITIES = (
         test=("emerging.test.annotated", "emerging.test.conll"),
         submission="conll_tab",
     ),
-    # One file, which its authors use as a test set; to train on a part of it, name the parts.
+    # The data set is one file, which its authors use as a test set; to train on a part of it, make files and name them.
     _entities("wikigold", _CONLL, "conll_space", test=("wikigold.conll.txt",)),
-    # A token is a character, which may be white space.
+    # A token is one character, also white space.
     _entities(
         "klue-ner",
         _KLUE,
@@ -287,7 +288,7 @@ _ENTITIES = (
 def _endings(
     name: str, format: str, columns: Columns, *, train: str, dev: str, test: str, test_columns: Columns
 ) -> Task:
-    """Return a task of choosing the right ending."""
+    """Return a task with several endings of a text, of which a single ending is right."""
     return Task(
         name=name,
         kind="multiple_choice",
@@ -317,7 +318,7 @@ _ENDINGS = (
         test="test.csv",
         test_columns=_SWAG,
     ),
-    # A fold of the authors' cross-validation; config.task.train may name full_data.tsv instead.
+    # One fold of the authors' cross-validation; config.task.train may name full_data.tsv instead.
     _endings("codah", "tsv_headless", _CODAH, train="train.tsv", dev="dev.tsv", test="test.tsv", test_columns=_CODAH),
 )
 
@@ -331,7 +332,7 @@ def _korean(
     labels: tuple[str, ...] = (),
     metrics: tuple[str, ...],
 ) -> Task:
-    """Return a task of sentence pairs; several files of a set are read in order."""
+    """Return a task of sentence pairs. A set may have several files, which are read in order."""
     return Task(
         name=name,
         kind="sequence_classification" if labels else "regression",
@@ -411,7 +412,8 @@ def resolve_task(config: TaskConfig) -> Task:
     """Return the task that a configuration names, or a custom task; `config.metric` chooses its best checkpoint.
 
     Raises:
-        UserError: no name or an unknown name, settings of custom tasks for another task, or as `custom_task`.
+        UserError: the name is missing or unknown, another task has settings of custom tasks, or `custom_task` raises
+        it.
     """
     if config.name == NAME:
         task = custom_task(config)
@@ -420,7 +422,8 @@ def resolve_task(config: TaskConfig) -> Task:
         for key in ("kind", "columns", "labels"):
             if getattr(config, key):
                 raise UserError(
-                    f"config.task.{key} is for custom tasks (name=custom); task '{task.name}' has its own: leave it out"
+                    f"config.task.{key} is for custom tasks (name=custom); leave it out, because task '{task.name}' "
+                    "sets it itself"
                 )
     else:
         names = (*TASKS, NAME)

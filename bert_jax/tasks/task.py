@@ -1,4 +1,4 @@
-"""The types of a task: its labels and metrics, where its examples lie, and records as files hold them."""
+"""The types of a task, with labels, metrics and the places of examples, and of the records in files."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ Example = Mapping[str, Any]  # a checked record: "id", the fields of its kind, a
 
 
 class Record(NamedTuple):
-    """An example as a file has it, not yet checked."""
+    """An example from a file, before the checks."""
 
     where: str  # 'file:line' or the like, for messages
     fields: Mapping[str, Any]
@@ -22,13 +22,13 @@ class SetSource:
     """The source of a set of examples of a task: the published files, or a split of the data set in TFDS.
 
     Attributes:
-        files: alternatives, of which the first that exists is read: names that are read in order.
-        format: a row of `reading.formats.FORMATS`; '': by the suffix of the file.
-        columns: of the files.
+        files: alternatives, of which the first that exists is read; each is one or several names, read in order.
+        format: name of a row of `reading.formats.FORMATS`; '': the suffix of the file decides.
+        columns: columns of the files.
         tfds: name of the split.
-        submission: name of the file to hand in.
-        given: fields whose columns the user names: they are not optional.
-        broken_rows: the published file has rows with a wrong number of columns, which are skipped and counted.
+        submission: name of the file to submit.
+        given: fields whose columns the user names; they must exist.
+        broken_rows: True if the published file has rows with a wrong number of columns, which are skipped and counted.
     """
 
     files: Sequence[Sequence[str]] = ()
@@ -46,12 +46,12 @@ class Task:
 
     Attributes:
         name: value of `config.task.name`.
-        kind: a row of `kinds.KINDS`.
+        kind: name of a row of `kinds.KINDS`.
         sets: 'train', 'dev', 'test' -> its source; a second set of a split is 'dev_NAME' or 'test_NAME'.
-        metrics: rows of `scoring.METRICS`.
-        best: score that selects the best checkpoint; higher is better.
-        labels: in the published order, for kinds with labels.
-        codes: spellings of the labels in the files, where these differ from the names.
+        metrics: names of rows of `scoring.METRICS`.
+        best: name of the score that selects the best checkpoint; higher is better.
+        labels: labels in the published order, for kinds with labels.
+        codes: spellings of the labels in the files, if they differ from the names.
         folder: subdirectory of the task in the download of its benchmark.
         tfds: name of the data set in TFDS.
         tfds_columns: features of the data set.

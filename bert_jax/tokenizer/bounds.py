@@ -56,7 +56,7 @@ def check_bounds(definition: Definition) -> None:
             if pattern not in PATTERNS.values():
                 raise UserError(
                     f"its {part} has the regular expression {str(pattern)!r:.80}, which is of no published tokenizer "
-                    "we know and may take for ever; if it is safe, add it to PATTERNS in tokenizer/bounds.py"
+                    "we know and may never end; if it is safe, add it to PATTERNS in tokenizer/bounds.py"
                 )
     longest = definition["model"].get("max_input_chars_per_word", 0)
     if definition["model"]["type"] == "WordPiece" and not (isinstance(longest, int) and longest <= MAX_WORD):

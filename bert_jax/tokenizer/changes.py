@@ -21,7 +21,7 @@ class ChangeKind(NamedTuple):
 
     Attributes:
         project: text -> the text without such changes: two texts that differ by them alone become equal.
-        asked_for: whether the user of a tokenizer asked for such changes, so that they give no warning.
+        asked_for: True if the user of a tokenizer asked for such changes, so that they give no warning.
         cure: how to keep the characters.
     """
 

@@ -27,7 +27,7 @@ class TokenizerClass:
             the wish of the caller or None; raises UserError. None: the class needs `tokenizer.json` here.
         special: names of the special tokens where the directory does not give them.
         settings: the entries of `tokenizer_config.json` that the class follows, and their defaults.
-        has_token_types: whether the class returns token types where the directory has no `model_input_names`.
+        has_token_types: True if the class returns token types where the directory has no `model_input_names`.
         has_token_types_in_5: `has_token_types` of transformers 5, where that differs.
     """
 
@@ -103,7 +103,7 @@ CLASS_OF_FILE = {
 
 
 def name_class(config: Mapping[str, Any], model_config: Mapping[str, Any]) -> str:
-    """Return the class that a directory names, without the suffix Fast; "" where it names none.
+    """Return the class that a directory names, without the suffix Fast; "" if it names none.
 
     Args:
         config: content of `tokenizer_config.json`.
@@ -147,7 +147,7 @@ def has_token_types(class_name: str, config: Mapping[str, Any]) -> bool:
 
 
 def check_settings(class_name: str, config: Mapping[str, Any], in_definition: Mapping[str, Any]) -> None:
-    """Raise UserError where the settings that a class follows differ from `tokenizer.json`.
+    """Raise UserError if the settings that a class follows differ from `tokenizer.json`.
 
     Args:
         class_name: "": every setting in the config is compared.

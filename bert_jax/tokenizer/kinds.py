@@ -36,16 +36,16 @@ class TokenizerKind:
         separators: number of separators of a pair where tokenizer.json does not give it.
         continues: (definition, tokens) -> whether each token continues the word before it.
         train: value of `--normalization`, the default first -> how a vocabulary of exactly that size is trained.
-        trains_in_memory: whether training holds the text in memory.
-        keeps_single_occurrences: whether training makes tokens even of strings that occur once.
+        trains_in_memory: True if training holds the text in memory.
+        keeps_single_occurrences: True if training makes tokens even of strings that occur once.
         word_prefix: prefix of a word that is encoded alone as inside a sentence.
-        mask_takes_space: whether words include the space before them, so that the mask token must.
+        mask_takes_space: True if words include the space before them, so that the mask token must.
         vocabulary_files: names of the files other than tokenizer.json that hold a vocabulary; the first identifies it.
         parse_tokens: content of the first file -> tokens in the order of ids; None: costs another library.
         digest_content: (definition, tokens, special tokens) -> everything that decides the ids of a text.
         config_settings: definition -> the settings of tokenizer_config.json that the definition implements.
         tokenizer_config: (definition, special tokens) -> the class that opens it in transformers, and its settings.
-        writes_vocabulary: whether saving writes the first file, a token per line, in addition to tokenizer.json.
+        writes_vocabulary: True if saving writes the first file, a token per line, in addition to tokenizer.json.
     """
 
     name: str
@@ -142,7 +142,7 @@ TOKENIZERS = {kind.name: kind for kind in _KINDS}  # `kind_of` takes the first t
 
 
 def kind_of(definition: Definition) -> TokenizerKind:
-    """Return the row of TOKENIZERS for a definition; UserError for an unknown kind."""
+    """Return the row of TOKENIZERS for a definition; raise UserError for an unknown kind."""
     model = definition["model"]
     pre_tokenizers = {part.get("type") for part in tokenizer_json.components(definition["pre_tokenizer"])}
     for kind in TOKENIZERS.values():

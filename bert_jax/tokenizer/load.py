@@ -64,7 +64,7 @@ def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) 
     try:
         config = _read_json_beside(file, CONFIG)
         if lowercase is not None and config.get("do_lower_case", lowercase) != lowercase:
-            raise UserError(f"do_lower_case is {config['do_lower_case']} in {CONFIG}, but {lowercase} was asked for")
+            raise UserError(f"do_lower_case is {config['do_lower_case']} in {CONFIG}, but you asked for {lowercase}")
         class_name = name_class(config, _read_json_beside(file, MODEL))
         config = _read_json_beside(file, NAMES) | config
         if file.name == DEFINITION:
@@ -75,7 +75,9 @@ def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) 
         raise UserError(f"{file}: {error}") from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # values of other types
         reason = f"{type(error).__name__}: {error}"
-        raise UserError(f"{file}: it or a file beside it is not of a tokenizer ({reason:.200})") from error
+        raise UserError(
+            f"{file}: this file or another in its directory is not of a tokenizer ({reason:.200})"
+        ) from error
 
 
 def _find_definition_file(path: pathlib.Path) -> pathlib.Path:
@@ -84,7 +86,9 @@ def _find_definition_file(path: pathlib.Path) -> pathlib.Path:
     if path.is_dir():
         paths = [path / name for name in candidates if (path / name).exists()]
         if len(paths) > 1 and paths[0].name != DEFINITION:
-            raise UserError(f"{path} holds both {paths[0].name} and {paths[1].name}; give the path of one of them")
+            raise UserError(
+                f"{path} holds both {paths[0].name} and {paths[1].name}; give the path of one of these files"
+            )
     else:
         paths = [path] if path.exists() else []
     if not paths:
@@ -111,7 +115,7 @@ def _load_definition(
     definition = _with_listed_tokens(definition, config, vocabulary)
     tokenizer = build_tokenizer(definition, special, has_token_types(class_name, config), kind=kind, tokens=tokens)
     if lowercase is not None and lowercase != tokenizer.lowercase:
-        raise UserError(f"lowercase is {tokenizer.lowercase} in it, but {lowercase} was asked for")
+        raise UserError(f"the file sets lowercase to {tokenizer.lowercase}, but you asked for {lowercase}")
     check_settings(class_name, config, kind.config_settings(definition))
     if kind.parse_tokens and (vocabulary_file := file.with_name(kind.vocabulary_files[0])).exists():
         vocabulary_tokens = kind.parse_tokens(_read_table_file(vocabulary_file))
@@ -130,7 +134,7 @@ def _load_vocabulary(
     further_files = [file.with_name(name) for name in row.files[1:]]
     for path in further_files:
         if not path.exists():
-            raise UserError(f"{path.name} is not beside it; this kind of vocabulary needs both files")
+            raise UserError(f"{path.name} is missing in its directory; this kind of vocabulary needs both files")
     assert row.parse
     assert row.special
     special = _special_tokens(config, row.special)
@@ -190,11 +194,11 @@ def _special_tokens(config: Mapping[str, Any], default: SpecialTokens) -> Specia
 
 
 def _read_json_beside(file: pathlib.Path, name: str) -> dict[str, Any]:
-    """Return the object in a JSON file in the directory of `file`; {} where there is no such file."""
+    """Return the object in a JSON file in the directory of `file`; {} if there is no such file."""
     path = file.with_name(name)
     return strict_json.parse_object(_read_table_file(path), name) if path.exists() else {}
 
 
 def _read_table_file(file: pathlib.Path) -> bytes:
-    """Return the bytes of a file of a tokenizer; UserError where it is too large."""
+    """Return the bytes of a file of a tokenizer; raise UserError if it is too large."""
     return strict_json.read_bounded_bytes(file, strict_json.MAX_TABLE_BYTES, file.name)

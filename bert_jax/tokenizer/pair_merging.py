@@ -56,7 +56,7 @@ def check_text_has_characters(text: TrainingText) -> None:
 
 
 def check_filled(num_tokens: int, vocab_size: int) -> None:
-    """Raise UserError where training made fewer tokens than requested."""
+    """Raise UserError if training made fewer tokens than requested."""
     if num_tokens < vocab_size:
         raise UserError(
             f"the text fills a vocabulary of {num_tokens:,} tokens, not of {vocab_size:,};"
@@ -99,7 +99,7 @@ def merge_pairs(
         special: names of the special tokens.
         first: tokens with the lowest ids, in order.
         characters: the characters to contain.
-        prefix: of a piece that continues a word.
+        prefix: prefix of a piece that continues a word.
 
     Raises:
         UserError: there cannot be `vocab_size` tokens.

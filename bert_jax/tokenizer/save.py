@@ -15,7 +15,7 @@ MAX_LENGTH = 512  # tokens, for `AutoTokenizer`; an export writes the maximum of
 
 
 def save_tokenizer(tokenizer: Tokenizer, directory: str | os.PathLike[str], files: Mapping[str, bytes] = {}) -> None:
-    """Write `tokenizer.json`, `tokenizer_config.json` and `files`; the directory appears complete or not at all.
+    """Write `tokenizer.json`, `tokenizer_config.json` and `files`; the directory appears only when it is complete.
 
     It has `SHA256SUMS`. A WordPiece vocabulary is also written as `vocab.txt`.
 

@@ -88,7 +88,7 @@ def parse_spm_model(
 
 
 def parse_model(data: bytes) -> Any:
-    """Return the `ModelProto` in the bytes of a `spiece.model`; UserError where it is cut short or not supported."""
+    """Return the `ModelProto` in the bytes of a `spiece.model`; raise UserError if it is cut short or not supported."""
     with _needs_library():
         format_of = importlib.import_module("sentencepiece.sentencepiece_model_pb2")
         from google.protobuf.message import DecodeError
@@ -99,7 +99,7 @@ def parse_model(data: bytes) -> Any:
     except DecodeError:
         complete = False
     if not complete:
-        raise UserError("not a SentencePiece model, or cut short; copy it again")
+        raise UserError("not a complete SentencePiece model; copy the file again")
     for spec, supported in ((model.trainer_spec, TRAINER), (model.normalizer_spec, NORMALIZER)):
         for name, values in supported.items():
             if getattr(spec, name) not in values:
@@ -177,7 +177,7 @@ def train_sentencepiece_bpe(
 
 
 def library_normalization_step(rule: str) -> Definition:
-    """Return the step that maps text by a table of the library; UserError where that is missing."""
+    """Return the step that maps text by a table of the library; raise UserError if that is missing."""
     with _needs_library():
         library = importlib.import_module("sentencepiece")
         format_of = importlib.import_module("sentencepiece.sentencepiece_model_pb2")

@@ -40,8 +40,8 @@ class Tokenizer:
         sha256: digest of everything that decides the ids of a text.
         pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
         separators: number of [SEP] tokens between the two texts of a pair.
-        second_type: whether the second text of a pair has token type 1; otherwise all tokens have type 0.
-        lowercase: whether the vocabulary is uncased.
+        second_type: True if the second text of a pair has token type 1; otherwise all tokens have type 0.
+        lowercase: True if the vocabulary is uncased.
         continues: bool [vocab_size], whether a token continues the word before it; False for special and added tokens.
         with_special_tokens: encodes every added token in a text as that token, also '[MASK]'.
         plain: encodes '[MASK]' in a text as a bracket, a word and a bracket, other added tokens as these tokens.
@@ -150,7 +150,8 @@ class Tokenizer:
         outside = [token_id for token_id in ids if not 0 <= token_id < self.vocab_size]
         if outside:
             raise UserError(
-                f"id {outside[0]} is outside the vocabulary of {self.vocab_size:,} tokens: made by another tokenizer?"
+                f"id {outside[0]} is outside the vocabulary of {self.vocab_size:,} tokens; did another "
+                "tokenizer make it?"
             )
         with _no_panic():
             return self.with_special_tokens.decode(list(ids), skip_special_tokens=False)
@@ -200,7 +201,7 @@ def build_tokenizer(
     if with_special_tokens.get_vocab() != vocabulary or any(
         plain.token_to_id(token["content"]) != token["id"] for token in plain_definition["added_tokens"]
     ):
-        raise UserError("the added tokens have other ids than the library tokenizers gives them")
+        raise UserError("the file and the library `tokenizers` give the added tokens different ids")
     digest = hashlib.sha256(json.dumps(kind.digest_content(definition, tokens, special)).encode()).hexdigest()
     continues = np.array(kind.continues(definition, tokens), bool)
     continues[[token["id"] for token in added_tokens]] = False  # the text is split around each of them

@@ -38,7 +38,7 @@ def assemble_definition(
         special: names of the special tokens.
         vocabulary: token -> id.
         separators: number of separators between the two texts of a pair.
-        mask_takes_space: whether the mask token includes the spaces before it, as words of the vocabulary do.
+        mask_takes_space: True if the mask token includes the spaces before it, as words of the vocabulary do.
 
     Raises:
         UserError: a special token is missing.
@@ -124,7 +124,7 @@ def components(part: Definition | None) -> Iterator[Definition]:
 
 
 def complete_definition(content: Definition) -> Definition:
-    """Return the content of a tokenizer.json with every part that this module reads; UserError where it has no model.
+    """Return the content of a tokenizer.json with every part that this module reads; raise UserError without a model.
 
     Files of early versions of the library lack the type of their model, and write merges as 'a b'.
     """
@@ -167,7 +167,7 @@ def tokens_of(definition: Definition) -> tuple[str, ...]:
 
 
 def tokens_in_order(vocabulary: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the tokens in the order of ids; UserError unless the ids are 0, 1, 2 ... each once."""
+    """Return the tokens in the order of ids; raise UserError unless the ids are 0, 1, 2 ... each once."""
     if any(type(token_id) is not int for token_id in vocabulary.values()):
         raise UserError("the vocabulary gives a token an id that is not an integer")
     if not vocabulary:

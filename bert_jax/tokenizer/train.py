@@ -146,7 +146,7 @@ def train_from_texts(
 
 
 def _checked_normalization(kind: str, asked: str | None) -> str:
-    """Return the requested normalization, or the first of the kind; UserError where the kind lacks it."""
+    """Return the requested normalization, or the first of the kind; raise UserError if the kind lacks it."""
     if asked is None:
         return next(iter(TOKENIZERS[kind].train))
     if asked not in TOKENIZERS[kind].train:

@@ -81,7 +81,7 @@ def define_wordpiece(
     if len(vocabulary) < len(tokens):
         first_id, token = next((i, token) for i, token in enumerate(tokens) if vocabulary[token] != i)
         raise UserError(
-            f"{token!r} is on lines {first_id + 1} and {vocabulary[token] + 1}; the first is never used: rename it"
+            f"{token!r} is on lines {first_id + 1} and {vocabulary[token] + 1}; the first is never used, so rename it"
         )
     model = {**WORDPIECE_MODEL, "unk_token": special.unk, "vocab": vocabulary}
     return _define(special, vocabulary, normalizer, model, separators, mask_takes_space)
@@ -144,14 +144,14 @@ def parse_vocab_txt(
 
 
 def vocab_txt_tokens(data: bytes) -> list[str]:
-    """Return the tokens of a `vocab.txt`, a token per line; UserError where it is not UTF-8.
+    """Return the tokens of a `vocab.txt`, a token per line; raise UserError if it is not UTF-8.
 
     A byte order mark and, as in the library tokenizers, spaces after a token do not belong to a token.
     """
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise UserError("not a UTF-8 text, so not a vocabulary") from None
+        raise UserError("not a UTF-8 text, so this is not a vocabulary") from None
     # Not splitlines: a vocabulary may hold the other characters that end a line in Unicode.
     return [line.rstrip(" \t\r") or line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
 

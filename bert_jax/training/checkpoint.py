@@ -147,7 +147,7 @@ class Checkpoints:
         if self._mirror and self._copied:
             if jax.process_count() > 1:
                 raise UserError(
-                    f"{self._mirror.url}: several processes can write the parts of a checkpoint to gs:// alone; mount "
+                    f"{self._mirror.url}: several processes can write a checkpoint only to gs://; mount "
                     "the storage (mount-s3) and give the path there, or train with one process"
                 )
             self._mirror.fetch(states=True)

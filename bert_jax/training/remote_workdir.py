@@ -171,7 +171,7 @@ def uploaded(path_or_url: str) -> Iterator[pathlib.Path]:
         return
     url = path_or_url.rstrip("/")
     if storage.list_versions(url):
-        raise UserError(f"{url} holds something already; name another --output")
+        raise UserError(f"{url} exists already; name another --output")
     with tempfile.TemporaryDirectory(prefix="bert_jax-") as folder:
         directory = pathlib.Path(folder) / "output"
         SHOWN[str(directory)] = url
@@ -219,7 +219,7 @@ def _files_to_copy(versions: dict[str, str], with_checkpoints: bool) -> dict[str
     folders = {name: pathlib.PurePosixPath(name).parent for name in versions if name and not name.endswith("/")}
     for name in folders:  # object storage allows any name; the copy of such a file would lie outside
         if name.startswith("/") or ".." in pathlib.PurePosixPath(name).parts:
-            raise UserError(f"{name!r} is no name of a file in a directory; remove this object, or choose another URL")
+            raise UserError(f"{name!r} is not a valid file name; remove this object, or choose another URL")
     complete = {str(folder) for name, folder in folders.items() if LAST.fullmatch(name)}
     return {
         name: versions[name]

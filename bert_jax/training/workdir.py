@@ -81,7 +81,7 @@ def claim_workdir(workdir: pathlib.Path, config: Values, fingerprint: Fingerprin
                 "resume with the same settings, or choose another --workdir"
             )
     elif saved_steps(directory):
-        raise UserError(f"{workdir} holds damaged checkpoints without their run.json; choose another --workdir")
+        raise UserError(f"{workdir} holds damaged checkpoints and no run.json; choose another --workdir")
     with writing(workdir, ELSEWHERE):
         if (workdir / "tokenizer").exists():
             _check_tokenizer(workdir, fingerprint["tokenizer"])
@@ -115,7 +115,7 @@ def _check_run_file(workdir: pathlib.Path, config: Values, fingerprint: Fingerpr
     changed = _run_differences(saved, record["fingerprint"], config, fingerprint, record["step"])
     if changed:
         raise UserError(
-            f"{workdir / 'run.json'} was changed: the sealed record of checkpoints/{record['step']} says otherwise "
+            f"{workdir / 'run.json'} was changed: it differs from the record in checkpoints/{record['step']} "
             f"({'; '.join(changed)}); {RESTORE}"
         )
 
@@ -172,7 +172,7 @@ def read_run(workdir: pathlib.Path) -> tuple[Config, Fingerprint]:
     try:
         return from_json(values), fingerprint
     except UserError as error:
-        raise UserError(f"{path}: damaged, or of another version of bert_jax ({error}); {RESTORE}") from None
+        raise UserError(f"{path}: damaged, or written by another version of bert_jax ({error}); {RESTORE}") from None
 
 
 def recorded_config(workdir: pathlib.Path) -> PretrainConfig | None:

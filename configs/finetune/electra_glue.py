@@ -1,10 +1,10 @@
-"""A task of GLUE as ELECTRA fine-tunes: a higher learning rate, multiplied by 0.8 for each layer down.
+"""A task of GLUE with ELECTRA's settings: a higher learning rate, which is multiplied by 0.8 for each layer down.
 
     bert-jax finetune --config=electra_glue --workdir runs/mrpc --config.init_from=electra/ \\
         --config.task.name=mrpc --config.task.data=glue/
 
-The large model: --config.optimizer.peak_learning_rate=5e-5 --config.optimizer.layer_decay=0.9.
-Hardware and time: as configs/finetune/glue.py.
+For the large model: --config.optimizer.peak_learning_rate=5e-5 --config.optimizer.layer_decay=0.9.
+Hardware and time: see configs/finetune/glue.py.
 Score: ELECTRA-base has 88.8 on MNLI, 89.5 on MRPC (published); not trained by us.
 """
 

@@ -1,4 +1,4 @@
-"""A task of GLUE, or another sequence classification or regression, as the BERT paper fine-tunes.
+"""A task of GLUE, or another sequence classification or regression, with the settings of the BERT paper.
 
     bert-jax finetune --config=glue --workdir runs/mrpc --config.init_from=my-bert/ \\
         --config.task.name=mrpc --config.task.data=glue/

@@ -1,4 +1,4 @@
-"""SWAG and other multiple choice: the beginning with each ending is a sequence, and has one score.
+"""SWAG and other multiple choice: each ending, together with the beginning, is a sequence with one score.
 
     bert-jax finetune --config=multiple_choice --workdir runs/swag --config.init_from=my-bert/ \\
         --config.task.name=swag --config.task.data=swag/

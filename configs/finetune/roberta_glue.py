@@ -1,10 +1,10 @@
-"""A task of GLUE as RoBERTa fine-tunes: ten epochs at a low learning rate.
+"""A task of GLUE with RoBERTa's settings: ten epochs at a low learning rate.
 
     bert-jax finetune --config=roberta_glue --workdir runs/mrpc --config.init_from=roberta/ \\
         --config.task.name=mrpc --config.task.data=glue/
 
-RTE and STS-B: --config.optimizer.peak_learning_rate=2e-5.
-Hardware and time: three times the time of configs/finetune/glue.py, on its hardware.
+For RTE and STS-B: --config.optimizer.peak_learning_rate=2e-5.
+Hardware and time: three times the time of configs/finetune/glue.py on the same hardware.
 Score: RoBERTa-base has 87.6 on MNLI, 90.2 on MRPC (published); not trained by us.
 """
 

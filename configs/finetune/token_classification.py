@@ -1,4 +1,4 @@
-"""Named entities and other token classification: a cased model, the label at the first piece of each word.
+"""Named entities and other token classification with a cased model; the first token of each word gets the label.
 
     bert-jax finetune --config=token_classification --workdir runs/ner --config.init_from=my-bert/ \\
         --config.task.name=wnut17 --config.task.data=wnut17/

@@ -235,7 +235,7 @@ def test_bad_recipes_are_refused_before_anything_is_written(place, tmp_path):
         run(clean=tmp_path / "recipe.toml")
     with pytest.raises(UserError, match="leave one of them out"):
         run(clean=place / "recipe.toml", deduplicate="exact")
-    with pytest.raises(UserError, match="--keep_removed: nothing is removed"):
+    with pytest.raises(UserError, match="--keep_removed: these options remove nothing"):
         run(keep_removed=tmp_path / "removed.jsonl")
     with pytest.raises(UserError, match="--segmenter jieba reads zh"):
         run(segmenter="jieba")

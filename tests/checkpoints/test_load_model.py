@@ -156,7 +156,7 @@ def test_a_work_directory_opens_like_an_export(run, tmp_path, capsys):
     ("make", "says"),
     [
         (lambda place: None, "no model here"),
-        (lambda place: (place / "runs").mkdir(), "this `finetune` has not ended"),
+        (lambda place: (place / "runs").mkdir(), "this run of `finetune` has not ended"),
         (lambda place: (place / "run.json").write_text("[]"), r"run\.json: damaged .* restore this run"),
         (lambda place: (place / "config.json").write_text("{}"), "config.json"),
         (lambda place: (place / "bert_config.json").write_text("{}"), "0 checkpoints of TensorFlow"),

@@ -158,7 +158,7 @@ def test_a_model_with_the_tokenizer_of_another(world, tmp_path, refused) -> None
     (model / "SHA256SUMS").unlink()
     refused("fill-mask", "--model", model, "[MASK]", says=(str(model), "of 201 tokens", "of 200", "remove the wrong"))
     (model / "tokenizer.json").unlink()
-    says = (str(model), "the tokenizer has 201 tokens, the model 200", "the tokenizer of another model")
+    says = (str(model), "the tokenizer has 201 tokens, the model 200", "belongs to another model")
     refused("fill-mask", "--model", model, "[MASK]", says=says)
 
 

@@ -110,7 +110,7 @@ def test_a_run_json_of_another_run(run_copy, run) -> None:
     path = run_copy / "run.json"
     path.write_text(path.read_text().replace('"num_heads": 2', '"num_heads": 4'))
     status, out, _ = run("verify", run_copy)
-    assert (status, f"{path} was changed: the sealed record of checkpoints/4 says" in out) == (1, True)
+    assert (status, f"{path} was changed: it differs from the record in checkpoints/4" in out) == (1, True)
 
 
 def test_nothing_to_compare_with(world, tmp_path, refused) -> None:

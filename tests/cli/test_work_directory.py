@@ -52,7 +52,7 @@ def test_a_changed_run_json_is_blamed_and_can_be_made_again(world, run_copy, run
     path, output = run_copy / "run.json", tmp_path / "out"
     good = path.read_text()
     path.write_text(good.replace('"num_heads": 2', '"num_heads": 4'))
-    says = (f"{path} was changed", "checkpoints/4 says otherwise (model.num_heads: 2 -> 4)", "or delete the file")
+    says = (f"{path} was changed", "checkpoints/4 (model.num_heads: 2 -> 4)", "or delete the file")
     for argv in (
         pretrain_command(world, run_copy),
         ["evaluate", "--workdir", run_copy],

@@ -347,7 +347,7 @@ def test_mistakes(tmp_path, tokenizer):
     inputs = write(tmp_path / "a.jsonl", planted(5))
     (tmp_path / "mine").write_text("x")
     cases = [
-        ({"keep_removed": tmp_path / "r"}, "nothing is removed; give --deduplicate exact or near"),
+        ({"keep_removed": tmp_path / "r"}, "remove nothing; add --deduplicate exact or near"),
         ({"deduplicate": "near", "keep_removed": tmp_path / "mine"}, "exists already"),
         ({"deduplicate": "near", "keep_removed": tmp_path / "no" / "r"}, "cannot be written"),
         ({"deduplicate": "all"}, "--deduplicate all: give one of none, split, exact, near"),

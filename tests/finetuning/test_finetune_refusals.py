@@ -58,7 +58,7 @@ def refused(world, tmp_path, capfd):
         (["task.labels=yes"], "has the labels 'yes'"),
         (["task.metric=f1"], "config.task.metric=f1 is none of accuracy, macro_f1"),
         (["task.max_seq_len=600"], "config.task.max_seq_len=600, but the model reads"),
-        (["task.max_seq_len=4"], "max_seq_len=4 holds no two texts"),
+        (["task.max_seq_len=4"], "max_seq_len=4 is too short for two texts"),
         (["task.buckets=(8,)"], "config.task.buckets=(8,): the last must lie from"),
         (["task.buckets=(0,24)"], "config.task.buckets=(0, 24)"),
         (["task.buckets=(24,4000)"], "config.task.buckets=(24, 4000)"),

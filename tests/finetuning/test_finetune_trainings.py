@@ -183,7 +183,7 @@ def test_a_lost_line_of_the_best_model_is_refused(grid, world, tmp_path, capsys)
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
     with pytest.raises(AssertionError):
         finetune(world, place, "sequence_classification", *GRID)
-    assert f"{run}: metrics.jsonl lost the line of its best model; remove this directory" in capsys.readouterr().err
+    assert f"{run}: metrics.jsonl has no line for the best model; remove this directory" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -90,7 +90,7 @@ def test_a_run_equals_a_run_on_the_local_disk_and_every_verb_reads_it(world, buc
     names = {path.relative_to(tmp_path / "ours").as_posix() for path in (tmp_path / "ours").rglob("*")}
     assert bucket.files("model").keys() == names
     assert main(["export", "--workdir", URL, "--output", "gs://bucket/model"]) == 2
-    assert "gs://bucket/model holds something already" in capsys.readouterr().err
+    assert "gs://bucket/model exists already" in capsys.readouterr().err
     assert main(["fill-mask", "--model", "gs://bucket/model", "ab [MASK]"]) == 0
     assert main(["verify", URL]) == 0
     assert main(["fill-mask", "--model", URL, "ab [MASK]"]) == 0

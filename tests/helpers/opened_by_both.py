@@ -75,6 +75,7 @@ def compare_case(case: Case, directory: pathlib.Path) -> Outcome:
     """Open the directory of a case by both, and compare."""
     try:
         reference = _open_reference(case, directory)
+        reference.tokenizer.model_input_names = _input_names(case, reference.tokenizer)
     except Exception as error:
         return Outcome(UNREAD, general(f"{type(error).__name__}: {error}"))
     try:
@@ -108,6 +109,16 @@ def _open_reference(case: Case, directory: pathlib.Path) -> Reference:
         if not missing:
             return Reference(model.eval(), tokenizer, task == case.task)
     raise ValueError("weights of the encoder are drawn at random")
+
+
+def _input_names(case: Case, tokenizer: Any) -> list[str]:
+    """Return the inputs that the tokenizer gave to the model in the version of transformers that the layout is of.
+
+    ALBERT's tokenizer and the general class returned token types in transformers 4. In transformers 5 they do not.
+    """
+    names = [*tokenizer.model_input_names]
+    is_changed = type(tokenizer).__name__ in ("AlbertTokenizer", "TokenizersBackend")
+    return [*names, "token_type_ids"] if case.version == 4 and is_changed and "token_type_ids" not in names else names
 
 
 @contextlib.contextmanager
@@ -152,7 +163,7 @@ def _compare_answers(case: Case, directory: pathlib.Path, reference: Reference, 
         examples = [{"tokens": text.split()} for text in texts[:3]]
         answers = model.predict(examples)
         tokenizer = reference.tokenizer
-        if case.family in ("roberta", "longformer", "modernbert") and hasattr(tokenizer, "add_prefix_space"):
+        if getattr(tokenizer, "add_prefix_space", None) is False:
             tokenizer = transformers.AutoTokenizer.from_pretrained(directory, add_prefix_space=True)
         rows = [_row(tokenizer(example["tokens"], is_split_into_words=True)) for example in examples]
     elif case.task == CHOICES:

@@ -138,7 +138,9 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path, params):
     with pytest.raises(UserError, match="no such vocabulary"):
         export(params, tmp_path, tmp_path / "model")
     wordpiece(tmp_path, ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(str, range(CONFIG.vocab_size))])
-    with pytest.raises(UserError, match="the tokenizer has 145 tokens, the model 140: it is another model's"):
+    with pytest.raises(
+        UserError, match="the tokenizer has 145 tokens, the model 140; the tokenizer belongs to another model"
+    ):
         export(params, tmp_path, tmp_path / "model")
 
 

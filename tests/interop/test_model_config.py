@@ -481,7 +481,7 @@ REFUSED = [
     (BERT, {"hidden_size": 10**12}, "hidden_size is 1000000000000; it must lie"),
     (BERT, {"hidden_dropout_prob": 1.5}, "hidden_dropout_prob is 1.5"),
     (BERT, {"layer_norm_eps": -1e-12}, "layer_norm_eps is -1e-12"),
-    (BERT, {"auto_map": {"AutoModel": "modeling.Mine"}}, "needs Python code of its own"),
+    (BERT, {"auto_map": {"AutoModel": "modeling.Mine"}}, "names Python code of the model"),
     (BERT, {"quantization_config": {}}, "quantization_config is {}; only None"),
     (BERT, {"architectures": ["BertModel", "BertForMaskedLM"]}, "not a list of one name"),
     (BERT, {"architectures": "BertModel"}, "not a list of one name"),

@@ -116,7 +116,7 @@ def test_fused_tensors_are_ours_side_by_side(tmp_path):
         ),
         (
             lambda t: t.update({"head.dense.bias": np.ones(24, np.float32)}),
-            r"config\.json says that there is no tensor 'head\.dense\.bias'",
+            r"tensor 'head\.dense\.bias' contradicts config\.json",
         ),
     ],
 )

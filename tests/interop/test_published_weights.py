@@ -199,7 +199,7 @@ def test_labels_come_with_their_head_only(tmp_path):
     ("lost", "words"),
     [
         ("cls.predictions.transform.dense.bias", r"tensor 'cls\.predictions\.transform\.dense\.bias' is missing"),
-        ("cls.predictions.transform.LayerNorm", "has a part of 'masked_token' only: 'masked_token/norm/"),
+        ("cls.predictions.transform.LayerNorm", "has only a part of 'masked_token': 'masked_token/norm/"),
         ("bert.embeddings.LayerNorm.bias", r"tensor 'bert\.embeddings\.LayerNorm\.bias' is missing"),
     ],
 )

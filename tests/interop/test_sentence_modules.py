@@ -84,7 +84,7 @@ def test_arguments_override_the_settings_of_the_directory(encoder, tmp_path):
         ours.encode(TEXTS[:4]), plain.encode(TEXTS[:4], pooling="cls", normalize=True, max_seq_len=12)
     )
     write_lines(tmp_path / "texts.jsonl", [{"text": "abc"}])
-    with pytest.raises(UserError, match="features of tokens, which are not normalized"):
+    with pytest.raises(UserError, match="features of tokens cannot be normalized"):
         embed_file(
             tmp_path / "theirs",
             tmp_path / "texts.jsonl",

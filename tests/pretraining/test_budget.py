@@ -284,7 +284,7 @@ def test_a_warmup_longer_than_the_run_is_refused_before_anything_is_written(corp
 
 def test_fields_that_the_budget_chooses_cannot_be_given(corpus, tmp_path) -> None:
     for key in ("train.steps", "model.hidden_size", "train.phases[0].batch_size"):
-        with pytest.raises(UserError, match=r"--budget chooses config\."):
+        with pytest.raises(UserError, match=r"--budget and config\."):
             config_for_budget(small(corpus), "30m", tmp_path, Console(io.StringIO()), given=(key,))
     assert read_config(PretrainConfig, planning.DEFAULT_RECIPE, [])
 

@@ -161,4 +161,4 @@ def test_evaluate_refuses_another_model_in_the_place_of_the_teacher(
 def test_a_budget_leaves_the_size_of_a_student_alone(world: pathlib.Path, tmp_path: pathlib.Path, capsys) -> None:
     objective = "objective=distillation", f"distillation.teacher={world / 'teacher'}"
     assert main([*command(world, tmp_path / "student", *objective), "--budget", "1m"]) == 2
-    assert "a student's follows from its teacher" in capsys.readouterr().err
+    assert "the teacher sets the size of a student" in capsys.readouterr().err

@@ -168,7 +168,7 @@ def test_a_missing_or_different_generator_is_refused(world: pathlib.Path, tmp_pa
         assert not (tmp_path / "other").exists()
     with pytest.raises(UserError, match="no teacher here; it trains generator"):
         read_weights(world / "run", console=QUIET, part="teacher")
-    with pytest.raises(UserError, match="no work directory of `pretrain`"):
+    with pytest.raises(UserError, match="not a work directory of `pretrain`"):
         read_weights(world / "generator", console=QUIET, part="generator")
 
 

@@ -90,7 +90,7 @@ def test_refusals(data: dict[str, str], words: str, text: str) -> None:
 
 def test_one_process_alone(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jax.process_count", lambda: 2)
-    with pytest.raises(UserError, match="for one process"):
+    with pytest.raises(UserError, match="with one process only"):
         prepared(dataclasses.replace(config(text=text)))
 
 

@@ -39,7 +39,7 @@ def test_a_directory_is_read_by_the_suffixes_of_known_formats(tmp_path):
     assert len(find_files([str(tmp_path / "*.py"), str(tmp_path / "c.svg")])) == 2
     for name in kept:
         (tmp_path / name).unlink()
-    with pytest.raises(UserError, match=r"contains no file that is read, but files of no known format: 2 \.svg"):
+    with pytest.raises(UserError, match=r"contains no file to read, but files of no known format: 2 \.svg"):
         find_files([str(tmp_path)])
 
 

@@ -174,7 +174,7 @@ def test_a_window_of_a_long_text(model: OpenModel, found: TextAttention) -> None
 
 
 def test_texts_that_cannot_be_read(model: OpenModel) -> None:
-    with pytest.raises(UserError, match="read in a single text alone"):
+    with pytest.raises(UserError, match="allowed in a single text only"):
         text_attention(model, TEXT, "ab")
     with pytest.raises(UserError, match="more than 32 tokens"):
         text_attention(model, "[MASK] " * 40)

@@ -514,7 +514,9 @@ def test_broken_files_are_refused(tmp_path):
     refused("winogender", "a.tsv", b"a\tb\n", "no column sentid, sentence")
     refused("winogender", "b.tsv", head, "holds no sentence")
     refused("winogender", "c.tsv", head + b"a.b.2.male.txt\tHe left.\n", "c.tsv:2: sentid 'a.b.2.male.txt'")
-    refused("winogender", "d.tsv", head + b"a.b.1.male.txt\tHe left.\n", "in male alone; it needs male, female, neut")
+    refused(
+        "winogender", "d.tsv", head + b"a.b.1.male.txt\tHe left.\n", "only male; each item needs male, female, neut"
+    )
     genders = [b"a.b.1.%s.txt\tThe %s left.\n" % (one, one) for one in (b"male", b"female", b"neutral")]
     (tmp_path / "occupations-stats.tsv").write_text("occupation\tbls_pct_female\na\tmany\n")
     refused("winogender", "e.tsv", head + b"".join(genders), "occupations-stats.tsv: a: no number in a column")
@@ -528,7 +530,7 @@ def test_broken_files_are_refused(tmp_path):
         ({"fillers": ["a", "a"]}, "give 'fillers'"),
         ({"groups": {"x": ["b"]}}, "for each of two or more groups"),
         ({"groups": {"x": ["b"], "y": [" "]}}, "give 'groups'"),
-        ({"groups": {"x": ["b"], "probability": ["c"]}}, "a group probability, which is the name of a figure"),
+        ({"groups": {"x": ["b"], "probability": ["c"]}}, "the name of the group probability is reserved"),
         ({"template": "{} [MASK] \ud800"}, "half of a surrogate pair"),
         ({"fillers": ["\udfff"]}, "give 'fillers'"),
     ):

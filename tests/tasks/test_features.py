@@ -207,9 +207,9 @@ def test_refused_examples(bert):
             bert,
             TaskConfig(),
         )
-    with pytest.raises(UserError, match="max_seq_len=4 holds no two texts"):
+    with pytest.raises(UserError, match="max_seq_len=4 is too short for two texts"):
         make_features(KINDS["sequence_classification"], examples_of(PAIRS), bert, TaskConfig(max_seq_len=4))
-    with pytest.raises(UserError, match="max_seq_len=2 holds no word"):
+    with pytest.raises(UserError, match="max_seq_len=2 is too short for a word"):
         make_features(
             KINDS["token_classification"],
             [EXAMPLES["token_classification"] | {"id": "1"}],

@@ -186,7 +186,7 @@ def test_separators_line_ends_and_encodings_of_tables(tmp_path, separator, line,
     [
         ("text;label\nx;a\ny;b\n", {"delimiter": "|"}, r"a.csv:1: the separator '\|' splits nothing"),
         ("text^label\nx^a\ny^b\n", {}, "a.csv:1: the separator ',' splits nothing"),
-        ("text;label\nx;a\ny;b\n", {"delimiter": ";;"}, "config.task.delimiter=';;' is for CSV and TSV, and one"),
+        ("text;label\nx;a\ny;b\n", {"delimiter": ";;"}, "config.task.delimiter=';;': a delimiter is one character"),
         ("text,label\nx,a\nx\ry,a\nz,b\n", {}, "a.csv:3: a carriage return inside of a row"),
     ],
 )

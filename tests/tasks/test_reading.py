@@ -94,7 +94,7 @@ class TestRealFiles:
                 assert answer["text"] in example["context"][answer.get("start", 0) :]
 
     def test_squad1_refuses_unanswerable_questions(self, real_data):
-        with pytest.raises(UserError, match="has no answer; choose a task with such questions, as squad2"):
+        with pytest.raises(UserError, match="has no answer; choose a task that allows such questions, such as squad2"):
             load("dev", name="squad1", data=real_data / "squad", dev="dev-v2.0.recon.json")
 
     @pytest.mark.parametrize(

@@ -149,9 +149,9 @@ def test_long_questions_are_truncated_or_refused_where_no_context_fits(bert):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"answers": [{"text": "you", "start": 7}]}, "'q7': its answer 'you' is not in its context at character 7"),
-        ({"answers": [{"text": "not?", "start": -4}]}, "is not in its context at character -4"),
-        ({"answers": [{"text": "", "start": 4}]}, "'q7': its answer '' is not in its context"),
+        ({"answers": [{"text": "you", "start": 7}]}, "'q7': the answer 'you' is not in the context at character 7"),
+        ({"answers": [{"text": "not?", "start": -4}]}, "is not in the context at character -4"),
+        ({"answers": [{"text": "", "start": 4}]}, "'q7': the answer '' is not in the context"),
         ({"context": " \u200b "}, "'q7' has a context without words"),
         ({"context": "a \u200b b", "answers": [{"text": "\u200b", "start": 2}]}, "has no token of the vocabulary"),
     ],

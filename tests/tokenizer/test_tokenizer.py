@@ -40,7 +40,7 @@ def test_case_is_read_from_the_config_or_the_vocabulary(tmp_path):
     assert load_tokenizer(tmp_path).lowercase
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     assert not load_tokenizer(tmp_path).lowercase
-    with pytest.raises(UserError, match=r"do_lower_case is False in tokenizer_config\.json, but True was asked for"):
+    with pytest.raises(UserError, match=r"do_lower_case is False in tokenizer_config\.json, but you asked for True"):
         load_tokenizer(tmp_path, lowercase=True)
 
 
@@ -261,7 +261,7 @@ def test_a_directory_with_two_vocabularies(tmp_path):
         ("vocab.json", '{"a": 0}', "no <pad> <unk> <s> </s> <mask>"),
         ("merges.txt", "#version: 0.2\na b\na bc\n", r"merges\.txt beside it, line 3: 'a bc' does not merge"),
         ("merges.txt", "a\n", "line 1: 'a' does not merge"),
-        ("merges.txt", None, "merges.txt is not beside it"),
+        ("merges.txt", None, "merges.txt is missing in its directory"),
         ("tokenizer_config.json", "{", "tokenizer_config.json cannot be read as JSON"),
         ("tokenizer_config.json", '{"mask_token": 5}', "mask_token in .* is not a string"),
         ("tokenizer_config.json", '{"mask_token": "<hidden>"}', "no <hidden>"),
@@ -295,7 +295,7 @@ def test_a_spiece_model_cut_short_anywhere(tmp_path):
     load_tokenizer(tmp_path)
     for size in range(len(whole) - 1):
         path.write_bytes(whole[:size])
-        with pytest.raises(UserError, match=r"spiece\.model: not a SentencePiece model, or cut short"):
+        with pytest.raises(UserError, match=r"spiece\.model: not a complete SentencePiece model"):
             load_tokenizer(tmp_path)
 
 
@@ -378,7 +378,7 @@ def test_files_that_contradict_each_other(tmp_path):
     with pytest.raises(UserError, match="strip_accents is None in it, but True"):
         load_tokenizer(place)
     (place / "tokenizer_config.json").unlink()
-    with pytest.raises(UserError, match="lowercase is True in it, but False was asked for"):
+    with pytest.raises(UserError, match="the file sets lowercase to True, but you asked for False"):
         load_tokenizer(place, lowercase=False)
     assert load_tokenizer(place, lowercase=True).sha256 == tokenizer.sha256
     (place / "vocab.txt").write_text("\n".join(reversed(tokenizer.tokens)), encoding="utf-8")

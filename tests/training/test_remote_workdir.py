@@ -85,7 +85,7 @@ def test_a_fetch_drops_local_files_of_a_failed_run() -> None:
 def test_an_object_whose_name_leads_out_of_the_directory_is_refused() -> None:
     written(**{"run.json": "a", "../../../outside": "b"})
     mirror = Mirror(URL)
-    with pytest.raises(UserError, match="outside' is no name of a file"):
+    with pytest.raises(UserError, match="outside' is not a valid file name"):
         mirror.fetch()
     assert not list(mirror.directory.parents[4].rglob("outside"))
 

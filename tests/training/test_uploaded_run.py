@@ -146,7 +146,7 @@ def test_damaged_checkpoints_are_set_aside(world, memory, tmp_path, monkeypatch,
 def test_several_processes_are_refused(monkeypatch) -> None:
     monkeypatch.setattr(checkpoint.jax, "process_count", lambda: 2)
     Mirror(URL)
-    with pytest.raises(files.UserError, match="several processes can write the parts of a checkpoint to gs:// alone"):
+    with pytest.raises(files.UserError, match="several processes can write a checkpoint only to gs://"):
         checkpoint.Checkpoints(module.local_copy(URL), None)  # type: ignore[arg-type]
 
 

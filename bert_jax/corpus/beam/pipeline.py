@@ -27,7 +27,7 @@ __all__ = [
 
 
 def make_pipeline(arguments: Sequence[str]) -> beam.Pipeline:
-    """Return a pipeline with options such as '--runner=FlinkRunner'; UserError for options that Beam refuses."""
+    """Return a pipeline with options such as '--runner=FlinkRunner'; raise UserError for options that Beam refuses."""
     try:
         options = PipelineOptions(list(arguments))
         options.get_all_options()  # parsed now, not in the middle of the work
@@ -73,7 +73,7 @@ def check_versions(packages: Sequence[str], wanted: str) -> None:
     """Raise UserError on a worker where `installed_package_versions` differ from the machine that started the job."""
     if (versions := installed_package_versions(packages)) != wanted:
         raise UserError(
-            f"a worker has {versions}, this machine has {wanted}: other versions may produce other bytes; "
+            f"a worker has {versions}, this machine has {wanted}; other versions may produce other bytes; "
             "install the same versions on the workers"
         )
 

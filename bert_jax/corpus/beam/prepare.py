@@ -72,7 +72,7 @@ def prepare_with_beam(
     settings = make_settings(read_options, options, recipe)
     removes_copies = bool(REMOVED_COPIES[settings.deduplicate])
     if keep_removed is not None and recipe is None and not removes_copies:
-        raise UserError("--keep_removed: nothing is removed; give --deduplicate exact or near, or --clean")
+        raise UserError("--keep_removed: these options remove nothing; add --deduplicate exact or near, or --clean")
     for corpus in recipe.against if recipe else ():
         open_signatures(corpus, settings.deduplicate == "near")  # refused now, not in the middle of the work
     pipeline = make_pipeline(beam_options)
@@ -99,7 +99,7 @@ def prepare_with_beam(
 
 
 def _absolute_output(output: str) -> str:
-    """Return the URL or absolute path of the output; UserError where it is not empty."""
+    """Return the URL or absolute path of the output; raise UserError if it is not empty."""
     if not storage.is_url(output):
         output = os.path.abspath(output.removeprefix("file://"))
         check_output(output)

@@ -110,7 +110,7 @@ def signature_files(blocks: Sequence[Signatures], decisions: Decisions, near: bo
     Args:
         blocks: signatures of all documents that were read, in the order of the decisions.
         decisions: decisions about these documents.
-        near: whether near copies are found; otherwise the files have only the hashes of normal forms.
+        near: True if near copies are found; otherwise the files have only the hashes of normal forms.
     """
     if not near:
         hashes = (

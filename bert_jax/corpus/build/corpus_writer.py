@@ -52,7 +52,7 @@ class PackedRecords(NamedTuple):
     """Documents as records.
 
     `rows`: uint32 [records, 7], the index row as in the corpus, and the hash of the normal form (16 bytes) of the
-    document or piece that begins in the record; 0 where none begins, or where the signatures have the hash.
+    document or piece that begins in the record; 0 if none begins, or where the signatures have the hash.
     """
 
     records: list[bytes]
@@ -126,7 +126,7 @@ def pack_document(
     Args:
         lengths: int64 [sentences], each from 1 to `MAX_SENTENCE`.
         tokens: uint16 or uint32 [sum of lengths].
-        begins: False where the document has records already.
+        begins: False if the document has records already.
         content_hash: hash of the normal form of the document.
         words: bool [sum of lengths], whether each token begins a word; None: the record stores no word starts.
     """

@@ -75,7 +75,7 @@ class Decisions:
     stored_before: np.ndarray
 
     def reason(self, document: int) -> str:
-        """Return the reason for which a document is removed; '' where it is kept."""
+        """Return the reason for which a document is removed; '' if it is kept."""
         if self.copy_of[document] < 0:
             return ""
         corpus = self.corpus_of(int(self.copy_of[document]))

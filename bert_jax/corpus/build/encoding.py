@@ -99,11 +99,11 @@ class Chunk:
         partition: index of the partition.
         index: index of the chunk in the partition.
         block: index of the block in the partition; the results go to the files of this block.
-        is_last: whether the chunk is the last of the partition.
+        is_last: True if the chunk is the last of the partition.
         documents: documents and pieces.
         bytes_read: bytes of all inputs up to the end of the chunk.
         split: split of a document that began in an earlier chunk.
-        has_records: whether a document that began in an earlier chunk has records already.
+        has_records: True if a document that began in an earlier chunk has records already.
         split_hashes: split hash of each document; empty: to be computed.
     """
 

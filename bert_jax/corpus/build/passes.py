@@ -115,7 +115,7 @@ class FinishedBlocks:
 
         Args:
             key: key of the block.
-            is_last: whether the block is the last of its partition.
+            is_last: True if the block is the last of its partition.
             digests: file name -> hex SHA-256 of files on disk; None: the files that `begin` created.
             known: further fields of the record, as JSON.
         """

@@ -101,7 +101,7 @@ def plan_inputs(inputs: Sequence[str], read_options: ReadOptions, say: Callable[
 
 
 def check_workers(workers: int | None) -> int:
-    """Return the number of worker processes, by default one per core; UserError where it is not positive."""
+    """Return the number of worker processes, by default one per core; raise UserError if it is not positive."""
     workers = (os.cpu_count() or 1) if workers is None else workers
     if workers < 1:
         raise UserError(f"--workers {workers}: give at least 1")
@@ -123,7 +123,7 @@ def preparation_identity(
         inputs: planned files with their sizes; times or etags are read from the files.
         tokenizer, settings, recipe: of the preparation.
         against: signatures of the corpora that the recipe names.
-        keeps_removed: whether removed documents are written to a file.
+        keeps_removed: True if removed documents are written to a file.
         base: the corpus that documents are added to.
     """
     content = hashlib.sha256()

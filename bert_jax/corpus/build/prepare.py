@@ -107,7 +107,7 @@ def prepare(
     stored = {"": read_stored_signatures(base.directory, base.manifest)} if base else {}
     against = {corpus: open_signatures(corpus, near) for corpus in (recipe.against if recipe else ())}
     if keep_removed is not None and not removes_copies and recipe is None:
-        raise UserError("--keep_removed: nothing is removed; give --deduplicate exact or near, or --clean")
+        raise UserError("--keep_removed: these options remove nothing; add --deduplicate exact or near, or --clean")
     identity = preparation_identity(planned, tokenizer, settings, recipe, against, keep_removed is not None, base)
     pass_progress = PassProgress(progress, planned.num_bytes, 1 + finds_copies + (num_passes(recipe) if recipe else 0))
 

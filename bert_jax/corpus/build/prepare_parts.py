@@ -58,7 +58,9 @@ def files_of_part(files: Sequence[str], options: ReadOptions, part: int, count: 
         if begin <= index * GOLDEN_RATIO % 1 < end or readers.is_divisible(path, options)
     ]
     if not part_files:
-        raise UserError(f"config.data.snapshots={count}: the text has too few files for so many parts; lower it")
+        raise UserError(
+            f"config.data.snapshots={count}: the text has too few files for {count} parts; lower the number"
+        )
     return part_files, dataclasses.replace(options, stretch=(begin, end))
 
 

@@ -152,7 +152,7 @@ def load_word_splitter(name: str) -> SplitText | None:
 
 @functools.cache
 def load_sentence_splitter(name: str) -> SplitText | None:
-    """Return the function from a line to its sentences; None where the rules of the language find them."""
+    """Return the function from a line to its sentences; None if the rules of the language find them."""
     load = None if name == NO_SEGMENTER else SEGMENTERS[name].load_sentences
     return _import_splitter(name, load) if load else None
 

@@ -75,7 +75,7 @@ def split_sentences(
         language: ISO 639 code, or NO_LANGUAGE: unchanged lines with their line ends. SENTENCE_ENDS splits its
             languages, sentencex the other languages.
         prefix: put before every sentence after white space, except the first sentence of a document.
-        begins_document: whether the text begins a document.
+        begins_document: True if the text begins a document.
         segmenter: NO_SEGMENTER, or a row of SEGMENTERS, which finds the sentences of a line if it has `load_sentences`.
 
     Yields:

@@ -79,10 +79,12 @@ class UnfinishedCorpus:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._lock)
-            raise UserError(f"{self._output}: another preparation is writing this corpus; wait for it to end") from None
+            raise UserError(f"{self._output}: another preparation is writing this corpus; wait for its end") from None
         try:
             if self._base and read_manifest(self._output)["fingerprint"] != self._base.manifest["fingerprint"]:
-                raise UserError(f"{self._output}: another preparation has added to this corpus meanwhile; run it again")
+                raise UserError(
+                    f"{self._output}: another preparation has added to this corpus meanwhile; run the command again"
+                )
             with self.writing():
                 self._resume()
         except BaseException:

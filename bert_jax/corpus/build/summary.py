@@ -106,7 +106,7 @@ def add_copies(copies: Mapping[str, int], before: Mapping[str, Any] | None) -> d
 
 
 def check_rejected(rejected: Mapping[str, int], num_documents: int, fields: str, settings: PrepareSettings) -> None:
-    """Raise TooManyRejectedUserError where more documents have a fault than the settings allow.
+    """Raise TooManyRejectedUserError if more documents have a fault than the settings allow.
 
     Args:
         rejected: reason -> number of documents.

@@ -83,8 +83,8 @@ def load_model(
 
     Args:
         directory: with `config.json` and `model.safetensors`, its shards, or `pytorch_model.bin`; or an adapter of
-            `peft`, which is merged into its base model. float16 and bfloat16
-            are widened to float32, which is exact.
+            `peft`, which is merged into its base model. float16 and bfloat16 are widened to float32, which is exact;
+            float64 is rounded to float32.
         wanted: the heads to load; None: the heads of the class that `architectures` names and the file has, or else of
             the largest class that the tensors fill.
         rng: draws the parts of `wanted` that the checkpoint lacks, by the model's own `init`. A head whose number of
@@ -103,12 +103,10 @@ def load_model(
     config, family = described.encoder, FAMILIES[described.encoder.family]
     originals, untied = canonical_names(stored, family, where)
     tensors = {name: stored[original] for name, original in originals.items()}
-    reads_heads = wanted is None or not {head.name for head in wanted} <= {*WITHOUT_PARAMETERS}
-    source, absent = (
-        _class_of_checkpoint(family, described.architecture, tensors, config.causal, str(path))
-        if reads_heads
-        else (family.classes[-1], ())
-    )
+    if wanted is not None and {head.name for head in wanted} <= {*WITHOUT_PARAMETERS}:
+        source, absent = family.classes[-1], ()  # the bare encoder, whatever head the files name
+    else:
+        source, absent = _class_of_checkpoint(family, described.architecture, tensors, config.causal, str(path))
     labels = _checked_labels(described.labels, source, wanted)
     heads = _heads_of_class(source, labels.classes) if wanted is None else wanted
     try:
@@ -131,14 +129,16 @@ def load_model(
         if rng is None:
             lacking = {*map(top_level, new)}
             raise UserError(
-                f"{path} holds a {source.name}, without {', '.join(sorted(lacking))}: {advice_without(lacking)}"
+                f"{path} holds a {source.name} without {', '.join(sorted(lacking))}; {advice_without(lacking)}"
             )
         params = draw_missing(config, heads, params, rng)
     used = {tensor.name for tensor in stored_tensors()}
     for names in map(tensor_names, modules):
         for name in tensors.keys() & {*names} - used:
             if used & {*names}:
-                raise UserError(f"{where}: config.json says that there is no tensor '{originals[name]}'")
+                raise UserError(
+                    f"{where}: tensor '{originals[name]}' contradicts config.json, which has no such tensor"
+                )
     is_labeled = bool({*loaded_heads} & {*LABELED})
     return Loaded(
         config=config,
@@ -171,7 +171,7 @@ def export_model(
 
     Args:
         params: a tree of `make_model(config, ..., heads)`, float32.
-        config: of a family whose `config.json` can express it.
+        config: config of a family whose `config.json` can express it.
         heads: together one class of transformers; `hidden_states` has no parameters and is left out.
         tokenizer_directory: source of the tokenizer files.
         output: a directory that does not exist or is empty.
@@ -246,10 +246,10 @@ def _checked_labels(labels: Labels | UserError, source: ModelClass, wanted: tupl
 def _class_of_checkpoint(
     family: Family, architecture: str, tensors: Mapping[str, np.ndarray], causal: bool, where: str
 ) -> tuple[ModelClass, tuple[str, ...]]:
-    """Return the class of the tensors, and the heads of the class in `architectures` of which they have nothing.
+    """Return the class of the tensors, and the heads in `architectures` without a tensor.
 
-    Without such heads the class is the class in `architectures`; if the file names none, the largest class that the
-    tensors fill.
+    The class is the class in `architectures` without these heads; if the file names no class, the largest class that
+    the tensors fill.
     """
     complete = [model for model in family.classes if _has_modules(model, tensors)]
     if architecture:
@@ -264,7 +264,8 @@ def _class_of_checkpoint(
             return full[0], ()
         modules = {m for model in named for m in model.modules if any(name in tensors for name in tensor_names(m))}
         parts = {top_level(module.path) for module in modules}
-        present = {head for head in named[-1].heads if {"pooled": "pooler"}.get(head, head) in parts}
+        # The part of a head has the name of the head, but for the pooler.
+        present = {head for head in named[-1].heads if ("pooler" if head == "pooled" else head) in parts}
         absent = tuple(head for head in named[-1].heads if head not in present)
         reduced = [model for model in complete if {*model.heads} == present or (not present and model.is_bare)]
         # A part of a head is damage, which the reading of the named class reports.
@@ -356,7 +357,7 @@ def _new_parameters(flat: Flat, shapes: Shapes, where: str) -> tuple[str, ...]:
     loaded = {top_level(path) for path in flat}
     for path in new:
         if top_level(path) in loaded:
-            raise UserError(f"{where} has a part of '{top_level(path)}' only: '{path}' is missing")
+            raise UserError(f"{where} has only a part of '{top_level(path)}': '{path}' is missing")
     return new
 
 
@@ -391,8 +392,8 @@ def _checked_tokenizer(directory: pathlib.Path, config: EncoderConfig) -> Tokeni
     tokenizer = load_tokenizer(directory)
     if tokenizer.vocab_size > config.vocab_size:
         raise UserError(
-            f"{directory}: the tokenizer has {tokenizer.vocab_size} tokens, the model {config.vocab_size}: "
-            "it is another model's"
+            f"{directory}: the tokenizer has {tokenizer.vocab_size} tokens, the model {config.vocab_size}; "
+            "the tokenizer belongs to another model"
         )
     if FAMILIES[config.family].follow_padding and tokenizer.pad_id + 1 != config.position_offset:
         raise UserError(
@@ -404,6 +405,6 @@ def _checked_tokenizer(directory: pathlib.Path, config: EncoderConfig) -> Tokeni
         if getattr(config, name) != ids[role]:
             raise UserError(
                 f"{directory}: {tokenizer.tokens[ids[role]]} has the id {ids[role]}, and this model {name}="
-                f"{getattr(config, name)}: it is another model's"
+                f"{getattr(config, name)}; the tokenizer belongs to another model"
             )
     return tokenizer

@@ -50,7 +50,10 @@ def read_model_config(path: pathlib.Path) -> ModelConfig:
 def parse_model_config(fields: Mapping[str, Any], where: str) -> ModelConfig:
     """Return the `ModelConfig` of these fields; `where` names them in messages."""
     if "auto_map" in fields:
-        raise UserError(f"{where} needs Python code of its own (auto_map); bert_jax runs none, and cannot read it")
+        raise UserError(
+            f"{where} names Python code of the model (auto_map); bert_jax does not run such code, so it "
+            "cannot read the model"
+        )
     kind = fields.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
         problem = f"model_type is {kind!r}" if kind else "there is no 'model_type'"

@@ -104,7 +104,7 @@ def find_targets(config: EncoderConfig, names: Sequence[str] | None) -> tuple[Ta
 
 
 def make_adapter(config: EncoderConfig, settings: AdapterConfig) -> Adapter | None:
-    """Return the adapter of the settings for an encoder; None where the settings ask for none."""
+    """Return the adapter of the settings for an encoder; None if the settings ask for none."""
     if settings.rank is None:
         return None
     names = None if settings.targets is None else settings.targets.split(",")
@@ -295,7 +295,8 @@ def _scale(fields: Mapping[str, Any], module: str, rank: int) -> float:
 
 
 def _read_tensors(path: pathlib.Path) -> PeftTensors:
-    """Return the tensors of an adapter_model.safetensors; UserError for a tensor that is not of LoRA or of a module."""
+    """Return the tensors of an adapter_model.safetensors; raise UserError for any other tensor than LoRA's or a
+    module's."""
     low_rank: dict[str, dict[str, np.ndarray]] = {}
     saved: Tensors = {}
     for name, x in read_tensors(path).items():
@@ -341,7 +342,7 @@ def _class_of_adapter(
 def _check_saved_modules(
     saved: Tensors, merged: Tensors, model_class: ModelClass, family: Family, where: str, base: pathlib.Path
 ) -> None:
-    """Raise UserError where neither the adapter nor its base has a module of the head: its training is lost."""
+    """Raise UserError if neither the adapter nor its base has a module of the head: its training is lost."""
     for module in model_class.modules:
         names = {tensor_names(module)[0], tensor_names(module)[0].removeprefix(f"{family.prefix}.")}
         if not names & (merged.keys() | saved.keys()) and not model_class.is_bare:

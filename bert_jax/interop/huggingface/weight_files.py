@@ -100,7 +100,7 @@ def _read_shards(path: pathlib.Path, reader: Callable[[pathlib.Path], Tensors]) 
         if file in ("", ".", "..") or {"/", "\\", "\0"} & set(file):
             raise UserError(f"{path} names the file {file!r}; only files beside it are read")
         if not (shard_path := path.with_name(file)).is_file():
-            raise UserError(f"{shard_path} is missing, which {path.name} names")
+            raise UserError(f"{shard_path} is missing, but {path.name} names it")
         shard = reader(shard_path)
         promised = {name for name, where in names.items() if where == file}
         for name in sorted(promised ^ shard.keys()):
@@ -119,5 +119,7 @@ def _to_float32(name: str, x: np.ndarray, path: pathlib.Path) -> np.ndarray:
     with np.errstate(over="ignore"):  # a number beyond float32 is refused below
         x = x.astype(np.float32, copy=False)
     if not np.isfinite(x).all():
-        raise UserError(f"{path}: tensor '{name}' has numbers that are not finite; the file is damaged, or the model")
+        raise UserError(
+            f"{path}: tensor '{name}' has numbers that are not finite; the file is damaged, or the training diverged"
+        )
     return x

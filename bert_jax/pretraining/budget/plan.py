@@ -77,11 +77,13 @@ def config_for_budget(
     check_choices(config)
     for key in given:
         if key in CHOSEN or (key.startswith("train.phases[") and key.endswith(("batch_size", "grad_accum_steps"))):
-            raise UserError(f"--budget chooses config.{key}: leave one of them out")
+            raise UserError(f"--budget and config.{key} set the same value; leave one of them out")
     if OBJECTIVES[config.objective].has_teacher:
-        raise UserError("--budget chooses the model's size, and a student's follows from its teacher: leave one out")
+        raise UserError(
+            "--budget chooses the size of the model, but the teacher sets the size of a student; leave one of them out"
+        )
     if config.model.bottleneck_size:
-        raise UserError("--budget chooses one width, a block with config.model.bottleneck_size has two: leave one out")
+        raise UserError("--budget chooses one width, but config.model.bottleneck_size makes two; leave one of them out")
     if not config.data.corpus:
         raise UserError("no corpus: give --config.data.corpus=DIR of `bert-jax prepare`, or --config.data.text=FILES")
     corpus = open_mixture(config.data.corpus, console.say, progress=console.progress)

@@ -1,4 +1,4 @@
-"""Arrow files, as Hugging Face `datasets` keeps data sets on disk -> a document per row; the text is a column."""
+"""Arrow files, in which Hugging Face `datasets` keeps data sets: a document per row, whose text is a column."""
 
 import io
 import struct
@@ -19,11 +19,11 @@ _BROKEN = (struct.error, IndexError, ValueError, TypeError, OverflowError, Memor
 
 
 def read_arrow_records(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the rows of a column, whose name may lead into structs by dots, or of a template, batch by batch.
+    """Yield the rows of a column or of a template, batch by batch; dots in the name of a column lead into structs.
 
     Raises:
-        UserError: pyarrow is not installed, a broken file, compressed or dictionary-encoded batches, no such column,
-            or a column without text.
+        UserError: pyarrow is not installed, the file is broken, batches are compressed or dictionary-encoded, or there
+        is no such column with text.
     """
     with needs_packages(name, "pyarrow"):
         import pyarrow

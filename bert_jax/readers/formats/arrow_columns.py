@@ -1,4 +1,4 @@
-"""Columns of text in batches of Arrow, as Arrow and Parquet files have them -> a document per row."""
+"""Documents from columns of text in the batches of Arrow and Parquet files, one document per row."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,10 +11,10 @@ _ROW_BYTES = 256  # that a row counts in addition to its text: a few bytes can e
 
 
 class TextColumns:
-    """The columns that `options.field` names in the file `name`; dots in a name lead into structs.
+    """The columns of the file `name` that `options.field` names; dots in a name lead into structs.
 
     Raises:
-        UserError: no column of a name, or several, or a column without text.
+        UserError: a name has no column or several columns, or a column has no text.
     """
 
     def __init__(self, name: str, schema: Any, options: ReadOptions):
@@ -49,7 +49,7 @@ class TextColumns:
 
 
 def _column_path(name: str, schema: Any, field: str) -> list[str]:
-    """Return the names of the structs around the column `field`, and its name in the innermost struct."""
+    """Return the names of the structs around the column `field`, and the name of the column in the innermost struct."""
     import pyarrow.types as kinds
 
     path = [field] if field in schema.names else field.split(".")

@@ -1,4 +1,4 @@
-"""CSV and TSV -> a document per row; the text is a column."""
+"""CSV and TSV, with a document per row; the text is a column."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,7 +9,7 @@ from bert_jax.readers.documents import RawDocument, ReadOptions, format_names
 from bert_jax.readers.formats.fields import template_parts
 from bert_jax.readers.rows import OPEN_QUOTE, Row, read_rows
 
-# Likely separator of a file in which the requested column is not found -> how to fix it.
+# Advice for each likely separator of a file in which the requested column is not found.
 _SEPARATORS = {
     ",": "its columns may be separated by commas: read it with --format csv",
     "\t": "its columns may be separated by tabs: read it with --format tsv",
@@ -22,11 +22,11 @@ def read_delimited_records(
 ) -> Iterator[RawDocument]:
     """Yield the text of each row; the first row holds the column names.
 
-    A field may be a template of columns. A field that is a number is a column, from 0, of a file whose first row is a
-    document, not a header.
+    A field may be a template of columns. If the field is a number, it is the number of a column (from 0), and the first
+    row is a document instead of a header.
 
     Raises:
-        UserError: no such column; an unterminated quote.
+        UserError: there is no such column, or a quote does not end.
     """
     rows = _rows_without_open_quote(name, read_rows(stream, separator, quoted))
     header = next(rows, None)
@@ -60,7 +60,7 @@ def read_delimited_records(
 
 
 def _rows_without_open_quote(name: str, rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield the rows; UserError for an unterminated quote, since nothing can be read after it."""
+    """Yield the rows; raise UserError for a quote that does not end, because nothing can be read after it."""
     for row in rows:
         if row.problem == OPEN_QUOTE:
             raise UserError(
@@ -79,5 +79,5 @@ def _no_column(name: str, names: Sequence[str], field: str, separator: str) -> U
     near = did_you_mean(field, filter(str.isprintable, names))
     return UserError(
         f"{name}: no column '{field}'{near} (there are {format_names(names)}); "
-        "give a column with --field, or its number from 0 where there is no header"
+        "give a column with --field, or its number from 0 if there is no header"
     )

@@ -1,4 +1,4 @@
-"""EPUB -> a document per book: its chapters in reading order, as HTML."""
+"""EPUB, with one document per book: the chapters in reading order, as HTML."""
 
 import contextlib
 import html
@@ -30,10 +30,10 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Unicod
 
 
 def read_epub(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the book as a document; rejected where it is broken, encrypted, or has more than MAX_RECORD_BYTES of HTML.
+    """Yield the book as a document. It is rejected if it is broken, encrypted or above MAX_RECORD_BYTES of HTML.
 
     Raises:
-        UserError: it unpacks to more than `max_unpacked_bytes` and MAX_RATIO times its size.
+        UserError: the book unpacks to more than `max_unpacked_bytes` and to more than MAX_RATIO times its size.
     """
     with contextlib.ExitStack() as stack:
         with writing(tempfile.gettempdir(), "make room, or set TMPDIR to a larger directory"):
@@ -57,7 +57,7 @@ def read_epub(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[Ra
 
 
 def book_text(data: str, options: ReadOptions) -> str:
-    """Return the text of the chapters, each taken alone: an element that is left open ends with its chapter.
+    """Return the text of the chapters, each parsed separately, so an unclosed element ends with its chapter.
 
     Raises:
         UserError: lxml is not installed.
@@ -100,12 +100,12 @@ def _chapters(archive: zipfile.ZipFile, unpacked: Unpacked) -> Iterator[bytes]:
 
 
 def _without_cdata(match: re.Match[str]) -> str:
-    """Return the text of a CDATA section as HTML has it; HTML would take the section for a comment."""
+    """Return the text of a CDATA section as HTML text; an HTML parser would treat the section as a comment."""
     return match[0] if match[1] is None else html.escape(match[1], quote=False)
 
 
 def _read_xml(archive: zipfile.ZipFile, path: str, unpacked: Unpacked) -> ElementTree.Element:
-    """Return the root of an XML file in the archive; RejectedError where it declares entities."""
+    """Return the root of an XML file in the archive; raise RejectedError if it declares entities."""
     data = _read_member(archive, path, _MAX_LIST_BYTES, unpacked)
     if b"<!ENTITY" in data:
         raise RejectedError("broken EPUB")
@@ -113,7 +113,7 @@ def _read_xml(archive: zipfile.ZipFile, path: str, unpacked: Unpacked) -> Elemen
 
 
 def _read_member(archive: zipfile.ZipFile, path: str, max_bytes: int, unpacked: Unpacked) -> bytes:
-    """Return the content of a file in the archive; RejectedError where it is too large or encrypted."""
+    """Return the content of a file in the archive; raise RejectedError if it is too large or encrypted."""
     info = archive.getinfo(path)
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or info.flag_bits & 1:
         raise RejectedError("encrypted" if info.flag_bits & 1 else "unknown compression")

@@ -1,4 +1,4 @@
-"""The text of a record by `--field`: a field, fields in lists (`data[].text`), or a template (`{title}: {text}`)."""
+"""The text of a record for `--field`: a field, fields in lists (`data[].text`), or a template (`{title}: {text}`)."""
 
 import functools
 import string
@@ -24,7 +24,7 @@ def template_parts(field: str) -> tuple[FieldTemplatePart, ...]:
     """Return the parts of a template, in which `\\n` and `\\t` are a line end and a tab; a name alone is one part.
 
     Raises:
-        UserError: braces that do not match, or that hold more than a name.
+        UserError: braces do not match, or contain more than a name.
     """
     if "{" not in field and "}" not in field:
         return (FieldTemplatePart("", field),)
@@ -39,7 +39,7 @@ def template_parts(field: str) -> tuple[FieldTemplatePart, ...]:
         FieldTemplatePart(text.replace("\\n", "\n").replace("\\t", "\t"), name or "") for text, name, *_ in parsed
     )
     if not any(part.name for part in parts):
-        raise UserError(f"--field '{field}': names no field; give at least one in braces")
+        raise UserError(f"--field '{field}': the value names no field; give at least one field in braces")
     return parts
 
 
@@ -52,7 +52,7 @@ def record_text(record: dict[str, Any], options: ReadOptions) -> str:
     """Return the text of a record: a field or a template; dots in names lead into nested objects.
 
     Raises:
-        RejectedError: as `check_document_text`, and 'no field'.
+        RejectedError: 'no field', and the reasons of `check_document_text`.
     """
     texts = []
     for literal, name in template_parts(options.field):
@@ -93,7 +93,7 @@ def check_document_text(value: Any, options: ReadOptions) -> str:
 
 
 def _values_or_errors_at_path(value: Any, steps: Sequence[str]) -> Iterator[Any]:
-    """Yield the values at the end of a path, or a RejectedError where the path ends earlier."""
+    """Yield the values at the end of a path, or a RejectedError if the path ends earlier."""
     if not steps:
         yield value
         return

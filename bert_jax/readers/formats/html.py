@@ -1,4 +1,4 @@
-"""HTML -> its text: the main text of a page, or all the text of a piece of HTML."""
+"""The text of HTML: the main text of a page, or all text of a fragment."""
 
 import codecs
 import functools
@@ -26,7 +26,7 @@ _FED = 1 << 20  # characters
 
 
 def read_html(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the page in UTF-8, decoded by the encoding that it declares where it is not UTF-8.
+    """Yield the page in UTF-8. A page that is not UTF-8 is decoded with the encoding that it declares.
 
     Raises:
         UserError: trafilatura is not installed.
@@ -38,7 +38,7 @@ def read_html(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[Ra
 
 
 def page_text(data: str, options: ReadOptions) -> str:
-    """Return the main text of a page, its blocks separated by empty lines, without menus, tables and comments.
+    """Return the main text of a page, without menus, tables and comments; empty lines separate the blocks.
 
     Raises:
         RejectedError: 'no main text'.
@@ -50,14 +50,15 @@ def page_text(data: str, options: ReadOptions) -> str:
 
 
 def fragment_text(data: str, options: ReadOptions) -> str:
-    """Return all the text of a piece of HTML or XHTML, its blocks separated by empty lines.
+    """Return all text of a fragment of HTML or XHTML; empty lines separate the blocks.
 
     Raises:
         UserError: lxml is not installed.
     """
     with needs_packages("HTML", "lxml"):
         from lxml import etree
-    # Events instead of a tree: time and memory are linear. The standard library's parser takes minutes for some 50 kB.
+    # The parser sends events and builds no tree, so time and memory are linear. The parser of the standard library
+    # needs minutes for some inputs of 50 kB.
     parser = etree.HTMLParser(target=_TextCollector(), encoding="utf-8", huge_tree=True)
     for start in range(0, len(data), _FED):
         parser.feed(data[start : start + _FED].encode())
@@ -66,7 +67,7 @@ def fragment_text(data: str, options: ReadOptions) -> str:
 
 @functools.cache
 def _load_trafilatura(name: str) -> Any:
-    """Return the package trafilatura; UserError where it is missing."""
+    """Return the package trafilatura; raise UserError if it is missing."""
     with needs_packages(f"{name}: HTML", "trafilatura"):
         import trafilatura
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # a page without text is counted
@@ -74,7 +75,7 @@ def _load_trafilatura(name: str) -> Any:
 
 
 def _page_in_utf8(data: bytes) -> bytes:
-    """Return the page in UTF-8; unchanged where it is UTF-8, or where its declared encoding does not fit."""
+    """Return the page in UTF-8; unchanged if it is UTF-8, or where its declared encoding does not fit."""
     try:
         data.decode()
         return data

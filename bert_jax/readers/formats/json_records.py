@@ -1,4 +1,4 @@
-"""JSON lines, lists and objects -> documents; the text is a field of an object."""
+"""Documents from JSON lines, lists and objects; the text is a field of an object."""
 
 import codecs
 import functools
@@ -18,13 +18,13 @@ _PEEKED = 1 << 16
 
 
 def read_json_records(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the records of a file: the items of a list, objects of several lines each, or otherwise its lines.
+    """Yield the records of a file: the items of a list, objects over several lines, or otherwise the lines.
 
-    A line or an object that is not JSON is a rejected document. Where the field is inside of lists, every text in these
-    is a document.
+    A line or an object that is not JSON is a rejected document. If the field is inside of lists, every text in the
+    lists is a document.
 
     Raises:
-        UserError: a list that is cut short or is not JSON.
+        UserError: a list is incomplete or not JSON.
     """
     head = io.BufferedReader(stream, _PEEKED)  # type: ignore[type-var]
     try:
@@ -44,7 +44,7 @@ def _choose_reader(start: bytes, options: ReadOptions) -> Callable[[str, IO[byte
         return _read_list
     line = start.split(b"\n", 1)[0]
     has_line_end = len(line) < len(start)
-    # The first line of an object in several lines ends inside of the object; the line of an object may end anywhere.
+    # An object over several lines begins with a line that ends inside of the object.
     in_lists = is_in_lists(options.field)
     several = has_line_end and line.rstrip()[-1:] in (b"{", b"[", b",", b":")
     if start[:1] == b"{" and (several or (in_lists and not has_line_end)):
@@ -53,10 +53,10 @@ def _choose_reader(start: bytes, options: ReadOptions) -> Callable[[str, IO[byte
 
 
 def json_field_text(data: str, options: ReadOptions) -> str:
-    """Return the text of an object, see `fields.record_text`.
+    """Return the text of an object (`fields.record_text`).
 
     Raises:
-        RejectedError: 'broken JSON', 'not an object', and as `fields.record_text`.
+        RejectedError: 'broken JSON', 'not an object', and the reasons of `fields.record_text`.
     """
     return record_text(_parse_record(data), options)
 
@@ -144,7 +144,7 @@ class _ItemReader:
         self.num_taken = 0
 
     def _read_on(self) -> None:
-        """Double the text in memory, so that repeated scans of an item cost little."""
+        """Double the text in memory, so that an item is scanned only a few times."""
         data = self._stream.read(max(1 << 16, len(self._text) - self._at))
         self._ended = not data
         self._text = self._text[self._at :] + self._decode(data, self._ended)
@@ -162,7 +162,7 @@ class _ItemReader:
             self._read_on()
 
     def expect(self, character: str) -> None:
-        """Skip the next character; UserError where it is a different character."""
+        """Skip the next character; raise UserError if it is a different character."""
         if self.next_character() != character:
             raise self._broken(f"'{character}' is missing")
         self._at += 1

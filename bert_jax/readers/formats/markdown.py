@@ -1,4 +1,4 @@
-"""Markdown -> its text: paragraphs, headings, list items and quotations; no code, tables, HTML, images or links."""
+"""The text of Markdown: paragraphs, headings, list items and quotations; no code, tables, HTML, images or URLs."""
 
 import functools
 import re
@@ -8,7 +8,7 @@ from typing import Any
 from bert_jax.readers.documents import ReadOptions
 
 _SECTION = 1 << 18  # characters per call of the parser, whose result takes up to 500 times the memory
-# A longer paragraph keeps its markup: the parser's time may grow with the square of the number of marks.
+# A longer paragraph keeps its markup, because the time of the parser may grow with the square of the number of marks.
 _MAX_PARAGRAPH = 20_000  # characters
 _TEXT_OF_TOKEN = {
     "text": None,
@@ -30,7 +30,7 @@ _FRONT_MATTER = re.compile(
 
 
 def markdown_text(data: str, options: ReadOptions) -> str:
-    """Return the text of CommonMark (with tables), its blocks separated by empty lines; a paragraph is one line.
+    """Return the text of CommonMark (with tables); a paragraph is one line, and empty lines separate the blocks.
 
     Front matter is left out.
     """
@@ -45,7 +45,7 @@ def markdown_text(data: str, options: ReadOptions) -> str:
 
 
 def _split_into_sections(data: str) -> Iterator[str]:
-    """Yield parts that end at an empty line, else at a line end, else anywhere."""
+    """Yield parts that end at an empty line if possible, otherwise at a line end, otherwise anywhere."""
     start = 0
     while start < len(data):
         end = start + _SECTION

@@ -1,8 +1,8 @@
-"""Parquet -> a document per row; the text is a column.
+"""Parquet, with a document per row; the text is a column.
 
-A few bytes can repeat a value, or the beginning of a value, for any number of rows. So every page is measured before
-the library reads it. The sizes in the footer are only claims: pyarrow allocates the sizes in the header of a page, in
-Thrift's compact protocol (https://parquet.apache.org/docs/file-format/data-pages/).
+A few bytes can repeat a value, or the beginning of a value, for any number of rows. So this reader checks the size of
+every page before the library reads the page. The sizes in the footer do not matter: pyarrow allocates the sizes in the
+header of a page, which is in Thrift's compact protocol (https://parquet.apache.org/docs/file-format/data-pages/).
 """
 
 import contextlib
@@ -34,14 +34,14 @@ _NUM_VALUES = ((5, 1), (7, 1), (8, 1))  # of a data page, a dictionary page, a d
 
 
 def read_parquet_records(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the rows of a column, whose name may lead into structs by dots, or of a template, in batches of a few MiB.
+    """Yield the rows of a column (dots in its name lead into structs) or of a template, in batches of a few MiB.
 
-    A stream that is not a local file is copied to a temporary file first, since the format is read from its end. No
-    batch has more rows than would fill _MAX_BATCH_BYTES if the text of each row filled a page.
+    The format is read from its end, so a stream that is not a local file is first copied to a temporary file. A batch
+    has so few rows that it stays below _MAX_BATCH_BYTES even if the text of each row fills a page.
 
     Raises:
-        UserError: pyarrow is not installed, a broken file, no such column, a column without text, or a column that
-            unpacks to more than `max_unpacked_bytes` and MAX_RATIO times the file.
+        UserError: pyarrow is not installed, the file is broken, there is no such column with text, or a column unpacks
+        to more than `max_unpacked_bytes` and to more than MAX_RATIO times the size of the file.
     """
     with needs_packages(name, "pyarrow"):
         import pyarrow
@@ -72,7 +72,7 @@ def _documents(name: str, stream: IO[bytes], file: Any, options: ReadOptions) ->
 
 
 def _rows_per_batch(metadata: Any, column: str, stream: IO[bytes], unpacked: Unpacked) -> int:
-    """Return the number of rows of about _BATCH_BYTES, and of at most _MAX_BATCH_BYTES, or 1; count all pages."""
+    """Return the number of rows in about _BATCH_BYTES and at most _MAX_BATCH_BYTES (at least 1); count all pages."""
     usual, largest = 1.0, 1
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         usual = max(usual, group.total_byte_size / max(1, group.num_rows))
@@ -95,7 +95,7 @@ class PageSizes(NamedTuple):
 
 
 def read_page_sizes(file: IO[bytes], chunk: Any) -> Iterator[PageSizes]:
-    """Yield the pages of a `pyarrow.parquet.ColumnChunkMetaData`; ValueError where their headers are damaged."""
+    """Yield the pages of a `pyarrow.parquet.ColumnChunkMetaData`; raise ValueError if their headers are damaged."""
     offset, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
     if chunk.has_dictionary_page and (0 < dictionary < offset or not offset):  # as pyarrow; 0: there are no values
         offset = dictionary
@@ -136,7 +136,7 @@ class _ThriftStruct:
         self.numbers = dict[tuple[int, ...], int]()
 
     def read_struct(self, path: tuple[int, ...]) -> None:
-        """Read up to the end of the struct; ValueError where it is damaged."""
+        """Read up to the end of the struct; raise ValueError if it is damaged."""
         if len(path) > 4:
             raise ValueError("a page header that is nested too deeply")
         field = 0

@@ -1,4 +1,4 @@
-"""PDF -> the text of its pages."""
+"""The text of the pages of a PDF."""
 
 import io
 import logging
@@ -15,7 +15,7 @@ _HYPHEN = re.compile(r"(?<=[^\W\d_])-\n(?=[^\W\d_])")
 
 
 def read_pdf(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the file as a document; rejected where it has more than MAX_RECORD_BYTES.
+    """Yield the file as a document, which is rejected above MAX_RECORD_BYTES.
 
     Raises:
         UserError: pypdf is not installed.
@@ -26,10 +26,10 @@ def read_pdf(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[Raw
 
 
 def pdf_text(data: bytes, options: ReadOptions) -> str:
-    """Return the text of the pages, separated by empty lines; words that a line end separates with a hyphen are joined.
+    """Return the text of the pages, separated by empty lines; words with a hyphen at a line end are joined.
 
     Raises:
-        RejectedError: 'encrypted', 'broken PDF', 'too large', or 'no text', as of scanned pages.
+        RejectedError: 'encrypted', 'broken PDF', 'too large', or 'no text', for example for scanned pages.
     """
     import pypdf
 

@@ -1,4 +1,4 @@
-"""reStructuredText, also of Sphinx -> its text: paragraphs, headings, list items; no code, tables, images."""
+"""The text of reStructuredText, also of Sphinx: paragraphs, headings and list items; no code, tables or images."""
 
 import functools
 import re
@@ -14,7 +14,8 @@ _FIELD = re.compile(r"[ \t]+:(?![: ])[^:`]+:(?:[ \t].*)?")
 _OPTION = re.compile(r"[ \t]+:(?!subtitle:)[\w-]+:(?:[ \t].*)?")
 _ROLE = re.compile(r"(?<!\w):[\w+.-]+(?::[\w+.-]+){0,3}:`[~!]?([^`<\n]*[^`<\s])(?:\s*<[^`>\n]*>)?[^\S\n]*`")
 _WIDE_TABLE = re.compile(r"^[ \t]*\+[-+]{1000,}", re.MULTILINE)  # the library's time grows with the square
-# The indented text of directives is kept; of these also the words on its line, after as many others.
+# The indented text of directives is kept. Of these directives, the words on the first line are also kept, after the
+# given number of other words.
 _WORDS = {
     "admonition attention card caution centered compound danger dropdown error grid-item-card hint important note "
     "rubric seealso sidebar tip todo topic warning": 0,
@@ -41,9 +42,9 @@ _SETTINGS = {
 
 
 def restructured_text(data: str, options: ReadOptions) -> str:
-    """Return the text, its blocks separated by empty lines; a paragraph is one line.
+    """Return the text; a paragraph is one line, and empty lines separate the blocks.
 
-    Roles become their text. Directives, known to docutils or not, become their words and indented text.
+    A role becomes its text. A directive, also an unknown directive, becomes its words and indented text.
 
     Raises:
         RejectedError: 'too large', or 'broken reStructuredText'.
@@ -78,9 +79,9 @@ def _load_docutils() -> Any:
 
 
 def _known_lines(lines: Sequence[str]) -> Iterator[str]:
-    """Yield the lines with directives as docutils knows them: a container, whose text is kept, or a comment.
+    """Yield the lines with directives that docutils knows: a container, whose text is kept, or a comment.
 
-    docutils would refuse a directive, with its text, for an option or a place that it does not know.
+    docutils would drop a directive together with its text if it has an unknown option or an unexpected place.
     """
     directive = option = -1  # indentation of a directive and of an option whose lines may follow
     for index, line in enumerate(lines):

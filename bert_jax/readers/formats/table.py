@@ -1,4 +1,4 @@
-"""The table of input formats: file names, reader, and extraction of text of each format."""
+"""The table of input formats, with file names, reader and extraction of text for each format."""
 
 import dataclasses
 import fnmatch
@@ -29,13 +29,13 @@ class InputFormat:
     """A row of FORMATS.
 
     Attributes:
-        read: (name, stream, options) -> documents as they are in the file; cheap, in bounded memory.
-        extract_text: (data, options) -> text; the expensive part; may raise RejectedError.
-        patterns: file names, for the format 'auto'.
-        option: the field of `ReadOptions`, if any, that defines a document: 'documents' or 'field'.
-        has_header: whether the first line shows if the field exists.
-        is_text: whether files are text in the encoding of `ReadOptions`.
-        is_stream: whether documents are records, read in order from the first byte on, never in pieces.
+        read: function (name, stream, options) -> documents as they are in the file; it is fast and has bounded memory.
+        extract_text: function (data, options) -> text, which is the slow part; it may raise RejectedError.
+        patterns: patterns of file names for the format 'auto'.
+        option: field of `ReadOptions` that defines a document, if any: 'documents' or 'field'.
+        has_header: True if the first line shows if the field exists.
+        is_text: True if files are text in the encoding of `ReadOptions`.
+        is_stream: True if documents are records, read in order from the first byte on, never in pieces.
         extract_from_bytes: in place of `extract_text`, for documents that are not text.
     """
 
@@ -135,7 +135,7 @@ def _format_by_name(name: str) -> str:
 
 
 def to_document(raw: RawDocument, options: ReadOptions) -> Document:
-    """Return the text of a document, or the reason for its rejection; a piece of a checked document has text.
+    """Return the text of a document, or the reason for its rejection. A piece of a checked document always has text.
 
     Line ends become '\\n', and a byte order mark is dropped.
     """

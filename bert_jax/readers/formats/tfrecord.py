@@ -1,4 +1,4 @@
-"""TFRecord files of tf.train.Example, as TensorFlow Datasets writes them, read without TensorFlow.
+"""TFRecord files of tf.train.Example, which TensorFlow Datasets writes; reading does not need TensorFlow.
 
 Each record is its length (8 bytes, little-endian), the checksum of these bytes (4), its bytes, and their checksum:
 tensorflow/core/lib/io/record_writer.h. The messages are defined in tensorflow/core/example/{example,feature}.proto.
@@ -35,14 +35,14 @@ def read_tfrecord_examples(name: str, stream: IO[bytes], options: ReadOptions) -
     """Yield the records of a file, for `example_text`.
 
     Raises:
-        UserError: google-crc32c is not installed; a record whose checksum differs, or that is cut short.
+        UserError: google-crc32c is not installed, or a record is incomplete or has a wrong checksum.
     """
     with needs_packages(name, "google-crc32c"):
         import google_crc32c
 
     def check(where: str, data: bytes, checksum: int) -> None:
         if _masked_checksum(google_crc32c.value(data)) != checksum:
-            raise UserError(f"{where}: the checksum differs; this is no TFRecord file, or it is damaged")
+            raise UserError(f"{where}: the checksum differs; this is not a TFRecord file, or the file is damaged")
 
     record_number = 0
     while head := stream.read(_HEAD.size):
@@ -69,11 +69,11 @@ def read_tfrecord_examples(name: str, stream: IO[bytes], options: ReadOptions) -
 
 
 def example_text(data: bytes, options: ReadOptions) -> str:
-    """Return the text of an example: a feature, whose name has a dot for each slash, or a template of features.
+    """Return the text of an example, a feature or a template of features; the name has a dot for each slash.
 
     Raises:
-        RejectedError: the record is no example; as `fields.record_text`.
-        UnicodeDecodeError: a feature is no UTF-8.
+        RejectedError: the record is not an example, or `fields.record_text` raises it.
+        UnicodeDecodeError: a feature is not UTF-8.
     """
     try:
         example = _example_class().FromString(data)
@@ -88,7 +88,7 @@ def example_text(data: bytes, options: ReadOptions) -> str:
 
 
 def _masked_checksum(checksum: int) -> int:
-    """Return a CRC-32C as TFRecord stores it."""
+    """Return a CRC-32C in the form of TFRecord."""
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 

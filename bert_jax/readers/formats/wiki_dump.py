@@ -1,4 +1,4 @@
-"""MediaWiki XML dumps (pages-articles) -> the wiki markup of each page, as a stream."""
+"""The wiki markup of each page of a MediaWiki XML dump (pages-articles), as a stream."""
 
 import re
 from collections.abc import Iterator
@@ -24,12 +24,12 @@ class _NotADumpError(Exception):
 def read_wiki_dump(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
     """Yield a document per <page>: a line of the namespaces whose links are not text, then the page's markup.
 
-    Redirects, pages outside the main namespace and of content models other than wikitext are rejected. Of several
-    revisions of a page the last is used. No dump has a DOCTYPE, which could declare entities: a file with a DOCTYPE
-    is not read further.
+    Redirects, pages outside of the main namespace, and pages of other content models than wikitext are rejected. If a
+    page has several revisions, the last is used. Dumps have no DOCTYPE, which could declare entities, so the reader
+    stops at a DOCTYPE.
 
     Raises:
-        UserError: a dump that is cut short or broken; mwparserfromhell is not installed.
+        UserError: the dump is incomplete or broken, or mwparserfromhell is not installed.
     """
     with needs_packages(f"{name}: wiki markup", "mwparserfromhell"):
         import mwparserfromhell  # noqa: F401  # checked here, before the work
@@ -76,7 +76,7 @@ class _PageCollector:
         self.parser.StartDoctypeDeclHandler = self._on_doctype
 
     def parse(self, data: bytes, final: bool = False) -> None:
-        """Parse more of the file; ExpatError where it is broken."""
+        """Parse more of the file; raise ExpatError if it is broken."""
         try:
             self.parser.Parse(data, final)
         except (LookupError, ValueError) as error:  # an unknown encoding
@@ -134,7 +134,7 @@ class _PageCollector:
             self._ready.append(RawDocument(name=where, data=data, format="mediawiki", rejected=reason))
 
     def _rejection_reason(self) -> str:
-        """Return the reason for which the current page is rejected, '' for an article."""
+        """Return the reason for the rejection of the current page; '' for an article."""
         markup = self._fields.get("text", "")
         if "redirect" in self._fields or _REDIRECT.match(markup):
             return "redirect"

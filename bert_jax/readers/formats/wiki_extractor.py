@@ -1,4 +1,4 @@
-"""The output of WikiExtractor -> documents: the text between a line <doc id=...> and a line </doc>."""
+"""Documents from the output of WikiExtractor: the text between a line <doc id=...> and a line </doc>."""
 
 import html
 import re
@@ -14,10 +14,10 @@ _TITLE = re.compile(r'<doc id="[^\n]* title="([^"\n]*)">')
 
 
 def read_wikiextractor(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield a document per <doc>, with that line; consecutive lines outside are one rejected document.
+    """Yield a document per <doc>, with that line. Consecutive lines outside of <doc> are one rejected document.
 
     Raises:
-        UserError: an unterminated <doc>.
+        UserError: a <doc> does not end.
     """
     where = ""  # of the document that began and did not end
     parts: list[bytes] = []
@@ -55,7 +55,7 @@ def read_wikiextractor(name: str, stream: IO[bytes], options: ReadOptions) -> It
 
 
 def wikiextractor_text(data: str, options: ReadOptions) -> str:
-    """Return the text of an article without its title, the first line; character references are resolved."""
+    """Return the text of an article without the first line, which is the title; character references are resolved."""
     head, _, body = data.partition("\n")
     title = _TITLE.match(head)
     first_line, _, rest = body.lstrip("\n").partition("\n")

@@ -1,4 +1,4 @@
-"""Wiki markup -> its prose: paragraphs, without templates, tables, lists, headings, files and references."""
+"""The prose of wiki markup: paragraphs, without templates, tables, lists, headings, files and references."""
 
 import itertools
 import re
@@ -7,7 +7,8 @@ from typing import Any
 
 from bert_jax.readers.documents import ReadOptions
 
-# The parser's time grows with the square or cube of the unclosed marks: it gets a section at a time, with few open.
+# The time of the parser grows with the square or cube of the number of unclosed marks, so the parser gets one section
+# at a time, with few open marks.
 _SECTION = 32_000  # characters at most
 _MAX_OPEN = 30
 _PAIRS = (  # patterns of opening and closing marks; group 1 closes
@@ -27,7 +28,8 @@ _MEDIA = re.compile(
 )
 _OTHER_LANGUAGE = re.compile(r"\s*[a-z]{2,3}(-[a-z]+)*:\S")
 
-# Marks of removed parts while a section is rendered: private-use characters, which are removed from the markup.
+# Marks for removed parts during the rendering of a section. They are private-use characters, which are removed from the
+# markup before.
 _GONE, _LIST = "\ue000", "\ue001"
 _MARKS = str.maketrans("", "", _GONE + _LIST)
 
@@ -37,7 +39,7 @@ _NO_TEXT = (
 )
 _TAGS = {**dict.fromkeys(_NO_TEXT.split("|"), _GONE), **dict.fromkeys(("li", "dd", "dt", "hr"), _LIST), "br": " "}
 
-# Bounded repetitions: an unbounded pattern that may start anywhere and never ends takes quadratic time.
+# The repetitions are bounded, because an unbounded pattern that may start anywhere and never ends takes quadratic time.
 _CLEANINGS = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
@@ -58,9 +60,9 @@ _NO_PROSE = (_LIST, "{|", "|", "!", "}}", "{{", "]]", "<!--", "=")  # starts of 
 
 
 def wiki_markup_text(data: str, options: ReadOptions) -> str:
-    """Return the prose of a page from `read_wiki_dump`, its paragraphs separated by empty lines.
+    """Return the prose of a page from `read_wiki_dump`; empty lines separate the paragraphs.
 
-    The corpus of BERT (Devlin et al., 2019, 3.1) was made this way: text passages without lists, tables and headers.
+    BERT's corpus has the same parts (Devlin et al., 2019, 3.1): text passages without lists, tables and headers.
     """
     header, _, markup = data.partition("\n")
     render = _Renderer(frozenset((*_NAMESPACES, *filter(None, header.split("|")))))

@@ -116,7 +116,7 @@ def _encode(model: OpenModel, text: str, pair: str | None) -> tuple[np.ndarray, 
     limit, mask = model.config.max_positions, model.tokenizer.tokens[model.tokenizer.mask_id]
     if mask in text + (pair or ""):
         if pair is not None:
-            raise UserError(f"a pair of texts with {mask}, which is read in a single text alone; leave out the pair")
+            raise UserError(f"{mask} is allowed in a single text only; leave out the second text")
         ids = np.array(model.tokenizer.encode(text), np.int32)
         types, too_long = np.zeros(len(ids), bool), len(ids) > limit
     else:

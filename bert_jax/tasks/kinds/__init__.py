@@ -1,4 +1,4 @@
-"""Kinds of tasks, a file each: add a file and its row in KINDS.
+"""Kinds of tasks, one file for each: add a file and a row of KINDS for a kind.
 
 answer_search.py              search for the best answers by the start and end logits of windows
 answer_windows.py             windows over contexts as features, with the tokens at which the answer begins and ends

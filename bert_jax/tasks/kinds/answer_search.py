@@ -1,4 +1,4 @@
-"""The best answers to questions, by the start and end logits of windows."""
+"""The best answers to questions, found with the start and end logits of windows."""
 
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ class AnswerCandidates(NamedTuple):
         return self.null_score - self.answers[0].score if self.answers else np.inf
 
     def text(self, threshold: float | None) -> str:
-        """Return the best answer, or "" where `null_margin` is above `threshold`; None: there always is an answer."""
+        """Return the best answer, or "" if `null_margin` is above `threshold`; None: there is always an answer."""
         if not self.answers or (threshold is not None and self.null_margin > threshold):
             return ""
         return self.answers[0].text
@@ -50,17 +50,18 @@ def find_answers(
 ) -> list[AnswerCandidates]:
     """Return the `n_best` answers to each question, over all its windows.
 
-    An answer begins and ends inside the context, begins where its window has the most context, and has at most
-    `max_answer_length` tokens, as in run_squad.py of google-research/bert. That script searches only the `n_best`
-    starts and ends of a window; this search is exact. The text is the context's own, without white space around it.
+    An answer begins and ends inside the context and has at most `max_answer_length` tokens. If several windows contain
+    its first token, the window with the most context around this token counts. These are the rules of run_squad.py of
+    google-research/bert. That script searches only the `n_best` starts and ends of a window; this search is exact. The
+    text is a part of the context, without white space around it.
 
     Args:
         examples: questions with their contexts.
         features: windows of all examples, in any order.
-        start_logits: for each window a float array, at least as long as the tokens of the window.
+        start_logits: for each window, a float array of at least the length of the window.
         end_logits: for each window float `[>= n]`.
         settings: `n_best` and `max_answer_length`.
-        null: whether a question may have no answer (SQuAD 2.0), which then has a share of the probability.
+        null: True if a question may have no answer (SQuAD 2.0). "No answer" then has a share of the probability.
     """
     windows: list[list[int]] = [[] for _ in examples]
     for window_index, window in enumerate(features):
@@ -88,7 +89,7 @@ def find_answers(
 def _window_spans(window: Features, start: np.ndarray, end: np.ndarray, longest: int) -> tuple[np.ndarray, np.ndarray]:
     """Return scores float64 `[tokens, longest]` of spans, by first token and number of further tokens, and offsets.
 
-    A score is -inf where the span is no answer. The tokens of the context have offsets int32 `[tokens, 2]`.
+    The score of a span that cannot be an answer is -inf. The tokens of the context have offsets int32 `[tokens, 2]`.
     """
     offsets = window.alignment["context_offsets"]
     context = slice(int((offsets[:, 0] >= 0).argmax()), window.length - 1)
@@ -101,7 +102,7 @@ def _window_spans(window: Features, start: np.ndarray, end: np.ndarray, longest:
 def _distinct_spans(
     context: str, scores: np.ndarray, offsets: np.ndarray, n_best: int
 ) -> list[tuple[str, int, int, float]]:
-    """Return the best spans (text, start, end, score) with different texts, looking at more while texts repeat."""
+    """Return the best spans (text, start, end, score) with different texts."""
     looked_at = n_best
     while True:
         best = dict[str, tuple[str, int, int, float]]()

@@ -1,4 +1,4 @@
-"""Windows over contexts as features, with the tokens at which the answer begins and ends."""
+"""Windows of contexts as features, with the tokens at which the answer begins and ends."""
 
 from collections.abc import Sequence
 
@@ -24,19 +24,19 @@ MAX_WORD = 100  # characters that WordPiece splits at most in transformers and h
 def window_features(
     examples: Sequence[Example], tokenizer: Tokenizer, settings: TaskConfig
 ) -> tuple[list[Features], dict[str, int]]:
-    """Return sequences [CLS] question [SEP] window [SEP], as google-research/bert, run_squad.py.
+    """Return sequences [CLS] question [SEP] window [SEP], as run_squad.py of google-research/bert makes them.
 
-    `targets`: starts and ends int32, the first and the last token of the first answer, or 0 where the window does not
-    hold all of it or there is none. Answers of sets to score have no place (`start`), and their windows no targets.
-    `alignment`: context_offsets int32 `[n, 2]`, the characters of the context at each token, (-1, -1) elsewhere;
-    max_context bool `[n]`, whether no other window shows more context around the token.
-    Counts: `COUNTS`. `split_contexts` counts questions whose context has several windows; answers are above
-    `max_answer_length` where all of a question are; words of more than 100 characters are not split by WordPiece, and
-    a context with such words counts once.
+    `targets` has `starts` and `ends`, int32: the first and the last token of the first answer, or 0 if the window does
+    not contain the whole answer or there is no answer. In a set that is only scored, answers have no place (`start`)
+    and windows have no targets. `alignment` has context_offsets int32 `[n, 2]`, the characters of the context at each
+    token, or (-1, -1) outside of the context; and max_context bool `[n]`, True if no other window shows more context
+    around the token. The counts have the names `COUNTS`. `split_contexts` counts questions whose context has several
+    windows. A question counts as above `max_answer_length` if all its answers are longer. WordPiece does not split
+    words of more than 100 characters; a context with such words counts once.
 
     Raises:
-        UserError: by id, a question that leaves no room for its context, a context without a token, an answer that is
-            not at its place in the context, or that no token belongs to.
+        UserError: a question leaves no room for its context, a context has no token, or an answer is not at its place
+        in the context or has no token. The message names the id.
     """
     questions = encode_distinct((example["question"] for example in examples), tokenizer.encode_inputs)
     encoded_contexts = encode_distinct(
@@ -106,10 +106,10 @@ def window_bounds(tokens: int, capacity: int, stride: int) -> list[tuple[int, in
 
 
 def most_context(bounds: Sequence[tuple[int, int]]) -> list[np.ndarray]:
-    """Return for each window bool `[tokens]`: whether a token has more context here than in any other window.
+    """Return bool `[tokens]` for each window: True if the token has more context here than in any other window.
 
-    The context of a token is the smaller number of tokens on either side of it, plus a hundredth of the window's
-    length; of two windows with equal context the first counts (google-research/bert).
+    The context of a token is the smaller of the numbers of tokens before and after it, plus a hundredth of the length
+    of the window. If two windows have equal context, the first counts (google-research/bert).
     """
     if len(bounds) == 1:
         return [np.ones(bounds[0][1] - bounds[0][0], bool)]
@@ -131,18 +131,20 @@ def _answer_tokens(example: Example, offsets: np.ndarray) -> tuple[int, int] | N
     end = start + len(text)
     if not text or start < 0 or example["context"][start:end] != text:
         raise UserError(
-            f"question '{example['id']}': its answer '{text}' is not in its context at character {start};"
-            " fix its start, which counts characters from 0"
+            f"question '{example['id']}': the answer '{text}' is not in the context at character {start};"
+            " fix the start of the answer, which counts characters from 0"
         )
     first = int(np.searchsorted(offsets[:, 1], start, side="right"))  # the first token that ends after the start
     last = int(np.searchsorted(offsets[:, 0], end, side="left")) - 1  # the last token that starts before the end
     if first > last:
-        raise UserError(f"question '{example['id']}': its answer '{text}' has no token of the vocabulary; leave it out")
+        raise UserError(
+            f"question '{example['id']}': the answer '{text}' has no token of the vocabulary; leave the question out"
+        )
     return first, last
 
 
 def _window_targets(answer: tuple[int, int], start: int, end: int, shift: int) -> dict[str, np.int32]:
-    """Return the answer's first and last token in a window of a context, 0 where the window lacks a part of it."""
+    """Return the first and last token of the answer in a window; 0 if a part of the answer is outside of the window."""
     first, last = answer
     inside = start <= first and last < end
     starts, ends = (first - start + shift, last - start + shift) if inside else (0, 0)

@@ -1,8 +1,8 @@
-"""Exact match and F1 of benchmarks where every question has an answer: a published rule is a `BenchmarkRule`.
+"""Exact match and F1 of benchmarks in which every question has an answer; each published rule is a `BenchmarkRule`.
 
-The rules differ in their normalization of texts, in the units of F1, and in the F1 of two texts without a unit. Their
-scripts: evaluate-v1.1.py of SQuAD (Rajpurkar et al., 2016), KorQuAD 1.0 (Lim et al., 2019), cmrc2018_evaluate.py,
-version 5 (Cui et al., 2019), and the notebook of JaQuAD (So et al., 2022).
+The rules differ in the normalization of texts, in the units of F1, and in the F1 of two texts without a unit. The
+published scripts are evaluate-v1.1.py of SQuAD (Rajpurkar et al., 2016), KorQuAD 1.0 (Lim et al., 2019),
+cmrc2018_evaluate.py, version 5 (Cui et al., 2019), and the notebook of JaQuAD (So et al., 2022).
 """
 
 import collections
@@ -36,10 +36,10 @@ def benchmark_scores(
 ) -> dict[str, float]:
     """Return `exact` and `f1` in percent: the mean over the questions of the best score over their answers.
 
-    A question without a prediction scores 0, and `missing` is the number of these, if any.
+    A question without a prediction scores 0; if there are such questions, `missing` is their number.
 
     Args:
-        rule: of the benchmark.
+        rule: rule of the benchmark.
         examples: questions, each with one or more "answers".
         predictions: id -> text.
     """
@@ -57,19 +57,19 @@ def benchmark_scores(
 
 
 def character_f1(answer: str, prediction: str) -> float:
-    """Return the harmonic mean of precision and recall over characters but white space; 0 if none is common."""
+    """Return the harmonic mean of precision and recall over characters without white space; 0 if none is common."""
     gold, predicted = ("".join(text.split()) for text in (answer, prediction))
     common = (collections.Counter(gold) & collections.Counter(predicted)).total()
     return 2 * common / (len(gold) + len(predicted)) if common else 0.0
 
 
 def jaquad_f1(answer: str, prediction: str) -> float:
-    """Return `character_f1`, but 1 for two texts without a character that is no white space."""
+    """Return `character_f1`, or 1 for two texts that consist of white space."""
     return character_f1(answer, prediction) if answer.split() or prediction.split() else 1.0
 
 
 def squad1_f1(answer: str, prediction: str) -> float:
-    """Return the F1 of SQuAD 1.1: as SQuAD 2.0, but 0 where the answer or the prediction normalizes to nothing."""
+    """Return the F1 of SQuAD 1.1: the F1 of SQuAD 2.0, or 0 if a normalized text is empty."""
     return token_f1(answer, prediction) if normalize_answer(answer) else 0.0
 
 
@@ -81,10 +81,10 @@ def korquad_normal(text: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 16)
 def cmrc_segments(text: str) -> tuple[str, ...]:
-    """Return each Chinese character, and NLTK's words of the text between them, without the symbols.
+    """Return each Chinese character, and NLTK's words of the other text, without the symbols.
 
-    The published script also splits the text between them into sentences, by a model that NLTK's package does not have.
-    Its only effect is on a full stop before white space, which here stays with its word.
+    The published script also splits the other text into sentences, with a model that the package of NLTK does not
+    contain. The only difference is a full stop before white space, which stays with its word here.
 
     Raises:
         UserError: NLTK is not installed.

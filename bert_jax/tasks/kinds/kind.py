@@ -1,4 +1,4 @@
-"""The type of a kind of task: everything in which kinds differ, as data and functions."""
+"""The type of a kind of task, with data and functions for everything that differs between kinds."""
 
 import dataclasses
 from collections import Counter
@@ -22,7 +22,7 @@ Threshold = float | Sequence[float] | None
 
 
 class Loss(NamedTuple):
-    """A training loss, as data: this package never imports jax."""
+    """A training loss as data, because this package does not import jax."""
 
     name: str  # a row of objectives.task_losses.LOSSES
     targets: tuple[tuple[str, str], ...]  # (output of the head, its label in the batch); their losses are averaged
@@ -47,15 +47,15 @@ class Tuned(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskKind:
-    """A row of `KINDS`: the steps from records over features and the loss to predictions, scores and files.
+    """A row of `KINDS`, with the steps from records to features, the loss, predictions, scores and files.
 
     The comment above a function describes its result.
     """
 
     fields: tuple[str, ...]  # of a record; all are required, except for `label_fields` in `unlabeled` splits
     label_fields: tuple[str, ...]  # the first is the label of an example
-    # The checked example of a record, without its id, unlabeled if the record is. The counter takes oddities of
-    # published files; in a user's own files they raise UserError.
+    # The checked example of a record, without its id; it has no label if the record has none. The counter counts errors
+    # in published files; in a user's own files, they raise UserError.
     make_example: Callable[[Record, Task, Counter[str]], dict[str, Any]]
     # The features of all examples, in order, and counts of truncations and splits, zeros included.
     features: Callable[[Examples, Tokenizer, TaskConfig], tuple[list[Features], Counts]]
@@ -70,7 +70,8 @@ class TaskKind:
     # checkpoint.
     default_metrics: Callable[[Sequence[str]], tuple[tuple[str, ...], str]]
 
-    # The example with the labels that a set can use: the training set (True), or a set to score. UserError: none.
+    # The example with the labels that a set can use: the training set (True), or a set to score. UserError: there is
+    # none.
     with_usable_labels: Callable[[Record, dict[str, Any], bool, Counter[str]], dict[str, Any]] = (
         lambda record, example, *_: example
     )
@@ -121,14 +122,14 @@ def make_features(
     """Return the features of all examples, in order, and counts of truncations and splits.
 
     Args:
-        kind: of the task.
-        examples: all labeled or none.
-        tokenizer: of the model.
-        settings: `max_seq_len`, `max_query_length`, `doc_stride`.
+        kind: kind of the task.
+        examples: examples, of which all are labeled, or none.
+        tokenizer: tokenizer of the model.
+        settings: settings, of which `max_seq_len`, `max_query_length` and `doc_stride` are used.
 
     Raises:
-        UserError: some examples are labeled and others not, `max_seq_len` holds no text, or an example does not fit
-            its kind; the message names it by its id.
+        UserError: only some examples are labeled, `max_seq_len` is too small for a text, or an example does not fit its
+        kind. The message names the id of the example.
     """
     labeled = [kind.label in example for example in examples]
     if any(labeled) and not all(labeled):

@@ -1,4 +1,4 @@
-"""Multiple choice: the right continuation of a text, of several."""
+"""Multiple choice: the right continuation among several continuations of a text."""
 
 import re
 from collections import Counter

@@ -33,7 +33,9 @@ def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, 
     if impossible is not None and bool(impossible) == bool(answers):
         raise UserError(f"{record.where}: is_impossible is {impossible} with {len(answers)} answers; fix one of them")
     if not answers and not task.impossible:
-        raise UserError(f"{record.where}: the question has no answer; choose a task with such questions, as squad2")
+        raise UserError(
+            f"{record.where}: the question has no answer; choose a task that allows such questions, such as squad2"
+        )
     example["answers"] = [_answer(record, answer) for answer in answers]
     return example
 
@@ -42,7 +44,9 @@ def _answers_of_lists(record: Record, lists: Mapping[str, list[Any]]) -> list[di
     """Return answers from the layout of Hugging Face's data sets: {"text": [...], "answer_start": [...]}."""
     if len({len(values) for values in lists.values()}) > 1:
         sizes = ", ".join(f"{len(values)} {key}" for key, values in lists.items())
-        raise UserError(f"{record.where}: 'answers' has lists of different lengths ({sizes}); give each answer all")
+        raise UserError(
+            f"{record.where}: 'answers' has lists of different lengths ({sizes}); give all answers each of these fields"
+        )
     return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
 
 
@@ -57,10 +61,10 @@ def _answer(record: Record, answer: Mapping[str, Any]) -> dict[str, Any]:
 def _with_usable_answers(
     record: Record, example: dict[str, Any], training: bool, tally: Counter[str]
 ) -> dict[str, Any]:
-    """Return the example with the answers that are in the context; a set to score keeps all answers, by their text.
+    """Return the example with the answers that are in the context; a set that is scored keeps the text of all answers.
 
     Raises:
-        UserError: training, and no answer is at its start; the message describes the first answer.
+        UserError: no answer of a training example is at its start; the message describes the first answer.
     """
     given, context = example.get("answers", []), example["context"]
     if not training:
@@ -75,7 +79,7 @@ def _with_usable_answers(
 
 
 def _answer_in_context(context: str, answer: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return an answer as the context spells it at its start, None where it differs in more than white space."""
+    """Return an answer in the spelling of the context; None if the context differs in more than white space."""
     start = answer.get("start", -1)
     if start >= 0 and context.startswith(answer["text"], start):
         return {"text": answer["text"], "start": start}
@@ -146,7 +150,8 @@ QUESTION_ANSWERING = TaskKind(
     recipe="squad",
     pipeline_tag="question-answering",
     purpose="finding the answer to a question in a text",
-    # Both ends over all positions of the sequence, padding included, as in google-research/bert, run_squad.py.
+    # The softmax of both ends is over all positions of the sequence, with padding, as in run_squad.py of
+    # google-research/bert.
     loss=Loss("cross_entropy", (("start_logits", "starts"), ("end_logits", "ends"))),
     predict=_predict,
     tune=_tune,

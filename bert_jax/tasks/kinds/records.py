@@ -1,4 +1,4 @@
-"""Checks of the values of a record, shared by the kinds: each returns the value or raises UserError with its place."""
+"""Checks of the values of a record for all kinds; each returns the value, or raises UserError with the place."""
 
 import math
 import re
@@ -14,7 +14,7 @@ EMPTY = "texts are empty"
 
 
 def record_id(record: Record) -> str:
-    """Return the id of a record, which has the field.
+    """Return the id of a record that has an id.
 
     Raises:
         UserError: it is empty, or neither text nor an integer.
@@ -28,7 +28,7 @@ def text_field(record: Record, field: str, task: Task, tally: Counter[str]) -> s
 
 
 def check_task_text(record: Record, field: str, value: Any, task: Task, tally: Counter[str]) -> str:
-    """Return `value`, a text of `field`; an empty text is counted in published files and refused in others."""
+    """Return `value`, a text of `field`; count an empty text in published files, raise UserError for it in others."""
     if not isinstance(value, str):
         raise UserError(f"{record.where}: {field} is {value!r:.40}, not a text; fix it")
     check_characters(record, field, value)
@@ -40,7 +40,7 @@ def check_task_text(record: Record, field: str, value: Any, task: Task, tally: C
 
 
 def check_characters(record: Record, field: str, value: str) -> None:
-    """Refuse half of a surrogate pair, which JSON can express and no tokenizer reads."""
+    """Raise UserError for half of a surrogate pair, which JSON can express and no tokenizer reads."""
     if not value.isascii() and re.search("[\ud800-\udfff]", value):
         raise UserError(f"{record.where}: {field} has half of a surrogate pair, which is not a character; fix it")
 
@@ -68,7 +68,7 @@ def label_names_field(record: Record, field: str) -> list[str]:
 
 
 def label_field(record: Record, convert: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return the converted `label`, or nothing where the record has none."""
+    """Return the converted `label`, or nothing if the record has no label."""
     value = record.fields.get("label")
     return {} if value is None else {"label": convert(value)}
 
@@ -78,7 +78,7 @@ def name_value(record: Record, field: str, value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, str | int) or value == "":
-        raise UserError(f"{record.where}: {field} is {value!r:.40}, neither text nor an integer; fix it")
+        raise UserError(f"{record.where}: {field} is {value!r:.40}, which is neither a text nor an integer; fix it")
     return str(value)
 
 
@@ -102,10 +102,9 @@ def is_missing(value: Any) -> bool:
 
 
 def class_index(record: Record, task: Task, value: Any) -> int:
-    """Return the index of a label among the labels of the task, by its name or its code.
+    """Return the index of a label in the labels of the task; the value is a name or a code.
 
-    In a user's own files, labels may also be given by their index, as data sets of Hugging Face give them, where no
-    name is a number.
+    In a user's own files, a label may also be an index, as in data sets of Hugging Face, if no name is a number.
     """
     spelled = label_name(record, "label", value)
     known: Sequence[str]

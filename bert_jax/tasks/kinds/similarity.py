@@ -1,8 +1,8 @@
-"""Similarity of two texts by the vectors of each: trained with the other pairs of a batch as negatives.
+"""Similarity of two texts, each as a vector; the other pairs of a batch are negatives in training.
 
-The loss of Henderson et al. 2017 and SimCSE (Gao et al. 2021): of all second texts of a batch, and of all negatives
-where the examples have any, the right text is to have the highest cosine with the first. Pairs whose label is below
-`task.positive_from` are left out of training; pairs without a label belong together.
+The loss is from Henderson et al. 2017 and SimCSE (Gao et al. 2021): of all second texts of a batch, and all negatives
+if the examples have any, the right text should have the highest cosine with the first text. Training leaves out pairs
+whose label is below `task.positive_from`; pairs without a label belong together.
 """
 
 from collections import Counter
@@ -37,7 +37,8 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
         for example in examples:
             if NEGATIVE not in example:
                 raise UserError(
-                    f"example '{example['id']}' has no {NEGATIVE}, but others have; give it to all, or none"
+                    f"example '{example['id']}' has no {NEGATIVE}, but other examples have it; give it in all, "
+                    "or in none"
                 )
 
     def target(example: Example) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Exact match and F1 of SQuAD, and the best threshold for no answer.
 
-The rule of the official evaluation script, version 2.0 (Rajpurkar et al., 2018). Version 1.1 differs where an answer
-or a prediction normalizes to nothing: see `SQUAD1` in benchmark_scores.py.
+The rule is from the official evaluation script, version 2.0 (Rajpurkar et al., 2018). Version 1.1 differs if an answer
+or a prediction is empty after normalization: see `SQUAD1` in benchmark_scores.py.
 """
 
 import collections
@@ -27,12 +27,12 @@ def normalize_answer(text: str) -> str:
 
 
 def exact_match(answer: str, prediction: str) -> float:
-    """Return 1.0 where both texts are equal when normalized, else 0.0."""
+    """Return 1.0 if both texts are equal after normalization, otherwise 0.0."""
     return float(normalize_answer(answer) == normalize_answer(prediction))
 
 
 def token_f1(answer: str, prediction: str) -> float:
-    """Return the harmonic mean of precision and recall over normalized words; of two empty texts, 1.0."""
+    """Return the harmonic mean of precision and recall over normalized words, or 1.0 for two empty texts."""
     gold, predicted = normalize_answer(answer).split(), normalize_answer(prediction).split()
     if not gold or not predicted:
         return float(gold == predicted)
@@ -48,7 +48,7 @@ class QuestionScores(NamedTuple):
 
 
 def question_scores(examples: Sequence[Example], predictions: Sequence[str]) -> QuestionScores:
-    """Return the highest score of each prediction over the answers of its question; "" is right where it has none."""
+    """Return the highest score of each prediction over the answers of its question; "" is right without an answer."""
     scores = np.zeros((2, len(examples)))
     for question_index, (example, prediction) in enumerate(zip(examples, predictions, strict=True)):
         golds = {answer["text"] for answer in example["answers"] if normalize_answer(answer["text"])} or {""}
@@ -60,8 +60,9 @@ def question_scores(examples: Sequence[Example], predictions: Sequence[str]) -> 
 def squad_scores(examples: Sequence[Example], predictions: Mapping[str, str]) -> dict[str, float]:
     """Return `exact` and `f1` in percent, as the official script prints them.
 
-    Where some questions have no answer also `HasAns_exact`, `HasAns_f1`, `NoAns_exact`, `NoAns_f1`, each where there
-    are such questions. A question without a prediction scores 0, and `missing` is the number of these, if any.
+    If some questions have no answer, also return `NoAns_exact` and `NoAns_f1` for these questions, and `HasAns_exact`
+    and `HasAns_f1` for the others, if any. A question without a prediction scores 0; if there are such questions,
+    `missing` is their number.
 
     Args:
         examples: questions with "answers".
@@ -90,17 +91,17 @@ class Threshold(NamedTuple):
 
 
 def best_threshold(margins: np.ndarray, answered: np.ndarray, unanswered: np.ndarray) -> Threshold:
-    """Return the threshold that scores best when questions with margins up to it are answered; the lowest of equals.
+    """Return the best threshold if questions with margins up to it get an answer; of equal thresholds, the lowest.
 
     Args:
         margins: float `[questions]`, `AnswerCandidates.null_margin`.
-        answered: score of the best answer to each question.
-        unanswered: score of "" as its answer.
+        answered: score of each question with its best answer.
+        unanswered: score of each question with "" as answer.
     """
     order = np.argsort(margins, kind="stable")
     margins = margins[order]
     totals = unanswered.sum() + np.append(0.0, np.cumsum((answered - unanswered)[order]))
-    # No threshold separates equal margins: only the total after the last of them can be reached.
+    # No threshold separates equal margins, so only the total after the last of them is possible.
     reached = np.append(True, np.append(margins[1:] != margins[:-1], True))
     best = int(np.where(reached, totals, -np.inf).argmax())
     threshold = margins[best - 1] if best else np.nextafter(margins[0], -np.inf)

@@ -27,13 +27,13 @@ def text_features(
     The counts are `truncated_texts` and `SPELLED`.
 
     Args:
-        examples: with `text` and perhaps `text_pair`.
-        tokenizer: of the model.
-        max_seq_len: longer texts are truncated, the longer text of a pair first, and counted.
-        target: `Features.targets` of an example.
+        examples: examples with `text`, and perhaps `text_pair`.
+        tokenizer: tokenizer of the model.
+        max_seq_len: maximum length; longer texts are truncated and counted, the longer text of a pair first.
+        target: function that returns `Features.targets` of an example.
 
     Raises:
-        UserError: `max_seq_len` holds no two texts.
+        UserError: `max_seq_len` is too small for two texts.
     """
     pairs = [(example["text"], example.get("text_pair")) for example in examples]
     laid_out, counts = _lay_out_pairs(pairs, tokenizer, max_seq_len)
@@ -47,10 +47,10 @@ def text_features(
 def choice_features(
     examples: Examples, tokenizer: Tokenizer, max_seq_len: int, target: Callable[[Example], Mapping[str, Any]]
 ) -> tuple[list[Features], Counts]:
-    """Return a sequence [CLS] text [SEP] choice [SEP] for each of an example's `choices`; else as `text_features`.
+    """Return a sequence [CLS] text [SEP] choice [SEP] for each of an example's `choices`; see `text_features`.
 
     Raises:
-        UserError: also examples with different numbers of choices.
+        UserError: as `text_features`, and for examples with different numbers of choices.
     """
     sizes = [len(example["choices"]) for example in examples]
     for example, size in zip(examples, sizes, strict=True):
@@ -70,7 +70,7 @@ def separate_features(
     max_seq_len: int,
     target: Callable[[Example], Mapping[str, Any]],
 ) -> tuple[list[Features], Counts]:
-    """Return a sequence [CLS] text [SEP] for each of an example's `fields`; else as `text_features`."""
+    """Return a sequence [CLS] text [SEP] for each of an example's `fields`; see `text_features`."""
     pairs = [[(example[field], None) for field in fields] for example in examples]
     return _grouped_features(examples, pairs, tokenizer, max_seq_len, target)
 
@@ -82,7 +82,7 @@ def _grouped_features(
     max_seq_len: int,
     target: Callable[[Example], Mapping[str, Any]],
 ) -> tuple[list[Features], Counts]:
-    """Return the features of each example: a sequence for each of its `pairs`."""
+    """Return the features of each example, which has a sequence for each of its `pairs`."""
     laid_out, counts = _lay_out_pairs(list(itertools.chain.from_iterable(pairs)), tokenizer, max_seq_len)
     sequences = iter(laid_out)
     features = []
@@ -98,9 +98,9 @@ def label_target(key: str, dtype: type[np.generic]) -> Callable[[Example], dict[
 
 
 def truncated_pair_lengths(first: int, second: int, limit: int) -> tuple[int, int]:
-    """Return how many tokens of two texts fit `limit`, where the longer text loses its last token until both fit.
+    """Return how many tokens of two texts fit `limit` if the longer text loses its last token until both fit.
 
-    Of two equally long texts the second loses, as in google-research/bert. `second` is 0 for a single text.
+    Of two equally long texts, the second loses a token, as in google-research/bert. `second` is 0 for a single text.
     """
     return min(first, max(limit - second, limit - limit // 2)), min(second, max(limit - first, limit // 2))
 
@@ -110,7 +110,7 @@ def _lay_out_pairs(
 ) -> tuple[list[tuple[np.ndarray, int]], Counts]:
     """Return token ids and index of the first token of type 1 for each pair, and the counts of `text_features`."""
     if max_seq_len < tokenizer.separators + 4:
-        raise UserError(f"max_seq_len={max_seq_len} holds no two texts; set at least 16")
+        raise UserError(f"max_seq_len={max_seq_len} is too short for two texts; set at least 16")
     ids = encode_distinct((text for pair in pairs for text in pair if text is not None), tokenizer.encode_inputs)
     spelling = {text for text, tokens in ids.items() if tokenizer.spells_special_token(tokens)}
     sequences, truncated = [], 0
@@ -140,7 +140,7 @@ def class_predictions(
 
 
 def stack_in_order(features: Sequence[Features], values: Sequence[np.ndarray]) -> np.ndarray:
-    """Return `values`, a value per features, stacked in the order of the examples, which have one features each."""
+    """Return `values` as an array in the order of the examples; each example has one value."""
     return np.stack(values)[np.argsort([feature.example for feature in features])]
 
 

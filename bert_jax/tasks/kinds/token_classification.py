@@ -36,10 +36,10 @@ def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, 
 
 
 def to_iob2(labels: Sequence[str]) -> list[str]:
-    """Return labels of the same entities, each of which begins with B-.
+    """Return labels of the same entities in which each entity begins with B-.
 
-    Converts IOB1 (Ramshaw and Marcus, 1995) and leaves valid IOB2 as it is. An I- after another type or after no
-    entity begins an entity, as conlleval reads it.
+    The function converts IOB1 (Ramshaw and Marcus, 1995) and does not change valid IOB2. A label I- after another type
+    or outside of an entity begins an entity, as in conlleval.
     """
     fixed = []
     before = "O"
@@ -51,20 +51,20 @@ def to_iob2(labels: Sequence[str]) -> list[str]:
 
 
 def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> tuple[list[Features], Counts]:
-    """Return sentences of words split into pieces; a word is predicted, and its label counted, at its first piece.
+    """Return sentences of words as pieces; the first piece of a word has the prediction and the label of the word.
 
-    As in the BERT paper, section 5.3. A sentence that does not fit is split between words into overlapping windows, and
-    each word is predicted in a single window: no word loses its label. A word that does not fit keeps its first pieces.
+    See the BERT paper, section 5.3. A sentence that is too long is split between words into overlapping windows. Each
+    word is predicted in exactly one window, so no word loses its label. A word that is too long keeps its first pieces.
 
     `targets`: token_labels int32 `[n]`, token_weights float32 `[n]`, 1 where a word is predicted.
     `alignment`: words int32 `[n]`, the word that is predicted at a token, -1 elsewhere.
 
     Raises:
-        UserError: the numbers of labels and of words differ, or `max_seq_len` holds no word.
+        UserError: the numbers of labels and of words differ, or `max_seq_len` is too small for a word.
     """
     capacity = settings.max_seq_len - 2
     if capacity < 1:
-        raise UserError(f"config.task.max_seq_len={settings.max_seq_len} holds no word; set at least 16")
+        raise UserError(f"config.task.max_seq_len={settings.max_seq_len} is too short for a word; set at least 16")
     ids = encode_distinct((word for example in examples for word in example["tokens"]), tokenizer.encode_words)
     features: list[Features] = []
     counts = {"split_sentences": 0, "truncated_words": 0, SPELLED: 0}
@@ -99,14 +99,14 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
 
 
 def word_windows(sizes: Sequence[int], capacity: int) -> list[tuple[range, range]]:
-    """Return the windows of a sentence: the words in each, and the words that it predicts.
+    """Return the windows of a sentence: the words in each window, and the words that it predicts.
 
-    Each window takes as many words as fit. The next begins so that they share up to `capacity // OVERLAP` tokens; a
-    shared word is predicted where more of the sentence surrounds it.
+    Each window has as many words as fit. The next window shares up to `capacity // OVERLAP` tokens with it. A shared
+    word is predicted in the window with more words around it.
 
     Args:
-        sizes: tokens of each word, none above `capacity`.
-        capacity: tokens of a window.
+        sizes: number of tokens of each word, at most `capacity`.
+        capacity: number of tokens of a window.
     """
     totals = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
     windows: list[tuple[range, range]] = []
@@ -115,7 +115,7 @@ def word_windows(sizes: Sequence[int], capacity: int) -> list[tuple[range, range
         end = int(np.searchsorted(totals, totals[start] + capacity, side="right")) - 1
         if end == len(sizes):
             return [*windows, (range(start, end), range(predicted, end))]
-        # The word after the window must fit into the next window, whatever is shared.
+        # The word after the window must fit into the next window together with the shared words.
         shared = min(capacity // OVERLAP, capacity - sizes[end])
         following = int(np.searchsorted(totals, totals[end] - shared))
         middle = (following + end) // 2
@@ -124,10 +124,10 @@ def word_windows(sizes: Sequence[int], capacity: int) -> list[tuple[range, range
 
 
 def word_values(features: Sequence[Features], token_values: Sequence[np.ndarray], num_examples: int) -> list[list[Any]]:
-    """Return the value of each word of each example, from values of tokens.
+    """Return the value of each word of each example; values of tokens are given.
 
     Args:
-        features: of all examples, in any order.
+        features: features of all examples, in any order.
         token_values: for each features `[>= n]`, such as the predicted label of each token.
         num_examples: number of examples.
     """

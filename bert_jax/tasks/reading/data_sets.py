@@ -1,4 +1,4 @@
-"""Data sets prepared by TensorFlow Datasets as records, read without TensorFlow and without a network."""
+"""Records of data sets that TensorFlow Datasets has prepared; reading needs no TensorFlow and no network."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -28,10 +28,10 @@ class DataSet:
         return tuple(getattr(getattr(kind, "feature", kind), "names", None) or ())
 
     def records(self, split: str, columns: Columns, optional: Sequence[str]) -> Iterator[Record]:
-        """Yield the examples of a split, in its order; a class number becomes its name, -1 no label.
+        """Yield the examples of a split, in order. The number of a class becomes its name; -1 becomes no label.
 
         Raises:
-            UserError: no such split or feature, or an empty split.
+            UserError: there is no such split or feature, or the split is empty.
         """
         if split not in self._builder.info.splits:
             splits = ", ".join(self._builder.info.splits)
@@ -59,7 +59,7 @@ def _with_class_names(value: Any, names: Sequence[str]) -> Any:
 
 
 def _to_json_types(value: Any) -> Any:
-    """Return bytes as text, arrays as lists, and a dict of lists as a list of dicts, as JSON has them."""
+    """Return a value with the types of JSON: bytes as text, arrays as lists, a dict of lists as a list of dicts."""
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, Mapping):

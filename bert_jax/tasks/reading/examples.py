@@ -1,4 +1,4 @@
-"""The examples of a task, from published files, a user's own files, or TensorFlow Datasets."""
+"""The examples of a task from published files, a user's own files, or TensorFlow Datasets."""
 
 import os
 import re
@@ -21,7 +21,7 @@ from bert_jax.tasks.task import Example, Record, SetSource, Task
 SPLITS = ("train", "dev", "test")
 # The place of a record: a line, lines, an item of a list, a row or an example.
 PLACE = re.compile(r"(?P<before>.*[:\[ ])(?P<first>\d+)(?:-(?P<last>\d+))?(?P<after>\]?)", re.ASCII | re.DOTALL)
-# Matches where a row spans several lines of a file named .tsv: meant so, or texts that begin and end with quotes.
+# Matches a row over several lines of a .tsv file: it may be intended, or texts begin and end with quotes.
 MANY_LINES = re.compile(r"\.tsv(\.gz)?:\d+-\d+$")
 
 
@@ -32,19 +32,19 @@ def _say(line: str) -> None:
 def read_task_examples(
     task: Task, config: TaskConfig, split: str, report: Callable[[str], None] = _say
 ) -> list[Example]:
-    """Return all examples of a set, in the order of the file; each has an 'id', by default its number from 0.
+    """Return all examples of a set, in the order of the file; each has an 'id', by default its number, from 0.
 
     Args:
         task: a row of the table, or a custom task (`table.resolve_task`).
-        config: directory of the files, and files that replace the published files.
+        config: settings with the directory of the files, and with files that replace published files.
         split: 'train', 'dev', 'test', or another name that `existing_sets` returns.
-        report: takes a line on each oddity of the data that is counted and not refused.
+        report: function that is called with a line about each problem of the data that is counted and is no error.
 
     Returns:
         Examples with the fields of their kind, all labeled unless the kind allows unlabeled examples in `split`.
 
     Raises:
-        UserError: a mistake in a file, by its place; a set that is missing or has no example.
+        UserError: a file has an error, or a set is missing or empty; the message names the place.
     """
     kind = KINDS[task.kind]
     tally: Counter[str] = Counter()
@@ -151,9 +151,9 @@ def existing_sets(task: Task, config: TaskConfig, split: str) -> tuple[str, ...]
 
 
 def read_records(task: Task, config: TaskConfig, split: str, tally: Counter[str]) -> Iterator[Record]:
-    """Yield the records of a set, from files or TFDS; in `TaskKind.unlabeled` splits they may have no labels.
+    """Yield the records of a set from files or TFDS; records of `TaskKind.unlabeled` splits may have no labels.
 
-    A column that the user names must be there, but for the labels of a test set.
+    A column that the user names must exist, except for the labels of a test set.
 
     Raises:
         UserError: as `read_task_examples`.
@@ -185,7 +185,7 @@ def read_records(task: Task, config: TaskConfig, split: str, tally: Counter[str]
 
 
 def _split_of(name: str) -> str:
-    """Return the split that a set belongs to: 'dev' of 'dev_mismatched'."""
+    """Return the split of a set, such as 'dev' of 'dev_mismatched'."""
     return name.partition("_")[0]
 
 
@@ -202,7 +202,7 @@ def _without_empty_label(record: Record, kind: TaskKind) -> Record:
 
 
 def describe_places(places: Sequence[str]) -> str:
-    """Return places such as 'a.csv:3' and 'a.csv:4-5' in few words: 'a.csv:3-5'."""
+    """Return places in short form, such as 'a.csv:3-5' for 'a.csv:3' and 'a.csv:4-5'."""
     spans_of: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for where in places:
         match = PLACE.fullmatch(where)
@@ -220,7 +220,7 @@ def describe_places(places: Sequence[str]) -> str:
 
 
 def _find_published_files(task: Task, config: TaskConfig, source: SetSource) -> list[str]:
-    """Return the paths of the first alternative of the published files that exists; [] without any."""
+    """Return the paths of the first alternative of the published files that exists; [] if none exists."""
     for names in source.files:
         paths = find_task_files(config.data or "", task.folder, names)
         if paths:
@@ -229,7 +229,7 @@ def _find_published_files(task: Task, config: TaskConfig, source: SetSource) -> 
 
 
 def _find_user_file(config: TaskConfig, split: str, name: str) -> str:
-    """Return the path of the file of a split in the configuration, plain or .gz; UserError where it is missing."""
+    """Return the path of the configured file of a split, plain or .gz; raise UserError if the file is missing."""
     path = os.path.join(config.data or "", name)
     for candidate in (path, f"{path}.gz"):
         if os.path.isfile(candidate):
@@ -238,7 +238,7 @@ def _find_user_file(config: TaskConfig, split: str, name: str) -> str:
 
 
 def _open_data_set(task: Task, config: TaskConfig, source: SetSource, override: str | None) -> DataSet:
-    """Return the data set of a task in TFDS; UserError where the task has none."""
+    """Return the data set of a task in TFDS; raise UserError if the task has none."""
     if not (task.tfds or not task.published) or not (source.tfds or override):
         raise UserError(f"task '{task.name}' is not read from TFDS; name a directory in config.task.data")
     name, at, data_dir = (config.data or "").removeprefix(PREFIX).partition("@")

@@ -1,4 +1,4 @@
-"""Finding the files of a task, and reading their text."""
+"""Functions that find the files of a task, and read text from them."""
 
 import gzip
 import os
@@ -15,7 +15,7 @@ MAX_BYTES = 256 << 20  # of an unpacked file, unless a MAX_RATIO-th of that is o
 
 
 def find_task_files(directory: str, folder: str, names: Sequence[str]) -> list[str]:
-    """Return the paths of all names, plain or .gz, in `directory` or its subfolder; [] if a name is missing."""
+    """Return the paths of all names, plain or .gz, in `directory` or `directory`/`folder`; [] if a file is missing."""
     paths = []
     for name in names:
         bases = (os.path.join(directory, name), os.path.join(directory, folder, name))
@@ -28,7 +28,7 @@ def read_task_bytes(path: str) -> bytes:
     """Return the bytes of a file, gzip or plain.
 
     Raises:
-        UserError: the file cannot be read, or is a broken archive.
+        UserError: the file cannot be read or is a broken archive.
     """
     try:
         with open(path, "rb") as file:
@@ -42,10 +42,10 @@ def read_task_bytes(path: str) -> bytes:
 def read_task_text(path: str) -> str:
     """Return the text of a file, gzip or plain, with "\\n" or "\\r\\n" as line ends, without a byte order mark.
 
-    The text is UTF-8, or the encoding of its byte order mark, such as the UTF-16 of spreadsheets.
+    The text is UTF-8, or has the encoding of its byte order mark, such as UTF-16 from a spreadsheet.
 
     Raises:
-        UserError: the file cannot be read, is a broken archive, is not UTF-8 (by line), or is empty.
+        UserError: the file cannot be read, is a broken archive, is not UTF-8 (the message names the line), or is empty.
     """
     data = read_task_bytes(path)
     try:
@@ -74,7 +74,7 @@ def _gunzip(file: IO[bytes], path: str) -> bytes:
 def absent_column_error(where: str, kind: str, field: str, columns: Columns, present: Iterable[str]) -> UserError:
     """Return the error for a field whose column is not among the `present` columns.
 
-    It suggests a similar column that no field reads. `kind` is the format's word for a column.
+    The message suggests a similar column that no field reads. `kind` is the format's word for a column.
     """
     present, name = list(present), columns[field]
     free = [column for column in present if column not in columns.values()]

@@ -1,4 +1,4 @@
-"""Files of tasks -> records: a format is a row of `FORMATS`. Broken files are refused, by file and line."""
+"""Records of files of tasks; a format is a row of `FORMATS`. A broken file is an error with file and line."""
 
 import functools
 import io
@@ -39,21 +39,22 @@ def read_delimited(
     header: bool = True,
     find_separator: bool = False,
 ) -> Iterator[Record]:
-    """Yield a record per row of a file; empty lines are skipped.
+    """Yield a record for each row of a file, and skip empty lines.
 
     Args:
-        path: TSV or CSV, plain or .gz.
-        columns: field -> name in the header, or number from 0 without a header.
+        path: TSV or CSV file, plain or .gz.
+        columns: for each field, the name of the column in the header, or the number from 0 without a header.
         optional: fields whose column may be absent.
-        skipped: if given, counts rows with a wrong number of values, which are skipped.
-        notes: if given, counts oddities that a person should know, such as another separator than `separator`.
+        skipped: counter of skipped rows, which have a wrong number of values; None: such rows are errors.
+        notes: counter of unusual things that a person should know, such as another separator than `separator`.
         separator: one character.
-        quoted: whether quotes around a value are syntax as in RFC 4180, or text.
-        header: whether the first row names the columns; white space around the names does not count.
-        find_separator: take another separator where the header has all columns with it alone.
+        quoted: True if quotes around a value are syntax (RFC 4180), False if they are text.
+        header: True if the first row names the columns; white space around the names is ignored.
+        find_separator: True to use another separator if the header has all columns only with this separator.
 
     Raises:
-        UserError: by file and line: a missing column, a wrong number of values, a quote that does not end.
+        UserError: a column is missing, a row has a wrong number of values, or a quote does not end; the message names
+        file and line.
     """
     data = read_task_text(path).encode()
     usual = separator
@@ -84,13 +85,13 @@ def read_delimited(
             skipped["rows with a wrong number of columns are skipped"] += 1
         else:
             raise UserError(
-                f"{where}: {len(values)} columns where the first row has {width}; "
+                f"{where}: {len(values)} columns, but the first row has {width}; "
                 "fix the row (a separator, a line break or a quote inside a text?)"
             )
 
 
 def _find_separator(data: bytes, usual: str, required: Set[str]) -> str:
-    """Return the first separator, `usual` before all, with which the header has all required columns; else `usual`."""
+    """Return the first separator with which the header has all required columns; `usual` is the first to be tried."""
     for separator in dict.fromkeys((usual, *SEPARATORS)):
         header = next(read_rows(io.BytesIO(data), separator, True, max_bytes=len(data)))
         if required <= {name.strip() for name in header.values}:
@@ -102,7 +103,7 @@ def _absent_column_error(where: str, field: str, columns: Columns, names: list[s
     """Return the error for a field whose column is not in a header, which may have another separator."""
     if len(names) == 1 and columns[field] in names[0]:
         return UserError(
-            f"{where}: the separator {separator!r} splits nothing: the only column is {names[0]!r:.60}; set "
+            f"{where}: the separator {separator!r} splits nothing, so the only column is {names[0]!r:.60}; set "
             "--delimiter (config.task.delimiter) to the character between the columns"
         )
     return absent_column_error(where, "column", field, columns, names)
@@ -136,22 +137,22 @@ def read_tokens(
     separator: str = "",
     comment: str = "",
 ) -> Iterator[Record]:
-    """Yield the sentences of a file: a line for each token with its columns, an empty line after each sentence.
+    """Yield the sentences of a file that has a line of columns for each token, and an empty line after each sentence.
 
-    Lines with a document mark (-DOCSTART-), and comments of CoNLL-U (# sent_id = 1), are skipped. White space at the
-    end of a line does not count. Several spaces between columns are one separator.
+    The reader skips lines with a document mark (-DOCSTART-) and comments of CoNLL-U (# sent_id = 1). It ignores white
+    space at the end of a line. Several spaces between columns are one separator.
 
     Args:
         path: plain or .gz.
-        columns: 'tokens' and 'labels' -> number of the column, from 0, or from -1 backwards.
-        optional: ('labels',) where the file may have tokens alone.
+        columns: for 'tokens' and 'labels', the number of the column, from 0, or from -1 backwards.
+        optional: ('labels',) if the file may have only tokens.
         skipped: not used.
-        notes: if given, counts the comments.
-        separator: one character; '': a tab if it is in the line of the first token, else a space.
-        comment: prefix of lines to skip.
+        notes: counter of comments.
+        separator: one character; '': a tab if the line of the first token contains a tab, otherwise a space.
+        comment: prefix of the lines that are skipped.
 
     Raises:
-        UserError: a line with another number of columns than the first line, or a missing column.
+        UserError: a line has another number of columns than the first line, or a column is missing.
     """
     indices = {}
     for field, name in columns.items():
@@ -184,14 +185,14 @@ def read_tokens(
             width = len(values)
             indices = _present_columns(where, indices, width, optional)
         if len(values) != width:
-            raise UserError(f"{where}: {len(values)} columns where the first token has {width}; fix the line")
+            raise UserError(f"{where}: {len(values)} columns, but the first token has {width}; fix the line")
         if not rows:
             first_line = line_number
         rows.append(values)
 
 
 def _present_columns(where: str, indices: dict[str, int], width: int, optional: Sequence[str]) -> dict[str, int]:
-    """Return the columns that a file of `width` columns has; UserError for a missing required column."""
+    """Return the columns that a file of `width` columns has; raise UserError if a required column is missing."""
     present = {}
     for field, index in indices.items():
         # The only column of a file holds the tokens, not their labels.
@@ -205,19 +206,20 @@ def _present_columns(where: str, indices: dict[str, int], width: int, optional: 
 def read_objects(
     path: str, columns: Columns, optional: Sequence[str], skipped: Any = None, notes: Any = None
 ) -> Iterator[Record]:
-    """Yield the records of a file that is a list of objects, or has an object per line.
+    """Yield the records of a JSON file, which is a list of objects or has one object per line.
 
-    A column is a key, or several keys joined by dots for objects inside objects.
+    A column is a key; for objects inside of objects, it is several keys joined by dots.
 
     Raises:
-        UserError: invalid JSON, not an object, or a missing key, by file and line (in a list: by number).
+        UserError: a line is not JSON or not an object, or a key is missing. The message names file and line, or for a
+        list the number of the item.
     """
     for where, value in _json_values(path, read_task_text(path)):
         yield _object_record(where, value, columns, optional)
 
 
 def _object_record(where: str, value: Any, columns: Columns, optional: Sequence[str]) -> Record:
-    """Return the record of a JSON value; UserError where it is no object, or a required key is missing."""
+    """Return the record of a JSON value; raise UserError if it is not an object or lacks a required key."""
     item = check_object(where, value)
     fields = {}
     for field, name in columns.items():
@@ -235,7 +237,7 @@ def read_parquet(
     """Yield the rows of a Parquet file, whose columns may hold texts, numbers, lists and structs.
 
     Raises:
-        UserError: pyarrow is not installed, a broken file, or a missing column.
+        UserError: pyarrow is not installed, the file is broken, or a column is missing.
     """
     with needs_packages(path, "pyarrow"):
         import pyarrow
@@ -258,7 +260,7 @@ def read_parquet(
 
 
 def _json_values(path: str, text: str) -> Iterator[tuple[str, Any]]:
-    """Yield the items of a list, or the values of lines, with the place of each."""
+    """Yield the items of a list, or the values of the lines, each with its place."""
     first_line, *further_lines = text.strip().split("\n", 1)
     if first_line.startswith("[") and not (further_lines and _parses_as_json(first_line)):  # else a list on each line
         for index, value in enumerate(parse_json(path, text)):
@@ -285,7 +287,8 @@ def read_squad(
     """Yield the questions of a file in the layout of SQuAD 1.1 and 2.0; columns are not used.
 
     Raises:
-        UserError: invalid JSON, or a part that is missing or has the wrong type, by its path in the document.
+        UserError: the file is not JSON, or a part is missing or has a wrong type. The message names the path in the
+        document.
     """
     document = parse_json(path, read_task_text(path))
     for where_article, article in _squad_items(path, document, "data"):
@@ -309,7 +312,7 @@ def _squad_items(where: str, parent: Any, key: str) -> Iterator[tuple[str, Any]]
 
 
 def _squad_member(where: str, parent: Any, key: str, kind: type) -> Any:
-    """Return the value of `key` in a JSON object; UserError for another type than `kind`."""
+    """Return the value of `key` in a JSON object; raise UserError if its type is not `kind`."""
     value = parent.get(key) if isinstance(parent, dict) else None
     if not isinstance(value, kind):
         wanted = "text" if kind is str else "list"
@@ -359,17 +362,17 @@ def read_file_records(
     """Return the records of a file in the format `format_name`; '': the format of its suffix.
 
     Args:
-        path: of the file.
-        format_name: a row of `FORMATS`, or ''.
-        suffixes: file suffix -> format, where that differs from `SUFFIXES`.
+        path: path of the file.
+        format_name: name of a row of `FORMATS`, or ''.
+        suffixes: formats of file suffixes that differ from `SUFFIXES`.
         columns: field -> column.
         optional: fields whose column may be absent.
-        skipped: counts rows with a wrong number of columns; None: they are refused.
-        notes: counts oddities that a person should know.
-        delimiter: character between the columns of CSV and TSV; None: found.
+        skipped: counter of rows with a wrong number of columns; None: such rows are errors.
+        notes: counter of unusual things that a person should know.
+        delimiter: character between the columns of CSV and TSV; None: the reader finds it.
 
     Raises:
-        UserError: a suffix without a format, a delimiter for another format, or as the format itself.
+        UserError: the suffix has no format, the format has no delimiter, or the reader of the format raises it.
     """
     format_name = format_name or format_of_suffix(path, suffixes) or ""
     if not format_name:
@@ -379,7 +382,8 @@ def read_file_records(
         return FORMATS[format_name](path, columns, optional, skipped, notes)
     if format_name not in DELIMITED or len(delimiter) != 1:
         raise UserError(
-            f"{path}: config.task.delimiter={delimiter!r} is for CSV and TSV, and one character; leave it out"
+            f"{path}: config.task.delimiter={delimiter!r}: a delimiter is one character, for CSV and TSV only; leave "
+            "it out"
         )
     read = FORMATS[format_name]
     return read(path, columns, optional, skipped, notes, separator=delimiter, find_separator=False)

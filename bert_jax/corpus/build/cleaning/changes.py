@@ -35,7 +35,7 @@ def repair_encoding(text: str) -> str:
 
 @functools.cache
 def _fix_encoding() -> Callable[[str], str]:
-    """Return `ftfy.fix_encoding`; UserError where the package is missing."""
+    """Return `ftfy.fix_encoding`; raise UserError if the package is missing."""
     with needs_packages("[repair_encoding]", "ftfy"):
         import ftfy
     fix: Callable[[str], str] = ftfy.fix_encoding
@@ -43,7 +43,7 @@ def _fix_encoding() -> Callable[[str], str]:
 
 
 def check_repair(**_: object) -> None:
-    """Raise UserError where the package ftfy is missing."""
+    """Raise UserError if the package ftfy is missing."""
     _fix_encoding()
 
 

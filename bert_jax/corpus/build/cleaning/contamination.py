@@ -50,7 +50,7 @@ def contamination(text: str, *, files: Sequence[str], ngram: int = 13) -> str | 
 
 
 def check_evaluation_files(*, files: Sequence[str], ngram: int) -> None:
-    """Raise UserError where the files cannot be read, or have no n-gram of that length."""
+    """Raise UserError if the files cannot be read, or have no n-gram of that length."""
     if ngram < 1:
         raise UserError(f"ngram: {ngram} words; give at least 1")
     read_ngram_index.cache_clear()  # files of the same names may have changed
@@ -96,7 +96,7 @@ def _read_texts(path: str) -> Iterator[str]:
 
 
 def _read_stream(name: str, stream: IO[bytes]) -> str:
-    """Return the text of a stream; UserError where it is too large."""
+    """Return the text of a stream; raise UserError if it is too large."""
     data = stream.read(_MAX_FILE_BYTES + 1)
     if len(data) > _MAX_FILE_BYTES:
         raise UserError(f"{name}: has more than {_MAX_FILE_BYTES >> 20} MiB; split it")

@@ -56,7 +56,7 @@ def check_filter(*, rule: str, **parameters: Any) -> None:
 
 
 def filter_parameters(rule: str) -> dict[str, inspect.Parameter]:
-    """Return the parameters of a filter, except the writer of removed documents; UserError without datatrove."""
+    """Return the parameters of a filter, except the writer of removed documents; raise UserError without datatrove."""
     parameters = dict(inspect.signature(_filter_class(rule)).parameters)
     del parameters["exclusion_writer"]
     return parameters
@@ -81,7 +81,7 @@ def _make_filter(rule: str, parameters: tuple[tuple[str, Any], ...]) -> Any:
 
 
 def _filter_class(rule: str) -> Any:
-    """Return the class of a filter; UserError where datatrove is missing."""
+    """Return the class of a filter; raise UserError if datatrove is missing."""
     with needs_packages(f"[{rule}]", _PACKAGES):
         from datatrove.pipeline import filters
     return getattr(filters, FILTERS[rule])

@@ -53,7 +53,7 @@ def check_language_rule(*, keep: Sequence[str], min_probability: float, sample_c
 
 @functools.cache
 def _identifier() -> Any:
-    """Return the classifier of py3langid; UserError where the package is missing."""
+    """Return the classifier of py3langid; raise UserError if the package is missing."""
     with needs_packages("[language]", "py3langid"):
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

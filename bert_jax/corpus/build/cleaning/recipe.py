@@ -110,7 +110,7 @@ def read_recipe(recipe: str | os.PathLike[str]) -> Recipe:
 
 
 def make_step(path: str, rule: str, given: Any) -> Step:
-    """Return a rule with the parameters `given` in its table and defaults; UserError for wrong parameters."""
+    """Return a rule with the parameters `given` in its table and defaults; raise UserError for wrong parameters."""
     if rule not in RULES:
         raise UserError(f"{path}: there is no rule '{rule}'{did_you_mean(rule, [*RULES, _DEDUPLICATE, _AGAINST])}")
     if not isinstance(given, dict):
@@ -136,7 +136,7 @@ def make_step(path: str, rule: str, given: Any) -> Step:
 
 
 def version_of(library: str) -> str:
-    """Return the version of an installed package; '' where it is missing."""
+    """Return the version of an installed package; '' if it is missing."""
     try:
         return metadata.version(library)
     except metadata.PackageNotFoundError:
@@ -144,7 +144,7 @@ def version_of(library: str) -> str:
 
 
 def _find_recipe(recipe: str) -> pathlib.Path:
-    """Return the path of a recipe, from its path or its name; UserError where it does not exist."""
+    """Return the path of a recipe, from its path or its name; raise UserError if it does not exist."""
     path = pathlib.Path(recipe)
     if path.is_file():
         return path

@@ -27,7 +27,7 @@ class CleaningRule(NamedTuple):
     describe: Callable[[], Mapping[str, inspect.Parameter]] | None = None
 
     def parameters(self) -> dict[str, inspect.Parameter]:
-        """Return the parameters that a recipe can give; UserError where the package of the rule is missing."""
+        """Return the parameters that a recipe can give; raise UserError if the package of the rule is missing."""
         if self.describe:
             return dict(self.describe())
         arguments = inspect.signature(self.apply).parameters
