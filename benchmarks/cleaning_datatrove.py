@@ -3,7 +3,7 @@
     python benchmarks/cleaning_datatrove.py --data DATA [--before CHECKOUT]
 
 DATA has the data sets under the names of tests/samples/README.md. 5,000 documents come from books (English), a treebank
-(German) and film reviews (Korean); two of three have a fault that a filter finds. For each language, the program
+(German) and translations (French); two of three have a fault that a filter finds. For each language, the program
 
 1. runs the filters by datatrove's executor, in one process;
 2. runs `bert-jax clean` with two workers, kills all its processes when three blocks are finished, and runs it again;
@@ -11,7 +11,7 @@ DATA has the data sets under the names of tests/samples/README.md. 5,000 documen
 4. prints CPU seconds, and the memory of the largest process, of datatrove, of `clean` with one worker, and of `clean`
    of an earlier CHECKOUT with the recipe in its own words.
 
-Korean needs `pip install kiwipiepy`, and datatrove's reader `orjson`.
+datatrove's reader needs `pip install orjson`.
 """
 
 import argparse
@@ -47,9 +47,9 @@ FAULTS: dict[str, Callable[[str], str]] = {
 STOP_WORDS = {
     "en": ["the", "be", "to", "of", "and", "that", "have", "with"],
     "de": ["der", "die", "und", "in"],
-    "ko": ["\uc601\ud654", "\uc774", "\ub294"],
+    "fr": ["le", "la", "de", "et", "est"],
 }
-COUNTS = {"en": 2000, "de": 1500, "ko": 1500}
+COUNTS = {"en": 2000, "de": 1500, "fr": 1500}
 BEFORE = """
 [gopher_repeated_paragraphs]
 [gopher_repeated_lines]
@@ -231,14 +231,14 @@ def german(data: pathlib.Path) -> list[str]:
     return sentences
 
 
-def korean(data: pathlib.Path) -> list[str]:
-    """Return reviews of films."""
-    with tarfile.open(data / "nsmc" / "nsmc-raw-slice.tar.gz") as archive:
-        films = [json.load(archive.extractfile(member)) for member in archive if member.isfile()]  # type: ignore[arg-type]
-    return [review["review"] for film in films for review in film]
+def french(data: pathlib.Path) -> list[str]:
+    """Return sentences of Tatoeba."""
+    with tarfile.open(data / "tatoeba" / "tatoeba-v1.tar.gz") as archive:
+        (member,) = (member for member in archive if member.name.endswith("tatoeba.fra-eng.fra"))
+        return archive.extractfile(member).read().decode().splitlines()  # type: ignore[union-attr]
 
 
-SENTENCES = {"en": english, "de": german, "ko": korean}
+SENTENCES = {"en": english, "de": german, "fr": french}
 
 
 if __name__ == "__main__":

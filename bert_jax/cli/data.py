@@ -297,10 +297,12 @@ def _add_prepare_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--deduplicate",
-        choices=["none", "exact", "near"],
-        help="documents to remove: exact removes documents that differ from an earlier document only in white space, "
-        "case, width and punctuation; near also removes documents whose set of five-word sequences has a "
-        "Jaccard similarity of 0.8 or more with an earlier document (default: none)",
+        choices=["none", "split", "exact", "near"],
+        help="treatment of copies: split removes no document, and puts similar documents on one side of the split; "
+        "exact removes documents that differ from an earlier document only in white space, case, width and "
+        "punctuation; near also removes documents whose set of five-word sequences has a Jaccard similarity of 0.8 or "
+        "more with an earlier document, and puts similar documents on one side; none compares no documents, which is "
+        "faster (default: split)",
     )
     parser.add_argument(
         "--clean",

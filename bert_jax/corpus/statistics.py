@@ -18,8 +18,25 @@ if TYPE_CHECKING:
 MAX_TOKENS_READ = 200_000_000  # for each figure that reads the text: a few seconds
 MAX_ENTROPY_TOKENS = 20_000_000  # for the unigram entropy, which a run computes each time it starts
 DECODED_RECORDS = 64
+EVALUATED_FRACTION = 0.15  # of the held-out tokens, which an evaluation predicts; `batches.masking.evaluated_data`
+MIN_PREDICTIONS = 2_000  # of an evaluation; with fewer, the loss of a good model may be worse than of a bad model
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 _RECORDS_AT_ONCE = 512
+
+
+def count_predictions(num_tokens: int, fraction: float = EVALUATED_FRACTION) -> int:
+    """Return the expected number of predictions of an evaluation on `num_tokens` held-out tokens."""
+    return round(fraction * num_tokens)
+
+
+def few_predictions_warning(num_predictions: int) -> str:
+    """Return a warning about an evaluation with few predictions; '' where there are none, or enough."""
+    if not 0 < num_predictions < MIN_PREDICTIONS:
+        return ""
+    return (
+        f"an evaluation has about {num_predictions:,} predictions; below {MIN_PREDICTIONS:,} its loss says little. "
+        "Prepare the text again with a higher --heldout_fraction, or prepare more text"
+    )
 
 
 class Distribution(NamedTuple):

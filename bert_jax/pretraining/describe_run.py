@@ -12,12 +12,24 @@ from bert_jax.batches.statistics import sequence_figures
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.corpus.build.prepare_parts import prepared_fraction, text_tokens
 from bert_jax.corpus.mixture import Mixture
+from bert_jax.corpus.statistics import EVALUATED_FRACTION, count_predictions, few_predictions_warning
 from bert_jax.models import kernel_used
 from bert_jax.pretraining.data import SequenceRules
 from bert_jax.reports.corpus.checks import sequence_warnings
 from bert_jax.training.schedules import Phase
 
 CHECKED_SEQUENCES = 512  # sequences of each phase that are checked for likely problems
+
+
+def evaluation_line(num_tokens: int, predicts_all: bool) -> str:
+    """Return a line about the number of predictions of an evaluation, with advice where the number is small.
+
+    Args:
+        num_tokens: number of tokens of all sequences of an evaluation.
+        predicts_all: whether each token is predicted, as left to right.
+    """
+    num_predictions = count_predictions(num_tokens, 1.0 if predicts_all else EVALUATED_FRACTION)
+    return few_predictions_warning(num_predictions) or f"an evaluation has about {num_predictions:,} predictions"
 
 
 def describe_run(

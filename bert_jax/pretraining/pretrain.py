@@ -23,7 +23,7 @@ from bert_jax.errors import UserError
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.parallel import sharding
 from bert_jax.pretraining.data import heldout_batches, sequence_rules, training_batches
-from bert_jax.pretraining.describe_run import describe_run
+from bert_jax.pretraining.describe_run import describe_run, evaluation_line
 from bert_jax.pretraining.evaluate import make_evaluation
 from bert_jax.pretraining.initial_weights import (
     check_exportable,
@@ -183,6 +183,10 @@ def pretrain_in_directory(
             console.say("no evaluation: too few held-out documents; `prepare --heldout_fraction` sets their number")
         elif left_out := corpus.left_out("heldout", min_documents):
             console.say(f"too few held-out documents in {', '.join(left_out)}; the evaluation reads the other corpora")
+
+        if has_heldout:
+            evaluated = min(heldout_split.num_tokens, config.evaluate.num_sequences * max_seq_len)
+            console.say(evaluation_line(evaluated, config.model.causal))
 
         # Restore the newest state or make the first state, and train.
         with open_checkpoints(plan, session) as checkpoints:

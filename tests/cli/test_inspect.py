@@ -37,7 +37,7 @@ def many(documents: int, sentences: int, seed: int = 0, words: int = 8) -> list[
 
 @pytest.fixture(scope="module")
 def texts() -> list[str]:
-    return many(60, 60)
+    return many(60, 300)
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +171,7 @@ PIECES = [*LETTERS, *(f"##{letter}" for letter in LETTERS), "."]
             {"texts": many(60, 60) + [one.replace("a", "á") for one in many(60, 60)], "heldout_fraction": 0.3},
             [],
         ),
+        ("few_predictions", "below 2,000", {"texts": many(60, 60), "heldout_fraction": 0.2}, []),
         (
             "unknown",
             "`tokenizer`",

@@ -75,7 +75,7 @@ def test_a_recipe_of_another_run_with_its_run_json(world, run_copy, refused) -> 
     path = run_copy / "run.json"
     path.write_text(path.read_text().replace('"mlp_size": 32', '"mlp_size": 64'))
     argv = pretrain_command(world, run_copy, "--config.model.mlp_size=64")
-    refused(*argv, says=("checkpoints/4 belongs to a run that differs (model.mlp_size: 32 -> 64)",), after=4)
+    refused(*argv, says=("checkpoints/4 belongs to a run that differs (model.mlp_size: 32 -> 64)",), after=5)
     assert not (run_copy / "damaged").exists()
 
 

@@ -261,7 +261,7 @@ def test_options_that_contradict_the_corpus_are_refused(tmp_path, tokenizer):
     cases = [
         ({"language": "de"}, f"--language de: {prepared} with en; leave the option out"),
         ({"heldout_fraction": 0.1}, f"--heldout_fraction 0.1: {prepared} with 0.3; leave the option out"),
-        ({"deduplicate": "near"}, f"--deduplicate near: {prepared} with none; leave the option out"),
+        ({"deduplicate": "near"}, f"--deduplicate near: {prepared} with split; leave the option out"),
         ({"tokenizer_directory": tmp_path / "other"}, f"not the tokenizer of {tmp_path / 'c'}; leave the option out"),
         ({"clean": tmp_path / "words.toml"}, "was prepared without cleaning; leave the option out"),
         ({"output": tmp_path / "none"}, "no such corpus directory"),

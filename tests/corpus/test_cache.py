@@ -37,7 +37,8 @@ def make_corpus(directory, documents):
         words = " ".join(WORDS[(number * 3 + k) % 6] for k in range(5 + number))
         (texts / f"{number:02}.txt").write_text(f"The {words}. The cat sat on the mat.")
     save_tokenizer(wordpiece_tokenizer([*SPECIAL_TOKENS, *WORDS], Normalizer()), directory / "tokenizer")
-    prepare([str(texts)], directory / "tokenizer", directory / "corpus", workers=1, heldout_fraction=0.2)
+    options = {"heldout_fraction": 0.2, "deduplicate": "none"}
+    prepare([str(texts)], directory / "tokenizer", directory / "corpus", workers=1, **options)
     return directory / "corpus"
 
 

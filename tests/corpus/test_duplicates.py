@@ -20,7 +20,8 @@ from bert_jax.corpus.build.dedup_pass import find_copies
 from bert_jax.corpus.build.encoding import PrepareSettings
 from bert_jax.corpus.build.passes import FinishedBlocks, PassProgress
 from bert_jax.corpus.build.prepare import prepare
-from bert_jax.corpus.build.signatures import normal_form, normal_words, split_hash
+from bert_jax.corpus.build.signatures import choose_split, normal_form, normal_words, split_hash
+from bert_jax.corpus.build.summary import format_summary
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions
 from tests.helpers.preparation import TINY, TINY_PIECES, contents, make_tokenizer, set_sizes
@@ -268,6 +269,80 @@ def test_the_same_bytes_for_any_number_of_workers_and_after_interrupts(tmp_path,
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
+def splits_of(tmp_path, inputs, heldout_fraction, deduplicate="split"):
+    """The decisions about all documents, and the split of each document."""
+    signed = FinishedBlocks(tmp_path / f"signed {deduplicate}", functools.partial(errors.writing, tmp_path))
+    settings = PrepareSettings(deduplicate=deduplicate, heldout_fraction=heldout_fraction)
+    found = find_copies(signed, plan_partitions(inputs, [1]), settings, 1, PassProgress(None, 1, 1))
+    return found, [choose_split(value, heldout_fraction) for value in found.split_hashes.tolist()]
+
+
+def test_by_default_copies_are_in_one_split_and_no_document_is_removed(tmp_path, tokenizer):
+    """Beside a comparison of each text with each other text."""
+    texts = planted(60)
+    inputs = write(tmp_path / "a.jsonl", texts)
+    manifest = prepare(inputs, tokenizer, tmp_path / "c", workers=1, heldout_fraction=0.3)
+    assert manifest["settings"]["deduplicate"] == "split"
+    assert not any("duplicate" in reason for reason in manifest["documents"]["rejected"])
+    found, splits = splits_of(tmp_path, inputs, 0.3)
+    assert (found.copy_of == -1).all()
+    num_heldout = manifest["splits"]["heldout"]["documents"]
+    assert 0 <= splits.count("heldout") - num_heldout <= len(texts) - manifest["documents"]["stored"]
+    sets = [literal_shingles(text) for text in texts]
+    earlier = {threshold: set() for threshold in ("equal", 0.8, 0.7)}
+    for later, text in enumerate(texts):
+        for other in range(later):
+            similarity = jaccard(sets[other], sets[later]) if sets[other] and sets[later] else 0
+            is_equal = literal(texts[other]) == literal(text)
+            if is_equal or similarity >= 0.8:
+                assert splits[other] == splits[later], (texts[other], text)
+            kinds = {"equal": is_equal, 0.8: similarity >= 0.8, 0.7: similarity >= 0.7}
+            for kind in (kind for kind, is_copy in kinds.items() if is_copy):
+                earlier[kind].add(later)
+    copies = manifest["copies"]
+    assert copies["exact duplicate"] == len(earlier["equal"]) > 20
+    # A document may also join a group through a document that comes after it.
+    assert len(earlier[0.8] - earlier["equal"]) <= copies["near duplicate"] <= len(texts) - len(earlier["equal"])
+    assert copies["near duplicate"] > 10
+    line = (
+        f"{copies['exact duplicate']} exact copies and {copies['near duplicate']} near copies of earlier documents are"
+    )
+    assert line in format_summary(manifest, "c")
+    unchanged = prepare(inputs, tokenizer, tmp_path / "n", workers=1, heldout_fraction=0.3, deduplicate="none")
+    assert "copies" not in unchanged
+    assert unchanged["documents"] == manifest["documents"]
+    hashes = [choose_split(split_hash(text), 0.3) for text in texts]
+    assert any(
+        hashes[other] != hashes[later]
+        for later in range(len(texts))
+        for other in range(later)
+        if sets[other] and sets[later] and jaccard(sets[other], sets[later]) >= 0.8
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_template_of_most_documents_is_for_training(tmp_path, seed):
+    """Of 300 documents, 150 are similar, more than the 90 that are held out."""
+    rng = random.Random(seed)
+    words = [f"the{rng.randrange(500)}" for _ in range(60)]
+    similar = [" ".join([*words, f"the{rng.randrange(500)}"]) for _ in range(150)]
+    different = [" ".join(f"the{rng.randrange(500)}" for _ in range(60)) for _ in range(150)]
+    inputs = write(tmp_path / "a.jsonl", [text for pair in zip(similar, different, strict=True) for text in pair])
+    _, splits = splits_of(tmp_path, inputs, 0.3)
+    assert set(splits[::2]) == {"train"}
+    assert 20 < splits[1::2].count("heldout") < 80
+
+
+def test_few_predictions_are_reported(tmp_path, tokenizer):
+    for number, is_warned in ((40, True), (600, False)):
+        inputs = write(tmp_path / f"{number}.jsonl", planted(number))
+        manifest = prepare(inputs, tokenizer, tmp_path / f"c{number}", workers=1, heldout_fraction=0.3)
+        predictions = round(0.15 * manifest["splits"]["heldout"]["tokens"])
+        assert (predictions < 2000) == is_warned
+        assert f"an evaluation has about {predictions:,} predictions" in format_summary(manifest, "c")
+        assert any("below 2,000 its loss says little" in line for line in manifest["warnings"]) == is_warned
+
+
 def test_mistakes(tmp_path, tokenizer):
     inputs = write(tmp_path / "a.jsonl", planted(5))
     (tmp_path / "mine").write_text("x")
@@ -275,7 +350,7 @@ def test_mistakes(tmp_path, tokenizer):
         ({"keep_removed": tmp_path / "r"}, "remove nothing; add --deduplicate exact or near"),
         ({"deduplicate": "near", "keep_removed": tmp_path / "mine"}, "exists already"),
         ({"deduplicate": "near", "keep_removed": tmp_path / "no" / "r"}, "cannot be written"),
-        ({"deduplicate": "all"}, "--deduplicate all: give one of none, exact, near"),
+        ({"deduplicate": "all"}, "--deduplicate all: give one of none, split, exact, near"),
         ({"max_rejected_fraction": 1.5}, "give a fraction from 0 to 1"),
     ]
     for change, words in cases:
@@ -292,20 +367,19 @@ def test_too_many_rejected_documents_are_an_error_that_keeps_the_work(tmp_path, 
     )
     for _ in range(2):
         with pytest.raises(UserError, match=words):
-            prepare(inputs, tokenizer, tmp_path / "c", workers=1, say=messages.append)
-    manifest = prepare(inputs, tokenizer, tmp_path / "c", workers=1, say=messages.append, max_rejected_fraction=0.2)
+            prepare(inputs, tokenizer, tmp_path / "c", workers=1, say=messages.append, deduplicate="none")
+    options = {"max_rejected_fraction": 0.2, "deduplicate": "none"}
+    manifest = prepare(inputs, tokenizer, tmp_path / "c", workers=1, say=messages.append, **options)
     assert manifest["documents"] == {"in": 10, "stored": 8, "rejected": {"broken JSON": 2}}
     assert sum("resumes after 1 finished block" in line for line in messages) == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "c"]
 
 
-@pytest.mark.parametrize("name", ["open-decisions.npz", "00000-00000.rows"])
-def test_a_full_disk_is_an_error_of_one_line(tmp_path, name):
-    """Whatever is written in the first pass."""
+def test_a_full_disk_is_an_error_of_one_line(tmp_path):
     partitions = plan_partitions(write(tmp_path / "a.jsonl", planted(5)), [1])
     signed = FinishedBlocks(tmp_path / "signed", functools.partial(errors.writing, tmp_path))
     signed.directory.mkdir()
-    (signed.directory / name).symlink_to("/dev/full")
+    (signed.directory / "00000-00000.rows").symlink_to("/dev/full")
     with pytest.raises(errors.UserError, match="No space left"):
         find_copies(signed, partitions, PrepareSettings(deduplicate="exact"), 1, PassProgress(None, 1, 1))
 

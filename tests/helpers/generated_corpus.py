@@ -21,7 +21,9 @@ def generated_corpus(directory: pathlib.Path, documents: int = 60, vocab_size: i
         sentences = [_sentence(rng, words, own) for _ in range(rng.integers(5, 60))]
         (texts / f"{number:03}.txt").write_text(" ".join(sentences))
     train_tokenizer([[str(texts)]], vocab_size, str(directory / "tokenizer"))
-    prepare([str(texts)], directory / "tokenizer", directory / "corpus", workers=1, heldout_fraction=0.1)
+    prepare(
+        [str(texts)], directory / "tokenizer", directory / "corpus", workers=1, heldout_fraction=0.1, deduplicate="none"
+    )
     return directory / "corpus"
 
 

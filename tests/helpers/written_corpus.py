@@ -25,7 +25,8 @@ def write_corpus(
         place / "tokenizer",
     )
     inputs = [str(place / "texts")]
-    prepare(inputs, place / "tokenizer", place / "corpus", ReadOptions(), workers=1, heldout_fraction=heldout_fraction)
+    options = {"heldout_fraction": heldout_fraction, "deduplicate": "none"}  # texts choose the split alone
+    prepare(inputs, place / "tokenizer", place / "corpus", ReadOptions(), workers=1, **options)
     return place / "corpus"
 
 

@@ -43,7 +43,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         text = "\n".join(f"{one} Document {number}. {words}" for one in HOSTILE[:5])
         (place / "texts" / f"{number}.txt").write_text(text)
     train_tokenizer([[str(place / "texts")]], 360, str(place / "tokenizer"), kind="byte_level")
-    manifest = prepare([str(place / "texts")], place / "tokenizer", place / "corpus", workers=1, heldout_fraction=0.5)
+    options = {"workers": 1, "heldout_fraction": 0.5, "deduplicate": "none"}
+    manifest = prepare([str(place / "texts")], place / "tokenizer", place / "corpus", **options)
     path = place / "corpus" / "manifest.json"
     rejected = {"rejected": {HOSTILE[0]: 3}}
     forged = manifest | {"documents": manifest["documents"] | rejected}

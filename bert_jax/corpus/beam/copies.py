@@ -10,7 +10,12 @@ from typing import Any
 from bert_jax.corpus.beam.pipeline import beam, spread_chunks
 from bert_jax.corpus.build.append import open_signatures, signature_files
 from bert_jax.corpus.build.corpus_writer import write_signatures
-from bert_jax.corpus.build.dedup_decisions import NEAR_COPIES, decide_copies, save_decisions
+from bert_jax.corpus.build.dedup_decisions import (
+    REMOVED_COPIES,
+    compares_documents,
+    decide_copies,
+    save_decisions,
+)
 from bert_jax.corpus.build.dedup_pass import DECISIONS, PARTS, load_signatures, sign_chunk, signature_parts
 from bert_jax.corpus.build.encoding import Chunk, PrepareSettings
 from bert_jax.corpus.build.passes import BlockKey, FinishedBlocks
@@ -22,7 +27,7 @@ from bert_jax.readers import ReadOptions, storage
 def find_copies_with_beam(
     partitions: beam.PCollection, settings: PrepareSettings, against: Mapping[str, str], output: str, work_url: str
 ) -> beam.PCollection:
-    """Return a single item: the file of the `Decisions` in `work_url`, and the manifest's part about signatures.
+    """Return a single item: the file of the `Decisions` in `work_url`, and the manifest's parts about copies.
 
     Args:
         partitions: partitions of the documents.
@@ -31,7 +36,7 @@ def find_copies_with_beam(
         output: directory or URL of the corpus, for the signatures that it keeps.
         work_url: directory or URL for the signatures of all documents, and the decisions.
     """
-    near = NEAR_COPIES[settings.deduplicate]
+    near = compares_documents(settings.deduplicate)
     return (
         spread_chunks(partitions, "sign", settings)
         | "sign" >> beam.Map(_sign_chunk, settings.read_options, near).with_output_types(tuple[Any, Any])
@@ -66,9 +71,9 @@ def _decide_about_all(
     against: Mapping[str, str],
     output: str,
     work_url: str,
-) -> tuple[str, list[dict[str, str]]]:
+) -> tuple[str, tuple[list[dict[str, str]], dict[str, int]]]:
     """Download all signatures, upload decisions and kept signatures; return the items of `find_copies_with_beam`."""
-    keys, near = sorted(group[1]), NEAR_COPIES[settings.deduplicate]
+    keys, near = sorted(group[1]), compares_documents(settings.deduplicate)
     stored = {name: open_signatures(directory, near) for name, directory in against.items()}
     with tempfile.TemporaryDirectory() as directory:
         signed = FinishedBlocks(pathlib.Path(directory), lambda: writing(directory))
@@ -77,12 +82,18 @@ def _decide_about_all(
         signed.records.update({key: {} for key in keys})
         signatures = load_signatures(signed)
         decisions = decide_copies(
-            signatures, [partition for partition, _ in keys], near, stored, settings.heldout_fraction
+            signatures,
+            [partition for partition, _ in keys],
+            near,
+            stored,
+            settings.heldout_fraction,
+            REMOVED_COPIES[settings.deduplicate],
         )
         with writing(directory):
             save_decisions(decisions, signed.directory / DECISIONS)
-            entries = write_signatures(signed.directory, signature_files(signatures, decisions, near))
+            files = signature_files(signatures, decisions, settings.deduplicate == "near")
+            entries = write_signatures(signed.directory, files)
         storage.upload(signed.directory / DECISIONS, f"{work_url}/{DECISIONS}")
         for entry in entries:
             storage.upload(os.path.join(directory, entry["name"]), f"{output}/{entry['name']}")
-        return f"{work_url}/{DECISIONS}", entries
+        return f"{work_url}/{DECISIONS}", (entries, decisions.count_copies())

@@ -25,7 +25,7 @@ from bert_jax.corpus.build.cleaning import recipe as recipes
 from bert_jax.corpus.build.cleaning.chunk import read_cleaned
 from bert_jax.corpus.build.cleaning.recipe import Recipe, read_recipe
 from bert_jax.corpus.build.cleaning.stage import KEPT, REMOVED, copy_removed
-from bert_jax.corpus.build.dedup_decisions import NEAR_COPIES, load_decisions
+from bert_jax.corpus.build.dedup_decisions import REMOVED_COPIES, load_decisions, searches_copies
 from bert_jax.corpus.build.dedup_pass import DECISIONS, removed_file, write_removed
 from bert_jax.corpus.build.encoding import PrepareSettings
 from bert_jax.corpus.build.plan import LIBRARIES, PrepareOptions, make_settings, plan_inputs
@@ -70,11 +70,11 @@ def prepare_with_beam(
     """
     recipe = None if clean is None else read_recipe(clean)
     settings = make_settings(read_options, options, recipe)
-    finds_copies = settings.deduplicate in NEAR_COPIES
-    if keep_removed is not None and recipe is None and not finds_copies:
+    removes_copies = bool(REMOVED_COPIES[settings.deduplicate])
+    if keep_removed is not None and recipe is None and not removes_copies:
         raise UserError("--keep_removed: these options remove nothing; add --deduplicate exact or near, or --clean")
     for corpus in recipe.against if recipe else ():
-        open_signatures(corpus, NEAR_COPIES[settings.deduplicate])  # refused now, not in the middle of the work
+        open_signatures(corpus, settings.deduplicate == "near")  # refused now, not in the middle of the work
     pipeline = make_pipeline(beam_options)
     tokenizer = load_tokenizer(tokenizer_directory)
     output = _absolute_output(os.fspath(output))
@@ -86,7 +86,7 @@ def prepare_with_beam(
                 _add_steps(pipeline, partitions, tokenizer, settings, recipe, output)
             if removed:
                 _write_removed(removed, partitions, settings, recipe, output)
-            if recipe or finds_copies:
+            if recipe or searches_copies(settings.deduplicate, settings.heldout_fraction):
                 storage.remove(f"{output}/{UNFINISHED}")
         except Exception as error:  # a runner raises its own types
             note = f"{output}: incomplete; remove it before the next try"
@@ -135,16 +135,16 @@ def _add_steps(
         packages += SEGMENTERS[settings.segmenter].packages
     check = functools.partial(check_versions, packages, installed_package_versions(packages))
     documents = pipeline | "partitions" >> beam.Create(partitions).with_output_types(Any)
-    cleaned = decided = signatures = None
+    cleaned = decided = about_copies = None
     if recipe:
         documents, counts = clean_partitions(documents, recipe, settings, check, f"{output}/{CLEANED}")
         cleaned = beam.pvalue.AsSingleton(counts)
-    if settings.deduplicate in NEAR_COPIES:
+    if searches_copies(settings.deduplicate, settings.heldout_fraction):
         against = {corpus: os.path.abspath(corpus) for corpus in (recipe.against if recipe else ())}
         copies = find_copies_with_beam(documents, settings, against, output, f"{output}/{COPIES}")
         decided = beam.pvalue.AsSingleton(copies | "decisions" >> beam.Keys())
-        signatures = beam.pvalue.AsSingleton(copies | "kept signatures" >> beam.Values())
-    write_corpus(documents, tokenizer, settings, recipe, check, output, cleaned, decided, signatures)
+        about_copies = beam.pvalue.AsSingleton(copies | "kept signatures" >> beam.Values())
+    write_corpus(documents, tokenizer, settings, recipe, check, output, cleaned, decided, about_copies)
 
 
 def _write_removed(
@@ -160,6 +160,6 @@ def _write_removed(
         copy_removed(path, [name for name in files if name.endswith(f".{REMOVED}")])
         kept_files = tuple(name for name in files if name.endswith(f".{KEPT}"))
         partitions = [Partition(0, kept_files, 0, read_cleaned)]
-    if settings.deduplicate in NEAR_COPIES:
+    if REMOVED_COPIES[settings.deduplicate]:
         decisions = load_decisions(f"{output}/{COPIES}/{DECISIONS}")
         write_removed(path, partitions, settings.read_options, decisions)

@@ -30,7 +30,7 @@ def write_corpus(
     output: str,
     cleaned: Any = None,
     decided: Any = None,
-    signatures: Any = None,
+    copies: Any = None,
 ) -> None:
     """Write all files of a corpus but its tokenizer.
 
@@ -41,7 +41,7 @@ def write_corpus(
         output: directory or URL of the corpus.
         cleaned: side input with the `CleaningCounts`; None: without cleaning.
         decided: side input with the file of `Decisions`; None: without a search for copies.
-        signatures: side input with the manifest's part about signatures; None: without a search for copies.
+        copies: side input with the manifest's parts about signatures and about copies; None: without a search.
     """
     chunks = spread_chunks(partitions, "encode", settings, tokenizer, decided)
     encode = beam.ParDo(_Encode(tokenizer, settings, check))
@@ -58,7 +58,7 @@ def write_corpus(
         | "gather" >> beam.Flatten()
         | "to a group" >> beam.Map(lambda item: ("", item)).with_output_types(tuple[str, Any])
         | "all in a group" >> beam.GroupByKey()
-        | "finish" >> beam.Map(_upload_indexes_and_manifest, output, tokenizer, settings, recipe, cleaned, signatures)
+        | "finish" >> beam.Map(_upload_indexes_and_manifest, output, tokenizer, settings, recipe, cleaned, copies)
     )
 
 
@@ -104,10 +104,11 @@ def _upload_indexes_and_manifest(
     settings: PrepareSettings,
     recipe: Recipe | None,
     cleaned: CleaningCounts | None,
-    signatures: Sequence[dict[str, str]] | None,
+    copies: tuple[Sequence[dict[str, str]], dict[str, int]] | None,
 ) -> None:
     """Upload indexes, signatures unless they were uploaded before, and then the manifest."""
     shards, counts = [], DocumentCounts()
+    signatures, num_copies = copies or (None, None)
     with tempfile.TemporaryDirectory() as directory, writing(directory):
         target = pathlib.Path(directory)
         for info, rows in group[1]:
@@ -119,6 +120,8 @@ def _upload_indexes_and_manifest(
         if cleaned is not None:
             counts = sum_document_counts([cleaned.of_removed(), counts])
         summary = summarize_corpus(tokenizer, settings, shards, counts)
+        if num_copies is not None:
+            summary["copies"] = num_copies
         if recipe and cleaned is not None:
             summary["cleaning"] = {**recipe.for_manifest(), **cleaned.for_manifest()}
         by_split = corpus_writer.group_shards_by_split(shards)

@@ -15,7 +15,7 @@ import numpy as np
 from bert_jax.corpus.build.cleaning.chunk import CleaningCounts
 from bert_jax.corpus.build.cleaning.recipe import Recipe, make_step
 from bert_jax.corpus.build.corpus_writer import CONTENT, SIGNATURES, BaseCorpus, ShardInfo, SignatureFiles
-from bert_jax.corpus.build.dedup_decisions import NEAR_COPIES, Decisions, StoredSignatures, decide_copies
+from bert_jax.corpus.build.dedup_decisions import Decisions, StoredSignatures, decide_copies
 from bert_jax.corpus.build.encoding import DocumentCounts
 from bert_jax.corpus.build.segmenters import NO_SEGMENTER
 from bert_jax.corpus.build.signatures import ROW, Signatures
@@ -167,7 +167,7 @@ def open_signatures(corpus: str, near: bool = False) -> StoredSignatures:
     """
     directory, snapshot = split_snapshot(corpus)
     manifest = read_manifest(pathlib.Path(directory), snapshot)
-    if near and not NEAR_COPIES.get(manifest["settings"]["deduplicate"], False):
+    if near and manifest["settings"]["deduplicate"] != "near":
         raise UserError(
             f"{directory}: prepared without --deduplicate near, so near copies of its documents cannot be found; "
             'prepare it again with --deduplicate near, or search with deduplicate = "exact"'

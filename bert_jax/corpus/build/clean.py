@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from bert_jax.corpus.build.append import open_signatures
 from bert_jax.corpus.build.cleaning.recipe import read_recipe
 from bert_jax.corpus.build.cleaning.stage import CleanedDocuments, clean_documents, copy_removed, num_passes
-from bert_jax.corpus.build.dedup_decisions import NEAR_COPIES, Decisions
+from bert_jax.corpus.build.dedup_decisions import REMOVED_COPIES, Decisions
 from bert_jax.corpus.build.dedup_pass import find_copies, removed_file, write_removed
 from bert_jax.corpus.build.encoding import PrepareSettings
 from bert_jax.corpus.build.passes import PassProgress, ShowProgress
@@ -66,8 +66,8 @@ def clean_texts(
     settings = make_settings(read_options, options, steps)
     num_workers = check_workers(workers)
     planned = plan_inputs(inputs, read_options, say)
-    finds_copies = settings.deduplicate in NEAR_COPIES
-    near = NEAR_COPIES.get(settings.deduplicate, False)
+    finds_copies = bool(REMOVED_COPIES[settings.deduplicate])
+    near = settings.deduplicate == "near"
     against = {corpus: open_signatures(corpus, near) for corpus in steps.against}
     identity = preparation_identity(planned, None, settings, steps, against, keep_removed is not None)
     pass_progress = PassProgress(progress, planned.num_bytes, num_passes(steps) + finds_copies)

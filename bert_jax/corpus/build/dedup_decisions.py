@@ -6,29 +6,41 @@ import hashlib
 import itertools
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from bert_jax.corpus.build.signatures import BANDS, SKETCH, Signatures, choose_split, jaccard
+from bert_jax.files import new_file
 from bert_jax.readers import RawDocument, storage
 
 THRESHOLD = 0.8  # Jaccard similarity of near copies
 # Minimum similarity of documents that must be in one split; lower than THRESHOLD, since similarity is an estimate.
 SAME_SPLIT_SIMILARITY = 0.7
-# `--deduplicate` -> whether near copies are removed in addition to exact copies.
-NEAR_COPIES = {"exact": False, "near": True}
-DEDUPLICATION = ("none", *NEAR_COPIES)
 EXACT, NEAR = "exact duplicate", "near duplicate"  # reasons of rejection
+# `--deduplicate` -> the copies that are removed.
+REMOVED_COPIES: dict[str, tuple[str, ...]] = {"none": (), "split": (), "exact": (EXACT,), "near": (EXACT, NEAR)}
 OF = " of "  # between a reason and the name of the corpus that has the document
 # A document is compared with the first document of a band and with the _NEIGHBORS documents before it in the band. All
 # documents would take a time that is quadratic in the number of documents with shared boilerplate.
 _NEIGHBORS = 8
 _SKETCHES_IN_MEMORY = 4096
 _PAIRS_AT_ONCE = 1 << 16
+# A larger group of similar documents that stay goes to training, so that no template fills the held-out split.
+_MAX_HELDOUT_GROUP = 100
 _FORCED_SPLIT_HASH = {"heldout": 0, "train": 2**64 - 1}  # split -> a hash of it, whatever fraction is held out
+
+
+def compares_documents(deduplicate: str) -> bool:
+    """Return whether near copies are searched."""
+    return deduplicate in ("split", "near")
+
+
+def searches_copies(deduplicate: str, heldout_fraction: float) -> bool:
+    """Return whether a preparation searches for copies, to remove copies or to keep copies in a split."""
+    return bool(REMOVED_COPIES[deduplicate]) or (compares_documents(deduplicate) and heldout_fraction > 0)
 
 
 class StoredSignatures(NamedTuple):
@@ -49,6 +61,7 @@ class Decisions:
         exact: bool [documents], whether the copy has the same normal form.
         split_hashes: uint64 [documents], `split_hash`, equal for all documents of a group, each of which is similar
             (`SAME_SPLIT_SIMILARITY`) to some document of the group.
+        group: int64 [documents], the first document of the group of each document.
         stored_names: str [corpora], names of the corpora with the stored documents; "": the corpus of an append.
         stored_before: int64 [corpora], the first document of each corpus.
     """
@@ -57,6 +70,7 @@ class Decisions:
     copy_of: np.ndarray
     exact: np.ndarray
     split_hashes: np.ndarray
+    group: np.ndarray
     stored_names: np.ndarray
     stored_before: np.ndarray
 
@@ -66,6 +80,12 @@ class Decisions:
             return ""
         corpus = self.corpus_of(int(self.copy_of[document]))
         return (EXACT if self.exact[document] else NEAR) + (OF + corpus if corpus else "")
+
+    def count_copies(self) -> dict[str, int]:
+        """Return the numbers of kept new documents that are exact, and near, copies of an earlier document."""
+        is_copy = (self.group != np.arange(len(self.group))) & (self.copy_of < 0)
+        is_copy[: self.partitions[0]] = False
+        return {EXACT: int((is_copy & self.exact).sum()), NEAR: int((is_copy & ~self.exact).sum())}
 
     def corpus_of(self, document: int) -> str:
         """Return the name of the corpus of a stored document; '' for the corpus of an append and for new documents."""
@@ -89,9 +109,8 @@ class Decisions:
 
 def save_decisions(decisions: Decisions, path: pathlib.Path) -> None:
     """Write decisions to an .npz file, completely or not at all."""
-    partial = path.with_name(f"open-{path.name}")
-    np.savez(partial, **vars(decisions))
-    partial.rename(path)
+    with new_file(path, binary=True) as file:
+        np.savez(file, **vars(decisions))
 
 
 def load_decisions(path: str | os.PathLike[str]) -> Decisions:
@@ -106,17 +125,19 @@ def decide_copies(
     near: bool,
     stored: Mapping[str, StoredSignatures] = MappingProxyType({}),
     heldout_fraction: float = 0.0,
+    removes: Collection[str] = (EXACT, NEAR),
 ) -> Decisions:
     """Return the decisions about all documents; the first of several copies is kept.
 
     Args:
         signatures: signatures of each block, in order.
         partitions: partition of each block, ascending from 0 without gaps.
-        near: True if near copies are removed in addition to exact copies.
+        near: whether near copies are searched in addition to exact copies, so that they are in one split.
         stored: corpus -> signatures of its documents, which stay unchanged. With `near`, a new document goes to the
             split of the similar stored documents; it is removed if these are in both splits, or if they are held out
             and the new documents have no held-out split.
         heldout_fraction: held-out fraction of the new documents.
+        removes: kinds of copies that are removed.
     """
     num_blocks = np.cumsum([0, *(len(corpus.blocks) for corpus in stored.values())])
     rows = _DocumentRows([*itertools.chain.from_iterable(corpus.blocks for corpus in stored.values()), *signatures])
@@ -131,18 +152,25 @@ def decide_copies(
             for (first, end), corpus in zip(itertools.pairwise(first_stored), stored.values(), strict=True)
             for hash_of_text in split_hashes[first:end].tolist()
         ]
-        _find_near_copies(rows, copy_of, group, splits, heldout_fraction > 0)
+        _find_near_copies(rows, copy_of, group, splits, heldout_fraction > 0, NEAR in removes)
         for document, split in enumerate(splits):
             if choose_split(int(split_hashes[document]), heldout_fraction) != split:
                 split_hashes[document] = _FORCED_SPLIT_HASH[split]
         repeated = np.where(exact, copy_of[copy_of], -1)  # where the equal document is a near copy itself
         copy_of, exact = np.where(repeated < 0, copy_of, repeated), exact & (repeated < 0)
+        if NEAR not in removes:
+            sizes = np.bincount(group)
+            is_large = sizes > max(_MAX_HELDOUT_GROUP, heldout_fraction * len(group))
+            split_hashes[: len(sizes)][is_large & (np.arange(len(sizes)) >= len(splits))] = _FORCED_SPLIT_HASH["train"]
+    if EXACT not in removes:
+        copy_of = np.where(exact, -1, copy_of)
     blocks_before = [num_blocks[-1] + partitions.index(index) for index in range(partitions[-1] + 1)]
     return Decisions(
         partitions=rows.documents_before[blocks_before],
         copy_of=copy_of,
         exact=exact,
         split_hashes=split_hashes[group],
+        group=group,
         stored_names=np.array([*stored], np.str_),
         stored_before=first_stored[:-1],
     )
@@ -211,9 +239,14 @@ def _first_equal_index(sorted_keys: np.ndarray) -> np.ndarray:
 
 
 def _find_near_copies(
-    rows: _DocumentRows, copy_of: np.ndarray, group: np.ndarray, stored_splits: Sequence[str], holds_out: bool
+    rows: _DocumentRows,
+    copy_of: np.ndarray,
+    group: np.ndarray,
+    stored_splits: Sequence[str],
+    holds_out: bool,
+    removes: bool,
 ) -> None:
-    """Set `copy_of` of near copies of earlier kept documents, and join the `group` of similar documents, in place."""
+    """Join the `group` of similar documents, and with `removes` set `copy_of` of near copies, in place."""
     num_stored = len(stored_splits)
     alive = np.flatnonzero((copy_of < 0) & (rows.column("sketch") > 0))
     sketch = functools.lru_cache(_SKETCHES_IN_MEMORY)(rows.sketch)
@@ -234,7 +267,7 @@ def _find_near_copies(
         if len(splits) > 1 or ("heldout" in splits and not holds_out):
             copy_of[later] = earlier if copy_of[earlier] < 0 else low
             continue
-        if similarity >= THRESHOLD and copy_of[earlier] < 0:
+        if removes and similarity >= THRESHOLD and copy_of[earlier] < 0:
             copy_of[later] = earlier
         group[high] = low
     for document in np.flatnonzero(group != np.arange(len(group))).tolist():

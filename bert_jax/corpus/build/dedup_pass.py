@@ -15,9 +15,11 @@ import numpy as np
 from bert_jax.corpus.build.chunks import Partition, read_chunks
 from bert_jax.corpus.build.cleaning.chunk import escape_name
 from bert_jax.corpus.build.dedup_decisions import (
-    NEAR_COPIES,
+    EXACT,
+    REMOVED_COPIES,
     Decisions,
     StoredSignatures,
+    compares_documents,
     decide_copies,
     load_decisions,
     save_decisions,
@@ -49,7 +51,7 @@ def find_copies(
         settings: how the input is read, and which copies are removed.
         num_workers: as in `map_chunks`.
         progress: progress of the pass.
-        stored: corpus -> signatures of its documents, whose copies are removed, too.
+        stored: corpus -> signatures of its documents, whose exact copies, at least, are removed as well.
 
     Raises:
         UserError: as `read_chunks` and `sign_documents`.
@@ -58,7 +60,7 @@ def find_copies(
     if all(signed.is_finished(partition.index) for partition in partitions):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, zlib.error):
             return load_decisions(path)
-    near = NEAR_COPIES.get(settings.deduplicate, False)
+    near = compares_documents(settings.deduplicate)
     read = functools.partial(read_chunks, tokenizer=None, settings=settings)
     work = functools.partial(sign_chunk, read_options=settings.read_options, near=near)
     num_documents = 0
@@ -71,7 +73,10 @@ def find_copies(
                 progress.report(chunk.bytes_read, num_documents)
             signed.finish(key, chunk.is_last)
     partition_of_block = [partition for partition, _ in signed.in_order()]
-    decisions = decide_copies(load_signatures(signed), partition_of_block, near, stored, settings.heldout_fraction)
+    removes = REMOVED_COPIES[settings.deduplicate] or ((EXACT,) if stored else ())
+    decisions = decide_copies(
+        load_signatures(signed), partition_of_block, near, stored, settings.heldout_fraction, removes
+    )
     with signed.writing():
         save_decisions(decisions, path)
     return decisions

@@ -49,7 +49,7 @@ class PrepareSettings:
         read_options: how inputs are read.
         language: ISO 639 code whose rules split sentences, or NO_LANGUAGE.
         heldout_fraction: fraction of the documents that is held out.
-        deduplicate: an item of `dedup_decisions.DEDUPLICATION`.
+        deduplicate: a key of `dedup_decisions.REMOVED_COPIES`.
         max_rejected_fraction: maximum fraction of rejected documents; a higher fraction is an error.
         segmenter: NO_SEGMENTER, or a row of SEGMENTERS, whose words are stored.
     """
@@ -57,7 +57,7 @@ class PrepareSettings:
     read_options: ReadOptions = ReadOptions()
     language: str = "en"
     heldout_fraction: float = 0.02
-    deduplicate: str = "none"
+    deduplicate: str = "split"
     max_rejected_fraction: float = 0.1
     segmenter: str = NO_SEGMENTER
 

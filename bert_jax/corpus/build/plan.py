@@ -37,9 +37,10 @@ class PrepareOptions(TypedDict, total=False):
         language: ISO 639 code, with two letters if possible, whose rules split sentences; default: English.
         segmenter: a row of SEGMENTERS, which finds words for whole-word masking and, in a language without rules, the
             sentences; default: 'none', word starts come from the vocabulary.
-        deduplicate: 'exact' removes documents with the normal form of an earlier document; 'near' also removes
-            documents with a similarity of `dedup_decisions.THRESHOLD` to an earlier kept document, and puts a group of
-            similar documents in one split; default: 'none'.
+        deduplicate: 'split' removes no document and puts each group of similar documents in one split; 'exact' removes
+            documents with the normal form of an earlier document; 'near' also removes documents with a similarity of
+            `dedup_decisions.THRESHOLD` to an earlier kept document, and puts a group of similar documents in one
+            split; 'none' does not compare documents; default: 'split'.
         max_rejected_fraction: maximum fraction of the documents that are rejected for a fault; default: 0.1. A higher
             fraction is an error.
     """
@@ -70,19 +71,19 @@ def make_settings(read_options: ReadOptions, options: Mapping[str, Any], recipe:
     """
     given = {name: value for name, value in options.items() if value is not None}
     settings = PrepareSettings(read_options=read_options, **given)
-    requested = {settings.deduplicate, recipe.deduplicate if recipe else "none"} - {"none"}
-    if recipe and len(requested) > 1:
-        raise UserError(
-            f"--deduplicate {settings.deduplicate}: {recipe.name} has {recipe.deduplicate}; leave one of them out"
-        )
-    settings = dataclasses.replace(settings, deduplicate=next(iter(requested), "none"))
+    if recipe and recipe.deduplicate != "none":
+        if given.get("deduplicate", "none") not in ("none", recipe.deduplicate):
+            raise UserError(
+                f"--deduplicate {settings.deduplicate}: {recipe.name} has {recipe.deduplicate}; leave one of them out"
+            )
+        settings = dataclasses.replace(settings, deduplicate=recipe.deduplicate)
     check_language(settings.language)
     if not 0 <= settings.heldout_fraction < 1:
         raise UserError(f"--heldout_fraction {settings.heldout_fraction}: give a fraction from 0 to below 1")
     if not 0 <= settings.max_rejected_fraction <= 1:
         raise UserError(f"--max_rejected_fraction {settings.max_rejected_fraction}: give a fraction from 0 to 1")
-    if settings.deduplicate not in dedup.DEDUPLICATION:
-        raise UserError(f"--deduplicate {settings.deduplicate}: give one of {', '.join(dedup.DEDUPLICATION)}")
+    if settings.deduplicate not in dedup.REMOVED_COPIES:
+        raise UserError(f"--deduplicate {settings.deduplicate}: give one of {', '.join(dedup.REMOVED_COPIES)}")
     check_segmenter(settings.segmenter, settings.language)
     return settings
 

@@ -14,7 +14,7 @@ from bert_jax.corpus.build.cleaning.chunk import sum_cleaning_counts
 from bert_jax.corpus.build.cleaning.recipe import read_recipe
 from bert_jax.corpus.build.cleaning.stage import clean_documents, copy_removed, num_passes
 from bert_jax.corpus.build.corpus_writer import ShardInfo, ShardWriter, assemble_corpus, token_dtype
-from bert_jax.corpus.build.dedup_decisions import NEAR_COPIES
+from bert_jax.corpus.build.dedup_decisions import REMOVED_COPIES, searches_copies
 from bert_jax.corpus.build.dedup_pass import find_copies, load_signatures, removed_file, write_removed
 from bert_jax.corpus.build.encoding import Chunk, DocumentCounts, EncodedChunk, encode_chunk, sum_document_counts
 from bert_jax.corpus.build.passes import BlockKey, PassProgress, ShowProgress, map_blocks
@@ -26,7 +26,13 @@ from bert_jax.corpus.build.plan import (
     preparation_identity,
 )
 from bert_jax.corpus.build.staging import UnfinishedCorpus
-from bert_jax.corpus.build.summary import TooManyRejectedUserError, check_rejected, format_summary, summarize_corpus
+from bert_jax.corpus.build.summary import (
+    TooManyRejectedUserError,
+    add_copies,
+    check_rejected,
+    format_summary,
+    summarize_corpus,
+)
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions
 from bert_jax.tokenizer import load_tokenizer, save_tokenizer
@@ -95,11 +101,12 @@ def prepare(
     num_workers = check_workers(workers)
     planned = plan_inputs(inputs, read_options, say)
     base = existing.base if existing else None
-    near = NEAR_COPIES.get(settings.deduplicate, False)
-    finds_copies = append or settings.deduplicate in NEAR_COPIES
+    removes_copies = append or bool(REMOVED_COPIES[settings.deduplicate])
+    finds_copies = append or searches_copies(settings.deduplicate, settings.heldout_fraction)
+    near = settings.deduplicate == "near"
     stored = {"": read_stored_signatures(base.directory, base.manifest)} if base else {}
     against = {corpus: open_signatures(corpus, near) for corpus in (recipe.against if recipe else ())}
-    if keep_removed is not None and not finds_copies and recipe is None:
+    if keep_removed is not None and not removes_copies and recipe is None:
         raise UserError("--keep_removed: these options remove nothing; add --deduplicate exact or near, or --clean")
     identity = preparation_identity(planned, tokenizer, settings, recipe, against, keep_removed is not None, base)
     pass_progress = PassProgress(progress, planned.num_bytes, 1 + finds_copies + (num_passes(recipe) if recipe else 0))
@@ -143,11 +150,13 @@ def prepare(
             if not isinstance(error, TooManyRejectedUserError):  # the same call would fail again
                 unfinished.discard()
             raise
+        if decisions and not adds_nothing:
+            summary["copies"] = add_copies(decisions.count_copies(), existing and existing.base.manifest)
         if recipe:
             summary["cleaning"] = {**recipe.for_manifest(), **sum_cleaning_counts(cleaning_counts).for_manifest()}
         if removed and cleaned:
             copy_removed(removed, cleaned.removed)
-        if removed and decisions:
+        if removed and decisions and removes_copies:
             write_removed(removed, partitions, read_options, decisions, os.fspath(output))
         if existing and adds_nothing:
             unfinished.discard()

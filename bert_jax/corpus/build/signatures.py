@@ -102,7 +102,8 @@ def _is_wide_ignored(character: str) -> bool:
 
 def hash_words(words: Sequence[str]) -> np.ndarray:
     """Return a hash of each word, uint64 [words], equal on every machine."""
-    return np.fromiter((zlib.crc32(word.encode()) for word in words), np.uint64, len(words))
+    # Words have no white space. A call of `encode` for all words is twice as fast as a call for each word.
+    return np.fromiter(map(zlib.crc32, " ".join(words).encode().split(b" ")), np.uint64, len(words))
 
 
 def hash_ngrams(words: np.ndarray, n: int) -> np.ndarray:

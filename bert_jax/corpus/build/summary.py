@@ -13,6 +13,7 @@ from bert_jax.corpus.build.encoding import MIN_HELDOUT, DocumentCounts, PrepareS
 from bert_jax.corpus.build.segmenters import NO_SEGMENTER, SEGMENTERS, segmenter_manifest
 from bert_jax.corpus.build.sentences import NO_LANGUAGE, SENTENCE_ENDS
 from bert_jax.corpus.manifest import SHORT, WORDS_VERSION
+from bert_jax.corpus.statistics import count_predictions, few_predictions_warning
 from bert_jax.corpus.store import MAX_RECORD, MAX_SENTENCE, SPLITS
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions
@@ -41,10 +42,11 @@ def summarize_corpus(
         UserError: no training document. TooManyRejectedUserError: see `check_rejected`.
     """
     num_documents = dict.fromkeys(SPLITS, 0)
-    sentences = tokens = 0
+    sentences = tokens = heldout_tokens = 0
     for shard in shards:
         num_documents[shard.split] += shard.documents
         sentences, tokens = sentences + shard.sentences, tokens + shard.tokens
+        heldout_tokens += shard.tokens * (shard.split == "heldout")
     train, heldout = (num_documents[split] for split in SPLITS)
     stored = train + heldout
     rejected = describe_rejections(counts.rejected) or "none rejected"
@@ -66,7 +68,7 @@ def summarize_corpus(
     warnings = [
         *_split_warnings(settings, counts, train, heldout),
         *_content_warnings(tokenizer, settings, counts, stored, sentences, unknown, lost),
-        *([character_changes] if character_changes else []),
+        *filter(None, [character_changes, few_predictions_warning(count_predictions(heldout_tokens))]),
     ]
     return {
         **({} if settings.segmenter == NO_SEGMENTER else {"format_version": WORDS_VERSION}),
@@ -95,6 +97,12 @@ def summarize_corpus(
         "counts": {name: value for name, value in vars(counts).items() if name not in ("documents", "rejected")},
         "warnings": warnings,
     }
+
+
+def add_copies(copies: Mapping[str, int], before: Mapping[str, Any] | None) -> dict[str, int]:
+    """Return kind of copy -> number of kept documents, of a preparation and of the manifest before an append."""
+    known = before.get("copies", {}) if before else {}
+    return {kind: count + known.get(kind, 0) for kind, count in copies.items()}
 
 
 def check_rejected(rejected: Mapping[str, int], num_documents: int, fields: str, settings: PrepareSettings) -> None:
@@ -215,9 +223,9 @@ def describe_sentence_rule(language: str, segmenter: str) -> str:
     return f"sentences and words by {segmenter}" if splits else f"{rule}, words by {segmenter}"
 
 
-def count_noun(count: int, noun: str) -> str:
+def count_noun(count: int, noun: str, plural: str = "") -> str:
     """Return a count with its noun, such as '1 document' or '2,000 documents'."""
-    return f"{count:,} {noun}{'s' * (count != 1)}"
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def format_summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) -> str:
@@ -244,12 +252,25 @@ def format_summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) 
         f"{first_line}"
         f"{output}: {count_noun(documents['in'], 'document')} in = {documents['stored']:,} stored + "
         f"{sum(documents['rejected'].values()):,} rejected{f' ({reasons})' if reasons else ''}\n"
-        f"{cleaning}{splits}\n"
+        f"{cleaning}{splits}; an evaluation has about "
+        f"{count_noun(count_predictions(manifest['splits']['heldout']['tokens']), 'prediction')}\n"
+        f"{format_copies(manifest)}"
         f"{manifest['unknown_token_fraction']:.2%} of the tokens unknown, "
         f"{manifest['unknown_character_fraction']:.2%} of the characters lost, "
         f"{describe_sentence_rule(settings['language'], settings.get('segmenter', NO_SEGMENTER))}, "
         f"{count_noun(manifest['sentences_split'], 'overlong sentence')} cut in pieces\n"
         f"{format_changes(manifest)}"
+    )
+
+
+def format_copies(manifest: Mapping[str, Any]) -> str:
+    """Return a line about the copies that a corpus has, on one side of the split; '' where it has none."""
+    exact, near = (manifest.get("copies", {}).get(kind, 0) for kind in (EXACT, NEAR))
+    if not exact + near:
+        return ""
+    return (
+        f"{count_noun(exact, 'exact copy', 'exact copies')} and {count_noun(near, 'near copy', 'near copies')} of "
+        "earlier documents are kept, on the same side of the split; --deduplicate near removes copies\n"
     )
 
 

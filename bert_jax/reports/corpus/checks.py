@@ -11,6 +11,7 @@ from bert_jax.batches.masking import MASKINGS, MAX_WORD_TOKENS
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.batches.statistics import SequenceFigures
 from bert_jax.config import DataConfig
+from bert_jax.corpus.statistics import count_predictions, few_predictions_warning
 from bert_jax.reports.corpus.examples import REPLACEMENT
 from bert_jax.reports.corpus.figures import CorpusFigures
 
@@ -86,6 +87,10 @@ def _check_nothing_held_out(figures: CorpusFigures) -> str:
         f"{', '.join(source.name for source in lacking)}: {held}, so nothing to evaluate on. Prepare it again from "
         "more documents, or with a larger --heldout_fraction"
     )
+
+
+def _check_few_predictions(figures: CorpusFigures) -> str:
+    return few_predictions_warning(count_predictions(sum(source.heldout["tokens"] for source in figures.sources)))
 
 
 def _check_random_pairs(figures: SequenceFigures, data: DataConfig) -> str:
@@ -210,6 +215,7 @@ CHECKS: dict[str, Callable[[CorpusFigures], str]] = {
     "nothing_held_out": _check_nothing_held_out,
     "one_sentence": _check_one_sentence,
     "duplicates": _check_duplicates,
+    "few_predictions": _check_few_predictions,
     "leaked": _check_leaked,
     "unknown": _check_unknown,
     "changes": _check_changes,

@@ -1,6 +1,5 @@
 """The rule that removes texts with an n-gram of evaluation files (Brown et al. 2020, appendix C: 13 words)."""
 
-import csv
 import functools
 import io
 import json
@@ -16,6 +15,7 @@ from bert_jax.corpus.build.cleaning.verdict import Removed
 from bert_jax.corpus.build.signatures import hash_ngrams, hash_words, normal_words
 from bert_jax.errors import UserError
 from bert_jax.readers import archives, storage
+from bert_jax.readers.rows import read_rows
 
 _MAX_FILE_BYTES = 256 << 20  # of an evaluation file, which is held in memory
 
@@ -117,17 +117,12 @@ def _read_json(text: str) -> Iterator[str]:
             values.extend(value.values() if isinstance(value, dict) else value)
 
 
-def _read_cells(text: str, delimiter: str, quoting: int) -> Iterator[str]:
-    """Yield the cells of CSV or TSV."""
-    limit, lines = csv.field_size_limit(_MAX_FILE_BYTES), io.StringIO(text, newline="")  # of a cell
-    try:
-        rows = list(csv.reader(lines, delimiter=delimiter, quoting=quoting))  # type: ignore[arg-type]
-    except csv.Error as error:
-        raise ValueError(error) from None
-    finally:
-        csv.field_size_limit(limit)
-    for row in rows:
-        yield from row
+def _read_cells(text: str, separator: str, quoted: bool) -> Iterator[str]:
+    """Yield the cells of CSV or TSV; ValueError for a broken row."""
+    for row in read_rows(io.BytesIO(text.encode()), separator, quoted, _MAX_FILE_BYTES):
+        if row.problem:
+            raise ValueError(f"line {row.first_line}: {row.problem}")
+        yield from row.values
 
 
 def _read_paragraphs(text: str) -> Iterator[str]:
@@ -139,6 +134,6 @@ _READERS: dict[str, Callable[[str], Iterator[str]]] = {
     ".json": _read_json,
     ".jsonl": _read_json,
     ".ndjson": _read_json,
-    ".csv": functools.partial(_read_cells, delimiter=",", quoting=csv.QUOTE_MINIMAL),
-    ".tsv": functools.partial(_read_cells, delimiter="\t", quoting=csv.QUOTE_NONE),
+    ".csv": functools.partial(_read_cells, separator=",", quoted=True),
+    ".tsv": functools.partial(_read_cells, separator="\t", quoted=False),
 }

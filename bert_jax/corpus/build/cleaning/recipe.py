@@ -9,7 +9,7 @@ from importlib import metadata
 from typing import Any, NamedTuple
 
 from bert_jax.corpus.build.cleaning.rules import RULES
-from bert_jax.corpus.build.dedup_decisions import DEDUPLICATION, NEAR_COPIES
+from bert_jax.corpus.build.dedup_decisions import REMOVED_COPIES
 from bert_jax.errors import UserError, did_you_mean, nearest
 
 PACKAGE = (
@@ -96,12 +96,12 @@ def read_recipe(recipe: str | os.PathLike[str]) -> Recipe:
     except (OSError, ValueError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
         raise UserError(f"{path}: cannot be read as TOML ({error}); fix it") from None
     deduplicate = tables.pop(_DEDUPLICATE, "none")
-    if deduplicate not in DEDUPLICATION:
-        raise UserError(f"{path}: {_DEDUPLICATE}: give one of {', '.join(DEDUPLICATION)}")
+    if deduplicate not in REMOVED_COPIES:
+        raise UserError(f"{path}: {_DEDUPLICATE}: give one of {', '.join(REMOVED_COPIES)}")
     against = tables.pop(_AGAINST, [])
     if not _is_list(against, lambda item: isinstance(item, str)):
         raise UserError(f"{path}: {_AGAINST}: {against!r} is not a list of corpora, each a directory made by `prepare`")
-    if against and deduplicate not in NEAR_COPIES:
+    if against and not REMOVED_COPIES[deduplicate]:
         raise UserError(
             f'{path}: {_AGAINST} needs {_DEDUPLICATE} = "exact" or "near" before it, the definition of a copy'
         )
