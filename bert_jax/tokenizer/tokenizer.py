@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -126,11 +127,20 @@ class Tokenizer:
             return [normalizer.normalize_str(f"0{part}0")[before:-1] for part in parts]
 
     def word_texts(self, words: Sequence[str]) -> list[str]:
-        """Return each word as a text that is encoded as a word inside a sentence."""
+        """Return each word as a text that is encoded as a word inside a sentence.
+
+        An added token inside a word stays as it is, and the characters before and after the token are words, as in
+        `is_split_into_words` of transformers.
+        """
         prefix = self.kind.word_prefix
-        # A space before an added token would be a token.
-        unchanged = tuple(token["content"] for token in self.definition["added_tokens"]) + (prefix,) * bool(prefix)
-        return [word if word.startswith(unchanged) else prefix + word for word in words]
+        if not prefix:
+            return list(words)
+        added = sorted((token["content"] for token in self.definition["added_tokens"]), key=len, reverse=True)
+        parts = (re.split(f"({'|'.join(map(re.escape, added))})", word) if added else [word] for word in words)
+        return [
+            "".join(part if not part or part in added or part.startswith(prefix) else prefix + part for part in of_word)
+            for of_word in parts
+        ]
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
         """Return the ids of each word of a sentence given as words; the unknown token for a word without ids."""

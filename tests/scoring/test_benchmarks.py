@@ -239,7 +239,7 @@ def test_stereosets_next_sentences_with_the_published_metric(tmp_path):
     wanted = {"items": 2, "language_modeling_score": lms, "stereotype_score": ss, "icat": lms * min(ss, 100 - ss) / 50}
     assert report.total == pytest.approx(wanted)
     masked = scoring_model(open_model(tmp_path / "model", heads_for(["stereoset"])))
-    with pytest.raises(UserError, match="benchmark intersentence: this model has no next_sentence head"):
+    with pytest.raises(UserError, match="benchmark intersentence: the benchmark needs a next_sentence head"):
         run_benchmark(masked, "intersentence", tmp_path / "dev.json")
 
 

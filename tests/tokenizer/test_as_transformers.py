@@ -99,7 +99,7 @@ def test_words_of_a_byte_level_sentence_may_be_added_tokens(tmp_path: pathlib.Pa
     theirs = roberta(add_prefix_space=True)  # which transformers asks for with words
     theirs.add_tokens(["[E1]"], special_tokens=True)
     theirs = saved(theirs, tmp_path)
-    words = ["the", "[E1]", "baker"]
+    words = ["the", "[E1]", "baker", "[E1].", "the[E1]", "a[E1]b[E1]", "[E1][E1]the", " the", "the [E1] x"]
     expected = theirs(words, is_split_into_words=True, add_special_tokens=False)["input_ids"]
     assert [i for word in load_tokenizer(tmp_path).encode_words(words) for i in word] == expected
 
