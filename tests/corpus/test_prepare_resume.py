@@ -1,6 +1,7 @@
 """Preparations that are killed, interrupted or changed: the remaining files, and the effect of the next call."""
 
 import contextlib
+import functools
 import importlib
 import json
 import os
@@ -15,12 +16,15 @@ import fsspec
 import pytest
 
 from bert_jax.corpus.build import chunks, encoding
-from bert_jax.corpus.build.prepare import prepare
+from bert_jax.corpus.build.prepare import prepare as prepare_with_options
 from bert_jax.corpus.build.staging import UnfinishedCorpus
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions
 from tests.helpers.preparation import TINY, TINY_PIECES, contents, make_texts, make_tokenizer, set_sizes
+
+# One pass over the input; test_duplicates.py resumes the pass that compares documents.
+prepare = functools.partial(prepare_with_options, deduplicate="none")
 
 KILLS = int(os.environ.get("BERT_JAX_KILLS", "5"))
 
@@ -125,7 +129,7 @@ from bert_jax.corpus.build.prepare import prepare
 chunks.CHUNK_BYTES, chunks.CHUNKS_PER_BLOCK, chunks.PARTITION_BYTES = map(int, sys.argv[5:8])
 pieces.MAX_UNSPLIT_BYTES, pieces.MAX_PIECE_BYTES = map(int, sys.argv[8:])
 if __name__ == "__main__":
-    more = {"workers": int(sys.argv[4]), "max_rejected_fraction": 1}
+    more = {"workers": int(sys.argv[4]), "max_rejected_fraction": 1, "deduplicate": "none"}
     prepare(sys.argv[1:2], *sys.argv[2:4], **more, progress=lambda *a: print(a, flush=True))
 """
 
