@@ -30,7 +30,7 @@ from bert_jax.training import workdir
 from bert_jax.training.checkpoint import package_versions
 from bert_jax.training.plan import Plan, Session
 from bert_jax.training.profile import profiled_steps
-from bert_jax.training.step import check_divisibility
+from bert_jax.training.step import check_divisible_by_mesh
 
 
 def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, session: Session) -> dict[str, Any] | None:
@@ -86,7 +86,7 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
         checkpoint=config.checkpoint,
         profiled_steps=profiled_steps(config.profile.steps, phase.end) if config.profile.steps else None,
     )
-    check_divisibility(plan.mesh, plan.objective, plan.phases, config.evaluate.batch_size)
+    check_divisible_by_mesh(plan.mesh, plan.objective, plan.phases, config.evaluate.batch_size)
 
     # Take the work directory, and describe the initial weights.
     with workdir.locked_workdir(directory) if is_first else contextlib.nullcontext():

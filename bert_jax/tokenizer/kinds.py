@@ -11,7 +11,7 @@ from bert_jax.tokenizer.pair_merging import TrainedVocabulary, TrainingText
 from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
 
 
-def _fast_tokenizer_config(definition: Definition, special: SpecialTokens) -> dict[str, Any]:
+def _general_class_config(definition: Definition, special: SpecialTokens) -> dict[str, Any]:
     """Return the tokenizer_config.json of a kind without a class of its own in transformers."""
     return tokenizer_json.GENERAL_CONFIG
 
@@ -63,7 +63,7 @@ class TokenizerKind:
     parse_tokens: Callable[[bytes], list[str]] | None = None
     digest_content: Callable[[Definition, Sequence[str], SpecialTokens], list[Any]] = tokenizer_json.digest_content
     config_settings: Callable[[Definition], dict[str, Any]] = _no_settings
-    tokenizer_config: Callable[[Definition, SpecialTokens], dict[str, Any]] = _fast_tokenizer_config
+    tokenizer_config: Callable[[Definition, SpecialTokens], dict[str, Any]] = _general_class_config
     writes_vocabulary: bool = False
 
 

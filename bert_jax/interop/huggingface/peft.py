@@ -172,7 +172,7 @@ def peft_files(
         "peft_type": "LORA",
         "r": adapter.rank,
         "revision": name_on_hub.revision if name_on_hub else None,
-        "target_modules": _target_names(adapter.targets, config.num_layers, family),
+        "target_modules": _shortest_target_suffixes(adapter.targets, config.num_layers, family),
         "task_type": task_type,
     }
     return {
@@ -186,7 +186,7 @@ def _module_to_save(name: str, family: Family) -> str:
     return top_level(name.removeprefix(f"{family.prefix}."), ".")
 
 
-def _target_names(targets: Sequence[Target], num_layers: int, family: Family) -> list[str]:
+def _shortest_target_suffixes(targets: Sequence[Target], num_layers: int, family: Family) -> list[str]:
     """Return the shortest ends of the targets' names that match no other linear map of the encoder."""
     chosen = {target.name for target in targets}
     others = [module.name for module in family.encoder if module.kind == "linear" and module.name not in chosen]

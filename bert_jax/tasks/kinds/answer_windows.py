@@ -98,11 +98,11 @@ def window_features(
     return features, counts
 
 
-def window_bounds(tokens: int, capacity: int, stride: int) -> list[tuple[int, int]]:
-    """Return (first token, last token + 1) of each window of `capacity` tokens, at every `stride` tokens."""
-    stride = min(capacity, stride)
-    count = 1 + max(0, -(-(tokens - capacity) // stride))
-    return [(start, min(start + capacity, tokens)) for start in range(0, count * stride, stride)]
+def window_bounds(num_tokens: int, capacity: int, step: int) -> list[tuple[int, int]]:
+    """Return (first token, last token + 1) of each window of `capacity` tokens; a window begins every `step` tokens."""
+    step = min(capacity, step)
+    count = 1 + max(0, -(-(num_tokens - capacity) // step))
+    return [(start, min(start + capacity, num_tokens)) for start in range(0, count * step, step)]
 
 
 def most_context(bounds: Sequence[tuple[int, int]]) -> list[np.ndarray]:

@@ -83,14 +83,14 @@ def squad_scores(examples: Sequence[Example], predictions: Mapping[str, str]) ->
     return result if given.all() else result | {"missing": float((~given).sum())}
 
 
-class Threshold(NamedTuple):
+class ScoreAtThreshold(NamedTuple):
     """The best mean score over all questions, in percent, and the threshold of `AnswerCandidates.text` for it."""
 
     score: float
     threshold: float
 
 
-def best_threshold(margins: np.ndarray, answered: np.ndarray, unanswered: np.ndarray) -> Threshold:
+def best_threshold(margins: np.ndarray, answered: np.ndarray, unanswered: np.ndarray) -> ScoreAtThreshold:
     """Return the best threshold if questions with margins up to it get an answer; of equal thresholds, the lowest.
 
     Args:
@@ -105,10 +105,10 @@ def best_threshold(margins: np.ndarray, answered: np.ndarray, unanswered: np.nda
     reached = np.append(True, np.append(margins[1:] != margins[:-1], True))
     best = int(np.where(reached, totals, -np.inf).argmax())
     threshold = margins[best - 1] if best else np.nextafter(margins[0], -np.inf)
-    return Threshold(100.0 * float(totals[best]) / len(margins), float(threshold))
+    return ScoreAtThreshold(100.0 * float(totals[best]) / len(margins), float(threshold))
 
 
-def tune_threshold(examples: Sequence[Example], results: Sequence[AnswerCandidates]) -> dict[str, Threshold]:
+def tune_threshold(examples: Sequence[Example], results: Sequence[AnswerCandidates]) -> dict[str, ScoreAtThreshold]:
     """Return the best threshold on these questions for `exact` and for `f1` (evaluate-v2.0.py)."""
     margins = np.array([result.null_margin for result in results])
     answered = question_scores(examples, [result.text(None) for result in results])._asdict()
