@@ -399,7 +399,7 @@ class _Lstm(nn.Module):
         def lstm_cell(
             hidden_and_cell: tuple[jax.Array, jax.Array], gates_and_mask: tuple[jax.Array, jax.Array]
         ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
-            """Return hidden state and cell after a token, float32 `[batch, width]`; the mask is 0 where a text begins."""
+            """Return hidden state and cell after a token, float32 `[batch, width]`; mask 0: a text begins."""
             gate, continues_text = gates_and_mask
             hidden, cell = (jnp.where(continues_text[:, None], x, 0.0) for x in hidden_and_cell)
             i, f, g, o = jnp.split(gate.astype(jnp.float32) + hidden.astype(self.dtype) @ kernel, 4, axis=-1)
