@@ -220,7 +220,7 @@ def _build_field(field: "dataclasses.Field[Any]", kind: Any, value: Any, path: s
 
 
 def fields_of(kind: Any, path: str = "") -> Iterator[tuple[str, "dataclasses.Field[Any]", Any]]:
-    """Yield (dotted key, field, type) of every field of a config class; phases are `train.phases[0]`."""
+    """Yield (dotted key, field, type) of every field of a config class; a phase has keys `train.phases[0].NAME`."""
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
         key, inner = f"{path}{field.name}", hints[field.name]

@@ -19,7 +19,7 @@ from bert_jax.files import new_file, sha256_of, user_cache
 # Imports of readers and tokenizer are inside functions: they load large libraries, which a local corpus does not need.
 
 FILES_AT_ONCE = 8
-PAUSE = 1.0  # seconds between two looks at a copy that grows
+PAUSE = 1.0  # seconds between two checks of the size of a growing copy
 ShowProgress = Callable[[str, int, int | None, str], None]  # as `Console.progress`
 TOKENIZER = "tokenizer"
 
@@ -31,7 +31,7 @@ class _RemoteCorpus(NamedTuple):
     manifest: bytes
     digests: dict[str, str]  # file name -> hex SHA-256, without the manifest
     tokenizer_sha256: str  # `Tokenizer.sha256`, which is not the digest of a file
-    num_bytes: int  # of the shards
+    num_bytes: int  # total size of the shards
 
 
 def local_corpus(
@@ -172,7 +172,7 @@ def _is_intact(path: pathlib.Path, digest: str) -> bool:
 def _copy_missing_files(
     remote: _RemoteCorpus, directory: pathlib.Path, say: Callable[[str], None], growth: _GrowthReport
 ) -> None:
-    """Copy the missing files of a remote corpus into a directory; another process may have copied some meanwhile."""
+    """Copy the missing files of a remote corpus into a directory; skip files that another process copied meanwhile."""
     from bert_jax.tokenizer import load_tokenizer
 
     missing = _missing_files(remote, directory)

@@ -20,13 +20,13 @@ def label_report(
 
     Keys:
         labels: for each label its name, precision, recall, F1, support (gold) and how often it is predicted.
-        confusion: rows of gold labels, columns of predicted labels; only where an example or word has one label, and
-            with at most `MAX_CONFUSION` labels.
+        confusion: matrix with a row per gold label and a column per predicted label; only if each example or word has
+            exactly one label, and there are at most `MAX_CONFUSION` labels.
         calibration: `ece`, the expected calibration error (Guo et al. 2017), and `bins`: mean confidence, fraction of
             right decisions, and number of decisions. A decision is the predicted label of an example or word, or yes or
             no for a label of a set.
         errors: the examples whose gold labels have the lowest probabilities: id, text, gold, predicted and probability.
-            Not for words.
+            Missing in token classification.
     """
     if kind.label_names is None or predictions.details is None:
         return None
@@ -84,7 +84,7 @@ def _scores_by_label(labels: Sequence[str], gold: np.ndarray, predicted: np.ndar
 
 
 def calibration(confidences: np.ndarray, right: np.ndarray) -> dict[str, Any]:
-    """Return `ece` and `bins` of decisions: the mean distance of confidence and accuracy over bins of equal width.
+    """Return `ece`, the mean distance between confidence and accuracy over bins of equal width, and `bins`.
 
     Args:
         confidences: float `[n]`, probabilities of the decisions.

@@ -252,7 +252,7 @@ _WNUT = _iob2_labels("corporation", "creative-work", "group", "location", "perso
 _KLUE = _iob2_labels("DT", "LC", "OG", "PS", "QT", "TI")
 
 _ENTITIES = (
-    # Token, part of speech, chunk, entity; the published files are IOB1, the copies named *.txt IOB2.
+    # Columns: token, part of speech, chunk, entity. The published files are in IOB1, the copies named *.txt in IOB2.
     _entities(
         "conll2003",
         _CONLL,
@@ -273,7 +273,7 @@ _ENTITIES = (
     ),
     # The data set is one file, which its authors use as a test set; to train on a part of it, make files and name them.
     _entities("wikigold", _CONLL, "conll_space", test=("wikigold.conll.txt",)),
-    # A token is one character, also white space.
+    # A token is one character; white space is a token, too.
     _entities(
         "klue-ner",
         _KLUE,
@@ -395,12 +395,12 @@ TASKS: dict[str, Task] = {
 
 
 def prediction_source(config: TaskConfig, kind: TaskKind, file: str) -> SetSource:
-    """Return format and columns of a file that a model of the task predicts: as the dev set of the task.
+    """Return the format and columns of a file to predict; they equal the format and columns of the task's dev set.
 
     Args:
-        config: of the task that the model was trained on.
-        kind: of this task.
-        file: name, whose suffix decides on the format of a custom task.
+        config: configuration of the task that the model was trained on.
+        kind: kind of this task.
+        file: name of the file; in a custom task, its suffix decides on the format.
     """
     if config.name in TASKS and "dev" in TASKS[config.name].sets:
         return TASKS[config.name].sets["dev"]
@@ -413,7 +413,7 @@ def resolve_task(config: TaskConfig) -> Task:
 
     Raises:
         UserError: the name is missing or unknown, another task has settings of custom tasks, or `custom_task` raises
-        it.
+            UserError.
     """
     if config.name == NAME:
         task = custom_task(config)

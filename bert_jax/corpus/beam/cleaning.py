@@ -56,7 +56,7 @@ def clean_partitions(
 
 
 class _Clean(beam.DoFn):
-    """Chunk -> (block, (number of the chunk, kept, removed)); the counts of its documents separately."""
+    """Chunk -> (block, (number of the chunk, kept, removed)), and as a separate output the counts of its documents."""
 
     COUNTS = "counts"
 

@@ -35,7 +35,7 @@ from bert_jax.errors import UserError, check_output
 from bert_jax.readers import ReadOptions, storage
 from bert_jax.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 
-UNFINISHED = "unfinished"  # in the output: files of cleaning and of the search for copies, until the manifest exists
+UNFINISHED = "unfinished"  # folder of the output with the files of cleaning and copies, until the manifest exists
 CLEANED, COPIES = f"{UNFINISHED}/cleaned", f"{UNFINISHED}/copies"
 
 

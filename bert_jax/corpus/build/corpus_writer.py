@@ -23,7 +23,7 @@ ROW = np.dtype("<u4")
 INDEX = 3  # number of columns of a row that go to the index
 COLUMNS = INDEX + 4
 SIGNATURES = "signatures.npy"
-# A row of signatures: the hash of the normal form of a document or piece, and whether a document begins.
+# A row of signatures: the hash of the normal form of a document or piece, and whether the row begins a document.
 CONTENT = np.dtype([("equal", "<u8", 2), ("begins", "?")])
 _NO_HASH = bytes(16)
 
@@ -51,8 +51,9 @@ class BaseCorpus(NamedTuple):
 class PackedRecords(NamedTuple):
     """Documents as records.
 
-    `rows`: uint32 [records, 7], the index row as in the corpus, and the hash of the normal form (16 bytes) of the
-    document or piece that begins in the record; 0 if none begins, or where the signatures have the hash.
+    `rows`: uint32 [records, 7], the columns of the corpus's index, then the hash (16 bytes) of the normal form of the
+    document or piece that begins in the record. The hash is 0 if nothing begins in the record, or if the signatures
+    have the hash.
     """
 
     records: list[bytes]
@@ -231,7 +232,7 @@ def assemble_corpus(
     signatures: SignatureFiles | None = None,
     base: BaseCorpus | None = None,
 ) -> dict[str, Any]:
-    """Make a corpus of shards: move them from `source` to `target`, and write indexes, signatures and manifest.
+    """Make a corpus from shards: move them from `source` to `target`, and write indexes, signatures and manifest.
 
     Args:
         source: directory with the shards and their rows.
@@ -240,7 +241,7 @@ def assemble_corpus(
         dtype: dtype of the token ids.
         summary: copied into the manifest; `summary['tokenizer']` needs `sha256` and `vocab_size`.
         signatures: signatures of all documents; None: `content_hashes` of the rows.
-        base: the corpus that the shards are added to; the manifest describes the shards of both.
+        base: the corpus that the shards are added to; the manifest then describes its shards and the new shards.
 
     Returns:
         The manifest as written.
@@ -354,7 +355,7 @@ def make_manifest(
     signatures: Sequence[Mapping[str, str]],
     base: BaseCorpus | None = None,
 ) -> dict[str, Any]:
-    """Return the manifest, with fingerprint and seal, of the results of the functions that write its parts."""
+    """Return the manifest, with fingerprint and seal, made of the results of `write_indexes` and `write_signatures`."""
     manifest = {"format_version": FORMAT_VERSION, **summary, "splits": splits, "signatures": signatures}
     if base:
         snapshot = {

@@ -66,13 +66,15 @@ def prepare(
             tokenizer.
         output: directory of the corpus.
         clean: recipe for `cleaning.recipe.read_recipe`, whose rules change or remove documents before all other steps.
-        append: add documents to the corpus `output`, with its tokenizer and its options, where none are given. Exact
-            copies of its documents are removed and, if the corpus was prepared with `deduplicate` near, near copies.
-            Its files stay unchanged; readers see the old corpus until the manifest is replaced at the end.
-        keep_removed: JSON lines file for the documents that `clean` and `deduplicate` removed; for `deduplicate`, the
-            input is read once more.
-        workers: number of processes that encode; None: one per core; 1: this process.
-        progress: called with (bytes of input read, all bytes, documents done); `deduplicate` reads the input twice.
+        append: add documents to the corpus `output`, with the tokenizer and the options of the corpus. Documents that
+            are exact copies of its documents are removed; near copies are removed if the corpus was prepared with
+            `deduplicate='near'`. The files of the corpus stay unchanged; readers see the old corpus until the manifest
+            is replaced at the end.
+        keep_removed: JSON lines file for the documents that `clean` and `deduplicate` removed. With `deduplicate`, the
+            input is read once more for this file.
+        workers: number of processes that encode; None: one per core; 1: no further process.
+        progress: called with (bytes of input read, all bytes, documents done). A search for copies reads the input once
+            more.
         say: function that prints a line; called when the preparation resumes, starts over, or keeps finished blocks.
         options: see `PrepareOptions`.
 

@@ -28,7 +28,7 @@ class DataSet:
         return tuple(getattr(getattr(kind, "feature", kind), "names", None) or ())
 
     def records(self, split: str, columns: Columns, optional: Sequence[str]) -> Iterator[Record]:
-        """Yield the examples of a split, in order. The number of a class becomes its name; -1 becomes no label.
+        """Yield the examples of a split, in order. The number of a class becomes its name; -1 means no label.
 
         Raises:
             UserError: there is no such split or feature, or the split is empty.

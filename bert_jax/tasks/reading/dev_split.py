@@ -26,7 +26,7 @@ def held_out(label_lists: Sequence[Sequence[int]], fraction: float, seed: int) -
     order = np.lexsort((random_bits(seed, Stream.ORDER, 0, np.arange(len(strata))), strata))
     _, members = np.unique(strata, return_inverse=True)
     order = order[np.bincount(members)[members][order] > 1] if len(strata) > 1 else order[:0]
-    # At every 1 / fraction-th example in the order of the labels, the dev set takes an example.
+    # In the order of the labels, the dev set takes every (1 / fraction)-th example.
     steps = np.floor(np.arange(len(order) + 1) * fraction + 0.5)
     chosen = np.zeros(len(strata), bool)
     chosen[order[np.diff(steps) > 0]] = True

@@ -14,7 +14,7 @@ _EXCERPTS = 5
 def language(
     text: str, *, keep: Sequence[str], min_probability: float = 0.65, sample_characters: int = 500
 ) -> str | Removed:
-    """Remove a text in a language that is not in `keep`, or with a language probability below `min_probability`.
+    """Remove a text if its most likely language is not in `keep`, or has a probability below `min_probability`.
 
     Args:
         text: text of a document.

@@ -15,7 +15,7 @@ from bert_jax.errors import UserError, did_you_mean, nearest
 PACKAGE = (
     pathlib.Path(__file__).resolve().parents[3]
 )  # bert_jax; an import of bert_jax.config would load libraries of training
-# Types of parameters -> their names in messages, and a test of a TOML value.
+# Type of a parameter -> its name in messages, and a test whether a TOML value has the type.
 _PARAMETER_TYPES: dict[Any, tuple[str, Any]] = {
     bool: ("true or false", lambda value: isinstance(value, bool)),
     int: ("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
