@@ -45,8 +45,8 @@ def local_corpus(
 
     The corpus is copied into the cache once, and every call compares all files with the digests of the manifest. The
     manifest is copied last, so that a killed copy is not a corpus; the next call keeps the complete files and copies
-    the remaining files. One process of a machine copies while the other processes wait. Copies of earlier states of the
-    corpus stay in the cache until the user deletes them.
+    the remaining files. One process of a machine copies while the other processes wait. Copies of earlier snapshots of
+    the corpus stay in the cache until the user deletes them.
 
     Args:
         url: URL of the corpus.
@@ -123,7 +123,7 @@ def _download_manifest(url: str, name: str) -> tuple[bytes, dict[str, Any]]:
 
 
 def _read_remote(url: str, snapshot: str) -> _RemoteCorpus:
-    """Read the manifest at a URL, and the files of the tokenizer, whose digests are not in the manifest."""
+    """Read the manifest at a URL, and the files of the tokenizer, since the manifest lacks their digests."""
     from bert_jax.readers import storage
 
     content, manifest = _download_manifest(url, MANIFEST)

@@ -30,7 +30,7 @@ SETTINGS = ("language", "heldout_fraction", "deduplicate", "segmenter")
 
 
 class ExistingCorpus(NamedTuple):
-    """The corpus that documents are added to: its tokenizer, recipe, and the `SETTINGS` of its documents."""
+    """The corpus that documents are added to, with its tokenizer, its recipe, and the `SETTINGS` of its documents."""
 
     base: BaseCorpus
     tokenizer: Tokenizer
@@ -66,9 +66,9 @@ def read_existing_corpus(
 
     Args:
         directory: directory of the corpus.
-        tokenizer_directory: None, or the directory of the corpus's tokenizer.
+        tokenizer_directory: directory of a tokenizer, which must be the tokenizer of the corpus; None: that tokenizer is used.
         options: values of `SETTINGS` by name; an option that the user did not give is missing or None.
-        recipe: None, or the recipe of the corpus.
+        recipe: a recipe, which must be the recipe of the corpus; None: that recipe is used.
 
     Raises:
         UserError: the directory has no corpus, or an argument contradicts the corpus.

@@ -20,7 +20,7 @@ from bert_jax.files import sha256_of, sync, write_text
 # One record per chunk gives random access; uncompressed files read 2.5 times as fast as zstd (docs/decisions/).
 WRITER_OPTIONS = "group_size:1,uncompressed"
 ROW = np.dtype("<u4")
-INDEX = 3  # number of columns of a row that go to the index
+INDEX = 3  # number of columns of the index, the first columns of a row
 COLUMNS = INDEX + 4
 SIGNATURES = "signatures.npy"
 # A row of signatures: the hash of the normal form of a document or piece, and whether the row begins a document.
@@ -95,9 +95,10 @@ def token_dtype(vocab_size: int) -> np.dtype:
 
 
 def cut_sentences(lengths: np.ndarray, inside: np.ndarray | None = None) -> np.ndarray:
-    """Return sentence lengths, int64 [sentences], with longer lengths than `MAX_SENTENCE` cut in parts of equal sum.
+    """Return sentence lengths, int64 [sentences], with each length above `MAX_SENTENCE` replaced by the lengths of its parts.
 
-    No cut is before a token of `inside`, bool [sum of lengths], which begins within a character; None: no such token.
+    A sentence is not cut before a token that begins within a character. `inside`, bool [sum of lengths], marks these
+    tokens; None: no such token.
     """
     if not lengths.size or lengths.max() <= MAX_SENTENCE:
         return lengths
@@ -129,7 +130,7 @@ def pack_document(
         tokens: uint16 or uint32 [sum of lengths].
         begins: False if the document has records already.
         content_hash: hash of the normal form of the document.
-        words: bool [sum of lengths], whether each token begins a word; None: the record stores no word starts.
+        words: bool [sum of lengths], True for a token that begins a word; None: the record stores no word starts.
     """
     ends = np.cumsum(lengths)
     records, rows = list[bytes](), list[tuple[int, ...]]()

@@ -35,7 +35,7 @@ _FORCED_SPLIT_HASH = {"heldout": 0, "train": 2**64 - 1}  # split -> a hash that 
 
 
 def compares_documents(deduplicate: str) -> bool:
-    """Return whether near copies are searched."""
+    """Return whether a preparation searches for near copies."""
     return deduplicate in ("split", "near")
 
 
@@ -150,7 +150,7 @@ def decide_copies(
     exact = copy_of >= 0
     group = np.where(exact, copy_of, np.arange(len(copy_of)))
     if near:
-        splits = [  # of each stored document in its corpus
+        splits = [  # the split of each stored document in its corpus
             choose_split(hash_of_text, corpus.heldout_fraction)
             for (first, end), corpus in zip(itertools.pairwise(first_stored), stored.values(), strict=True)
             for hash_of_text in split_hashes[first:end].tolist()
@@ -159,7 +159,7 @@ def decide_copies(
         for document, split in enumerate(splits):
             if choose_split(int(split_hashes[document]), heldout_fraction) != split:
                 split_hashes[document] = _FORCED_SPLIT_HASH[split]
-        repeated = np.where(exact, copy_of[copy_of], -1)  # where the equal document is a near copy itself
+        repeated = np.where(exact, copy_of[copy_of], -1)  # for an exact copy of a near copy: the original
         copy_of, exact = np.where(repeated < 0, copy_of, repeated), exact & (repeated < 0)
         if NEAR not in removes:
             sizes = np.bincount(group)

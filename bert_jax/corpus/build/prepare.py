@@ -143,7 +143,7 @@ def prepare(
         all_shards, all_counts, cleaning_counts = shards, counts, [cleaned.counts] if cleaned else []
         if existing:
             check_rejected(counts.rejected, counts.documents, counts.fields, settings)
-            settings = dataclasses.replace(settings, max_rejected_fraction=1)  # the new documents are checked already
+            settings = dataclasses.replace(settings, max_rejected_fraction=1)  # the new documents were checked before
             all_shards, all_counts = [*existing.shards(), *shards], sum_document_counts([existing.counts(), counts])
             cleaning_counts += [existing.cleaning_counts()] if cleaned else []
         try:

@@ -31,7 +31,7 @@ _COUNTRIES = {"cn": "zh", "cz": "cs", "dk": "da", "gr": "el", "ir": "fa", "jp": 
 
 
 class SentenceEnds(NamedTuple):
-    """The ends of sentences in a language: a pattern of the characters after a sentence, and a description."""
+    """The ends of sentences in a language: a pattern for the characters after a sentence, and a description."""
 
     pattern: re.Pattern[str]
     description: str
@@ -39,7 +39,7 @@ class SentenceEnds(NamedTuple):
 
 _AT_LINES = SentenceEnds(re.compile(r"\n\s*"), "at line ends")
 _AT_SHADS = SentenceEnds(re.compile(r"[།༎][།༎\s]*|\n\s*"), "at shads and line ends")
-# The languages in which sentencex finds no sentences.
+# Language -> its sentence ends, for the languages in which sentencex finds no sentences.
 SENTENCE_ENDS = {
     "th": _AT_LINES,
     "lo": _AT_LINES,
@@ -104,7 +104,7 @@ def split_sentences(
         elif not is_complete:
             sentences.pop()
         for sentence in sentences:
-            end = plain.index(sentence, start) + len(sentence)  # the library drops empty lines of a longer text
+            end = plain.index(sentence, start) + len(sentence)  # the library drops empty lines between sentences
             stripped = text[start:end].strip()
             after_space = after_space or text[start].isspace()
             if stripped:

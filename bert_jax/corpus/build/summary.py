@@ -26,11 +26,11 @@ MANY_LOST = 0.001  # fraction of the characters that are in unknown tokens
 MANY_REJECTED = 0.5  # fraction of the documents that are rejected for a reason that can be fixed
 # Reasons for rejection that are choices, or that lose no text.
 NO_FAULTS = {EXACT, NEAR, "empty", "redirect", "not an article"}
-CODE_LENGTH = 2  # letters of the codes by which the sentence splitter knows most languages
+CODE_LENGTH = 2  # letters of a code; the sentence splitter knows most languages by codes of two letters
 
 
 class TooManyRejectedUserError(UserError):
-    """More documents are rejected than the settings allow; Beam knows the errors of its workers by `UserError: `."""
+    """More documents are rejected than the settings allow. Beam finds errors of workers by the text `UserError: `."""
 
 
 def summarize_corpus(
@@ -80,7 +80,7 @@ def summarize_corpus(
         },
         "settings": {
             **dataclasses.asdict(settings.read_options),
-            "stretch": list(settings.read_options.stretch),  # a list, as a manifest has it after reading
+            "stretch": list(settings.read_options.stretch),  # a list, since JSON has no tuples
             "heldout_fraction": settings.heldout_fraction,
             "language": settings.language,
             "deduplicate": settings.deduplicate,

@@ -83,7 +83,7 @@ class TaskKind:
     numbered_columns: Columns = dataclasses.field(default_factory=dict)
     # File suffix -> format, if the format differs from reading.formats.SUFFIXES.
     suffixes: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    classes: int | None = 0  # outputs of the head; None: an output per label of the task; 0: the head fixes it
+    classes: int | None = 0  # number of classes of the head; None: a class per label of the task; 0: no classes
     # The labels in a record of a custom task whose labels are not yet known. None: the kind has no labels.
     label_names: Callable[[Record, Task], list[str]] | None = None
     # The indices of the labels of a labeled example, in a kind with labels.

@@ -21,7 +21,7 @@ FILTERS = {
 _PACKAGES = "datatrove regex spacy"
 # spaCy takes time quadratic in the length of such a run: 14 s for 16,000 brackets, and hours for a file of brackets.
 _PUNCTUATION_RUN = re.compile(r"(?<![^\w\s])(?:[^\w\s]|_|['\u2019]\w){1000}")
-_MAX_ADDRESSES = 100  # in a word, with the same effect
+_MAX_ADDRESSES = 100  # a word with so many URLs takes quadratic time, too
 
 
 def apply_filter(text: str, *, rule: str, **parameters: Any) -> str | Removed:

@@ -20,7 +20,7 @@ def language(
         text: text of a document.
         keep: ISO 639-1 codes.
         min_probability: minimum probability of the most likely language; FineWeb has 0.65.
-        sample_characters: number of characters of a longer text that are classified, from five excerpts.
+        sample_characters: maximum number of classified characters; a longer text is classified by five excerpts.
     """
     code, probability = identify_language(text, sample_characters)
     if code in keep and probability >= min_probability:
