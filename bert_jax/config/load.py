@@ -295,7 +295,7 @@ def _with_overrides(
 
 def recipes() -> dict[str, pathlib.Path]:
     """Return name -> file of the recipes that come with bert_jax, such as `demo` and `finetune/glue`."""
-    for folder in (PACKAGE / "configs", PACKAGE.parent / "configs"):  # in a wheel, in a checkout
+    for folder in (PACKAGE / "configs", PACKAGE.parent / "configs"):  # the folder in a wheel, and in a checkout
         if folder.is_dir():
             files = sorted(path for path in folder.rglob("*.py") if path.stem != "__init__")
             return {path.relative_to(folder).with_suffix("").as_posix(): path for path in files}

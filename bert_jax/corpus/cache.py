@@ -20,7 +20,7 @@ from bert_jax.files import new_file, sha256_of, user_cache
 
 FILES_AT_ONCE = 8
 PAUSE = 1.0  # seconds between two checks of the size of a growing copy
-ShowProgress = Callable[[str, int, int | None, str], None]  # as `Console.progress`
+ShowProgress = Callable[[str, int, int | None, str], None]  # (stage, done, total, unit), like `Console.progress`
 TOKENIZER = "tokenizer"
 
 

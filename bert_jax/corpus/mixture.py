@@ -69,8 +69,8 @@ def open_mixture(
     """Open one or more corpora.
 
     Args:
-        corpus: as `config.data.corpus`: directories, glob patterns or URLs, separated by commas. CORPUS@FINGERPRINT,
-            with the beginning of a fingerprint, names an older snapshot.
+        corpus: value of `config.data.corpus`: directories, glob patterns or URLs, separated by commas.
+            CORPUS@FINGERPRINT, with the beginning of a fingerprint, names an older snapshot.
         say: function that prints a line; called when a corpus is copied from a URL.
         recorded: `config.data.corpus` of the resumed run; its snapshots are read if `corpus` names no snapshot.
         progress: called while a corpus is copied.

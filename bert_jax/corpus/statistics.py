@@ -115,7 +115,7 @@ def token_figures(
     """
     records = sample_within_limit(split.tokens_per_record, limit)
     counts = np.zeros(tokenizer.vocab_size, np.int64)
-    sentence_counts = np.zeros(1, np.int64)  # by length
+    sentence_counts = np.zeros(1, np.int64)  # number of sentences of each length
     joined, joined_by_vocabulary = np.zeros(2, np.int64), np.zeros(2, np.int64)
     for first in range(0, len(records), _RECORDS_AT_ONCE):
         chosen = records[first : first + _RECORDS_AT_ONCE]

@@ -23,7 +23,7 @@ class MaskPrediction(TypedDict):
     token: str
     id: int
     probability: float
-    text: str  # with this mask filled, and all other masks unchanged
+    text: str  # the text with this mask filled, and all other masks unchanged
 
 
 def fill_masks(model: OpenModel, text: str, top_k: int = 5, name: str = "the text") -> list[MaskPrediction]:

@@ -24,7 +24,7 @@ class Input(NamedTuple):
     """A line of the input."""
 
     where: str  # "texts.txt:3", for messages
-    line_number: int  # from 1
+    line_number: int  # counted from 1
     fields: Mapping[str, Any]  # {"text": the line}, the object of a JSON line, or a row with the fields of a task
     row: Mapping[str, Any] = MappingProxyType({})  # the columns of a row alone
 

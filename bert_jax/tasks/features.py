@@ -26,7 +26,7 @@ class Features(NamedTuple):
 
     @property
     def sequences(self) -> list[tuple[np.ndarray, int]]:
-        """Token ids and the index of the first token of type 1, for each choice if there are choices."""
+        """(token ids, index of the first token of type 1), for each choice if the example has choices."""
         if isinstance(self.input_ids, list):
             assert isinstance(self.type_1_start, list)
             return list(zip(self.input_ids, self.type_1_start, strict=True))

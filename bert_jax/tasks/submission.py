@@ -88,7 +88,7 @@ def _csv_text(task: Task, examples: Examples, predictions: Values) -> str:
 
 
 def _json_lines_text(task: Task, examples: Examples, predictions: Values) -> str:
-    """Return one JSON object per line, with the id and the prediction under the names of fields and labels."""
+    """Return a JSON object per line, with the id and the prediction, in the names of fields and labels."""
     to_json = KINDS[task.kind].to_json
     lines = [
         {"id": example["id"]} | to_json(task.labels, example, prediction)

@@ -48,14 +48,14 @@ def _glue(
     tfds_texts: Columns | None = None,
     labeled: SetSource | None = None,
 ) -> Task:
-    """Return a task of GLUE with train.tsv, dev.tsv, and test.tsv, which has ids and no labels.
+    """Return a task of GLUE with train.tsv, dev.tsv and test.tsv. The test set has ids and no labels.
 
     Args:
         name: name of the task and of its data set in TFDS.
         folder: directory of the files, and name of the file to submit.
         texts: columns that hold the texts.
         label: column of the label.
-        labels: labels in the published order; () for a score.
+        labels: labels in the published order; () if the label is a number.
         codes: spellings of the labels in the files, if they differ.
         metrics: metrics, of which the first selects the best checkpoint.
         test_id: column of the ids in test.tsv.
@@ -142,7 +142,8 @@ _GLUE = (
         submission="glue",
     ),
     Task(
-        # GLUE's diagnostic set as a task, for reading and scoring; `finetune` predicts it as a test set of MNLI.
+        # GLUE's diagnostic set as a task, so that it can be read and scored. `finetune` predicts this set as a test set
+        # of MNLI.
         name="ax",
         kind="sequence_classification",
         sets={
@@ -186,7 +187,7 @@ def _squad(name: str, version: str, impossible: bool) -> Task:
 
 
 def _answers(name: str, metric: str, train: tuple[str, ...], dev: Mapping[str, tuple[str, ...]]) -> Task:
-    """Return a task in the layout of SQuAD, each set in one or several files; every question has an answer."""
+    """Return a task with files in the layout of SQuAD, one or several for each set; every question has an answer."""
     sets = {key: SetSource(files=(names,), format="squad") for key, names in {"train": train, **dev}.items()}
     sets["test"] = SetSource(format="squad", submission="predictions.json")
     return Task(name=name, kind="question_answering", sets=sets, metrics=(metric,), best="f1", submission="squad")
@@ -288,7 +289,7 @@ _ENTITIES = (
 def _endings(
     name: str, format: str, columns: Columns, *, train: str, dev: str, test: str, test_columns: Columns
 ) -> Task:
-    """Return a task with several endings of a text, of which a single ending is right."""
+    """Return a task in which a single ending of a text, among several endings, is right."""
     return Task(
         name=name,
         kind="multiple_choice",

@@ -66,7 +66,7 @@ def read_existing_corpus(
 
     Args:
         directory: directory of the corpus.
-        tokenizer_directory: directory of a tokenizer, which must be the tokenizer of the corpus; None: that tokenizer is used.
+        tokenizer_directory: a tokenizer, which must be the tokenizer of the corpus; None: that tokenizer is used.
         options: values of `SETTINGS` by name; an option that the user did not give is missing or None.
         recipe: a recipe, which must be the recipe of the corpus; None: that recipe is used.
 

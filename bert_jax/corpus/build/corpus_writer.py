@@ -95,7 +95,7 @@ def token_dtype(vocab_size: int) -> np.dtype:
 
 
 def cut_sentences(lengths: np.ndarray, inside: np.ndarray | None = None) -> np.ndarray:
-    """Return sentence lengths, int64 [sentences], with each length above `MAX_SENTENCE` replaced by the lengths of its parts.
+    """Return sentence lengths, int64 [sentences], with lengths above `MAX_SENTENCE` cut into parts.
 
     A sentence is not cut before a token that begins within a character. `inside`, bool [sum of lengths], marks these
     tokens; None: no such token.
@@ -292,7 +292,7 @@ def write_indexes(
     Args:
         source: directory with the rows of the shards.
         target, dtype, base: as in `assemble_corpus`.
-        by_split: from `group_shards_by_split`.
+        by_split: result of `group_shards_by_split`.
     """
     splits: dict[str, Any] = {}
     num_appends = base.num_snapshots if base else 0

@@ -170,7 +170,7 @@ def map_chunks(
     """Yield each chunk, without its documents, and its result, in order; close the generator to end the processes.
 
     Args:
-        chunks: from `read_chunks`.
+        chunks: chunks that `read_chunks` made.
         work: function of a chunk; can be pickled.
         num_workers: number of processes. With 1, or for a single chunk, this process does the work.
 

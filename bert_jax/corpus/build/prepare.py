@@ -61,7 +61,7 @@ def prepare(
     etag), a setting, the tokenizer or a version starts the preparation over.
 
     Args:
-        inputs, read_options: as in `readers.read_documents`.
+        inputs, read_options: how the input is read.
         tokenizer_directory: argument of `load_tokenizer`; the tokenizer is saved in the corpus. None: the corpus's
             tokenizer.
         output: directory of the corpus.

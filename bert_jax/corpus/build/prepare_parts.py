@@ -30,7 +30,7 @@ def num_parts(files: Sequence[str], options: ReadOptions) -> int:
 
 
 def prepared_fraction(part: int, count: int) -> float:
-    """Return the fraction of a text that is prepared after part `part`, counted from 0, of `count` parts."""
+    """Return the fraction of a text that is prepared after part `part` (counted from 0) of `count` parts."""
     return float(GROWTH) ** (part + 1 - count)
 
 

@@ -122,7 +122,7 @@ def most_context(bounds: Sequence[tuple[int, int]]) -> list[np.ndarray]:
 
 
 def _answer_tokens(example: Example, offsets: np.ndarray) -> tuple[int, int] | None:
-    """Return the first and last token of the first answer in the context; (-1, -1): no answer; None: unlabeled."""
+    """Return the first and last token of the first answer; (-1, -1) for no answer; None for an unlabeled example."""
     if "answers" not in example:
         return None
     if not example["answers"]:

@@ -54,8 +54,8 @@ class TaskKind:
 
     fields: tuple[str, ...]  # fields of a record; all are required, except for `label_fields` in `unlabeled` splits
     label_fields: tuple[str, ...]  # the first field is the label of an example
-    # The checked example of a record, without its id; it has no label if the record has none. The counter counts errors
-    # in published files; in a user's own files, they raise UserError.
+    # The checked example of a record, without its id; the example has a label if the record has a label. The counter
+    # counts errors in published files; errors in a user's own files raise UserError.
     make_example: Callable[[Record, Task, Counter[str]], dict[str, Any]]
     # The features of all examples, in order, and counts of truncations and splits, zeros included.
     features: Callable[[Examples, Tokenizer, TaskConfig], tuple[list[Features], Counts]]
@@ -64,9 +64,10 @@ class TaskKind:
     # Predictions, from features in any order and the outputs for each of them. With the threshold None, every question
     # has an answer, or labels are predicted from the default probability.
     predict: Callable[[Examples, Sequence[Features], Sequence[Outputs], TaskConfig, Threshold], Predictions]
-    # A prediction as JSON fields, named as in records, from the labels of the task, the example and the value.
+    # A prediction as JSON fields with the names of records. The arguments are the labels of the task, the example and
+    # the predicted value.
     to_json: Callable[[Sequence[str], Example, Any], dict[str, Any]]
-    # The metrics (rows of scoring.METRICS) of a custom task with these labels, and the score that selects the best
+    # The metrics (keys of scoring.METRICS) of a custom task with the given labels, and the score that selects the best
     # checkpoint.
     default_metrics: Callable[[Sequence[str]], tuple[tuple[str, ...], str]]
 
@@ -91,14 +92,16 @@ class TaskKind:
     problem: str = ""  # problem_type in config.json, if the number of classes does not determine it
     # The label of an example as a value of `Predictions`.
     gold: Callable[[Example], Any] = lambda example: example["label"]
-    # Further JSON fields of a prediction, from the labels of the task and an item of `Predictions.details`.
+    # Further JSON fields of a prediction. The arguments are the labels of the task and an item of
+    # `Predictions.details`.
     details: Callable[[Sequence[str], Any], dict[str, Any]] = lambda labels, detail: {}
     # The predictions at the thresholds that are best on labeled examples.
     tune: Callable[[Examples, Predictions, TaskConfig], Tuned] | None = None
     impossible: bool = False  # in a custom task, questions may have no answer
     settings: tuple[str, ...] = ()  # fields of TaskConfig that this kind reads and some kinds do not
     recipe: str = "glue"  # name of the recipe for a user's own file
-    # Whether a file is of this kind, from its first text, its labels and the separator of labels that the user gives.
+    # Whether a file is of this kind. The arguments are its first text, its labels and the separator of labels that the
+    # user gave.
     fits_file: Callable[[Any, Sequence[Any], str | None], bool] = lambda text, labels, separator: False
     pipeline_tag: str = "feature-extraction"  # name on the Hugging Face Hub, in the card of a model
     purpose: str = "the task that it was trained on"  # purpose of a model, as a noun phrase

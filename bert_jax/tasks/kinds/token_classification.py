@@ -17,7 +17,7 @@ from bert_jax.tokenizer import Tokenizer
 
 OUTPUT = "token_logits"
 OVERLAP = 4  # two windows of a sentence share at most a quarter of their tokens
-ENTITY_TAGS = {"B-", "I-", "E-", "S-", "L-", "U-"}  # of IOB, IOBES and BILOU
+ENTITY_TAGS = {"B-", "I-", "E-", "S-", "L-", "U-"}  # prefixes of labels in IOB, IOBES and BILOU
 IOB1 = "I- labels that begin an entity are read as B- (IOB1)"
 
 

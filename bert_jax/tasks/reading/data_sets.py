@@ -50,7 +50,7 @@ class DataSet:
 
 
 def _with_class_names(value: Any, names: Sequence[str]) -> Any:
-    """Return the names of class numbers; None for the number -1; other values unchanged."""
+    """Replace class numbers in a value by names, and the number -1 by None; return other values unchanged."""
     if not names:
         return value
     if isinstance(value, list):

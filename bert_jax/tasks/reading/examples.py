@@ -88,7 +88,7 @@ def read_task_examples(
 def _labeled_records(
     task: Task, config: TaskConfig, split: str, tally: Counter[str]
 ) -> list[tuple[int, Record, dict[str, Any]]]:
-    """Return index, record and example of each row of a set; rows without a needed label are left out, or refused."""
+    """Return index, record and example of each row of a set; a row without a required label is left out or refused."""
     kind = KINDS[task.kind]
     records: list[tuple[int, Record, dict[str, Any]]] = []
     unlabeled: list[str] = []
@@ -203,7 +203,7 @@ def _without_empty_label(record: Record, kind: TaskKind) -> Record:
 
 
 def describe_places(places: Sequence[str]) -> str:
-    """Return places in short form, such as 'a.csv:3-5' for 'a.csv:3' and 'a.csv:4-5'."""
+    """Return a short text for places, such as 'a.csv:3-5' for 'a.csv:3' and 'a.csv:4-5'."""
     spans_of: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for where in places:
         match = PLACE.fullmatch(where)

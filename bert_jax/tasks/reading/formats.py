@@ -110,7 +110,7 @@ def _absent_column_error(where: str, field: str, columns: Columns, names: list[s
 
 
 def _located_rows(path: str, data: bytes, separator: str, quoted: bool) -> Iterator[tuple[str, list[str]]]:
-    """Yield 'PATH:LINE', or 'PATH:FIRST-LAST', and the values of each row."""
+    """Yield the place of each row, 'PATH:LINE' or 'PATH:FIRST-LAST', and its values."""
     for row in read_rows(io.BytesIO(data), separator, quoted, max_bytes=len(data)):
         where = f"{path}:{row.first_line}"
         if row.problem:

@@ -24,7 +24,7 @@ _EMAIL = (
 _IPV4 = r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}" rf"(?!{_WORD}|\.[0-9])"
 _IPV6 = rf"(?<!{_WORD})(?<![:.])[0-9A-Fa-f:]{{2,39}}(?!{_WORD}|:)"
 _INSIDE = re.compile(rf"{_WORD}|\.")  # a character before an address that is a part of a longer word
-_MIN_COLONS = 7  # of an address of IPv6 without `::`
+_MIN_COLONS = 7  # number of colons in an address of IPv6 without `::`
 
 
 def repair_encoding(text: str) -> str:

@@ -82,9 +82,9 @@ def clean_chunk(chunk: Chunk, steps: Sequence[Step], read_options: ReadOptions, 
     The pieces of a long document are cleaned separately. A piece that a rule removes becomes empty.
 
     Args:
-        chunk: from `read_chunks`.
+        chunk: a chunk that `read_chunks` made.
         steps: steps of a recipe.
-        read_options: as in `readers.read_documents`.
+        read_options: how the input is read.
         repeated: file of the repeated lines, which the rule with a survey reads.
 
     Raises:
@@ -156,10 +156,10 @@ def count_line_hashes(
     """Return the hashes of different lines, uint64, ascending, and the number of documents with each line, uint32.
 
     Args:
-        chunk: from `read_chunks`.
+        chunk: a chunk that `read_chunks` made.
         earlier_steps: the steps before `step`, which are applied first.
         step: the step with a survey.
-        read_options: as in `readers.read_documents`.
+        read_options: how the input is read.
     """
     rules, survey = bind_rules(earlier_steps), RULES[step.rule].survey
     assert survey is not None

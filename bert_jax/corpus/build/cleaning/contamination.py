@@ -17,7 +17,7 @@ from bert_jax.errors import UserError
 from bert_jax.readers import archives, storage
 from bert_jax.readers.rows import read_rows
 
-_MAX_FILE_BYTES = 256 << 20  # of an evaluation file, which is held in memory
+_MAX_FILE_BYTES = 256 << 20  # maximum size of an evaluation file, which is held in memory
 
 
 class NgramIndex(NamedTuple):

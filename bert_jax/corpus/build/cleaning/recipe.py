@@ -52,7 +52,7 @@ class Recipe(NamedTuple):
     Attributes:
         name: path of the file.
         steps: rules with their parameters, in order.
-        deduplicate: as the option of `prepare`.
+        deduplicate: value of the option `deduplicate` of `prepare`.
         against: corpora whose documents are removed as copies.
     """
 
@@ -150,7 +150,7 @@ def _find_recipe(recipe: str) -> pathlib.Path:
         return path
     known = {
         file.stem: file
-        for folder in (PACKAGE / "configs", PACKAGE.parent / "configs")  # in a wheel, in a checkout
+        for folder in (PACKAGE / "configs", PACKAGE.parent / "configs")  # the folder in a wheel, and in a checkout
         for file in sorted(folder.glob("clean/*.toml"))
     }
     if file := known.get(path.name.removesuffix(".toml")):
