@@ -4,12 +4,12 @@
     tokenizer/                           files of the tokenizer that made the ids
     train-00000-of-00003.arrayrecord     records in the order of their documents; heldout-... for the held-out split
     train.index.npy                      uint32 [records, 3]: numbers of tokens and sentences; 1 if a document begins
-    signatures.npy                       hashes by which copies are found; training does not read them
+    signatures.npy                       hashes that find copies; training does not read them
 
 `prepare --append` adds shards (train.1-00000-of-00001.arrayrecord and so on), an index of all shards, and signatures.
 It keeps the previous manifest as manifest.0.json: a corpus has a snapshot for each manifest.
 
-A record is a document or a part of a document: a document of more than `MAX_RECORD` tokens is cut at sentence
+A record is a document or a part of a document, since a document of more than `MAX_RECORD` tokens is cut at sentence
 boundaries. The bytes of a record are, little-endian: uint32 number of sentences; uint16 length of each sentence; token
 ids, uint16 if the vocabulary allows it, else uint32. If a segmenter found words, one bit per token follows: 1 if the
 token begins a word. The lowest bit of a byte comes first.
@@ -40,13 +40,13 @@ SPLITS = ("train", "heldout")
 READING_THREADS = 8  # open files are reserved for this number of threads; each has one reader per shard
 OTHER_FILES = 256  # open files reserved for the rest of the process
 OPEN_FILES = 1 << 16  # limit of open files that the process requests, to serve more than `READING_THREADS` threads
-MAX_RECORD = 1024  # tokens; the text of an example is in one or two records
-MAX_SENTENCE = 512  # tokens; published models read no longer sequence
+MAX_RECORD = 1024  # maximum number of tokens; the text of an example is in one or two records
+MAX_SENTENCE = 512  # maximum number of tokens; published models read no longer sequence
 READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 READ_BUFFER_BYTES = 1 << 12  # the default of 1 MiB per seek is four times slower
 DAMAGE = (RuntimeError, OSError, IndexError)  # raised by ArrayRecord for a damaged file
 # Storage is slow, such as a mounted bucket, if the median of PROBES reads takes longer than SLOW_READ.
-PROBES, SLOW_READ = 16, 2e-3  # number of reads; seconds
+PROBES, SLOW_READ = 16, 2e-3  # a number of reads, and a time in seconds
 SHARDS_AT_ONCE = 32
 
 
@@ -102,7 +102,7 @@ class Split:
         """Return one split with the records of all splits, in order; it has all sources of all splits.
 
         Raises:
-            UserError: the splits have ids of two types, and so different vocabularies.
+            UserError: the token ids of the splits have two dtypes, so the vocabularies differ.
         """
         if len({split.dtype for split in splits}) != 1:
             raise UserError(
@@ -142,7 +142,7 @@ class Split:
     def read_words(
         self, records: np.ndarray, continues: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return records as `read`, and whether each token begins a word, bool [tokens of all n].
+        """Return the arrays of `read`, and bool [tokens of all n], True for a token that begins a word.
 
         Args:
             records: as in `read`.
@@ -261,7 +261,7 @@ def _allow_open_files(num_files: int) -> None:
 
 
 def running_total(counts: np.ndarray) -> np.ndarray:
-    """Return 0 and the sums of the first 1, 2, ... counts; int64 [counts + 1]."""
+    """Return the sums of the first 0, 1, 2, ... counts, int64 [counts + 1]."""
     total = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=total[1:])
     return total
@@ -317,8 +317,8 @@ def open_corpus(directory: str | os.PathLike[str], snapshot: str = "") -> Corpus
         snapshot: the fingerprint of a snapshot, or its beginning; "": the newest.
 
     Raises:
-        UserError: the directory is no corpus or a corpus of an unknown format, has no training document or no such
-            snapshot, or a file in it is missing, truncated or changed.
+        UserError: the directory is not a corpus, or a corpus of an unknown format; it has no training document, or no
+            such snapshot; a file in it is missing, truncated or changed.
     """
     directory = pathlib.Path(directory)
     manifest = read_manifest(directory, snapshot)

@@ -33,8 +33,8 @@ def clean_partitions(
         partitions: partitions of the input.
         recipe: the rules.
         settings: how the input is read.
-        check: raises UserError on a worker whose package versions differ from this machine.
-        work_url: directory or URL for the files, with the names and contents that `clean_documents` gives them.
+        check: raises UserError on a worker whose package versions differ from the versions on this machine.
+        work_url: directory or URL for the files; they have the names and contents of the files of `clean_documents`.
     """
     chunks = spread_chunks(partitions, "clean", settings)
     repeated: Any = ""

@@ -37,7 +37,7 @@ def write_corpus(
     Args:
         partitions: partitions of the documents.
         tokenizer, settings, recipe: tokenizer, settings and recipe of the corpus.
-        check: raises UserError on a worker whose package versions differ from this machine.
+        check: raises UserError on a worker whose package versions differ from the versions on this machine.
         output: directory or URL of the corpus.
         cleaned: side input with the `CleaningCounts`; None: without cleaning.
         decided: side input with the path of a `Decisions` file; None: without a search for copies.

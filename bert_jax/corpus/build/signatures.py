@@ -1,10 +1,11 @@
 """Signatures of texts, which find equal and similar texts: hashes of the normal form and of the shingles.
 
 Two texts are equal if they have the same normal form, which ignores the common differences between copies: width, case,
-white space and punctuation. Two texts are near copies if the sets of their shingles have a Jaccard similarity of
-`dedup_decisions.THRESHOLD`; a shingle is five words in a row, or five characters in scripts without spaces. Candidates
-for near copies come from MinHash with locality-sensitive hashing (Broder 1997; Leskovec, Rajaraman and Ullman, "Mining
-of Massive Datasets", chapter 3). The sketches of two documents, their lowest shingle hashes, verify a candidate.
+white space and punctuation. Two texts are near copies if the sets of their shingles have a Jaccard similarity of at
+least `dedup_decisions.THRESHOLD`. A shingle is five words in a row, or five characters in scripts without spaces.
+Candidates for near copies come from MinHash with locality-sensitive hashing (Broder 1997; Leskovec, Rajaraman and
+Ullman, "Mining of Massive Datasets", chapter 3). The sketches of two documents, their lowest shingle hashes, verify a
+candidate.
 """
 
 import functools
@@ -19,8 +20,8 @@ import numpy as np
 
 from bert_jax.readers import RawDocument, ReadOptions, to_document
 
-SPLIT_CHARACTERS = 1 << 16  # the split depends on these first characters alone, since long documents come in pieces
-SHINGLE = 5  # words
+SPLIT_CHARACTERS = 1 << 16  # length of the start of the normal form that decides the split
+SHINGLE = 5  # number of words
 # Two documents with a similarity of 0.8 share at least one band with a probability of 1 - (1 - 0.8**5)**20 = 0.9996.
 BANDS, ROWS = 20, 5
 SKETCH = 1024  # number of shingle hashes, the lowest, that a document keeps
@@ -75,7 +76,7 @@ def text_hashes(text: str) -> tuple[bytes, int]:
 
 
 def split_hash(text: str) -> int:
-    """Return a uniform hash below 2**64 of the start of the normal form of a text."""
+    """Return a hash of the start of the normal form of a text, uniform below 2**64."""
     return text_hashes(text)[1]
 
 
@@ -101,7 +102,7 @@ def _is_wide_ignored(character: str) -> bool:
 
 
 def hash_words(words: Sequence[str]) -> np.ndarray:
-    """Return a hash of each word, uint64 [words], equal on every machine."""
+    """Return a hash of each word, uint64 [words]; the hashes are equal on every machine."""
     # Words have no white space. A call of `encode` for all words is twice as fast as a call for each word.
     return np.fromiter(map(zlib.crc32, " ".join(words).encode().split(b" ")), np.uint64, len(words))
 
@@ -168,7 +169,7 @@ def sign_documents(documents: Sequence[RawDocument], read_options: ReadOptions, 
 
 
 def jaccard(first: np.ndarray, second: np.ndarray, sketch_size: int | None = None) -> float:
-    """Return the Jaccard similarity of two sets of integers, ascending arrays of distinct values.
+    """Return the Jaccard similarity of two sets of integers, which are ascending arrays of distinct values.
 
     With `sketch_size`, the arrays are the lowest values of larger sets. The similarity is exact if both arrays have
     fewer values than `sketch_size`; otherwise it is estimated from the lowest values of their union (Cohen and Kaplan,

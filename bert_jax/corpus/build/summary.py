@@ -1,4 +1,4 @@
-"""The summary of a corpus for its manifest: documents by split and by reason for rejection, settings, warnings."""
+"""The summary of a corpus for its manifest: counts of documents by split and by reason for rejection, and warnings."""
 
 import dataclasses
 import math
