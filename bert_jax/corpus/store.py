@@ -142,7 +142,7 @@ class Split:
     def read_words(
         self, records: np.ndarray, continues: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the arrays of `read`, and bool [tokens of all n], True for a token that begins a word.
+        """Return the arrays of `read`, and an array bool [tokens of all n], True for a token that begins a word.
 
         Args:
             records: as in `read`.

@@ -79,7 +79,7 @@ def read_task_inputs(
     console: Console,
     adapter: AdapterConfig | None = None,
 ) -> TaskInputs:
-    """Return weights, teacher and sets of a task; raise UserError if they do not fit each other or the settings.
+    """Return the weights, teacher and sets of a task; raise UserError if they do not match each other or the settings.
 
     Args:
         init_from: model directory to start from.
@@ -168,7 +168,7 @@ def task_model(inputs: TaskInputs, compute: ComputeConfig) -> Model:
 def objective_of_task(
     inputs: TaskInputs, settings: TaskConfig, compute: ComputeConfig, freeze_encoder: bool
 ) -> Objective:
-    """Return the loss of the task for the encoder with the head of the task; an adapter freezes the encoder."""
+    """Return the loss of the task for the encoder with the task's head; with an adapter, the encoder is frozen."""
     teacher = None
     if inputs.teacher:
         teacher = make_model(inputs.teacher.config, compute, inputs.weights.heads)
@@ -324,7 +324,7 @@ def _with_rows_by_label(weights: Weights, labels: tuple[str, ...]) -> Weights:
 
 
 def head_labels_text(labels: tuple[str, ...], weights: Weights) -> str:
-    """Return, for each label of the task, the label of the trained head whose row it takes; "" for a new head."""
+    """Return, as text, for each label of the task the label of the head's row that it takes; "" for a new head."""
     if not labels or any(path.startswith(weights.heads[0].name) for path in weights.new):
         return ""
     if not weights.labels:

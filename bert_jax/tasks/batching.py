@@ -53,7 +53,7 @@ def choose_buckets(
         lengths: number of tokens of each feature, at most `max_seq_len`; usually of the training and dev sets.
         max_seq_len: maximum length in any set of the task.
         passes: number of passes over the features, such as epochs.
-        program_tokens: cost of a bucket, in tokens; 0 counts only padding.
+        program_tokens: cost of a bucket, in tokens; with 0, only the padding counts.
     """
     ends = np.append(np.arange(MULTIPLE, max_seq_len, MULTIPLE), max_seq_len)
     # below[i]: the number of features in buckets that end before candidate i.
@@ -145,15 +145,15 @@ def collate(features: Sequence[Features], seq_len: int, num_token_types: int, pa
     """Return features as C-contiguous arrays. Copies of the first feature, with weight 0, fill the batch.
 
     Args:
-        features: 1 to `batch_size` features of the same kind; all are labeled, or none.
+        features: 1 to `batch_size` features of the same kind, either all labeled or all unlabeled.
         seq_len: the length of each sequence after padding.
-        num_token_types: number of token types of the model; below 2, all types are 0.
+        num_token_types: number of token types of the model; if it is below 2, all types are 0.
         pad_id: token id of the padding.
         batch_size: number of features in the batch.
 
     Returns:
-        input_ids, token_type_ids, attention_mask: int32 `[batch, seq_len]`; for multiple choice, `[batch, choices,
-            seq_len]`.
+        input_ids, token_type_ids, attention_mask: int32 `[batch, seq_len]`, or `[batch, choices, seq_len]` with
+            choices.
         example_weights: float32 `[batch]`.
         The keys of `targets`: `[batch]` for a number, `[batch, seq_len]` for a number per token, `[batch, n]` for a
         row of n numbers; 0 in padding and in the copies.

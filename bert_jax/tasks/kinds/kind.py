@@ -17,7 +17,7 @@ Examples = Sequence[Example]
 Counts = dict[str, int]  # kind of truncation or split -> number of times
 Outputs = Mapping[str, np.ndarray]  # for an input: output of the head -> array, perhaps longer than the input
 Values = Sequence[Any] | np.ndarray
-# The margin by which "no answer" has to beat the best answer, or the probabilities from which labels are predicted.
+# The margin by which "no answer" must beat the best answer, or the minimum probabilities of predicted labels.
 Threshold = float | Sequence[float] | None
 
 
@@ -126,9 +126,9 @@ def make_features(
 
     Args:
         kind: kind of the task.
-        examples: examples, of which all are labeled, or none.
+        examples: examples, either all labeled or all unlabeled.
         tokenizer: tokenizer of the model.
-        settings: settings, of which `max_seq_len`, `max_query_length` and `doc_stride` are used.
+        settings: settings of the task; the function reads `max_seq_len`, `max_query_length` and `doc_stride`.
 
     Raises:
         UserError: only some examples are labeled, `max_seq_len` is too small for a text, or an example does not fit its
