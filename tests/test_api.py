@@ -159,16 +159,14 @@ def test_predictions_and_their_ids(tmp_path) -> None:
 
 
 def test_a_head_that_cannot_be_used_leaves_the_encoder(tmp_path) -> None:
-    """Several labels per text are not predicted; its vectors are."""
-    theirs, tokenizer = save(
-        tmp_path, "bert", "ForSequenceClassification", num_labels=3, problem_type="multi_label_classification"
-    )
+    """Several values per text are not predicted; the vectors of the model are computed."""
+    theirs, tokenizer = save(tmp_path, "bert", "ForSequenceClassification", num_labels=3, problem_type="regression")
     model = bert_jax.load(tmp_path)
     with torch.no_grad():
         wanted = theirs.base_model(**tokenizer("abc", return_tensors="pt")).last_hidden_state[0].mean(0).numpy()
     np.testing.assert_allclose(model.encode(["abc"])[0], wanted, rtol=0, atol=1e-5)
     for call in (model.fill_mask, lambda text: model.predict([text])):
-        with pytest.raises(UserError, match="multi_label_classification"):
+        with pytest.raises(UserError, match="regression"):
             call("a [MASK]")
 
 

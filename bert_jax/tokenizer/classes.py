@@ -73,7 +73,11 @@ CLASSES: dict[str, TokenizerClass] = {
     **dict.fromkeys(("RobertaTokenizer", "LongformerTokenizer", "BartTokenizer"), _ROBERTA),
     **dict.fromkeys(
         ("XLMRobertaTokenizer", "CamembertTokenizer"),
-        TokenizerClass(settings={"add_prefix_space": True}, special=byte_level.SPECIAL, has_token_types=False),
+        TokenizerClass(
+            settings={"do_lower_case": False, "keep_accents": True, "add_prefix_space": True},
+            special=byte_level.SPECIAL,
+            has_token_types=False,
+        ),
     ),
     "AlbertTokenizer": _ALBERT,
     "BigBirdTokenizer": dataclasses.replace(_ALBERT, settings={"add_prefix_space": True}, has_token_types=False),

@@ -103,8 +103,9 @@ def load_model(
     config, family = described.encoder, FAMILIES[described.encoder.family]
     originals, untied = canonical_names(stored, family, where)
     tensors = {name: stored[original] for name, original in originals.items()}
+    absent: tuple[str, ...] = ()
     if wanted is not None and {head.name for head in wanted} <= {*WITHOUT_PARAMETERS}:
-        source, absent = family.classes[-1], ()  # the bare encoder, whichever head the files have
+        source = family.classes[-1]  # the bare encoder, whichever head the files have
     else:
         source, absent = _class_of_checkpoint(family, described.architecture, tensors, config.causal, str(path))
     labels = _checked_labels(described.labels, source, wanted)
