@@ -1,10 +1,10 @@
-"""Models of other libraries, in and out.
+"""Reading and writing of models in the formats of other libraries.
 
 families/            the names that Hugging Face gives to our fields and tensors; a new family is a row of FAMILIES
-huggingface/         Hugging Face model directories, in and out
+huggingface/         Hugging Face model directories: load and export
 tensors.py           conversion of our parameters to named tensors, and back
-sentence_modules.py  pooling, length and prompt of sentence-transformers, in and out
-google_tf.py         TensorFlow checkpoints of Google's BERT, in
+sentence_modules.py  pooling, length and prompt of a sentence-transformers directory: read and write
+google_tf.py         TensorFlow checkpoints of Google's BERT: load
 stablehlo.py         export as a StableHLO program, which JAX runs without bert_jax
 onnx_file.py         export as an ONNX file, for other runtimes
 onnx_programs.py     PROGRAMS: torch code that replaces an encoder which torch cannot export; a row per family

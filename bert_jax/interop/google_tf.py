@@ -47,8 +47,8 @@ def load_google(path: str | os.PathLike[str]) -> Loaded:
         path: a directory with one checkpoint, or a checkpoint's path without the suffix: `DIR/bert_model.ckpt`.
 
     Raises:
-        UserError: TensorFlow is not installed; files are missing or damaged; a field or variable is unknown, missing
-            or of another shape.
+        UserError: TensorFlow is not installed; files are missing or damaged; a field or variable is unknown or missing,
+            or has a wrong shape.
     """
     prefix = _checkpoint_prefix(pathlib.Path(path))
     fields = strict_json.read_object(prefix.parent / CONFIG)

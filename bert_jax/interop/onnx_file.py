@@ -28,7 +28,7 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
 
     Inputs are `input_ids`, `attention_mask` and, if the model has several token types, `token_type_ids`. They are int64
     and have the shape `[batch, length]`, or `[batch, choices, length]` for multiple choice. Outputs are float32 and
-    have the names of transformers: `logits`, `start_logits`, `last_hidden_state`, .... The dimensions of the inputs are
+    have the names of transformers: `logits`, `start_logits`, `last_hidden_state`, .... All dimensions of the inputs are
     dynamic.
 
     Args:
@@ -62,7 +62,7 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
         add_inputs = program(model, described.encoder) if program else dict
 
         class Positional(torch.nn.Module):
-            """The model with positional inputs and outputs."""
+            """The model with positional inputs and outputs instead of named inputs and outputs."""
 
             def __init__(self) -> None:
                 super().__init__()
@@ -114,7 +114,7 @@ def quantize_onnx(source: pathlib.Path, output: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def _silenced_loggers() -> Iterator[None]:
-    """Suppress the messages of torch and onnxruntime for their own developers."""
+    """Suppress the messages that torch and onnxruntime write for their own developers."""
     import logging
 
     loggers = logging.getLogger("torch.onnx"), logging.getLogger()  # onnxruntime.quantization writes to the root

@@ -46,7 +46,7 @@ TRANSFORMER_FILES = (TRANSFORMER, *(f"sentence_{family}_config.json" for family 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceModules:
-    """The steps from texts to vectors; the defaults equal sentence-transformers with a bare encoder."""
+    """The steps from texts to vectors; sentence-transformers has equal defaults for a bare encoder."""
 
     folder: str = ""  # the encoder's folder, relative to the directory
     pooling: str = "mean"  # a row of inference.embed.POOLINGS
@@ -162,7 +162,7 @@ def _kind_and_folder(entry: Any, path: pathlib.Path) -> tuple[str, str]:
 
 
 def _read_transformer_fields(folder: pathlib.Path, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of the first of TRANSFORMER_FILES that exists, checked against `known`: name -> value."""
+    """Return name -> value of the fields in the first of TRANSFORMER_FILES that exists; check them against `known`."""
     path = next((folder / name for name in TRANSFORMER_FILES if (folder / name).is_file()), None)
     if path is None:
         return {}
@@ -197,7 +197,7 @@ def _read_pooling(path: pathlib.Path) -> str:
 
 
 def _check_normalize(path: pathlib.Path) -> None:
-    """Raise UserError if a Normalize module normalizes anything but the vector of a text; the file may be absent."""
+    """Raise UserError if a Normalize module normalizes anything but the vector of a text; its config may be absent."""
     fields = read_object(path) if path.is_file() else {}
     for name, value in fields.items():
         if value != VECTORS:

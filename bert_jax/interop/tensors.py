@@ -48,7 +48,7 @@ def class_of(config: EncoderConfig, heads: tuple[Head, ...]) -> ModelClass:
 def largest_class(family: Family, heads: set[str]) -> ModelClass | None:
     """Return the class with the most of these heads and with no other head; the first if several classes tie.
 
-    Return None if no such class has some head, unless that head is only for training.
+    Return None if one of the heads is in no such class and is not only for training.
     """
     fitting = [model for model in family.classes if set(model.heads) <= heads]
     largest = max(fitting, key=lambda model: len(model.heads), default=None)
@@ -161,7 +161,7 @@ def tensor_names(module: NamedModule) -> list[str]:
 
 
 def shared_parts(params: Params, family: Family, missing: Iterable[str]) -> Params:
-    """Return those `missing` parts of a model whose tensors another part of the model also has.
+    """Return copies of the `missing` parts of a model whose tensors another part of the model also has.
 
     For example, the pooler of a ModernBERT has the tensors of the masked-token head except the bias.
     """

@@ -7,7 +7,7 @@ and `tokenizer.py` builds the `Tokenizer`, which encodes.
 bounds.py           limits on a definition from outside: encoding must end, and a text must not grow much
 byte_level.py       byte-level BPE as in RoBERTa
 changes.py          characters that a normalizer changes, by kind of change: to add a kind, add a row of KINDS
-classes.py          CLASSES: the classes of transformers that a directory names, and the files and settings of each
+classes.py          CLASSES: the classes of transformers that a directory names, with their files and settings
 kinds.py            TOKENIZERS: how each kind is trained and used
 load.py             a directory or vocabulary file -> a `Tokenizer`; lists every file it reads, in order
 pair_merging.py     training by merging pairs, which several kinds share, and the types of its input and output

@@ -117,7 +117,7 @@ def train_byte_level(text: TrainingText, vocab_size: int, lowercase: bool, norma
 
 
 def _parse_merges(data: bytes, vocabulary: Mapping[str, int]) -> list[list[str]]:
-    """Return the merges in a `merges.txt`; raise UserError for a merge that is no pair of tokens."""
+    """Return the merges in a `merges.txt`; raise UserError for a merge that is not a pair of tokens."""
     try:
         lines = data.decode().split("\n")
     except UnicodeDecodeError:

@@ -12,7 +12,7 @@ from bert_jax.tokenizer import tokenizer_json
 from bert_jax.tokenizer.tokenizer import Tokenizer
 
 MANY_CHANGED = 0.001  # a warning is given if a larger fraction of the characters has a change that nobody asked for
-NO_SPACES = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}  # pre-tokenizers that drop all white space
+NO_SPACES = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}  # pre-tokenizers that drop white space anyway
 _KEEP = "one of --kind byte_level, or of --kind unigram with --normalization identity, keeps them"
 
 
@@ -50,7 +50,7 @@ def _without_invisible(text: str) -> str:
         character
         for character in text
         if unicodedata.category(character)[0] != "C" and not "\ufe00" <= character <= "\ufe0f"
-    )  # Unicode counts variation selectors as marks, so the category does not tell them
+    )  # the test of the category does not cover variation selectors, which Unicode counts as marks
 
 
 def _is_mark(character: str) -> bool:

@@ -31,7 +31,7 @@ class TokenizerKind:
     Attributes:
         name: value of `--kind`.
         model: entries of the model in tokenizer.json that identify the kind.
-        pre_tokenizers: tokenizer.json must have one of these; (): any will do.
+        pre_tokenizers: types of pre-tokenizers, of which tokenizer.json must have at least one; (): no condition.
         special: names of the special tokens if the directory does not give them.
         separators: number of separators between the texts of a pair if tokenizer.json does not give it.
         continues: (definition, tokens) -> whether each token continues the word before it.

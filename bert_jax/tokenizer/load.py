@@ -55,8 +55,8 @@ def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) 
             the vocabulary decides; WordPiece is uncased unless a token has a capital letter.
 
     Raises:
-        UserError: no tokenizer at this path, a broken file, a file that differs from `SHA256SUMS`, an unknown kind, ids
-            with holes, a missing special token, files that contradict each other, or `lowercase` contradicts them.
+        UserError: the path has no tokenizer; a file is broken or differs from `SHA256SUMS`; the kind is unknown; the
+            ids have gaps; a special token is missing; the files contradict each other or `lowercase`.
     """
     path = local_tokenizer(path)
     file = _find_definition_file(path)

@@ -39,8 +39,8 @@ def tokenizer_files(directory: str | os.PathLike[str]) -> list[pathlib.Path]:
 def copy_tokenizer(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
     """Copy the files of a tokenizer into an existing directory, so that `AutoTokenizer` opens it.
 
-    If the source lacks `tokenizer.json`, or lacks `tokenizer_class` or `model_input_names` in `tokenizer_config.json`,
-    they are added.
+    If the source lacks them, the copy also gets `tokenizer.json`, and `tokenizer_class` and `model_input_names` in
+    `tokenizer_config.json`.
 
     Raises:
         UserError: as `load_tokenizer`.
@@ -70,7 +70,7 @@ def _write_definition(tokenizer: Tokenizer, directory: pathlib.Path, config: Map
 
 
 def _input_names(tokenizer: Tokenizer) -> dict[str, list[str]]:
-    """Return the setting of the model inputs that transformers makes; its versions have different default inputs."""
+    """Return the entry that names the inputs for a model; versions of transformers have different default inputs."""
     return {"model_input_names": ["input_ids", *["token_type_ids"] * tokenizer.second_type, "attention_mask"]}
 
 

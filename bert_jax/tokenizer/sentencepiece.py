@@ -42,7 +42,7 @@ NORMAL = 1  # type of a piece that is no special token
 
 MAX_LINE = 1024  # characters in a training line, each of at most 4 bytes
 MAX_BYTES = 4192  # the library drops longer lines without an error
-RESERVED = "▅"  # the library's mark of an unknown character; it drops lines that contain this mark
+RESERVED = "▅"  # the library's mark of an unknown character; the library drops lines that contain this mark
 THREADS = 16  # fixed, because the number of threads affects the last bits of the scores
 
 
@@ -89,7 +89,7 @@ def parse_spm_model(
 
 
 def parse_model(data: bytes) -> Any:
-    """Return the `ModelProto` in the bytes of a `spiece.model`; raise UserError if it is cut short or not supported."""
+    """Return the `ModelProto` in the bytes of a `spiece.model`; raise UserError for a cut or unsupported model."""
     with _needs_library():
         format_of = importlib.import_module("sentencepiece.sentencepiece_model_pb2")
         from google.protobuf.message import DecodeError
@@ -154,7 +154,7 @@ def sentencepiece_settings(definition: Definition) -> dict[str, Any]:
 
 
 def pieces_without_space(definition: Definition, tokens: Sequence[str]) -> list[bool]:
-    """Return whether each token continues the word before it."""
+    """Return whether each token continues the word before it: it lacks the leading '▁'."""
     return [not token.startswith(SPACE) for token in tokens]
 
 

@@ -25,13 +25,13 @@ class EncodedText(NamedTuple):
     """The ids of a text, and the characters and the word that each id stands for."""
 
     ids: list[int]
-    offsets: list[tuple[int, int]]  # first character, and the end: one past the last
+    offsets: list[tuple[int, int]]  # (index of the first character, index after the last character)
     words: list[int | None]  # index of the word; the tokenizer splits text into words before it looks for tokens
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Tokenizer:
-    """A tokenizer, which `load_tokenizer`, `build_tokenizer` or `wordpiece_tokenizer` makes. It can be pickled.
+    """A tokenizer; `load_tokenizer`, `build_tokenizer` and `wordpiece_tokenizer` return it. It can be pickled.
 
     Attributes:
         kind: the row of `TOKENIZERS`.
@@ -78,12 +78,12 @@ class Tokenizer:
 
     @property
     def normalizer(self) -> Normalizer:
-        """The normalization of text by a WordPiece vocabulary."""
+        """The normalization of text before WordPiece splits it."""
         return wordpiece.normalizer_of(self.definition)
 
     @property
     def sentence_prefix(self) -> str:
-        """Prefix for every sentence but the first of a document, so that its first word is encoded as inside a text."""
+        """Prefix for all sentences of a document but the first: it makes a first word be encoded as inside a text."""
         return self.kind.word_prefix
 
     def encode_sentences(self, sentences: Sequence[str]) -> list[list[int]]:
@@ -144,7 +144,7 @@ class Tokenizer:
         ]
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each word of a sentence given as words; the unknown token for a word without ids."""
+        """Return the ids of each word of a sentence given as words; a word without ids becomes the unknown token."""
         return [ids or [self.unk_id] for ids in self.encode_inputs(self.word_texts(words))]
 
     def encode(self, text: str) -> list[int]:
@@ -156,7 +156,7 @@ class Tokenizer:
         """Return the text of the ids, special tokens included.
 
         Raises:
-            UserError: an id outside the vocabulary.
+            UserError: an id is outside the vocabulary.
         """
         outside = [token_id for token_id in ids if not 0 <= token_id < self.vocab_size]
         if outside:
@@ -197,7 +197,7 @@ def build_tokenizer(
         tokens: the tokens of the definition in the order of ids, if the caller has already read them.
 
     Raises:
-        UserError: an unknown kind, or a broken definition.
+        UserError: the kind is unknown, or the definition is broken.
     """
     kind = kind or kind_of(definition)
     bounds.check_bounds(definition)

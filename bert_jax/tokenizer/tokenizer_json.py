@@ -98,7 +98,7 @@ def special_token(content: str, token_id: int, lstrip: bool = False) -> Definiti
 def without_role_tokens(definition: Definition, special: SpecialTokens) -> Definition:
     """Return the definition that encodes the tokens of `special` spelled in a text as ordinary characters.
 
-    All other added tokens are found in a text, as by transformers.
+    All other added tokens in a text get their ids, as in transformers.
     """
     model = definition["model"]
     if model["type"] == "Unigram":

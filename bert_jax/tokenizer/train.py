@@ -135,7 +135,7 @@ def train_from_texts(
         vocab_size, kind, lowercase, normalization: as in `train_tokenizer`.
 
     Raises:
-        UserError: as `train_tokenizer`.
+        UserError: the errors of `train_tokenizer` that concern these arguments.
     """
 
     def pieces() -> Iterator[str]:
@@ -174,7 +174,7 @@ class _SourceReader:
         self._files, self._options = files, options
         self._progress = progress
         self._sizes = [sources.total_bytes(source) for source in files]
-        self._done = 0  # bytes of the sources that were read completely, in both passes
+        self._done = 0  # bytes of completely read sources, summed over both passes
         self._documents = 0
 
     def texts(self, source_index: int, rejections: Rejections | None = None) -> Iterator[str]:

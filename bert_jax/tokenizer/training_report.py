@@ -51,7 +51,7 @@ def source_lines(
     rates: Sequence[float],
     samples: Sequence[Sequence[str]],
 ) -> Iterator[str]:
-    """Yield a line per source: its size, its rate of use, its fraction of the text, its `TokenCounts`."""
+    """Yield a line per source with its size, its rate of use, its fraction of the text and its `TokenCounts`."""
     used = [source.characters * rate for source, rate in zip(counts, rates, strict=True)]
     for source, count, rate, used_characters, sample in zip(inputs, counts, rates, used, samples, strict=True):
         name = source[0] + f" and {len(source) - 1} more" * (len(source) > 1)
@@ -86,7 +86,8 @@ def single_token_warning(
 ) -> Iterator[str]:
     """Yield a warning if most tokens occur at most once in the text.
 
-    Nothing is yielded if the samples are only a part of the text, or if the kind makes no tokens of rare strings.
+    Nothing is yielded if a sample may be only a part of its source, or if the kind makes no tokens of strings that
+    occur once.
     """
     if not tokenizer.kind.keeps_single_occurrences or max(source.characters for source in counts) > REPORT_CHARACTERS:
         return

@@ -52,7 +52,7 @@ def word_splitting_steps(normalizer: Normalizer) -> Definition:
 
 
 def normalizer_of(definition: Definition) -> Normalizer:
-    """Return the normalizer of a definition, as far as `Normalizer` expresses it."""
+    """Return the normalizer of a definition; steps that `Normalizer` cannot express are left out."""
     part = next(iter(tokenizer_json.components(definition["normalizer"])), {})
     return Normalizer(
         bool(part.get("lowercase")), part.get("strip_accents"), bool(part.get("handle_chinese_chars", False))
@@ -60,7 +60,7 @@ def normalizer_of(definition: Definition) -> Normalizer:
 
 
 def prefixed_pieces(definition: Definition, tokens: Sequence[str]) -> list[bool]:
-    """Return whether each token continues the word before it: it begins with the prefix."""
+    """Return whether each token continues the word before it, which means that it begins with the prefix."""
     prefix = definition["model"].get("continuing_subword_prefix") or PREFIX
     return [token.startswith(prefix) for token in tokens]
 

@@ -42,11 +42,11 @@ class ModelClass(NamedTuple):
 
 
 class Field(NamedTuple):
-    """A field of `config.json` as a field of `EncoderConfig`, or as several fields with one value."""
+    """The field of `EncoderConfig` that a field of `config.json` sets, or several fields that it sets to one value."""
 
     name: str
     default: int | float | str | None  # value of transformers for a file without the field; None: the field may be null
-    values: Mapping[str, str] | None = None  # values in the file -> our values
+    values: Mapping[str, str] | None = None  # value in the file -> our value
     also: tuple[str, ...] = ()  # further fields of EncoderConfig with this value
 
 
@@ -65,10 +65,10 @@ class Family:
     prefix: str  # prefix of the encoder's tensors in a model with a head; a bare model has no prefix
     encoder: tuple[NamedModule, ...]
     classes: tuple[ModelClass, ...]  # if two classes have equal heads, the first is written
-    tied: Mapping[str, str]  # second name of a tensor -> its name in this table
+    tied: Mapping[str, str]  # second name of a tensor -> the name of the tensor in this table
     fields: Mapping[str, Field]
     constants: Mapping[str, Any]  # fields of EncoderConfig that `config.json` does not have
-    fixed: Mapping[str, Any]  # field of `config.json` -> its only allowed value: others mean another architecture
+    fixed: Mapping[str, Any]  # field of `config.json` -> its only allowed value; others mean another architecture
     indifferent: frozenset[str] = frozenset()  # fields of this family without influence on the results
     follow_padding: bool = False  # whether positions start at the padding's id + 1
     project_equal: bool = False  # whether a projection exists even if embedding_size equals hidden_size
@@ -159,12 +159,12 @@ def bert_fields(**changed: Field) -> dict[str, Field]:
 def named_modules(
     our_prefix: str, file_prefix: str, names: Mapping[str, str], kind: str = "linear"
 ) -> tuple[NamedModule, ...]:
-    """Return a NamedModule for each of `names` (our path -> name in the file), below the two prefixes."""
+    """Return a NamedModule for each of `names` (our path -> name in the file), after adding the two prefixes."""
     return tuple(NamedModule(f"{our_prefix}/{path}", f"{file_prefix}.{name}", kind) for path, name in names.items())
 
 
 def bert_embeddings(prefix: str) -> tuple[NamedModule, ...]:
-    """Return the tensors of BERT's embeddings; names of parameters that a model lacks have no effect."""
+    """Return the tensors of BERT's embeddings; readers ignore the names of parameters that a model lacks."""
     path, tables = "encoder/embeddings", {"position": "position_embeddings.weight"}
     return (
         NamedModule(f"{path}/token", f"{prefix}.word_embeddings.weight", VOCABULARY),
@@ -199,7 +199,7 @@ def fused_qkv(name: str) -> tuple[NamedModule, ...]:
 
 
 def masked_head(dense: str, norm: str, bias: str, head: str = "masked_token") -> tuple[NamedModule, ...]:
-    """Return the tensors of a head over the vocabulary, which shares the table of the embeddings."""
+    """Return the tensors of a head over the vocabulary; its output layer is the table of the token embeddings."""
     return (
         NamedModule(f"{head}/dense", dense),
         NamedModule(f"{head}/norm", norm, "norm"),

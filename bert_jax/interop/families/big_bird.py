@@ -75,7 +75,7 @@ def read_attention_type(fields: Mapping[str, Any], where: str) -> dict[str, Any]
     attention_type = values.pop(TYPE)
     if attention_type not in (SPARSE, FULL):
         raise UserError(f"{where}: {TYPE} is {attention_type!r}, none of {SPARSE}, {FULL}")
-    if values[SIZE] is None:  # refused in a file, because None means full attention in the table
+    if values[SIZE] is None:  # no value for a file: in the table, None means full attention
         raise UserError(f"{where}: {SIZE} is None, not an integer")
     return values | ({SIZE: None, RANDOM: 0} if attention_type == FULL else {})
 

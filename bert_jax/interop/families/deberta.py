@@ -1,8 +1,8 @@
 """DeBERTa, version 3 (He et al. 2021 and 2023): disentangled attention.
 
 Only the variant of version 3 and mDeBERTa can be read. It has both relative-position terms (c2p and p2c), and a table
-of relative positions with a LayerNorm. The tokens' query and key projections also project this table. In training,
-transformers applies dropout to the table; results at inference are equal.
+of relative positions with a LayerNorm. The query and key projections of tokens also project this table. In
+training, transformers applies dropout to the table. Results at inference are equal.
 """
 
 from collections.abc import Mapping
@@ -84,7 +84,7 @@ def deberta_family() -> Family:
 def read_attention(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the fields of the table: ROWS is the number of rows of the relative-position table, two per bucket.
 
-    FARTHEST is the largest distance that the buckets tell apart.
+    FARTHEST is the distance beyond which all positions share a row.
     """
     values = dict(fields)
     for name, value in REQUIRED.items():

@@ -169,7 +169,7 @@ def _global_every(types: Any, fields: Mapping[str, Any], where: str) -> int:
 
 
 def _layer_types(every: int, num_layers: int) -> list[str]:
-    """Return the type of each layer: layers 0, `every`, 2 * `every`, ... are global; no layer is if `every` is 0."""
+    """Return the type of each layer: layers 0, n, 2n, ... are global for n = `every`; no layer is global for 0."""
     return [GLOBAL if every and i % every == 0 else LOCAL for i in range(num_layers)]
 
 

@@ -87,7 +87,7 @@ def load_model(
             bfloat16 are widened to float32, which is exact; float64 is rounded to float32.
         wanted: the heads to load. None: the heads of the class in `architectures` that the file has; if the file names
             no class, the heads of the largest class that the tensors fill.
-        rng: random key for the parts of `wanted` that the checkpoint lacks, which the model's `init` draws. A head
+        rng: random key with which the model's `init` draws the parts of `wanted` that the checkpoint lacks. A head
             whose number of classes differs from the checkpoint's counts as lacking.
 
     Raises:
@@ -238,7 +238,7 @@ def _shortened(names: Sequence[str]) -> str:
 
 
 def _checked_labels(labels: Labels | UserError, source: ModelClass, wanted: tuple[Head, ...] | None) -> Labels:
-    """Return the labels; if `labels` is an error, raise it if a classification head of the checkpoint is wanted."""
+    """Return the labels; if they are an error, raise it only if a classification head of the checkpoint is wanted."""
     if not isinstance(labels, UserError):
         return labels
     if {*source.heads} & {*LABELED} & ({*LABELED} if wanted is None else {head.name for head in wanted}):
@@ -267,7 +267,7 @@ def _class_of_checkpoint(
             return full[0], ()
         modules = {m for model in named for m in model.modules if any(name in tensors for name in tensor_names(m))}
         parts = {top_level(module.path) for module in modules}
-        # The parameters of a head are below the head's name, except for the head "pooled": below "pooler".
+        # The top level of a head's parameter paths is the head's name; for the head "pooled", it is "pooler".
         present = {head for head in named[-1].heads if ("pooler" if head == "pooled" else head) in parts}
         absent = tuple(head for head in named[-1].heads if head not in present)
         reduced = [model for model in complete if {*model.heads} == present or (not present and model.is_bare)]

@@ -17,7 +17,7 @@ from bert_jax.interop.sentence_modules import cross_encoder_activation
 
 PROBLEMS = ("", "regression", "single_label_classification", "multi_label_classification")
 INITIALIZATION = EncoderConfig().initialization  # has no effect on weights that are read from a file
-DEFAULT_CLASSES = 2  # in transformers, for a file without labels
+DEFAULT_CLASSES = 2  # number of classes that transformers assumes for a file without labels
 
 
 class Labels(NamedTuple):
@@ -25,16 +25,16 @@ class Labels(NamedTuple):
 
     names: tuple[str, ...] = ()  # in the order of ids; () if there are no names or only transformers' default names
     classes: int = DEFAULT_CLASSES
-    problem: str = ""  # problem_type; '' if the file names none
+    problem: str = ""  # problem_type; '' if the file has no problem_type
     activation: str = ""  # activation of a CrossEncoder's score, in CROSS_ENCODER_ACTIVATIONS; '' for other models
     notes: tuple[str, ...] = ()  # lines for the user
 
 
 class ModelConfig(NamedTuple):
-    """A `config.json`."""
+    """The content of a `config.json`."""
 
     encoder: EncoderConfig
-    architecture: str  # the class of the model; '' if the file names none
+    architecture: str  # the class of the model; '' if the file names no class
     labels: Labels | UserError  # an error in the labels is raised only if a classification head is read
     unknown: tuple[str, ...]  # fields that neither transformers nor this project reads, each with a suggestion
 
@@ -147,7 +147,7 @@ def _canonical(config: EncoderConfig) -> EncoderConfig:
 
 
 def _parse_encoder(kind: str, family: Family, fields: Mapping[str, Any], where: str) -> EncoderConfig:
-    """Return the architecture of these fields; `UserError` for a missing, contradictory or wrong value."""
+    """Return the architecture of these fields; raise UserError for a missing, contradictory or wrong value."""
     if "vocab_size" not in fields:
         raise UserError(f"{where}: 'vocab_size' is missing")
     if family.spelling:
@@ -205,7 +205,7 @@ def _check_value(theirs: str, value: Any, table_field: Field, where: str) -> Non
 
 
 def _parse_architecture(fields: Mapping[str, Any], where: str) -> str:
-    """Return the class of the model; '' if the file names none."""
+    """Return the class of the model; '' if the file names no class."""
     names = fields.get("architectures") or []
     if not isinstance(names, list) or len(names) > 1 or not all(isinstance(name, str) for name in names):
         raise UserError(f"{where}: architectures is {names!r}, not a list of one name")
@@ -228,7 +228,7 @@ def _without_aliases(fields: Mapping[str, Any], aliases: Mapping[str, str], wher
 
 
 def _labels_or_error(fields: Mapping[str, Any], where: str) -> Labels | UserError:
-    """Return the labels, or the error in them: a bare encoder can be read in spite of the error."""
+    """Return the labels, or the error in the labels: a bare encoder can be read in spite of the error."""
     try:
         return _parse_labels(fields, where)
     except UserError as error:

@@ -36,7 +36,7 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 FOLDER = "adapter"  # folder in a fine-tuned model's directory: the adapter that was merged into the model
 PREFIX = "base_model.model."  # prefix of every tensor name
 ALL_LINEAR = "all-linear"
-QUERIES_AND_VALUES = ("attention/query", "attention/value")  # paths in a layer; a fused QKV tensor is one target
+QUERIES_AND_VALUES = ("attention/query", "attention/value")  # paths in a layer; a fused QKV tensor counts as one target
 LOW_RANK = re.compile(r"(.+)\.lora_([AB])\.weight")
 MODULE_NAME = re.compile(r"[\w.]+")  # keys of alpha_pattern are regular expressions; only plain names are read
 # Head -> task_type. `peft` knows no type for the other heads.
@@ -140,7 +140,7 @@ def peft_files(
         params: tree of numpy arrays with the adapter's matrices and the heads.
         config: the architecture.
         heads: the heads of the model.
-        base: directory of the base model. For a directory in the cache of the Hub, the model's name is written.
+        base: directory of the base model. A model in the cache of the Hub is named by its name on the Hub.
     """
     name_on_hub = name_of_snapshot(base)
     family, model_class = FAMILIES[config.family], class_of(config, heads)
