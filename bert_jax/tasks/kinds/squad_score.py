@@ -41,14 +41,14 @@ def token_f1(answer: str, prediction: str) -> float:
 
 
 class QuestionScores(NamedTuple):
-    """float64 `[questions]`, each from 0 to 1."""
+    """Scores of questions, float64 `[questions]`, from 0 to 1."""
 
     exact: np.ndarray
     f1: np.ndarray
 
 
 def question_scores(examples: Sequence[Example], predictions: Sequence[str]) -> QuestionScores:
-    """Return the highest score of each prediction over the answers of its question; "" is right without an answer."""
+    """Return the highest score of each prediction over the answers of its question; "" scores 1 if there is none."""
     scores = np.zeros((2, len(examples)))
     for question_index, (example, prediction) in enumerate(zip(examples, predictions, strict=True)):
         golds = {answer["text"] for answer in example["answers"] if normalize_answer(answer["text"])} or {""}
@@ -91,7 +91,9 @@ class ScoreAtThreshold(NamedTuple):
 
 
 def best_threshold(margins: np.ndarray, answered: np.ndarray, unanswered: np.ndarray) -> ScoreAtThreshold:
-    """Return the best threshold if questions with margins up to it get an answer; of equal thresholds, the lowest.
+    """Return the best threshold; a question is answered if its margin is at most the threshold.
+
+    Of equally good thresholds, the lowest is returned.
 
     Args:
         margins: float `[questions]`, `AnswerCandidates.null_margin`.
