@@ -253,7 +253,7 @@ def test_an_internal_error_keeps_its_traceback(texts, tokenizer, tmp_path, monke
 def test_workers_of_another_version_are_refused(texts, tokenizer, tmp_path, monkeypatch):
     monkeypatch.setattr(with_beam, "installed_package_versions", lambda packages: "this version")
     monkeypatch.setattr(pipeline, "installed_package_versions", lambda packages: "another version")
-    with pytest.raises(UserError, match=r"^a worker has another version, this machine this version") as refused:
+    with pytest.raises(UserError, match=r"^a worker has another version, this machine has this version") as refused:
         run(texts, tokenizer, tmp_path / "corpus", IN_MEMORY)
     assert str(refused.value).count("\n") == 1
 
