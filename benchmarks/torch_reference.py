@@ -42,7 +42,7 @@ from bert_jax.training.evaluation import evaluation_batch_size, make_evaluate
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.plan import Data
 from bert_jax.training.schedules import Phase, learning_rate, plan_phases
-from bert_jax.training.step import check_divisibility, init_state, jit_step, state_layout
+from bert_jax.training.step import check_divisible_by_mesh, init_state, jit_step, state_layout
 
 GOAL = 0.02  # nats
 # Muon's fields, and fields that torch's AdamW does not have.
@@ -83,7 +83,7 @@ def ours(config: PretrainConfig, corpus: Mixture, data: Data, start: pathlib.Pat
     """Export the initial weights to `start`, train, and return the losses."""
     objective, phases = make_objective(config), plan_phases(config.train)
     mesh = sharding.make_mesh(config.mesh)
-    check_divisibility(mesh, objective, phases, config.evaluate.batch_size)
+    check_divisible_by_mesh(mesh, objective, phases, config.evaluate.batch_size)
     optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
     with jax.set_mesh(mesh):
         _, shardings = state_layout(objective, optimizer, mesh)

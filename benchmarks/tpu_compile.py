@@ -64,14 +64,14 @@ def main() -> None:
 def line(shape: Shape) -> str:
     """Compile a shape and return its row of the table."""
     chips = topology_devices(shape.topology)
-    from bert_jax.dryrun.dry_run import dry_run, pretraining_work
+    from bert_jax.dryrun.dry_run import dry_run, pretraining_compile_inputs
 
     made = devlin2019(shape.size)
     made.mesh.data, made.mesh.fsdp, made.mesh.tensor = shape.mesh
     made.compute.remat = shape.remat
     made.train.batch_size = made.evaluate.batch_size = shape.rows * len(chips)
     made.train.phases = phases({"seq_len": shape.length})
-    report = dry_run(pretraining_work(resolve(PretrainConfig, made)), chips, lambda text: None)
+    report = dry_run(pretraining_compile_inputs(resolve(PretrainConfig, made)), chips, lambda text: None)
     phase = report.phases[0]
     cells = [
         shape.size + (", remat" if shape.remat else ""),

@@ -30,7 +30,7 @@ def measure(size: str, batch_size: int, seq_len: int, rounds: int, mesh: list[in
     from bert_jax.parallel.sharding import make_mesh, place_batch
     from bert_jax.training.optimizers import make_optimizer
     from bert_jax.training.schedules import learning_rate, plan_phases
-    from bert_jax.training.step import check_divisibility, init_state, jit_step, state_layout
+    from bert_jax.training.step import check_divisible_by_mesh, init_state, jit_step, state_layout
 
     made = c.pretrain_config()
     made.model.update(architecture(size), vocab_size=30_522)
@@ -43,7 +43,7 @@ def measure(size: str, batch_size: int, seq_len: int, rounds: int, mesh: list[in
     optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
     phases = plan_phases(config.train)
     device_mesh = make_mesh(config.mesh)
-    check_divisibility(device_mesh, objective, phases, config.evaluate.batch_size)
+    check_divisible_by_mesh(device_mesh, objective, phases, config.evaluate.batch_size)
     rng = np.random.default_rng(0)
     with jax.set_mesh(device_mesh):
         _, shardings = state_layout(objective, optimizer, device_mesh)

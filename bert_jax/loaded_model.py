@@ -1,4 +1,4 @@
-"""The model of the Python API, which encodes, fills masks, predicts and scores."""
+"""`LoadedModel`, the model of the Python API: it encodes texts, fills masks, predicts and scores."""
 
 import dataclasses
 import functools
@@ -24,13 +24,13 @@ from bert_jax.tokenizer import Tokenizer
 
 
 def load(directory: str | os.PathLike[str]) -> "LoadedModel":
-    """Return the model, with its heads, of a directory of `export` or of transformers, or of a work directory.
+    """Load a model with its heads from a work directory, or from a directory of `bert-jax export` or of transformers.
 
-    Raise UserError if the directory has no model, or if its encoder or tokenizer is damaged.
+    Raises UserError if the directory has no model, or if its encoder or tokenizer is damaged.
     """
     try:
         return LoadedModel(open_model(directory))
-    except UserError as error:  # of a head, such as a head with several labels per text: the encoder is still usable
+    except UserError as error:  # the error may be of a head alone: then the encoder is still usable
         return LoadedModel(open_model(directory, embed.HEADS), error)
 
 
@@ -39,7 +39,7 @@ class LoadedModel:
     """A model and its tokenizer."""
 
     model: OpenModel
-    head_error: UserError | None = None  # the reason why its heads cannot be used; None: they can
+    head_error: UserError | None = None  # why the model's heads cannot be used; None: they can be used
 
     @property
     def config(self) -> EncoderConfig:
@@ -48,7 +48,7 @@ class LoadedModel:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer: text to ids and back."""
+        """The tokenizer, which turns text into ids and back."""
         return self.model.tokenizer
 
     def __repr__(self) -> str:
@@ -99,9 +99,9 @@ class LoadedModel:
         return embed.encode(self.model, texts, options)
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[MaskPrediction]:
-        """Return the `top_k` most probable tokens of each mask in `text`, mask after mask, most probable first.
+        """Return the `top_k` most probable tokens of each mask in `text`: mask by mask, the most probable token first.
 
-        Raises UserError if the model has no masked-token head, and for a text without a mask.
+        Raises UserError if the model has no masked-token head, or if the text has no mask.
         """
         if self.head_error:
             raise self.head_error
@@ -111,7 +111,7 @@ class LoadedModel:
         """Return the predictions of a fine-tuned model, one per example, in the form that `bert-jax predict` writes.
 
         An example is a text, or a dict with the fields that the kind of task needs, such as `text` and `text_pair`.
-        Raises UserError if the model has no head of a task, and for an example that misses a field.
+        Raises UserError if the model has no head of a task, or if an example lacks a field.
         """
         if isinstance(examples, str):
             raise UserError("examples is one string; give a list of strings")
@@ -130,9 +130,10 @@ class LoadedModel:
     ) -> np.ndarray:
         """Return the pseudo-log-likelihood of each text in nats, float64 `[texts]`.
 
-        The score is the sum of the log-probabilities of all tokens except special tokens. To predict a token, it is
-        masked with the later tokens of its word (`within_word_l2r`, Kauf and Ivanova 2023) or alone (`original`,
-        Salazar et al. 2020). Raise UserError if the model has no masked-token head, or if a text is too long.
+        The score is the sum of the log-probabilities of all tokens except special tokens. The model predicts each token
+        from a text in which this token is masked, alone (`original`, Salazar et al. 2020) or with the later tokens of
+        its word (`within_word_l2r`, Kauf and Ivanova 2023). Raises UserError if the model has no masked-token head, or
+        if a text is too long.
         """
         if isinstance(texts, str):
             raise UserError("texts is one string; give a list of strings")
@@ -148,7 +149,7 @@ class LoadedModel:
         temperature: float = 1.0,
         progress: Progress = lambda done, total: None,
     ) -> BenchmarkReport:
-        """Return the figures of a benchmark, as `bert-jax score` prints them: `rows` by paradigm or group, and `total`.
+        """Return the results of a benchmark that `bert-jax score` prints: `rows` by paradigm or group, and `total`.
 
         `name` is a key of `bert_jax.scoring.score.BENCHMARKS`, such as `pairs` or `crows_pairs`. `run_benchmark` in
         that module documents the other arguments and the errors.

@@ -113,11 +113,15 @@ def run_compile(args: argparse.Namespace) -> int:
     config = read_run_config(recipe_kind(args.config), args.config, args.overrides)
     devices = topology_devices(args.topology) if args.topology else None
 
-    from bert_jax.dryrun.dry_run import dry_run, finetuning_work, pretraining_work, recipe_total
+    from bert_jax.dryrun.dry_run import dry_run, finetuning_compile_inputs, pretraining_compile_inputs, recipe_total
     from bert_jax.dryrun.report import report_json, report_text
 
     with open_console() as console, console.working("compiling"):
-        work = finetuning_work(config, console) if isinstance(config, FinetuneConfig) else pretraining_work(config)
+        work = (
+            finetuning_compile_inputs(config, console)
+            if isinstance(config, FinetuneConfig)
+            else pretraining_compile_inputs(config)
+        )
         report = dry_run(work, devices, console.say)
     total = recipe_total(report, args.price_per_chip_hour, args.watts_per_chip)
     print(json.dumps(report_json(report, total)) if args.json else report_text(report, total))

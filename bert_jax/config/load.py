@@ -220,7 +220,7 @@ def _build_field(field: "dataclasses.Field[Any]", kind: Any, value: Any, path: s
 
 
 def fields_of(kind: Any, path: str = "") -> Iterator[tuple[str, "dataclasses.Field[Any]", Any]]:
-    """Yield (dotted key, field, type) of every field of a config class; phases are `train.phases[0]`."""
+    """Yield (dotted key, field, type) of every field of a config class; a phase has keys `train.phases[0].NAME`."""
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
         key, inner = f"{path}{field.name}", hints[field.name]
@@ -295,7 +295,7 @@ def _with_overrides(
 
 def recipes() -> dict[str, pathlib.Path]:
     """Return name -> file of the recipes that come with bert_jax, such as `demo` and `finetune/glue`."""
-    for folder in (PACKAGE / "configs", PACKAGE.parent / "configs"):  # in a wheel, in a checkout
+    for folder in (PACKAGE / "configs", PACKAGE.parent / "configs"):  # the folder in a wheel, and in a checkout
         if folder.is_dir():
             files = sorted(path for path in folder.rglob("*.py") if path.stem != "__init__")
             return {path.relative_to(folder).with_suffix("").as_posix(): path for path in files}

@@ -19,8 +19,8 @@ from bert_jax.files import new_file, sha256_of, user_cache
 # Imports of readers and tokenizer are inside functions: they load large libraries, which a local corpus does not need.
 
 FILES_AT_ONCE = 8
-PAUSE = 1.0  # seconds between two looks at a copy that grows
-ShowProgress = Callable[[str, int, int | None, str], None]  # as `Console.progress`
+PAUSE = 1.0  # seconds between two checks of the size of a growing copy
+ShowProgress = Callable[[str, int, int | None, str], None]  # (stage, done, total, unit), like `Console.progress`
 TOKENIZER = "tokenizer"
 
 
@@ -31,7 +31,7 @@ class _RemoteCorpus(NamedTuple):
     manifest: bytes
     digests: dict[str, str]  # file name -> hex SHA-256, without the manifest
     tokenizer_sha256: str  # `Tokenizer.sha256`, which is not the digest of a file
-    num_bytes: int  # of the shards
+    num_bytes: int  # total size of the shards
 
 
 def local_corpus(
@@ -45,8 +45,8 @@ def local_corpus(
 
     The corpus is copied into the cache once, and every call compares all files with the digests of the manifest. The
     manifest is copied last, so that a killed copy is not a corpus; the next call keeps the complete files and copies
-    the remaining files. One process of a machine copies while the other processes wait. Copies of earlier states of the
-    corpus stay in the cache until the user deletes them.
+    the remaining files. One process of a machine copies while the other processes wait. Copies of earlier snapshots of
+    the corpus stay in the cache until the user deletes them.
 
     Args:
         url: URL of the corpus.
@@ -123,7 +123,7 @@ def _download_manifest(url: str, name: str) -> tuple[bytes, dict[str, Any]]:
 
 
 def _read_remote(url: str, snapshot: str) -> _RemoteCorpus:
-    """Read the manifest at a URL, and the files of the tokenizer, whose digests are not in the manifest."""
+    """Read the manifest at a URL, and the files of the tokenizer, since the manifest lacks their digests."""
     from bert_jax.readers import storage
 
     content, manifest = _download_manifest(url, MANIFEST)
@@ -172,7 +172,7 @@ def _is_intact(path: pathlib.Path, digest: str) -> bool:
 def _copy_missing_files(
     remote: _RemoteCorpus, directory: pathlib.Path, say: Callable[[str], None], growth: _GrowthReport
 ) -> None:
-    """Copy the missing files of a remote corpus into a directory; another process may have copied some meanwhile."""
+    """Copy the missing files of a remote corpus into a directory; skip files that another process copied meanwhile."""
     from bert_jax.tokenizer import load_tokenizer
 
     missing = _missing_files(remote, directory)

@@ -1,7 +1,8 @@
 """Documents of a corpus that repeat other documents, by their token ids: exact copies, and near copies that leak.
 
-For near copies, the lowest hashes of each held-out document are looked up while the training documents pass; a pair of
-documents that shares enough of these hashes is compared with all hashes of both.
+To find near copies, a table stores the lowest shingle hashes of each held-out document, and the hashes of each training
+document are looked up in it. A pair of documents that shares enough of the stored hashes is then compared by all hashes
+of both documents.
 """
 
 import hashlib
@@ -15,21 +16,23 @@ from bert_jax.corpus.build.signatures import SHINGLE, hash_shingles, jaccard
 from bert_jax.corpus.statistics import MAX_TOKENS_READ, document_sizes, sample_within_limit
 from bert_jax.corpus.store import MAX_RECORD, Split, running_total
 
-LOWEST_HASHES = 16  # of a held-out document, which are looked up
-# Fraction of them that a document must share to be compared: a near copy shares less with a probability of 0.0002.
+LOWEST_HASHES = 16  # number of hashes that the table stores for each held-out document
+# Fraction of these hashes that a training document must share to be compared. A near copy shares fewer with a
+# probability of 0.0002.
 MIN_SHARED_FRACTION = 0.4
-MAX_RECORDS = 64  # of a document; the text after them is not compared
-_MAX_OWNERS = 64  # held-out documents with the same hash: more documents share boilerplate
+MAX_RECORDS = 64  # records of a document that are compared; later text is ignored
+_MAX_OWNERS = 64  # held-out documents that are stored for one hash; a hash of more documents is boilerplate
 _MAX_COMPARED = 8  # training documents that a held-out document is compared with: the documents that share the most
 _RECORDS_AT_ONCE = 4096
 _TABLE_BITS = 22
 
 
 class Duplicates(NamedTuple):
-    """Numbers of documents with the same ids as another document.
+    """Counts of documents that have the token ids of another document.
 
-    `train` and `heldout`: documents compared, all of them where `exact`. `repeated`: training documents equal to an
-    earlier training document. `leaked`: held-out documents equal to a training document.
+    `train` and `heldout` are the numbers of compared documents; `exact` is True if all documents were compared.
+    `repeated` is the number of training documents equal to an earlier training document, and `leaked` the number of
+    held-out documents equal to a training document.
     """
 
     exact: bool
@@ -40,9 +43,10 @@ class Duplicates(NamedTuple):
 
 
 class Leaks(NamedTuple):
-    """Numbers of documents: `near` of `heldout` are near copies, as preparation defines them, of one of `train`.
+    """Counts of held-out documents that are near copies of training documents, as `prepare` defines near copies.
 
-    `exact`: whether all documents were compared, not a sample.
+    `train` and `heldout` are the numbers of compared documents, and `near` is the number of near copies in `heldout`.
+    `exact` is True if all documents were compared, and not a sample.
     """
 
     exact: bool
@@ -55,8 +59,8 @@ def find_duplicates(train: Split, heldout: Split, limit: int = MAX_TOKENS_READ) 
     """Count documents with equal ids, found by a hash of 128 bits.
 
     Equal documents have equal numbers of tokens and sentences, so only documents that share both numbers with another
-    document are read. Where these documents have more than `limit` tokens, a random part of the pairs of numbers is
-    read.
+    document are read. If these documents have more than `limit` tokens, only the documents of a random sample of pairs
+    are read.
     """
     split = Split.join([train, heldout])
     tokens, sentences = document_sizes(split)
@@ -89,7 +93,8 @@ def find_duplicates(train: Split, heldout: Split, limit: int = MAX_TOKENS_READ) 
 def find_leaks(train: Split, heldout: Split, limit: int = MAX_TOKENS_READ) -> Leaks:
     """Count the held-out documents that are near copies of training documents.
 
-    Of more than `limit` training tokens, or `limit` / 10 held-out tokens, a random part of the documents is read.
+    If the training split has more than `limit` tokens, or the held-out split more than `limit` / 10, a random sample of
+    the documents is read.
     """
     heldout_cost, train_cost = (
         np.minimum(document_sizes(split)[0], MAX_RECORDS * MAX_RECORD) for split in (heldout, train)
@@ -108,7 +113,7 @@ def find_leaks(train: Split, heldout: Split, limit: int = MAX_TOKENS_READ) -> Le
 def _read_documents(
     split: Split, documents: np.ndarray, max_records: int | None = None
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield documents, their token ids end to end, and the tokens of each; few documents are in memory at a time."""
+    """Yield a few documents at a time: their indexes, their token ids end to end, and their numbers of tokens."""
     num_records = np.minimum(np.diff(split.first_record)[documents], max_records or split.num_records)
     before = running_total(num_records)
     first = 0
@@ -136,7 +141,7 @@ def _document_hashes(split: Split, document: int) -> np.ndarray:
 
 
 def _lowest_hashes(split: Split, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the `LOWEST_HASHES` different hashes of each document, ascending over all, and their documents."""
+    """Return the `LOWEST_HASHES` lowest distinct hashes of each document, sorted together, and their documents."""
     lowest = [(np.zeros(0, np.uint64), np.zeros(0, np.int64))]
     for hashes, owners in _shingle_hashes(split, documents):
         order = np.lexsort([hashes, owners])
@@ -155,7 +160,7 @@ def _lowest_hashes(split: Split, documents: np.ndarray) -> tuple[np.ndarray, np.
 def _candidate_pairs(
     train: Split, documents: np.ndarray, keys: np.ndarray, owners: np.ndarray
 ) -> Iterator[tuple[int, int]]:
-    """Yield (held-out document, training document) pairs that share many hashes, by the held-out document."""
+    """Yield (held-out document, training document) pairs that share many hashes, sorted by held-out document."""
     table = np.zeros(1 << _TABLE_BITS, bool)
     shift = np.uint64(64 - _TABLE_BITS)
     table[keys >> shift] = True
@@ -167,7 +172,7 @@ def _candidate_pairs(
         size = end - first
         matches = np.repeat(first - running_total(size)[:-1], size) + np.arange(size.sum())
         matching_documents = np.repeat(train_documents[may_match], size)
-        shared = np.unique(np.stack([matching_documents, matches]), axis=1)  # a hash may be there twice
+        shared = np.unique(np.stack([matching_documents, matches]), axis=1)  # a hash may occur twice in a document
         pairs, count = np.unique(np.stack([owners[shared[1]], shared[0]]), axis=1, return_counts=True)
         is_enough = count >= MIN_SHARED_FRACTION * num_keys[pairs[0]]
         candidates.append(np.stack([pairs[0], -count, pairs[1]], axis=1)[is_enough])

@@ -1,7 +1,8 @@
 """The manifest of a corpus: counts, settings, and the digests of all files; each append adds a manifest.
 
 `manifest.json` describes the newest snapshot. Its `snapshots` names the manifests of the earlier snapshots, oldest
-first, unchanged. A snapshot has the shards of the previous snapshot, further shards, and an index of all of them.
+first; these files stay unchanged. A snapshot has the shards of the previous snapshot, further shards, and an index of
+all these shards.
 """
 
 import hashlib
@@ -16,7 +17,7 @@ from bert_jax.errors import UserError
 from bert_jax.files import damaged_files
 
 FORMAT_VERSION = 1
-WORDS_VERSION = 2  # as version 1; records also say which tokens begin a word, as a segmenter found
+WORDS_VERSION = 2  # version 1, but records also store which tokens begin a word of a segmenter
 MANIFEST = "manifest.json"
 SHORT = 12  # hex digits that name a snapshot
 _NAMED = re.compile(r"(.+)@([0-9a-f]{8,64})")
@@ -100,7 +101,7 @@ def _read_manifest_file(directory: pathlib.Path, name: str) -> dict[str, Any]:
 
 
 def is_unchanged(manifest: Mapping[str, Any]) -> bool:
-    """Return whether the fingerprint and the seal of a manifest fit its content.
+    """Return whether the fingerprint and the seal of a manifest match its content.
 
     Raises AttributeError, KeyError or TypeError if it is not a manifest.
     """
@@ -110,8 +111,8 @@ def is_unchanged(manifest: Mapping[str, Any]) -> bool:
 def verify_corpus(directory: pathlib.Path, read: Callable[[int], None] = lambda count: None) -> list[str]:
     """Read every file of all snapshots; return a line for each file that is missing or differs from its manifest.
 
-    `read` is called with the number of bytes of each piece that was read. A copy in the cache has no signatures, which
-    training does not read.
+    `read` is called with the number of bytes of each piece that was read. A copy in the cache has no signatures, since
+    training does not read them.
 
     Raises:
         UserError: as `read_manifest`.
@@ -122,7 +123,7 @@ def verify_corpus(directory: pathlib.Path, read: Callable[[int], None] = lambda 
 def all_digests(directory: pathlib.Path) -> dict[str, str]:
     """Return file name -> hex SHA-256 of the shards, indexes and older manifests of all snapshots, and of signatures.
 
-    The signatures are left out where no file of signatures exists.
+    The signatures are left out if no file of signatures exists.
     """
     newest, digests = read_manifest(directory), dict[str, str]()
     older = [_read_manifest_file(directory, entry["name"]) for entry in newest.get("snapshots", ())]
@@ -158,6 +159,6 @@ def fingerprint(manifest: Mapping[str, Any]) -> str:
 
 
 def seal(manifest: Mapping[str, Any]) -> str:
-    """Return the seal of a manifest: hex SHA-256 of its whole content but the seal."""
+    """Return the seal of a manifest: hex SHA-256 of its whole content except the seal."""
     content = json.dumps({name: value for name, value in manifest.items() if name != "seal"})
     return hashlib.sha256(json.dumps(json.loads(content), sort_keys=True).encode()).hexdigest()

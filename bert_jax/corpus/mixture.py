@@ -21,7 +21,7 @@ class Mixture:
     Attributes:
         corpora: one or more corpora.
         fingerprint: hex digest of everything that sequences depend on; with one corpus, the fingerprint of the corpus.
-        vocab_size, tokenizer_sha256, tokenizer_directory: of the first corpus, as in `Corpus`.
+        vocab_size, tokenizer_sha256, tokenizer_directory: values of the first corpus, as in `Corpus`.
     """
 
     def __init__(self, corpora: Sequence[Corpus]):
@@ -43,9 +43,9 @@ class Mixture:
         return tokenizer
 
     def split(self, name: str, min_documents: int = 0) -> Split:
-        """Return the split 'train' or 'heldout' of all corpora that have at least `min_documents` in it.
+        """Return the split 'train' or 'heldout', joined over the corpora with at least `min_documents` documents in it.
 
-        Where no corpus has that many, return the split of the first corpus.
+        If no corpus has that many, return the split of the first corpus.
         """
         splits = [corpus.split(name) for corpus in self.corpora]
         enough = [split for split in splits if split.num_documents >= min_documents]
@@ -69,10 +69,10 @@ def open_mixture(
     """Open one or more corpora.
 
     Args:
-        corpus: as `config.data.corpus`: directories, glob patterns or URLs, separated by commas, each with @ and the
-            beginning of a fingerprint for another snapshot than the newest.
+        corpus: value of `config.data.corpus`: directories, glob patterns or URLs, separated by commas.
+            CORPUS@FINGERPRINT, with the beginning of a fingerprint, names an older snapshot.
         say: function that prints a line; called when a corpus is copied from a URL.
-        recorded: `config.data.corpus` of the resumed run; its snapshots are read where `corpus` names no snapshot.
+        recorded: `config.data.corpus` of the resumed run; its snapshots are read if `corpus` names no snapshot.
         progress: called while a corpus is copied.
 
     Raises:
@@ -100,7 +100,7 @@ def open_mixture(
 
 
 def name_snapshots(corpus: str, mixture: Mixture) -> str:
-    """Return `config.data.corpus` with absolute directories and the snapshot that was opened of each corpus."""
+    """Return `config.data.corpus` with absolute directories and, for each corpus, the opened snapshot."""
     paths = (split_snapshot(item)[0] for item in find_corpora(corpus))
     return ",".join(f"{path}@{opened.fingerprint[:SHORT]}" for path, opened in zip(paths, mixture.corpora, strict=True))
 
@@ -109,7 +109,7 @@ def find_corpora(corpus: str) -> list[str]:
     """Return the corpora that `config.data.corpus` names: absolute directories, sorted within a pattern, and URLs.
 
     Raises:
-        UserError: no corpus is named, or one twice; a pattern matches nothing; a path contains a comma.
+        UserError: no corpus is named; a corpus is named twice; a pattern matches nothing; a path contains a comma.
     """
     corpora: list[str] = []
     for item in filter(None, (item.strip() for item in corpus.split(","))):

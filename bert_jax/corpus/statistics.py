@@ -15,11 +15,11 @@ from bert_jax.corpus.store import Split, running_total
 if TYPE_CHECKING:
     from bert_jax.tokenizer import Tokenizer
 
-MAX_TOKENS_READ = 200_000_000  # for each figure that reads the text: a few seconds
-MAX_ENTROPY_TOKENS = 20_000_000  # for the unigram entropy, which a run computes each time it starts
+MAX_TOKENS_READ = 200_000_000  # tokens that are read for each figure of the text, in a few seconds
+MAX_ENTROPY_TOKENS = 20_000_000  # tokens that are read for the unigram entropy, at each start of a run
 DECODED_RECORDS = 64
-EVALUATED_FRACTION = 0.15  # of the held-out tokens, which an evaluation predicts; `batches.masking.evaluated_data`
-MIN_PREDICTIONS = 2_000  # of an evaluation; with fewer, the loss of a good model may be worse than of a bad model
+EVALUATED_FRACTION = 0.15  # fraction of held-out tokens to predict, as in `batches.masking.evaluated_data`
+MIN_PREDICTIONS = 2_000  # minimum of an evaluation; with fewer, a good model may have a higher loss than a bad model
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 _RECORDS_AT_ONCE = 512
 
@@ -30,7 +30,7 @@ def count_predictions(num_tokens: int, fraction: float = EVALUATED_FRACTION) -> 
 
 
 def few_predictions_warning(num_predictions: int) -> str:
-    """Return a warning about an evaluation with few predictions; '' where there are none, or enough."""
+    """Return a warning about an evaluation with few predictions; '' if there are no predictions, or enough."""
     if not 0 < num_predictions < MIN_PREDICTIONS:
         return ""
     return (
@@ -40,7 +40,7 @@ def few_predictions_warning(num_predictions: int) -> str:
 
 
 class Distribution(NamedTuple):
-    """A distribution of lengths: `quantiles` at `QUANTILES`; `doublings[i]` lengths are from 2**i to 2**(i + 1) - 1."""
+    """A distribution of lengths: `quantiles` at `QUANTILES`; `doublings[i]` counts lengths in [2**i, 2**(i + 1))."""
 
     num_lengths: int
     mean: float
@@ -62,8 +62,9 @@ class TokenFigures:
         tokens_per_word, characters_per_word: means over words, as the vocabulary marks them; white space is not
             counted.
         joined: fraction of the tokens in words of several tokens, which whole-word masking masks together.
-        long_words: fraction of the tokens in words that are too long to be masked together. joined_by_vocabulary,
-        long_words_by_vocabulary: as `joined` and `long_words`, without the words of a segmenter; None if there is none.
+        long_words: fraction of the tokens in words that are too long to be masked together.
+        joined_by_vocabulary, long_words_by_vocabulary: like `joined` and `long_words`, for the words that the
+            vocabulary marks instead of the segmenter's words; None without a segmenter.
     """
 
     records: int
@@ -87,7 +88,7 @@ def distribution(lengths: np.ndarray) -> Distribution:
 
 
 def _distribution(values: np.ndarray, counts: np.ndarray) -> Distribution:
-    """Return the distribution of ascending `values` with `counts`; a quantile is the smallest value that reaches it."""
+    """Return the distribution of ascending `values`, each of which occurs as often as `counts` says."""
     total = int(counts.sum())
     if not total:
         return Distribution(0, 0.0, (0,) * len(QUANTILES), ())
@@ -108,13 +109,13 @@ def document_sizes(split: Split) -> tuple[np.ndarray, np.ndarray]:
 def token_figures(
     split: Split, tokenizer: "Tokenizer", max_word_tokens: int, limit: int = MAX_TOKENS_READ
 ) -> TokenFigures:
-    """Return the figures of all records or, of more than `limit` tokens, of a random sample of records.
+    """Return the figures of all records, or of a random sample of records if they have more than `limit` tokens.
 
     `max_word_tokens`: number of tokens of the longest word that whole-word masking masks together.
     """
     records = sample_within_limit(split.tokens_per_record, limit)
     counts = np.zeros(tokenizer.vocab_size, np.int64)
-    sentence_counts = np.zeros(1, np.int64)  # by length
+    sentence_counts = np.zeros(1, np.int64)  # number of sentences of each length
     joined, joined_by_vocabulary = np.zeros(2, np.int64), np.zeros(2, np.int64)
     for first in range(0, len(records), _RECORDS_AT_ONCE):
         chosen = records[first : first + _RECORDS_AT_ONCE]
@@ -155,7 +156,8 @@ def _tokens_in_words(begins_word: np.ndarray, record_starts: np.ndarray, max_wor
 
     Args:
         begins_word: bool [tokens], whether a token begins a word.
-        record_starts: int64 [records + 1], the first token of each record, which begins a word, and the end.
+        record_starts: int64 [records + 1], the index of the first token of each record, which begins a word; then the
+            number of tokens.
         max_word_tokens: see `token_figures`.
     """
     begins_word = np.append(begins_word, True)
@@ -175,7 +177,7 @@ def unigram_entropy(split: Split, vocab_size: int) -> float:
 def token_fractions(split: Split, vocab_size: int, limit: int = MAX_ENTROPY_TOKENS) -> np.ndarray:
     """Return the frequency of each token in a split, as a fraction of all tokens: float64 `[vocab_size]`.
 
-    Of a split with more than `limit` tokens, a random sample of records is read, with a fixed seed.
+    If the split has more than `limit` tokens, a random sample of records, with a fixed seed, is read.
     """
     records, counts = sample_within_limit(split.tokens_per_record, limit), np.zeros(vocab_size, np.int64)
     for first in range(0, len(records), _RECORDS_AT_ONCE):
@@ -185,7 +187,7 @@ def token_fractions(split: Split, vocab_size: int, limit: int = MAX_ENTROPY_TOKE
 
 
 def sample_within_limit(cost: np.ndarray, limit: int) -> np.ndarray:
-    """Return the ascending indexes of a random sample that costs at most `limit`, int64, or of one item."""
+    """Return ascending indexes, int64, of a random sample that costs at most `limit`; at least one item."""
     if cost.sum() <= limit:
         return np.arange(len(cost))
     order = np.random.default_rng(0).permutation(len(cost))

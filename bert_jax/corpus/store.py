@@ -1,18 +1,18 @@
-"""The corpus store: ArrayRecord shards of token ids, one index per split, and a manifest with the digests of them all.
+"""The corpus store: ArrayRecord shards of token ids, one index per split, and a manifest with all digests.
 
     manifest.json                        counts, digests, settings; written last, see manifest.py
     tokenizer/                           files of the tokenizer that made the ids
     train-00000-of-00003.arrayrecord     records in the order of their documents; heldout-... for the held-out split
-    train.index.npy                      uint32 [records, 3]: tokens, sentences, 1 where a document begins
-    signatures.npy                       hashes by which copies are found; training does not read them
+    train.index.npy                      uint32 [records, 3]: numbers of tokens and sentences; 1 if a document begins
+    signatures.npy                       hashes that find copies; training does not read them
 
-`prepare --append` adds shards, an index of all shards and signatures, train.1-00000-of-00001.arrayrecord and so on. It
-keeps the previous manifest as manifest.0.json: a corpus has a snapshot for each manifest.
+`prepare --append` adds shards (train.1-00000-of-00001.arrayrecord and so on), an index of all shards, and signatures.
+It keeps the previous manifest as manifest.0.json: a corpus has a snapshot for each manifest.
 
-A record is a document or a part of a document: a document of more than `MAX_RECORD` tokens is cut at sentence
+A record is a document or a part of a document, since a document of more than `MAX_RECORD` tokens is cut at sentence
 boundaries. The bytes of a record are, little-endian: uint32 number of sentences; uint16 length of each sentence; token
-ids, uint16 where the vocabulary allows, else uint32. Where a segmenter has found words, a bit per token follows, the
-lowest of a byte first: whether the token begins a word.
+ids, uint16 if the vocabulary allows it, else uint32. If a segmenter found words, one bit per token follows: 1 if the
+token begins a word. The lowest bit of a byte comes first.
 """
 
 import concurrent.futures
@@ -39,21 +39,21 @@ if TYPE_CHECKING:
 SPLITS = ("train", "heldout")
 READING_THREADS = 8  # open files are reserved for this number of threads; each has one reader per shard
 OTHER_FILES = 256  # open files reserved for the rest of the process
-OPEN_FILES = 1 << 16  # limit that is asked of the system, for more than `READING_THREADS` threads
-MAX_RECORD = 1024  # tokens; the text of an example is in one or two records
-MAX_SENTENCE = 512  # tokens; published models read no longer sequence
+OPEN_FILES = 1 << 16  # limit of open files that the process requests, to serve more than `READING_THREADS` threads
+MAX_RECORD = 1024  # maximum number of tokens; the text of an example is in one or two records
+MAX_SENTENCE = 512  # maximum number of tokens; published models read no longer sequence
 READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 READ_BUFFER_BYTES = 1 << 12  # the default of 1 MiB per seek is four times slower
 DAMAGE = (RuntimeError, OSError, IndexError)  # raised by ArrayRecord for a damaged file
 # Storage is slow, such as a mounted bucket, if the median of PROBES reads takes longer than SLOW_READ.
-PROBES, SLOW_READ = 16, 2e-3  # number of reads; seconds
+PROBES, SLOW_READ = 16, 2e-3  # a number of reads, and a time in seconds
 SHARDS_AT_ONCE = 32
 
 
 class Shard(NamedTuple):
     """A file of a split, with its numbers of records and bytes according to the manifest.
 
-    `has_words`: whether its records say which tokens begin a word.
+    `has_words`: True if its records say which tokens begin a word.
     """
 
     path: pathlib.Path
@@ -70,8 +70,8 @@ class Split:
         first_record: int64 [documents + 1]; document d has the records first_record[d]:first_record[d + 1].
         source_documents: int64 [sources + 1]; source k has the documents source_documents[k]:source_documents[k + 1].
         dtype: dtype of the token ids, uint16 or uint32.
-        has_words: True if some records say which tokens begin a word. num_records, num_documents, num_sentences,
-        num_tokens: counts over the whole split.
+        has_words: True if some records say which tokens begin a word.
+        num_records, num_documents, num_sentences, num_tokens: counts over the whole split.
     """
 
     def __init__(
@@ -99,10 +99,10 @@ class Split:
 
     @classmethod
     def join(cls, splits: Sequence["Split"]) -> "Split":
-        """Return one split with the records of all splits, in order; each source of each split stays a source.
+        """Return one split with the records of all splits, in order; it has all sources of all splits.
 
         Raises:
-            UserError: the splits have ids of two types, and so different vocabularies.
+            UserError: the token ids of the splits have two dtypes, so the vocabularies differ.
         """
         if len({split.dtype for split in splits}) != 1:
             raise UserError(
@@ -142,7 +142,7 @@ class Split:
     def read_words(
         self, records: np.ndarray, continues: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return records as `read`, and whether each token begins a word, bool [tokens of all n].
+        """Return the arrays of `read`, and an array bool [tokens of all n], True for a token that begins a word.
 
         Args:
             records: as in `read`.
@@ -162,7 +162,7 @@ class Split:
         return tokens, lengths, sentences, begins
 
     def _parse(self, data: Sequence[memoryview], records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the arrays of `read` from the bytes of records without the bits of words."""
+        """Return the arrays of `read` from the bytes of records, without the bits for word starts."""
         sentences = self.sentences_per_record[records]
         starts = (4 + 2 * sentences).tolist()
         lengths = np.frombuffer(b"".join([d[4:k] for d, k in zip(data, starts, strict=True)]), "<u2").astype(np.int32)
@@ -197,11 +197,11 @@ class Split:
         return data
 
     def _read_one_by_one(self, shard_of: np.ndarray, positions: np.ndarray) -> list[bytes]:
-        """Return records by a seek and a read each, which costs half of `_read_in_parallel` on a local disk.
+        """Read each record by a seek and a read; on a local disk, this takes half the time of `_read_in_parallel`.
 
-        Stop where the storage turns out to be slow, by the median time of PROBES reads of all threads.
+        Stop if the median time of PROBES reads of all threads shows that the storage is slow.
         """
-        readers: dict[int, ArrayRecordReader] = vars(self._open).setdefault("readers", {})  # of this thread
+        readers: dict[int, ArrayRecordReader] = vars(self._open).setdefault("readers", {})  # readers of this thread
         data, shard = list[bytes](), 0
         try:
             for shard, position in zip(shard_of.tolist(), positions.tolist(), strict=True):
@@ -223,8 +223,8 @@ class Split:
         return data
 
     def _read_in_parallel(self, shard_of: np.ndarray, positions: np.ndarray) -> list[bytes]:
-        """Return records by one call per shard, which reads its records in parallel; several shards at a time."""
-        readers: dict[int, ArrayRecordReader] = vars(self._open).setdefault("readers", {})  # of this thread
+        """Read the records of each shard by one call, which reads in parallel; read several shards at a time."""
+        readers: dict[int, ArrayRecordReader] = vars(self._open).setdefault("readers", {})  # readers of this thread
         data = [b""] * len(positions)
 
         def read(shard: int) -> None:
@@ -261,7 +261,7 @@ def _allow_open_files(num_files: int) -> None:
 
 
 def running_total(counts: np.ndarray) -> np.ndarray:
-    """Return 0 and the sums of the first 1, 2, ... counts; int64 [counts + 1]."""
+    """Return the sums of the first 0, 1, 2, ... counts, int64 [counts + 1]."""
     total = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=total[1:])
     return total
@@ -317,8 +317,8 @@ def open_corpus(directory: str | os.PathLike[str], snapshot: str = "") -> Corpus
         snapshot: the fingerprint of a snapshot, or its beginning; "": the newest.
 
     Raises:
-        UserError: the directory is no corpus or a corpus of an unknown format, has no training document or no such
-            snapshot, or a file in it is missing, truncated or changed.
+        UserError: the directory is not a corpus, or a corpus of an unknown format; it has no training document, or no
+            such snapshot; a file in it is missing, truncated or changed.
     """
     directory = pathlib.Path(directory)
     manifest = read_manifest(directory, snapshot)

@@ -50,7 +50,7 @@ from bert_jax.pretraining.teacher import teacher_architecture
 from bert_jax.tasks.batching import collate
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Phase, learning_rate, plan_phases
-from bert_jax.training.step import abstract_state, check_divisibility, jit_step, state_layout
+from bert_jax.training.step import abstract_state, check_divisible_by_mesh, jit_step, state_layout
 
 NOTHING_FITS = "a larger slice, a chip with more memory, or a smaller batch"
 DEFAULT_VOCAB_SIZE = 30_522  # of the released uncased BERT
@@ -61,7 +61,7 @@ Say = Callable[[str], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Work:
+class CompileInputs:
     """The inputs for compiling a run, with one program per phase."""
 
     objective: Objective
@@ -119,7 +119,7 @@ class Total:
     energy_kwh: tuple[float, float] | None
 
 
-def pretraining_work(config: PretrainConfig) -> Work:
+def pretraining_compile_inputs(config: PretrainConfig) -> CompileInputs:
     """Return the work of a pretraining recipe; without a corpus and a vocabulary size, assume BERT's vocabulary size.
 
     Raises:
@@ -141,7 +141,7 @@ def pretraining_work(config: PretrainConfig) -> Work:
         )
 
     teacher = config.distillation.teacher if OBJECTIVES[config.objective].has_teacher else None
-    return Work(
+    return CompileInputs(
         objective=make_objective(config, teacher_architecture(teacher, config.model.vocab_size)),
         phases=plan_phases(config.train),
         optimizer=config.optimizer,
@@ -153,7 +153,7 @@ def pretraining_work(config: PretrainConfig) -> Work:
     )
 
 
-def finetuning_work(config: FinetuneConfig, console: Console) -> Work:
+def finetuning_compile_inputs(config: FinetuneConfig, console: Console) -> CompileInputs:
     """Return the work of a fine-tuning recipe, whose sequences all have the longest length.
 
     Raises:
@@ -181,7 +181,7 @@ def finetuning_work(config: FinetuneConfig, console: Console) -> Work:
         )
     if trainings > 1:
         notes.append(f"the figures are for one of {trainings} trainings")
-    return Work(
+    return CompileInputs(
         objective=objective_of_task(inputs, settings, config.compute, freeze_encoder),
         phases=(phase,),
         optimizer=config.optimizer,
@@ -193,7 +193,7 @@ def finetuning_work(config: FinetuneConfig, console: Console) -> Work:
     )
 
 
-def dry_run(work: Work, devices: Sequence[Any] | None, say: Say) -> Report:
+def dry_run(work: CompileInputs, devices: Sequence[Any] | None, say: Say) -> Report:
     """Compile every phase of a recipe and report the cost of a step on one device.
 
     Args:
@@ -208,7 +208,7 @@ def dry_run(work: Work, devices: Sequence[Any] | None, say: Say) -> Report:
     devices = jax.devices() if devices is None else devices
     objective, phases, notes = work.objective, work.phases, work.notes
     mesh = sharding.make_mesh(work.mesh, devices)
-    check_divisibility(mesh, objective, phases, work.evaluation_batch_size)
+    check_divisible_by_mesh(mesh, objective, phases, work.evaluation_batch_size)
 
     kind, chip = devices[0].device_kind, CHIPS.get(devices[0].device_kind)
     fraction = fraction_of_chip(devices[0])
@@ -281,7 +281,7 @@ def recipe_total(report: Report, price: float | None, watts: float | None) -> To
     )
 
 
-def _report_phase(work: Work, phase: Phase, mesh: jax.sharding.Mesh, machine: Machine) -> PhaseReport:
+def _report_phase(work: CompileInputs, phase: Phase, mesh: jax.sharding.Mesh, machine: Machine) -> PhaseReport:
     """Compile the step of a phase, and return its memory, cost and estimated time."""
     objective = work.objective
     optimizer = make_optimizer(work.optimizer, objective.logical_axes, objective.sections)

@@ -1,7 +1,7 @@
 """The main function of `bert-jax finetune`, and the steps that it calls.
 
-finetune.py    the spine: weights, a task and a config in; the best model, its scores and its predictions out
-inputs.py      weights, task and sets, checked against each other; the loss and the batches that follow from them
+finetune.py    the main function: from weights, a task and a config to the best model, its scores and its predictions
+inputs.py      weights, task and sets, checked against each other; the loss and the batches made from them
 own_labels.py  the config of a fine-tuning on a user's own file
 results.py     the summary of all trainings, the best model and its predictions
 task_data.py   the sets of a task as batches and scores

@@ -30,7 +30,7 @@ from bert_jax.training import workdir
 from bert_jax.training.checkpoint import package_versions
 from bert_jax.training.plan import Plan, Session
 from bert_jax.training.profile import profiled_steps
-from bert_jax.training.step import check_divisibility
+from bert_jax.training.step import check_divisible_by_mesh
 
 
 def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, session: Session) -> dict[str, Any] | None:
@@ -42,7 +42,7 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
         The content of `results.json`; None if a signal ended the training early. The same call then resumes.
 
     Raises:
-        UserError: weights, data or settings do not fit each other. Nothing has been written then.
+        UserError: weights, data or settings do not fit each other. In this case, nothing has been written.
     """
     console, settings, is_first = session.console, config.task, jax.process_index() == 0
 
@@ -56,7 +56,7 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
             config.init_from, settings, config.train, freeze, config.seed, console, config.adapter
         )
 
-    # Resolve the config: lengths to pad to, steps, absolute paths.
+    # Resolve the config: fill in the lengths to pad to, the numbers of steps, and absolute paths.
     feed, phase = plan_training(inputs, settings, config.train)
     config = resolve_finetune_config(config, steps_per_epoch=math.ceil(len(inputs.train.features) / feed.batch_size))
     check_warmup(config.optimizer, phase.end)
@@ -86,7 +86,7 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
         checkpoint=config.checkpoint,
         profiled_steps=profiled_steps(config.profile.steps, phase.end) if config.profile.steps else None,
     )
-    check_divisibility(plan.mesh, plan.objective, plan.phases, config.evaluate.batch_size)
+    check_divisible_by_mesh(plan.mesh, plan.objective, plan.phases, config.evaluate.batch_size)
 
     # Take the work directory, and describe the initial weights.
     with workdir.locked_workdir(directory) if is_first else contextlib.nullcontext():
@@ -127,7 +127,7 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
 
 
 def resolve_finetune_config(config: FinetuneConfig, steps_per_epoch: int) -> FinetuneConfig:
-    """Return the config with an absolute path of the weights; None for `every` becomes `steps_per_epoch`."""
+    """Return the config with an absolute path of the weights; an `every` of None becomes `steps_per_epoch`."""
     assert config.init_from
     return dataclasses.replace(
         config,

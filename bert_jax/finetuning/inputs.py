@@ -49,8 +49,8 @@ class TaskInputs:
     """The inputs of all trainings of a run: task, weights, sets."""
 
     task: Task
-    weights: Weights  # to start from, with the head of the task
-    architecture: EncoderConfig  # of the weights, with the dropout of this run
+    weights: Weights  # initial weights, with the head of the task
+    architecture: EncoderConfig  # architecture of the weights, with the dropout of this run
     teacher: TaskTeacher | None
     tokenizer: Tokenizer
     train: TaskSplit
@@ -79,14 +79,14 @@ def read_task_inputs(
     console: Console,
     adapter: AdapterConfig | None = None,
 ) -> TaskInputs:
-    """Return weights, teacher and sets of a task; raise UserError if they do not fit each other or the settings.
+    """Return the weights, teacher and sets of a task; raise UserError if they do not match each other or the settings.
 
     Args:
         init_from: model directory to start from.
         settings: settings of the task.
-        train: settings of the batch size.
+        train: settings of the training, such as the batch size.
         freeze_encoder: True to train only the heads.
-        seed: seed of the missing weights, which are random.
+        seed: seed for the random initialization of missing weights.
         console: prints lines about truncated and omitted examples, and about the teacher.
         adapter: settings of an adapter; None: all weights are trained.
     """
@@ -104,7 +104,7 @@ def read_task_inputs(
     # Weights and tokenizer.
     rng = jax.random.key(seed)
     weights = _with_rows_by_label(read_weights(init_from, (head,), rng, console), task.labels)
-    class_of(weights.config, weights.heads)  # the best model is written as one
+    class_of(weights.config, weights.heads)  # the best model is written as this class
     if kind.head == "sentence_embedding":
         _check_sentence_modules(weights)
     if settings.bilstm and head.name not in OF_TASKS:
@@ -168,7 +168,7 @@ def task_model(inputs: TaskInputs, compute: ComputeConfig) -> Model:
 def objective_of_task(
     inputs: TaskInputs, settings: TaskConfig, compute: ComputeConfig, freeze_encoder: bool
 ) -> Objective:
-    """Return the loss of the task for the encoder with the head of the task; an adapter freezes the encoder."""
+    """Return the loss of the task for the encoder with the task's head; with an adapter, the encoder is frozen."""
     teacher = None
     if inputs.teacher:
         teacher = make_model(inputs.teacher.config, compute, inputs.weights.heads)
@@ -192,7 +192,7 @@ def describe_adapter(inputs: TaskInputs, objective: Objective) -> str:
 
 
 def plan_training(inputs: TaskInputs, settings: TaskConfig, train: FinetuneTrainConfig) -> tuple[Feed, Phase]:
-    """Return the settings of batches, and the only phase of a training, which consists of passes over the training set.
+    """Return the settings of batches, and the single phase of a training: passes over the training set.
 
     The lengths of the labeled sets determine the lengths that batches are padded to, so every sequence fits.
     """
@@ -218,7 +218,7 @@ def plan_training(inputs: TaskInputs, settings: TaskConfig, train: FinetuneTrain
 
 
 def learning_rates(rates: tuple[float, ...] | None, peak_learning_rate: float) -> tuple[float, ...]:
-    """Return the learning rates to try; raise UserError for equal rates, because their training would count twice."""
+    """Return the learning rates to try; raise UserError for equal rates, since one training would count twice."""
     rates = rates or (peak_learning_rate,)
     names = [f"{rate:g}" for rate in rates]
     if len(set(names)) < len(names) or min(rates) < 0:
@@ -227,7 +227,7 @@ def learning_rates(rates: tuple[float, ...] | None, peak_learning_rate: float) -
 
 
 def _with_balanced_labels(task: Task, settings: TaskConfig, train: TaskSplit, seed: int, console: Console) -> TaskSplit:
-    """Return the training set with class weights and with repeated examples of rare labels, where these are set."""
+    """Return the training set with class weights and repeated examples of rare labels, if the settings ask for them."""
     kind, features = KINDS[task.kind], train.features
     if settings.oversample:
         features = oversampled_features(kind, train.examples, features, seed)
@@ -244,7 +244,7 @@ def _with_balanced_labels(task: Task, settings: TaskConfig, train: TaskSplit, se
 
 
 def _refuse_settings_of_other_kinds(settings: TaskConfig, kind: str) -> None:
-    """Raise UserError for a field that some kinds of task read, and this kind does not."""
+    """Raise UserError for a given setting that other kinds of tasks read, and this kind does not."""
     fields = {field.name: field.default for field in dataclasses.fields(TaskConfig)}
     for name in sorted({name for other in KINDS.values() for name in other.settings} - {*KINDS[kind].settings}):
         if getattr(settings, name) != fields[name]:
@@ -292,7 +292,7 @@ def _keep_positive_pairs(settings: TaskConfig, train: TaskSplit, console: Consol
 
 
 def _check_adapter(init_from: str, settings: TaskConfig, freeze_encoder: bool) -> None:
-    """Raise UserError for settings that have no meaning with an adapter, and for weights that are an adapter."""
+    """Raise UserError for settings that have no effect with an adapter, and for weights that are an adapter."""
     if freeze_encoder:
         raise no_effect_error(
             "config.optimizer.freeze_encoder", "config.adapter.rank, which freezes the encoder", False
@@ -324,7 +324,7 @@ def _with_rows_by_label(weights: Weights, labels: tuple[str, ...]) -> Weights:
 
 
 def head_labels_text(labels: tuple[str, ...], weights: Weights) -> str:
-    """Return, for each label of the task, the label of the trained head whose row it takes; "" for a new head."""
+    """Return, as text, for each label of the task the label of the head's row that it takes; "" for a new head."""
     if not labels or any(path.startswith(weights.heads[0].name) for path in weights.new):
         return ""
     if not weights.labels:
@@ -348,7 +348,7 @@ def _check_sentence_modules(weights: Weights) -> None:
 
 
 def _with_bilstm(weights: Weights, tokenizer: Tokenizer, rng: jax.Array) -> Weights:
-    """Return the weights with a BiLSTM below the heads, random unless the weights have it.
+    """Return the weights with a BiLSTM below the heads, randomly initialized if the weights have none.
 
     Raises UserError if the architecture cannot be written with a BiLSTM.
     """

@@ -13,21 +13,21 @@ from bert_jax.tasks.kinds.kind import TaskKind
 from bert_jax.tasks.kinds.records import is_missing
 from bert_jax.tasks.reading.formats import read_file_records
 
-SKEW = 3  # from which the most frequent label has so many times the examples of the rarest, macro F1 is the metric
-DEV_FRACTION, SMALL_DEV_FRACTION, SMALL = 0.1, 0.2, 1_000  # of a file with fewer rows than SMALL: the second
+SKEW = 3  # macro F1 is the metric if the most frequent label has at least SKEW times the examples of the rarest
+DEV_FRACTION, SMALL_DEV_FRACTION, SMALL = 0.1, 0.2, 1_000  # the second fraction: for fewer rows than SMALL
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OwnFile:
-    """A user's file with labels, and the choices that the user made; None: chosen by the file."""
+    """A user's file with labels, and the choices that the user made; a choice that is None follows from the file."""
 
     path: str
-    text: tuple[str, ...]  # columns of the text, and perhaps of a second text
-    label: str  # column
+    text: tuple[str, ...]  # names of the columns of the text and of an optional second text
+    label: str  # name of the column of the label
     kind: str | None = None
     label_separator: str | None = None
     delimiter: str | None = None
-    dev: str | None = None  # file
+    dev: str | None = None  # path of the dev file
     dev_fraction: float | None = None
     skip_unlabeled: bool = False
 
@@ -90,7 +90,7 @@ def describe_own_file(file: OwnFile) -> OwnTask:
 
 
 def _kind_of(text: Any, labels: Sequence[Any], label_separator: str | None) -> str:
-    """Return the kind of task that fits the values of a file; UserError for texts that are no texts."""
+    """Return the kind of task that fits the values of a file; raise UserError if `text` has no text."""
     for name, kind in KINDS.items():
         if kind.fits_file(text, labels, label_separator):
             return name

@@ -27,7 +27,7 @@ LABELS_FILE = "labels.json"  # set -> `label_report`, for the report page
 
 
 def summarize_trainings(task: str, metric: str, results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return every result, the best result, and for each learning rate mean and standard deviation over the seeds."""
+    """Return all results, the best result, and the mean and standard deviation over the seeds per learning rate."""
     by_rate = {}
     for rate in dict.fromkeys(result["learning_rate"] for result in results):
         scores = [result["scores"] for result in results if result["learning_rate"] == rate]
@@ -53,7 +53,7 @@ def write_results(
     summary: dict[str, Any],
     console: Console,
 ) -> None:
-    """Write the best model, its predictions of the dev and test sets in each benchmark's format, and results.json."""
+    """Write the best model, its predictions on the dev and test sets in the benchmark's formats, and results.json."""
     task, best = inputs.task, summary["best"]
     source = directory / "runs" / best["run"] / f"best-{best['step']}"
     files.check_sums(source, max_bytes=None)

@@ -31,7 +31,7 @@ from bert_jax.training.plan import Heldout
 
 
 class TaskSplit(NamedTuple):
-    """One set of a task: 'train', 'dev', 'dev_mismatched', 'test', ..."""
+    """A set of a task, such as 'train', 'dev', 'dev_mismatched' or 'test'."""
 
     name: str
     examples: Sequence[Example]
@@ -61,12 +61,12 @@ def read_split(task: Task, config: TaskConfig, name: str, tokenizer: Tokenizer, 
 
 
 def count_labels(kind: TaskKind, examples: Sequence[Example]) -> Counter[int]:
-    """Return how many examples, or words of sentences, have each label, by its index."""
+    """Return index of a label -> number of examples, or of words of sentences, with the label."""
     return Counter(label for example in examples for label in kind.label_indices(example))
 
 
 def splits_digest(splits: Sequence[TaskSplit]) -> str:
-    """Return the SHA-256 of the features of some sets, in hex: a resumed training must find equal features."""
+    """Return the hex SHA-256 of the features of some sets; a resumed training must find equal features."""
     digest = hashlib.sha256()
     for split in splits:
         for features in split.features:
@@ -80,7 +80,7 @@ def splits_digest(splits: Sequence[TaskSplit]) -> str:
 def task_training_batches(
     split: TaskSplit, feed: Feed, seed: int, blocks: sharding.BatchBlocks, step: int
 ) -> Generator[Batch, None, None]:
-    """Yield this process's part of the training batches from `step` on, endlessly, in an order of seed and epoch."""
+    """Yield this process's part of the training batches from `step` on, without end; seed and epoch set the order."""
     lengths = np.array([features.length for features in split.features], np.int64)
     per_epoch = -(-len(lengths) // feed.batch_size)
     epoch, first = divmod(step, per_epoch)
@@ -95,7 +95,7 @@ class ScoredSplit(NamedTuple):
 
     scores: dict[str, float]
     predictions: Predictions
-    threshold: Threshold  # the best threshold, for "no answer" or for each label; None: there is none
+    threshold: Threshold  # the best threshold, for "no answer" or for each label; None: no threshold
 
 
 def score_split(task: Task, settings: TaskConfig, split: TaskSplit, outputs: Sequence[Outputs]) -> ScoredSplit:
@@ -114,7 +114,7 @@ def score_split(task: Task, settings: TaskConfig, split: TaskSplit, outputs: Seq
 
 
 def score_names(task: Task, splits: Sequence[TaskSplit]) -> list[str]:
-    """Return the names of the scores of an evaluation on these sets, by scoring the labels themselves.
+    """Return the names of the scores of an evaluation on these sets; the gold labels are scored to find the names.
 
     Raises:
         UserError: a metric does not fit the task or the labels, or a library is missing.
@@ -143,7 +143,7 @@ def _with_suffix(split: TaskSplit, scores: dict[str, float]) -> dict[str, float]
 def make_dev_evaluation(
     task: Task, settings: TaskConfig, splits: Sequence[TaskSplit], feed: Feed, model: Model, mesh: jax.sharding.Mesh
 ) -> tuple[Heldout, Evaluate]:
-    """Return the batches of one pass over the dev sets, and a function that scores them ({} if it was stopped)."""
+    """Return the batches of one pass over the dev sets, and a function that scores them; {} if a signal stopped it."""
     blocks, predict = sharding.batch_blocks(mesh), make_predict(model, mesh)
     all_features = [features for split in splits for features in split.features]
     planned = plan_evaluation(feed, all_features)

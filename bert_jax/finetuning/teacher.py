@@ -24,7 +24,7 @@ class TaskTeacher(NamedTuple):
 def read_task_teacher(
     settings: TaskConfig, task: Task, head: Head, start: EncoderConfig, tokenizer: Tokenizer, console: Console
 ) -> TaskTeacher | None:
-    """Return the model in `settings.teacher` with `head`, for a student of the architecture `start`; None if not set.
+    """Return the model in `settings.teacher` with `head`, for a student with config `start`; None without a teacher.
 
     Raises UserError if the kind of task allows no teacher, and if the teacher has no such head, other labels, another
     vocabulary, other token types, or fewer positions than the student.

@@ -63,7 +63,7 @@ def train_one(
     def should_stop(step: int, scores: dict[str, float], params: Params) -> bool:
         """Export the best model; return whether `patience` evaluations followed it."""
         for later in [evaluated for evaluated in history if evaluated > step]:
-            del history[later]  # from before the run was stopped; the resumed run evaluates again
+            del history[later]  # recorded before the run was stopped; the resumed run evaluates again
         history[step] = scores
         best, since = best_step(history, metric)
         if best == step:
@@ -85,7 +85,7 @@ def train_one(
             frozen=inputs.teacher.params if inputs.teacher else (),
         )
         params = None
-        if not settings.random_weights:  # missing heads are drawn from the seed of this training
+        if not settings.random_weights:  # missing heads are initialized from the seed of this training
             new = {name.split("/")[0] for name in inputs.weights.new}
             read = {name: x for name, x in inputs.weights.params.items() if name not in new}
             params = draw_missing(inputs.architecture, inputs.weights.heads, read, jax.random.key(plan.seed))
@@ -124,7 +124,7 @@ def data_of_adapter(data: Data, params: Params) -> Data:
 
 
 def read_result(path: pathlib.Path, console: Console) -> dict[str, Any] | None:
-    """Return the result of a finished training; None if the file is absent or damaged (then a line says so)."""
+    """Return the result of a finished training; None if the file is absent or damaged (a line reports damage)."""
     try:
         result: dict[str, Any] = strict_json.parse(path.read_text(encoding="utf-8"))
         if result.pop("seal", None) != _seal(result):
@@ -166,12 +166,12 @@ def export_best(inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Pat
     }
     extra: dict[str, str | bytes] = {TASK_FILE: json.dumps(about, indent=1) + "\n"}
     if weights.heads[0].name == "sentence_embedding":
-        known = weights.sentences or SentenceModules()  # prompts and the name of a similarity stay
+        known = weights.sentences or SentenceModules()  # the prompts and the name of the similarity stay
         modules = dataclasses.replace(known, folder="", normalize=True, max_seq_len=settings.max_seq_len)
         extra |= sentence_module_files(modules, inputs.architecture.hidden_size)
     if inputs.adapter:
         on_host = {**on_host, "encoder": weights.params["encoder"]}
-        if (weights.directory / "config.json").is_file():  # else `peft` could not open the base model
+        if (weights.directory / "config.json").is_file():  # otherwise, `peft` could not open the base model
             files = peft_files(inputs.adapter, on_host, inputs.architecture, weights.heads, weights.directory)
             extra |= {f"{FOLDER}/{name}": content for name, content in files.items()}
         on_host = merge(inputs.adapter, on_host)

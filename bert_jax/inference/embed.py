@@ -28,7 +28,7 @@ from bert_jax.tasks.kinds.texts import text_features
 
 HEADS = (Head("hidden_states"),)
 CHUNK = 8_192  # texts in memory at once, sorted into batches of similar length
-LAST_LAYERS = 4  # layers that BERT's feature-based tagger reads
+LAST_LAYERS = 4  # number of layers that BERT's feature-based tagger reads
 
 Compute = Callable[[Params, Batch], jax.Array]
 Text = str | tuple[str, str]  # a text, or a pair of texts
@@ -45,14 +45,14 @@ def _max(x: jax.Array, mask: jax.Array) -> jax.Array:
     return jnp.where(mask[..., None] != 0, x, -jnp.inf).max(1)
 
 
-# Hidden states [layers + 1, batch, length, hidden] -> [batch, length, width]. The last four layers: Devlin et al. 2018,
-# table 7; concatenated from the lowest to the last.
+# Functions from hidden states [layers + 1, batch, length, hidden] to features [batch, length, width]. The choices of
+# four layers are from Devlin et al. 2018, table 7; the layers are concatenated from the lowest to the last.
 LAYERS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "last": lambda states: states[-1],
     "sum4": lambda states: states[-LAST_LAYERS:].sum(0),
     "concat4": lambda states: jnp.concatenate(list(states[-LAST_LAYERS:]), axis=-1),
 }
-# [batch, length, width] and the attention mask -> a vector per text; None: a vector per token.
+# Functions (features [batch, length, width], attention mask) -> a vector per text; None: a vector per token.
 POOLINGS: dict[str, Callable[[jax.Array, jax.Array], jax.Array] | None] = {
     "mean": _mean,
     "cls": lambda x, mask: x[:, 0],
@@ -63,24 +63,25 @@ POOLINGS: dict[str, Callable[[jax.Array, jax.Array], jax.Array] | None] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EmbedOptions:
-    """The options of vectors of texts.
+    """The options of `encode` and `embed_file`.
+
+    If the files of sentence-transformers ask for lower case, all texts are lowercased.
 
     Attributes:
         pooling: `mean` of all tokens, with special tokens, as in sentence-transformers; `max` of all tokens; `cls`, the
-        first token without the pooler; or `tokens`, without pooling (only for a file). None: the pooling in
-        `modules.json` of sentence-transformers, or `mean` without this file.
+            first token without the pooler; or `tokens`, without pooling (only for a file). None: the pooling in
+            `modules.json` of sentence-transformers, or `mean` without this file.
         layers: `last`; `sum4` or `concat4` of the last four layers; or the number of a layer, where 0 is the input of
-        the first block and -1 is the last layer.
+            the first block and -1 is the last layer.
         batch_size: texts in one batch.
         max_seq_len: maximum number of tokens of a text; None: the maximum in the files of sentence-transformers, or the
-        maximum of the model without these files.
+            maximum of the model without these files.
         truncate: True cuts longer texts, the longer text of a pair first; False raises UserError for them before any
-        work.
+            work.
         dtype: dtype of matrix products, float32 or bfloat16.
         normalize: True scales the vectors to length 1; None: the value of `modules.json`, or False without this file.
-        If the files of sentence-transformers ask for lower case, all texts are lowercased.
         prompt_name: name of a prompt of the directory, such as `query`, which is put before each text; None: the
-        default prompt of the directory, if any.
+            default prompt of the directory, if any.
     """
 
     pooling: str | None = None
@@ -98,10 +99,10 @@ class Summary:
     """Counts of the texts that were written."""
 
     texts: int
-    tokens: int  # special tokens included, padding not
-    truncated: int  # texts that were cut
-    spelled: int  # texts in which a special token such as [SEP] is spelled, and is read as this token
-    empty: int  # texts without a character: only special tokens
+    tokens: int  # number of tokens, with special tokens and without padding
+    truncated: int  # number of texts that were cut
+    spelled: int  # number of texts that spell a special token such as [SEP], which is read as this token
+    empty: int  # number of texts without a character, which have only special tokens
     width: int
 
 
@@ -153,13 +154,12 @@ def embed_file(
     Args:
         directory: directory of a model of any family.
         source: file for `read_inputs`; objects have a `text` and may have a `text_pair`.
-        output: `.npy` file, float32 `[texts, width]`; for `tokens`, a `.safetensors` file with `features` float32
-        `[tokens, width]`,
-            `input_ids` int32 `[tokens]`, and `offsets` int64 `[texts + 1]`: the tokens of text i, with special tokens,
-            are at `offsets[i]:offsets[i + 1]`.
+        output: `.npy` file, float32 `[texts, width]`. For `tokens`, a `.safetensors` file with `features` float32
+            `[tokens, width]`, `input_ids` int32 `[tokens]`, and `offsets` int64 `[texts + 1]`; the tokens of text i,
+            with special tokens, are at `offsets[i]:offsets[i + 1]`.
         options: the options of the vectors.
         progress: function that is called with "counting", the number of texts counted so far and None, then with
-        "embedding", the number of texts embedded so far and the number of all texts.
+            "embedding", the number of texts embedded so far and the number of all texts.
 
     Raises:
         UserError: `encode` raises it, a file cannot be read or written, or a line is not a text.
@@ -199,9 +199,9 @@ class _Embedder:
     """A model that computes features of texts; raises UserError if an option does not fit the model.
 
     Attributes:
-        pools: True: one vector for each text; False: one vector for each token.
+        pools: True for one vector per text, False for one vector per token.
         max_seq_len: maximum number of tokens of a text.
-        width: number of features of a vector.
+        width: number of elements of a vector.
     """
 
     def __init__(self, model: OpenModel, options: EmbedOptions):
@@ -240,7 +240,7 @@ class _Embedder:
     def compute(
         self, features: Sequence[Features], buckets: Sequence[int], batch_size: int
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield the index and the features of each text, in the order of their lengths."""
+        """Yield the index and the features of each text, in the order of the lengths of the texts."""
         lengths = np.array([text.length for text in features], np.int64)
         params = {"encoder": self._model.params["encoder"]}
         config, pad_id = self._model.config, self._model.tokenizer.pad_id
@@ -283,7 +283,7 @@ def _layer_selection(layers: str, num_layers: int, hidden: int) -> tuple[Callabl
 
 
 def _sentence_modules(model: OpenModel, options: EmbedOptions) -> SentenceModules:
-    """Return the settings of the model's directory; the given options replace them."""
+    """Return the settings in the model's directory; options that are given replace these settings."""
     modules, longest = model.sentences, model.config.max_positions
     if options.max_seq_len is not None and not 1 <= options.max_seq_len <= longest:
         raise UserError(f"max_seq_len {options.max_seq_len}: this model reads up to {longest} tokens")

@@ -1,8 +1,8 @@
-"""Files of features. Texts can be written in any order, and the memory does not hold the file.
+"""Files of features. The texts can be written in any order, and a file is never held in memory.
 
-A `.npy` file has vectors of texts, a `.safetensors` file features of tokens. A file appears only when it is complete.
-Files are written with seek and write, so a full disk is an error; with a memory map, it would end the process. The
-files of TensorBoard's embedding projector are made from a `.npy` file.
+A `.npy` file has vectors of texts; a `.safetensors` file has features of tokens. A file appears only when it is
+complete. Files are written with seek and write, so that a full disk raises an error; with a memory map, a full disk
+would end the process. The files of TensorBoard's embedding projector are made from a `.npy` file.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from bert_jax.inference.inputs import STDIN, read_inputs
 PutFeatures = Callable[[int, np.ndarray, np.ndarray], None]
 
 VECTORS, METADATA = "vectors.tsv", "metadata.tsv"
-EMPTY = "(empty)"  # the projector skips lines without text, and would shift the lines that follow
+EMPTY = "(empty)"  # written for an empty text, since the projector skips empty lines and would shift later lines
 PROJECTOR_CONFIG = f"""embeddings {{
   tensor_name: "vectors"
   tensor_path: "{VECTORS}"
@@ -51,7 +51,7 @@ def vector_file(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator
 
 @contextlib.contextmanager
 def token_file(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator[PutFeatures]:
-    """Open a `.safetensors` file of texts of `lengths` tokens, and yield the function that fills it.
+    """Open a `.safetensors` file for texts with `lengths` tokens, and yield the function that fills it.
 
     The file holds `features` float32 `[tokens, width]`, `input_ids` int32 `[tokens]` and `offsets` int64 `[texts + 1]`:
     the index of the first token of each text, and then the number of all tokens.
@@ -87,7 +87,8 @@ def write_projector(vectors: pathlib.Path, source: str, directory: pathlib.Path)
     """Write the files of TensorBoard's embedding projector, for `tensorboard --logdir DIR` or its web page.
 
     `vectors.tsv` has the vectors with seven digits. `metadata.tsv` has the texts, and the other texts and numbers of
-    the JSON objects of the source; several columns have a header. `projector_config.pbtxt` names both files.
+    the JSON objects of the source; it has a header if it has several columns. `projector_config.pbtxt` names both
+    files.
 
     Args:
         vectors: `.npy` file, float32 `[texts, width]`.
@@ -116,9 +117,9 @@ def _cell_text(value: Any) -> str | None:
 
 
 def _safetensors_header(file: IO[bytes], shapes: dict[str, tuple[str, tuple[int, ...]]]) -> dict[str, int]:
-    """Write the header and return the offset of each tensor; the library writes only arrays in memory.
+    """Write the header and return the offset of each tensor. The library could write only arrays in memory.
 
-    The file has the length of a JSON header (uint64), then the header, then the tensors without gaps.
+    The file has the length of a JSON header (uint64), the header, and the tensors without gaps.
     """
     header, begins = {}, {}
     end = 0
@@ -142,7 +143,7 @@ def _write_array(file: IO[bytes], start: int, index: int, values: np.ndarray) ->
 
 @contextlib.contextmanager
 def _output_file(path: pathlib.Path, suffix: str) -> Iterator[IO[bytes]]:
-    """Yield a file to write, which gets the name `path` when the block ends without an error."""
+    """Yield a temporary file for writing; rename it to `path` when the context ends without an error."""
     if path.suffix != suffix:
         raise UserError(f"{path}: the output has another format; end the file name with {suffix}")
     if path.exists():

@@ -23,11 +23,11 @@ class MaskPrediction(TypedDict):
     token: str
     id: int
     probability: float
-    text: str  # with this mask filled, and all other masks unchanged
+    text: str  # the text with this mask filled, and all other masks unchanged
 
 
 def fill_masks(model: OpenModel, text: str, top_k: int = 5, name: str = "the text") -> list[MaskPrediction]:
-    """Return the `top_k` likeliest tokens of each mask in `text`, likeliest first, mask after mask.
+    """Return the `top_k` likeliest tokens of each mask in `text`: in the order of the masks, the likeliest first.
 
     Args:
         model: model with a masked-token head.
@@ -37,7 +37,7 @@ def fill_masks(model: OpenModel, text: str, top_k: int = 5, name: str = "the tex
 
     Raises:
         UserError: the model has no masked-token head, the text has no mask, the text has more tokens than the model
-        reads, or `top_k` is out of range.
+            reads, or `top_k` is out of range.
     """
     tokenizer, config = model.tokenizer, model.config
     if HEADS[0] not in model.heads:
@@ -79,7 +79,7 @@ def fill_masks(model: OpenModel, text: str, top_k: int = 5, name: str = "the tex
 
 @functools.lru_cache(maxsize=8)
 def _compile_probabilities(config: EncoderConfig, vocab_size: int) -> Callable[[Params, Batch], jax.Array]:
-    """Return a jitted function -> float32 `[masks, vocab_size]` of a batch of a single text."""
+    """Return a jitted function (params, batch of one text) -> probabilities, float32 `[masks, vocab_size]`."""
     model = make_model(config, ComputeConfig(), HEADS)
 
     def probabilities(params: Params, batch: Batch) -> jax.Array:
@@ -89,7 +89,7 @@ def _compile_probabilities(config: EncoderConfig, vocab_size: int) -> Callable[[
 
 
 def _rounded_up(count: int, multiple: int) -> int:
-    """Return the next multiple."""
+    """Return the smallest multiple that is not below `count`."""
     return -(-count // multiple) * multiple
 
 

@@ -17,24 +17,24 @@ from bert_jax.readers.rows import check_object, parse_json, read_lines, read_tex
 STDIN = "-"
 OBJECT_LINES, TEXT_LINES = ".jsonl", ".txt"
 NOT_LINES = (".csv", ".tsv", ".parquet", ".gz", ".xml", ".html")  # files whose lines are no texts
-MAX_LINE_BYTES = 4 << 20  # the tokenizer takes some 80 times as much memory
+MAX_LINE_BYTES = 4 << 20  # the tokenizer takes some 80 times the memory of a line
 
 
 class Input(NamedTuple):
     """A line of the input."""
 
     where: str  # "texts.txt:3", for messages
-    line_number: int  # from 1
+    line_number: int  # counted from 1
     fields: Mapping[str, Any]  # {"text": the line}, the object of a JSON line, or a row with the fields of a task
     row: Mapping[str, Any] = MappingProxyType({})  # the columns of a row alone
 
 
 def read_inputs(source: str | os.PathLike[str], name: str | None = None) -> Iterator[Input]:
-    """Yield the lines of a file, and read each only when it is needed; `-` is standard input.
+    """Yield the lines of a file, each read only when it is needed; the file `-` is standard input.
 
     A file with the suffix .jsonl holds one JSON object per line; blank lines are skipped. In a .txt file, every line is
-    a text, also an empty line. Any other input holds objects if the first character is `{`, and texts otherwise. `name`
-    is the name of the source in messages; None: `source_name(source)`.
+    a text, including an empty line. Any other input holds objects if the first character is `{`, and texts otherwise.
+    `name` is the name of the source in messages; None: `source_name(source)`.
 
     Raises:
         UserError: the file cannot be read or has another format; or a line is too long, not UTF-8 or not an object.
@@ -88,7 +88,7 @@ def source_name(source: str | os.PathLike[str]) -> str:
 
 
 def texts_of(line: Input, keys: Sequence[str] = ("text", "text_pair")) -> dict[str, str]:
-    """Return the texts of an input by key; raise UserError if the first key is missing or a value is no text."""
+    """Return the texts of an input by key; raise UserError if the first key is missing or a value is not a text."""
     if keys[0] not in line.fields:
         raise UserError(f"{line.where}: the object has no '{keys[0]}'; add this field")
     texts = {key: line.fields[key] for key in keys if key in line.fields}
@@ -102,7 +102,7 @@ def texts_of(line: Input, keys: Sequence[str] = ("text", "text_pair")) -> dict[s
 
 @contextlib.contextmanager
 def readable_twice(source: str | os.PathLike[str]) -> Iterator[str | os.PathLike[str]]:
-    """Yield a source that can be read repeatedly, which is a temporary file for standard input."""
+    """Yield a source that can be read repeatedly: for standard input, a temporary file with its content."""
     if source != STDIN:
         yield source
         return

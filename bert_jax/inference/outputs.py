@@ -10,7 +10,7 @@ from bert_jax.parallel import sharding
 from bert_jax.tasks.batching import Batch, Feed, PlannedBatch, collate_batches, plan_evaluation
 from bert_jax.tasks.features import Features
 
-Outputs = dict[str, np.ndarray]  # of one input, padded: the arrays of models/heads.py without the batch axis
+Outputs = dict[str, np.ndarray]  # for one input, with padding: the arrays of models/heads.py without the batch axis
 # (inputs, function to call with the number of finished inputs) -> the outputs of each input.
 LocalPredict = Callable[[Sequence[Features], Callable[[int], None]], list[Outputs]]
 
@@ -45,7 +45,7 @@ def make_predict(
 
 
 def local_predictor(model: Model, params: Params, feed: Feed) -> LocalPredict:
-    """Return a function from inputs to outputs on one device of this process; it compiles each length once."""
+    """Return a function from inputs to outputs on one device of this process; each length is compiled once."""
     mesh = jax.sharding.Mesh(np.array(jax.local_devices()[:1]).reshape(1, 1, 1), sharding.AXES)
     blocks, predict = sharding.batch_blocks(mesh), make_predict(model, mesh)
     params = jax.device_put(params, sharding.replicated(mesh))

@@ -44,7 +44,7 @@ from bert_jax.tasks.task import Record, Task
 from bert_jax.tokenizer import Tokenizer
 
 CHUNK = 1024  # examples in memory at once
-# Row of CROSS_ENCODER_ACTIVATIONS, or '' -> the function.
+# Key of CROSS_ENCODER_ACTIVATIONS, or '' -> the activation function.
 SCORE_ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "": np.asarray,
     "identity": np.asarray,
@@ -59,11 +59,11 @@ class Predictor(NamedTuple):
     tokenizer: Tokenizer
     task: Task
     settings: TaskConfig
-    threshold: Threshold  # as `TaskKind.predict` takes it
+    threshold: Threshold  # argument of `TaskKind.predict`
 
 
 def load_predictor(directory: str | os.PathLike[str], batch_size: int = 32) -> Predictor:
-    """Return the model of a directory of `finetune`, or of a directory of transformers with the head of a task.
+    """Return the predictor in a directory that `finetune` or transformers wrote; the model needs the head of a task.
 
     Raises UserError for any other directory.
     """
@@ -104,7 +104,7 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
         best="",
         labels=labels,
         impossible=described["impossible"],
-        published=True,  # an empty text is counted, and answered
+        published=True,  # an empty text is counted, and gets a prediction
     )
     thresholds = described["thresholds"]
     if len(thresholds) not in (0, len(labels)) or not all(_is_probability(value) for value in thresholds):
@@ -130,7 +130,7 @@ def _activated_outputs(
     features: Sequence[Features],
     progress: Callable[[int], None],
 ) -> list[Outputs]:
-    """Return the outputs of a model of one value, after the activation of a CrossEncoder."""
+    """Return the outputs of a model with a single output value, after the activation of a CrossEncoder."""
     outputs = outputs_of(features, progress)
     return [{**output, REGRESSION_OUTPUT: activation(output[REGRESSION_OUTPUT])} for output in outputs]
 
@@ -141,13 +141,13 @@ def _head_fits(kind: TaskKind, head: Head) -> bool:
 
 
 def _head_without_parameters(path: pathlib.Path) -> tuple[Head, ...]:
-    """Return the head of the task in a file if the head has no parameters: config.json does not name such a head."""
+    """Return the head of the task in a file if the head has no parameters, since config.json names no such head."""
     kind = _read_settings(path, {"kind": ""}).get("kind") if path.is_file() else None
     return (Head(KINDS[kind].head),) if kind in KINDS and KINDS[kind].head in WITHOUT_PARAMETERS else ()
 
 
 def _read_settings(path: pathlib.Path, defaults: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings that `finetune` wrote; raise UserError for a value of another type than its default."""
+    """Return the settings that `finetune` wrote; raise UserError for a value without the type of its default."""
     settings = strict_json.read_object(path)
     if any(type(settings.get(key, value)) is not type(value) for key, value in defaults.items()):
         raise UserError(f"{path}: not the settings of a task; export the model again")
@@ -164,9 +164,10 @@ def predict_file(
 ) -> Counter[str]:
     """Write the predictions for a file into a new file, which appears complete or not at all.
 
-    `-` is standard input or output. `progress` is called with the number of finished and of all examples, None for an
-    input that can be read only once. With `copy_input` each prediction has the fields of its input. Returns the number
-    of examples and of truncated texts. Raises UserError as `load_predictor`, `open_inputs` and `predict_inputs`.
+    `-` is standard input or output. `progress` is called with the number of finished examples and the number of all
+    examples; the second is None if the input can be read only once. With `copy_input`, each prediction has the fields
+    of its input. Return the numbers of examples and of truncated texts. Raise UserError as `load_predictor`,
+    `open_inputs` and `predict_inputs`.
     """
     predictor = load_predictor(directory, batch_size)
     total, read = open_inputs(predictor, source)
@@ -194,10 +195,10 @@ def open_inputs(predictor: Predictor, source: str) -> tuple[int | None, Callable
     """Return the number of inputs (None: they can be read only once), and a function that reads them.
 
     Lines and JSON lines are read one by one. CSV, TSV, Parquet and the other formats of training files are read whole,
-    with the columns of the training file; labels need not be there.
+    with the columns of the training file; labels may be missing.
 
     Raises:
-        UserError: a file that cannot be read, or a column that is missing.
+        UserError: the file cannot be read, or a column is missing.
     """
     kind = KINDS[predictor.task.kind]
     file = prediction_source(predictor.settings, kind, source)
@@ -235,12 +236,11 @@ def predict_inputs(
 ) -> Iterator[dict[str, Any]]:
     """Yield a prediction for each input, in order, as JSON values.
 
-    An input has the fields of its kind of task, by their names or the names in `config.task.columns`, and perhaps an
-    `id`, which is returned; by default the number of the line, from 1.
-    `counts` gets the numbers of examples, of truncated texts and of empty texts, which are answered like any text.
-    `progress` is called with the number of finished examples. With `copy_input` the fields of an input are returned as
-    `input`. An input that is refused stops its chunk of `CHUNK`
-    inputs; earlier chunks are answered.
+    An input has the fields of its kind of task, under their names or under the names in `config.task.columns`. It may
+    have an `id`, which the prediction repeats; the default is the number of the line, from 1. `counts` gets the numbers
+    of examples, of truncated texts, and of empty texts, which get predictions like any text. `progress` is called with
+    the number of finished examples. With `copy_input`, a prediction repeats the fields of its input as `input`. An
+    input that is refused stops its chunk of `CHUNK` inputs; earlier chunks get their predictions.
     """
     task, settings = predictor.task, predictor.settings
     kind = KINDS[task.kind]
@@ -271,12 +271,12 @@ def predict_inputs(
 def _report_examples(
     progress: Callable[[int], None], num_before: int, examples_per_input: float, inputs_done: int
 ) -> None:
-    """Report the finished examples, from the finished inputs of a chunk."""
+    """Report the number of finished examples, computed from the number of finished inputs of a chunk."""
     progress(num_before + int(inputs_done * examples_per_input))
 
 
 def _with_training_names(line: Input, columns: Mapping[str, str]) -> Input:
-    """Return an input with fields of the training set's names copied to the names of the task."""
+    """Return an input in which fields with names of the training set also have the task's names."""
     renamed = {field: line.fields[name] for field, name in columns.items() if name in line.fields}
     return line._replace(fields={**line.fields, **renamed})
 
@@ -290,5 +290,5 @@ def _make_example(task: Task, kind: TaskKind, line: Input, tally: Counter[str]) 
     # Labels are not read, because an input may have labels that the model does not know.
     record = Record(line.where, {key: value for key, value in line.fields.items() if key not in kind.label_fields})
     if "id" in line.fields:
-        record_id(record)  # raises if it is no id
+        record_id(record)  # raises UserError for a bad id
     return kind.make_example(record, task, tally)

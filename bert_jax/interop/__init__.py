@@ -1,11 +1,11 @@
-"""Models of other libraries, in and out.
+"""Reading and writing of models in the formats of other libraries.
 
-families/            the names that Hugging Face gives to our fields and tensors: add a family as a row of FAMILIES
-huggingface/         Hugging Face model directories, in and out
-tensors.py           our parameters as named tensors, and back
-sentence_modules.py  pooling, length and prompt of sentence-transformers, in and out
-google_tf.py         TensorFlow checkpoints of Google's BERT, in
-stablehlo.py         a program for any JAX, out
-onnx_file.py         a program for other runtimes, out
-onnx_programs.py     PROGRAMS that replace encoders which torch cannot export: add a function and its row
+families/            the names that Hugging Face gives to our fields and tensors; a new family is a row of FAMILIES
+huggingface/         Hugging Face model directories: load and export
+tensors.py           conversion of our parameters to named tensors, and back
+sentence_modules.py  pooling, length and prompt of a sentence-transformers directory: read and write
+google_tf.py         TensorFlow checkpoints of Google's BERT: load
+stablehlo.py         export as a StableHLO program, which JAX runs without bert_jax
+onnx_file.py         export as an ONNX file, for other runtimes
+onnx_programs.py     PROGRAMS: torch code that replaces an encoder which torch cannot export; a row per family
 """

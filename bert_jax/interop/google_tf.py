@@ -1,11 +1,11 @@
 """Checkpoints of Google's BERT in TensorFlow 1: `bert_config.json` and `bert_model.ckpt.{index,data-*}`.
 
 Variables have the names of google-research/bert, modeling.py and run_pretraining.py. `RENAMES` turns these names into
-the names of `transformers`, which are read like its files. Layer normalization adds 1e-12 there, as here.
+the names of `transformers`. The epsilon of layer normalization is 1e-12 in Google's code, as in our BERT.
 
-`hidden_act: "gelu"` is read as the exact GELU, by erf, as in transformers: the released models were trained with it.
-Google's code computes "gelu" by tanh since 2019; a model trained by this code differs by up to 5e-4 in an activation,
-and its `bert_config.json` should say "gelu_new".
+`hidden_act: "gelu"` is read as the exact GELU (with erf), as in transformers: the released models were trained with the
+exact GELU. But since 2019, Google's code computes "gelu" with the tanh approximation. A model trained by the newer code
+is therefore read with errors of up to 5e-4 in an activation, unless its `bert_config.json` says "gelu_new".
 """
 
 import functools
@@ -26,7 +26,7 @@ from bert_jax.interop.tensors import from_tensors, iterate_stored_tensors, shape
 from bert_jax.models import Head
 
 CONFIG, INDEX = "bert_config.json", ".index"
-# Applied in this order to the names of variables; a dot separates the result.
+# (pattern, replacement), applied in this order to the name of a variable.
 RENAMES = (
     (r"/layer_(\d+)/", r"/layer/\1/"),
     (r"_embeddings$", "_embeddings/weight"),
@@ -34,7 +34,7 @@ RENAMES = (
     (r"/(beta|output_bias)$", "/bias"),
     (r"/", "."),
 )
-OPTIMIZER = re.compile(r"global_step$|.*/adam_[mv]$")  # of the optimizer of an unfinished run
+OPTIMIZER = re.compile(r"global_step$|.*/adam_[mv]$")  # variables of the optimizer
 
 
 def load_google(path: str | os.PathLike[str]) -> Loaded:
@@ -47,8 +47,8 @@ def load_google(path: str | os.PathLike[str]) -> Loaded:
         path: a directory with one checkpoint, or a checkpoint's path without the suffix: `DIR/bert_model.ckpt`.
 
     Raises:
-        UserError: TensorFlow is not installed; files are missing or damaged; a field or variable is unknown, missing
-            or of another shape.
+        UserError: TensorFlow is not installed; files are missing or damaged; a field or variable is unknown or missing,
+            or has a wrong shape.
     """
     prefix = _checkpoint_prefix(pathlib.Path(path))
     fields = strict_json.read_object(prefix.parent / CONFIG)
@@ -56,7 +56,7 @@ def load_google(path: str | os.PathLike[str]) -> Loaded:
 
 
 def from_variables(variables: Mapping[str, np.ndarray], fields: Mapping[str, Any], where: str) -> Loaded:
-    """Return the model of `load_google` from variables by name and the fields of `bert_config.json`."""
+    """Return the model of these variables (by name) and fields of `bert_config.json`; see `load_google`."""
     family = FAMILIES["bert"]
     described = parse_model_config({**fields, "model_type": "bert"}, f"{where} with {CONFIG}")
     for field in described.unknown:
@@ -87,7 +87,7 @@ def from_variables(variables: Mapping[str, np.ndarray], fields: Mapping[str, Any
 
 
 def _name_in_transformers(variable: str) -> str:
-    """Return the name in transformers of a variable of TensorFlow."""
+    """Return the name that transformers gives to a TensorFlow variable."""
     for pattern, replacement in RENAMES:
         variable = re.sub(pattern, replacement, variable)
     return variable
@@ -115,5 +115,5 @@ def _read_variables(prefix: pathlib.Path) -> dict[str, np.ndarray]:
     try:
         reader = tensorflow.train.load_checkpoint(str(prefix))
         return {name: np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map()}
-    except Exception as error:  # of many kinds, depending on the bytes
+    except Exception as error:  # damaged bytes cause many types of errors
         raise UserError(f"{prefix} cannot be read: {str(error).strip().partition(chr(10))[0]}") from None

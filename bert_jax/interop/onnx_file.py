@@ -1,7 +1,7 @@
-"""A model directory as an ONNX file, for runtimes outside Python and JAX.
+"""Export of a model directory as an ONNX file, for runtimes outside Python and JAX.
 
-By way of PyTorch: `transformers` opens the directory and `torch.onnx` exports the program, both maintained by the
-owners of the formats.
+The export goes by way of PyTorch: `transformers` opens the directory and `torch.onnx` exports the model. The owners of
+the two formats maintain these libraries.
 """
 
 import contextlib
@@ -20,19 +20,20 @@ from bert_jax.interop.onnx_programs import PROGRAMS
 from bert_jax.tokenizer import tokenizer_files
 
 FILE = "model.onnx"
-MAX_FILE_BYTES = 2_000_000_000  # of weights; Protocol Buffers allow no more: larger weights go into a second file
+MAX_FILE_BYTES = 2_000_000_000  # Protocol Buffers limit a file's size; larger weights go into a second file
 
 
 def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
     """Write `model.onnx` into the directory `output`, beside `config.json` and the tokenizer of `directory`.
 
-    Inputs are int64: `input_ids`, `attention_mask` and, in models of several token types, `token_type_ids`; `[batch,
-    length]`, or `[batch, choices, length]` for multiple choice. Outputs are float32 and named as in transformers:
-    `logits`, `start_logits`, `last_hidden_state`, .... All these dimensions except the classes are dynamic.
+    Inputs are `input_ids`, `attention_mask` and, if the model has several token types, `token_type_ids`. They are int64
+    and have the shape `[batch, length]`, or `[batch, choices, length]` for multiple choice. Outputs are float32 and
+    have the names of transformers: `logits`, `start_logits`, `last_hidden_state`, .... All dimensions of the inputs are
+    dynamic.
 
     Args:
         directory: directory of transformers, such as an output of `export_model`.
-        output: appears whole or not at all.
+        output: directory to write; it appears only when it is complete.
 
     Raises:
         UserError: torch, transformers or onnxscript is not installed, `directory` cannot be read or names no known
@@ -61,7 +62,7 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
         add_inputs = program(model, described.encoder) if program else dict
 
         class Positional(torch.nn.Module):
-            """The model with positional inputs and outputs."""
+            """The model with positional inputs and outputs instead of named inputs and outputs."""
 
             def __init__(self) -> None:
                 super().__init__()
@@ -70,7 +71,7 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
             def forward(self, *inputs: Any) -> Any:
                 return self.model(**add_inputs(dict(zip(names, inputs, strict=True)))).to_tuple()
 
-        # A separate tensor for each input: torch takes a shared tensor for a single input.
+        # A separate tensor for each input: torch would treat a shared tensor as a single input.
         example = {name: torch.ones((2, 3, 4)[-len(axes) :], dtype=torch.int64) for name in names}
         with torch.no_grad():
             outputs = list(model(**add_inputs(example)).keys())
@@ -92,10 +93,10 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
 
 
 def quantize_onnx(source: pathlib.Path, output: pathlib.Path) -> None:
-    """Write a directory of `export_onnx` again with int8 weights, which onnxruntime multiplies with int8 activations.
+    """Copy a directory of `export_onnx` with int8 weights, which onnxruntime multiplies with int8 activations.
 
-    Dynamic quantization: a constant scale for each output feature of the weights, and a scale for each matrix of
-    activations, computed at inference. Inputs and outputs stay as they are; norms, softmax and sums are float32.
+    The quantization is dynamic: each output feature of the weights has a constant scale, and inference computes a scale
+    for each matrix of activations. Inputs and outputs stay as they are; norms, softmax and sums are float32.
 
     Raises:
         UserError: onnxruntime or onnx is not installed, or `output` is in use.
@@ -113,7 +114,7 @@ def quantize_onnx(source: pathlib.Path, output: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def _silenced_loggers() -> Iterator[None]:
-    """Suppress the messages of torch and onnxruntime for their own developers."""
+    """Suppress the messages that torch and onnxruntime write for their own developers."""
     import logging
 
     loggers = logging.getLogger("torch.onnx"), logging.getLogger()  # onnxruntime.quantization writes to the root

@@ -1,7 +1,8 @@
-"""Encoders in torch for models of long texts, in place of the encoders of transformers, which torch cannot export.
+"""Torch encoders for models of long texts: they replace encoders of transformers that torch cannot export.
 
-Every layer computes the scores of all pairs and masks those that the model does not read, so that one program serves
-every length. Results equal the results of transformers; memory grows with the square of the length.
+Every layer computes the attention scores of all pairs of tokens, then masks the pairs outside the model's attention
+pattern. So one program serves every length. Results equal the results of transformers, but memory grows with the square
+of the length.
 """
 
 import math
@@ -10,16 +11,19 @@ from typing import Any
 
 from bert_jax.config import EncoderConfig
 
-Inputs = dict[str, Any]  # int64 `[batch, length]`, or `[batch, choices, length]`
+Inputs = dict[str, Any]  # name -> int64 tensor `[batch, length]`, or `[batch, choices, length]`
 
 
 def replace_longformer_encoder(model: Any, config: EncoderConfig) -> Callable[[Inputs], Inputs]:
-    """Replace the encoder of a Longformer; return a function that adds the global tokens of its class to its inputs."""
+    """Replace the encoder of a Longformer; return a function that adds `global_attention_mask` to the model's inputs.
+
+    The class of the model decides which tokens are global.
+    """
     import torch
     from transformers.models.longformer.modeling_longformer import LongformerBaseModelOutputWithPooling as Output
 
     base, global_mask_fn = getattr(model, "longformer", model), _global_mask_fn(type(model).__name__)
-    assert config.local_window  # every longformer has it
+    assert config.local_window  # every Longformer has a window
     windows = config.local_windows or (config.local_window,) * config.num_layers
 
     def forward(
@@ -53,14 +57,17 @@ def replace_longformer_encoder(model: Any, config: EncoderConfig) -> Callable[[I
 
 
 def replace_big_bird_encoder(model: Any, config: EncoderConfig) -> Callable[[Inputs], Inputs]:
-    """Replace the encoder of a BigBird, whose inputs stay as they are; see models/attention/patterns.py."""
+    """Replace the encoder of a BigBird; the returned function leaves the model's inputs as they are.
+
+    `block_sparse` in models/attention/patterns.py describes the attention pattern.
+    """
     import torch
     from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions as Output
 
     base = getattr(model, "bert", model)
 
     def pattern_bias(length: int) -> Any:
-        """Return the terms to add to the scores of each pair of columns."""
+        """Return the term to add to the attention score of each pair of tokens."""
         if config.block_size is None:
             return torch.zeros(1, 1)
         block = torch.arange(length) // config.block_size
@@ -97,7 +104,7 @@ def _score_bias(readable: Any) -> Any:
 
 
 def _context(x: Any, qkv: tuple[Any, Any, Any], heads: int, score_bias: Any) -> Any:
-    """Return the attention of all pairs of columns, by three linear maps: `[batch, length, hidden]`."""
+    """Return the output of dense attention, `[batch, length, hidden]`; `qkv` holds the three projections."""
     import torch
 
     q, k, v = (linear(x).unflatten(-1, (heads, -1)).transpose(1, 2) for linear in qkv)
@@ -106,7 +113,10 @@ def _context(x: Any, qkv: tuple[Any, Any, Any], heads: int, score_bias: Any) -> 
 
 
 def _global_mask_fn(class_name: str) -> Callable[[Any, EncoderConfig], Any] | None:
-    """Return the function that marks the global tokens of a class: input_ids -> int64 of equal shape, 1 for global."""
+    """Return the function of a class that marks global tokens; None if the class has no global tokens.
+
+    The function maps (input_ids, config) to an int64 mask with the shape of input_ids: 1 for global tokens, else 0.
+    """
     import torch
 
     def separators(ids: Any, config: EncoderConfig) -> Any:

@@ -1,7 +1,7 @@
-"""Directories of sentence-transformers: the steps before and after the encoder of a text.
+"""Directories of sentence-transformers: the steps before and after the encoder.
 
 `modules.json` lists the modules: a Transformer, a Pooling, and perhaps a Normalize. Version 6 of the library writes
-other fields than its predecessors. Both forms are read; the older form is written, as every version reads it.
+other fields than earlier versions. Both forms can be read; the older form is written, because every version reads it.
 """
 
 import dataclasses
@@ -16,14 +16,14 @@ from bert_jax.strict_json import read_list, read_object
 MODULES = "modules.json"
 KNOWN = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
 CROSS_ENCODER = ["Transformer"]  # the modules of a CrossEncoder, which scores pairs
-# The activation of the score of a CrossEncoder: the class in torch -> its name here.
+# Activations of a CrossEncoder's score: name of the class in torch -> our name.
 CROSS_ENCODER_ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "identity"}
-# A row of inference.embed.POOLINGS, also the name in version 6 -> the field of earlier versions.
+# Our name of a pooling (in inference.embed.POOLINGS), which version 6 uses as well -> its field in earlier versions.
 POOLINGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
 VECTORS = "sentence_embedding"
 OF_TEXT = {"method": "forward", "method_output_name": "last_hidden_state"}
 OF_PAIR = {"method": "forward", "method_output_name": "logits"}
-# Fields of sentence_bert_config.json, and the value that is read; None: checked separately.
+# Field of sentence_bert_config.json -> the only value that can be read; None: the field is checked separately.
 TRANSFORMER_FIELDS = {
     "max_seq_length": None,
     "do_lower_case": None,
@@ -38,7 +38,7 @@ CROSS_ENCODER_FIELDS = TRANSFORMER_FIELDS | {
 }
 
 
-# Names of the file of a Transformer; early versions of the library had a name for each family.
+# Names of a Transformer module's file; early versions of the library had a name for each model family.
 TRANSFORMER = "sentence_bert_config.json"
 OLD_FAMILIES = ("roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 TRANSFORMER_FILES = (TRANSFORMER, *(f"sentence_{family}_config.json" for family in OLD_FAMILIES))
@@ -46,17 +46,17 @@ TRANSFORMER_FILES = (TRANSFORMER, *(f"sentence_{family}_config.json" for family 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceModules:
-    """The steps from texts to vectors; the defaults equal sentence-transformers with a bare encoder."""
+    """The steps from texts to vectors; sentence-transformers has equal defaults for a bare encoder."""
 
-    folder: str = ""  # of the encoder, inside of the directory
+    folder: str = ""  # the encoder's folder, relative to the directory
     pooling: str = "mean"  # a row of inference.embed.POOLINGS
-    normalize: bool = False  # vectors of length 1
-    max_seq_len: int | None = None  # maximum tokens of a text; None: as many as the model reads
-    lower_case: bool = False  # before the tokenizer
+    normalize: bool = False  # whether vectors are scaled to length 1
+    max_seq_len: int | None = None  # maximum tokens of a text; None: the maximum of the model
+    lower_case: bool = False  # whether texts are lowercased before the tokenizer
     prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     default_prompt: str | None = None  # name of the prompt before every text
     similarity: str | None = "cosine"  # name of the function that compares vectors; passed on, not computed
-    activation: str = ""  # a row of CROSS_ENCODER_ACTIVATIONS, of the score of a CrossEncoder; '' for other models
+    activation: str = ""  # activation of a CrossEncoder's score, in CROSS_ENCODER_ACTIVATIONS; '' for other models
 
     @property
     def prompt(self) -> str:
@@ -67,7 +67,7 @@ class SentenceModules:
 def read_sentence_modules(directory: pathlib.Path) -> SentenceModules | None:
     """Return the contents of `modules.json` and of the files that it names; None without `modules.json`.
 
-    Raises UserError that names a module, a pooling or a field that this project does not compute.
+    Raises UserError for a module, a pooling or a field that this project does not support.
     """
     path = directory / MODULES
     if not path.is_file():
@@ -100,7 +100,7 @@ def read_sentence_modules(directory: pathlib.Path) -> SentenceModules | None:
 
 
 def cross_encoder_activation(name: Any, where: str) -> str:
-    """Return a row of CROSS_ENCODER_ACTIVATIONS for the name of a class of torch; `UserError` for another class."""
+    """Return our name of a torch activation class; raise UserError for a class outside CROSS_ENCODER_ACTIVATIONS."""
     activation = CROSS_ENCODER_ACTIVATIONS.get(name.rpartition(".")[2]) if isinstance(name, str) else None
     if activation is None:
         raise UserError(
@@ -151,7 +151,7 @@ def sentence_module_files(modules: SentenceModules, hidden_size: int) -> dict[st
 
 
 def _kind_and_folder(entry: Any, path: pathlib.Path) -> tuple[str, str]:
-    """Return the last name of a module's type, and its folder."""
+    """Return the class name that ends a module's type, and the module's folder."""
     kind, folder = (entry.get(key) if isinstance(entry, dict) else None for key in ("type", "path"))
     if not isinstance(kind, str) or not isinstance(folder, str):
         raise UserError(f"{path}: a module without type and path")
@@ -162,7 +162,7 @@ def _kind_and_folder(entry: Any, path: pathlib.Path) -> tuple[str, str]:
 
 
 def _read_transformer_fields(folder: pathlib.Path, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of the first of TRANSFORMER_FILES that exists, checked against `known`: name -> value."""
+    """Return name -> value of the fields in the first of TRANSFORMER_FILES that exists; check them against `known`."""
     path = next((folder / name for name in TRANSFORMER_FILES if (folder / name).is_file()), None)
     if path is None:
         return {}
@@ -181,7 +181,7 @@ def _read_transformer_fields(folder: pathlib.Path, known: Mapping[str, Any]) -> 
 
 
 def _read_pooling(path: pathlib.Path) -> str:
-    """Return the pooling of a Pooling's `config.json`, by its old or its new fields."""
+    """Return the pooling in the `config.json` of a Pooling module, from the old or the new fields."""
     fields = read_object(path)
     if fields.get("include_prompt", True) is not True:
         raise UserError(f"{path}: include_prompt is {fields['include_prompt']!r}; only true can be read")
@@ -197,7 +197,7 @@ def _read_pooling(path: pathlib.Path) -> str:
 
 
 def _check_normalize(path: pathlib.Path) -> None:
-    """Refuse vectors of length 1 of anything but the texts; old directories have no such file."""
+    """Raise UserError if a Normalize module normalizes anything but the vector of a text; its config may be absent."""
     fields = read_object(path) if path.is_file() else {}
     for name, value in fields.items():
         if value != VECTORS:
@@ -205,7 +205,7 @@ def _check_normalize(path: pathlib.Path) -> None:
 
 
 def _read_model_max_length(path: pathlib.Path) -> int | None:
-    """Return the maximum tokens that the tokenizer states; None for no maximum, or a huge number."""
+    """Return the `model_max_length` of the tokenizer; None if the field is absent or huge."""
     length = read_object(path).get("model_max_length") if path.is_file() else None
     return length if type(length) is int and 1 <= length < 10**9 else None
 

@@ -1,7 +1,8 @@
-"""A model as a StableHLO program for any batch size and length, which JAX runs without bert_jax.
+"""Export of a model as a StableHLO program for any batch size and length, which JAX runs without bert_jax.
 
 The directory holds the program as serialized by `jax.export`, the weights as a NumPy archive, and a manifest of inputs,
-outputs and labels. Weights are arguments of the program: XLA would compile constants again for each shape.
+outputs and labels. The weights are arguments of the program: if they were constants, XLA would compile them again for
+each input shape.
 """
 
 import json
@@ -23,9 +24,9 @@ from bert_jax.models import Head, Params, make_model
 
 PLATFORMS = ("cpu", "tpu", "cuda")
 PROGRAM, WEIGHTS, MANIFEST = "model.stablehlo", "weights.npz", "manifest.json"
-# Dimensions of an input: of sequences, and of the choices of an example.
+# Dimensions of an input of sequences, and of an input of multiple choice.
 SEQUENCES, CHOICES = ("batch", "length"), ("batch", "choices", "length")
-# Outputs whose last axis is the vocabulary: padded in the model, not in the program.
+# Outputs whose last axis is the vocabulary; the model pads this axis, the program does not.
 VOCABULARY = ("mlm_logits", "next_logits")
 
 
@@ -38,7 +39,7 @@ def export_stablehlo(
 ) -> None:
     """Write the directory `output`: `model.stablehlo`, `weights.npz`, `manifest.json`.
 
-    To run it, with nothing but jax and numpy:
+    To run the program, with nothing but jax and numpy:
 
         manifest = json.load(open("manifest.json"))
         archive = np.load("weights.npz")
@@ -50,11 +51,11 @@ def export_stablehlo(
         params: a tree of `make_model(config, ..., heads)`, float32.
         config: the architecture.
         heads: the outputs of the program.
-        output: appears whole or not at all.
+        output: directory to write; it appears only when it is complete.
         labels: names of the classes, for the manifest.
 
     Raises:
-        UserError: the labels are not one per class, or `output` is in use.
+        UserError: the number of labels is not the number of classes, or `output` is in use.
     """
     classes = max(head.classes for head in heads) if heads else 0
     if labels and len(labels) != classes:
@@ -99,7 +100,7 @@ def export_stablehlo(
 
 
 def _input_dimensions(config: EncoderConfig, heads: tuple[Head, ...]) -> dict[str, tuple[str, ...]]:
-    """Return name -> dimensions of the inputs of this model, without token types if it has at most one type."""
+    """Return name -> dimensions of each input; a model with at most one token type has no input for token types."""
     names = {head.name for head in heads}
     dimensions = CHOICES if "multiple_choice" in names else SEQUENCES
     inputs: dict[str, tuple[str, ...]] = dict.fromkeys(("input_ids", "token_type_ids", "attention_mask"), dimensions)
@@ -109,7 +110,7 @@ def _input_dimensions(config: EncoderConfig, heads: tuple[Head, ...]) -> dict[st
 
 
 def _symbolic_sizes(inputs: dict[str, tuple[str, ...]], max_length: int) -> dict[str, Any]:
-    """Return dimension -> a symbol for any size."""
+    """Return name of a dimension -> its symbolic size."""
     names = sorted({name for dimensions in inputs.values() for name in dimensions})
     limits = [*(f"{name} >= 1" for name in names), f"length <= {max_length}"]
     return dict(zip(names, export.symbolic_shape(", ".join(names), constraints=limits), strict=True))

@@ -1,4 +1,7 @@
-"""Our parameters as the tensors of `transformers`, and back: families/ has the names, the model the shapes."""
+"""Conversion of our parameters to the tensors of `transformers`, and back.
+
+families/ has the names of the tensors; our model gives the shapes.
+"""
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -16,24 +19,24 @@ Flat = dict[str, Any]  # path in our tree -> array
 Shapes = Mapping[str, tuple[int, ...]]  # path in our tree -> shape
 
 WITHOUT_PARAMETERS = ("hidden_states", "last_hidden_state", "sentence_embedding")
-FOR_TRAINING_ALONE = {"replaced_token"}  # no task reads this head: left out if no class of the family has it
-# Prefixes of all names in a file of a wrapped model: of torch's DataParallel, and of sentence-transformers.
+FOR_TRAINING_ALONE = {"replaced_token"}  # no task reads this head; left out if no class of the family has it
+# Prefixes of all tensor names in a file that torch's DataParallel or sentence-transformers wrote.
 WRAPPERS = ("module.", "0.auto_model.")
-UNUSED_VALUES = {"scale": 1.0}  # of a layer that does not use the parameter; other parameters are 0
+UNUSED_VALUES = {"scale": 1.0}  # values of a parameter in layers that do not use it; a parameter not listed is 0
 
 
 class StoredTensor(NamedTuple):
-    """A tensor of a file, or an equal part of it along the first axis, and its place in our parameter tree."""
+    """A tensor of a file, or one of n equal parts of a tensor, and its path in our parameter tree."""
 
     name: str | None  # None: the layer has no such tensor
-    path: str  # in our tree
-    layer: int | None  # on the stacked axis
-    has_vocabulary: bool  # the first axis is the vocabulary, padded in our tree
-    part: tuple[int, int] = (0, 1)  # (i, n): the i-th of n parts
+    path: str  # path in our tree
+    layer: int | None  # index on the stacked layer axis; None: the parameter is outside the layers
+    has_vocabulary: bool  # whether the first axis is the vocabulary, which our tree pads
+    part: tuple[int, int] = (0, 1)  # (i, n): the i-th of n equal parts along the first axis
 
 
 def class_of(config: EncoderConfig, heads: tuple[Head, ...]) -> ModelClass:
-    """Return the class of `transformers` with exactly these heads; `UserError` lists the classes of the family."""
+    """Return the class of `transformers` with exactly these heads; else raise UserError, which lists all classes."""
     wanted, family = {head.name for head in heads} - {*WITHOUT_PARAMETERS}, FAMILIES[config.family]
     for model_class in family.classes:
         if set(model_class.heads) == wanted:
@@ -43,9 +46,9 @@ def class_of(config: EncoderConfig, heads: tuple[Head, ...]) -> ModelClass:
 
 
 def largest_class(family: Family, heads: set[str]) -> ModelClass | None:
-    """Return the class with the most of these heads, the first of several.
+    """Return the class with the most of these heads and with no other head; the first if several classes tie.
 
-    None: some head that is not only for training is in no class.
+    Return None if one of the heads is in no such class and is not only for training.
     """
     fitting = [model for model in family.classes if set(model.heads) <= heads]
     largest = max(fitting, key=lambda model: len(model.heads), default=None)
@@ -53,7 +56,7 @@ def largest_class(family: Family, heads: set[str]) -> ModelClass | None:
 
 
 def advice_without(heads: Collection[str]) -> str:
-    """Return the end of an error message about missing heads: the advice."""
+    """Return the advice that ends an error message about missing heads."""
     if "masked_token" in heads:
         return "it cannot fill masks; the generator of an ELECTRA run can (bert-jax export --part generator)"
     return "fine-tune it first"
@@ -62,10 +65,10 @@ def advice_without(heads: Collection[str]) -> str:
 def to_tensors(
     params: Params, config: EncoderConfig, heads: tuple[Head, ...] = PRETRAINING_HEADS
 ) -> dict[str, np.ndarray]:
-    """Return the tensors of `transformers` by name: contiguous float32 arrays, the vocabulary unpadded.
+    """Return name -> tensor of `transformers`: contiguous float32 arrays, without the padding of the vocabulary.
 
-    `params` is a tree of `make_model(config, ..., heads)`; a bare model's names lack the family's prefix. Raises
-    `UserError` if the tree is of another model, or transformers has no model with these heads.
+    `params` is a tree of `make_model(config, ..., heads)`. The names of a bare model lack the family's prefix. Raises
+    `UserError` if the tree does not fit the config, or if transformers has no model with these heads.
     """
     model_class, family = class_of(config, heads), FAMILIES[config.family]
     flat, shapes = flatten_params(params), shapes_of(config, heads)
@@ -98,16 +101,16 @@ def from_tensors(
     config: EncoderConfig,
     where: str,
 ) -> Flat:
-    """Return the float32 arrays of `stored_tensors`; `UserError` names a tensor that is missing or of another shape."""
+    """Return path -> float32 array for `stored_tensors`; raise UserError for a missing tensor or a wrong shape."""
     flat: Flat = {}
     for path, group in itertools.groupby(stored_tensors, lambda stored: stored.path):
-        # All tensors are checked before memory is allocated.
+        # All tensors of a parameter are checked before memory is allocated for it.
         layers = [_checked_tensor(tensors, stored, shapes[path], config, where) for stored in group]
         x = np.zeros(shapes[path], np.float32)
         if x.ndim > layers[0].ndim:
             np.stack(layers, out=x)
         else:
-            x[: len(layers[0])] = layers[0]  # the axis of the vocabulary is shorter
+            x[: len(layers[0])] = layers[0]  # the file's vocabulary is shorter than our padded vocabulary
         flat[path] = x
     return flat
 
@@ -119,7 +122,7 @@ def _checked_tensor(
     config: EncoderConfig,
     where: str,
 ) -> np.ndarray:
-    """Return one tensor in our layout; `UserError` if its shape does not fit its slice of the parameter."""
+    """Return one tensor in our layout; raise UserError if its shape does not fit its slice of the parameter."""
     shape = parameter_shape if stored.layer is None else parameter_shape[1:]
     if stored.name is None:
         return np.full(shape, UNUSED_VALUES.get(stored.path.rpartition("/")[2], 0.0), np.float32)
@@ -138,7 +141,7 @@ def _checked_tensor(
 
 
 def iterate_stored_tensors(modules: Iterable[NamedModule], shapes: Shapes) -> Iterator[StoredTensor]:
-    """Yield every tensor of `modules` that the model of `shapes` has."""
+    """Yield the stored tensors of every parameter of `modules` that is in `shapes`."""
     for module in modules:
         has_vocabulary = module.kind == VOCABULARY
         for ours, theirs in LEAVES[module.kind].items():
@@ -153,14 +156,14 @@ def iterate_stored_tensors(modules: Iterable[NamedModule], shapes: Shapes) -> It
 
 
 def tensor_names(module: NamedModule) -> list[str]:
-    """Return the names of the tensors of a module outside the layers; all but the first may be absent."""
+    """Return the tensor names of a module outside the layers; a file may lack all tensors but the first."""
     return [".".join(filter(None, (module.name, theirs))) for theirs in LEAVES[module.kind].values()]
 
 
 def shared_parts(params: Params, family: Family, missing: Iterable[str]) -> Params:
-    """Return the `missing` parts of a model whose tensors another part also has.
+    """Return copies of the `missing` parts of a model whose tensors another part of the model also has.
 
-    An example is the pooler of a ModernBERT: the masked-token head without its bias.
+    For example, the pooler of a ModernBERT has the tensors of the masked-token head except the bias.
     """
     flat, copies = flatten_params(params), dict[str, Any]()
     modules = [module for model_class in family.classes for module in model_class.modules]
@@ -180,12 +183,12 @@ class TensorNames(NamedTuple):
     """The names of the tensors of a file."""
 
     originals: dict[str, str]  # name in families/ -> name in the file, without the copies of tied tensors
-    # Name in the file -> name of the tensor that it copies, for copies that differ: the model is not tied.
+    # Name of a copy -> name of the tensor that it should equal, if the two differ: the file's weights are not tied.
     untied: dict[str, str]
 
 
 def canonical_names(tensors: Mapping[str, np.ndarray], family: Family, where: str) -> TensorNames:
-    """Return the names in families/ of the tensors of a file.
+    """Return the names that the tensors of a file have in families/.
 
     Older names of LayerNorm's parameters (`gamma`, `beta`) are translated, the missing prefix of a bare model is added,
     and a prefix in `WRAPPERS` is removed. Raises `UserError` if saved position numbers are not 0, 1, 2, ...

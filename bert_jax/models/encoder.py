@@ -55,7 +55,7 @@ def embedding_projection_shape(config: EncoderConfig) -> tuple[int, int] | None:
     return (config.embedding_size, config.hidden_size) if config.embedding_size else None
 
 
-def projection(config: EncoderConfig, dtype: jnp.dtype) -> Linear | None:
+def embedding_projection(config: EncoderConfig, dtype: jnp.dtype) -> Linear | None:
     """Return the map from embeddings to the width of the blocks; None without such a map."""
     sizes, scales = embedding_projection_shape(config), init_scales(config)
     stddev = 0.0 if scales.identity else scales.inner
@@ -87,7 +87,7 @@ class Embeddings(nn.Module):
         init, tokens = kernel_init(init_scales(config).inner), (padded_vocab(config.vocab_size), config.table_width)
         token = param(self, "token", over_vocabulary(init, config.vocab_size), tokens, ("vocab", "features"))
         self.token = gather_once(token, ("vocab", "features"), ("vocab_read", "features"))
-        self.projection = projection(config, dtype) if config.trigram_embeddings else None
+        self.projection = embedding_projection(config, dtype) if config.trigram_embeddings else None
         scheme = POSITIONS[config.positions]
         self.embed_positions = scheme.embed(self, config) if scheme.embed else None
         if config.num_token_types:
@@ -170,7 +170,7 @@ class Encoder(nn.Module):
     def setup(self) -> None:
         config, dtype = self.config, jnp.dtype(self.compute.dtype)
         self.embeddings = Embeddings(config, dtype)
-        self.projection = None if config.trigram_embeddings else projection(config, dtype)
+        self.projection = None if config.trigram_embeddings else embedding_projection(config, dtype)
         self.position_bias = PositionBias(config)
         self.distances = DistanceEmbeddings(config)
         self.block = make_block(config, dtype, self.compute.attention)

@@ -174,7 +174,7 @@ def sentence_embedding(head: Head, x: Encoded) -> Arrays:
     return {"sentence_vectors": vectors.reshape(*ids.shape[:-1], -1)}
 
 
-def pooled_sequence(head: Head, x: Encoded) -> Arrays:
+def pooled_output(head: Head, x: Encoded) -> Arrays:
     """Return `pooled` `[batch, hidden]`, which is the pooler applied to the `model.pooling` of each sequence."""
     return {"pooled": x.pooled}
 
@@ -190,7 +190,7 @@ HEADS: dict[str, Callable[[Head, Encoded], Arrays]] = {
     "question_answering": question_answering,
     "hidden_states": hidden_states,
     "last_hidden_state": last_hidden_state,
-    "pooled": pooled_sequence,
+    "pooled": pooled_output,
     "sentence_embedding": sentence_embedding,
 }
 # Heads that read a sequence through the pooler, and heads that read each token.
@@ -396,19 +396,19 @@ class _Lstm(nn.Module):
         kernel = param(self, "recurrent", init, (width, 4 * width), ("embed", "features")).astype(self.dtype)
         same_text = jnp.pad(segments[:, 1:] == segments[:, :-1], ((0, 0), (1, 0)))  # as the previous token
 
-        def step(
-            state: tuple[jax.Array, jax.Array], token: tuple[jax.Array, jax.Array]
+        def lstm_cell(
+            hidden_and_cell: tuple[jax.Array, jax.Array], gates_and_mask: tuple[jax.Array, jax.Array]
         ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
-            """Compute a token; hidden state and cell are float32 `[batch, width]`."""
-            gate, continues_text = token
-            hidden, cell = (jnp.where(continues_text[:, None], x, 0.0) for x in state)
+            """Return hidden state and cell after a token, float32 `[batch, width]`; mask 0: a text begins."""
+            gate, continues_text = gates_and_mask
+            hidden, cell = (jnp.where(continues_text[:, None], x, 0.0) for x in hidden_and_cell)
             i, f, g, o = jnp.split(gate.astype(jnp.float32) + hidden.astype(self.dtype) @ kernel, 4, axis=-1)
             cell = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
             hidden = jax.nn.sigmoid(o) * jnp.tanh(cell)
             return (hidden, cell), hidden
 
         zeros = jnp.zeros((len(x), width), jnp.float32)
-        _, hidden = jax.lax.scan(step, (zeros, zeros), (gates.swapaxes(0, 1), same_text.T))
+        _, hidden = jax.lax.scan(lstm_cell, (zeros, zeros), (gates.swapaxes(0, 1), same_text.T))
         return hidden.swapaxes(0, 1).astype(self.dtype)
 
 

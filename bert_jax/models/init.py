@@ -54,7 +54,7 @@ def depth_scaled(config: EncoderConfig) -> InitScales:
     return InitScales(inner=config.initializer_range, output=scaled, dense=scaled)
 
 
-def identity_head(config: EncoderConfig) -> InitScales:
+def identity_output_heads(config: EncoderConfig) -> InitScales:
     """Scale as `depth_scaled`, and start the dense layer of output heads as the identity.
 
     With a random dense layer, the blocks need hundreds of steps to learn features that fit the token table.
@@ -63,8 +63,8 @@ def identity_head(config: EncoderConfig) -> InitScales:
 
 
 def neighbors(config: EncoderConfig) -> InitScales:
-    """Scale as `identity_head`; heads of the first block start by attending to neighboring tokens."""
-    return dataclasses.replace(identity_head(config), neighbors=True)
+    """Scale as `identity_output_heads`; heads of the first block start by attending to neighboring tokens."""
+    return dataclasses.replace(identity_output_heads(config), neighbors=True)
 
 
 def matches(config: EncoderConfig) -> InitScales:
@@ -75,7 +75,7 @@ def matches(config: EncoderConfig) -> InitScales:
 INITIALIZATIONS: dict[str, Callable[[EncoderConfig], InitScales]] = {
     "normal": normal,
     "depth_scaled": depth_scaled,
-    "identity_head": identity_head,
+    "identity_head": identity_output_heads,
     "neighbors": neighbors,
     "matches": matches,
 }

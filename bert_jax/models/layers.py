@@ -48,7 +48,7 @@ def param(
     """
     if module.has_variable("params", name):
         # Linen would trace `init` for the shape, a fifth of the time to trace a step.
-        value: jax.Array = module.get_variable("params", name)
+        value: jax.Array = nn.meta.unbox(module.get_variable("params", name))  # boxed while they are drawn
         if value.shape != shape:
             raise ValueError(f"{'/'.join(module.path)}/{name} has the shape {value.shape}, the model needs {shape}")
         return value

@@ -46,7 +46,7 @@ from bert_jax.training.plateau import Plateau, expected_step, likely_causes
 from bert_jax.training.profile import profiled_steps
 from bert_jax.training.schedules import plan_phases
 from bert_jax.training.start import initial_state, open_checkpoints, restore_start
-from bert_jax.training.step import check_divisibility
+from bert_jax.training.step import check_divisible_by_mesh
 
 
 def pretrain_in_directory(
@@ -109,7 +109,7 @@ def pretrain_in_directory(
         checkpoint=config.checkpoint,
         profiled_steps=profiled_steps(config.profile.steps, config.train.steps) if config.profile.steps else None,
     )
-    check_divisibility(plan.mesh, objective, phases, config.evaluate.batch_size)
+    check_divisible_by_mesh(plan.mesh, objective, phases, config.evaluate.batch_size)
 
     # Read the weights to start from; None: random weights, or the weights of the checkpoint that is resumed.
     copies_teacher = bool(teacher.config) and config.distillation.copy_layers

@@ -80,7 +80,7 @@ def model_card(
         model_name=name if provenance.task_scores else None,
         eval_results=_evaluation_results(provenance, use.pipeline_tag) or None,
     )
-    limits = _bias_sentences(bias, weights_digest(weights.params)) if bias else []
+    limits = _bias_section(bias, weights_digest(weights.params)) if bias else []
     if license_ is None:
         limits.append("No license was given with this model.\n")
     parts = [
@@ -90,7 +90,7 @@ def model_card(
         _code_block(_loading_code(use, in_transformers), "python"),
         *_training_sections(provenance),
     ]
-    title = f"# {_escape_markdown(name)}\n"
+    title = f"# {_escaped_markdown_line(name)}\n"
     # YAML between rulers.
     return "\n".join(["---", metadata.to_yaml(), "---", "", title, *parts, f"Exported by bert_jax {__version__}.", ""])
 
@@ -141,7 +141,7 @@ def _introduction(weights: Weights, origin: str, use: ModelUse) -> Iterable[str]
         f"An encoder of the family {config.family}: {config.num_layers} layers of width {config.hidden_size}, a "
         f"vocabulary of {config.vocab_size:,} tokens, up to {config.max_positions:,} tokens a text; heads: {heads}."
         f"{pooling}\n"
-        f"{_escape_markdown(origin) or 'How it was trained is not recorded here.'}\n"
+        f"{_escaped_markdown_line(origin) or 'How it was trained is not recorded here.'}\n"
     )
     yield "## Intended use and limits\n"
     yield (
@@ -157,12 +157,12 @@ def _training_sections(provenance: Provenance) -> Iterable[str]:
         weighted = ", ".join(name for name in (loss.replace("_", " ") for loss in WEIGHTED) if name in names)
         unit = f"nats, times their weight: {weighted}" if weighted else "nats"
         yield "## Scores\n"
-        yield f"{_escape_markdown(provenance.eval_set)} Losses and entropies are in {unit}.\n"
+        yield f"{_escaped_markdown_line(provenance.eval_set)} Losses and entropies are in {unit}.\n"
         yield _markdown_table(("measure", "value"), provenance.scores)
     if provenance.recipe:
         yield "## Training\n"
         if provenance.corpus:
-            yield f"Text: {_escape_markdown(provenance.corpus)}\n"
+            yield f"Text: {_escaped_markdown_line(provenance.corpus)}\n"
         yield f"`bert-jax {provenance.verb} --config recipe.py --workdir DIR` trains it again, where `recipe.py` is\n"
         yield _code_block(provenance.recipe, "python")
         fingerprints = [(f"fingerprint of the {name}", value) for name, value in provenance.fingerprints]
@@ -170,11 +170,11 @@ def _training_sections(provenance: Provenance) -> Iterable[str]:
         yield _markdown_table(("", ""), [*fingerprints, *versions])
     if provenance.cost:
         yield "## Cost\n"
-        yield f"Of the whole run until it was exported. {_escape_markdown(provenance.cost_note)}\n"
+        yield f"Of the whole run until it was exported. {_escaped_markdown_line(provenance.cost_note)}\n"
         yield _markdown_table(("", ""), provenance.cost)
 
 
-def _bias_sentences(report: pathlib.Path, weights: str) -> list[str]:
+def _bias_section(report: pathlib.Path, weights: str) -> list[str]:
     """Return a title and a Markdown list with the meaning and the limits of each figure in a bias report.
 
     Args:
@@ -192,7 +192,7 @@ def _bias_sentences(report: pathlib.Path, weights: str) -> list[str]:
                 says, limits = figure["says"], figure["does_not_say"]
                 if not isinstance(says, str) or not isinstance(limits, str):
                     raise TypeError("a sentence is no text")
-                lines.append(f"- {_escape_markdown(f'{says} {limits}')}")
+                lines.append(f"- {_escaped_markdown_line(f'{says} {limits}')}")
     except OSError as error:
         raise UserError(f"--bias {report}: cannot be read ({error.strerror or error})") from None
     except (KeyError, TypeError, UnicodeDecodeError):
@@ -222,11 +222,11 @@ def _loading_code(use: ModelUse, in_transformers: bool) -> str:
 def _markdown_table(head: tuple[str, str], rows: NamedValues) -> str:
     lines = [f"| {head[0]} | {head[1]} |", "| --- | --- |"]
     return "\n".join(
-        [*lines, *(f"| {_escape_markdown(name)} | {_escape_markdown(value)} |" for name, value in rows), ""]
+        [*lines, *(f"| {_escaped_markdown_line(name)} | {_escaped_markdown_line(value)} |" for name, value in rows), ""]
     )
 
 
-def _escape_markdown(text: str) -> str:
+def _escaped_markdown_line(text: str) -> str:
     """Return text on one line, with the special characters of Markdown and HTML escaped."""
     return re.sub(r"([\\`*_\[\]<>|#&!~$])", r"\\\1", " ".join(text.split()))
 

@@ -89,7 +89,7 @@ def win_score(first: float, second: float) -> float:
     return 0.5 if first == second else float(first > second)
 
 
-def files_in(path: pathlib.Path, suffixes: Sequence[str]) -> list[pathlib.Path]:
+def file_or_files_in(path: pathlib.Path, suffixes: Sequence[str]) -> list[pathlib.Path]:
     """Return `path` if it is a file; if it is a directory, return its files with these suffixes, sorted by name.
 
     Raises:

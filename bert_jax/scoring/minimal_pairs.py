@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from bert_jax.errors import UserError
 from bert_jax.inference.inputs import read_inputs, texts_of
-from bert_jax.scoring.benchmark import Benchmark, Figures, Item, ScoredItem, all_token_queries, files_in
+from bert_jax.scoring.benchmark import Benchmark, Figures, Item, ScoredItem, all_token_queries, file_or_files_in
 from bert_jax.scoring.queries import ScoringContext
 
 PACKAGED = {name: pathlib.Path(__file__).with_name(f"{name}.jsonl") for name in ("zorro_small",)}  # 1 % of Zorro
@@ -42,7 +42,7 @@ FORMATS: dict[str, Callable[[pathlib.Path], Iterator[Item]]] = {
 
 def _read_pairs(path: pathlib.Path) -> list[Item]:
     """Return the pairs of a file, of all files of a directory, or of PACKAGED, the acceptable sentence first."""
-    files = files_in(PACKAGED.get(str(path), path), tuple(FORMATS))
+    files = file_or_files_in(PACKAGED.get(str(path), path), tuple(FORMATS))
     if files[0].suffix not in FORMATS:
         raise UserError(f"{path}: pairs are read from {' and '.join(FORMATS)} files; rename or convert it")
     return [item for file in files for item in FORMATS[file.suffix](file)]

@@ -15,7 +15,7 @@ import numpy as np
 
 from bert_jax.errors import UserError
 from bert_jax.readers.rows import parse_json
-from bert_jax.scoring.benchmark import Benchmark, Figures, Item, ScoredItem, files_in, read_utf8
+from bert_jax.scoring.benchmark import Benchmark, Figures, Item, ScoredItem, file_or_files_in, read_utf8
 from bert_jax.scoring.log_probabilities import NEXT
 from bert_jax.scoring.queries import Queries, ScoringContext, TextTokens, pair_query, prefix_queries, tokens_in
 
@@ -61,7 +61,7 @@ def _read_next_sentences(path: pathlib.Path) -> list[Item]:
 def _read_items(path: pathlib.Path, half: str, make_item: Callable[[str, Any], Item]) -> list[Item]:
     """Return the items of one half (intrasentence, intersentence) of the files at `path`."""
     items = []
-    for file in files_in(path, (".json", ".json.gz")):
+    for file in file_or_files_in(path, (".json", ".json.gz")):
         values = parse_json(str(file), read_utf8(file))
         for index, fields in enumerate(values if isinstance(values, list) else _published_items(values, half)):
             where = f"{file}, item {index}"

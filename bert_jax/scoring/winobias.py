@@ -12,7 +12,7 @@ from bert_jax.scoring.benchmark import (
     Item,
     ScoredItem,
     all_token_queries,
-    files_in,
+    file_or_files_in,
     read_utf8,
     win_score,
 )
@@ -41,7 +41,7 @@ def _read_pairs(path: pathlib.Path) -> list[Item]:
     same directory.
     """
     items = []
-    for pro_file in files_in(path, (".dev", ".test", ".txt")):
+    for pro_file in file_or_files_in(path, (".dev", ".test", ".txt")):
         if not pro_file.name.startswith(PRO):
             continue
         name = pro_file.name.removeprefix(PRO)

@@ -1,4 +1,4 @@
-"""Batches of features: the lengths that features are padded to (buckets), the features of each batch, its arrays."""
+"""Batches of features: the lengths that features are padded to (buckets), and the features and arrays of each batch."""
 
 from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 Batch = dict[str, np.ndarray]
 
 MAX_BUCKETS = 6
-MULTIPLE = 8  # tokens: matrix units work in such blocks
-SHORTEST = 16  # tokens, of the buckets that are chosen before there is an input
+MULTIPLE = 8  # tokens; bucket lengths are multiples of it, since matrix units work in such blocks
+SHORTEST = 16  # tokens of the shortest bucket, if the buckets are chosen before any input is known
 # The cost of compiling the programs of a further bucket, in tokens. Compiling takes about half a minute, in which a CPU
-# trains on some ten thousand tokens and an accelerator on millions. A constant: the choice depends on data alone.
+# trains on some ten thousand tokens and an accelerator on millions. The cost is a constant, so that the choice of
+# buckets depends on the data alone.
 PROGRAM_TOKENS = 200_000
 
 
@@ -41,23 +42,23 @@ class PlannedBatch(NamedTuple):
 def choose_buckets(
     lengths: np.ndarray, max_seq_len: int, passes: float = 1.0, program_tokens: int = PROGRAM_TOKENS
 ) -> tuple[int, ...]:
-    """Return the lengths to pad to, at the lowest cost: at most `MAX_BUCKETS` lengths, the last is `max_seq_len`.
+    """Return the lengths to pad to with the lowest cost: at most `MAX_BUCKETS`, and the last is `max_seq_len`.
 
     The cost is the number of tokens over all passes, with padding, plus `program_tokens` per bucket. So small data sets
     get one or two buckets and large data sets up to six. The other lengths are multiples of `MULTIPLE`. The search is
-    exact, by dynamic programming over the ends of the buckets: for b buckets up to an end, the last bucket begins at
-    the place where the sum of its cost and the cost of the best b - 1 buckets before it is lowest.
+    exact, by dynamic programming over the ends of the buckets: of b buckets up to an end, the last bucket begins where
+    its cost plus the cost of the best b - 1 earlier buckets is lowest.
 
     Args:
-        lengths: number of tokens of each of the features, at most `max_seq_len`; usually of the training and dev sets.
+        lengths: number of tokens of each feature, at most `max_seq_len`; usually of the training and dev sets.
         max_seq_len: maximum length in any set of the task.
         passes: number of passes over the features, such as epochs.
-        program_tokens: cost of a bucket, in tokens; 0 counts only padding.
+        program_tokens: cost of a bucket, in tokens; with 0, only the padding counts.
     """
     ends = np.append(np.arange(MULTIPLE, max_seq_len, MULTIPLE), max_seq_len)
     # below[i]: the number of features in buckets that end before candidate i.
     below = np.searchsorted(np.sort(lengths), np.append(0, ends), side="right")
-    cost_from = (below[1:] - below[:-1, None]) * ends.astype(np.float64)  # [i, j]: one bucket for candidates i to j
+    cost_from = (below[1:] - below[:-1, None]) * ends.astype(np.float64)  # [i, j]: one bucket for i to j
     cost_from[np.tril_indices(len(ends), -1)] = np.inf
     costs, choices = [cost_from[0]], []
     for _ in range(MAX_BUCKETS - 1):
@@ -90,8 +91,9 @@ def plan_feature_batches(
     """Return the batches of an epoch with all features; the result depends only on the arguments.
 
     Features are sorted by bucket and cut into batches, so at most one batch is not full, and at most one batch per
-    border holds features of two buckets. With `shuffle`, seed and epoch determine the order of features within a bucket
-    and of the batches; otherwise features keep their order within a bucket, and the shortest bucket comes first.
+    border between two buckets has features of both buckets. With `shuffle`, seed and epoch determine the order of
+    features within a bucket and of the batches; otherwise features keep their order within a bucket, and the shortest
+    bucket comes first.
 
     Args:
         lengths: int `[features]`, number of tokens.
@@ -123,7 +125,7 @@ def plan_feature_batches(
 
 
 def plan_evaluation(feed: Feed, features: Sequence[Features]) -> list[PlannedBatch]:
-    """Return the batches of an evaluation pass over the features, the shortest first."""
+    """Return the batches of an evaluation pass over the features, in ascending order of their length."""
     lengths = np.array([feature.length for feature in features], np.int64)
     return plan_feature_batches(lengths, feed.buckets, feed.batch_size, seed=0, epoch=0, shuffle=False)
 
@@ -143,14 +145,15 @@ def collate(features: Sequence[Features], seq_len: int, num_token_types: int, pa
     """Return features as C-contiguous arrays. Copies of the first feature, with weight 0, fill the batch.
 
     Args:
-        features: 1 to `batch_size` features of the same kind; all are labeled, or none.
+        features: 1 to `batch_size` features of the same kind, either all labeled or all unlabeled.
         seq_len: the length of each sequence after padding.
-        num_token_types: number of token types of the model; below 2, all types are 0.
+        num_token_types: number of token types of the model; if it is below 2, all types are 0.
         pad_id: token id of the padding.
         batch_size: number of features in the batch.
 
     Returns:
-        input_ids, token_type_ids, attention_mask: int32 `[batch, seq_len]`, with choices `[batch, choices, seq_len]`.
+        input_ids, token_type_ids, attention_mask: int32 `[batch, seq_len]`, or `[batch, choices, seq_len]` with
+            choices.
         example_weights: float32 `[batch]`.
         The keys of `targets`: `[batch]` for a number, `[batch, seq_len]` for a number per token, `[batch, n]` for a
         row of n numbers; 0 in padding and in the copies.

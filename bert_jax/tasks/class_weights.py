@@ -12,7 +12,8 @@ from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds.kind import TaskKind
 from bert_jax.tasks.task import Example
 
-# Name -> weight of a label, from the number of examples without it, or of all examples, over its number of examples.
+# Name -> function from a ratio to the weight of a label. The ratio is the number of examples without the label, or of
+# all examples, divided by the number of examples with the label.
 SCHEMES: dict[str, Callable[[float], float]] = {
     "balanced": lambda ratio: ratio,
     "inverse_square_root": math.sqrt,
@@ -24,16 +25,18 @@ def label_weights(
 ) -> np.ndarray:
     """Return the weight of each label in the loss, float32 `[labels]`.
 
-    A scheme weighs an exclusive label by n / count, or its square root, scaled so that the mean weight of the examples
-    is 1: `balanced` is scikit-learn's n / (labels * count). A label of a set weighs its positive examples by
-    (n - count) / count, or its square root: the `pos_weight` of torch. A label without examples has the weight 1.
+    Let n be the number of examples, and count the number of examples with a label. If each example has exactly one
+    label, a scheme gives a label the weight n / count, or its square root, scaled so that the mean weight of the
+    examples is 1: `balanced` is scikit-learn's n / (labels * count). If an example has a set of labels, a scheme gives
+    the positive examples of a label the weight (n - count) / count, or its square root: the `pos_weight` of torch. A
+    label without examples has the weight 1.
 
     Args:
-        spec: a row of `SCHEMES`, or weights such as 'spam=5,ham=1'; labels that are not named have the weight 1.
+        spec: a key of `SCHEMES`, or weights such as 'spam=5,ham=1'; labels that are not named have the weight 1.
         labels: names.
         counts: index of a label -> number of training examples (or words) with it.
         total: number of training examples (or words).
-        exclusive: whether an example has exactly one label.
+        exclusive: True if each example has exactly one label.
 
     Raises:
         UserError: a label that is unknown or does not occur, or a weight that is not above 0.
@@ -51,7 +54,7 @@ def label_weights(
 
 
 def _own_weights(spec: str, labels: Sequence[str], counts: Mapping[int, int]) -> dict[int, float]:
-    """Return index of a label -> weight."""
+    """Return index of a label -> weight, from weights that the user gives."""
     weights: dict[int, float] = {}
     for part in spec.split(","):
         name, equals, written = (piece.strip() for piece in part.rpartition("="))
@@ -79,8 +82,8 @@ def weighted_features(kind: TaskKind, features: Sequence[Features], weights: np.
     """Return the features with the weights of their labels as targets.
 
     The weight of a target is multiplied by the weight of its label, so that the loss is a weighted mean, as with the
-    `weight` of torch's cross entropy. The losses of a set of labels are multiplied by `label_weights`, the weight where
-    a label is true and 1 elsewhere.
+    `weight` of torch's cross entropy. If an example has a set of labels, the target `label_weights` multiplies the
+    losses: the weight of a label if the label is true, else 1.
     """
     label_key, weight_key = kind.loss.targets[0][1], kind.loss.weights
 
@@ -98,9 +101,9 @@ def weighted_features(kind: TaskKind, features: Sequence[Features], weights: np.
 def oversampled_features(
     kind: TaskKind, examples: Sequence[Example], features: Sequence[Features], seed: int
 ) -> list[Features]:
-    """Return the features, with repetitions of rare labels: each label is as frequent as the most frequent label.
+    """Repeat the features of rare labels until each label is as frequent as the most frequent label.
 
-    An example counts for its rarest label. Where the number of repetitions is no whole number, a hash of the seed
+    An example counts for its rarest label. If the number of repetitions is no whole number, a hash of the seed
     decides which examples are repeated once more.
     """
     counts = Counter(label for example in examples for label in set(kind.label_indices(example)))

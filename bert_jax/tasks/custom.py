@@ -14,7 +14,7 @@ from bert_jax.tasks.reading.formats import FORMATS, TOKEN_PER_LINE, format_of_su
 from bert_jax.tasks.task import SetSource, Task
 
 NAME = "custom"
-FORMAT = "format"  # the entry of the columns that names a row of FORMATS
+FORMAT = "format"  # key of the columns whose value names a row of FORMATS
 MAX_LIST_COLUMNS = 100
 
 
@@ -45,9 +45,9 @@ def custom_task(config: TaskConfig) -> Task:
 
 
 def custom_columns(config: TaskConfig, kind: TaskKind) -> dict[str, str]:
-    """Return field -> column as the configuration says, and `FORMAT` if it names a format.
+    """Return field -> column from the configuration, and `FORMAT` -> name if the configuration names a format.
 
-    Without any column in the configuration, each field of the kind is in the column of its name.
+    If the configuration names no column, each field of the kind is in the column with the name of the field.
     """
     given = given_columns(config, kind)
     columns = {field: field for field in kind.fields}
@@ -69,7 +69,7 @@ def _has_token_per_line(config: TaskConfig, kind: TaskKind, format: str | None) 
 
 
 def given_columns(config: TaskConfig, kind: TaskKind) -> dict[str, str]:
-    """Return `config.columns` as a dict from fields and `FORMAT`; raise UserError for an unknown or repeated field."""
+    """Return `config.columns` as field or `FORMAT` -> value; raise UserError for an unknown or repeated field."""
     columns: dict[str, str] = {}
     listed = [f"{prefix}{n}" for prefix in kind.column_lists.values() for n in range(MAX_LIST_COLUMNS)]
     known = (*kind.fields, *kind.optional_fields, *listed[:4], FORMAT)

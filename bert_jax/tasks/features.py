@@ -8,7 +8,7 @@ import numpy as np
 
 Encoded = TypeVar("Encoded")
 
-SPELLED = "texts_with_spelled_special_tokens"  # a count: inputs whose text spells [PAD], [CLS], [SEP] or [MASK]
+SPELLED = "texts_with_spelled_special_tokens"  # name of a count: inputs whose text spells [PAD], [CLS], [SEP] or [MASK]
 CHUNK = 1_000  # texts per call of the tokenizer library, to bound its memory
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
@@ -16,17 +16,17 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 class Features(NamedTuple):
     """An input of a model; an example whose text is longer than a sequence has several inputs."""
 
-    input_ids: np.ndarray | list[np.ndarray]  # int32 [n] with special tokens, no padding; a list: of each choice
-    type_1_start: int | list[int]  # index of the first token of type 1, else n; a list: of each choice
+    input_ids: np.ndarray | list[np.ndarray]  # int32 [n] with special tokens, no padding; a list: an array per choice
+    type_1_start: int | list[int]  # index of the first token of type 1, or n; a list: an index per choice
     example: int  # index of the example
-    # Key in the batch -> a number, an array [n] with a number per token, or an array [1, k] with k numbers of the
-    # example, of the dtype in the batch; {}: no label.
+    # Key in the batch -> target, with the dtype in the batch: a number, an array [n] with a number per token, or an
+    # array [1, k] with k numbers for the example. The mapping is empty without a label.
     targets: Mapping[str, Any] = _NONE
     alignment: Mapping[str, np.ndarray] = _NONE  # arrays [n, ...] that map tokens back to the example
 
     @property
     def sequences(self) -> list[tuple[np.ndarray, int]]:
-        """Token ids and the index of the first token of type 1, for each choice if there are choices."""
+        """(token ids, index of the first token of type 1), for each choice if the example has choices."""
         if isinstance(self.input_ids, list):
             assert isinstance(self.type_1_start, list)
             return list(zip(self.input_ids, self.type_1_start, strict=True))
@@ -43,7 +43,7 @@ def encode_distinct(texts: Iterable[str], encode: Callable[[Sequence[str]], list
     """Return text -> its encoding. Each distinct text is encoded once, because questions share contexts.
 
     Args:
-        texts: in any order, with repetitions.
+        texts: texts in any order, perhaps with repetitions.
         encode: a method of `Tokenizer` that takes a batch of texts.
     """
     distinct = list(dict.fromkeys(texts))

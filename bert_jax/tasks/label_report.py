@@ -8,7 +8,7 @@ import numpy as np
 from bert_jax.tasks.kinds.kind import Predictions, TaskKind
 from bert_jax.tasks.task import Example
 
-NUM_BINS = 15  # of probabilities, as in Guo et al. 2017
+NUM_BINS = 15  # number of bins of probabilities, as in Guo et al. 2017
 MAX_CONFUSION = 50  # labels in a confusion matrix
 MAX_ERRORS = 20
 
@@ -18,15 +18,15 @@ def label_report(
 ) -> dict[str, Any] | None:
     """Return the report on a labeled set as JSON values; None for a kind without labels.
 
-    Keys:
-        labels: for each label its name, precision, recall, F1, support (gold) and how often it is predicted.
-        confusion: rows of gold labels, columns of predicted labels; only where an example or word has one label, and
-            with at most `MAX_CONFUSION` labels.
+    Keys: labels: for each label, its name, precision, recall, F1, number of gold occurrences (support), and number of
+    predictions.
+        confusion: matrix with a row per gold label and a column per predicted label; only if each example or word has
+            exactly one label, and there are at most `MAX_CONFUSION` labels.
         calibration: `ece`, the expected calibration error (Guo et al. 2017), and `bins`: mean confidence, fraction of
-            right decisions, and number of decisions. A decision is the predicted label of an example or word, or yes or
-            no for a label of a set.
+            right decisions, and number of decisions. A decision is the predicted label of an example or word; for sets
+            of labels, it is the yes or no for each label.
         errors: the examples whose gold labels have the lowest probabilities: id, text, gold, predicted and probability.
-            Not for words.
+            Missing in token classification.
     """
     if kind.label_names is None or predictions.details is None:
         return None
@@ -68,7 +68,7 @@ def label_report(
 
 
 def _scores_by_label(labels: Sequence[str], gold: np.ndarray, predicted: np.ndarray) -> list[dict[str, Any]]:
-    """Return the scores of each label, 0 where a score is undefined; both arrays are bool `[n, labels]`."""
+    """Return the scores of each label; an undefined score is 0. Both arrays are bool `[n, labels]`."""
     right, support, given = (gold & predicted).sum(0), gold.sum(0), predicted.sum(0)
     return [
         {
@@ -84,7 +84,7 @@ def _scores_by_label(labels: Sequence[str], gold: np.ndarray, predicted: np.ndar
 
 
 def calibration(confidences: np.ndarray, right: np.ndarray) -> dict[str, Any]:
-    """Return `ece` and `bins` of decisions: the mean distance of confidence and accuracy over bins of equal width.
+    """Return `ece`, the mean distance between confidence and accuracy over bins of equal width, and `bins`.
 
     Args:
         confidences: float `[n]`, probabilities of the decisions.

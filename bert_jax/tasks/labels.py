@@ -15,7 +15,8 @@ MAX_SHOWN = 60  # labels in a line
 def sorted_labels(names: Iterable[str]) -> tuple[str, ...]:
     """Return distinct labels in order; numbers, also inside of names, are compared by value.
 
-    Transformers names the labels of a model without label names LABEL_0, LABEL_1 and so on; this order keeps the rows.
+    Transformers names the labels of a model without label names LABEL_0, LABEL_1 and so on; this order is the order of
+    their rows in the head.
     """
     distinct = set(names)
     if all(NUMBER.fullmatch(name) for name in distinct):
@@ -78,7 +79,7 @@ def _plain_name(name: str) -> str:
 
 
 def list_separator(labels: Iterable[str]) -> str:
-    """Return the separator that splits several labels into names which are mostly labels, too; "" for none."""
+    """Return the separator that splits several labels into names that are mostly labels, too; "" if there is none."""
     names = set(labels)
     for separator in SEPARATORS:
         joined = [[part.strip() for part in name.split(separator)] for name in names if separator in name]
@@ -92,12 +93,12 @@ def list_separator(labels: Iterable[str]) -> str:
 def match_rows(labels: Sequence[str], head_labels: Sequence[str]) -> list[int]:
     """Return the row of a trained head for each label of a task.
 
-    Labels take the rows of equal names, then the rows of names that are equal without case. The other labels take the
+    Labels take the rows of equal names, then the rows of names that differ only in case. The other labels take the
     remaining rows in order.
 
     Args:
         labels: labels of the task.
-        head_labels: labels of the head, the same number.
+        head_labels: labels of the head, as many as `labels`.
     """
     free = dict(enumerate(head_labels))
     rows: dict[int, int] = {}

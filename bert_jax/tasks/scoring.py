@@ -17,11 +17,11 @@ from bert_jax.tasks.kinds.token_classification import ENTITY_TAGS
 from bert_jax.tasks.task import Example, Task
 
 Scores = dict[str, float]
-# Labeled examples, a prediction for each (`Predictions.values`), the names of the labels -> scores; higher is better.
+# (labeled examples, their predictions (`Predictions.values`), names of the labels) -> scores. Higher scores are better.
 Metric = Callable[[Sequence[Example], Values, Sequence[str]], Scores]
 
 PACKAGES = {"sklearn": "scikit-learn", "scipy": "scipy"}
-SYNONYMS = {"L": "E", "U": "S"}  # of BILOU, which spaCy writes, in IOBES
+SYNONYMS = {"L": "E", "U": "S"}  # prefix of BILOU, which spaCy writes -> prefix of IOBES
 
 
 def score_predictions(task: Task, examples: Sequence[Example], predictions: Values) -> Scores:
@@ -34,7 +34,7 @@ def score_predictions(task: Task, examples: Sequence[Example], predictions: Valu
 
     Raises:
         UserError: there are no examples, an example has no label, a metric is unknown or does not fit the labels, or a
-        library is missing.
+            library is missing.
         ValueError: the numbers of predictions and of examples differ.
     """
     if not examples:
@@ -60,7 +60,7 @@ def accuracy(examples: Sequence[Example], predictions: Values, labels: Sequence[
 
 
 def binary_f1(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
-    """F1 of the second of two labels, as in GLUE for MRPC and QQP; 0 if it is never predicted."""
+    """F1 of the second of two labels, as in GLUE for MRPC and QQP; 0 if this label is never predicted."""
     if len(labels) != 2:
         raise UserError(f"metric 'f1' needs two labels, not {len(labels)}; use macro_f1")
     metrics = _import_library("sklearn.metrics")
@@ -159,7 +159,7 @@ def answer_scores(
     return benchmark_scores(rule, examples, _predictions_by_id(examples, predictions))
 
 
-CORRELATIONS = ("pearson", "spearman")  # undefined where all labels are equal
+CORRELATIONS = ("pearson", "spearman")  # undefined if all labels are equal
 METRICS: dict[str, Metric] = {
     "accuracy": accuracy,
     "f1": binary_f1,

@@ -17,7 +17,7 @@ SUFFIXES = {"glue": ".tsv", "squad": ".json", "conll": ".conll", "conll_tab": ".
 
 
 def file_name(task: Task, split: str) -> str:
-    """Return the file name of a set, which the benchmark demands or which consists of the names of task and set."""
+    """Return the file name of a set: the name that the benchmark demands, or the names of the task and of the set."""
     source = task.sets.get(split)
     return (source.submission if source else "") or f"{task.name}-{split}{SUFFIXES.get(task.submission, '.jsonl')}"
 
@@ -27,14 +27,14 @@ def write(
 ) -> None:
     """Write the predictions of a set in the format of the task; the file appears complete or not at all.
 
-    A line of a user's own task also has the probabilities, the gold label as `gold`, and the columns of the row as
+    For a user's own task, a line also has the probabilities, the gold label as `gold`, and the columns of the row as
     `input`.
 
     Args:
         task: a row of the table, or a custom task.
         examples: the set, in order; labels are not needed.
         predictions: a value per example, as `TaskKind.predict` returns them.
-        path: of the file.
+        path: path of the file.
         details: `Predictions.details`, for the probabilities.
 
     Raises:
@@ -88,7 +88,7 @@ def _csv_text(task: Task, examples: Examples, predictions: Values) -> str:
 
 
 def _json_lines_text(task: Task, examples: Examples, predictions: Values) -> str:
-    """Return one JSON object per line, with the id and the prediction under the names of fields and labels."""
+    """Return a JSON object per line, with the id and the prediction, in the names of fields and labels."""
     to_json = KINDS[task.kind].to_json
     lines = [
         {"id": example["id"]} | to_json(task.labels, example, prediction)

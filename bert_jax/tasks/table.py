@@ -48,14 +48,14 @@ def _glue(
     tfds_texts: Columns | None = None,
     labeled: SetSource | None = None,
 ) -> Task:
-    """Return a task of GLUE with train.tsv, dev.tsv, and test.tsv, which has ids and no labels.
+    """Return a task of GLUE with train.tsv, dev.tsv and test.tsv. The test set has ids and no labels.
 
     Args:
         name: name of the task and of its data set in TFDS.
         folder: directory of the files, and name of the file to submit.
         texts: columns that hold the texts.
         label: column of the label.
-        labels: labels in the published order; () for a score.
+        labels: labels in the published order; () if the label is a number.
         codes: spellings of the labels in the files, if they differ.
         metrics: metrics, of which the first selects the best checkpoint.
         test_id: column of the ids in test.tsv.
@@ -142,7 +142,8 @@ _GLUE = (
         submission="glue",
     ),
     Task(
-        # GLUE's diagnostic set as a task, for reading and scoring; `finetune` predicts it as a test set of MNLI.
+        # GLUE's diagnostic set as a task, so that it can be read and scored. `finetune` predicts this set as a test set
+        # of MNLI.
         name="ax",
         kind="sequence_classification",
         sets={
@@ -186,7 +187,7 @@ def _squad(name: str, version: str, impossible: bool) -> Task:
 
 
 def _answers(name: str, metric: str, train: tuple[str, ...], dev: Mapping[str, tuple[str, ...]]) -> Task:
-    """Return a task in the layout of SQuAD, each set in one or several files; every question has an answer."""
+    """Return a task with files in the layout of SQuAD, one or several for each set; every question has an answer."""
     sets = {key: SetSource(files=(names,), format="squad") for key, names in {"train": train, **dev}.items()}
     sets["test"] = SetSource(format="squad", submission="predictions.json")
     return Task(name=name, kind="question_answering", sets=sets, metrics=(metric,), best="f1", submission="squad")
@@ -252,7 +253,7 @@ _WNUT = _iob2_labels("corporation", "creative-work", "group", "location", "perso
 _KLUE = _iob2_labels("DT", "LC", "OG", "PS", "QT", "TI")
 
 _ENTITIES = (
-    # Token, part of speech, chunk, entity; the published files are IOB1, the copies named *.txt IOB2.
+    # Columns: token, part of speech, chunk, entity. The published files are in IOB1, the copies named *.txt in IOB2.
     _entities(
         "conll2003",
         _CONLL,
@@ -273,7 +274,7 @@ _ENTITIES = (
     ),
     # The data set is one file, which its authors use as a test set; to train on a part of it, make files and name them.
     _entities("wikigold", _CONLL, "conll_space", test=("wikigold.conll.txt",)),
-    # A token is one character, also white space.
+    # A token is one character; white space is a token, too.
     _entities(
         "klue-ner",
         _KLUE,
@@ -288,7 +289,7 @@ _ENTITIES = (
 def _endings(
     name: str, format: str, columns: Columns, *, train: str, dev: str, test: str, test_columns: Columns
 ) -> Task:
-    """Return a task with several endings of a text, of which a single ending is right."""
+    """Return a task in which a single ending of a text, among several endings, is right."""
     return Task(
         name=name,
         kind="multiple_choice",
@@ -395,12 +396,12 @@ TASKS: dict[str, Task] = {
 
 
 def prediction_source(config: TaskConfig, kind: TaskKind, file: str) -> SetSource:
-    """Return format and columns of a file that a model of the task predicts: as the dev set of the task.
+    """Return the format and columns of a file to predict; they equal the format and columns of the task's dev set.
 
     Args:
-        config: of the task that the model was trained on.
-        kind: of this task.
-        file: name, whose suffix decides on the format of a custom task.
+        config: configuration of the task that the model was trained on.
+        kind: kind of this task.
+        file: name of the file; in a custom task, its suffix decides on the format.
     """
     if config.name in TASKS and "dev" in TASKS[config.name].sets:
         return TASKS[config.name].sets["dev"]
@@ -413,7 +414,7 @@ def resolve_task(config: TaskConfig) -> Task:
 
     Raises:
         UserError: the name is missing or unknown, another task has settings of custom tasks, or `custom_task` raises
-        it.
+            UserError.
     """
     if config.name == NAME:
         task = custom_task(config)

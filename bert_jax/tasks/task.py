@@ -1,4 +1,4 @@
-"""The types of a task, with labels, metrics and the places of examples, and of the records in files."""
+"""The types of tasks, of the sources of their examples, and of the records in files."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,8 @@ class SetSource:
     """The source of a set of examples of a task: the published files, or a split of the data set in TFDS.
 
     Attributes:
-        files: alternatives, of which the first that exists is read; each is one or several names, read in order.
+        files: alternatives; the first alternative that exists is read. An alternative is one or several file names,
+            which are read in order.
         format: name of a row of `reading.formats.FORMATS`; '': the suffix of the file decides.
         columns: columns of the files.
         tfds: name of the split.
@@ -55,10 +56,11 @@ class Task:
         folder: subdirectory of the task in the download of its benchmark.
         tfds: name of the data set in TFDS.
         tfds_columns: features of the data set.
-        submission: a row of `submission.FORMATS`.
-        impossible: whether questions may have no answer.
+        submission: a key of `submission.FORMATS`.
+        impossible: True if questions may have no answer.
         label_separator: character between the labels of a text in files; "": a text in a file is one label.
-        published: whether empty texts are counted, because they belong to the data, or refused in a user's own files.
+        published: True for published files, in which empty texts are counted, because they belong to the data. In a
+            user's own files, empty texts are refused.
     """
 
     name: str

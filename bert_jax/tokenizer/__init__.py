@@ -1,23 +1,23 @@
 """Text <-> token ids: tokenizers of five kinds, trained on text, read from a directory, saved for `AutoTokenizer`.
 
-The way from a directory to ids: `load.py` reads its files, `classes.py` has the rules of the class that it names,
-`tokenizer_json.py` completes the definition, `kinds.py` has its kind, `bounds.py` refuses unsafe definitions, and
-`tokenizer.py` builds the `Tokenizer`, which encodes.
+The way from a directory to ids: `load.py` reads the files, `classes.py` has the rules of the class that the directory
+names, `tokenizer_json.py` completes the definition, `kinds.py` finds its kind, `bounds.py` refuses unsafe definitions,
+and `tokenizer.py` builds the `Tokenizer`, which encodes.
 
-bounds.py           limits on the effect of a definition from outside on a text
+bounds.py           limits on a definition from outside: encoding must end, and a text must not grow much
 byte_level.py       byte-level BPE as in RoBERTa
 changes.py          characters that a normalizer changes, by kind of change: to add a kind, add a row of KINDS
-classes.py          CLASSES: the classes of transformers that a directory names, and the files and settings of each
+classes.py          CLASSES: the classes of transformers that a directory names, with their files and settings
 kinds.py            TOKENIZERS: how each kind is trained and used
 load.py             a directory or vocabulary file -> a `Tokenizer`; lists every file it reads, in order
-pair_merging.py     vocabularies made by merging pairs, which several kinds share, and the text to train on
+pair_merging.py     training by merging pairs, which several kinds share, and the types of its input and output
 save.py             a `Tokenizer` -> the directory that transformers opens
 sentencepiece.py    SentencePiece models, unigram and BPE
 tokenizer.py        the class `Tokenizer`, and its construction from a definition
 tokenizer_json.py   the definition: the content of a `tokenizer.json` as plain data
 train.py            files of one or several sources -> a trained tokenizer
 training_report.py  how a trained vocabulary encodes each source, and warnings
-training_sample.py  how much of each source a vocabulary is trained on, and which part
+training_sample.py  selection of the text of each source that a vocabulary is trained on
 wordpiece.py        WordPiece, and BPE, over BERT's words
 """
 

@@ -1,8 +1,8 @@
-"""Bounds on the effect of a `tokenizer.json` from outside: no pattern without end, no text that grows.
+"""Limits on a `tokenizer.json` from outside: encoding must end, and a text must not grow much.
 
 The library matches regular expressions by backtracking, which may take for ever or end in a panic. No short program can
-decide whether a pattern is safe, and a thread of the library cannot be stopped. So only the listed patterns of
-published tokenizers are accepted.
+decide whether a pattern is safe, and a thread of the library cannot be stopped. So only the patterns in PATTERNS, from
+published tokenizers, are accepted.
 """
 
 import base64
@@ -30,17 +30,17 @@ PATTERNS = {
     "qwen2": rf"(?i:{_CONTRACTIONS})|" + _WORD_THEN_REST % "",
 }
 PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
-MAX_COMPONENTS = 16  # of a part; ALBERT's normalizer has eight
+MAX_COMPONENTS = 16  # steps in a part; ALBERT's normalizer has eight
 LENGTHENING = (
     "ByteLevel",
     "NFKC",
     "NFKD",
     "Precompiled",
     "Prepend",
-)  # each doubles a text or more: at most one step of each
-MAX_MAPPED = 64  # bytes for a character of a text; the longest of Unicode's own is U+FDFA, with 33
-MAX_PREFIX = 8  # characters
-MAX_WORD = 1_000  # characters of a word, of which WordPiece tries all beginnings; BERT has 100
+)  # types of steps that may double a text, or more; each type may occur once
+MAX_MAPPED = 64  # bytes that replace a character; in Unicode's tables, at most 33 bytes do, for U+FDFA
+MAX_PREFIX = 8  # characters that a step puts before every text
+MAX_WORD = 1_000  # characters of a word, because WordPiece tries all prefixes of a word; BERT's limit is 100
 
 
 def check_bounds(definition: Definition) -> None:
@@ -80,7 +80,7 @@ def _check_step(part: str, component: Definition) -> None:
             table = base64.b64decode(component["precompiled_charsmap"], validate=True)
         except (KeyError, TypeError, ValueError, binascii.Error):
             raise UserError(f"its {part} has a precompiled_charsmap that is not base64") from None
-        texts = table[4 + int.from_bytes(table[:4], "little") :]  # after the length of a trie, and the trie
+        texts = table[4 + int.from_bytes(table[:4], "little") :]  # the texts follow the length of a trie and the trie
         if max(map(len, texts.split(b"\0"))) > MAX_MAPPED:
             raise UserError(f"its {part} maps a character to more than {MAX_MAPPED} bytes")
 

@@ -1,7 +1,7 @@
 """Byte-level BPE as in RoBERTa: `vocab.json` and `merges.txt`.
 
-After Radford et al. 2019 (GPT-2) and Liu et al. 2019 (RoBERTa): text is split into words that include the space before
-them, their bytes are written as printable characters, and pairs are merged in the order of `merges.txt`.
+As in Radford et al. 2019 (GPT-2) and Liu et al. 2019 (RoBERTa), text is split into words that include the space before
+them, the bytes of the words are written as printable characters, and pairs are merged in the order of `merges.txt`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
 SPECIAL = SpecialTokens("<pad>", "<unk>", "<s>", "</s>", "<mask>")
 SEPARATORS = 2
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
-# --normalization -> the steps before words are split.
+# --normalization -> function that returns the steps of the normalizer.
 NORMALIZATIONS: dict[str, Callable[[], list[Definition]]] = {
     "identity": list,
     "nfc": lambda: [{"type": "NFC"}],
@@ -35,10 +35,10 @@ def define_byte_level(
     add_prefix_space: bool = False,
     normalizer: Definition | None = None,
 ) -> Definition:
-    """Return the definition of a vocabulary (token -> id) and its merges, first to last.
+    """Return the definition of a vocabulary (token -> id) and its merges, in the order of learning.
 
-    With `add_prefix_space` the first word of a text is encoded as a word inside it. RoBERTa's vocabulary has neither
-    `add_prefix_space` nor a normalizer.
+    With `add_prefix_space`, the first word of a text is encoded like a word inside the text. RoBERTa's vocabulary has
+    neither `add_prefix_space` nor a normalizer.
     """
     space = {"add_prefix_space": add_prefix_space, "trim_offsets": True}
     byte_level = {"type": "ByteLevel", **space, "use_regex": True}
@@ -81,7 +81,7 @@ def parse_vocab_json(
     """Return the definition of a `vocab.json` and a `merges.txt`; see `TokenizerClass.parse`.
 
     Raises:
-        UserError: a broken file, ids with holes, a merge that is no pair of tokens, or lower case is asked for.
+        UserError: a file is broken, the ids have gaps, a merge is not a pair of tokens, or `lowercase` is True.
     """
     if lowercase:
         raise UserError("a byte-level vocabulary distinguishes capital letters; it cannot be uncased")
@@ -93,22 +93,22 @@ def parse_vocab_json(
 
 
 def vocab_json_tokens(data: bytes) -> list[str]:
-    """Return the tokens of a `vocab.json` in the order of ids; UserError as `tokenizer_json.tokens_in_order`."""
+    """Return the tokens of a `vocab.json` in the order of ids; raise UserError as `tokens_in_order` does."""
     return list(tokenizer_json.tokens_in_order(strict_json.parse_object(data, VOCABULARY)))
 
 
 def train_byte_level(text: TrainingText, vocab_size: int, lowercase: bool, normalization: str) -> TrainedVocabulary:
-    """Return a byte-level BPE vocabulary of exactly `vocab_size` tokens, whose text a row of `NORMALIZATIONS` maps.
+    """Return a byte-level BPE vocabulary of exactly `vocab_size` tokens; `normalization` is a row of `NORMALIZATIONS`.
 
     Raises:
         UserError: as `wordpiece.train_wordpiece`, or the library of the normalization is missing.
     """
     steps = [*NORMALIZATIONS[normalization](), *([{"type": "Lowercase"}] if lowercase else [])]
     normalizer = {"type": "Sequence", "normalizers": steps} if len(steps) > 1 else next(iter(steps), None)
-    first = (SPECIAL.cls, SPECIAL.pad, SPECIAL.sep, SPECIAL.unk, SPECIAL.mask)  # as in RoBERTa, but for the mask
+    first = (SPECIAL.cls, SPECIAL.pad, SPECIAL.sep, SPECIAL.unk, SPECIAL.mask)  # RoBERTa's order, except for the mask
     untrained = define_byte_level({token: token_id for token_id, token in enumerate(first)}, (), normalizer=normalizer)
     pair_merging.check_text_has_characters(text)
-    # A line is encoded as inside a text: its first word has a space before it, too.
+    # The space before each line makes its first word look like a word inside a text.
     lines = (" " + line for piece in text.pieces() for line in piece.split("\n"))
     byte_letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokens, merges = pair_merging.merge_pairs(lines, vocab_size, untrained, SPECIAL, first, byte_letters)
@@ -117,7 +117,7 @@ def train_byte_level(text: TrainingText, vocab_size: int, lowercase: bool, norma
 
 
 def _parse_merges(data: bytes, vocabulary: Mapping[str, int]) -> list[list[str]]:
-    """Return the merges in a `merges.txt`; raise UserError for a merge that is no pair of tokens."""
+    """Return the merges in a `merges.txt`; raise UserError for a merge that is not a pair of tokens."""
     try:
         lines = data.decode().split("\n")
     except UnicodeDecodeError:

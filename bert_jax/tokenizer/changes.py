@@ -1,4 +1,4 @@
-"""Characters that the normalizer of a tokenizer changes, by kind of change: a table."""
+"""Counts of the characters that the normalizer of a tokenizer changes, by kind of change."""
 
 import collections
 import functools
@@ -11,8 +11,8 @@ from typing import NamedTuple
 from bert_jax.tokenizer import tokenizer_json
 from bert_jax.tokenizer.tokenizer import Tokenizer
 
-MANY_CHANGED = 0.001  # of the characters, in a way that nobody asked for; more are worth a warning
-NO_SPACES = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}  # whose words have no white space anyway
+MANY_CHANGED = 0.001  # a warning is given if a larger fraction of the characters has a change that nobody asked for
+NO_SPACES = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}  # pre-tokenizers that drop white space anyway
 _KEEP = "one of --kind byte_level, or of --kind unigram with --normalization identity, keeps them"
 
 
@@ -20,8 +20,8 @@ class ChangeKind(NamedTuple):
     """A row of KINDS.
 
     Attributes:
-        project: text -> the text without such changes: two texts that differ by them alone become equal.
-        asked_for: True if the user of a tokenizer asked for such changes, so that they give no warning.
+        project: function that makes two texts equal if they differ by such changes alone.
+        asked_for: function of a tokenizer: True if its user asked for such changes, so that there is no warning.
         cure: how to keep the characters.
     """
 
@@ -50,7 +50,7 @@ def _without_invisible(text: str) -> str:
         character
         for character in text
         if unicodedata.category(character)[0] != "C" and not "\ufe00" <= character <= "\ufe0f"
-    )  # with variation selectors, which Unicode counts as marks
+    )  # the test of the category does not cover variation selectors, which Unicode counts as marks
 
 
 def _is_mark(character: str) -> bool:
@@ -81,14 +81,14 @@ KINDS = {
 
 
 def count_changes(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, int]:
-    """Return the number of characters of the texts that the normalizer does not keep, by kind of change, sorted.
+    """Return kind of change -> number of characters of the texts that the normalizer does not keep, sorted by kind.
 
-    Texts are compared by units that a normalizer maps independently of each other: a character where that is possible,
-    otherwise a character with its combining marks, a Korean syllable in parts, a run of white space, or a quote of two
-    characters. A unit counts for every kind that its change consists of: É that becomes e lost its case and its accent.
+    Texts are compared by units that a normalizer maps independently of each other. A unit is a single character if
+    possible; otherwise a character with its combining marks, a Korean syllable in parts, a run of white space, or a
+    quote of two characters. A unit counts for every kind of its change: É that becomes e lost its case and its accent.
 
     Raises:
-        UserError: the library gives up.
+        UserError: the library `tokenizers` fails on a text.
     """
     if tokenizer.plain.normalizer is None:
         return {}
@@ -113,7 +113,10 @@ def count_changes(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, int]:
 
 @functools.lru_cache(1 << 12)
 def _change_kinds(unit: str, normal: str) -> tuple[str, ...]:
-    """Return the fewest kinds of change that together turn a unit into `normal`, perhaps with spaces around it."""
+    """Return the smallest set of kinds of change that explains why the normalizer turned a unit into `normal`.
+
+    Spaces around `normal` do not count, unless the unit is white space. If no set explains the change, return OTHER.
+    """
     results = {normal} if unit.isspace() else {normal, normal.strip()}
     named = [name for name in KINDS if name != OTHER]
     for size in range(1, len(named) + 1):
@@ -131,7 +134,7 @@ def _without_changes(text: str, kinds: Iterable[str]) -> str:
 
 
 def unexpected_changes(tokenizer: Tokenizer, fractions: Mapping[str, float]) -> dict[str, float]:
-    """Return the entries of kind of change -> fraction of the characters that deserve a warning."""
+    """Return the entries of `fractions` (kind of change -> fraction of the characters) that deserve a warning."""
     return {
         name: fraction
         for name, fraction in fractions.items()
@@ -140,7 +143,7 @@ def unexpected_changes(tokenizer: Tokenizer, fractions: Mapping[str, float]) -> 
 
 
 def changes_warning(fractions: Mapping[str, float]) -> str:
-    """Return a warning about `unexpected_changes`; "" without changes."""
+    """Return a warning about the result of `unexpected_changes`; "" if there are no changes."""
     if not fractions:
         return ""
     changed = ", ".join(f"{fraction:.2%} {name}" for name, fraction in fractions.items())

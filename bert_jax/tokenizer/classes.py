@@ -1,7 +1,7 @@
 """The tokenizer classes of transformers that a directory names: their vocabulary files, rules and settings.
 
-After the classes of transformers 4.57.1 and 5.24.0. A class builds its tokenizer from the vocabulary and from settings
-of `tokenizer_config.json`, so these settings and `tokenizer.json` have to agree.
+The rules follow transformers 4.57.1 and 5.24.0. A class builds its tokenizer from the vocabulary and from settings of
+`tokenizer_config.json`, so these settings and `tokenizer.json` have to agree.
 """
 
 import dataclasses
@@ -22,13 +22,13 @@ class TokenizerClass:
     """A row of CLASSES.
 
     Attributes:
-        files: names of the vocabulary files of a directory without `tokenizer.json`; the first names the row's rules.
+        files: names of the vocabulary files of a directory without `tokenizer.json`; the first identifies the row.
         parse: (contents of `files`, special tokens, tokenizer_config.json, lowercase) -> definition, where lowercase is
             the wish of the caller or None; raises UserError. None: the class needs `tokenizer.json` here.
-        special: names of the special tokens where the directory does not give them.
+        special: names of the special tokens if the directory does not give them.
         settings: the entries of `tokenizer_config.json` that the class follows, and their defaults.
-        has_token_types: True if the class returns token types where the directory has no `model_input_names`.
-        has_token_types_in_5: `has_token_types` of transformers 5, where that differs.
+        has_token_types: True if the class returns token types for a directory without `model_input_names`.
+        has_token_types_in_5: value of `has_token_types` for transformers 5; None: equal to `has_token_types`.
     """
 
     files: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ CLASSES: dict[str, TokenizerClass] = {
     ),
     **dict.fromkeys(("", "PreTrainedTokenizer", "TokenizersBackend"), _GENERAL),
 }
-# The class of a directory that names none: by `model_type` in the config.json of its model, then by vocabulary file.
+# The class of a directory that names no class: by `model_type` in the model's config.json, else by vocabulary file.
 CLASS_OF_MODEL = {
     **dict.fromkeys(("bert", "electra", "mobilebert", "nomic_bert"), "BertTokenizer"),
     **dict.fromkeys(("roberta", "longformer"), "RobertaTokenizer"),
@@ -118,7 +118,7 @@ def name_class(config: Mapping[str, Any], model_config: Mapping[str, Any]) -> st
 
 
 def class_of_vocabulary(class_name: str, file_name: str) -> TokenizerClass:
-    """Return the row by whose rules a vocabulary file is read.
+    """Return the row of CLASSES whose rules apply to a vocabulary file.
 
     Raises:
         UserError: the class is unknown, or reads another file.
@@ -139,7 +139,7 @@ def class_of_vocabulary(class_name: str, file_name: str) -> TokenizerClass:
 def has_token_types(class_name: str, config: Mapping[str, Any]) -> bool:
     """Return whether the tokenizer gives a model the token types of its post-processor; False: the types are all 0.
 
-    Versions 4 and 5 of transformers differ for some classes. A config with `backend` is of version 5.
+    Versions 4 and 5 of transformers differ for some classes. Only version 5 writes `backend` into a config.
     """
     row = CLASSES.get(class_name, _GENERAL)
     names = config.get("model_input_names")
@@ -154,7 +154,7 @@ def check_settings(class_name: str, config: Mapping[str, Any], in_definition: Ma
     """Raise UserError if the settings that a class follows differ from `tokenizer.json`.
 
     Args:
-        class_name: "": every setting in the config is compared.
+        class_name: name of the class; "" compares every setting in the config.
         config: content of `tokenizer_config.json`.
         in_definition: the settings that `tokenizer.json` implements.
     """

@@ -1,4 +1,4 @@
-"""The table of tokenizer kinds: training and use of each kind."""
+"""TOKENIZERS, the table of tokenizer kinds: how each kind is trained and used."""
 
 import dataclasses
 import functools
@@ -11,8 +11,8 @@ from bert_jax.tokenizer.pair_merging import TrainedVocabulary, TrainingText
 from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
 
 
-def _fast_tokenizer_config(definition: Definition, special: SpecialTokens) -> dict[str, Any]:
-    """Return the tokenizer_config.json of a kind without a class of its own in transformers."""
+def _general_class_config(definition: Definition, special: SpecialTokens) -> dict[str, Any]:
+    """Return the tokenizer_config.json of a kind for which transformers has no specific class."""
     return tokenizer_json.GENERAL_CONFIG
 
 
@@ -31,20 +31,21 @@ class TokenizerKind:
     Attributes:
         name: value of `--kind`.
         model: entries of the model in tokenizer.json that identify the kind.
-        pre_tokenizers: tokenizer.json must have one of these; (): any will do.
-        special: names of the special tokens where the directory does not give them.
-        separators: number of separators of a pair where tokenizer.json does not give it.
+        pre_tokenizers: types of pre-tokenizers, of which tokenizer.json must have at least one; (): no condition.
+        special: names of the special tokens if the directory does not give them.
+        separators: number of separators between the texts of a pair if tokenizer.json does not give it.
         continues: (definition, tokens) -> whether each token continues the word before it.
-        train: value of `--normalization`, the default first -> how a vocabulary of exactly that size is trained.
+        train: value of `--normalization` -> function that trains a vocabulary; the first value is the default.
         trains_in_memory: True if training holds the text in memory.
         keeps_single_occurrences: True if training makes tokens even of strings that occur once.
-        word_prefix: prefix of a word that is encoded alone as inside a sentence.
-        mask_takes_space: True if words include the space before them, so that the mask token must.
+        word_prefix: prefix that makes a single word be encoded like a word inside a sentence.
+        mask_takes_space: True if words include the space before them, so that the mask token must include it, too.
         vocabulary_files: names of the files other than tokenizer.json that hold a vocabulary; the first identifies it.
-        parse_tokens: content of the first file -> tokens in the order of ids; None: costs another library.
+        parse_tokens: content of the first file -> tokens in the order of ids; None: this would need another library.
         digest_content: (definition, tokens, special tokens) -> everything that decides the ids of a text.
         config_settings: definition -> the settings of tokenizer_config.json that the definition implements.
-        tokenizer_config: (definition, special tokens) -> the class that opens it in transformers, and its settings.
+        tokenizer_config: (definition, special tokens) -> the class of transformers that opens the tokenizer, and its
+            settings.
         writes_vocabulary: True if saving writes the first file, a token per line, in addition to tokenizer.json.
     """
 
@@ -63,12 +64,12 @@ class TokenizerKind:
     parse_tokens: Callable[[bytes], list[str]] | None = None
     digest_content: Callable[[Definition, Sequence[str], SpecialTokens], list[Any]] = tokenizer_json.digest_content
     config_settings: Callable[[Definition], dict[str, Any]] = _no_settings
-    tokenizer_config: Callable[[Definition, SpecialTokens], dict[str, Any]] = _fast_tokenizer_config
+    tokenizer_config: Callable[[Definition, SpecialTokens], dict[str, Any]] = _general_class_config
     writes_vocabulary: bool = False
 
 
 def _train_by_normalization(train: Callable[..., TrainedVocabulary], names: Iterable[str]) -> dict[str, Train]:
-    """Return name of a normalization -> the training function with this normalization."""
+    """Return name of a normalization -> function that trains with this normalization."""
     return {name: functools.partial(train, normalization=name) for name in names}
 
 
@@ -138,7 +139,7 @@ _KINDS = (
         config_settings=sentencepiece.sentencepiece_settings,
     ),
 )
-TOKENIZERS = {kind.name: kind for kind in _KINDS}  # `kind_of` takes the first that fits
+TOKENIZERS = {kind.name: kind for kind in _KINDS}  # `kind_of` returns the first kind that fits
 
 
 def kind_of(definition: Definition) -> TokenizerKind:

@@ -1,12 +1,13 @@
-"""A directory, trained here or published, or a vocabulary file -> a `Tokenizer`.
+"""Loading of a `Tokenizer` from a directory, trained here or published, or from a vocabulary file.
 
-Only this file reads the files of a tokenizer, in this order:
-1. `tokenizer.json`, or where there is none the vocabulary file of a kind: `vocab.txt`, `vocab.json`, `spiece.model`,
-   or `spm.model` of DeBERTa;
+Only this module reads the files of a tokenizer, in this order:
+1. `tokenizer.json`, or, if there is none, the vocabulary file of a kind: `vocab.txt`, `vocab.json`, `spiece.model`, or
+   `spm.model` of DeBERTa;
 2. `special_tokens_map.json` and `tokenizer_config.json`: the class, its settings, and the names of special tokens;
-   where they name no class, the `config.json` of a model;
-3. the other files of a vocabulary: `merges.txt` of `vocab.json`;
-4. to check that they agree: `added_tokens.json` of a vocabulary, the vocabulary of a `tokenizer.json`.
+   if they name no class, the `config.json` of a model;
+3. the further file of a vocabulary: `merges.txt`, which belongs to `vocab.json`;
+4. files that must agree with the files above: `added_tokens.json` with a vocabulary file, and a vocabulary file with
+   `tokenizer.json`.
 The digests of these files are first compared with `SHA256SUMS`, if the directory has that file.
 """
 
@@ -37,12 +38,12 @@ DEFINITION = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
 NAMES = "special_tokens_map.json"
 ADDED = "added_tokens.json"
-MODEL = "config.json"  # of the model, which is no file of the tokenizer
+MODEL = "config.json"  # belongs to the model, not to the tokenizer
 FILES = (
     *(DEFINITION, CONFIG, NAMES, ADDED),
     *dict.fromkeys(name for row in CLASSES.values() for name in row.files),
 )
-OTHER_NAME = "vocab.txt"  # by whose rules a vocabulary file with any other name is read
+OTHER_NAME = "vocab.txt"  # a vocabulary file with an unknown name is read as if it had this name
 
 
 def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) -> Tokenizer:
@@ -50,12 +51,12 @@ def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) 
 
     Args:
         path: a directory, a file of step 1 above, or a name of the Hub (readers/hub.py).
-        lowercase: whether a vocabulary file is uncased, where `tokenizer_config.json` does not say; None: as its kind
-            decides. WordPiece is uncased unless a token has a capital letter.
+        lowercase: whether a vocabulary file is uncased, if `tokenizer_config.json` does not say so. None: the kind of
+            the vocabulary decides; WordPiece is uncased unless a token has a capital letter.
 
     Raises:
-        UserError: no tokenizer at this path, a broken file, a file that differs from `SHA256SUMS`, an unknown kind, ids
-            with holes, a missing special token, files that contradict each other, or `lowercase` contradicts them.
+        UserError: the path has no tokenizer; a file is broken or differs from `SHA256SUMS`; the kind is unknown; the
+            ids have gaps; a special token is missing; the files contradict each other or `lowercase`.
     """
     path = local_tokenizer(path)
     file = _find_definition_file(path)
@@ -73,7 +74,7 @@ def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) 
         return _load_vocabulary(file, row, class_name, config, lowercase)
     except UserError as error:
         raise UserError(f"{file}: {error}") from None
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # values of other types
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # wrong types of values
         reason = f"{type(error).__name__}: {error}"
         raise UserError(
             f"{file}: this file or another in its directory is not of a tokenizer ({reason:.200})"
@@ -108,7 +109,7 @@ def _load_definition(
     special = _special_tokens(config, CLASSES.get(class_name, CLASSES[""]).special or kind.special)
     tokens = tokenizer_json.tokens_of(definition)
     vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
-    # As transformers does for a file without these.
+    # transformers, too, adds special tokens and a post-processor that a file lacks.
     definition = tokenizer_json.with_special_tokens(
         definition, special, vocabulary, kind.separators, kind.mask_takes_space
     )
@@ -148,10 +149,10 @@ def _load_vocabulary(
 
 
 def _with_listed_tokens(definition: Definition, config: Mapping[str, Any], vocabulary: Mapping[str, int]) -> Definition:
-    """Return the definition with the added tokens that a config lists, which replace the tokens of the definition.
+    """Return the definition with the added tokens that a config lists; they replace equal tokens of the definition.
 
-    As in transformers, `added_tokens_decoder` gives the properties of a token, and all tokens that are listed by name
-    are special.
+    As in transformers, `added_tokens_decoder` gives the properties of a token, and a token that is only listed by name
+    is a special token.
 
     Raises:
         UserError: the vocabulary lacks a token, or has another id for it.
@@ -183,7 +184,7 @@ def _content(token: Any) -> Any:
 
 
 def _special_tokens(config: Mapping[str, Any], default: SpecialTokens) -> SpecialTokens:
-    """Return the names of the special tokens; a config gives a name, or an object with the name as its `content`."""
+    """Return the names of the special tokens: the names in a config replace the names in `default`."""
     names: dict[str, str] = {}
     for role, default_name in default._asdict().items():
         name = _content(config.get(f"{role}_token") or default_name)

@@ -1,7 +1,7 @@
-"""Vocabularies made by merging pairs, for several kinds, and the text for training.
+"""Training of vocabularies by merging pairs, for several kinds, and the types `TrainingText` and `TrainedVocabulary`.
 
-After Sennrich, Haddow and Birch 2016, with the trainer of the library `tokenizers`. The same text gives the same
-vocabulary in any process: nothing depends on the order of the library's hash maps.
+The method is from Sennrich, Haddow and Birch 2016, with the trainer of the library `tokenizers`. Equal texts give equal
+vocabularies in any process: nothing depends on the order of the library's hash maps.
 """
 
 import itertools
@@ -16,16 +16,16 @@ from bert_jax.errors import UserError
 from bert_jax.tokenizer import tokenizer_json
 from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
 
-ALPHABET = 1000  # most frequent characters that every vocabulary contains
-COVERAGE = 0.9995  # fraction of the text that further characters cover; the remaining characters are unknown
-MIN_FREQUENCY = 2  # of a piece that training makes
-MAX_TEXT = 8192  # characters passed to the library at once; its memory is a hundred times that
+ALPHABET = 1000  # number of most frequent characters that every vocabulary contains
+COVERAGE = 0.9995  # further characters are added until all cover this fraction of the text; the others are unknown
+MIN_FREQUENCY = 2  # minimum frequency of a piece that training makes
+MAX_TEXT = 8192  # characters passed to the library at once; it needs a hundred times as much memory
 
 
 class TrainingText(NamedTuple):
     """The text that a vocabulary is trained on."""
 
-    pieces: Callable[[], Iterable[str]]  # yields the pieces from the first on each time it is called
+    pieces: Callable[[], Iterable[str]]  # each call yields all pieces, from the first on
     characters: Mapping[str, float]  # frequency of each character
 
 
@@ -37,7 +37,7 @@ class TrainedVocabulary(NamedTuple):
 
 
 def alphabet(counts: Mapping[str, float], normalize: Callable[[str], str]) -> list[str]:
-    """Return the normalized characters that a vocabulary must contain, by code point; never a space."""
+    """Return the normalized characters, without spaces, that a vocabulary must contain, in the order of code points."""
     weights: dict[str, float] = {}
     for character in sorted(counts):  # a fixed order: sums of floats depend on it
         for normal in normalize(character):
@@ -65,7 +65,7 @@ def check_filled(num_tokens: int, vocab_size: int) -> None:
 
 
 def vocabulary_too_small(vocab_size: int, least: int) -> UserError:
-    """Return the error for a size below the minimum of every vocabulary of the text."""
+    """Return the error for a size below `least`, the minimum for the text."""
     return UserError(f"--vocab_size {vocab_size:,} is too small: special tokens and characters alone are {least:,}")
 
 
@@ -98,11 +98,11 @@ def merge_pairs(
         untrained: definition that splits text into words.
         special: names of the special tokens.
         first: tokens with the lowest ids, in order.
-        characters: the characters to contain.
+        characters: the characters that the vocabulary must contain.
         prefix: prefix of a piece that continues a word.
 
     Raises:
-        UserError: there cannot be `vocab_size` tokens.
+        UserError: the size is too small for `first` and `characters`, or the text cannot fill the vocabulary.
     """
     least = len(first) + len(characters)
     if vocab_size < least:

@@ -1,4 +1,4 @@
-"""A `Tokenizer` -> the directory that `AutoTokenizer` of transformers opens."""
+"""Saving of a `Tokenizer` as a directory that `AutoTokenizer` of transformers opens."""
 
 import json
 import os
@@ -17,7 +17,7 @@ MAX_LENGTH = 512  # tokens, for `AutoTokenizer`; an export writes the maximum of
 def save_tokenizer(tokenizer: Tokenizer, directory: str | os.PathLike[str], files: Mapping[str, bytes] = {}) -> None:
     """Write `tokenizer.json`, `tokenizer_config.json` and `files`; the directory appears only when it is complete.
 
-    It has `SHA256SUMS`. A WordPiece vocabulary is also written as `vocab.txt`.
+    The directory also contains `SHA256SUMS` and, for a WordPiece vocabulary, `vocab.txt`.
 
     Raises:
         OSError: the directory cannot be written, or is not empty.
@@ -39,8 +39,8 @@ def tokenizer_files(directory: str | os.PathLike[str]) -> list[pathlib.Path]:
 def copy_tokenizer(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
     """Copy the files of a tokenizer into an existing directory, so that `AutoTokenizer` opens it.
 
-    A `tokenizer.json`, and `tokenizer_class` and `model_input_names` in `tokenizer_config.json`, are added where the
-    source lacks them.
+    If the source lacks them, the copy also gets `tokenizer.json`, and `tokenizer_class` and `model_input_names` in
+    `tokenizer_config.json`.
 
     Raises:
         UserError: as `load_tokenizer`.
@@ -70,7 +70,7 @@ def _write_definition(tokenizer: Tokenizer, directory: pathlib.Path, config: Map
 
 
 def _input_names(tokenizer: Tokenizer) -> dict[str, list[str]]:
-    """Return the inputs of a model that transformers makes; without them its versions differ in token types."""
+    """Return the entry that names the inputs for a model; versions of transformers have different default inputs."""
     return {"model_input_names": ["input_ids", *["token_type_ids"] * tokenizer.second_type, "attention_mask"]}
 
 

@@ -1,13 +1,13 @@
 """SentencePiece models, unigram and BPE: `spiece.model`.
 
-After Kudo and Richardson 2018: characters are mapped by the table in the model, each word gets a leading '▁' and is
-split into its likeliest pieces (unigram) or by merging pairs (BPE). A unigram model that was neither trained here nor
-is a BigBird's is taken for ALBERT's (google-research/albert, tokenization.py), which first unifies quotes and removes
-accents and capitals.
+As in Kudo and Richardson 2018, a table in the model maps the characters of a text, and each word gets a leading '▁'.
+Unigram then splits the word into its likeliest pieces; BPE merges pairs of pieces. A unigram model that was not trained
+here and does not belong to BigBird is treated as ALBERT's (google-research/albert, tokenization.py): before the table
+maps the text, quotes are unified, and accents and capitals are removed.
 
-The models trained here map text by a table (a row of NORMALIZATIONS, with case folding where uncased) and by nothing
-else, so the `spiece.model` that is saved describes them completely. Only a tab, which the library's `nfkc` keeps, is a
-space here and unknown to the library.
+In models trained here, only the table changes the text (a row of NORMALIZATIONS, with case folding if uncased). So the
+saved `spiece.model` describes them completely. The only difference is the tab, which the library's `nfkc` keeps: it is
+a space here, but an unknown character in the library.
 """
 
 import base64
@@ -34,16 +34,16 @@ UNIGRAM, BPE = 1, 2  # model types, as the library numbers them
 # The settings of a model that the definition below implements.
 TRAINER = {"model_type": (UNIGRAM, BPE), "byte_fallback": (False,), "treat_whitespace_as_suffix": (False,)}
 NORMALIZER = {"add_dummy_prefix": (True,), "remove_extra_whitespaces": (True,), "escape_whitespaces": (True,)}
-OWN = "bert_jax/"  # prefix of the table's name in a model trained here: nothing but the table changes its text
-DOTTED_I = "\u0130"  # the only letter that the tables leave alone and `Lowercase` does not
+OWN = "bert_jax/"  # prefix of the table's name in a model trained here; only the table changes this model's text
+DOTTED_I = "\u0130"  # the only letter that `Lowercase` changes and the tables leave unchanged
 FOLDED = "_cf"  # suffix of the names of tables that fold case
 WHITE_SPACE = "".join(filter(str.isspace, map(chr, range(0x3001)))).replace(" ", "")
 NORMAL = 1  # type of a piece that is no special token
 
-MAX_LINE = 1024  # characters of at most 4 bytes; the library drops lines above MAX_BYTES without an error
-MAX_BYTES = 4192
-RESERVED = "▅"  # the library's mark of an unknown character; it drops lines that contain this mark
-THREADS = 16  # fixed, not the number of cores: the split of the work decides the last bits of the scores
+MAX_LINE = 1024  # characters in a training line, each of at most 4 bytes
+MAX_BYTES = 4192  # the library drops longer lines without an error
+RESERVED = "▅"  # the library's mark of an unknown character; the library drops lines that contain this mark
+THREADS = 16  # fixed, because the number of threads affects the last bits of the scores
 
 
 def parse_spiece_model(
@@ -51,11 +51,11 @@ def parse_spiece_model(
 ) -> Definition:
     """Return the definition of a `spiece.model`; see `TokenizerClass.parse`.
 
-    ALBERT's text is normalized as `do_lower_case` and `keep_accents` of the config say; other models have a table.
-    BigBird's table is all that changes its text, as in the library that the authors use, and keeps capitals.
+    For ALBERT, `do_lower_case` and `keep_accents` of the config decide the normalization; other models have a table.
+    Only the table changes BigBird's text, as in the library that BigBird's authors use; the table keeps capitals.
 
     Raises:
-        UserError: as `parse_model` and `define_sentencepiece`, or lower case contradicts the table of the model.
+        UserError: as `parse_model` and `define_sentencepiece`, or `do_lower_case` contradicts the table of the model.
     """
     model = parse_model(files[0])
     asked = config.get("do_lower_case", lowercase)
@@ -74,9 +74,10 @@ def parse_spiece_model(
 def parse_spm_model(
     files: Sequence[bytes], special: SpecialTokens, config: Mapping[str, Any], lowercase: bool | None
 ) -> Definition:
-    """Return the definition of the `spm.model` of DeBERTa, version 2 and 3; the mask follows its pieces.
+    """Return the definition of the `spm.model` of DeBERTa, version 2 and 3; the mask token follows its pieces.
 
-    The table of the model alone maps text, as in the library that the authors use. Raises as `parse_spiece_model`.
+    Only the table of the model changes text, as in the library that DeBERTa's authors use. Raises UserError as
+    `parse_spiece_model` does.
     """
     model = parse_model(files[0])
     if config.get("split_by_punct"):
@@ -88,7 +89,7 @@ def parse_spm_model(
 
 
 def parse_model(data: bytes) -> Any:
-    """Return the `ModelProto` in the bytes of a `spiece.model`; raise UserError if it is cut short or not supported."""
+    """Return the `ModelProto` in the bytes of a `spiece.model`; raise UserError for a cut or unsupported model."""
     with _needs_library():
         format_of = importlib.import_module("sentencepiece.sentencepiece_model_pb2")
         from google.protobuf.message import DecodeError
@@ -114,8 +115,8 @@ def define_sentencepiece(model: Any, normalizers: Sequence[Definition], special:
     """Return the definition of a parsed model.
 
     Args:
-        model: from `parse_model`.
-        normalizers: applied to text before the model's own table.
+        model: the result of `parse_model`.
+        normalizers: steps that change a text before the table of the model does.
         special: names of the special tokens.
 
     Raises:
@@ -145,7 +146,7 @@ def sentencepiece_settings(definition: Definition) -> dict[str, Any]:
         "do_lower_case": "Lowercase" in normalizers,
         "keep_accents": "StripAccents" not in normalizers,
         "split_by_punct": any(step.get("type") == "Punctuation" for step in pre_tokenizers),
-        # Files of early versions of the library have add_prefix_space in place of a scheme.
+        # Files of early versions of the library have add_prefix_space instead of prepend_scheme.
         "add_prefix_space": any(
             step.get("prepend_scheme", step.get("add_prefix_space")) in ("always", True) for step in pre_tokenizers
         ),
@@ -153,18 +154,18 @@ def sentencepiece_settings(definition: Definition) -> dict[str, Any]:
 
 
 def pieces_without_space(definition: Definition, tokens: Sequence[str]) -> list[bool]:
-    """Return whether each token continues the word before it."""
+    """Return whether each token continues the word before it: it lacks the leading '▁'."""
     return [not token.startswith(SPACE) for token in tokens]
 
 
 def train_unigram(text: TrainingText, vocab_size: int, lowercase: bool, normalization: str) -> TrainedVocabulary:
     """Return a unigram vocabulary (Kudo 2018) of exactly `vocab_size` pieces, special tokens included.
 
-    The text is held in memory, and mapped by a row of `NORMALIZATIONS`.
+    The text is held in memory. `normalization` is a row of `NORMALIZATIONS`.
 
     Raises:
-        UserError: no text, a size that the text cannot fill or that its characters alone exceed, or the library is
-            missing.
+        UserError: there is no text, the text cannot fill a vocabulary of this size, its characters alone exceed the
+            size, or the library is missing.
     """
     return _train_sentencepiece("unigram", text, vocab_size, lowercase, normalization)
 
@@ -172,12 +173,12 @@ def train_unigram(text: TrainingText, vocab_size: int, lowercase: bool, normaliz
 def train_sentencepiece_bpe(
     text: TrainingText, vocab_size: int, lowercase: bool, normalization: str
 ) -> TrainedVocabulary:
-    """Return a BPE vocabulary, trained as by `train_unigram`."""
+    """Return a BPE vocabulary; the arguments and errors are as in `train_unigram`."""
     return _train_sentencepiece("bpe", text, vocab_size, lowercase, normalization)
 
 
 def library_normalization_step(rule: str) -> Definition:
-    """Return the step that maps text by a table of the library; raise UserError if that is missing."""
+    """Return the step that maps text by the library's table `rule`; raise UserError if the library is missing."""
     with _needs_library():
         library = importlib.import_module("sentencepiece")
         format_of = importlib.import_module("sentencepiece.sentencepiece_model_pb2")
@@ -203,13 +204,13 @@ def _train_sentencepiece(
             library.SentencePieceTrainer.train(
                 sentence_iterator=iter(
                     sorted(_training_lines(text, replaced))
-                ),  # sorted: the order of files changes nothing
+                ),  # sorted, so that the order of files has no effect
                 model_writer=written,
                 model_type=model_type,
                 vocab_size=vocab_size,
-                hard_vocab_limit=False,  # a vocabulary that is not filled is refused below, with the size that can be
+                hard_vocab_limit=False,  # an unfilled vocabulary is refused below, in a message with the possible size
                 **{f"normalization_{name}": value for name, value in table.items()},
-                character_coverage=1.0,  # of the characters that are left
+                character_coverage=1.0,  # `replaced` has removed the rare characters
                 max_sentence_length=MAX_BYTES,
                 num_threads=THREADS,
                 minloglevel=2,
@@ -231,7 +232,7 @@ def _train_sentencepiece(
     model = parse_model(written.getvalue())
     pair_merging.check_filled(len(model.pieces), vocab_size)
     model.normalizer_spec.name = OWN + rule
-    model.normalizer_spec.ClearField("normalization_rule_tsv")  # the name of a file that is gone
+    model.normalizer_spec.ClearField("normalization_rule_tsv")  # the name of a deleted temporary file
     definition = define_sentencepiece(model, _case_folding(rule))
     return TrainedVocabulary(definition, {FILE: model.SerializeToString(deterministic=True)})
 
@@ -242,7 +243,7 @@ def _library_rule(rule: str, path: pathlib.Path) -> dict[str, str]:
 
 
 def _character_table(rule: str, path: pathlib.Path) -> dict[str, str]:
-    """Write a table that keeps all characters, except white space and, where it folds case, capitals."""
+    """Write a table that keeps all characters except white space and, if it folds case, capitals."""
     changed = dict.fromkeys(WHITE_SPACE, " ")
     if rule.endswith(FOLDED):
         changed |= {letter: letter.lower() for letter in map(chr, range(0x110000)) if letter.lower() != letter}
@@ -253,7 +254,7 @@ def _character_table(rule: str, path: pathlib.Path) -> dict[str, str]:
     return {"rule_tsv": str(path)}
 
 
-# --normalization -> (rule, a file that may be written) -> the table, as the library is given it.
+# --normalization -> function of (rule, path of a file that it may write), which returns the library's arguments.
 NORMALIZATIONS: dict[str, Callable[[str, pathlib.Path], dict[str, str]]] = {
     "nmt_nfkc": _library_rule,
     "nfkc": _library_rule,
@@ -262,8 +263,8 @@ NORMALIZATIONS: dict[str, Callable[[str, pathlib.Path], dict[str, str]]] = {
 
 
 def _rare_characters(text: TrainingText, normalize: Callable[[str], str]) -> dict[int, str]:
-    """Return the rare characters, which the vocabulary lacks, mapped to spaces for `str.translate`."""
-    spaces = str.maketrans(SPACE + RESERVED, "  ")  # the library writes a space before every text, as this mark
+    """Return a table for `str.translate` that replaces rare characters, which the vocabulary lacks, with spaces."""
+    spaces = str.maketrans(SPACE + RESERVED, "  ")  # the library puts SPACE before every text
     normal = {character: normalize(character).translate(spaces) for character in text.characters}
     known = {" ", *pair_merging.alphabet(text.characters, normal.__getitem__)}
     return {ord(character): " " for character in normal if not known.issuperset(normal[character])} | {
@@ -283,7 +284,7 @@ def _needs_library() -> contextlib.AbstractContextManager[None]:
 
 
 def _case_folding(rule: str) -> list[Definition]:
-    """Return the normalizers before the table `rule`: where it folds case, a mark of lower case."""
+    """Return the normalizers before the table `rule`: `Lowercase` if the table folds case, to mark uncased text."""
     return [{"type": "Lowercase"}] if rule.endswith(FOLDED) else []
 
 
@@ -304,7 +305,7 @@ def _is_big_bird(model: Any, config: Mapping[str, Any]) -> bool:
 
 
 def _with_control_pieces(definition: Definition, model: Any) -> Definition:
-    """Return the definition with `<s>` and `</s>` as special tokens, which a text may spell, as in transformers."""
+    """Return the definition with `<s>` and `</s>` as special tokens that a text may spell, as in transformers."""
     known, ends = definition["added_tokens"], BIG_BIRD[1:]
     new = [
         {**known[0], "id": token_id, "content": piece.piece, "lstrip": False}
@@ -335,7 +336,7 @@ def _unigram_model(model: Any) -> Definition:
 
 
 def _bpe_model(model: Any) -> Definition:
-    """Return the BPE model of the library: a merge is two pieces that form a piece, by descending score."""
+    """Return the BPE model of the library; it merges any two pieces that form a piece, by descending score."""
     normal = {piece.piece: piece.score for piece in model.pieces if piece.type == NORMAL}
     merges = [
         [piece[:cut], piece[cut:]]
@@ -362,7 +363,7 @@ def _precompiled_step(table: bytes) -> Definition:
 
 
 def _replace_step(pattern: Mapping[str, str], new: str) -> Definition:
-    """Return the normalizer that replaces a pattern by `new`."""
+    """Return the normalizer that replaces a pattern with `new`."""
     return {"type": "Replace", "pattern": pattern, "content": new}
 
 

@@ -18,20 +18,20 @@ from bert_jax.tokenizer.kinds import TokenizerKind, kind_of
 from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
 from bert_jax.tokenizer.wordpiece import Normalizer
 
-SPECIAL_TOKENS = tuple(wordpiece.SPECIAL)  # of BERT
+SPECIAL_TOKENS = tuple(wordpiece.SPECIAL)  # BERT's special tokens
 
 
 class EncodedText(NamedTuple):
-    """The ids of a text, and the characters and the word of each."""
+    """The ids of a text, and the characters and the word that each id stands for."""
 
     ids: list[int]
-    offsets: list[tuple[int, int]]  # first character, and the end: one past the last
-    words: list[int | None]  # index of the word, as the tokenizer splits text before it looks for tokens
+    offsets: list[tuple[int, int]]  # (index of the first character, index after the last character)
+    words: list[int | None]  # index of the word; the tokenizer splits text into words before it looks for tokens
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Tokenizer:
-    """A vocabulary ready to use; made by `load_tokenizer`, `build_tokenizer` or `wordpiece_tokenizer`. Can be pickled.
+    """A tokenizer; `load_tokenizer`, `build_tokenizer` and `wordpiece_tokenizer` return it. It can be pickled.
 
     Attributes:
         kind: the row of `TOKENIZERS`.
@@ -44,8 +44,9 @@ class Tokenizer:
         second_type: True if the second text of a pair has token type 1; otherwise all tokens have type 0.
         lowercase: True if the vocabulary is uncased.
         continues: bool [vocab_size], whether a token continues the word before it; False for special and added tokens.
-        with_special_tokens: encodes every added token in a text as that token, also '[MASK]'.
-        plain: encodes '[MASK]' in a text as a bracket, a word and a bracket, other added tokens as these tokens.
+        with_special_tokens: library tokenizer that gives every added token spelled in a text its id, even '[MASK]'.
+        plain: library tokenizer that encodes a spelled '[MASK]' as a bracket, a word and a bracket. Only added tokens
+            that are not in `special` get their ids.
     """
 
     kind: TokenizerKind
@@ -77,12 +78,12 @@ class Tokenizer:
 
     @property
     def normalizer(self) -> Normalizer:
-        """The normalization of text by a WordPiece vocabulary."""
+        """The normalization of text before WordPiece splits it."""
         return wordpiece.normalizer_of(self.definition)
 
     @property
     def sentence_prefix(self) -> str:
-        """Prefix for every sentence but the first of a document, so that its first word is encoded as inside a text."""
+        """Prefix for all sentences of a document but the first: it makes a first word be encoded as inside a text."""
         return self.kind.word_prefix
 
     def encode_sentences(self, sentences: Sequence[str]) -> list[list[int]]:
@@ -94,7 +95,7 @@ class Tokenizer:
         return _ids(self.plain, sentences)
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[EncodedText]:
-        """Encode as `encode_sentences`, with the characters and the words of the text that the ids stand for."""
+        """Encode as `encode_sentences` does; the result includes the characters and the word of each id."""
         return _ids_with_offsets(self.plain, texts)
 
     def encode_inputs(self, texts: Sequence[str]) -> list[list[int]]:
@@ -105,20 +106,20 @@ class Tokenizer:
         return _ids(self.with_special_tokens, texts)
 
     def encode_inputs_with_offsets(self, texts: Sequence[str]) -> list[EncodedText]:
-        """Encode as `encode_inputs`, with the characters and the words of the text that the ids stand for."""
+        """Encode as `encode_inputs` does; the result includes the characters and the word of each id."""
         return _ids_with_offsets(self.with_special_tokens, texts)
 
     def spells_special_token(self, ids: Sequence[int]) -> bool:
-        """Return whether the ids of a text have [PAD], [CLS], [SEP] or [MASK]."""
+        """Return whether the ids of a text include [PAD], [CLS], [SEP] or [MASK]."""
         return not self._spelled_ids.isdisjoint(ids)
 
     @functools.cached_property
     def _spelled_ids(self) -> frozenset[int]:
-        """Ids of the special tokens that only a text which spells them has."""
+        """Ids of the special tokens that no text produces unless it spells them."""
         return frozenset((self.pad_id, self.cls_id, self.sep_id, self.mask_id))
 
     def normalize_parts(self, parts: Sequence[str]) -> list[str]:
-        """Return each part of a text normalized as between two digits, before it is split into words."""
+        """Return each part of a text after normalization, as if the part were between two digits."""
         normalizer = self.plain.normalizer
         if normalizer is None:
             return list(parts)
@@ -127,10 +128,10 @@ class Tokenizer:
             return [normalizer.normalize_str(f"0{part}0")[before:-1] for part in parts]
 
     def word_texts(self, words: Sequence[str]) -> list[str]:
-        """Return each word as a text that is encoded as a word inside a sentence.
+        """Return each word with the prefix that makes the tokenizer encode it like a word inside a sentence.
 
-        An added token inside a word stays as it is, and the characters before and after the token are words, as in
-        `is_split_into_words` of transformers.
+        An added token inside a word stays as it is, and the characters before and after the token count as words. The
+        option `is_split_into_words` of transformers does so, too.
         """
         prefix = self.kind.word_prefix
         if not prefix:
@@ -143,11 +144,11 @@ class Tokenizer:
         ]
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each word of a sentence given as words; the unknown token for a word without ids."""
+        """Return the ids of each word of a sentence given as words; a word without ids becomes the unknown token."""
         return [ids or [self.unk_id] for ids in self.encode_inputs(self.word_texts(words))]
 
     def encode(self, text: str) -> list[int]:
-        """Return [CLS], the ids of the text, [SEP]; a special token spelled in the text becomes that token."""
+        """Return the ids of [CLS], the text and [SEP]; a special token spelled in the text becomes that token."""
         with _no_panic():
             return self.with_special_tokens.encode(text).ids
 
@@ -155,7 +156,7 @@ class Tokenizer:
         """Return the text of the ids, special tokens included.
 
         Raises:
-            UserError: an id outside the vocabulary.
+            UserError: an id is outside the vocabulary.
         """
         outside = [token_id for token_id in ids if not 0 <= token_id < self.vocab_size]
         if outside:
@@ -192,11 +193,11 @@ def build_tokenizer(
         definition: the content of a tokenizer.json.
         special: names of the special tokens.
         has_token_types: False gives all tokens the type 0, whatever the definition says.
-        kind: the kind of the definition, where the caller has looked it up.
-        tokens: the tokens of the definition in the order of ids, where the caller has read them.
+        kind: the kind of the definition, if the caller has already looked it up.
+        tokens: the tokens of the definition in the order of ids, if the caller has already read them.
 
     Raises:
-        UserError: an unknown kind, or a broken definition.
+        UserError: the kind is unknown, or the definition is broken.
     """
     kind = kind or kind_of(definition)
     bounds.check_bounds(definition)
@@ -214,7 +215,7 @@ def build_tokenizer(
         raise UserError("the file and the library `tokenizers` give the added tokens different ids")
     digest = hashlib.sha256(json.dumps(kind.digest_content(definition, tokens, special)).encode()).hexdigest()
     continues = np.array(kind.continues(definition, tokens), bool)
-    continues[[token["id"] for token in added_tokens]] = False  # the text is split around each of them
+    continues[[token["id"] for token in added_tokens]] = False  # the text is split around each added token
     continues.flags.writeable = False
     normalizers = list(tokenizer_json.components(definition["normalizer"]))
     return Tokenizer(
@@ -240,7 +241,7 @@ def _ids(library: tokenizers.Tokenizer, texts: Sequence[str]) -> list[list[int]]
 
 
 def _ids_with_offsets(library: tokenizers.Tokenizer, texts: Sequence[str]) -> list[EncodedText]:
-    """Return the ids of each text as `_ids`, with the characters and the words that they stand for."""
+    """Return the ids of each text as `_ids` does, with the characters and the word of each id."""
     with _no_panic():
         encoded = library.encode_batch(texts, add_special_tokens=False)
     return [EncodedText(text.ids, text.offsets, text.word_ids) for text in encoded]
@@ -248,7 +249,10 @@ def _ids_with_offsets(library: tokenizers.Tokenizer, texts: Sequence[str]) -> li
 
 @contextlib.contextmanager
 def _no_panic() -> Iterator[None]:
-    """Turn an error of the library into a UserError: a bare Exception, or a panic, which is no Exception."""
+    """Turn an error of the library `tokenizers` into a UserError.
+
+    The library raises a bare Exception, or a PanicException, which is not a subclass of Exception.
+    """
     try:
         yield
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""`tokenizer.json` as plain data: assembling a definition, and reading its properties.
+"""The definition of a tokenizer, the content of `tokenizer.json` as plain data: how to assemble it and to read it.
 
 Tokenizers of every kind are held, saved and exported in this format of the library `tokenizers`.
 """
@@ -10,9 +10,9 @@ from bert_jax.errors import UserError
 
 Definition = dict[str, Any]  # the content of a tokenizer.json
 
-# The model-specific classes of transformers rebuild a tokenizer; this class takes tokenizer.json as it is.
+# This class of transformers takes tokenizer.json as it is; model-specific classes rebuild the tokenizer.
 GENERAL_CONFIG = {"tokenizer_class": "PreTrainedTokenizerFast"}
-MEMBERS = ("normalizers", "pretokenizers", "processors", "decoders")  # keys of the members of a sequence
+MEMBERS = ("normalizers", "pretokenizers", "processors", "decoders")  # keys under which a sequence lists its members
 
 
 class SpecialTokens(NamedTuple):
@@ -38,7 +38,7 @@ def assemble_definition(
         special: names of the special tokens.
         vocabulary: token -> id.
         separators: number of separators between the two texts of a pair.
-        mask_takes_space: True if the mask token includes the spaces before it, as words of the vocabulary do.
+        mask_takes_space: True if the mask token includes the spaces before it, as the words of such a vocabulary do.
 
     Raises:
         UserError: a special token is missing.
@@ -87,7 +87,10 @@ def with_special_tokens(
 
 
 def special_token(content: str, token_id: int, lstrip: bool = False) -> Definition:
-    """Return a special token as an added token, which the library finds in a text; `lstrip`: with spaces before it."""
+    """Return a special token as an added token, which the library finds in a text.
+
+    With `lstrip`, the token includes the spaces before it.
+    """
     flags = {"single_word": False, "lstrip": lstrip, "rstrip": False, "normalized": False, "special": True}
     return {"id": token_id, "content": content, **flags}
 
@@ -95,22 +98,22 @@ def special_token(content: str, token_id: int, lstrip: bool = False) -> Definiti
 def without_role_tokens(definition: Definition, special: SpecialTokens) -> Definition:
     """Return the definition that encodes the tokens of `special` spelled in a text as ordinary characters.
 
-    All other added tokens are found in a text, as by transformers.
+    All other added tokens in a text get their ids, as in transformers.
     """
     model = definition["model"]
     if model["type"] == "Unigram":
-        # To the model these are pieces like others, so a text could spell them; no text spells a piece with a space.
+        # A unigram model would find these pieces in a text. With a space before them, no text contains them.
         model = {**model, "vocab": [[" " * (piece in special) + piece, score] for piece, score in model["vocab"]]}
     return {**definition, "added_tokens": other_added_tokens(definition, special), "model": model}
 
 
 def other_added_tokens(definition: Definition, special: SpecialTokens) -> list[dict[str, Any]]:
-    """Return the added tokens that are none of `special`."""
+    """Return the added tokens that are not in `special`."""
     return [token for token in definition["added_tokens"] if token["content"] not in special]
 
 
 def components(part: Definition | None) -> Iterator[Definition]:
-    """Yield a normalizer, pre-tokenizer, post-processor or decoder, or the members of a sequence of them."""
+    """Yield the steps of a part of a definition (such as its normalizer): the part itself, or a sequence's members."""
     if part is None:
         return
     if not isinstance(part, dict):
@@ -167,7 +170,7 @@ def tokens_of(definition: Definition) -> tuple[str, ...]:
 
 
 def tokens_in_order(vocabulary: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the tokens in the order of ids; raise UserError unless the ids are 0, 1, 2 ... each once."""
+    """Return the tokens in the order of ids; raise UserError unless the ids are 0, 1, 2, ..., each exactly once."""
     if any(type(token_id) is not int for token_id in vocabulary.values()):
         raise UserError("the vocabulary gives a token an id that is not an integer")
     if not vocabulary:
@@ -193,8 +196,8 @@ def pair_layout(definition: Definition, special: SpecialTokens) -> tuple[int, bo
     The last separator has the type of the second text; all tokens before the second text have type 0.
 
     Raises:
-        UserError: sequences are not `cls text sep` and `cls text sep ... text sep`, with the tokens in `special`, or
-            have other token types.
+        UserError: a single text does not become `cls text sep`, a pair does not become `cls text sep ... text sep`, the
+            tokens are not the tokens in `special`, or the token types are others.
     """
     for processor in components(definition["post_processor"]):
         kind = processor.get("type")
@@ -235,7 +238,7 @@ def digest_content(definition: Definition, tokens: Sequence[str], special: Speci
 
 
 def _template(pieces: Sequence[Mapping[str, Mapping[str, Any]]], key: str) -> list[Any]:
-    """Return a value of each piece of a template, such as its `id`: '[CLS]', 'A', '[SEP]'."""
+    """Return the value of `key` in each piece of a template; for `id`, such as '[CLS]', 'A', '[SEP]'."""
     return [value[key] for piece in pieces for value in piece.values()]
 
 

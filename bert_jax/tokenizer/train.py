@@ -36,32 +36,32 @@ def train_tokenizer(
     progress: Progress = lambda done, total, documents: None,
     say: Callable[[str], None] = lambda line: None,
 ) -> str:
-    """Train a vocabulary of exactly `vocab_size` tokens and save it in `output`; equal text gives equal bytes.
+    """Train a vocabulary of exactly `vocab_size` tokens and save it in `output`; equal texts give equal files.
 
-    The text is read twice. Memory grows with the number of distinct words, for 'unigram' and 'sentencepiece_bpe' with
-    the text that is used: `sample_characters` bounds both.
+    The text is read twice. Memory grows with the number of distinct words; for 'unigram' and 'sentencepiece_bpe', it
+    grows with the size of the text that is used. `sample_characters` limits the memory of all kinds.
 
     Args:
-        inputs: an item per source, such as a language: files, directories, globs (see `sources.read_documents`).
+        inputs: for each source, such as a language, its files, directories and globs (see `sources.read_documents`).
         vocab_size: number of tokens, special tokens included.
         output: a directory that does not exist yet.
         kind: a row of `TOKENIZERS`.
-        lowercase: uncased; for 'wordpiece' and 'bpe' this also strips accents, as in BERT.
+        lowercase: True for an uncased vocabulary; for 'wordpiece' and 'bpe', this also strips accents, as in BERT.
         normalization: further changes of a text before words are split: 'bert' cleans it as BERT does, 'identity'
-            keeps it, 'nfc' and 'nfkc' are the forms of Unicode, 'nmt_nfkc' is SentencePiece's NFKC with clean-up. A key
-            of the kind's `train`; None: its first.
+            keeps it, 'nfc' and 'nfkc' are the forms of Unicode, 'nmt_nfkc' is SentencePiece's NFKC with clean-up. The
+            keys of the kind's `train` are allowed; None means the first key.
         read_options: how files are read.
         sample_characters, smoothing, weights: see `sample.source_rates`.
-        progress: called with (bytes of input read in both passes, bytes of both, documents read).
-        say: called with a line when all of the text is read and the last phase begins.
+        progress: called with (bytes read so far in both passes, total bytes of both passes, documents read).
+        say: called with a line when all of the text has been read and the last phase begins.
 
     Returns:
         The report to print: the vocabulary, then a line per source, then warnings.
 
     Raises:
-        UserError: an unknown kind, a normalization that it does not have, numbers out of range, a source without text,
-            a size that the text cannot fill or that its characters alone exceed, an output that is not empty, and as
-            in `sources`.
+        UserError: the kind is unknown or lacks the normalization, a number is out of range, a source has no text, the
+            text cannot fill the vocabulary, its characters alone exceed the vocabulary, the output is not empty, or
+            `sources` cannot read the input.
     """
     if kind not in TOKENIZERS:
         raise UserError(f"--kind {kind}: unknown; known are {', '.join(TOKENIZERS)}{did_you_mean(kind, TOKENIZERS)}")
@@ -97,7 +97,7 @@ def train_tokenizer(
         for index, (rate, size, sample_pieces) in enumerate(zip(rates, sizes, samples, strict=True)):
             part = min(1.0, report.REPORT_CHARACTERS / size)
             for piece in _cut_texts(reader.texts(index)):
-                if part == 1 or sample.hash_fraction(piece) >= 1 - part:  # the last to be drawn into a sample
+                if part == 1 or sample.hash_fraction(piece) >= 1 - part:  # pieces that the training sample draws last
                     sample_pieces.append(piece)
                 yield from [piece] * sample.num_copies(piece, rate)
         say(f"learning {vocab_size:,} tokens from {used:,.0f} characters")
@@ -131,11 +131,11 @@ def train_from_texts(
     """Return a tokenizer trained on all of the texts, and the further files that `save_tokenizer` writes.
 
     Args:
-        texts: yields the texts from the first on each time it is called, which is twice.
+        texts: function that yields all texts, from the first on; it is called twice.
         vocab_size, kind, lowercase, normalization: as in `train_tokenizer`.
 
     Raises:
-        UserError: as `train_tokenizer`.
+        UserError: the errors of `train_tokenizer` that concern these arguments.
     """
 
     def pieces() -> Iterator[str]:
@@ -146,7 +146,7 @@ def train_from_texts(
 
 
 def _checked_normalization(kind: str, asked: str | None) -> str:
-    """Return the requested normalization, or the first of the kind; raise UserError if the kind lacks it."""
+    """Return the requested normalization, or the kind's default; raise UserError if the kind lacks `asked`."""
     if asked is None:
         return next(iter(TOKENIZERS[kind].train))
     if asked not in TOKENIZERS[kind].train:
@@ -168,13 +168,13 @@ def _train_kind(
 
 
 class _SourceReader:
-    """Reader of the sources, for two passes, with progress."""
+    """Reader of the sources, which reports the progress of two passes."""
 
     def __init__(self, files: Sequence[Sequence[str]], options: ReadOptions, progress: Progress):
         self._files, self._options = files, options
         self._progress = progress
         self._sizes = [sources.total_bytes(source) for source in files]
-        self._done = 0  # bytes of the sources that were read completely, in both passes
+        self._done = 0  # bytes of completely read sources, summed over both passes
         self._documents = 0
 
     def texts(self, source_index: int, rejections: Rejections | None = None) -> Iterator[str]:
@@ -191,7 +191,7 @@ class _SourceReader:
 
 
 def _cut_texts(texts: Iterable[str]) -> Iterator[str]:
-    """Yield the pieces of texts, as `cut_text`."""
+    """Yield the pieces into which `cut_text` cuts each text."""
     return (piece for text in texts for piece in cut_text(text))
 
 

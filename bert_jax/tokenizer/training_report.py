@@ -10,9 +10,9 @@ from bert_jax.readers.rejections import describe_rejections
 from bert_jax.tokenizer.tokenizer import Tokenizer
 from bert_jax.tokenizer.training_sample import CharacterCounts
 
-REPORT_CHARACTERS = 1_000_000  # of each source that the report is made from
-MANY_SINGLE = 0.5  # of the tokens; more are worth a warning
-MANY_ACCENTS = 0.01  # of the characters lose an accent; more are worth a warning
+REPORT_CHARACTERS = 1_000_000  # number of characters of each source that the report is made from
+MANY_SINGLE = 0.5  # a warning is given if a larger fraction of the tokens occurs at most once
+MANY_ACCENTS = 0.01  # a warning is given if a larger fraction of the characters loses an accent
 
 
 class TokenCounts(NamedTuple):
@@ -21,7 +21,7 @@ class TokenCounts(NamedTuple):
     words: int = 0  # separated by spaces
     characters: int = 0  # without line ends
     tokens: int = 0
-    unknown: int = 0  # of the tokens
+    unknown: int = 0  # number of tokens that are the unknown token
 
     def __str__(self) -> str:
         words, tokens = max(self.words, 1), max(self.tokens, 1)
@@ -51,7 +51,7 @@ def source_lines(
     rates: Sequence[float],
     samples: Sequence[Sequence[str]],
 ) -> Iterator[str]:
-    """Yield a line per source: its size, its rate of use, its fraction of the text, its `TokenCounts`."""
+    """Yield a line per source with its size, its rate of use, its fraction of the text and its `TokenCounts`."""
     used = [source.characters * rate for source, rate in zip(counts, rates, strict=True)]
     for source, count, rate, used_characters, sample in zip(inputs, counts, rates, used, samples, strict=True):
         name = source[0] + f" and {len(source) - 1} more" * (len(source) > 1)
@@ -63,7 +63,7 @@ def source_lines(
 
 
 def accent_warning(tokenizer: Tokenizer, counts: Sequence[CharacterCounts]) -> Iterator[str]:
-    """Yield a line where BERT's lower-casing removes more than capitals, as it does in many languages."""
+    """Yield a warning if BERT's lower-casing removes many accents or vowel signs, as it does in many languages."""
     if not tokenizer.normalizer.do_lower_case:
         return
     lost = total = 0
@@ -84,7 +84,11 @@ def accent_warning(tokenizer: Tokenizer, counts: Sequence[CharacterCounts]) -> I
 def single_token_warning(
     tokenizer: Tokenizer, counts: Sequence[CharacterCounts], samples: Sequence[Sequence[str]]
 ) -> Iterator[str]:
-    """Yield a line where most tokens occur at most once; only where the samples are all of the text."""
+    """Yield a warning if most tokens occur at most once in the text.
+
+    Nothing is yielded if a sample may be only a part of its source, or if the kind makes no tokens of strings that
+    occur once.
+    """
     if not tokenizer.kind.keeps_single_occurrences or max(source.characters for source in counts) > REPORT_CHARACTERS:
         return
     lines = (line for piece in itertools.chain.from_iterable(samples) for line in piece.split("\n"))

@@ -1,7 +1,8 @@
 """The sample of each source that a vocabulary is trained on: its size and its pieces.
 
-Fractions as in Conneau et al. 2020 (XLM-R): a source of n characters gets a fraction in proportion to n ** smoothing,
-so that small sources count for more. A hash of the text chooses the part: the order and number of files change nothing.
+As in Conneau et al. 2020 (XLM-R), a source of n characters gets a fraction of the sample in proportion to
+n ** smoothing, so that small sources count for more. A hash of each piece of text decides whether the sample has it, so
+the order and number of files have no effect.
 """
 
 import collections
@@ -13,10 +14,10 @@ from bert_jax.errors import UserError
 
 
 class CharacterCounts(NamedTuple):
-    """The characters of a source."""
+    """The characters of a source: their number, and the count of each character."""
 
     characters: int
-    frequency: Mapping[str, int]  # of each character
+    frequency: Mapping[str, int]  # character -> count
 
 
 def count_characters(pieces: Iterable[str]) -> CharacterCounts:
@@ -56,10 +57,10 @@ def source_rates(
     """Return how often the text of each source is used; 1.0 is once.
 
     Args:
-        sizes: characters of each source, none 0.
-        smoothing: exponent of the sizes: 1 in proportion to size, 0 equal.
-        weights: in proportion to these instead of the sizes.
-        sample_characters: characters used in all, at most all there are; None: all there are.
+        sizes: number of characters of each source, at least 1.
+        smoothing: exponent of the sizes. 1 uses each source in proportion to its size; 0 uses all sources equally.
+        weights: if given, each source is used in proportion to its weight instead.
+        sample_characters: total number of characters to use, limited to the available text; None: the available text.
     """
     available = sum(sizes)
     total = min(available if sample_characters is None else sample_characters, available)
@@ -70,7 +71,7 @@ def source_rates(
 
 
 def num_copies(piece: str, rate: float) -> int:
-    """Return how often this piece is used so that its source is used `rate` times."""
+    """Return how often a piece is used, so that its source is used `rate` times on average."""
     times, part = divmod(rate, 1.0)
     return int(times) + (part > 0 and hash_fraction(piece) < part)
 

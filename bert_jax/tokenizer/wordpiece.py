@@ -1,8 +1,8 @@
-"""Vocabularies of pieces of BERT's words: WordPiece as in BERT, DistilBERT and ELECTRA (`vocab.txt`), and BPE.
+"""WordPiece as in BERT, DistilBERT and ELECTRA (`vocab.txt`), and BPE: both split BERT's words into pieces.
 
-After google-research/bert, tokenization.py: text is cleaned, Chinese characters are separated, and the text is split at
+As in google-research/bert, tokenization.py, text is cleaned, Chinese characters are separated, and the text is split at
 white space and punctuation. A piece that continues a word begins with '##'. WordPiece splits each word into the longest
-pieces of the vocabulary, BPE (Sennrich, Haddow and Birch 2016) by merging pairs in the order they were learned.
+pieces of the vocabulary. BPE (Sennrich, Haddow and Birch 2016) merges pairs of pieces in the order of learning.
 """
 
 import json
@@ -18,8 +18,8 @@ from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
 
 SPECIAL = SpecialTokens("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SEPARATORS = 1
-PREFIX = "##"  # of a piece that continues a word
-MAX_WORD = 100  # characters; WordPiece makes the unknown token of a longer word
+PREFIX = "##"  # prefix of a piece that continues a word
+MAX_WORD = 100  # characters; WordPiece encodes a longer word as the unknown token
 WORDPIECE_MODEL: Definition = {
     "type": "WordPiece",
     "unk_token": SPECIAL.unk,
@@ -52,7 +52,7 @@ def word_splitting_steps(normalizer: Normalizer) -> Definition:
 
 
 def normalizer_of(definition: Definition) -> Normalizer:
-    """Return the normalizer of a definition, as far as `Normalizer` expresses it."""
+    """Return the normalizer of a definition; steps that `Normalizer` cannot express are left out."""
     part = next(iter(tokenizer_json.components(definition["normalizer"])), {})
     return Normalizer(
         bool(part.get("lowercase")), part.get("strip_accents"), bool(part.get("handle_chinese_chars", False))
@@ -60,7 +60,7 @@ def normalizer_of(definition: Definition) -> Normalizer:
 
 
 def prefixed_pieces(definition: Definition, tokens: Sequence[str]) -> list[bool]:
-    """Return whether each token continues the word before it: it begins with the prefix."""
+    """Return whether each token continues the word before it, which means that it begins with the prefix."""
     prefix = definition["model"].get("continuing_subword_prefix") or PREFIX
     return [token.startswith(prefix) for token in tokens]
 
@@ -88,7 +88,7 @@ def define_wordpiece(
 
 
 def define_bpe(tokens: Sequence[str], merges: Sequence[Sequence[str]], normalizer: Normalizer) -> Definition:
-    """Return the definition of a vocabulary in the order of ids and its merges, first to last."""
+    """Return the definition of a BPE vocabulary: tokens in the order of ids, and merges in the order of learning."""
     vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
     model = {
         "type": "BPE",
@@ -146,13 +146,13 @@ def parse_vocab_txt(
 def vocab_txt_tokens(data: bytes) -> list[str]:
     """Return the tokens of a `vocab.txt`, a token per line; raise UserError if it is not UTF-8.
 
-    A byte order mark and, as in the library tokenizers, spaces after a token do not belong to a token.
+    A byte order mark is removed. Spaces after a token are removed as well, as in the library `tokenizers`.
     """
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise UserError("not a UTF-8 text, so this is not a vocabulary") from None
-    # Not splitlines: a vocabulary may hold the other characters that end a line in Unicode.
+    # Not splitlines: a token may contain another character that Unicode counts as the end of a line.
     return [line.rstrip(" \t\r") or line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
 
 
@@ -190,7 +190,8 @@ def train_wordpiece(text: TrainingText, vocab_size: int, lowercase: bool) -> Tra
     Memory grows with the number of distinct words, not with the text.
 
     Raises:
-        UserError: no text, or a size that the text cannot fill or that its characters alone exceed.
+        UserError: there is no text, the text cannot fill a vocabulary of this size, or its characters alone exceed the
+            size.
     """
     normalizer = Normalizer(do_lower_case=lowercase)
     tokens, _ = _merge_within_words(text, vocab_size, normalizer)
@@ -198,7 +199,7 @@ def train_wordpiece(text: TrainingText, vocab_size: int, lowercase: bool) -> Tra
 
 
 def train_bpe(text: TrainingText, vocab_size: int, lowercase: bool) -> TrainedVocabulary:
-    """Train as `train_wordpiece`, but words are split by the order of merges, not into the longest pieces."""
+    """Train as `train_wordpiece` does, but a BPE vocabulary, which splits words by merging pairs."""
     normalizer = Normalizer(do_lower_case=lowercase)
     return TrainedVocabulary(define_bpe(*_merge_within_words(text, vocab_size, normalizer), normalizer))
 
@@ -206,14 +207,14 @@ def train_bpe(text: TrainingText, vocab_size: int, lowercase: bool) -> TrainedVo
 def _merge_within_words(
     text: TrainingText, vocab_size: int, normalizer: Normalizer
 ) -> tuple[list[str], list[list[str]]]:
-    """Return tokens in the order of ids, and merges in the order they were learned."""
+    """Return tokens in the order of ids, and merges in the order of learning."""
     untrained = define_bpe(SPECIAL, (), normalizer)
     library = tokenizers.Tokenizer.from_str(json.dumps(untrained))
     pair_merging.check_text_has_characters(text)
     characters = pair_merging.alphabet(text.characters, library.normalizer.normalize_str)
     after = {character: library.normalizer.normalize_str("x" + character) for character in characters}
     is_one_word = {character: len(library.pre_tokenizer.pre_tokenize_str(after[character])) == 1 for character in after}
-    # The library numbers inner characters in the order of a hash map, and breaks ties between pieces by number.
-    # Listed among the special tokens they have a fixed order, so two runs agree.
+    # The library numbers the characters inside words in the order of a hash map, and these numbers break ties between
+    # pieces. Listing the characters among the special tokens fixes their order, so two runs agree.
     first = [*SPECIAL, *(PREFIX + character for character in characters if is_one_word[character])]
     return pair_merging.merge_pairs(text.pieces(), vocab_size, untrained, SPECIAL, first, characters, PREFIX)

@@ -181,7 +181,7 @@ def _loss_and_gradients(
     return loss, gradients, metrics
 
 
-def check_divisibility(
+def check_divisible_by_mesh(
     mesh: jax.sharding.Mesh, objective: Objective, phases: tuple[Phase, ...], evaluation_batch_size: int | None = None
 ) -> None:
     """Raise UserError if the mesh does not divide the model, a batch or a micro-batch.

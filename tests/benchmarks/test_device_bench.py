@@ -78,11 +78,11 @@ from benchmarks.device.resume_check import run_config
 from bert_jax.objectives import make_objective
 from bert_jax.parallel.sharding import make_mesh
 from bert_jax.training.schedules import plan_phases
-from bert_jax.training.step import check_divisibility
+from bert_jax.training.step import check_divisible_by_mesh
 
 config = run_config(CheckSize("tiny", "modern_tiny", 32))
 mesh = make_mesh(config.mesh)
-check_divisibility(mesh, make_objective(config), plan_phases(config.train), config.evaluate.batch_size)
+check_divisible_by_mesh(mesh, make_objective(config), plan_phases(config.train), config.evaluate.batch_size)
 print(dict(mesh.shape)["data"])
 """
 

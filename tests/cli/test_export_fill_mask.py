@@ -167,8 +167,8 @@ def test_an_export_has_a_card_whose_code_runs(world, tmp_path, run, refused, mon
     refused(*argv, "My License", says=("--license My License", "apache-2.0"), after=1)
     assert run(*argv, "mit")[0] == 0
     text = (tmp_path / "made" / "README.md").read_text()
-    assert 'license: "mit"' in text
-    assert text.replace('license: "mit"\n', "") == (world.model / "README.md").read_text().replace(
+    assert "license: mit" in text
+    assert text.replace("license: mit\n", "") == (world.model / "README.md").read_text().replace(
         "No license was given with this model.\n\n", ""
     )
     monkeypatch.chdir(tmp_path / "made")

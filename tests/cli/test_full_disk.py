@@ -24,9 +24,12 @@ def test_preparation_on_a_full_disk(world, tmp_path, small_disk, refused) -> Non
 
 
 def test_shards_that_may_not_grow(world, tmp_path, refused) -> None:
+    """Signatures of copies are kept, as they fit; without them nothing is kept."""
+    argv = prepare_command(world, tmp_path / "corpus")
     with no_file_beyond(60_000):
-        refused(*prepare_command(world, tmp_path / "corpus"), says=(str(tmp_path / "corpus"), "nothing was kept"))
-    assert is_empty(tmp_path)
+        refused(*argv, "--deduplicate", "none", says=(str(tmp_path / "corpus"), "nothing was kept"))
+        assert is_empty(tmp_path)
+        refused(*argv, says=(str(tmp_path / "corpus"), "finished blocks were kept"), after=1)
 
 
 def test_files_that_may_not_grow(world, tmp_path, refused) -> None:

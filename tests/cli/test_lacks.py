@@ -56,7 +56,7 @@ def test_one_of_several_processes_without_memory_ends_all(monkeypatch, capsys) -
     monkeypatch.setattr(joining, "rendezvous", lambda peers, seconds: Membership(("a", "b"), {}))
     monkeypatch.setattr(joining, "_start_jax", lambda peers, config: None)
     monkeypatch.setattr(joining.multihost_utils, "sync_global_devices", lambda name: None)
-    monkeypatch.setattr(joining.Watchdog, "fail", fail)
+    monkeypatch.setattr(joining.Watchdog, "end_all", fail)
     monkeypatch.setattr(Interrupt, "use_preemption_service", lambda self: None)
     peers = Peers("127.0.0.1:1", 2, 0)
     with (

@@ -205,6 +205,6 @@ def test_ctrl_c_during_preparation_leaves_nothing(world, tmp_path, workers: int)
 
 def test_a_corpus_at_a_url_needs_beam(refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    says = ("gs://b/run: a URL", "--runner beam")
+    says = ("gs://b/run", "only --runner beam writes to a URL")
     refused("prepare", "--input", "x", "--tokenizer", "tok", "--output", "gs://b/run", says=says)
     assert not any(tmp_path.iterdir())

@@ -54,7 +54,7 @@ def test_a_flipped_bit_in_any_file(world, run, tmp_path, name) -> None:
         assert (status, without_progress(err)) == (1, ""), damaged
         assert str(damaged.parent) in out
         if damaged.name != "SHA256SUMS":
-            assert str(damaged) in out, out
+            assert damaged.name in out, out
         assert re.search(r": \d+ damaged \(", out.splitlines()[-1])
 
 

@@ -20,7 +20,7 @@ from bert_jax.errors import UserError
 from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.interop.tensors import flatten_params, unflatten_params
 from bert_jax.models import Head, make_model
-from bert_jax.models.encoder import is_global
+from bert_jax.models.encoder import is_global_layer
 from tests.helpers import tiny_models, tokenizer_directories
 from tests.helpers.family_cases import CASES, batch_of, model_of
 
@@ -58,7 +58,7 @@ def test_importance_is_the_mean_of_the_gates_derivatives(name: str) -> None:
 def test_the_best_layers_equal_the_best_of_all_valid_choices(every: int, first_norm: bool) -> None:
     fields = {"local_window": 4 if every != 1 else None, "global_every": every, "first_attention_norm": first_norm}
     config = EncoderConfig(num_layers=7, **fields)
-    kinds = [is_global(config, layer) for layer in range(7)]
+    kinds = [is_global_layer(config, layer) for layer in range(7)]
     for seed, count in itertools.product(range(5), range(1, 7)):
         found = np.random.default_rng(seed).random(7)
         fitting = [

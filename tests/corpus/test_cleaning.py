@@ -326,7 +326,7 @@ MISTAKES = [
     ("[language]\nkeep = ['xx']", "[language] keep: 'xx' is no language of py3langid"),
     ("[contamination]\nfiles = ['nowhere.json']", "nowhere.json"),
     ("gopher_quality = 3", "gopher_quality is a rule; write it as a table, [gopher_quality]"),
-    ("deduplicate = 'all'", "deduplicate: give one of none, exact, near"),
+    ("deduplicate = 'all'", "deduplicate: give one of none, split, exact, near"),
     ("[a", "cannot be read as TOML"),
     ("[repeated_lines]\nrepeated = 'x'", "[repeated_lines] has no parameter 'repeated'"),
 ]

@@ -3,8 +3,11 @@
 import gzip
 import itertools
 import json
+import pathlib
 import random
 import re
+import subprocess
+import sys
 import tarfile
 
 import pytest
@@ -16,6 +19,7 @@ from bert_jax.corpus.build.cleaning.rules import RULES
 from bert_jax.corpus.build.cleaning.spacy_words import CachedTokenizer, load_words
 from bert_jax.corpus.build.cleaning.verdict import Removed
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 FAULTS = {
     "repeated lines": lambda text: "\n".join([text[:80]] * 9 + [text]),
     "repeated paragraphs": lambda text: "\n\n".join([text[:200]] * 4 + [text]),
@@ -75,24 +79,10 @@ def recipe_of(language):
 
 def run_datatrove(recipe, source, directory):
     """Return the texts that datatrove's executor stores."""
-    from datatrove.executor import LocalPipelineExecutor
-    from datatrove.pipeline import filters
-    from datatrove.pipeline.readers import JsonlReader
-    from datatrove.pipeline.writers import JsonlWriter
-
-    classes = {
-        "gopher_repetition": filters.GopherRepetitionFilter,
-        "gopher_quality": filters.GopherQualityFilter,
-        "c4_quality": filters.C4QualityFilter,
-        "fineweb_quality": filters.FineWebQualityFilter,
-    }
-    steps = [classes[rule](**parameters) for rule, parameters in recipe.items()]
-    pipeline = [
-        JsonlReader(str(source.parent), glob_pattern=source.name),
-        *steps,
-        JsonlWriter(str(directory / "output"), compression=None),
-    ]
-    LocalPipelineExecutor(pipeline, logging_dir=str(directory / "logs")).run()
+    directory.mkdir(exist_ok=True)
+    (directory / "recipe.json").write_text(json.dumps(recipe))
+    program = [sys.executable, "-m", "tests.helpers.datatrove_pipeline"]
+    subprocess.run([*program, directory / "recipe.json", source, directory], check=True, cwd=ROOT, capture_output=True)
     return read_texts(directory / "output" / "00000.jsonl")
 
 

@@ -17,7 +17,7 @@ from bert_jax.training.plan import Data, Heldout, Plan, Session, open_session
 from bert_jax.training.profile import profiled_steps
 from bert_jax.training.schedules import Phase, plan_phases
 from bert_jax.training.start import initial_state, open_checkpoints, restore_start
-from bert_jax.training.step import check_divisibility
+from bert_jax.training.step import check_divisible_by_mesh
 
 VOCAB = 100
 # A key as numpy: one of JAX would use a device, which jax.distributed.initialize must precede.
@@ -164,7 +164,7 @@ def train(
         with open_session(console or Console(), config.watchdog) as session:
             return train(config, data, workdir, session=session, params=params)
     plan = plan_of(config, workdir)
-    check_divisibility(plan.mesh, plan.objective, plan.phases, config.evaluate.batch_size)
+    check_divisible_by_mesh(plan.mesh, plan.objective, plan.phases, config.evaluate.batch_size)
     with open_checkpoints(plan, session) as checkpoints:
         if checkpoints is None:
             return False

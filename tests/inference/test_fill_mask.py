@@ -32,5 +32,5 @@ def test_bad_texts_options_and_models_are_refused(tmp_path):
     with pytest.raises(UserError, match=f"choose from 1 to {len(tokenizer)}"):
         fill_masks(roberta, "a <mask>", top_k=0)
     tiny_models.save(tmp_path / "classifier", "electra", "ForSequenceClassification")
-    with pytest.raises(UserError, match="ElectraForSequenceClassification, without masked_token"):
+    with pytest.raises(UserError, match="ElectraForSequenceClassification without masked_token"):
         open_model(tmp_path / "classifier", HEADS)

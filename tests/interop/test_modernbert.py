@@ -154,7 +154,7 @@ def test_the_head_of_a_task_starts_from_the_head_of_masked_tokens(end, head, tmp
 def test_masked_tokens_are_not_read_from_the_head_of_a_task(tmp_path):
     """A part of the head, without the bias of its vocabulary, is none."""
     model_of(CASES[NAME], "ModernBertForSequenceClassification").save_pretrained(tmp_path)
-    with pytest.raises(UserError, match="holds a ModernBertForSequenceClassification, without masked_token"):
+    with pytest.raises(UserError, match="holds a ModernBertForSequenceClassification without masked_token"):
         load_model(tmp_path, (Head("masked_token"),))
 
 

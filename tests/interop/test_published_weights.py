@@ -120,7 +120,7 @@ def test_a_missing_head_is_drawn_and_reported(tmp_path):
     jax.tree.map(close, found.params["sequence_classification"], initial)
     np.testing.assert_array_equal(found.params["pooler"]["kernel"], model.bert.pooler.dense.weight.detach().T)
     with pytest.raises(
-        UserError, match="holds a BertForPreTraining, without sequence_classification: fine-tune it first"
+        UserError, match="holds a BertForPreTraining without sequence_classification; fine-tune it first"
     ):
         load_model(tmp_path, heads)
 

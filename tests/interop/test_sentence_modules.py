@@ -170,7 +170,7 @@ REFUSED = {
     "dense": ("modules.json", lambda x: [*x, {"type": "a.Dense", "path": "2_Dense"}], "Transformer, Pooling, Dense"),
     "outside": ("modules.json", lambda x: [{**x[0], "path": "../.."}, *x[1:]], "not inside of the directory"),
     "no path": ("modules.json", lambda x: [{"type": "a.Transformer"}], "without type and path"),
-    "nothing": ("modules.json", lambda x: [], "modules of nothing"),
+    "nothing": ("modules.json", lambda x: [], "the modules are missing"),
     "no list": ("modules.json", lambda x: {}, "not a JSON list"),
     "two": ("1_Pooling/config.json", lambda x: {**x, "pooling_mode": ["cls", "mean"]}, "pooling by cls, mean"),
     "last": ("1_Pooling/config.json", lambda x: {"pooling_mode_lasttoken": True}, "pooling by pooling_mode_lasttoken"),
@@ -224,7 +224,7 @@ def test_a_training_with_negatives_gives_a_directory_of_the_library(encoder, tmp
     write_lines(tmp_path / "train.jsonl", [triple, {"text": "abc", "text_pair": "cba"}])
     capsys.readouterr()
     assert main(training(tmp_path, encoder, tmp_path / "half")) == 2
-    assert "has no negative, but others have" in capsys.readouterr().err
+    assert "has no negative, but other examples have it" in capsys.readouterr().err
     save_theirs(encoder, tmp_path / "first", "cls")
     assert main(training(tmp_path, tmp_path / "first", tmp_path / "cls")) == 2
     assert "pooling 'cls'" in capsys.readouterr().err

@@ -138,7 +138,7 @@ def test_of_several_slices_only_the_data_axis_crosses_them(config):
 
 
 def test_slices_that_another_axis_would_cross_are_refused():
-    with pytest.raises(UserError, match=r"mesh.data=1, .*: mesh.data must be a multiple of the 2 slices"):
+    with pytest.raises(UserError, match=r"mesh.data=1, .*: mesh.data must be a multiple of the number of slices, 2"):
         make_mesh(MeshConfig(data=1, fsdp=8), two_slices())
 
 

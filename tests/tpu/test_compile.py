@@ -103,7 +103,10 @@ def test_mistakes_end_with_status_2() -> None:
         (["--topology=v5e:3x5"], "use whole hosts"),
         (["--topology=v5e:2x2", "--config.mesh.data=3"], "does not divide 4 devices"),
         (["--topology=v5e:2x2", "--config.train.batch_size=6"], "use 4 or 8"),
-        (["--topology=v5e:2x2:2", "--config.mesh.data=1", "--config.mesh.fsdp=8"], "multiple of the 2 slices"),
+        (
+            ["--topology=v5e:2x2:2", "--config.mesh.data=1", "--config.mesh.fsdp=8"],
+            "multiple of the number of slices, 2",
+        ),
     ]:
         done = run("--config", DEMO, *words)
         assert done.returncode == 2, done.stderr

@@ -14,7 +14,7 @@ from bert_jax.errors import UserError
 from bert_jax.objectives import make_objective
 from bert_jax.parallel.sharding import make_mesh
 from bert_jax.training.schedules import learning_rate, plan_phases
-from bert_jax.training.step import check_divisibility
+from bert_jax.training.step import check_divisible_by_mesh
 
 
 def run(steps: int, schedule: str, warmup: float, power: float = 1.0, **train: object) -> c.PretrainConfig:
@@ -105,7 +105,7 @@ def test_micro_batches_must_divide() -> None:
     train = dataclasses.replace(config.train, grad_accum_steps=4)
     config = dataclasses.replace(config, train=train, model=dataclasses.replace(config.model, vocab_size=100))
     with pytest.raises(UserError, match="10 sequences does not divide into 4"):
-        check_divisibility(make_mesh(config.mesh), make_objective(config), plan_phases(config.train))
+        check_divisible_by_mesh(make_mesh(config.mesh), make_objective(config), plan_phases(config.train))
 
 
 def test_the_keys_of_a_phase_set_its_batch() -> None:

@@ -33,8 +33,8 @@ def clean_partitions(
         partitions: partitions of the input.
         recipe: the rules.
         settings: how the input is read.
-        check: raises UserError on a worker whose package versions differ from this machine.
-        work_url: directory or URL for the files, with the names and contents that `clean_documents` gives them.
+        check: raises UserError on a worker whose package versions differ from the versions on this machine.
+        work_url: directory or URL for the files; they have the names and contents of the files of `clean_documents`.
     """
     chunks = spread_chunks(partitions, "clean", settings)
     repeated: Any = ""
@@ -56,7 +56,7 @@ def clean_partitions(
 
 
 class _Clean(beam.DoFn):
-    """Chunk -> (block, (number of the chunk, kept, removed)); the counts of its documents separately."""
+    """Chunk -> (block, (number of the chunk, kept, removed)), and as a separate output the counts of its documents."""
 
     COUNTS = "counts"
 
@@ -79,7 +79,7 @@ class _Clean(beam.DoFn):
 def _find_repeated_lines(
     chunks: beam.PCollection, earlier_steps: Sequence[Step], step: Step, settings: PrepareSettings, work_url: str
 ) -> beam.PCollection:
-    """Return the file of the lines that many documents repeat; each range of hashes is counted separately."""
+    """Return the path of the file of repeated lines; the workers count each range of hashes separately."""
     options = settings.read_options
     return (
         chunks
@@ -108,7 +108,7 @@ def _select_repeated(counted: tuple[int, LineCounts], step: Step) -> tuple[str, 
 
 
 def _upload_repeated_lines(group: tuple[str, Iterable[np.ndarray]], work_url: str) -> str:
-    """Upload the repeated lines; return the URL, which depends on the content, since workers cache files by URL."""
+    """Upload the repeated lines; return a URL that depends on the content, since workers cache files by URL."""
     with tempfile.TemporaryDirectory() as directory, writing(directory):
         path = pathlib.Path(directory, "repeated.npy")
         repeated_lines.save_repeated(path, [np.sort(np.concatenate(list(group[1])))])

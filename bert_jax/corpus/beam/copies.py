@@ -27,13 +27,13 @@ from bert_jax.readers import ReadOptions, storage
 def find_copies_with_beam(
     partitions: beam.PCollection, settings: PrepareSettings, against: Mapping[str, str], output: str, work_url: str
 ) -> beam.PCollection:
-    """Return a single item: the file of the `Decisions` in `work_url`, and the manifest's parts about copies.
+    """Return a collection with one item: the path of the `Decisions` file, and the manifest's parts about copies.
 
     Args:
         partitions: partitions of the documents.
         settings: how the documents are read and compared.
-        against: name of a corpus in a recipe -> its directory for a worker.
-        output: directory or URL of the corpus, for the signatures that it keeps.
+        against: name of a corpus in a recipe -> its directory, as a worker opens it.
+        output: directory or URL of the corpus, to which the signatures that it keeps are written.
         work_url: directory or URL for the signatures of all documents, and the decisions.
     """
     near = compares_documents(settings.deduplicate)

@@ -1,4 +1,4 @@
-"""Apache Beam, which is an extra: a pipeline from options, chunks for all steps, versions and errors of workers."""
+"""Functions for Apache Beam, an optional package: pipelines, chunks for all steps, versions and errors of workers."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -51,7 +51,7 @@ def spread_chunks(
         partitions: a collection of `Partition`.
         step: name of the step that takes the chunks.
         settings, tokenizer: arguments of `read_chunks`.
-        decided: side input with the file of `Decisions`; None: no decisions.
+        decided: side input with the path of a `Decisions` file; None: no decisions.
     """
     read = beam.FlatMap(_read_chunks_of_partition, chunks.read_chunks, tokenizer, settings, decided)
     return partitions | f"read to {step}" >> read.with_output_types(Any) | f"spread to {step}" >> beam.Reshuffle()
@@ -79,7 +79,7 @@ def check_versions(packages: Sequence[str], wanted: str) -> None:
 
 
 def user_error_message(error: Exception) -> str:
-    """Return the message of a UserError on any machine, or ''; other processes send it inside a traceback."""
+    """Return the message of a UserError, or ''. An error of another process has the message inside a traceback."""
     if not isinstance(error, UserError) and "UserError: " not in str(error):
         return ""
     return str(error).rpartition("UserError: ")[2].partition(" [while running")[0].strip()

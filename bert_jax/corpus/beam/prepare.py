@@ -35,7 +35,7 @@ from bert_jax.errors import UserError, check_output
 from bert_jax.readers import ReadOptions, storage
 from bert_jax.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 
-UNFINISHED = "unfinished"  # in the output: files of cleaning and of the search for copies, until the manifest exists
+UNFINISHED = "unfinished"  # folder of the output with the files of cleaning and copies, until the manifest exists
 CLEANED, COPIES = f"{UNFINISHED}/cleaned", f"{UNFINISHED}/copies"
 
 
@@ -74,13 +74,13 @@ def prepare_with_beam(
     if keep_removed is not None and recipe is None and not removes_copies:
         raise UserError("--keep_removed: these options remove nothing; add --deduplicate exact or near, or --clean")
     for corpus in recipe.against if recipe else ():
-        open_signatures(corpus, settings.deduplicate == "near")  # refused now, not in the middle of the work
+        open_signatures(corpus, settings.deduplicate == "near")  # raises an error now, not in the middle of the work
     pipeline = make_pipeline(beam_options)
     tokenizer = load_tokenizer(tokenizer_directory)
     output = _absolute_output(os.fspath(output))
     partitions = plan_inputs(inputs, read_options, functools.partial(print, file=sys.stderr)).partitions
     with removed_file(keep_removed) as removed:
-        _upload_tokenizer(tokenizer, output)  # first: an output that cannot be written fails before the work
+        _upload_tokenizer(tokenizer, output)  # first, since an output that cannot be written then fails early
         try:
             with pipeline:
                 _add_steps(pipeline, partitions, tokenizer, settings, recipe, output)
@@ -107,7 +107,7 @@ def _absolute_output(output: str) -> str:
     output = output.rstrip("/")
     try:
         files = storage.match_files(output)
-    except UserError:  # nothing there yet; if it cannot be reached, the first upload fails
+    except UserError:  # the output is empty; if it cannot be reached, the first upload fails
         return output
     raise UserError(f"{output}: not empty, it holds {files[0]}; remove it or choose another --output")
 

@@ -32,15 +32,15 @@ def write_corpus(
     decided: Any = None,
     copies: Any = None,
 ) -> None:
-    """Write all files of a corpus but its tokenizer.
+    """Write all files of a corpus except its tokenizer.
 
     Args:
         partitions: partitions of the documents.
-        tokenizer, settings, recipe: of the corpus.
-        check: raises UserError on a worker whose package versions differ from this machine.
+        tokenizer, settings, recipe: tokenizer, settings and recipe of the corpus.
+        check: raises UserError on a worker whose package versions differ from the versions on this machine.
         output: directory or URL of the corpus.
         cleaned: side input with the `CleaningCounts`; None: without cleaning.
-        decided: side input with the file of `Decisions`; None: without a search for copies.
+        decided: side input with the path of a `Decisions` file; None: without a search for copies.
         copies: side input with the manifest's parts about signatures and about copies; None: without a search.
     """
     chunks = spread_chunks(partitions, "encode", settings, tokenizer, decided)
@@ -63,7 +63,7 @@ def write_corpus(
 
 
 class _Encode(beam.DoFn):
-    """Chunk -> (shard, (number of the chunk, records)) for each split; the counts of its documents separately."""
+    """Chunk -> (shard, (number of the chunk, records)) for each split, and as a separate output the document counts."""
 
     COUNTS = "counts"
 

@@ -10,7 +10,7 @@ passes.py            a pass over all documents: chunks on all cores, results in 
 chunks.py            files -> partitions -> chunks: how the work is divided
 cleaning/            the rules of a recipe change texts or remove documents, before all other steps
 dedup_pass.py        the search for copies: signatures of all documents, decisions; removed documents as JSON lines
-signatures.py        a text -> its normal form, and hashes by which equal and similar texts meet
+signatures.py        a text -> its normal form, and hashes that find equal and similar texts
 dedup_decisions.py   signatures -> the documents that repeat earlier documents, and the groups that stay in one split
 encoding.py          a chunk of documents -> sentences -> records of token ids
 sentences.py         a text -> its sentences, by the rules of a language
@@ -18,7 +18,7 @@ segmenters.py        words of scripts without spaces, by other packages: a new s
 corpus_writer.py     records -> shards -> indexes, signatures and manifest
 summary.py           counts of documents, sentences and tokens, and warnings, for the manifest and the terminal
 clean.py             `clean_texts`, which the verb `clean` calls: cleaning alone, to JSON lines
-prepare_parts.py     a text in parts, each of which adds a snapshot, so that training can begin after the first part
+prepare_parts.py     a text in parts; each part adds a snapshot, so that training can begin after the first part
 
-A change of anything that decides the bytes of a corpus needs a new `manifest.FORMAT_VERSION`.
+A change by which equal inputs give other corpus bytes needs a new `manifest.FORMAT_VERSION`.
 """

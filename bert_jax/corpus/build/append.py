@@ -1,7 +1,7 @@
 """The corpus of `prepare --append`, and the signatures that a corpus keeps to find copies of its documents.
 
 A corpus keeps the signatures of its documents in `signatures.npy` and, for near copies, in `sketches.npy`. Signatures
-compare corpora with different tokenizers, too.
+depend on the text alone, so they also compare corpora with different tokenizers.
 """
 
 import json
@@ -30,7 +30,7 @@ SETTINGS = ("language", "heldout_fraction", "deduplicate", "segmenter")
 
 
 class ExistingCorpus(NamedTuple):
-    """The corpus that documents are added to: its tokenizer, recipe, and the `SETTINGS` of its documents."""
+    """The corpus that documents are added to, with its tokenizer, its recipe, and the `SETTINGS` of its documents."""
 
     base: BaseCorpus
     tokenizer: Tokenizer
@@ -38,7 +38,7 @@ class ExistingCorpus(NamedTuple):
     settings: Mapping[str, Any]
 
     def shards(self) -> list[ShardInfo]:
-        """Return the counts of each split, as a single shard."""
+        """Return a `ShardInfo` for each split, with the counts of the whole split."""
         nouns = ("records", "documents", "sentences", "tokens")
         return [
             ShardInfo(split=split, partition=0, block=0, **{noun: entry[noun] for noun in nouns})
@@ -66,12 +66,12 @@ def read_existing_corpus(
 
     Args:
         directory: directory of the corpus.
-        tokenizer_directory: None, or the directory of the corpus's tokenizer.
-        options: name -> value of `SETTINGS`; missing or None for options that the user did not give.
-        recipe: None, or the recipe of the corpus.
+        tokenizer_directory: a tokenizer, which must be the tokenizer of the corpus; None: that tokenizer is used.
+        options: values of `SETTINGS` by name; an option that the user did not give is missing or None.
+        recipe: a recipe, which must be the recipe of the corpus; None: that recipe is used.
 
     Raises:
-        UserError: no corpus, or an argument contradicts the corpus.
+        UserError: the directory has no corpus, or an argument contradicts the corpus.
     """
     manifest = read_manifest(directory)
     settings = {name: {"segmenter": NO_SEGMENTER, **manifest["settings"]}[name] for name in SETTINGS}
@@ -110,7 +110,8 @@ def signature_files(blocks: Sequence[Signatures], decisions: Decisions, near: bo
     Args:
         blocks: signatures of all documents that were read, in the order of the decisions.
         decisions: decisions about these documents.
-        near: True if near copies are found; otherwise the files have only the hashes of normal forms.
+        near: True if the preparation searches for near copies; otherwise the files have only the hashes of normal
+            forms.
     """
     if not near:
         hashes = (
@@ -163,7 +164,8 @@ def open_signatures(corpus: str, near: bool = False) -> StoredSignatures:
     """Return the signatures of a corpus, or of a snapshot CORPUS@FINGERPRINT, as `read_stored_signatures`.
 
     Raises:
-        UserError: as `read_manifest` and `read_stored_signatures`; `near`, and the corpus was prepared without it.
+        UserError: as `read_manifest` and `read_stored_signatures`; also if `near` is True and the corpus was prepared
+            without `--deduplicate near`.
     """
     directory, snapshot = split_snapshot(corpus)
     manifest = read_manifest(pathlib.Path(directory), snapshot)
@@ -176,9 +178,9 @@ def open_signatures(corpus: str, near: bool = False) -> StoredSignatures:
 
 
 class CorpusComparison(NamedTuple):
-    """Numbers of `documents` of a corpus that are exact and near copies of documents of a reference corpus.
+    """The number of documents of a corpus, and how many are copies of documents of a reference corpus.
 
-    `near` is None, unknown, where one of the corpora was prepared without `--deduplicate near`.
+    `near` is None (unknown) if one of the corpora was prepared without `--deduplicate near`.
     """
 
     documents: int
@@ -190,7 +192,8 @@ def compare_corpora(corpus: str, reference: str) -> CorpusComparison:
     """Count the documents of a corpus that repeat a document of the corpus `reference`.
 
     Args:
-        corpus, reference: directories, each with @ and the beginning of a fingerprint for an older snapshot.
+        corpus, reference: directories of corpora; DIRECTORY@FINGERPRINT is an older snapshot, named by the beginning of
+            its fingerprint.
 
     Raises:
         UserError: as `read_manifest` and `read_stored_signatures`.

@@ -13,8 +13,8 @@ from bert_jax.corpus.build.signatures import choose_split, split_hash
 from bert_jax.readers import RawDocument, ReadOptions, read_raw_documents, to_document
 from bert_jax.tokenizer import Tokenizer
 
-PARTITION_BYTES = 512 << 20  # of input on disk
-CHUNK_BYTES = 1 << 20  # of documents, with their overhead
+PARTITION_BYTES = 512 << 20  # bytes of input files on disk
+CHUNK_BYTES = 1 << 20  # bytes of documents, with DOCUMENT_BYTES for each document
 DOCUMENT_BYTES = 64  # overhead of a document
 CHUNKS_PER_BLOCK = 512  # a killed preparation loses at most one block
 
@@ -25,12 +25,12 @@ class Partition:
 
     index: int
     files: tuple[str, ...]
-    bytes_before: int  # of the inputs in the partitions before it
+    bytes_before: int  # bytes of input in the partitions before it
     read: Callable[[Sequence[str], ReadOptions], Iterator[RawDocument]] = read_raw_documents
 
 
 def plan_partitions(files: Sequence[str], sizes: Sequence[int]) -> tuple[Partition, ...]:
-    """Group the input files: consecutive files of at most `PARTITION_BYTES` together, a larger file alone."""
+    """Group consecutive files into partitions of at most `PARTITION_BYTES`; a larger file is a partition alone."""
     partitions: list[Partition] = []
     group: list[str] = []
     bytes_before = group_bytes = 0
@@ -46,10 +46,10 @@ def plan_partitions(files: Sequence[str], sizes: Sequence[int]) -> tuple[Partiti
 def read_chunks(
     partition: Partition, tokenizer: Tokenizer | None, settings: PrepareSettings, decisions: Decisions | None = None
 ) -> Iterator[Chunk]:
-    """Yield the chunks of a partition, in order, at least one; fast, and in bounded memory.
+    """Yield the chunks of a partition in order, at least one chunk, quickly and in bounded memory.
 
-    With decisions, a removed document is rejected and without text, and the kept documents have their `split_hashes`.
-    Without a tokenizer, the chunks cannot be encoded.
+    With decisions, a removed document is marked as rejected and has no text, and the chunk has the `split_hashes` of
+    the kept documents. Without a tokenizer, the chunks cannot be encoded.
 
     Raises:
         UserError: as `readers.read_raw_documents`.
@@ -57,7 +57,7 @@ def read_chunks(
     index = size = 0
     documents: list[RawDocument] = []
     split_hashes: list[int] = []
-    split, has_records = "", False  # of the current document in pieces
+    split, has_records = "", False  # of the long document whose pieces are being read
     at_start = (split, has_records)
 
     def make_chunk(is_last: bool) -> Chunk:

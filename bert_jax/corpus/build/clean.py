@@ -23,7 +23,7 @@ from bert_jax.readers import ReadOptions
 from bert_jax.readers.rejections import describe_rejections
 
 SUFFIX = ".jsonl"
-NOTHING_LEFT = "nothing left"  # reason of rejection of a long document, all of whose pieces were removed
+NOTHING_LEFT = "nothing left"  # why a long document is rejected: the rules removed all of its pieces
 
 
 def clean_texts(
@@ -40,8 +40,8 @@ def clean_texts(
 ) -> dict[str, Any]:
     """Write the documents that a recipe keeps, as JSON lines {name, text}: the texts that `prepare` encodes.
 
-    As `prepare`, use bounded memory, resume after a kill, and write equal bytes for any number of workers. A document
-    of more than `documents.MAX_UNSPLIT_BYTES` has several lines {name, text, piece, last}.
+    Like `prepare`, this function uses bounded memory, resumes after a kill, and writes equal bytes for any number of
+    workers. A document of more than `documents.MAX_UNSPLIT_BYTES` has several lines {name, text, piece, last}.
 
     Args:
         inputs, read_options, keep_removed, max_rejected_fraction, workers, progress, say: as in `prepare`.
@@ -49,7 +49,7 @@ def clean_texts(
         output: a file that ends in `.jsonl`, or a directory with a file per block of some 512 MB of text.
 
     Returns:
-        The account: {documents: {in, kept, rejected: {reason: n}}, cleaning: {rules, deduplicate, changed: {rule: n},
+        The counts: {documents: {in, kept, rejected: {reason: n}}, cleaning: {rules, deduplicate, changed: {rule: n},
         characters, characters_kept}}, where in = kept + the sum of rejected.
 
     Raises:

@@ -20,10 +20,10 @@ from bert_jax.files import sha256_of, sync, write_text
 # One record per chunk gives random access; uncompressed files read 2.5 times as fast as zstd (docs/decisions/).
 WRITER_OPTIONS = "group_size:1,uncompressed"
 ROW = np.dtype("<u4")
-INDEX = 3  # number of columns of a row that go to the index
+INDEX = 3  # number of columns of the index, the first columns of a row
 COLUMNS = INDEX + 4
 SIGNATURES = "signatures.npy"
-# A row of signatures: the hash of the normal form of a document or piece, and whether a document begins.
+# A row of signatures: the hash of the normal form of a document or piece, and whether the row begins a document.
 CONTENT = np.dtype([("equal", "<u8", 2), ("begins", "?")])
 _NO_HASH = bytes(16)
 
@@ -51,8 +51,9 @@ class BaseCorpus(NamedTuple):
 class PackedRecords(NamedTuple):
     """Documents as records.
 
-    `rows`: uint32 [records, 7], the index row as in the corpus, and the hash of the normal form (16 bytes) of the
-    document or piece that begins in the record; 0 if none begins, or where the signatures have the hash.
+    `rows`: uint32 [records, 7], the columns of the corpus's index, then the hash (16 bytes) of the normal form of the
+    document or piece that begins in the record. The hash is 0 if nothing begins in the record, or if the signatures
+    have the hash.
     """
 
     records: list[bytes]
@@ -94,9 +95,10 @@ def token_dtype(vocab_size: int) -> np.dtype:
 
 
 def cut_sentences(lengths: np.ndarray, inside: np.ndarray | None = None) -> np.ndarray:
-    """Return sentence lengths, int64 [sentences], with longer lengths than `MAX_SENTENCE` cut in parts of equal sum.
+    """Return sentence lengths, int64 [sentences], with lengths above `MAX_SENTENCE` cut into parts.
 
-    No cut is before a token of `inside`, bool [sum of lengths], which begins within a character; None: no such token.
+    A sentence is not cut before a token that begins within a character. `inside`, bool [sum of lengths], marks these
+    tokens; None: no such token.
     """
     if not lengths.size or lengths.max() <= MAX_SENTENCE:
         return lengths
@@ -128,7 +130,7 @@ def pack_document(
         tokens: uint16 or uint32 [sum of lengths].
         begins: False if the document has records already.
         content_hash: hash of the normal form of the document.
-        words: bool [sum of lengths], whether each token begins a word; None: the record stores no word starts.
+        words: bool [sum of lengths], True for a token that begins a word; None: the record stores no word starts.
     """
     ends = np.cumsum(lengths)
     records, rows = list[bytes](), list[tuple[int, ...]]()
@@ -231,7 +233,7 @@ def assemble_corpus(
     signatures: SignatureFiles | None = None,
     base: BaseCorpus | None = None,
 ) -> dict[str, Any]:
-    """Make a corpus of shards: move them from `source` to `target`, and write indexes, signatures and manifest.
+    """Make a corpus from shards: move them from `source` to `target`, and write indexes, signatures and manifest.
 
     Args:
         source: directory with the shards and their rows.
@@ -240,7 +242,7 @@ def assemble_corpus(
         dtype: dtype of the token ids.
         summary: copied into the manifest; `summary['tokenizer']` needs `sha256` and `vocab_size`.
         signatures: signatures of all documents; None: `content_hashes` of the rows.
-        base: the corpus that the shards are added to; the manifest describes the shards of both.
+        base: the corpus that the shards are added to; the manifest then describes its shards and the new shards.
 
     Returns:
         The manifest as written.
@@ -290,7 +292,7 @@ def write_indexes(
     Args:
         source: directory with the rows of the shards.
         target, dtype, base: as in `assemble_corpus`.
-        by_split: from `group_shards_by_split`.
+        by_split: result of `group_shards_by_split`.
     """
     splits: dict[str, Any] = {}
     num_appends = base.num_snapshots if base else 0
@@ -354,7 +356,7 @@ def make_manifest(
     signatures: Sequence[Mapping[str, str]],
     base: BaseCorpus | None = None,
 ) -> dict[str, Any]:
-    """Return the manifest, with fingerprint and seal, of the results of the functions that write its parts."""
+    """Return the manifest, with fingerprint and seal, made of the results of `write_indexes` and `write_signatures`."""
     manifest = {"format_version": FORMAT_VERSION, **summary, "splits": splits, "signatures": signatures}
     if base:
         snapshot = {

@@ -22,19 +22,20 @@ SAME_SPLIT_SIMILARITY = 0.7
 EXACT, NEAR = "exact duplicate", "near duplicate"  # reasons of rejection
 # `--deduplicate` -> the copies that are removed.
 REMOVED_COPIES: dict[str, tuple[str, ...]] = {"none": (), "split": (), "exact": (EXACT,), "near": (EXACT, NEAR)}
-OF = " of "  # between a reason and the name of the corpus that has the document
-# A document is compared with the first document of a band and with the _NEIGHBORS documents before it in the band. All
-# documents would take a time that is quadratic in the number of documents with shared boilerplate.
+OF = " of "  # between a reason and the name of the corpus that has the repeated document
+# A document is compared with the first document of a band and with the _NEIGHBORS documents before it in the band.
+# Comparisons with all documents of the band would take time quadratic in the number of documents with shared
+# boilerplate.
 _NEIGHBORS = 8
 _SKETCHES_IN_MEMORY = 4096
 _PAIRS_AT_ONCE = 1 << 16
-# A larger group of similar documents that stay goes to training, so that no template fills the held-out split.
+# A larger group of similar kept documents goes to the training split, so that no template fills the held-out split.
 _MAX_HELDOUT_GROUP = 100
-_FORCED_SPLIT_HASH = {"heldout": 0, "train": 2**64 - 1}  # split -> a hash of it, whatever fraction is held out
+_FORCED_SPLIT_HASH = {"heldout": 0, "train": 2**64 - 1}  # split -> a hash that selects it for any held-out fraction
 
 
 def compares_documents(deduplicate: str) -> bool:
-    """Return whether near copies are searched."""
+    """Return whether a preparation searches for near copies."""
     return deduplicate in ("split", "near")
 
 
@@ -56,14 +57,16 @@ class Decisions:
     """The decision about each document: first the stored documents, then the documents of the input.
 
     Attributes:
-        partitions: int64 [partitions], the first document of each partition, after the stored documents.
-        copy_of: int64 [documents], the earlier kept document that a document repeats; -1: the document is kept.
-        exact: bool [documents], whether the copy has the same normal form.
-        split_hashes: uint64 [documents], `split_hash`, equal for all documents of a group, each of which is similar
-            (`SAME_SPLIT_SIMILARITY`) to some document of the group.
-        group: int64 [documents], the first document of the group of each document.
+        partitions: int64 [partitions], the index of the first document of each partition, counted with the stored
+            documents.
+        copy_of: int64 [documents], the index of the earlier kept document that a document repeats; -1: the document is
+            kept.
+        exact: bool [documents], True if a document is a copy with the normal form of the earlier document.
+        split_hashes: uint64 [documents], the `split_hash` that decides the split, equal for all documents of a group.
+            Each document of a group is similar (`SAME_SPLIT_SIMILARITY`) to another document of the group.
+        group: int64 [documents], the index of the first document in the group of each document.
         stored_names: str [corpora], names of the corpora with the stored documents; "": the corpus of an append.
-        stored_before: int64 [corpora], the first document of each corpus.
+        stored_before: int64 [corpora], the index of the first document of each corpus.
     """
 
     partitions: np.ndarray
@@ -82,7 +85,7 @@ class Decisions:
         return (EXACT if self.exact[document] else NEAR) + (OF + corpus if corpus else "")
 
     def count_copies(self) -> dict[str, int]:
-        """Return the numbers of kept new documents that are exact, and near, copies of an earlier document."""
+        """Return kind of copy -> number of kept new documents that are such copies of an earlier document."""
         is_copy = (self.group != np.arange(len(self.group))) & (self.copy_of < 0)
         is_copy[: self.partitions[0]] = False
         return {EXACT: int((is_copy & self.exact).sum()), NEAR: int((is_copy & ~self.exact).sum())}
@@ -132,10 +135,10 @@ def decide_copies(
     Args:
         signatures: signatures of each block, in order.
         partitions: partition of each block, ascending from 0 without gaps.
-        near: whether near copies are searched in addition to exact copies, so that they are in one split.
-        stored: corpus -> signatures of its documents, which stay unchanged. With `near`, a new document goes to the
-            split of the similar stored documents; it is removed if these are in both splits, or if they are held out
-            and the new documents have no held-out split.
+        near: True to search for near copies as well as exact copies, so that all copies of a document are in one split.
+        stored: corpus -> signatures of its documents, which keep their splits. With `near`, a new document goes to the
+            split of the stored documents that are similar to it. It is removed if these stored documents are in both
+            splits, or if they are held out and the new documents have no held-out split.
         heldout_fraction: held-out fraction of the new documents.
         removes: kinds of copies that are removed.
     """
@@ -147,7 +150,7 @@ def decide_copies(
     exact = copy_of >= 0
     group = np.where(exact, copy_of, np.arange(len(copy_of)))
     if near:
-        splits = [  # of each stored document in its corpus
+        splits = [  # the split of each stored document in its corpus
             choose_split(hash_of_text, corpus.heldout_fraction)
             for (first, end), corpus in zip(itertools.pairwise(first_stored), stored.values(), strict=True)
             for hash_of_text in split_hashes[first:end].tolist()
@@ -156,7 +159,7 @@ def decide_copies(
         for document, split in enumerate(splits):
             if choose_split(int(split_hashes[document]), heldout_fraction) != split:
                 split_hashes[document] = _FORCED_SPLIT_HASH[split]
-        repeated = np.where(exact, copy_of[copy_of], -1)  # where the equal document is a near copy itself
+        repeated = np.where(exact, copy_of[copy_of], -1)  # for an exact copy of a near copy: the original
         copy_of, exact = np.where(repeated < 0, copy_of, repeated), exact & (repeated < 0)
         if NEAR not in removes:
             sizes = np.bincount(group)
@@ -185,7 +188,7 @@ class _DocumentRows:
         begins = np.concatenate([block.rows["begins"] for block in signatures])
         self.starts = np.flatnonzero(begins)
         self.ends = np.append(self.starts[1:], len(begins))
-        self.documents_before = np.searchsorted(self.starts, self._first_row[:-1])  # of each block
+        self.documents_before = np.searchsorted(self.starts, self._first_row[:-1])  # before each block
         self._offsets = [np.cumsum(np.append(0, block.rows["sketch"]).astype(np.int64)) for block in signatures]
 
     def column(self, name: str, band: int | None = None) -> np.ndarray:
@@ -216,7 +219,7 @@ class _DocumentRows:
 
 
 def _find_exact_copies(rows: _DocumentRows) -> np.ndarray:
-    """Return the first document of equal normal form, int64 [documents]; -1 for first documents, and without text."""
+    """Return the index of the first document with an equal normal form, int64 [documents]; -1: no copy, or no text."""
     hashes = rows.column("equal")
     for document in np.flatnonzero(rows.ends - rows.starts > 1).tolist():
         hashes[document] = np.frombuffer(rows.equal_hash(document), "<u8")
@@ -246,7 +249,7 @@ def _find_near_copies(
     holds_out: bool,
     removes: bool,
 ) -> None:
-    """Join the `group` of similar documents, and with `removes` set `copy_of` of near copies, in place."""
+    """Merge, in place, groups of similar documents in `group`; with `removes`, also set `copy_of` of near copies."""
     num_stored = len(stored_splits)
     alive = np.flatnonzero((copy_of < 0) & (rows.column("sketch") > 0))
     sketch = functools.lru_cache(_SKETCHES_IN_MEMORY)(rows.sketch)

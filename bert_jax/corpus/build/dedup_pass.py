@@ -51,7 +51,8 @@ def find_copies(
         settings: how the input is read, and which copies are removed.
         num_workers: as in `map_chunks`.
         progress: progress of the pass.
-        stored: corpus -> signatures of its documents, whose exact copies, at least, are removed as well.
+        stored: corpus -> signatures of its documents. New exact copies of these documents are removed with every
+            setting.
 
     Raises:
         UserError: as `read_chunks` and `sign_documents`.
@@ -88,7 +89,7 @@ def sign_chunk(chunk: Chunk, read_options: ReadOptions, near: bool) -> Signature
 
 
 def signature_parts(signatures: Signatures) -> dict[str, bytes]:
-    """Return signatures as the contents of the parts of a block."""
+    """Return the content of each part of a block of signatures."""
     return {ROWS: signatures.rows.tobytes(), SKETCHES: signatures.sketches.tobytes()}
 
 

@@ -29,16 +29,17 @@ from bert_jax.tokenizer import Tokenizer
 from bert_jax.tokenizer.changes import count_changes
 from bert_jax.tokenizer.tokenizer_json import components
 
-MIN_HELDOUT = 2  # documents: the second sentence of a pair may come from another document
-UNKNOWN_READ = 500  # sentences with unknown tokens in a chunk that are encoded again, to count their characters
-CHANGED_READ = 20_000  # characters of a chunk that are compared with the tokenizer's normal form
+MIN_HELDOUT = 2  # minimum number of held-out documents: the second sentence of a pair may come from another document
+UNKNOWN_READ = 500  # maximum number of sentences of a chunk that are encoded again to count unknown characters
+CHANGED_READ = 20_000  # approximate number of characters of a chunk that are compared with the tokenizer's normal form
 GOLDEN_RATIO = (1 + math.sqrt(5)) / 2
-SENTENCES_PER_CALL = 512  # of the tokenizer library; its memory is a hundred times the text
-# ByteLevel's letters of bytes (Radford et al. 2019): a printable byte is itself, the other bytes count from 256.
+SENTENCES_PER_CALL = 512  # a call of the tokenizer library takes a hundred times the memory of its text
+# ByteLevel writes each byte as a letter (Radford et al. 2019). A printable byte is the character with its code. The
+# other bytes are, in order, the characters from code 256 on.
 _PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 _OTHERS = (byte for byte in range(256) if byte not in _PRINTABLE)
 _LETTERS = {chr(byte): byte for byte in _PRINTABLE} | {chr(256 + n): byte for n, byte in enumerate(_OTHERS)}
-_BYTE = re.compile("<0x([89AB][0-9A-F])>")  # of SentencePiece: a byte that begins no character
+_BYTE = re.compile("<0x([89AB][0-9A-F])>")  # SentencePiece's token for a byte that continues a character of UTF-8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,7 @@ class PrepareSettings:
         heldout_fraction: fraction of the documents that is held out.
         deduplicate: a key of `dedup_decisions.REMOVED_COPIES`.
         max_rejected_fraction: maximum fraction of rejected documents; a higher fraction is an error.
-        segmenter: NO_SEGMENTER, or a row of SEGMENTERS, whose words are stored.
+        segmenter: NO_SEGMENTER, or the key in SEGMENTERS of the segmenter whose word starts are stored.
     """
 
     read_options: ReadOptions = ReadOptions()
@@ -69,13 +70,15 @@ class DocumentCounts:
     Attributes:
         documents: number of documents, stored or rejected.
         rejected: reason -> number of documents.
-        sentences_split: number of sentences that were cut, of more than WINDOW characters or MAX_SENTENCE tokens.
+        sentences_split: number of sentences that were cut because they have more than WINDOW characters or MAX_SENTENCE
+            tokens.
         unknown_tokens: number of unknown tokens.
         characters: number of characters of all sentences.
         unknown_characters: number of characters that unknown tokens stand for, see `_count_unknown_characters`.
-        compared_characters: number of characters in which changes were counted.
-        changed_characters: kind of `tokenizer.changes` -> number of characters, scaled to all characters.
-        fields: names of the fields of a record without the requested field.
+        compared_characters: number of characters that were compared with the tokenizer's normal form.
+        changed_characters: kind of change (`tokenizer.changes`) -> number of changed characters, scaled from the
+            compared characters to all characters.
+        fields: field names of a record that lacks the requested field.
         lowest_hashes: the MIN_HELDOUT smallest `split_hash` of stored documents, ascending.
     """
 
@@ -102,9 +105,9 @@ class Chunk:
         is_last: True if the chunk is the last of the partition.
         documents: documents and pieces.
         bytes_read: bytes of all inputs up to the end of the chunk.
-        split: split of a document that began in an earlier chunk.
-        has_records: True if a document that began in an earlier chunk has records already.
-        split_hashes: split hash of each document; empty: to be computed.
+        split: split of the document whose first pieces are in an earlier chunk.
+        has_records: True if the document that continues from an earlier chunk has records already.
+        split_hashes: split hash of each document; empty if `encode_chunk` computes the hashes.
     """
 
     partition: int
@@ -219,10 +222,12 @@ def inside_character(tokenizer: Tokenizer) -> np.ndarray:
 def _count_changed_characters(
     sentences: Sequence[str], characters: int, tokenizer: Tokenizer
 ) -> tuple[int, dict[str, int]]:
-    """Return the number of compared characters, about `CHANGED_READ`, and changed characters by kind, scaled to all.
+    """Return the number of compared characters, and the number of changed characters by kind.
 
-    One sentence of each stretch of sentences is compared. Its offset differs between stretches, so that a periodic
-    text, such as alternating languages, is sampled evenly.
+    A sample of sentences, about `CHANGED_READ` characters, is compared with the normal form. The numbers of changed
+    characters are scaled from the sample to all characters. The sample has a sentence from each of several equal
+    stretches of the chunk. The offset of the sentence differs between stretches, so that a periodic text, such as
+    alternating languages, is sampled evenly.
     """
     count = math.ceil(len(sentences) * min(1.0, CHANGED_READ / max(1, characters)))
     offsets = (np.arange(count) + np.arange(count) * GOLDEN_RATIO % 1) * len(sentences) / max(1, count)
@@ -235,7 +240,7 @@ def _count_changed_characters(
 def _count_unknown_characters(
     sentences: Sequence[str], lengths: np.ndarray, tokens: np.ndarray, tokenizer: Tokenizer
 ) -> int:
-    """Return the characters that unknown tokens stand for, estimated from at most `UNKNOWN_READ` sentences."""
+    """Return the number of characters of unknown tokens, estimated from at most `UNKNOWN_READ` sentences."""
     unknown = tokens == tokenizer.unk_id
     with_unknown = np.unique(np.repeat(np.arange(len(lengths)), lengths)[unknown])
     size = min(len(with_unknown), UNKNOWN_READ)
@@ -291,9 +296,10 @@ def _sentences_of(
 def encode_texts(
     texts: Sequence[str], tokenizer: Tokenizer, segmenter: str = NO_SEGMENTER
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Return the number of ids of each text, int64 [texts], all ids, uint16 or uint32 [ids], and word starts.
+    """Return the number of ids of each text, the ids of all texts, and the word starts.
 
-    Word starts are bool [ids], whether each token begins a word, or None without a segmenter.
+    The numbers of ids are int64 [texts], and the ids uint16 or uint32 [ids]. The word starts are bool [ids], True for a
+    token that begins a word; None without a segmenter.
 
     """
     dtype, split_words = token_dtype(tokenizer.vocab_size), load_word_splitter(segmenter)

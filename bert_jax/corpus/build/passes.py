@@ -26,8 +26,8 @@ from bert_jax.errors import UserError
 from bert_jax.files import sha256_of, sync
 
 Result = TypeVar("Result")
-BlockKey = tuple[int, int]  # index of a partition, and of the block in it
-ShowProgress = Callable[[int, int, int], None]  # bytes of input read, bytes in all, documents done
+BlockKey = tuple[int, int]  # index of a partition, and index of the block in the partition
+ShowProgress = Callable[[int, int, int], None]  # (bytes of input read, all bytes of input, documents done)
 CHUNKS_PER_WORKER = 3  # a chunk in work, a waiting chunk, and a result that waits for earlier results
 
 
@@ -54,12 +54,13 @@ class FinishedBlocks:
     """The blocks that a pass has finished, as files in a directory.
 
     00000-00001.PART     each part of a block
-    00000-00001.json     the record of a block, with the digests of its parts; written after them
+    00000-00001.json     the record of a block, with the digests of its parts; written after the parts
 
     Attributes:
         directory: directory of the files.
-        writing: context in which an error of writing becomes a UserError.
-        records: the record of each block: whether it `is_last` of its partition, and the arguments of `finish`.
+        writing: context manager that turns an error of writing into a UserError.
+        records: the record of each block: `is_last`, True for the last block of a partition, and the other arguments of
+            `finish`.
     """
 
     def __init__(self, directory: pathlib.Path, writing: Callable[[], contextlib.AbstractContextManager[None]]):
@@ -67,7 +68,7 @@ class FinishedBlocks:
         self.records: dict[BlockKey, dict[str, Any]] = {}
 
     def read_records(self) -> dict[BlockKey, dict[str, Any]]:
-        """Return the record of each block that a killed pass finished, whether its files exist or not."""
+        """Return the record of each block that a killed pass finished, even if the files of the block are missing."""
         records = {}
         for path in sorted(self.directory.glob("*.json")):
             with contextlib.suppress(OSError, ValueError, AttributeError):
@@ -169,9 +170,9 @@ def map_chunks(
     """Yield each chunk, without its documents, and its result, in order; close the generator to end the processes.
 
     Args:
-        chunks: from `read_chunks`.
+        chunks: chunks that `read_chunks` made.
         work: function of a chunk; can be pickled.
-        num_workers: number of processes; 1: this process does the work, as for a single chunk.
+        num_workers: number of processes. With 1, or for a single chunk, this process does the work.
 
     Raises:
         UserError: raised by `work`, or a process was killed.
@@ -185,7 +186,7 @@ def map_chunks(
         return
     executor = concurrent.futures.ProcessPoolExecutor(
         num_workers,
-        # Spawned: a fork would copy the locks of the library's threads in any state.
+        # Processes are spawned, since a fork would copy locks that threads of the library may hold.
         multiprocessing.get_context("spawn"),
         _start_worker,
         (work,),
@@ -220,7 +221,7 @@ def _start_worker(work: Callable[[Chunk], Any]) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this worker process when its parent is killed; the worker would wait for work forever."""
+    """End this worker process when its parent is killed; otherwise, the worker would wait for work forever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     multiprocessing.connection.wait([parent.sentinel])

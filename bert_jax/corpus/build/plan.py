@@ -35,8 +35,8 @@ class PrepareOptions(TypedDict, total=False):
         heldout_fraction: fraction of the documents held out for evaluation, chosen by a hash of their normal form, so
             that texts that differ only in white space, case and punctuation stay in one split; default: 0.02.
         language: ISO 639 code, with two letters if possible, whose rules split sentences; default: English.
-        segmenter: a row of SEGMENTERS, which finds words for whole-word masking and, in a language without rules, the
-            sentences; default: 'none', word starts come from the vocabulary.
+        segmenter: a key of SEGMENTERS. The segmenter finds words for whole-word masking and, in a language without
+            rules, the sentences. Default: 'none'; the vocabulary then marks the words.
         deduplicate: 'split' removes no document and puts each group of similar documents in one split; 'exact' removes
             documents with the normal form of an earlier document; 'near' also removes documents with a similarity of
             `dedup_decisions.THRESHOLD` to an earlier kept document, and puts a group of similar documents in one
@@ -117,11 +117,11 @@ def preparation_identity(
     keeps_removed: bool = False,
     base: BaseCorpus | None = None,
 ) -> dict[str, Any]:
-    """Return everything that the bytes of shards depend on, by the names in messages; a change starts the work over.
+    """Return everything that the bytes of shards depend on, keyed by the names that messages use.
 
     Args:
         inputs: planned files with their sizes; times or etags are read from the files.
-        tokenizer, settings, recipe: of the preparation.
+        tokenizer, settings, recipe: tokenizer, settings and recipe of the preparation.
         against: signatures of the corpora that the recipe names.
         keeps_removed: True if removed documents are written to a file.
         base: the corpus that documents are added to.
@@ -130,7 +130,7 @@ def preparation_identity(
     for path, size in zip(inputs.files, inputs.sizes, strict=True):
         name = os.path.abspath(path) if os.path.exists(path) else path
         content.update(json.dumps([name, size, readers.input_version(path)]).encode())
-    # Without the limit, so that a higher limit resumes a preparation that refused an input.
+    # The identity leaves out the limit, so that a call with a higher limit resumes a preparation that refused an input.
     reading = dataclasses.replace(settings.read_options, max_unpacked_bytes=0)
     return {
         "the input": content.hexdigest(),

@@ -61,18 +61,20 @@ def prepare(
     etag), a setting, the tokenizer or a version starts the preparation over.
 
     Args:
-        inputs, read_options: as in `readers.read_documents`.
+        inputs, read_options: how the input is read.
         tokenizer_directory: argument of `load_tokenizer`; the tokenizer is saved in the corpus. None: the corpus's
             tokenizer.
         output: directory of the corpus.
         clean: recipe for `cleaning.recipe.read_recipe`, whose rules change or remove documents before all other steps.
-        append: add documents to the corpus `output`, with its tokenizer and its options, where none are given. Exact
-            copies of its documents are removed and, if the corpus was prepared with `deduplicate` near, near copies.
-            Its files stay unchanged; readers see the old corpus until the manifest is replaced at the end.
-        keep_removed: JSON lines file for the documents that `clean` and `deduplicate` removed; for `deduplicate`, the
-            input is read once more.
-        workers: number of processes that encode; None: one per core; 1: this process.
-        progress: called with (bytes of input read, all bytes, documents done); `deduplicate` reads the input twice.
+        append: add documents to the corpus `output`, with the tokenizer and the options of the corpus. Documents that
+            are exact copies of its documents are removed; near copies are removed if the corpus was prepared with
+            `deduplicate='near'`. The files of the corpus stay unchanged; readers see the old corpus until the manifest
+            is replaced at the end.
+        keep_removed: JSON lines file for the documents that `clean` and `deduplicate` removed. With `deduplicate`, the
+            input is read once more for this file.
+        workers: number of processes that encode; None: one per core; 1: no further process.
+        progress: called with (bytes of input read, all bytes, documents done). A search for copies reads the input once
+            more.
         say: function that prints a line; called when the preparation resumes, starts over, or keeps finished blocks.
         options: see `PrepareOptions`.
 
@@ -141,7 +143,7 @@ def prepare(
         all_shards, all_counts, cleaning_counts = shards, counts, [cleaned.counts] if cleaned else []
         if existing:
             check_rejected(counts.rejected, counts.documents, counts.fields, settings)
-            settings = dataclasses.replace(settings, max_rejected_fraction=1)  # the new documents are checked already
+            settings = dataclasses.replace(settings, max_rejected_fraction=1)  # the new documents were checked before
             all_shards, all_counts = [*existing.shards(), *shards], sum_document_counts([existing.counts(), counts])
             cleaning_counts += [existing.cleaning_counts()] if cleaned else []
         try:

@@ -1,7 +1,7 @@
-"""A text in parts, each of which adds a snapshot to the corpus, so that training can begin after the first part.
+"""A text in parts: each part adds a snapshot to the corpus, so that training can begin after the first part.
 
-Each part multiplies the prepared text by `GROWTH`. A part has a stretch of every large file and some complete small
-files, which are spread over the parts, so that each part has text of all sources.
+Each part multiplies the prepared text by `GROWTH`. A part has a stretch of every large file, and some of the small
+files, complete. The small files are spread over the parts, so that each part has text of all sources.
 """
 
 import dataclasses
@@ -14,13 +14,13 @@ from bert_jax.corpus.manifest import fingerprints, read_manifest
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions
 
-MAX_FIRST_PART_BYTES = 32 << 20  # of the inputs on disk
+MAX_FIRST_PART_BYTES = 32 << 20  # bytes of input files on disk
 GROWTH = 4
-GOLDEN_RATIO = 0.6180339887498949  # any number of its multiples, modulo 1, are spread evenly
+GOLDEN_RATIO = 0.6180339887498949  # for every n, its first n multiples, modulo 1, are spread evenly
 
 
 def num_parts(files: Sequence[str], options: ReadOptions) -> int:
-    """Return the number of parts of a text: 1 for a short text and for a large file that is not divisible."""
+    """Return the number of parts of a text: 1 for a short text, and for a large file that cannot be divided."""
     if not all(readers.is_small(path) or readers.is_divisible(path, options) for path in files):
         return 1
     count, num_bytes = 1, readers.total_bytes(files)
@@ -30,12 +30,12 @@ def num_parts(files: Sequence[str], options: ReadOptions) -> int:
 
 
 def prepared_fraction(part: int, count: int) -> float:
-    """Return the fraction of a text that is prepared after part `part`, counted from 0, of `count` parts."""
+    """Return the fraction of a text that is prepared after part `part` (counted from 0) of `count` parts."""
     return float(GROWTH) ** (part + 1 - count)
 
 
 def text_tokens(first_part_tokens: int, count: int | None) -> int:
-    """Return the estimated tokens of a text, from the tokens of the first of `count` parts; None: a single part."""
+    """Estimate the tokens of a text from the tokens of its first part; `count` parts, None for a single part."""
     return round(first_part_tokens / prepared_fraction(0, count or 1))
 
 
@@ -71,11 +71,11 @@ def prepare_missing_parts(
     count: int,
     say: Callable[[str], None] = lambda line: None,
 ) -> None:
-    """Add the missing parts of a text to its corpus, a snapshot each.
+    """Add the missing parts of a text to its corpus; each part becomes a snapshot.
 
     Args:
         inputs, options: as in `readers.read_documents`.
-        corpus: directory of the corpus with at least the first part; gives the tokenizer and the settings.
+        corpus: directory of the corpus, which has at least the first part; its tokenizer and settings are used.
         count: number of parts.
         say: function that prints a line; called when a preparation resumes.
 

@@ -1,6 +1,7 @@
-"""Words of scripts without spaces, and sentences of languages without rules, by packages of other projects.
+"""Words of scripts without spaces, and sentences of languages without rules, found by packages of other projects.
 
-The packages are imported when they are used. A new segmenter is a row of SEGMENTERS and a function that imports it.
+The packages are imported when they are used. A new segmenter is a row of SEGMENTERS and a function that imports its
+package.
 """
 
 import bisect
@@ -45,13 +46,13 @@ def _import_fugashi() -> SplitText:
     import fugashi
     import unidic_lite
 
-    directory = unidic_lite.DICDIR  # by name: fugashi takes a full UniDic instead where it is installed
+    directory = unidic_lite.DICDIR  # given, since fugashi prefers a full UniDic if it is installed
     tagger = fugashi.GenericTagger(f'-O wakati -d "{directory}" -r "{os.path.join(directory, "mecabrc")}"')
     return lambda text: tagger.parse(text).split(" ")
 
 
 def _import_pythainlp_words() -> SplitText:
-    os.environ.setdefault("PYTHAINLP_READ_ONLY", "1")  # otherwise it makes a directory in the user's home
+    os.environ.setdefault("PYTHAINLP_READ_ONLY", "1")  # otherwise, the import makes a directory in the user's home
     from pythainlp.tokenize import word_tokenize
 
     return functools.partial(word_tokenize, engine="newmm")
@@ -61,7 +62,7 @@ def _import_pythainlp_sentences() -> SplitText:
     os.environ.setdefault("PYTHAINLP_READ_ONLY", "1")
     from pythainlp.tokenize import sent_tokenize
 
-    sentences: Any = functools.partial(sent_tokenize, engine="crfcut")  # its type depends on its arguments
+    sentences: Any = functools.partial(sent_tokenize, engine="crfcut")  # the return type depends on the arguments
     return sentences
 
 
@@ -111,7 +112,7 @@ def check_segmenter(name: str, language: str) -> None:
     """Raise UserError for an unknown segmenter, a missing package, or a language that the segmenter does not read.
 
     Args:
-        name: a row of SEGMENTERS, or NO_SEGMENTER.
+        name: a key of SEGMENTERS, or NO_SEGMENTER.
         language: value of `--language`; 'none' allows every segmenter.
     """
     if name == NO_SEGMENTER:
@@ -146,13 +147,13 @@ def segmenter_manifest(name: str) -> dict[str, Any]:
 
 @functools.cache
 def load_word_splitter(name: str) -> SplitText | None:
-    """Return the function from a text to its words; None for NO_SEGMENTER."""
+    """Return the function that splits a text into words; None for NO_SEGMENTER."""
     return None if name == NO_SEGMENTER else _import_splitter(name, SEGMENTERS[name].load_words)
 
 
 @functools.cache
 def load_sentence_splitter(name: str) -> SplitText | None:
-    """Return the function from a line to its sentences; None if the rules of the language find them."""
+    """Return the function that splits a line into sentences; None if the rules of the language find the sentences."""
     load = None if name == NO_SEGMENTER else SEGMENTERS[name].load_sentences
     return _import_splitter(name, load) if load else None
 
@@ -170,14 +171,14 @@ def _needs_packages_of(name: str) -> contextlib.AbstractContextManager[None]:
 def word_starts(text: str, words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> list[bool]:
     """Return, for each token of a text, whether it begins a word.
 
-    A token belongs to the word in which it begins, even where it reaches into the next word; white space belongs to the
+    A token belongs to the word in which it begins, even if it reaches into the next word; white space belongs to the
     word after it. No word begins between two letters that have a case: their scripts have spaces, and packages for
     other scripts may cut such words into letters.
 
     Args:
         text: the text that was encoded.
-        words: words of the text, in order. Characters between two words belong to the first. A word that the text does
-            not contain, since the package changed its characters, begins nowhere.
+        words: words of the text, in order. Characters between two words belong to the first word. If the package
+            changed the characters of a word, so that the text does not contain it, no token begins this word.
         offsets: [start, end) of the characters of each token.
     """
     word_offsets = list[int]()

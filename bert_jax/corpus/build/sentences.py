@@ -1,4 +1,4 @@
-"""A text -> its sentences, by the rules of a language; language codes.
+"""Split a text into sentences by the rules of a language; check codes of languages.
 
 The library that splits sentences uses the rules of English for a language that it does not know.
 """
@@ -14,8 +14,8 @@ from bert_jax.corpus.build.segmenters import NO_SEGMENTER, load_sentence_splitte
 from bert_jax.errors import UserError
 
 NO_LANGUAGE = "none"  # each line is a sentence, unchanged: for code, logs, proteins
-WINDOW = 8192  # characters that are split into sentences in one call, and of the longest sentence
-# The library assumes that white space has one byte when it looks back, and panics inside a wider character.
+WINDOW = 8192  # maximum number of characters of a sentence, and of one call of the sentence splitter
+# When the library looks back over white space, it assumes one byte per character, and panics inside a wider character.
 WIDE_SPACES = "".join(filter(str.isspace, map(chr, range(0x80, 0x3001))))
 _LINE = re.compile("[^\n]*\n|[^\n]+")
 # All codes of two letters in ISO 639.
@@ -31,7 +31,7 @@ _COUNTRIES = {"cn": "zh", "cz": "cs", "dk": "da", "gr": "el", "ir": "fa", "jp": 
 
 
 class SentenceEnds(NamedTuple):
-    """The ends of sentences in a language: a pattern of the characters after a sentence, and a description."""
+    """The ends of sentences in a language: a pattern for the characters after a sentence, and a description."""
 
     pattern: re.Pattern[str]
     description: str
@@ -39,7 +39,7 @@ class SentenceEnds(NamedTuple):
 
 _AT_LINES = SentenceEnds(re.compile(r"\n\s*"), "at line ends")
 _AT_SHADS = SentenceEnds(re.compile(r"[།༎][།༎\s]*|\n\s*"), "at shads and line ends")
-# The languages in which sentencex finds no sentences.
+# Language -> its sentence ends, for the languages in which sentencex finds no sentences.
 SENTENCE_ENDS = {
     "th": _AT_LINES,
     "lo": _AT_LINES,
@@ -64,19 +64,21 @@ def check_language(code: str) -> None:
 def split_sentences(
     text: str, language: str, prefix: str = "", begins_document: bool = True, segmenter: str = NO_SEGMENTER
 ) -> Iterator[tuple[str, bool]]:
-    """Yield the sentences of a text without surrounding white space; longer sentences than the window in several parts.
+    """Yield the sentences of a text, stripped of white space; a sentence longer than the window comes in parts.
 
     The text is read through a window, since the library's time is quadratic in a paragraph that is not ASCII. A
     sentence that the end of the window cuts is read again from its start; a sentence that fills the window is cut, at a
     space if possible.
 
     Args:
-        text: any.
-        language: ISO 639 code, or NO_LANGUAGE: unchanged lines with their line ends. SENTENCE_ENDS splits its
-            languages, sentencex the other languages.
-        prefix: put before every sentence after white space, except the first sentence of a document.
+        text: text of any length.
+        language: ISO 639 code. The patterns of SENTENCE_ENDS split the languages of that table; sentencex splits the
+            other languages. With NO_LANGUAGE, the sentences are the lines, unchanged and with their line ends.
+        prefix: text that is put before every sentence that follows white space, except the first sentence of a
+            document.
         begins_document: True if the text begins a document.
-        segmenter: NO_SEGMENTER, or a row of SEGMENTERS, which finds the sentences of a line if it has `load_sentences`.
+        segmenter: NO_SEGMENTER, or a key of SEGMENTERS. A segmenter with `load_sentences` finds the sentences of a
+            line.
 
     Yields:
         A sentence or a part of a sentence, and whether the text begins a sentence.
@@ -102,7 +104,7 @@ def split_sentences(
         elif not is_complete:
             sentences.pop()
         for sentence in sentences:
-            end = plain.index(sentence, start) + len(sentence)  # the library drops empty lines of a longer text
+            end = plain.index(sentence, start) + len(sentence)  # the library drops empty lines between sentences
             stripped = text[start:end].strip()
             after_space = after_space or text[start].isspace()
             if stripped:
@@ -115,11 +117,11 @@ def split_sentences(
 
 
 def _segment(language: str, segmenter: str, text: str) -> list[str]:
-    """Return the sentences of a text, each with the white space and marks after it; they join to the text."""
+    """Return the sentences of a text, each with the white space and marks after it; joined, they are the text."""
     split_line = load_sentence_splitter(segmenter)
     if split_line:
         lines = [(line, split_line(line) if line.strip() else [line]) for line in _LINE.findall(text)]
-        # Where the package changed characters, its sentence ends are not positions of the text.
+        # If the package changed characters, its sentence ends are not positions of the text, and the line stays whole.
         return [part for line, parts in lines for part in (parts if "".join(parts) == line else [line])]
     ends = SENTENCE_ENDS.get(language.partition("-")[0])
     if ends is None:

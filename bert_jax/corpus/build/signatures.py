@@ -1,10 +1,11 @@
 """Signatures of texts, which find equal and similar texts: hashes of the normal form and of the shingles.
 
 Two texts are equal if they have the same normal form, which ignores the common differences between copies: width, case,
-white space and punctuation. Two texts are near copies if the sets of their shingles have a Jaccard similarity of
-`dedup_decisions.THRESHOLD`; a shingle is five words in a row, or five characters in scripts without spaces. Candidates
-for near copies come from MinHash with locality-sensitive hashing (Broder 1997; Leskovec, Rajaraman and Ullman, "Mining
-of Massive Datasets", chapter 3). The lowest hashes of the shingles, a sketch, check the candidates.
+white space and punctuation. Two texts are near copies if the sets of their shingles have a Jaccard similarity of at
+least `dedup_decisions.THRESHOLD`. A shingle is five words in a row, or five characters in scripts without spaces.
+Candidates for near copies come from MinHash with locality-sensitive hashing (Broder 1997; Leskovec, Rajaraman and
+Ullman, "Mining of Massive Datasets", chapter 3). The sketches of two documents, their lowest shingle hashes, verify a
+candidate.
 """
 
 import functools
@@ -19,11 +20,11 @@ import numpy as np
 
 from bert_jax.readers import RawDocument, ReadOptions, to_document
 
-SPLIT_CHARACTERS = 1 << 16  # the first characters of the normal form decide the split; long documents come in pieces
-SHINGLE = 5  # words
-# Two documents with a similarity of 0.8 meet in one of the bands with a probability of 1 - (1 - 0.8**5)**20 = 0.9996.
+SPLIT_CHARACTERS = 1 << 16  # length of the start of the normal form that decides the split
+SHINGLE = 5  # number of words
+# Two documents with a similarity of 0.8 share at least one band with a probability of 1 - (1 - 0.8**5)**20 = 0.9996.
 BANDS, ROWS = 20, 5
-SKETCH = 1024  # number of the lowest hashes of shingles that a document keeps
+SKETCH = 1024  # number of shingle hashes, the lowest, that a document keeps
 ROW = np.dtype(
     [
         ("equal", "<u8", 2),  # hash of the normal form
@@ -57,7 +58,7 @@ _DELETED = {"": bytes(_ASCII_IGNORED), " ": bytes(code for code in _ASCII_IGNORE
 
 
 def normal_form(text: str) -> str:
-    """Return the letters, marks, numbers and symbols of a text in NFKC, case folded; the text itself if it has none."""
+    """Return the letters, marks, numbers and symbols of a text in NFKC, case folded; if there are none, the text."""
     return _fold(text, "") or text
 
 
@@ -75,7 +76,7 @@ def text_hashes(text: str) -> tuple[bytes, int]:
 
 
 def split_hash(text: str) -> int:
-    """Return a uniform hash below 2**64 of the start of the normal form of a text."""
+    """Return a hash of the start of the normal form of a text, uniform below 2**64."""
     return text_hashes(text)[1]
 
 
@@ -101,15 +102,15 @@ def _is_wide_ignored(character: str) -> bool:
 
 
 def hash_words(words: Sequence[str]) -> np.ndarray:
-    """Return a hash of each word, uint64 [words], equal on every machine."""
+    """Return a hash of each word, uint64 [words]; the hashes are equal on every machine."""
     # Words have no white space. A call of `encode` for all words is twice as fast as a call for each word.
     return np.fromiter(map(zlib.crc32, " ".join(words).encode().split(b" ")), np.uint64, len(words))
 
 
 def hash_ngrams(words: np.ndarray, n: int) -> np.ndarray:
-    """Return a hash of each n-gram of word hashes, uint64 [words], as uint64 [max(0, words - n + 1)].
+    """Return a hash, uint64 [max(0, words - n + 1)], of each n-gram of word hashes, uint64 [words].
 
-    Equal n-grams have equal hashes; the hashes are not uniform, see `hash_shingles`.
+    Equal n-grams have equal hashes. The hashes are not uniform; `hash_shingles` returns uniform hashes.
     """
     hashes = np.zeros(max(0, len(words) - n + 1), np.uint64)
     for offset in range(n):
@@ -123,7 +124,7 @@ def hash_shingles(words: np.ndarray) -> np.ndarray:
 
 
 def hash_shingles_of_texts(texts: Sequence[Sequence[str]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the shingle hashes of texts, each a non-empty list of words, and the first shingle of each text.
+    """Return shingle hashes of texts, each a non-empty list of words, and the index of each text's first shingle.
 
     A text of fewer than `SHINGLE` words has one shingle.
 
@@ -168,11 +169,11 @@ def sign_documents(documents: Sequence[RawDocument], read_options: ReadOptions, 
 
 
 def jaccard(first: np.ndarray, second: np.ndarray, sketch_size: int | None = None) -> float:
-    """Return the Jaccard similarity of two sets of integers, ascending arrays of distinct values.
+    """Return the Jaccard similarity of two sets of integers, which are ascending arrays of distinct values.
 
-    With `sketch_size`, the arrays are the lowest values of larger sets. The similarity is exact where both have fewer
-    values; otherwise it is estimated from the lowest values of their union (Cohen and Kaplan, "Summarizing data using
-    bottom-k sketches", 2007).
+    With `sketch_size`, the arrays are the lowest values of larger sets. The similarity is exact if both arrays have
+    fewer values than `sketch_size`; otherwise it is estimated from the lowest values of their union (Cohen and Kaplan,
+    "Summarizing data using bottom-k sketches", 2007).
     """
     union = np.union1d(first, second)
     if sketch_size and max(len(first), len(second)) >= sketch_size:
@@ -199,6 +200,6 @@ def _murmur_finalizer(bits: np.ndarray) -> np.ndarray:
     return bits ^ (bits >> np.uint64(33))
 
 
-# Odd, so that each multiplier permutes the hashes; the lowest products of two sets are equal with a probability that
-# is their similarity.
+# The multipliers are odd, so that each permutes the hashes. The probability that the lowest products of two sets are
+# equal is the similarity of the sets.
 _MULTIPLIERS = _murmur_finalizer(np.arange(1, BANDS * ROWS + 1, dtype=np.uint64) * _MULTIPLIER) | np.uint64(1)

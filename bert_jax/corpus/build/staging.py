@@ -41,8 +41,9 @@ class UnfinishedCorpus:
     the directory is removed.
 
     Attributes:
-        cleaned, lines, signed, encoded: the finished blocks of each pass, at first the blocks of a killed preparation
-            of equal identity. The record of an encoded block has its `shards`, each the fields of a `ShardInfo`.
+        cleaned, lines, signed, encoded: the finished blocks of each pass. They include the blocks that a killed
+            preparation of equal identity finished. The record of an encoded block has a list `shards` of the fields of
+            each `ShardInfo`.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class UnfinishedCorpus:
             write_json(self._directory / "plan.json", self._identity)
 
     def _rename_shards_back(self) -> None:
-        """Move shards that have their final names already back to the names in their blocks."""
+        """Rename shards that already have their final names back to their names in the blocks."""
         records = self.encoded.read_records().values()
         shards = [ShardInfo(**shard) for record in records for shard in record["shards"]]
         directories, num_appends = [self._corpus], 0
@@ -169,7 +170,7 @@ class UnfinishedCorpus:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Turn errors of a full disk or a read-only directory, of Python and ArrayRecord, into a UserError."""
+        """Turn an error of Python or ArrayRecord about a full disk or a read-only directory into a UserError."""
         remaining = "finished blocks were kept" if self._num_finished() else "nothing was kept"
         with errors.writing(self._output, f"{remaining}; make room, or choose another --output"):
             try:

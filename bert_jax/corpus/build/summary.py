@@ -1,4 +1,4 @@
-"""The summary of a corpus for its manifest: documents by split and by reason for rejection, settings, warnings."""
+"""The summary of a corpus for its manifest: counts of documents by split and by reason for rejection, and warnings."""
 
 import dataclasses
 import math
@@ -21,16 +21,16 @@ from bert_jax.readers.rejections import HINTS, describe_rejections, most_common_
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.tokenizer.changes import changes_warning, unexpected_changes
 
-MANY_UNKNOWN = 0.05  # of the tokens
-MANY_LOST = 0.001  # of the characters, in unknown tokens
-MANY_REJECTED = 0.5  # of the documents, for one reason that can be fixed
+MANY_UNKNOWN = 0.05  # fraction of the tokens
+MANY_LOST = 0.001  # fraction of the characters that are in unknown tokens
+MANY_REJECTED = 0.5  # fraction of the documents that are rejected for a reason that can be fixed
 # Reasons for rejection that are choices, or that lose no text.
 NO_FAULTS = {EXACT, NEAR, "empty", "redirect", "not an article"}
-CODE_LENGTH = 2  # letters of the codes by which the sentence splitter knows most languages
+CODE_LENGTH = 2  # letters of a code; the sentence splitter knows most languages by codes of two letters
 
 
 class TooManyRejectedUserError(UserError):
-    """More documents are rejected than the settings allow; Beam knows the errors of its workers by `UserError: `."""
+    """More documents are rejected than the settings allow. Beam finds errors of workers by the text `UserError: `."""
 
 
 def summarize_corpus(
@@ -80,7 +80,7 @@ def summarize_corpus(
         },
         "settings": {
             **dataclasses.asdict(settings.read_options),
-            "stretch": list(settings.read_options.stretch),  # as JSON reads it
+            "stretch": list(settings.read_options.stretch),  # a list, since JSON has no tuples
             "heldout_fraction": settings.heldout_fraction,
             "language": settings.language,
             "deduplicate": settings.deduplicate,
@@ -100,7 +100,7 @@ def summarize_corpus(
 
 
 def add_copies(copies: Mapping[str, int], before: Mapping[str, Any] | None) -> dict[str, int]:
-    """Return kind of copy -> number of kept documents, of a preparation and of the manifest before an append."""
+    """Return kind of copy -> number of kept documents: of a preparation plus of the manifest before an append."""
     known = before.get("copies", {}) if before else {}
     return {kind: count + known.get(kind, 0) for kind, count in copies.items()}
 
@@ -111,7 +111,7 @@ def check_rejected(rejected: Mapping[str, int], num_documents: int, fields: str,
     Args:
         rejected: reason -> number of documents.
         num_documents: number of all documents.
-        fields: names of the fields of a record without the requested field.
+        fields: field names of a record that lacks the requested field.
         settings: settings of the preparation.
     """
     faults = {reason: count for reason, count in rejected.items() if not _is_choice(reason)}
@@ -264,7 +264,7 @@ def format_summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) 
 
 
 def format_copies(manifest: Mapping[str, Any]) -> str:
-    """Return a line about the copies that a corpus has, on one side of the split; '' where it has none."""
+    """Return a line about the copies that a corpus keeps, in one split with their originals; '' if it has none."""
     exact, near = (manifest.get("copies", {}).get(kind, 0) for kind in (EXACT, NEAR))
     if not exact + near:
         return ""

@@ -19,8 +19,9 @@ from bert_jax.interop.families.base import (
 
 
 def albert_family() -> Family:
-    """Return the row of albert."""
-    layer = "albert.encoder.albert_layer_groups.{layer}.albert_layers.0"  # one group, of one layer, used for all
+    """Return the row of FAMILIES for albert."""
+    # The file has one group of one layer, which the model uses for all layers.
+    layer = "albert.encoder.albert_layer_groups.{layer}.albert_layers.0"
     linear = {
         "attention/query": "attention.query",
         "attention/key": "attention.key",

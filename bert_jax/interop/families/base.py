@@ -1,4 +1,4 @@
-"""The types of a row of FAMILIES, and the parts that several families share."""
+"""The types in a row of FAMILIES, and the parts that several families share."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -6,20 +6,20 @@ from typing import Any, NamedTuple
 
 
 class NamedModule(NamedTuple):
-    """Names of a parameter or of a group; `{layer}` in `name` stands for the index on the stacked `layers` axis."""
+    """The names of a module or of a single parameter; `{layer}` in `name` stands for the index of a layer."""
 
-    path: str  # in our parameter tree
-    name: str  # of the tensors in the file
+    path: str  # path in our parameter tree
+    name: str  # name in the file, without the names in LEAVES
     kind: str = "linear"  # a key of LEAVES
     part: tuple[int, int] = (
         0,
         1,
     )  # (i, n): the parameter is the i-th of n equal parts of the tensor, along the first axis
-    first_layer: int = 0  # earlier layers do not use the parameter, and have no tensor
+    first_layer: int = 0  # earlier layers do not use the parameter and have no tensor
 
 
 VOCABULARY = "vocabulary"  # the kind of an array whose first axis is the vocabulary, padded in our tree
-# Kind -> names of its parameters: in our tree -> in the file.
+# Kind of a module -> {name of a parameter in our tree: its name in the file}.
 LEAVES = {
     "linear": {"kernel": "weight", "bias": "bias"},
     "norm": {"scale": "weight", "bias": "bias"},
@@ -42,18 +42,18 @@ class ModelClass(NamedTuple):
 
 
 class Field(NamedTuple):
-    """A field of `config.json` as a field of `EncoderConfig`, or as several fields with one value."""
+    """The field of `EncoderConfig` that a field of `config.json` sets, or several fields that it sets to one value."""
 
     name: str
-    default: int | float | str | None  # in transformers, if a file lacks the field; None: the field may be null
-    values: Mapping[str, str] | None = None  # values in the file -> our values
+    default: int | float | str | None  # value of transformers for a file without the field; None: the field may be null
+    values: Mapping[str, str] | None = None  # value in the file -> our value
     also: tuple[str, ...] = ()  # further fields of EncoderConfig with this value
 
 
 class Spelling(NamedTuple):
-    """Fields of a family's `config.json` that replace fields of its table."""
+    """Fields of a family's `config.json` that replace fields of its table, and the conversion in both directions."""
 
-    names: frozenset[str]
+    names: frozenset[str]  # the fields of a file that the table lacks
     read: Callable[[Mapping[str, Any], str], dict[str, Any]]  # (fields of a file, where) -> fields of the table
     write: Callable[[Mapping[str, Any]], dict[str, Any]]  # fields of the table -> fields of a file
 
@@ -62,27 +62,28 @@ class Spelling(NamedTuple):
 class Family:
     """A row of FAMILIES."""
 
-    prefix: str  # of the encoder's tensors in a model with a head; tensors of a bare model have none
+    prefix: str  # prefix of the encoder's tensors in a model with a head; a bare model has no prefix
     encoder: tuple[NamedModule, ...]
-    classes: tuple[ModelClass, ...]  # of two classes with equal heads, the first is written
-    tied: Mapping[str, str]  # second name of a tensor -> its name in this table
+    classes: tuple[ModelClass, ...]  # if two classes have equal heads, the first is written
+    tied: Mapping[str, str]  # second name of a tensor -> the name of the tensor in this table
     fields: Mapping[str, Field]
     constants: Mapping[str, Any]  # fields of EncoderConfig that `config.json` does not have
-    fixed: Mapping[str, Any]  # fields of `config.json` whose other values would mean another architecture
+    fixed: Mapping[str, Any]  # field of `config.json` -> its only allowed value; others mean another architecture
     indifferent: frozenset[str] = frozenset()  # fields of this family without influence on the results
     follow_padding: bool = False  # whether positions start at the padding's id + 1
-    project_equal: bool = False  # whether embeddings as wide as the encoder are projected
+    project_equal: bool = False  # whether a projection exists even if embedding_size equals hidden_size
     spelling: Spelling | None = None
     ignored: tuple[str, ...] = ()  # prefixes of the names of published tensors that no head reads
     shared: frozenset[str] = frozenset()  # names of modules with one meaning in all classes of the family
-    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)  # further names of fields in `fields`
+    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)  # alias -> the name in `fields`
     in_transformers: bool = True
-    # Fields of EncoderConfig, and fields of `config.json`, -> the role of the token whose id is the value.
+    # Field whose value is the id of a special token -> the role of this token. The fields of `token_ids` belong to
+    # EncoderConfig, the fields of `special_ids` to `config.json`.
     token_ids: Mapping[str, str] = dataclasses.field(default_factory=dict)
     special_ids: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-# The first name of each of our activations is written.
+# Name in a file -> our activation. The first name of an activation is written.
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
@@ -106,9 +107,9 @@ FIXED: dict[str, Any] = {
     "quantization_config": None,
 }
 
-# Fields of every family without influence on the results: the origin of a file, how torch runs it, and the settings of
-# text generation that transformers 2 to 4 wrote into every file. Only a head over the vocabulary reads
-# tie_word_embeddings, and the chunks of a feed-forward layer save memory.
+# Fields of every family without influence on the results: the origin of a file, how torch runs the model, and the
+# settings of text generation that transformers 2 to 4 wrote into every file. tie_word_embeddings concerns only heads
+# over the vocabulary. chunk_size_feed_forward only saves memory.
 _SILENT = (
     "_name_or_path chunk_size_feed_forward tie_word_embeddings _attn_implementation_autoset architectures "
     "bos_token_id directionality dtype eos_token_id eos_token_ids finetuning_task gradient_checkpointing language "
@@ -123,7 +124,8 @@ _SILENT = (
 )
 BEGIN_AND_END = {"bos_token_id": "cls", "eos_token_id": "sep"}
 INDIFFERENT = frozenset(_SILENT.split())
-# Read together: the outputs of a head that classifies; the last two are of a CrossEncoder of sentence-transformers.
+# Fields about the outputs of a classification head, which are read together. sentence-transformers writes the last two
+# fields for a CrossEncoder.
 LABELS = (
     "id2label",
     "label2id",
@@ -136,7 +138,7 @@ LABELS = (
 
 
 def bert_fields(**changed: Field) -> dict[str, Field]:
-    """Return the fields of BERT, with changes."""
+    """Return the fields of BERT; the fields in `changed` are replaced or added."""
     return {
         "vocab_size": Field("vocab_size", 30522),
         "hidden_size": Field("hidden_size", 768),
@@ -157,12 +159,12 @@ def bert_fields(**changed: Field) -> dict[str, Field]:
 def named_modules(
     our_prefix: str, file_prefix: str, names: Mapping[str, str], kind: str = "linear"
 ) -> tuple[NamedModule, ...]:
-    """Return a NamedModule for each of `names` (our path -> name in the file), below the two prefixes."""
+    """Return a NamedModule for each of `names` (our path -> name in the file), after adding the two prefixes."""
     return tuple(NamedModule(f"{our_prefix}/{path}", f"{file_prefix}.{name}", kind) for path, name in names.items())
 
 
 def bert_embeddings(prefix: str) -> tuple[NamedModule, ...]:
-    """Return the tensors of BERT's embeddings; families without token types or positions skip these names."""
+    """Return the tensors of BERT's embeddings; readers ignore the names of parameters that a model lacks."""
     path, tables = "encoder/embeddings", {"position": "position_embeddings.weight"}
     return (
         NamedModule(f"{path}/token", f"{prefix}.word_embeddings.weight", VOCABULARY),
@@ -172,7 +174,7 @@ def bert_embeddings(prefix: str) -> tuple[NamedModule, ...]:
 
 
 def bert_encoder(prefix: str) -> tuple[NamedModule, ...]:
-    """Return the tensors of BERT's encoder, with equal names in RoBERTa and ELECTRA."""
+    """Return the tensors of BERT's encoder; RoBERTa and ELECTRA have equal names."""
     ours, layer = "encoder/layers", f"{prefix}.encoder.layer.{{layer}}"
     linear = {
         "attention/query": "attention.self.query",
@@ -191,13 +193,13 @@ def bert_encoder(prefix: str) -> tuple[NamedModule, ...]:
 
 
 def fused_qkv(name: str) -> tuple[NamedModule, ...]:
-    """Return queries, keys and values as equal parts of one tensor."""
+    """Return the query, key and value projections as equal parts of one tensor."""
     names = ("query", "key", "value")
     return tuple(NamedModule(f"encoder/layers/attention/{ours}", name, part=(i, 3)) for i, ours in enumerate(names))
 
 
 def masked_head(dense: str, norm: str, bias: str, head: str = "masked_token") -> tuple[NamedModule, ...]:
-    """Return the tensors of a head over the vocabulary, which shares the table of the embeddings."""
+    """Return the tensors of a head over the vocabulary; its output layer is the table of the token embeddings."""
     return (
         NamedModule(f"{head}/dense", dense),
         NamedModule(f"{head}/norm", norm, "norm"),
@@ -214,7 +216,7 @@ def bert_masked_head(head: str = "masked_token") -> tuple[NamedModule, ...]:
 
 
 def tied_decoder(head: str, embeddings: str) -> dict[str, str]:
-    """Return the second names of a masked-token head's table and bias: its `decoder`."""
+    """Return second name -> first name for the table and the bias that a head also stores as its `decoder`."""
     return {f"{head}.decoder.weight": f"{embeddings}.word_embeddings.weight", f"{head}.decoder.bias": f"{head}.bias"}
 
 
@@ -224,10 +226,10 @@ def task_classes(
     classification: tuple[NamedModule, ...] = (),
     answers: tuple[NamedModule, ...] = (),
 ) -> tuple[ModelClass, ...]:
-    """Return the classes of the four tasks.
+    """Return the classes of sequence classification, multiple choice, token classification and question answering.
 
-    `classification` and `answers` are the modules of sequence classification and of question answering. By default
-    both are a linear map, the first on the `pooler`.
+    `classification` holds the modules of sequence classification: by default, the pooler and a linear map. `answers`
+    holds the modules of question answering: by default, a linear map.
     """
     classification = classification or (pooler, NamedModule("sequence_classification", "classifier"))
     choice, tokens = NamedModule("multiple_choice", "classifier"), NamedModule("token_classification", "classifier")
@@ -248,6 +250,6 @@ CLASSIFICATION_HEAD = (
 
 
 def bare_classes(name: str, pooler: NamedModule | None = None) -> tuple[ModelClass, ...]:
-    """Return the class of an encoder without a head: with the pooler, if the family has a pooler, and without."""
+    """Return the classes without a head: the encoder with its pooler, if there is a pooler, and the encoder alone."""
     pooled = (ModelClass(name, ("pooled",), (pooler,)),) if pooler else ()
     return (*pooled, ModelClass(name, (), ()))

@@ -16,7 +16,7 @@ from bert_jax.interop.families.base import (
 
 
 def bert_family() -> Family:
-    """Return the row of bert."""
+    """Return the row of FAMILIES for bert."""
     pooler, next_sentence = (
         NamedModule("pooler", "bert.pooler.dense"),
         NamedModule("next_sentence", "cls.seq_relationship"),

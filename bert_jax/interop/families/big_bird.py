@@ -1,7 +1,7 @@
-"""BigBird (Zaheer et al. 2020): BERT with block-sparse attention beyond a few blocks.
+"""BigBird (Zaheer et al. 2020): BERT with block-sparse attention for sequences of more than a few blocks.
 
-transformers draws random blocks in training, and reads the first block in their place at inference. Here training and
-inference equal inference of transformers. The head of question answering has an MLP.
+In training, transformers draws random blocks; at inference, copies of the first block replace the random blocks. Here,
+training and inference both follow the inference of transformers. The question-answering head has an MLP.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ DEFAULTS = {TYPE: SPARSE, SIZE: 64, RANDOM: 3}
 
 
 def big_bird_family() -> Family:
-    """Return the row of big_bird."""
+    """Return the row of FAMILIES for big_bird."""
     pooler, next_sentence = NamedModule("pooler", "bert.pooler"), NamedModule("next_sentence", "cls.seq_relationship")
     masked = bert_masked_head()
     linear = {"mlp_up": "intermediate.dense", "mlp_down": "output.dense", "output": "qa_outputs"}
@@ -70,18 +70,18 @@ def big_bird_family() -> Family:
 
 
 def read_attention_type(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the fields of the table: without blocks for the attention type in which all tokens read all tokens."""
+    """Return the fields of the table; for full attention, the block size is None and there are no random blocks."""
     values = {**DEFAULTS, **fields}
     attention_type = values.pop(TYPE)
     if attention_type not in (SPARSE, FULL):
         raise UserError(f"{where}: {TYPE} is {attention_type!r}, none of {SPARSE}, {FULL}")
-    if values[SIZE] is None:  # only in a file: below, None means no blocks
+    if values[SIZE] is None:  # no value for a file: in the table, None means full attention
         raise UserError(f"{where}: {SIZE} is None, not an integer")
     return values | ({SIZE: None, RANDOM: 0} if attention_type == FULL else {})
 
 
 def write_attention_type(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields with the type of attention, and with the default size of blocks for full attention."""
+    """Return the fields with the attention type; full attention gets the default values of the block fields."""
     if fields[SIZE] is None:
         return {**fields, TYPE: FULL, SIZE: DEFAULTS[SIZE], RANDOM: DEFAULTS[RANDOM]}
     return {**fields, TYPE: SPARSE}

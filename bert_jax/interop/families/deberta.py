@@ -1,7 +1,8 @@
 """DeBERTa, version 3 (He et al. 2021 and 2023): disentangled attention.
 
-Readable files have both terms of distances, through the maps of the tokens, from a table with a norm, as version 3 and
-mDeBERTa. transformers drops features of this table in training; the results are equal.
+Only the variant of version 3 and mDeBERTa can be read. It has both relative-position terms (c2p and p2c), and a table
+of relative positions with a LayerNorm. The query and key projections of tokens also project this table. In
+training, transformers applies dropout to the table. Results at inference are equal.
 """
 
 from collections.abc import Mapping
@@ -26,7 +27,7 @@ from bert_jax.interop.families.base import (
 )
 
 ROWS, FARTHEST, LENGTH = "position_buckets", "max_relative_positions", "max_position_embeddings"
-# Without any of these values, transformers builds another model.
+# If any of these fields has another value, transformers builds another model.
 REQUIRED = {
     "relative_attention": True,
     "share_att_key": True,
@@ -38,8 +39,8 @@ BOTH = ("p2c", "c2p")
 
 
 def deberta_family() -> Family:
-    """Return the row of deberta-v2, the name of version 3, too, in transformers."""
-    # The head of published files; transformers writes its names with legacy=False.
+    """Return the row of FAMILIES for deberta-v2, which is also the name that transformers has for version 3."""
+    # The masked-token head of published files; transformers uses these names if legacy=False.
     published = masked_head(*(f"lm_predictions.lm_head.{name}" for name in ("dense", "LayerNorm", "bias")))
     fields = bert_fields(
         vocab_size=Field("vocab_size", 128100),
@@ -76,12 +77,15 @@ def deberta_family() -> Family:
         fixed=FIXED | {"pooler_dropout": 0, "conv_kernel_size": 0},
         indifferent=frozenset({"legacy"}),  # selects the names of the masked-token head
         spelling=Spelling(frozenset({*REQUIRED, TERMS, "pooler_hidden_size"}), read_attention, write_attention),
-        ignored=("mask_predictions.",),  # the head of replaced tokens, which has a norm
+        ignored=("mask_predictions.",),  # the published replaced-token head, whose norm ours lacks
     )
 
 
 def read_attention(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the fields with the rows of the table of distances (two for each bucket) and its largest distance."""
+    """Return the fields of the table: ROWS is the number of rows of the relative-position table, two per bucket.
+
+    FARTHEST is the distance beyond which all positions share a row.
+    """
     values = dict(fields)
     for name, value in REQUIRED.items():
         if values.pop(name, None) != value:
@@ -100,7 +104,7 @@ def read_attention(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def write_attention(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields with buckets instead of rows."""
+    """Return the fields of a file: ROWS is the number of buckets, half the rows of the relative-position table."""
     return {
         **fields,
         **REQUIRED,

@@ -16,7 +16,7 @@ from bert_jax.interop.families.base import (
 
 
 def distilbert_family() -> Family:
-    """Return the row of distilbert."""
+    """Return the row of FAMILIES for distilbert."""
     layer = "distilbert.transformer.layer.{layer}"
     linear = {
         "attention/query": "attention.q_lin",
@@ -57,6 +57,6 @@ def distilbert_family() -> Family:
         constants={"num_token_types": 0, "layer_norm_epsilon": 1e-12, "pooler_activation": "relu"},
         fixed=FIXED | {"tie_weights_": True},
         aliases={"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"},
-        # The position table starts as sinusoids or at random; both are in the file.
+        # sinusoidal_pos_embds selects initial values of the position table; the file holds the final values.
         indifferent=frozenset({"sinusoidal_pos_embds", "qa_dropout"}),
     )

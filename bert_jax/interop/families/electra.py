@@ -17,7 +17,7 @@ from bert_jax.interop.families.base import (
 
 
 def electra_family() -> Family:
-    """Return the row of electra."""
+    """Return the row of FAMILIES for electra."""
     discriminator = {"dense": "dense", "output": "dense_prediction"}
     generator = masked_head("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias")
     return Family(

@@ -1,7 +1,8 @@
-"""Longformer (Beltagy et al. 2020): RoBERTa with windows, and global tokens with separate maps.
+"""Longformer (Beltagy et al. 2020): RoBERTa with sliding-window attention and global tokens.
 
-The class decides in transformers which tokens are global, and the head here (models/heads.py). A masked-token head has
-no global tokens, but its files have the maps.
+Global tokens have separate query, key and value projections. In transformers, the class of a model decides which tokens
+are global; here, the head decides (models/heads.py). A masked-token model has no global tokens, but its files contain
+the global projections as well.
 """
 
 import dataclasses
@@ -13,11 +14,11 @@ from bert_jax.interop.families.base import Family, Field, Spelling, bert_fields,
 from bert_jax.interop.families.roberta import roberta_family
 
 WINDOW, LAYERS = "attention_window", "num_hidden_layers"
-WINDOWS = "attention_windows"  # in no file: the window of each layer if windows differ; WINDOW is the widest
+WINDOWS = "attention_windows"  # in no file: the windows of all layers if they differ; WINDOW is the widest
 
 
 def longformer_family() -> Family:
-    """Return the row of longformer."""
+    """Return the row of FAMILIES for longformer."""
     base = roberta_family("Longformer", 30522, "longformer")
     fields = bert_fields(hidden_dropout_prob=Field("dropout", 0.1, also=("classifier_dropout",)))
     del fields["classifier_dropout"]
@@ -41,7 +42,7 @@ def longformer_family() -> Family:
 
 
 def read_windows(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the fields with the widest window, and with the windows of all layers if windows differ."""
+    """Return the fields with the widest window as WINDOW; if windows differ, WINDOWS holds the window of each layer."""
     if WINDOWS in fields:
         raise UserError(f"{where}: unknown field '{WINDOWS}'; did you mean '{WINDOW}'?")
     windows, layers = fields.get(WINDOW, 512), fields.get(LAYERS, 12)
@@ -60,6 +61,6 @@ def read_windows(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def write_windows(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields with the window of each layer, as transformers writes them."""
+    """Return the fields with a list of each layer's window as WINDOW, the form that transformers writes."""
     windows = fields[WINDOWS] or (fields[WINDOW],) * fields[LAYERS]
     return {name: value for name, value in fields.items() if name != WINDOWS} | {WINDOW: list(windows)}

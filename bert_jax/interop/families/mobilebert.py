@@ -1,7 +1,7 @@
 """MobileBERT (Sun et al. 2020): narrow blocks in a wide residual stream, without normalization.
 
-Readable files have trigrams, a bottleneck for queries and keys besides the bottleneck of the block, and no statistics
-in norms, as published. The norm of the masked-token head is always a LayerNorm.
+Only the published variant can be read: it has trigram embeddings, a second bottleneck for the queries and keys of a
+block, and norms that only scale and shift. The norm of the masked-token head is always a LayerNorm.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ WIDTH, SAME_WIDTH = "intra_bottleneck_size", "true_hidden_size"
 
 
 def mobilebert_family() -> Family:
-    """Return the row of mobilebert."""
+    """Return the row of FAMILIES for mobilebert."""
     pooler, next_sentence = (
         NamedModule("pooler", "mobilebert.pooler.dense"),
         NamedModule("next_sentence", "cls.seq_relationship"),
@@ -43,7 +43,7 @@ def mobilebert_family() -> Family:
     maps = {"input": "bottleneck.input", "attention_input": "bottleneck.attention", "output": "output.bottleneck"}
     linear = {ours: f"{theirs}.dense" for ours, theirs in maps.items()}
     norms = {f"{ours}_norm": f"{theirs}.LayerNorm" for ours, theirs in maps.items()}
-    for index in range(MAX_MLPS - 1):  # before the last MLP
+    for index in range(MAX_MLPS - 1):  # the MLPs before the last MLP
         ours, theirs = f"mlp_{index}", f"ffn.{index}"
         linear |= {f"{ours}/mlp_up": f"{theirs}.intermediate.dense", f"{ours}/mlp_down": f"{theirs}.output.dense"}
         norms[f"{ours}/mlp_norm"] = f"{theirs}.output.LayerNorm"

@@ -1,7 +1,8 @@
 """ModernBERT (Warner et al. 2024): a pre-norm encoder with rotary positions, gated MLPs and local attention.
 
-transformers applies dropout at other places of a block: inside the MLP, and after the output of the attention with the
-rate of the attention. Rates above 0 are written and read unchanged; they affect training, not the results.
+transformers applies dropout elsewhere in a block: inside the MLP, and to the output of the attention, at the rate
+`attention_dropout`. Rates above 0 are read and written unchanged, so training differs from transformers. Results at
+inference are equal.
 """
 
 from collections.abc import Mapping
@@ -37,7 +38,7 @@ POOLINGS = {"cls": "first", "mean": "mean"}
 
 
 def modernbert_family() -> Family:
-    """Return the row of modernbert."""
+    """Return the row of FAMILIES for modernbert."""
     layer, masked = "model.layers.{layer}", masked_head("head.dense", "head.norm", "decoder.bias")
     head = (NamedModule("pooler", "head.dense"), NamedModule("pooler/norm", "head.norm", "norm"))
     return Family(
@@ -49,7 +50,7 @@ def modernbert_family() -> Family:
             *fused_qkv(f"{layer}.attn.Wqkv"),
             *named_modules("encoder/layers", layer, {"attention/output": "attn.Wo", "mlp_down": "mlp.Wo"}),
             NamedModule("encoder/layers/mlp_norm", f"{layer}.mlp_norm", "norm"),
-            NamedModule("encoder/layers/mlp_gate", f"{layer}.mlp.Wi", part=(0, 2)),  # the half that is activated
+            NamedModule("encoder/layers/mlp_gate", f"{layer}.mlp.Wi", part=(0, 2)),  # input of the activation
             NamedModule("encoder/layers/mlp_up", f"{layer}.mlp.Wi", part=(1, 2)),
             NamedModule("encoder/final_norm", "model.final_norm", "norm"),
         ),
@@ -62,7 +63,7 @@ def modernbert_family() -> Family:
                     ("MultipleChoice", "multiple_choice"),
                     ("TokenClassification", "token_classification"),
                     ("QuestionAnswering", "question_answering"),
-                    ("SequenceClassification", "next_sentence"),  # no class has its name
+                    ("SequenceClassification", "next_sentence"),  # no class is named after this head
                 )
             ),
             *bare_classes("ModernBertModel"),
@@ -105,7 +106,8 @@ def modernbert_family() -> Family:
             "initialization": "depth_scaled",
         },
         fixed=FIXED | {"decoder_bias": True, "rope_scaling": None},
-        # The cutoff concerns random weights; sparse prediction the losses of torch; norm_eps is read.
+        # initializer_cutoff_factor concerns random weights, sparse_prediction the losses of torch. transformers reads
+        # norm_eps, not layer_norm_eps.
         indifferent=frozenset(
             {"cls_token_id", "initializer_cutoff_factor", "layer_norm_eps", "sparse_prediction"}
             | {"deterministic_flash_attn", "reference_compile", "repad_logits_with_grad", "sparse_pred_ignore_index"}
@@ -117,10 +119,10 @@ def modernbert_family() -> Family:
 
 
 def read_layers(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the fields of transformers 4 on global layers, windows and bases, from the fields of either version.
+    """Return the fields with global layers, windows and rotary bases in the form of transformers 4.
 
-    `local_attention` and `local_rope_theta` are None if no layer is local; `local_rope_theta` also if the bases are
-    equal.
+    `fields` may have the form of version 4 or 5. In the result, `local_attention` and `local_rope_theta` are None if no
+    layer is local. `local_rope_theta` is also None if local and global layers have equal bases.
     """
     values = {**DEFAULTS, **fields}
     if (types := values.pop("layer_types", None)) is not None:
@@ -139,7 +141,7 @@ def read_layers(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
         if fields.get(name) is not None and of_kind.get("rope_theta", fields[name]) != fields[name]:
             raise UserError(f"{where}: {name} is {fields[name]!r}, but rope_parameters say {of_kind['rope_theta']!r}")
         values[name] = of_kind.get("rope_theta", values[name])
-    if values[WINDOW] is None:  # only in a file: below, None means no window
+    if values[WINDOW] is None:  # refused in a file, because None means no local layers below
         raise UserError(f"{where}: {WINDOW} is None, not an integer")
     if values[EVERY] == 1 or values.get("num_hidden_layers") == 1:
         values |= {EVERY: 1, WINDOW: None, LOCAL_BASE: None}
@@ -149,7 +151,10 @@ def read_layers(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _global_every(types: Any, fields: Mapping[str, Any], where: str) -> int:
-    """Return n if every n-th layer of `types` is global, from the first on; 0 if none is; the file's n, if it fits."""
+    """Return n if layers 0, n, 2n, ... of `types` are the global layers; 0 if no layer is global.
+
+    If the file states n as well, this n is returned; UserError if it contradicts `types`.
+    """
     if not isinstance(types, list) or not types or any(kind not in (GLOBAL, LOCAL) for kind in types):
         raise UserError(f"{where}: layer_types is not a list of {GLOBAL} and {LOCAL}")
     if len(types) != (layers := fields.get("num_hidden_layers", NUM_LAYERS)):
@@ -164,12 +169,12 @@ def _global_every(types: Any, fields: Mapping[str, Any], where: str) -> int:
 
 
 def _layer_types(every: int, num_layers: int) -> list[str]:
-    """Return the type of each layer: every n-th is global, or none for 0."""
+    """Return the type of each layer: layers 0, n, 2n, ... are global for n = `every`; no layer is global for 0."""
     return [GLOBAL if every and i % every == 0 else LOCAL for i in range(num_layers)]
 
 
 def write_layers(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields with both spellings, so that transformers 4 does not fall back to its defaults."""
+    """Return the fields in the forms of transformers 4 and 5, so that version 4 does not fall back to its defaults."""
     values = dict(fields)
     if values[WINDOW] is None:
         values |= {EVERY: 1, WINDOW: DEFAULTS[WINDOW]}

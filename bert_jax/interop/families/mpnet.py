@@ -1,4 +1,4 @@
-"""MPNet (Song et al. 2020): learned positions, and T5's relative positions with a table for all layers."""
+"""MPNet (Song et al. 2020): learned positions, and T5's relative positions, whose table all layers share."""
 
 from bert_jax.interop.families.base import (
     BEGIN_AND_END,
@@ -21,7 +21,7 @@ BUCKETS, PADDING = 32, 1  # transformers ignores other values in the file
 
 
 def mpnet_family() -> Family:
-    """Return the row of mpnet."""
+    """Return the row of FAMILIES for mpnet."""
     layer, pooler = "mpnet.encoder.layer.{layer}", NamedModule("pooler", "mpnet.pooler.dense")
     linear = {
         "attention/query": "attention.attn.q",

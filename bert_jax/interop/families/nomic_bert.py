@@ -1,4 +1,4 @@
-"""NomicBERT (Nussbaum et al. 2024): BERT with rotary positions and gated MLPs, and with token types.
+"""NomicBERT (Nussbaum et al. 2024): BERT, including its token types, with rotary positions and gated MLPs.
 
 Tensors have the names of the published files, which transformers 5 reads and writes.
 """
@@ -28,7 +28,7 @@ BASE = 1_000.0
 
 
 def nomic_bert_family() -> Family:
-    """Return the row of nomic_bert."""
+    """Return the row of FAMILIES for nomic_bert."""
     layer, transform = "nomic_bert.encoder.layers.{layer}", "cls.predictions.transform"
     linear = {
         "attention/output": "attn.out_proj",
@@ -54,7 +54,7 @@ def nomic_bert_family() -> Family:
             ),
             *(
                 ModelClass("NomicBertForSequenceClassification", (ours,), (pooler, NamedModule(ours, "classifier")))
-                for ours in ("sequence_classification", "next_sentence")  # no class has the name of the second
+                for ours in ("sequence_classification", "next_sentence")  # no class is named after the second head
             ),
             ModelClass("NomicBertForTokenClassification", ("token_classification",), (tokens,)),
             *bare_classes("NomicBertModel", pooler),
@@ -75,7 +75,7 @@ def nomic_bert_family() -> Family:
 
 
 def read_rope(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the fields with `rope_theta` in place of `rope_parameters`; `head_dim` is None for the default."""
+    """Return the fields with `rope_theta` in place of `rope_parameters`; a default `head_dim` becomes None."""
     values = dict(fields)
     rope = values.pop("rope_parameters", None) or {}
     if not isinstance(rope, dict) or rope.keys() - {"rope_type", "rope_theta"}:

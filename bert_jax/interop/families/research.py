@@ -1,6 +1,6 @@
 """Architectures that transformers does not have: any combination of fields of `EncoderConfig`, under our names.
 
-A directory has the files of other families; bert_jax reads it, transformers refuses it.
+A directory has the files that directories of other families have. bert_jax can read it; transformers refuses it.
 """
 
 import dataclasses
@@ -12,10 +12,11 @@ from bert_jax.config.encoder import MAX_MLPS
 from bert_jax.interop.families.base import VOCABULARY, Family, Field, ModelClass, NamedModule, bare_classes, masked_head
 from bert_jax.models.heads import DIRECTIONS, LSTM_LAYERS
 
-_INNER_MLPS = tuple(f"layers/mlp_{index}" for index in range(MAX_MLPS - 1))  # of a block with a bottleneck
+# All MLPs but the last in a block with a bottleneck.
+_INNER_MLPS = tuple(f"layers/mlp_{index}" for index in range(MAX_MLPS - 1))
 _BOTTLENECK = ("layers/input", "layers/attention_input", "layers/output")
 _PROJECTIONS = ("query", "key", "value", "query_global", "key_global", "value_global")
-# Kind -> paths of the encoder's parameters.
+# Kind of a module -> paths of the encoder's modules of this kind.
 _ENCODER = {
     VOCABULARY: ("embeddings/token",),
     "array": ("embeddings/position", "embeddings/token_type", "position_bias/table", "distances/table"),
@@ -61,7 +62,7 @@ _HEADS = {
 
 
 def research_family() -> Family:
-    """Return the row of research."""
+    """Return the row of FAMILIES for research."""
     return Family(
         prefix="encoder",
         encoder=tuple(
@@ -86,7 +87,7 @@ def research_family() -> Family:
 
 
 def _tensor_name(path: str) -> str:
-    """Return the name in a file of a parameter of the encoder."""
+    """Return the name that a module of the encoder has in a file."""
     return f"encoder/{path}".replace("layers/", "layers/{layer}/").replace("/", ".")
 
 

@@ -1,6 +1,7 @@
-"""RoBERTa (Liu et al. 2019), and models with its architecture and classes of other names.
+"""RoBERTa (Liu et al. 2019), and models that have its architecture but other class names.
 
-XLM-RoBERTa (Conneau et al. 2020) reads 100 languages, CamemBERT (Martin et al. 2020) French; both by SentencePiece.
+XLM-RoBERTa (Conneau et al. 2020) reads 100 languages; CamemBERT (Martin et al. 2020) reads French. Both models have a
+SentencePiece vocabulary.
 """
 
 from bert_jax.interop.families.base import (
@@ -21,7 +22,10 @@ from bert_jax.interop.families.base import (
 
 
 def roberta_family(classes: str, vocab_size: int, prefix: str = "roberta") -> Family:
-    """Return the row of a RoBERTa whose class names begin with `classes`; `vocab_size`: the default of transformers."""
+    """Return the row of FAMILIES for a RoBERTa whose class names begin with `classes`.
+
+    `vocab_size` is the default of transformers.
+    """
     pooler = NamedModule("pooler", f"{prefix}.pooler.dense")
     masked = masked_head("lm_head.dense", "lm_head.layer_norm", "lm_head.bias")
     return Family(

@@ -1,9 +1,9 @@
-"""Hugging Face model directories: config.json and weights, in and out.
+"""Hugging Face model directories: load and export config.json, weights and tokenizer files.
 
 model.py         load_model and export_model: architecture, weights, labels and tokenizer of a directory
-model_config.py  config.json, from and to EncoderConfig
-peft.py          adapters of `peft`, in and out
-weight_files.py  model.safetensors, its shards, pytorch_model.bin: add a reader to READERS
+model_config.py  conversion of config.json to EncoderConfig, and back
+peft.py          adapters of `peft`: read and write
+weight_files.py  model.safetensors, its shards, pytorch_model.bin; a new format is a row of READERS
 torch_file.py    pytorch_model.bin, read as untrusted data
 """
 

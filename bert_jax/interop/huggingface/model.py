@@ -1,6 +1,6 @@
 """Load and export a model directory: `config.json`, weights, tokenizer files.
 
-Needs neither torch nor transformers, except torch for a `pytorch_model.bin`.
+Only a `pytorch_model.bin` needs torch; nothing here needs transformers.
 """
 
 import dataclasses
@@ -51,11 +51,11 @@ from bert_jax.interop.tensors import (
 from bert_jax.models import Head, Params, draw_missing
 from bert_jax.tokenizer import Tokenizer, copy_tokenizer, load_tokenizer
 
-TASK_FILE = "task.json"  # beside a fine-tuned model: the task that `predict` answers
-CARD = "README.md"  # for people, who may edit the file
-LABELED = ("sequence_classification", "token_classification")  # heads with as many outputs as there are labels
+TASK_FILE = "task.json"  # file in a fine-tuned model's directory: the task that `predict` answers
+CARD = "README.md"  # the model card, for people, who may edit it
+LABELED = ("sequence_classification", "token_classification")  # heads with one output per label
 OVER_VOCABULARY = ("masked_token", "next_token")  # heads that share the table of the embeddings
-SHOWN = 5  # names in a line
+SHOWN = 5  # number of names in a message
 
 
 MULTI_LABEL = "multi_label_classification"
@@ -67,10 +67,10 @@ class Loaded:
 
     config: EncoderConfig
     heads: tuple[Head, ...]
-    params: Params = dataclasses.field(repr=False)  # of make_model(config, ..., heads): float32 numpy arrays
-    labels: tuple[str, ...] = ()  # of the head that classifies; () if labels have no names
-    problem: str = ""  # problem_type "multi_label_classification", else ""
-    activation: str = ""  # a row of CROSS_ENCODER_ACTIVATIONS, of the score of a CrossEncoder; '' for other models
+    params: Params = dataclasses.field(repr=False)  # tree of make_model(config, ..., heads): float32 numpy arrays
+    labels: tuple[str, ...] = ()  # class names of a classification head; () if the classes have no names
+    problem: str = ""  # "multi_label_classification" if that is the problem_type, else ""
+    activation: str = ""  # activation of a CrossEncoder's score, in CROSS_ENCODER_ACTIVATIONS; '' for other models
     notes: tuple[str, ...] = ()  # lines for the user: parts that the directory lacks, and parts that are not read
     new: tuple[str, ...] = ()  # paths of randomly drawn parameters, which the checkpoint lacks
     unused: tuple[str, ...] = ()  # tensors of the checkpoint that no wanted head has
@@ -79,20 +79,20 @@ class Loaded:
 def load_model(
     directory: str | os.PathLike[str], wanted: tuple[Head, ...] | None = None, rng: jax.Array | None = None
 ) -> Loaded:
-    """Return the architecture and the parameters of a directory of transformers, of any family and head in families/.
+    """Load the architecture and the parameters of a directory of transformers, of any family and head in families/.
 
     Args:
-        directory: with `config.json` and `model.safetensors`, its shards, or `pytorch_model.bin`; or an adapter of
-            `peft`, which is merged into its base model. float16 and bfloat16 are widened to float32, which is exact;
-            float64 is rounded to float32.
-        wanted: the heads to load; None: the heads of the class that `architectures` names and the file has, or else of
-            the largest class that the tensors fill.
-        rng: draws the parts of `wanted` that the checkpoint lacks, by the model's own `init`. A head whose number of
-            classes differs from the checkpoint's counts as lacking.
+        directory: a directory with `config.json` and the weights (`model.safetensors`, its shards, or
+            `pytorch_model.bin`); or a directory of a `peft` adapter, which is merged into its base model. float16 and
+            bfloat16 are widened to float32, which is exact; float64 is rounded to float32.
+        wanted: the heads to load. None: the heads of the class in `architectures` that the file has; if the file names
+            no class, the heads of the largest class that the tensors fill.
+        rng: random key with which the model's `init` draws the parts of `wanted` that the checkpoint lacks. A head
+            whose number of classes differs from the checkpoint's counts as lacking.
 
     Raises:
-        UserError: a field or tensor, which it names, is missing, contradictory, damaged, or of another shape than the
-            architecture's; the encoder has an unknown tensor; a part is lacking and there is no `rng`.
+        UserError: a field or tensor (the message names it) is missing, contradictory or damaged, or has another shape
+            than in the architecture; the encoder has an unknown tensor; a part is lacking and `rng` is None.
     """
     path = pathlib.Path(directory)
     if (path / PEFT_CONFIG).is_file():
@@ -105,7 +105,7 @@ def load_model(
     tensors = {name: stored[original] for name, original in originals.items()}
     absent: tuple[str, ...] = ()
     if wanted is not None and {head.name for head in wanted} <= {*WITHOUT_PARAMETERS}:
-        source = family.classes[-1]  # the bare encoder, whatever head the files name
+        source = family.classes[-1]  # the bare encoder, whichever head the files have
     else:
         source, absent = _class_of_checkpoint(family, described.architecture, tensors, config.causal, str(path))
     labels = _checked_labels(described.labels, source, wanted)
@@ -119,7 +119,7 @@ def load_model(
     for copy, tied in untied.items() if {*loaded_heads} & {*OVER_VOCABULARY} else ():
         raise UserError(f"{where}: tensor '{copy}' differs from '{tied}'; heads of a shared table alone can be read")
     modules = source.modules if wanted is None else _modules_to_read(family, source, heads, loaded_heads, tensors)
-    # A new iterator for each use: a false file may claim any number of layers.
+    # A new iterator for each use, instead of a list: a malicious file may claim any number of layers.
     stored_tensors = functools.partial(iterate_stored_tensors, (*family.encoder, *modules), shapes)
     flat = from_tensors(tensors, stored_tensors(), shapes, config, where)
     unknown_tensors = _unknown_tensors(family, shapes, originals, source, where)
@@ -168,26 +168,28 @@ def export_model(
     activation: str = "",
     problem: str = "",
 ) -> None:
-    """Write a directory that `AutoModelFor...` and `AutoTokenizer` of transformers open, whole or not at all.
+    """Write a directory that `AutoModelFor...` and `AutoTokenizer` of transformers open.
+
+    The directory appears only when it is complete.
 
     Args:
         params: a tree of `make_model(config, ..., heads)`, float32.
         config: config of a family whose `config.json` can express it.
-        heads: together one class of transformers; `hidden_states` has no parameters and is left out.
+        heads: the heads of one class of transformers; `hidden_states` may be added, as it has no parameters.
         tokenizer_directory: source of the tokenizer files.
         output: a directory that does not exist or is empty.
-        labels: names of the classes of a head that classifies, in the order of the logits; () numbers them.
-        extra: file name -> content, written beside the model or in a folder beside it.
-        activation: a row of CROSS_ENCODER_ACTIVATIONS, of the score of a CrossEncoder; '' for other models.
-        problem: problem_type of a head that classifies texts; "": by the number of classes.
+        labels: class names of a classification head, in the order of the logits; () gives numbered names.
+        extra: file name -> content of further files in the directory or in a folder of the directory.
+        activation: activation of a CrossEncoder's score, a row of CROSS_ENCODER_ACTIVATIONS; '' for other models.
+        problem: problem_type of a head that classifies texts; "" lets the number of classes decide.
 
     Raises:
-        UserError: transformers has no such model, a weight is not finite, labels or tokenizer are of another model, the
-            directory is in use, or the disk is full.
+        UserError: transformers has no such model, a weight is not finite, the labels or the tokenizer do not fit the
+            model, the directory is in use, or the disk is full.
     """
     target, source = pathlib.Path(output), pathlib.Path(tokenizer_directory)
     model_class, tokenizer = class_of(config, heads), _checked_tokenizer(source, config)
-    # Else transformers takes ids of the published vocabulary, perhaps beyond the end of a smaller vocabulary.
+    # Without these ids, transformers uses ids of the published vocabulary, which a smaller vocabulary may lack.
     special_ids = {name: tokenizer.special_ids[role] for name, role in FAMILIES[config.family].special_ids.items()}
     fields = {
         **model_config_fields(config, tokenizer.pad_id, str(target)),
@@ -204,14 +206,14 @@ def export_model(
         (partial / "config.json").write_text(model_config_text(fields), encoding="utf-8")
         try:
             safetensors.numpy.save_file(tensors, partial / "model.safetensors", metadata={"format": "pt"})
-        except safetensors.SafetensorError as error:  # wraps the error of the system
+        except safetensors.SafetensorError as error:  # wraps the operating system's error
             raise UserError(f"{target}: cannot be written ({error}); make room, or choose another place") from error
-        shutil.copymode(partial / "config.json", partial / "model.safetensors")  # the library makes it private
+        shutil.copymode(partial / "config.json", partial / "model.safetensors")  # the library makes its file private
         copy_tokenizer(source, partial)
         _adapt_tokenizer(partial / "tokenizer_config.json", tokenizer, config)
         for name, content in (extra or {}).items():
             (partial / name).parent.mkdir(exist_ok=True)
-            with (partial / name).open("xb") as file:  # never over a file of the model
+            with (partial / name).open("xb") as file:  # "x": never overwrite a file of the model
                 file.write(content.encode() if isinstance(content, str) else content)
 
 
@@ -231,12 +233,12 @@ def _notes(
 
 
 def _shortened(names: Sequence[str]) -> str:
-    """Return the first names of a list."""
+    """Return the first names of a list as text, with the number of further names."""
     return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 def _checked_labels(labels: Labels | UserError, source: ModelClass, wanted: tuple[Head, ...] | None) -> Labels:
-    """Return the labels; raise the error in them if a head of the checkpoint that classifies is wanted."""
+    """Return the labels; if they are an error, raise it only if a classification head of the checkpoint is wanted."""
     if not isinstance(labels, UserError):
         return labels
     if {*source.heads} & {*LABELED} & ({*LABELED} if wanted is None else {head.name for head in wanted}):
@@ -247,10 +249,10 @@ def _checked_labels(labels: Labels | UserError, source: ModelClass, wanted: tupl
 def _class_of_checkpoint(
     family: Family, architecture: str, tensors: Mapping[str, np.ndarray], causal: bool, where: str
 ) -> tuple[ModelClass, tuple[str, ...]]:
-    """Return the class of the tensors, and the heads in `architectures` without a tensor.
+    """Return the model class of a checkpoint, and the heads of the class in `architectures` that have no tensor.
 
-    The class is the class in `architectures` without these heads; if the file names no class, the largest class that
-    the tensors fill.
+    The model class is the class in `architectures`, reduced by the heads without a tensor. If the file names no class,
+    the model class is the largest class that the tensors fill.
     """
     complete = [model for model in family.classes if _has_modules(model, tensors)]
     if architecture:
@@ -265,13 +267,13 @@ def _class_of_checkpoint(
             return full[0], ()
         modules = {m for model in named for m in model.modules if any(name in tensors for name in tensor_names(m))}
         parts = {top_level(module.path) for module in modules}
-        # The part of a head has the name of the head, but for the pooler.
+        # The top level of a head's parameter paths is the head's name; for the head "pooled", it is "pooler".
         present = {head for head in named[-1].heads if ("pooler" if head == "pooled" else head) in parts}
         absent = tuple(head for head in named[-1].heads if head not in present)
         reduced = [model for model in complete if {*model.heads} == present or (not present and model.is_bare)]
-        # A part of a head is damage, which the reading of the named class reports.
+        # An incomplete head means damage: reading the named class then reports the missing tensor.
         return (reduced[0], absent) if absent and reduced else (named[-1], ())
-    excluded = "masked_token" if causal else "next_token"  # of the same tensors
+    excluded = "masked_token" if causal else "next_token"  # the two heads have the same tensors
     complete = [model for model in complete if excluded not in model.heads]
     num_modules = max(len(model.modules) for model in complete)
     largest = [model for model in complete if len(model.modules) == num_modules]
@@ -285,7 +287,7 @@ def _class_of_checkpoint(
 
 
 def _has_modules(model: ModelClass, tensors: Mapping[str, np.ndarray]) -> bool:
-    """Return whether the tensors fill the modules of a class. The head of multiple choice has one output."""
+    """Return whether the tensors fill the modules of a class; a head of multiple choice must have one output."""
     weights = {module.path: tensors.get(tensor_names(module)[0]) for module in model.modules}
     if any(x is None for x in weights.values()):
         return False
@@ -304,10 +306,11 @@ def _modules_to_read(
     loaded_heads: list[str],
     tensors: Mapping[str, np.ndarray],
 ) -> list[NamedModule]:
-    """Return the modules to read for the wanted heads: of the checkpoint's class, then of a class with these heads.
+    """Return the modules to read for the wanted heads.
 
-    A tensor to which the checkpoint's class gives one meaning (`classifier.weight`) is not read with a second meaning,
-    unless its name is in `Family.shared`, as are all names of the part of the model that needs the tensor.
+    Modules of the checkpoint's class come first, then modules of other classes whose heads are all wanted. Two classes
+    may give different meanings to a module name, such as `classifier`. So a module of another class is read only if the
+    checkpoint's class does not have its name, or if all modules of its part of the model are in `Family.shared`.
     """
     wanted, dropped = {head.name for head in heads}, set(source.heads) - set(loaded_heads)
     candidates = [module for module in source.modules if top_level(module.path) not in dropped]
@@ -331,9 +334,9 @@ def _modules_to_read(
 def _unknown_tensors(
     family: Family, shapes: Shapes, originals: Mapping[str, str], source: ModelClass, where: str
 ) -> list[str]:
-    """Return the names in the file of tensors that no class of the family has.
+    """Return the tensors that no class of the family has, by their names in the file.
 
-    Raises `UserError` for such a tensor inside the encoder.
+    Raises `UserError` if such a tensor is inside the encoder.
     """
     known = {tensor.name for tensor in iterate_stored_tensors(family.encoder, shapes) if tensor.name is not None}
     known |= {name for model in family.classes for module in model.modules for name in tensor_names(module)}
@@ -345,7 +348,7 @@ def _unknown_tensors(
 
 
 def _check_problem_type(labels: Labels, path: pathlib.Path) -> None:
-    """Refuse a head whose outputs are several values."""
+    """Raise UserError for a regression head with several outputs."""
     if labels.problem == "regression" and labels.classes > 1:
         raise UserError(
             f"{path}/config.json: problem_type is 'regression' with {labels.classes} labels; one value can be read"
@@ -353,7 +356,7 @@ def _check_problem_type(labels: Labels, path: pathlib.Path) -> None:
 
 
 def _new_parameters(flat: Flat, shapes: Shapes, where: str) -> tuple[str, ...]:
-    """Return the paths of the heads that the checkpoint lacks; an incomplete head is damage."""
+    """Return the parameter paths of heads that the checkpoint lacks; raise UserError for an incomplete head."""
     new = tuple(path for path in shapes if path not in flat)
     loaded = {top_level(path) for path in flat}
     for path in new:
@@ -363,7 +366,7 @@ def _new_parameters(flat: Flat, shapes: Shapes, where: str) -> tuple[str, ...]:
 
 
 def _label_fields(heads: tuple[Head, ...], labels: tuple[str, ...], problem: str) -> dict[str, Any]:
-    """Return the fields of `config.json` about the classes; none if no head has classes."""
+    """Return the fields of `config.json` about the classes; {} if no head has classes."""
     classes = next((head.classes for head in heads if head.name in LABELED), 0)
     if labels and len(labels) != classes:
         raise UserError(f"{len(labels)} labels ({', '.join(labels[:5])} ...), but the model has {classes} classes")
@@ -376,9 +379,10 @@ def _label_fields(heads: tuple[Head, ...], labels: tuple[str, ...], problem: str
 
 
 def _adapt_tokenizer(path: pathlib.Path, tokenizer: Tokenizer, config: EncoderConfig) -> None:
-    """Make `AutoTokenizer(truncation=True)` cut where this model's positions end, and give the inputs of this model.
+    """Set the maximum length, the special tokens and the inputs of this model in a `tokenizer_config.json`.
 
-    Special tokens are named, as some tokenizer classes know no special tokens.
+    `AutoTokenizer` with truncation=True then truncates at the model's number of positions. Special tokens are named,
+    because some tokenizer classes have no default names for them.
     """
     values = json.loads(path.read_text(encoding="utf-8")) | {"model_max_length": config.max_positions}
     for role, token in tokenizer.special._asdict().items():
@@ -389,7 +393,7 @@ def _adapt_tokenizer(path: pathlib.Path, tokenizer: Tokenizer, config: EncoderCo
 
 
 def _checked_tokenizer(directory: pathlib.Path, config: EncoderConfig) -> Tokenizer:
-    """Return the tokenizer; `UserError` where the directory holds none, or the tokenizer of another model."""
+    """Return the tokenizer of a directory; raise UserError if there is none or if it belongs to another model."""
     tokenizer = load_tokenizer(directory)
     if tokenizer.vocab_size > config.vocab_size:
         raise UserError(

@@ -16,39 +16,39 @@ from bert_jax.interop.families import FAMILIES, INDIFFERENT, LABELS, Family, Fie
 from bert_jax.interop.sentence_modules import cross_encoder_activation
 
 PROBLEMS = ("", "regression", "single_label_classification", "multi_label_classification")
-INITIALIZATION = EncoderConfig().initialization  # has no meaning for weights of a file
-DEFAULT_CLASSES = 2  # in transformers, for a file without labels
+INITIALIZATION = EncoderConfig().initialization  # has no effect on weights that are read from a file
+DEFAULT_CLASSES = 2  # number of classes that transformers assumes for a file without labels
 
 
 class Labels(NamedTuple):
     """The fields of a `config.json` about the outputs of a head that classifies."""
 
-    names: tuple[str, ...] = ()  # in the order of their ids; () without names, or with transformers' default names
+    names: tuple[str, ...] = ()  # in the order of ids; () if there are no names or only transformers' default names
     classes: int = DEFAULT_CLASSES
-    problem: str = ""  # problem_type; '' if the file names none
-    activation: str = ""  # a row of CROSS_ENCODER_ACTIVATIONS, of the score of a CrossEncoder; '' for other models
+    problem: str = ""  # problem_type; '' if the file has no problem_type
+    activation: str = ""  # activation of a CrossEncoder's score, in CROSS_ENCODER_ACTIVATIONS; '' for other models
     notes: tuple[str, ...] = ()  # lines for the user
 
 
 class ModelConfig(NamedTuple):
-    """A `config.json`."""
+    """The content of a `config.json`."""
 
     encoder: EncoderConfig
-    architecture: str  # the class of the model; '' if the file names none
-    labels: Labels | UserError  # the error is raised where a head that classifies is read
+    architecture: str  # the class of the model; '' if the file names no class
+    labels: Labels | UserError  # an error in the labels is raised only if a classification head is read
     unknown: tuple[str, ...]  # fields that neither transformers nor this project reads, each with a suggestion
 
 
 def read_model_config(path: pathlib.Path) -> ModelConfig:
     """Return the contents of a `config.json`.
 
-    Raises `UserError` that names a field which contradicts another field or means another architecture.
+    Raises `UserError` for a field that contradicts another field or asks for an unsupported architecture.
     """
     return parse_model_config(strict_json.read_object(path), str(path))
 
 
 def parse_model_config(fields: Mapping[str, Any], where: str) -> ModelConfig:
-    """Return the `ModelConfig` of these fields; `where` names them in messages."""
+    """Return the `ModelConfig` of these fields; `where` is the name of their file in messages."""
     if "auto_map" in fields:
         raise UserError(
             f"{where} names Python code of the model (auto_map); bert_jax does not run such code, so it "
@@ -112,7 +112,7 @@ def has_field(family: str, name: str) -> bool:
 
 
 def label_fields(labels: tuple[str, ...], classes: int) -> dict[str, Any]:
-    """Return `id2label` and `label2id`, with the default names of transformers without labels."""
+    """Return `id2label` and `label2id`; if `labels` is empty, they hold the default names of transformers."""
     names = labels or _default_labels(classes)
     return {
         "id2label": {str(i): name for i, name in enumerate(names)},
@@ -131,7 +131,7 @@ def _default_labels(classes: int) -> tuple[str, ...]:
 
 
 def _canonical(config: EncoderConfig) -> EncoderConfig:
-    """Return the config in a form that equal architectures share, without the initialization."""
+    """Return the config in a normal form: equal architectures have equal configs, and the initialization is reset."""
     every, base = min(config.global_every, config.num_layers), config.local_rotary_base
     is_local = every != 1 and config.local_window is not None
     return dataclasses.replace(
@@ -147,7 +147,7 @@ def _canonical(config: EncoderConfig) -> EncoderConfig:
 
 
 def _parse_encoder(kind: str, family: Family, fields: Mapping[str, Any], where: str) -> EncoderConfig:
-    """Return the architecture of these fields; `UserError` for a missing, contradictory or wrong value."""
+    """Return the architecture of these fields; raise UserError for a missing, contradictory or wrong value."""
     if "vocab_size" not in fields:
         raise UserError(f"{where}: 'vocab_size' is missing")
     if family.spelling:
@@ -179,7 +179,7 @@ def _parse_encoder(kind: str, family: Family, fields: Mapping[str, Any], where: 
 
 
 def _check_value(theirs: str, value: Any, table_field: Field, where: str) -> None:
-    """Check type and range of a value by the field of `EncoderConfig`."""
+    """Raise UserError if a value does not have the type and range of its field in `EncoderConfig`."""
     if table_field.values is not None:
         if not isinstance(value, str) or value not in table_field.values:
             raise UserError(f"{where}: {theirs} is {value!r}, none of {', '.join(table_field.values)}")
@@ -205,7 +205,7 @@ def _check_value(theirs: str, value: Any, table_field: Field, where: str) -> Non
 
 
 def _parse_architecture(fields: Mapping[str, Any], where: str) -> str:
-    """Return the class of the model; '' if the file names none."""
+    """Return the class of the model; '' if the file names no class."""
     names = fields.get("architectures") or []
     if not isinstance(names, list) or len(names) > 1 or not all(isinstance(name, str) for name in names):
         raise UserError(f"{where}: architectures is {names!r}, not a list of one name")
@@ -213,13 +213,13 @@ def _parse_architecture(fields: Mapping[str, Any], where: str) -> str:
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:
-    """Return the known name that differs from `name` by about a letter, as a question; '' without such a name."""
+    """Return a question with the known name that differs from `name` by about a letter; '' without such a name."""
     near = nearest(name, known, cutoff=0.9)
     return f" (did you mean '{near}'?)" if near else ""
 
 
 def _without_aliases(fields: Mapping[str, Any], aliases: Mapping[str, str], where: str) -> dict[str, Any]:
-    """Return the fields with the names of the table; `UserError` for two values of one field."""
+    """Return the fields with each alias replaced by its name; raise UserError if alias and name have two values."""
     values = dict(fields)
     for alias, name in aliases.items():
         if alias in values and values.setdefault(name, values[alias]) != values.pop(alias):
@@ -228,7 +228,7 @@ def _without_aliases(fields: Mapping[str, Any], aliases: Mapping[str, str], wher
 
 
 def _labels_or_error(fields: Mapping[str, Any], where: str) -> Labels | UserError:
-    """Return the fields about the outputs of a head, or the error in them: an encoder is read without them."""
+    """Return the labels, or the error in the labels: a bare encoder can be read in spite of the error."""
     try:
         return _parse_labels(fields, where)
     except UserError as error:
@@ -236,7 +236,7 @@ def _labels_or_error(fields: Mapping[str, Any], where: str) -> Labels | UserErro
 
 
 def _parse_labels(fields: Mapping[str, Any], where: str) -> Labels:
-    """Return the fields about the outputs of a head; `UserError` if they disagree."""
+    """Return the labels and the other fields about a head's outputs; raise UserError if they disagree."""
     names, classes, notes = _parse_label_names(fields, where)
     problem = fields.get("problem_type") or ""
     if problem not in PROBLEMS:
@@ -255,7 +255,7 @@ def _parse_activation(fields: Mapping[str, Any], where: str) -> str:
 
 
 def _parse_label_names(fields: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], int, tuple[str, ...]]:
-    """Return the labels (() without names), their count, and lines about fields that `id2label` overrules."""
+    """Return the label names (() without names), the label count, and notes on fields that `id2label` overrules."""
     forward, backward = fields.get("id2label"), fields.get("label2id")
     counts = {name: fields[name] for name in ("num_labels", "_num_labels") if fields.get(name) is not None}
     if forward is None:

@@ -1,7 +1,7 @@
 """Adapters in the format of `peft` 0.21: `adapter_config.json` and `adapter_model.safetensors`.
 
-A directory of `peft` is read as the model that `merge_and_unload` returns: the weights of its base model with the
-products of LoRA's matrices added, and with the modules of `modules_to_save`.
+A directory of `peft` is read as the model that `merge_and_unload` returns. Each adapted weight is the base model's
+weight plus the LoRA update (scale * B @ A). The modules in `modules_to_save` come from the adapter.
 """
 
 import json
@@ -33,12 +33,12 @@ from bert_jax.models import Adapter, Head, Params, Target
 from bert_jax.readers.hub import local_model, name_of_snapshot, parse_hub_name
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-FOLDER = "adapter"  # beside a fine-tuned model: the adapter that was merged into it
-PREFIX = "base_model.model."  # of the names of all tensors
+FOLDER = "adapter"  # folder in a fine-tuned model's directory: the adapter that was merged into the model
+PREFIX = "base_model.model."  # prefix of every tensor name
 ALL_LINEAR = "all-linear"
-QUERIES_AND_VALUES = ("attention/query", "attention/value")  # paths in a layer; a tensor with more maps is one target
+QUERIES_AND_VALUES = ("attention/query", "attention/value")  # paths in a layer; a fused QKV tensor counts as one target
 LOW_RANK = re.compile(r"(.+)\.lora_([AB])\.weight")
-MODULE_NAME = re.compile(r"[\w.]+")  # keys of alpha_pattern are regular expressions; plain names are read
+MODULE_NAME = re.compile(r"[\w.]+")  # keys of alpha_pattern are regular expressions; only plain names are read
 # Head -> task_type. `peft` knows no type for the other heads.
 TASK_TYPES = {
     "sequence_classification": "SEQ_CLS",
@@ -46,18 +46,19 @@ TASK_TYPES = {
     "question_answering": "QUESTION_ANS",
     "sentence_embedding": "FEATURE_EXTRACTION",
 }
-# Fields of adapter_config.json that are not read: the tensors show ranks, targets and saved modules.
+# Fields of adapter_config.json that are not read. The tensors themselves show ranks, targets and saved modules.
 _SILENT = (
     "auto_mapping base_model_name_or_path ensure_weight_tying eva_config exclude_modules fan_in_fan_out inference_mode "
     "layers_pattern layers_to_transform lora_dropout megatron_core modules_to_save peft_version qalora_group_size r "
     "rank_pattern revision target_modules"
 )
 WITHOUT_EFFECT = frozenset(_SILENT.split())
-# Fields whose values are read; other values mean other weights than base + scale * B @ A.
+# Fields that are read -> the allowed values (None: any value). With any other value, the merged weights would not be
+# base + scale * B @ A.
 READ: dict[str, tuple[Any, ...] | None] = {
     "peft_type": ("LORA",),
     "bias": ("none",),
-    "init_lora_weights": (True, False, "gaussian", "eva", "orthogonal"),  # others change the base model
+    "init_lora_weights": (True, False, "gaussian", "eva", "orthogonal"),  # other values change the base model
     "task_type": None,
     "lora_alpha": None,
     "alpha_pattern": None,
@@ -66,16 +67,17 @@ READ: dict[str, tuple[Any, ...] | None] = {
 
 
 class PeftTensors(NamedTuple):
-    """The tensors of an adapter, by the names of modules and tensors in transformers."""
+    """The tensors of an adapter; the keys are names of transformers."""
 
     low_rank: dict[str, dict[str, np.ndarray]]  # module -> "A": [rank, inputs], "B": [outputs, rank]
-    saved: Tensors  # of modules_to_save
+    saved: Tensors  # tensors of the modules in modules_to_save
 
 
 def find_targets(config: EncoderConfig, names: Sequence[str] | None) -> tuple[Target, ...]:
-    """Return the linear maps of an encoder that `AdapterConfig.targets` names, in the order of its family's table.
+    """Return the linear maps of an encoder that `names` selects, in the order of the family's table.
 
-    Raises UserError for a name that matches no linear map.
+    `names` is `AdapterConfig.targets`, split; None selects the queries and values. Raises UserError for a name that
+    matches no linear map.
     """
     paths = {path.removesuffix("/kernel") for path in shapes_of(config, ()) if path.endswith("/kernel")}
     by_name: dict[str, list[NamedModule]] = {}
@@ -104,7 +106,7 @@ def find_targets(config: EncoderConfig, names: Sequence[str] | None) -> tuple[Ta
 
 
 def make_adapter(config: EncoderConfig, settings: AdapterConfig) -> Adapter | None:
-    """Return the adapter of the settings for an encoder; None if the settings ask for none."""
+    """Return the adapter that the settings describe for an encoder; None if their rank is None."""
     if settings.rank is None:
         return None
     names = None if settings.targets is None else settings.targets.split(",")
@@ -112,7 +114,7 @@ def make_adapter(config: EncoderConfig, settings: AdapterConfig) -> Adapter | No
 
 
 def _ends_of(name: str) -> list[str]:
-    """Return the ends of a module's name at its dots, without the index of a layer, and the name itself."""
+    """Return all suffixes of a module's name inside its layer: `self.query` gives `self.query` and `query`."""
     parts = name.rpartition("{layer}.")[2].split(".")
     return [".".join(parts[first:]) for first in range(len(parts))]
 
@@ -122,7 +124,7 @@ def _part_index(module: NamedModule) -> int:
 
 
 def _matrices_path(modules: list[NamedModule]) -> str:
-    """Return the path of a target's matrices: of its only kernel, or beside its kernels."""
+    """Return the path of a target's LoRA matrices: the path of its only kernel, or a new path beside its kernels."""
     if len(modules) == 1:
         return modules[0].path
     return f"{modules[0].path.rpartition('/')[0]}/{modules[0].name.rpartition('.')[2]}"
@@ -135,10 +137,10 @@ def peft_files(
 
     Args:
         adapter: the targets and settings.
-        params: numpy arrays: the adapter's matrices and the heads.
+        params: tree of numpy arrays with the adapter's matrices and the heads.
         config: the architecture.
-        heads: of the model.
-        base: directory of the model below the adapter; a directory in the cache of the Hub is written as a name.
+        heads: the heads of the model.
+        base: directory of the base model. A model in the cache of the Hub is named by its name on the Hub.
     """
     name_on_hub = name_of_snapshot(base)
     family, model_class = FAMILIES[config.family], class_of(config, heads)
@@ -172,7 +174,7 @@ def peft_files(
         "peft_type": "LORA",
         "r": adapter.rank,
         "revision": name_on_hub.revision if name_on_hub else None,
-        "target_modules": _target_names(adapter.targets, config.num_layers, family),
+        "target_modules": _shortest_target_suffixes(adapter.targets, config.num_layers, family),
         "task_type": task_type,
     }
     return {
@@ -182,12 +184,15 @@ def peft_files(
 
 
 def _module_to_save(name: str, family: Family) -> str:
-    """Return the outermost module of a head that has the module `name`: `pooler` for `bert.pooler.dense`."""
+    """Return the outermost module that contains the module `name`: `pooler` for `bert.pooler.dense`."""
     return top_level(name.removeprefix(f"{family.prefix}."), ".")
 
 
-def _target_names(targets: Sequence[Target], num_layers: int, family: Family) -> list[str]:
-    """Return the shortest ends of the targets' names that match no other linear map of the encoder."""
+def _shortest_target_suffixes(targets: Sequence[Target], num_layers: int, family: Family) -> list[str]:
+    """Return the shortest suffix of each target's name that matches no other linear map of the encoder.
+
+    A target without such a suffix is listed once per layer, with the index of the layer.
+    """
     chosen = {target.name for target in targets}
     others = [module.name for module in family.encoder if module.kind == "linear" and module.name not in chosen]
     names = dict[str, None]()
@@ -208,16 +213,16 @@ class PeftDirectory(NamedTuple):
     """The merged model of a directory of `peft`."""
 
     described: ModelConfig
-    where: str  # the file that messages name
-    tensors: Tensors  # by the names in families/
+    where: str  # path of the weights, for error messages
+    tensors: Tensors  # the keys are the tensor names in families/
     base: pathlib.Path  # directory of the base model
 
 
 def read_peft(directory: pathlib.Path) -> PeftDirectory:
-    """Return the merged model of a directory of `peft`; its base model is found by `base_model_name_or_path`.
+    """Return the merged model of a directory of `peft`; `base_model_name_or_path` names its base model.
 
     Raises:
-        UserError: the adapter is not LoRA alone, belongs to another architecture, or lacks a part of its head.
+        UserError: the adapter is not plain LoRA, belongs to another architecture, or lacks a part of its head.
     """
     fields = strict_json.read_object(directory / CONFIG)
     _check_fields(fields, directory / CONFIG)
@@ -255,7 +260,7 @@ def read_peft(directory: pathlib.Path) -> PeftDirectory:
 
 
 def base_directory(directory: pathlib.Path, fields: Mapping[str, Any] | None = None) -> pathlib.Path:
-    """Return the directory of the base model of a directory of `peft`; `fields` are of its adapter_config.json."""
+    """Return the base model's directory of a directory of `peft`; `fields` is the content of adapter_config.json."""
     fields = strict_json.read_object(directory / CONFIG) if fields is None else fields
     name, revision = fields.get("base_model_name_or_path"), fields.get("revision")
     if not isinstance(name, str) or not name:
@@ -281,7 +286,10 @@ def _check_fields(fields: Mapping[str, Any], where: pathlib.Path) -> None:
 
 
 def _scale(fields: Mapping[str, Any], module: str, rank: int) -> float:
-    """Return the factor of a module's product; the first key of alpha_pattern that ends the module's name counts."""
+    """Return the LoRA scaling factor of a module.
+
+    The value of the first key in `alpha_pattern` that is a suffix of the module's name replaces `lora_alpha`.
+    """
     alpha, patterns = fields.get("lora_alpha", 8), fields.get("alpha_pattern") or {}
     for pattern, value in patterns.items() if isinstance(patterns, dict) else ():
         if not MODULE_NAME.fullmatch(pattern):
@@ -295,8 +303,10 @@ def _scale(fields: Mapping[str, Any], module: str, rank: int) -> float:
 
 
 def _read_tensors(path: pathlib.Path) -> PeftTensors:
-    """Return the tensors of an adapter_model.safetensors; raise UserError for any other tensor than LoRA's or a
-    module's."""
+    """Return the tensors of an adapter_model.safetensors.
+
+    Raises UserError for a tensor that is neither a LoRA matrix of a linear map nor part of a saved module.
+    """
     low_rank: dict[str, dict[str, np.ndarray]] = {}
     saved: Tensors = {}
     for name, x in read_tensors(path).items():
@@ -319,7 +329,7 @@ def _read_tensors(path: pathlib.Path) -> PeftTensors:
 def _class_of_adapter(
     fields: Mapping[str, Any], family: Family, saved: Tensors, described: ModelConfig, where: pathlib.Path
 ) -> ModelClass:
-    """Return the class of transformers below an adapter, by its task type, auto_mapping, or the base's own class."""
+    """Return the adapter's class of transformers, by its task_type, its auto_mapping, or the base model's class."""
     heads = {task_type: head for head, task_type in TASK_TYPES.items()}
     auto, wanted = fields.get("auto_mapping"), heads.get(str(fields.get("task_type")))
     name = auto.get("base_model_class") if isinstance(auto, dict) else described.architecture
@@ -342,7 +352,7 @@ def _class_of_adapter(
 def _check_saved_modules(
     saved: Tensors, merged: Tensors, model_class: ModelClass, family: Family, where: str, base: pathlib.Path
 ) -> None:
-    """Raise UserError if neither the adapter nor its base has a module of the head: its training is lost."""
+    """Raise UserError if neither the adapter nor its base model has a module of the head: the module was not saved."""
     for module in model_class.modules:
         names = {tensor_names(module)[0], tensor_names(module)[0].removeprefix(f"{family.prefix}.")}
         if not names & (merged.keys() | saved.keys()) and not model_class.is_bare:
@@ -353,6 +363,6 @@ def _check_saved_modules(
 
 
 def _count_classes(model_class: ModelClass, merged: Tensors) -> int:
-    """Return the number of outputs of the last linear map of a head that classifies; 0 for a model without a head."""
+    """Return the number of outputs of the head's last linear map; 0 for a model without a head."""
     linear = [module for module in model_class.modules if module.kind == "linear"]
     return len(merged[tensor_names(linear[-1])[0]]) if linear and not model_class.is_bare else 0

@@ -1,8 +1,8 @@
 """`pytorch_model.bin`: the tensors of a file of `torch.save`, read as untrusted data.
 
-torch's own loader of weights (`weights_only`) runs no code, but calls functions that allocate much memory for few
-bytes, and builds tensors that repeat their numbers. So this module first searches the pickle, without running it, for
-anything but plain tensors, and uses a tensor only if the file holds each of its numbers.
+torch's own loader of weights (`weights_only`) runs no code of the file. But a few bytes can make it allocate much
+memory, and a tensor that it builds may repeat the same stored numbers. So this module first scans the pickle, without
+running it, and refuses anything but plain tensors. It uses a tensor only if the file holds each of its numbers.
 """
 
 import math
@@ -21,10 +21,10 @@ from bert_jax.errors import UserError, needs_packages
 PLAIN = re.compile(
     r"collections OrderedDict|torch \w+Storage|torch\._utils _rebuild_(tensor|tensor_v2|parameter)", re.ASCII
 )
-MAX_PICKLE = 16 << 20  # bytes: names, shapes and offsets of the tensors
+MAX_PICKLE = 16 << 20  # bytes of the pickle, which holds the names, shapes and offsets of the tensors
 ZIP = b"PK\3\4"  # the prefix of the newer of torch's two formats
-LEGACY_PICKLES = 5  # before the numbers, in the older format of torch before 1.6
-MAX_EXPANSION = 8  # bytes in float32 of all tensors for one of the file: half-precision, and tied tensors
+LEGACY_PICKLES = 5  # number of pickles before the tensors' numbers, in the format of torch before 1.6
+MAX_EXPANSION = 8  # limit of (float32 bytes of all tensors) / (bytes of the file); half precision and ties raise it
 
 
 def read_torch(path: pathlib.Path) -> dict[str, np.ndarray]:
@@ -41,7 +41,7 @@ def read_torch(path: pathlib.Path) -> dict[str, np.ndarray]:
         tensors = torch.load(path, map_location="cpu", weights_only=True)
     except UserError:
         raise
-    except Exception as error:  # of many types, depending on the bytes
+    except Exception as error:  # damaged bytes cause many types of errors
         reason = str(error).strip().partition("\n")[0]
         raise UserError(f"{path} is refused: torch finds more in it than weights, or damage ({reason})") from None
     if not isinstance(tensors, dict) or not all(
@@ -62,7 +62,7 @@ def read_torch(path: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def _check_tensor(name: str, x: Any, size: int, path: pathlib.Path) -> None:
-    """Refuse a tensor that is not written out in the file, before it takes memory."""
+    """Raise UserError for a tensor of which the file does not hold every number, before the tensor takes memory."""
     if x.is_conj() or x.is_neg():
         raise UserError(f"{path}: tensor '{name}' is stored negated or conjugated; save it with `resolve_neg()`")
     claimed, held = x.element_size() * math.prod(x.shape), x.untyped_storage().nbytes()
@@ -74,7 +74,7 @@ def _check_tensor(name: str, x: Any, size: int, path: pathlib.Path) -> None:
 
 
 def _check_pickle_calls(path: pathlib.Path) -> None:
-    """Refuse a file whose pickle calls anything that a table of plain tensors does not need."""
+    """Raise UserError for a file whose pickle calls a function that plain tensors do not need."""
     with path.open("rb") as file:
         name = ""
         for stream in _pickle_streams(path, file):
@@ -91,7 +91,7 @@ def _check_pickle_calls(path: pathlib.Path) -> None:
 
 
 def _pickle_streams(path: pathlib.Path, file: IO[bytes]) -> Iterator[IO[bytes]]:
-    """Yield streams that begin with a pickle: the member of a zip archive; in the legacy format the file itself."""
+    """Yield a stream for each pickle: `data.pkl` in a zip archive, or the file itself in the legacy format."""
     is_zip = file.read(len(ZIP)) == ZIP
     file.seek(0)
     if not is_zip:

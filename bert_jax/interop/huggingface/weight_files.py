@@ -19,23 +19,23 @@ from bert_jax.interop.huggingface.torch_file import read_torch
 
 Tensors = dict[str, np.ndarray]
 
-# All but float64 are exact in float32.
+# The dtypes that can be read. All but float64 are exact in float32.
 FLOATS = tuple(np.dtype(kind) for kind in (np.float32, np.float16, ml_dtypes.bfloat16, np.float64))
 READABLE = "float32, float16, bfloat16 and float64 can be read"
-NARROW = ("F4", "F6_", "F8")  # names in safetensors of formats with fewer than 16 bits
+NARROW = ("F4", "F6_", "F8")  # dtypes of fewer than 16 bits: how their names in safetensors begin
 POSITIONS = "position_ids"  # a buffer of the position numbers that transformers saved until version 4.30
 INDEX = ".index.json"
 
 
 class StoredWeights(NamedTuple):
-    """The tensors of a directory by their names in the file."""
+    """The tensors of a directory, by their names in the file."""
 
-    where: str  # the file that messages name
+    where: str  # path of the file, for messages
     tensors: Tensors
 
 
 def read_weight_files(directory: pathlib.Path) -> StoredWeights:
-    """Return all tensors of `directory`, float32; from the first file of `READERS` that exists.
+    """Return all tensors of `directory` as float32, from the first file of `READERS` that exists.
 
     float16 and bfloat16 are widened, which is exact, and float64 is rounded. Raises `UserError` for a file that is
     absent, truncated or damaged, for other dtypes, and for a weight that is not finite; each message names the file and
@@ -60,7 +60,7 @@ def read_safetensors(path: pathlib.Path) -> Tensors:
 
 
 def read_tensors(path: pathlib.Path) -> Tensors:
-    """Return the tensors of one safetensors file, float32 and finite; UserError as `read_weight_files`."""
+    """Return the tensors of one safetensors file as float32; raise UserError as `read_weight_files` does."""
     return {name: _to_float32(name, x, path) for name, x in read_safetensors(path).items()}
 
 
@@ -71,7 +71,7 @@ READERS: dict[str, Callable[[pathlib.Path], Tensors]] = {
 
 
 def _check_header(path: pathlib.Path) -> None:
-    """Refuse a name given twice, of which the library takes the last, and dtypes that numpy lacks."""
+    """Raise UserError for a repeated tensor name, which the library does not report, or a dtype that numpy lacks."""
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
@@ -88,9 +88,9 @@ def _check_header(path: pathlib.Path) -> None:
 
 
 def _read_shards(path: pathlib.Path, reader: Callable[[pathlib.Path], Tensors]) -> Tensors:
-    """Return the tensors of an index, which must be exactly the tensors of its files.
+    """Return the tensors of all shards; the index must list exactly the tensors of each shard.
 
-    A file is a plain name beside the index. It may be a symbolic link, as in the cache of the Hugging Face hub.
+    A shard must be in the index's directory. It may be a symbolic link, as in the cache of the Hugging Face hub.
     """
     names: Any = strict_json.read_object(path).get("weight_map")
     if not isinstance(names, dict) or not names or not all(isinstance(name, str) for name in names.values()):
@@ -111,7 +111,7 @@ def _read_shards(path: pathlib.Path, reader: Callable[[pathlib.Path], Tensors]) 
 
 
 def _to_float32(name: str, x: np.ndarray, path: pathlib.Path) -> np.ndarray:
-    """Return a tensor as float32; `UserError` for another dtype, or numbers that are not finite."""
+    """Return a tensor as float32; raise UserError for a dtype outside FLOATS or a number that is not finite."""
     if name.endswith(POSITIONS) and x.dtype.kind in "if":
         return x
     if x.dtype not in FLOATS:

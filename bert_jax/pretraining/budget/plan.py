@@ -43,7 +43,7 @@ from bert_jax.pretraining.budget.rule import (
 from bert_jax.pretraining.data import sequence_rules, training_batches
 from bert_jax.training.remote_workdir import checkpoints_in, mirror_of
 from bert_jax.training.schedules import plan_phases
-from bert_jax.training.step import check_divisibility
+from bert_jax.training.step import check_divisible_by_mesh
 
 DEFAULT_RECIPE = "small_cpu"
 FILE = "budget.json"
@@ -94,7 +94,7 @@ def config_for_budget(
         """Return the FLOP/s of real steps of a model of the chosen size, as process 0 measures them."""
         sized = apply_choice(config, choice)
         objective, phases, mesh = make_objective(sized), plan_phases(sized.train), sharding.make_mesh(sized.mesh)
-        check_divisibility(mesh, objective, phases, sized.evaluate.batch_size)
+        check_divisible_by_mesh(mesh, objective, phases, sized.evaluate.batch_size)
         rules, blocks = sequence_rules(sized, corpus.tokenizer()), sharding.batch_blocks(mesh)
         batches = training_batches(corpus, rules, phases, blocks)(phases[0], 0)
         deterministic = sized.compute.deterministic

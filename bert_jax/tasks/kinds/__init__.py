@@ -6,12 +6,12 @@ benchmark_scores.py           exact match and F1 of benchmarks where every quest
 kind.py                       the type `TaskKind`: everything in which kinds differ; `make_features`
 multilabel_classification.py  any number of labels for a text or a pair of texts
 multilabel_score.py           F1 of sets of labels, and the threshold with the best F1
-multiple_choice.py            the right continuation of a text, of several
+multiple_choice.py            the right continuation of a text among several continuations
 question_answering.py         a span of a context as the answer to a question
 records.py                    checks of the values of a record, shared by the kinds
 regression.py                 a number for a text or a pair of texts
 sequence_classification.py    a label for a text or a pair of texts
-similarity.py                 similarity of two texts, by a vector of each
+similarity.py                 similarity of two texts, from a vector for each text
 squad_score.py                exact match and F1 of SQuAD, and the best threshold for no answer
 texts.py                      texts and pairs of texts as features, and predictions of a class per example
 token_classification.py       a label for each word of a sentence
@@ -26,7 +26,7 @@ from bert_jax.tasks.kinds.sequence_classification import SEQUENCE_CLASSIFICATION
 from bert_jax.tasks.kinds.similarity import SIMILARITY
 from bert_jax.tasks.kinds.token_classification import TOKEN_CLASSIFICATION
 
-# In this order, the first kind that fits a head is the kind of a model without a task.json.
+# The kind of a model without a task.json is the first kind, in this order, that fits the head of the model.
 KINDS: dict[str, TaskKind] = {
     "regression": REGRESSION,
     "sequence_classification": SEQUENCE_CLASSIFICATION,

@@ -18,15 +18,15 @@ class Answer(NamedTuple):
     start: int
     end: int
     score: float  # logit of its start plus logit of its end
-    probability: float  # among the answers that are kept and, where it is allowed, no answer
+    probability: float  # over the kept answers and, if questions may have no answer, "no answer"
 
 
 class AnswerCandidates(NamedTuple):
     """The best answers to a question."""
 
     answers: list[Answer]  # different texts, best first; may be empty
-    null_score: float  # of no answer: the lowest sum of the logits at [CLS] over the windows
-    null_probability: float  # 0 where every question has an answer
+    null_score: float  # score of "no answer": the lowest sum, over the windows, of the logits at [CLS]
+    null_probability: float  # 0 if every question has an answer
 
     @property
     def null_margin(self) -> float:
@@ -34,7 +34,7 @@ class AnswerCandidates(NamedTuple):
         return self.null_score - self.answers[0].score if self.answers else np.inf
 
     def text(self, threshold: float | None) -> str:
-        """Return the best answer, or "" if `null_margin` is above `threshold`; None: there is always an answer."""
+        """Return the best answer, or "" if `null_margin` is above `threshold`; with None, always an answer."""
         if not self.answers or (threshold is not None and self.null_margin > threshold):
             return ""
         return self.answers[0].text
@@ -53,13 +53,13 @@ def find_answers(
     An answer begins and ends inside the context and has at most `max_answer_length` tokens. If several windows contain
     its first token, the window with the most context around this token counts. These are the rules of run_squad.py of
     google-research/bert. That script searches only the `n_best` starts and ends of a window; this search is exact. The
-    text is a part of the context, without white space around it.
+    text of an answer is a part of the context, without white space around it.
 
     Args:
         examples: questions with their contexts.
         features: windows of all examples, in any order.
         start_logits: for each window, a float array of at least the length of the window.
-        end_logits: for each window float `[>= n]`.
+        end_logits: for each window, a float array of at least the length of the window.
         settings: `n_best` and `max_answer_length`.
         null: True if a question may have no answer (SQuAD 2.0). "No answer" then has a share of the probability.
     """
@@ -87,9 +87,10 @@ def find_answers(
 
 
 def _window_spans(window: Features, start: np.ndarray, end: np.ndarray, longest: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return scores float64 `[tokens, longest]` of spans, by first token and number of further tokens, and offsets.
+    """Return the scores of the spans of a window, and the offsets of its tokens in the context.
 
-    The score of a span that cannot be an answer is -inf. The tokens of the context have offsets int32 `[tokens, 2]`.
+    scores[i, k], of float64 `[tokens, longest]`, is the score of the span from token i of the context to token i + k;
+    it is -inf if the span cannot be an answer. The offsets are int32 `[tokens, 2]`.
     """
     offsets = window.alignment["context_offsets"]
     context = slice(int((offsets[:, 0] >= 0).argmax()), window.length - 1)
@@ -118,16 +119,16 @@ def _distinct_spans(
 
 
 def _after_marks(context: str, end: int) -> int:
-    """Return the end of a character's marks, such as accents and vowel signs, which a token may have lost."""
+    """Return `end`, moved past marks such as accents and vowel signs, which a token may have lost."""
     while end < len(context) and unicodedata.category(context[end]).startswith("M"):
         end += 1
     return end
 
 
 def _best_character_spans(scores: np.ndarray, offsets: np.ndarray, count: int) -> Iterator[tuple[float, int, int]]:
-    """Return score and characters of the `count` best spans, best first; equal scores in the order of the windows."""
+    """Yield (score, start, end) of the `count` best spans, best first; equal scores keep the order of the windows."""
     flat, best_of_start = scores.ravel(), scores.max(1)
-    # The best spans of `count` starts are `count` spans, so no span below the last of them is needed.
+    # The best spans of the `count` best starts are `count` spans, so no span with a lower score is needed.
     least = np.partition(best_of_start, -count)[-count] if count < len(scores) else -np.inf
     chosen = np.flatnonzero((flat >= least) & (flat > -np.inf))
     chosen = chosen[np.argsort(-flat[chosen], kind="stable")][:count]

@@ -18,7 +18,7 @@ COUNTS = (
     "questions_left_out_for_their_answers",
     SPELLED,
 )
-MAX_WORD = 100  # characters that WordPiece splits at most in transformers and here; 200 in google-research/bert
+MAX_WORD = 100  # characters of the longest word that WordPiece splits, as in transformers; 200 in google-research/bert
 
 
 def window_features(
@@ -32,11 +32,11 @@ def window_features(
     token, or (-1, -1) outside of the context; and max_context bool `[n]`, True if no other window shows more context
     around the token. The counts have the names `COUNTS`. `split_contexts` counts questions whose context has several
     windows. A question counts as above `max_answer_length` if all its answers are longer. WordPiece does not split
-    words of more than 100 characters; a context with such words counts once.
+    words of more than 100 characters; a context with such words is counted once.
 
     Raises:
         UserError: a question leaves no room for its context, a context has no token, or an answer is not at its place
-        in the context or has no token. The message names the id.
+            in the context or has no token. The message names the id.
     """
     questions = encode_distinct((example["question"] for example in examples), tokenizer.encode_inputs)
     encoded_contexts = encode_distinct(
@@ -98,11 +98,11 @@ def window_features(
     return features, counts
 
 
-def window_bounds(tokens: int, capacity: int, stride: int) -> list[tuple[int, int]]:
-    """Return (first token, last token + 1) of each window of `capacity` tokens, at every `stride` tokens."""
-    stride = min(capacity, stride)
-    count = 1 + max(0, -(-(tokens - capacity) // stride))
-    return [(start, min(start + capacity, tokens)) for start in range(0, count * stride, stride)]
+def window_bounds(num_tokens: int, capacity: int, step: int) -> list[tuple[int, int]]:
+    """Return (first token, last token + 1) of each window of `capacity` tokens; a window begins every `step` tokens."""
+    step = min(capacity, step)
+    count = 1 + max(0, -(-(num_tokens - capacity) // step))
+    return [(start, min(start + capacity, num_tokens)) for start in range(0, count * step, step)]
 
 
 def most_context(bounds: Sequence[tuple[int, int]]) -> list[np.ndarray]:
@@ -122,7 +122,7 @@ def most_context(bounds: Sequence[tuple[int, int]]) -> list[np.ndarray]:
 
 
 def _answer_tokens(example: Example, offsets: np.ndarray) -> tuple[int, int] | None:
-    """Return the first and last token of the first answer in the context; (-1, -1): no answer; None: unlabeled."""
+    """Return the first and last token of the first answer; (-1, -1) for no answer; None for an unlabeled example."""
     if "answers" not in example:
         return None
     if not example["answers"]:

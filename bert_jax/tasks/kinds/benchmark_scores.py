@@ -1,6 +1,6 @@
 """Exact match and F1 of benchmarks in which every question has an answer; each published rule is a `BenchmarkRule`.
 
-The rules differ in the normalization of texts, in the units of F1, and in the F1 of two texts without a unit. The
+The rules differ in the normalization of texts, in the units of F1, and in the F1 of two texts that have no units. The
 published scripts are evaluate-v1.1.py of SQuAD (Rajpurkar et al., 2016), KorQuAD 1.0 (Lim et al., 2019),
 cmrc2018_evaluate.py, version 5 (Cui et al., 2019), and the notebook of JaQuAD (So et al., 2022).
 """
@@ -19,13 +19,14 @@ from bert_jax.tasks.task import Example
 
 _SPACES = dict.fromkeys("'\"《》<>〈〉()‘’", " ")  # noqa: RUF001
 KORQUAD_SYMBOLS = str.maketrans(dict.fromkeys(string.punctuation, "") | _SPACES)
-# The published list also has "……": two characters, which no single character equals, so an ellipsis stays.
+# The published list also has "……". These are two characters, and the script compares single characters, so an ellipsis
+# stays.
 CMRC_SYMBOLS = frozenset("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")  # noqa: RUF001
 CMRC_CHARACTER = re.compile("[\u4e00-\u9fa5]")
 
 
 class BenchmarkRule(NamedTuple):
-    """The scores of a benchmark: functions of an answer and a prediction, from 0 to 1."""
+    """The scores of a benchmark: functions (answer, prediction) -> score from 0 to 1."""
 
     exact: Callable[[str, str], float]
     f1: Callable[[str, str], float]
@@ -57,7 +58,7 @@ def benchmark_scores(
 
 
 def character_f1(answer: str, prediction: str) -> float:
-    """Return the harmonic mean of precision and recall over characters without white space; 0 if none is common."""
+    """Return the harmonic mean of precision and recall over characters except white space; 0 if none is common."""
     gold, predicted = ("".join(text.split()) for text in (answer, prediction))
     common = (collections.Counter(gold) & collections.Counter(predicted)).total()
     return 2 * common / (len(gold) + len(predicted)) if common else 0.0
@@ -135,7 +136,7 @@ CMRC = BenchmarkRule(
     exact=lambda answer, prediction: float(cmrc_normal(answer) == cmrc_normal(prediction)),
     f1=cmrc_f1,
 )
-# Its exact match is an F1 of 1: the same characters in any order.
+# JaQuAD counts an F1 of 1 as an exact match: the same characters in any order.
 JAQUAD = BenchmarkRule(
     exact=lambda answer, prediction: float(jaquad_f1(answer, prediction) == 1.0),
     f1=jaquad_f1,

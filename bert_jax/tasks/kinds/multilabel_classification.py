@@ -16,7 +16,7 @@ from bert_jax.tasks.task import Example, Record, Task
 from bert_jax.tokenizer import Tokenizer
 
 OUTPUT = "sequence_logits"
-DEFAULT_THRESHOLD = 0.5  # of transformers
+DEFAULT_THRESHOLD = 0.5  # as in transformers
 
 
 def _label_names(record: Record, task: Task) -> list[str]:
@@ -30,7 +30,7 @@ def _label_names(record: Record, task: Task) -> list[str]:
 
 
 def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
-    """Return the example; its label is a bool array `[labels]`, true for its labels."""
+    """Return the example; its label is a bool array `[labels]`, true for the labels that it has."""
     example = records.text_fields(record, task, tally)
     if record.fields.get("label") is None:
         return example
@@ -40,7 +40,7 @@ def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, 
 
 
 def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> tuple[list[Features], Counts]:
-    """Return the features of the texts; `targets`: label_set float32 `[1, labels]`."""
+    """Return the features of the texts; `targets` has `label_set`, float32 `[1, labels]`."""
 
     def target(example: Example) -> dict[str, Any]:
         return {"label_set": example["label"].astype(np.float32)[None]} if "label" in example else {}

@@ -7,8 +7,8 @@ def multilabel_scores(gold: np.ndarray, predicted: np.ndarray) -> dict[str, floa
     """Return micro, macro and sample F1, and the fraction of examples whose labels are all right.
 
     F1 is 2 TP / (2 TP + FP + FN): of all labels together (micro), the mean over the labels (macro, 0 for a label that
-    neither occurs nor is predicted) and the mean over the examples (sample, 1 for an example without labels of which
-    none is predicted). As scikit-learn's `f1_score`.
+    neither occurs nor is predicted) and the mean over the examples (sample, 1 for an example that has no label and no
+    predicted label). The definitions follow scikit-learn's `f1_score`.
 
     Args:
         gold: bool `[examples, labels]`.
@@ -24,9 +24,9 @@ def multilabel_scores(gold: np.ndarray, predicted: np.ndarray) -> dict[str, floa
 
 
 def best_f1_threshold(probabilities: np.ndarray, gold: np.ndarray) -> float:
-    """Return the threshold from which predictions of "yes" have the best F1: the highest of equally good thresholds.
+    """Return the threshold from which predictions of "yes" have the best F1; of equally good thresholds, the highest.
 
-    The threshold lies in the middle between the lowest probability that is predicted and the highest that is not.
+    The threshold is midway between the lowest probability that becomes a "yes" and the highest that becomes a "no".
 
     Args:
         probabilities: float `[n]`, from 0 to 1.

@@ -61,10 +61,11 @@ def _answer(record: Record, answer: Mapping[str, Any]) -> dict[str, Any]:
 def _with_usable_answers(
     record: Record, example: dict[str, Any], training: bool, tally: Counter[str]
 ) -> dict[str, Any]:
-    """Return the example with the answers that are in the context; a set that is scored keeps the text of all answers.
+    """Return the example with the answers that are in the context; in a set to score, texts of all answers stay.
 
     Raises:
-        UserError: no answer of a training example is at its start; the message describes the first answer.
+        UserError: no answer of a training example is at its `start` in the context; the message describes the first
+            answer.
     """
     given, context = example.get("answers", []), example["context"]
     if not training:
@@ -88,7 +89,7 @@ def _answer_in_context(context: str, answer: Mapping[str, Any]) -> dict[str, Any
 
 
 def _misplacement(context: str, answer: Mapping[str, Any]) -> str:
-    """Return the message for an answer that is not at its start in the context, and how to fix it."""
+    """Return the message for an answer that is not at its `start` in the context, with advice."""
     cure = "fix it, or leave such questions out with config.task.skip_unusable_answers"
     text = f"answer {answer['text']!r:.40}"
     if "start" not in answer:
@@ -150,8 +151,8 @@ QUESTION_ANSWERING = TaskKind(
     recipe="squad",
     pipeline_tag="question-answering",
     purpose="finding the answer to a question in a text",
-    # The softmax of both ends is over all positions of the sequence, with padding, as in run_squad.py of
-    # google-research/bert.
+    # The softmax over the starts, and over the ends, includes all positions of the sequence, also padding, as in
+    # run_squad.py of google-research/bert.
     loss=Loss("cross_entropy", (("start_logits", "starts"), ("end_logits", "ends"))),
     predict=_predict,
     tune=_tune,

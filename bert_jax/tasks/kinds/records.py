@@ -1,4 +1,4 @@
-"""Checks of the values of a record for all kinds; each returns the value, or raises UserError with the place."""
+"""Checks of the values of a record for all kinds; a check returns the value, or raises UserError with its place."""
 
 import math
 import re
@@ -17,7 +17,7 @@ def record_id(record: Record) -> str:
     """Return the id of a record that has an id.
 
     Raises:
-        UserError: it is empty, or neither text nor an integer.
+        UserError: the id is empty, or neither text nor an integer.
     """
     return name_value(record, "id", record.fields["id"])
 
@@ -28,7 +28,7 @@ def text_field(record: Record, field: str, task: Task, tally: Counter[str]) -> s
 
 
 def check_task_text(record: Record, field: str, value: Any, task: Task, tally: Counter[str]) -> str:
-    """Return `value`, a text of `field`; count an empty text in published files, raise UserError for it in others."""
+    """Return the text `value`. If it is empty, count it for published files, and raise UserError for a user's files."""
     if not isinstance(value, str):
         raise UserError(f"{record.where}: {field} is {value!r:.40}, not a text; fix it")
     check_characters(record, field, value)
@@ -40,7 +40,7 @@ def check_task_text(record: Record, field: str, value: Any, task: Task, tally: C
 
 
 def check_characters(record: Record, field: str, value: str) -> None:
-    """Raise UserError for half of a surrogate pair, which JSON can express and no tokenizer reads."""
+    """Raise UserError for an unpaired surrogate, which JSON can express but no tokenizer reads."""
     if not value.isascii() and re.search("[\ud800-\udfff]", value):
         raise UserError(f"{record.where}: {field} has half of a surrogate pair, which is not a character; fix it")
 
@@ -83,7 +83,7 @@ def name_value(record: Record, field: str, value: Any) -> str:
 
 
 def label_name(record: Record, field: str, value: Any) -> str:
-    """Return the name of a label without white space around it; a whole number, such as 1.0, is an integer."""
+    """Return the name of a label without white space around it; a whole number, such as 1.0, becomes an integer."""
     if isinstance(value, list) and field == "label":
         raise UserError(
             f"{record.where}: label is {value!r:.40}, neither text nor an integer; for texts with several labels set "

@@ -19,7 +19,7 @@ from bert_jax.tokenizer import Tokenizer
 
 OUTPUT = "sequence_logits"
 
-MIN_NUMBERS = 10  # different numbers from which a file with fractions is no list of classes
+MIN_NUMBERS = 10  # labels with fractions are numbers, and not classes, if at least so many are different
 
 
 def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def _details(labels: Sequence[str], probabilities: np.ndarray) -> dict[str, Any]
 
 
 def _distinct(labels: Sequence[str]) -> list[str]:
-    """Return the labels, with the number of the class behind a name that several classes have."""
+    """Return the labels; append the number of the class to a name that several classes have."""
     counts = Counter(labels)
     return [f"{label} ({i})" if counts[label] > 1 else label for i, label in enumerate(labels)]
 

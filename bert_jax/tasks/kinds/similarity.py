@@ -1,8 +1,8 @@
 """Similarity of two texts, each as a vector; the other pairs of a batch are negatives in training.
 
-The loss is from Henderson et al. 2017 and SimCSE (Gao et al. 2021): of all second texts of a batch, and all negatives
-if the examples have any, the right text should have the highest cosine with the first text. Training leaves out pairs
-whose label is below `task.positive_from`; pairs without a label belong together.
+The loss is from Henderson et al. 2017 and SimCSE (Gao et al. 2021): among all second texts of a batch, and all
+negatives if the examples have negatives, the matching second text should have the highest cosine with the first text.
+Training leaves out pairs whose label is below `task.positive_from`; pairs without a label belong together.
 """
 
 from collections import Counter

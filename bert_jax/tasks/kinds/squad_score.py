@@ -41,14 +41,14 @@ def token_f1(answer: str, prediction: str) -> float:
 
 
 class QuestionScores(NamedTuple):
-    """float64 `[questions]`, each from 0 to 1."""
+    """Scores of questions, float64 `[questions]`, from 0 to 1."""
 
     exact: np.ndarray
     f1: np.ndarray
 
 
 def question_scores(examples: Sequence[Example], predictions: Sequence[str]) -> QuestionScores:
-    """Return the highest score of each prediction over the answers of its question; "" is right without an answer."""
+    """Return the highest score of each prediction over the answers of its question; "" scores 1 if there is none."""
     scores = np.zeros((2, len(examples)))
     for question_index, (example, prediction) in enumerate(zip(examples, predictions, strict=True)):
         golds = {answer["text"] for answer in example["answers"] if normalize_answer(answer["text"])} or {""}
@@ -83,15 +83,17 @@ def squad_scores(examples: Sequence[Example], predictions: Mapping[str, str]) ->
     return result if given.all() else result | {"missing": float((~given).sum())}
 
 
-class Threshold(NamedTuple):
+class ScoreAtThreshold(NamedTuple):
     """The best mean score over all questions, in percent, and the threshold of `AnswerCandidates.text` for it."""
 
     score: float
     threshold: float
 
 
-def best_threshold(margins: np.ndarray, answered: np.ndarray, unanswered: np.ndarray) -> Threshold:
-    """Return the best threshold if questions with margins up to it get an answer; of equal thresholds, the lowest.
+def best_threshold(margins: np.ndarray, answered: np.ndarray, unanswered: np.ndarray) -> ScoreAtThreshold:
+    """Return the best threshold; a question is answered if its margin is at most the threshold.
+
+    Of equally good thresholds, the lowest is returned.
 
     Args:
         margins: float `[questions]`, `AnswerCandidates.null_margin`.
@@ -105,10 +107,10 @@ def best_threshold(margins: np.ndarray, answered: np.ndarray, unanswered: np.nda
     reached = np.append(True, np.append(margins[1:] != margins[:-1], True))
     best = int(np.where(reached, totals, -np.inf).argmax())
     threshold = margins[best - 1] if best else np.nextafter(margins[0], -np.inf)
-    return Threshold(100.0 * float(totals[best]) / len(margins), float(threshold))
+    return ScoreAtThreshold(100.0 * float(totals[best]) / len(margins), float(threshold))
 
 
-def tune_threshold(examples: Sequence[Example], results: Sequence[AnswerCandidates]) -> dict[str, Threshold]:
+def tune_threshold(examples: Sequence[Example], results: Sequence[AnswerCandidates]) -> dict[str, ScoreAtThreshold]:
     """Return the best threshold on these questions for `exact` and for `f1` (evaluate-v2.0.py)."""
     margins = np.array([result.null_margin for result in results])
     answered = question_scores(examples, [result.text(None) for result in results])._asdict()

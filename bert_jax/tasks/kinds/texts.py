@@ -93,7 +93,7 @@ def _grouped_features(
 
 
 def label_target(key: str, dtype: type[np.generic]) -> Callable[[Example], dict[str, Any]]:
-    """Return a function example -> `Features.targets`: its label under `key`, or {} without a label."""
+    """Return a function example -> `Features.targets`: the example's label under `key`, or {} without a label."""
     return lambda example: {key: dtype(example["label"])} if "label" in example else {}
 
 

@@ -17,7 +17,7 @@ from bert_jax.tokenizer import Tokenizer
 
 OUTPUT = "token_logits"
 OVERLAP = 4  # two windows of a sentence share at most a quarter of their tokens
-ENTITY_TAGS = {"B-", "I-", "E-", "S-", "L-", "U-"}  # of IOB, IOBES and BILOU
+ENTITY_TAGS = {"B-", "I-", "E-", "S-", "L-", "U-"}  # prefixes of labels in IOB, IOBES and BILOU
 IOB1 = "I- labels that begin an entity are read as B- (IOB1)"
 
 
@@ -51,7 +51,7 @@ def to_iob2(labels: Sequence[str]) -> list[str]:
 
 
 def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> tuple[list[Features], Counts]:
-    """Return sentences of words as pieces; the first piece of a word has the prediction and the label of the word.
+    """Return sentences as word pieces; the first piece of a word has the prediction and the label of the word.
 
     See the BERT paper, section 5.3. A sentence that is too long is split between words into overlapping windows. Each
     word is predicted in exactly one window, so no word loses its label. A word that is too long keeps its first pieces.
@@ -124,11 +124,11 @@ def word_windows(sizes: Sequence[int], capacity: int) -> list[tuple[range, range
 
 
 def word_values(features: Sequence[Features], token_values: Sequence[np.ndarray], num_examples: int) -> list[list[Any]]:
-    """Return the value of each word of each example; values of tokens are given.
+    """Return the value of each word of each example, taken from the values of tokens.
 
     Args:
         features: features of all examples, in any order.
-        token_values: for each features `[>= n]`, such as the predicted label of each token.
+        token_values: for each item of `features`, an array `[>= n]`, such as the predicted label of each token.
         num_examples: number of examples.
     """
     value_of_word: list[dict[int, Any]] = [{} for _ in range(num_examples)]

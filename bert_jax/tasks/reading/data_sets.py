@@ -28,7 +28,7 @@ class DataSet:
         return tuple(getattr(getattr(kind, "feature", kind), "names", None) or ())
 
     def records(self, split: str, columns: Columns, optional: Sequence[str]) -> Iterator[Record]:
-        """Yield the examples of a split, in order. The number of a class becomes its name; -1 becomes no label.
+        """Yield the examples of a split, in order. The number of a class becomes its name; -1 means no label.
 
         Raises:
             UserError: there is no such split or feature, or the split is empty.
@@ -50,7 +50,7 @@ class DataSet:
 
 
 def _with_class_names(value: Any, names: Sequence[str]) -> Any:
-    """Return the names of class numbers; None for the number -1; other values unchanged."""
+    """Replace class numbers in a value by names, and the number -1 by None; return other values unchanged."""
     if not names:
         return value
     if isinstance(value, list):

@@ -9,10 +9,10 @@ from bert_jax.batches.hashing import Stream, random_bits
 
 
 def held_out(label_lists: Sequence[Sequence[int]], fraction: float, seed: int) -> np.ndarray:
-    """Return which examples are held out: bool `[examples]`, a pure function of the arguments.
+    """Return bool `[examples]`, True for held-out examples; the result depends only on the arguments.
 
-    An example belongs to the rarest of its labels. Each label has its share of the dev set, to the nearest example; the
-    only example of a label stays in the training set.
+    An example belongs to the rarest of its labels. The dev set has the given share of the examples of each label,
+    rounded to the nearest example; the only example of a label stays in the training set.
 
     Args:
         label_lists: the labels of each example, which may have several labels or no label.
@@ -26,7 +26,7 @@ def held_out(label_lists: Sequence[Sequence[int]], fraction: float, seed: int) -
     order = np.lexsort((random_bits(seed, Stream.ORDER, 0, np.arange(len(strata))), strata))
     _, members = np.unique(strata, return_inverse=True)
     order = order[np.bincount(members)[members][order] > 1] if len(strata) > 1 else order[:0]
-    # At every 1 / fraction-th example in the order of the labels, the dev set takes an example.
+    # In the order of the labels, the dev set takes every (1 / fraction)-th example.
     steps = np.floor(np.arange(len(order) + 1) * fraction + 0.5)
     chosen = np.zeros(len(strata), bool)
     chosen[order[np.diff(steps) > 0]] = True

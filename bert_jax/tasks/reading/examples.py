@@ -21,7 +21,8 @@ from bert_jax.tasks.task import Example, Record, SetSource, Task
 SPLITS = ("train", "dev", "test")
 # The place of a record: a line, lines, an item of a list, a row or an example.
 PLACE = re.compile(r"(?P<before>.*[:\[ ])(?P<first>\d+)(?:-(?P<last>\d+))?(?P<after>\]?)", re.ASCII | re.DOTALL)
-# Matches a row over several lines of a .tsv file: it may be intended, or texts begin and end with quotes.
+# Matches the place of a row over several lines of a .tsv file. Such a row may be intended, or the quotes around its
+# texts may be a part of them.
 MANY_LINES = re.compile(r"\.tsv(\.gz)?:\d+-\d+$")
 
 
@@ -32,13 +33,13 @@ def _say(line: str) -> None:
 def read_task_examples(
     task: Task, config: TaskConfig, split: str, report: Callable[[str], None] = _say
 ) -> list[Example]:
-    """Return all examples of a set, in the order of the file; each has an 'id', by default its number, from 0.
+    """Return all examples of a set, in the order of the file; the 'id' of an example is by default its index.
 
     Args:
         task: a row of the table, or a custom task (`table.resolve_task`).
         config: settings with the directory of the files, and with files that replace published files.
         split: 'train', 'dev', 'test', or another name that `existing_sets` returns.
-        report: function that is called with a line about each problem of the data that is counted and is no error.
+        report: function that is called with a line about each problem of the data that is counted instead of raised.
 
     Returns:
         Examples with the fields of their kind, all labeled unless the kind allows unlabeled examples in `split`.
@@ -87,7 +88,7 @@ def read_task_examples(
 def _labeled_records(
     task: Task, config: TaskConfig, split: str, tally: Counter[str]
 ) -> list[tuple[int, Record, dict[str, Any]]]:
-    """Return index, record and example of each row of a set; rows without a needed label are left out, or refused."""
+    """Return index, record and example of each row of a set; a row without a required label is left out or refused."""
     kind = KINDS[task.kind]
     records: list[tuple[int, Record, dict[str, Any]]] = []
     unlabeled: list[str] = []
@@ -117,7 +118,7 @@ def _is_held_out(config: TaskConfig, split: str) -> bool:
 def _one_side(
     records: list[tuple[int, Record, dict[str, Any]]], task: Task, config: TaskConfig, split: str
 ) -> list[tuple[int, Record, dict[str, Any]]]:
-    """Return the records of the training file that belong to the training set, or to the dev set."""
+    """Return the records of the training file that belong to `split`: the training set, or the held-out dev set."""
     assert config.dev_fraction is not None
     kind = KINDS[task.kind]
     labels = [kind.label_indices(example) if task.labels else [] for _, _, example in records]
@@ -202,7 +203,7 @@ def _without_empty_label(record: Record, kind: TaskKind) -> Record:
 
 
 def describe_places(places: Sequence[str]) -> str:
-    """Return places in short form, such as 'a.csv:3-5' for 'a.csv:3' and 'a.csv:4-5'."""
+    """Return a short text for places, such as 'a.csv:3-5' for 'a.csv:3' and 'a.csv:4-5'."""
     spans_of: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for where in places:
         match = PLACE.fullmatch(where)

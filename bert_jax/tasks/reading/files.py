@@ -11,7 +11,7 @@ from bert_jax.readers.documents import MAX_RATIO
 from bert_jax.readers.rows import decode_marked
 from bert_jax.tasks.task import Columns
 
-MAX_BYTES = 256 << 20  # of an unpacked file, unless a MAX_RATIO-th of that is on disk: it is held in memory
+MAX_BYTES = 256 << 20  # unpacked size of a file held in memory; MAX_RATIO times its size on disk, if that is larger
 
 
 def find_task_files(directory: str, folder: str, names: Sequence[str]) -> list[str]:

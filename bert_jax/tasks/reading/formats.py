@@ -1,4 +1,4 @@
-"""Records of files of tasks; a format is a row of `FORMATS`. A broken file is an error with file and line."""
+"""Read records from the files of a task. Each row of `FORMATS` is a format. A broken file raises UserError."""
 
 import functools
 import io
@@ -23,7 +23,7 @@ from bert_jax.tasks.task import Columns, Record
 
 DOCUMENT_MARK = "-DOCSTART-"
 CONLL_COMMENT = re.compile(r"# *(sent_id|text|newdoc|newpar|global\.columns)\b", re.ASCII)
-SEPARATORS = (",", "\t", ";", "|")  # of columns, tried in this order
+SEPARATORS = (",", "\t", ";", "|")  # separators of columns, tried in this order
 NAMES_OF_SEPARATORS = {"\t": "tabs"}
 
 
@@ -43,10 +43,10 @@ def read_delimited(
 
     Args:
         path: TSV or CSV file, plain or .gz.
-        columns: for each field, the name of the column in the header, or the number from 0 without a header.
+        columns: field -> name of its column in the header or, without a header, number of the column from 0.
         optional: fields whose column may be absent.
         skipped: counter of skipped rows, which have a wrong number of values; None: such rows are errors.
-        notes: counter of unusual things that a person should know, such as another separator than `separator`.
+        notes: counter of oddities to report to the user, such as a separator other than `separator`.
         separator: one character.
         quoted: True if quotes around a value are syntax (RFC 4180), False if they are text.
         header: True if the first row names the columns; white space around the names is ignored.
@@ -54,7 +54,7 @@ def read_delimited(
 
     Raises:
         UserError: a column is missing, a row has a wrong number of values, or a quote does not end; the message names
-        file and line.
+            file and line.
     """
     data = read_task_text(path).encode()
     usual = separator
@@ -110,7 +110,7 @@ def _absent_column_error(where: str, field: str, columns: Columns, names: list[s
 
 
 def _located_rows(path: str, data: bytes, separator: str, quoted: bool) -> Iterator[tuple[str, list[str]]]:
-    """Yield 'PATH:LINE', or 'PATH:FIRST-LAST', and the values of each row."""
+    """Yield the place of each row, 'PATH:LINE' or 'PATH:FIRST-LAST', and its values."""
     for row in read_rows(io.BytesIO(data), separator, quoted, max_bytes=len(data)):
         where = f"{path}:{row.first_line}"
         if row.problem:
@@ -143,8 +143,8 @@ def read_tokens(
     space at the end of a line. Several spaces between columns are one separator.
 
     Args:
-        path: plain or .gz.
-        columns: for 'tokens' and 'labels', the number of the column, from 0, or from -1 backwards.
+        path: path of the file, plain or .gz.
+        columns: for 'tokens' and 'labels', the number of the column, from 0 on, or backwards from -1.
         optional: ('labels',) if the file may have only tokens.
         skipped: not used.
         notes: counter of comments.
@@ -152,7 +152,7 @@ def read_tokens(
         comment: prefix of the lines that are skipped.
 
     Raises:
-        UserError: a line has another number of columns than the first line, or a column is missing.
+        UserError: a line has fewer or more columns than the first line, or a column is missing.
     """
     indices = {}
     for field, name in columns.items():
@@ -162,7 +162,7 @@ def read_tokens(
             raise UserError(
                 f"{path}: columns of this format are numbers from 0, not '{name}' for {field}; fix config.task.columns"
             ) from None
-    rows: list[list[str]] = []  # of the sentence: the columns of each token
+    rows: list[list[str]] = []  # the columns of each token of the sentence
     first_line = width = 0
     for line_number, line in enumerate([*read_task_text(path).split("\n"), ""], 1):
         if not line.strip() or line.startswith(DOCUMENT_MARK):
@@ -212,7 +212,7 @@ def read_objects(
 
     Raises:
         UserError: a line is not JSON or not an object, or a key is missing. The message names file and line, or for a
-        list the number of the item.
+            list the number of the item.
     """
     for where, value in _json_values(path, read_task_text(path)):
         yield _object_record(where, value, columns, optional)
@@ -262,7 +262,7 @@ def read_parquet(
 def _json_values(path: str, text: str) -> Iterator[tuple[str, Any]]:
     """Yield the items of a list, or the values of the lines, each with its place."""
     first_line, *further_lines = text.strip().split("\n", 1)
-    if first_line.startswith("[") and not (further_lines and _parses_as_json(first_line)):  # else a list on each line
+    if first_line.startswith("[") and not (further_lines and _parses_as_json(first_line)):  # else each line is a list
         for index, value in enumerate(parse_json(path, text)):
             yield f"{path}: item {index}", value
         return
@@ -288,7 +288,7 @@ def read_squad(
 
     Raises:
         UserError: the file is not JSON, or a part is missing or has a wrong type. The message names the path in the
-        document.
+            document.
     """
     document = parse_json(path, read_task_text(path))
     for where_article, article in _squad_items(path, document, "data"):
@@ -338,13 +338,13 @@ FORMATS: dict[str, Format] = {
 }
 # Formats with a token per line, whose columns are numbers.
 TOKEN_PER_LINE = ("conll", "conll_space", "conll_tab", "conll_klue")
-# Suffix of a file name, without .gz -> format; a kind may have others (`TaskKind.suffixes`).
+# Suffix of a file name, without .gz -> format; a kind may have other formats (`TaskKind.suffixes`).
 SUFFIXES = {".tsv": "tsv", ".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 DELIMITED = ("tsv_plain", "tsv_headless", "tsv", "csv")
 
 
 def format_of_suffix(path: str, suffixes: Mapping[str, str]) -> str | None:
-    """Return the format of a file by its suffix, None for an unknown suffix; `suffixes` precede `SUFFIXES`."""
+    """Return the format of a file by its suffix, None for an unknown suffix; `suffixes` override `SUFFIXES`."""
     bare = path.removesuffix(".gz")
     return (SUFFIXES | dict(suffixes)).get(bare[bare.rfind(".") :])
 
@@ -359,7 +359,7 @@ def read_file_records(
     notes: Counter[str],
     delimiter: str | None = None,
 ) -> Iterator[Record]:
-    """Return the records of a file in the format `format_name`; '': the format of its suffix.
+    """Return the records of a file in the format `format_name`; '' selects the format by the suffix.
 
     Args:
         path: path of the file.
@@ -368,7 +368,7 @@ def read_file_records(
         columns: field -> column.
         optional: fields whose column may be absent.
         skipped: counter of rows with a wrong number of columns; None: such rows are errors.
-        notes: counter of unusual things that a person should know.
+        notes: counter of oddities to report to the user.
         delimiter: character between the columns of CSV and TSV; None: the reader finds it.
 
     Raises:

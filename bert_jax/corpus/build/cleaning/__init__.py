@@ -9,8 +9,8 @@ datatrove_filters.py  quality and repetition as in Gopher, lines and pages as in
 spacy_words.py        words and sentences as datatrove's, from spaCy, with a cache of words
 language.py           the language of a text
 changes.py            encoding errors repaired, personal data masked
-repeated_lines.py     lines of many documents, which an earlier pass counts
+repeated_lines.py     lines that many documents share; an earlier pass counts them
 contamination.py      n-grams of evaluation files
 
-A rule is a pure function of a text and of parameters -> the text, changed or not, or `Removed`.
+A rule is a pure function (text, parameters) -> the text, changed or not, or `Removed`.
 """

@@ -13,20 +13,22 @@ _UNSPACED = r"\u0e00-\u109f\u1100-\u11ff\u1780-\u17ff\u2e80-\ud7ff\uf900-\ufaff\
 _WORD = rf"[^\W{_UNSPACED}]"
 _MARKS = r"[.!#$%&'*+/=?^`{|}~-]"
 # Patterns as text: `re` compiles each at its first use, since most preparations mask nothing.
-# A local part of at most 64 characters (RFC 5321), and a domain of labels; bounded, so that the time is linear.
+# A local part of at most 64 characters (RFC 5321), and a domain of labels. The lengths are bounded, so that a search
+# takes linear time.
 _EMAIL = (
     rf"(?<!{_WORD})(?<!{_MARKS}){_WORD}(?:{_WORD}|{_MARKS}){{0,63}}@"
     rf"(?:[\w-]{{1,63}}\.){{1,8}}[^\W\d_{_UNSPACED}]{{2,63}}(?!{_WORD})"
 )
-# `_mask_match` checks the character before: a pattern that begins with a set of characters is found ten times faster.
+# `_mask_match` checks the character before the address, since `re` finds a pattern ten times faster if the pattern
+# begins with a set of characters.
 _IPV4 = r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}" rf"(?!{_WORD}|\.[0-9])"
 _IPV6 = rf"(?<!{_WORD})(?<![:.])[0-9A-Fa-f:]{{2,39}}(?!{_WORD}|:)"
 _INSIDE = re.compile(rf"{_WORD}|\.")  # a character before an address that is a part of a longer word
-_MIN_COLONS = 7  # of an address of IPv6 without `::`
+_MIN_COLONS = 7  # number of colons in an address of IPv6 without `::`
 
 
 def repair_encoding(text: str) -> str:
-    """Return the text after ftfy repaired UTF-8 that was decoded as Latin-1, Windows-1252 or the like, line by line."""
+    """Repair, line by line with ftfy, UTF-8 that was decoded as Latin-1, Windows-1252 or a similar encoding."""
     if text.isascii():
         return text
     fix = _fix_encoding()
@@ -55,10 +57,10 @@ def mask_emails(text: str, *, replacement: str = "email@example.com") -> str:
 def mask_ip_addresses(
     text: str, *, ipv4: str = "192.0.2.1", ipv6: str = "2001:db8::1", public_only: bool = True
 ) -> str:
-    """Return the text with `ipv4` and `ipv6`, addresses for documentation, in place of IP addresses.
+    """Replace the IP addresses of a text by `ipv4` and `ipv6`, by default addresses reserved for documentation.
 
-    With `public_only`, private, local and reserved addresses stay, since they belong to no person, and so does `a::b`
-    in a program.
+    With `public_only`, private, local and reserved addresses stay, since they belong to no person. Code such as `a::b`
+    is such an address and stays, too.
     """
     text = re.sub(_IPV4, lambda match: _mask_match(match, ipaddress.IPv4Address, ipv4, public_only), text)
     if "::" in text or text.count(":") >= _MIN_COLONS:

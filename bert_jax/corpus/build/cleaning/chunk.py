@@ -17,7 +17,7 @@ from bert_jax.corpus.build.encoding import Chunk, DocumentCounts
 from bert_jax.readers import RawDocument, ReadOptions, storage, to_document
 from bert_jax.readers.rejections import Rejections, first_fields
 
-EMPTIED = "piece removed: "  # before the reason for a piece of a long document
+EMPTIED = "piece removed: "  # prefix of the reason if a piece of a long document is removed
 BoundRule = tuple[str, Callable[[str], str | Removed]]  # name of a rule, and the rule with its parameters
 
 
@@ -31,7 +31,7 @@ class CleaningCounts:
         changed: rule -> number of documents, or pieces of long documents, that the rule changed.
         characters: number of characters of the documents that were read.
         characters_kept: number of characters of the kept documents, after all changes.
-        fields: names of the fields of a record without the requested field.
+        fields: field names of a record that lacks the requested field.
     """
 
     documents: int = 0
@@ -42,7 +42,7 @@ class CleaningCounts:
     fields: str = ""
 
     def of_removed(self) -> DocumentCounts:
-        """Return the counts of the removed and rejected documents, as counts of a block."""
+        """Return the `DocumentCounts` of the removed and rejected documents."""
         return DocumentCounts(documents=sum(self.rejected.values()), rejected=self.rejected, fields=self.fields)
 
     def for_manifest(self) -> dict[str, Any]:
@@ -82,10 +82,10 @@ def clean_chunk(chunk: Chunk, steps: Sequence[Step], read_options: ReadOptions, 
     The pieces of a long document are cleaned separately. A piece that a rule removes becomes empty.
 
     Args:
-        chunk: from `read_chunks`.
+        chunk: a chunk that `read_chunks` made.
         steps: steps of a recipe.
-        read_options: as in `readers.read_documents`.
-        repeated: file of the repeated lines, for the rule with a survey.
+        read_options: how the input is read.
+        repeated: file of the repeated lines, which the rule with a survey reads.
 
     Raises:
         UserError: as `readers.to_document`.
@@ -153,13 +153,13 @@ def apply_rules(
 def count_line_hashes(
     chunk: Chunk, earlier_steps: Sequence[Step], step: Step, read_options: ReadOptions
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the counts of a survey: hashes of lines, uint64, ascending, and the number of documents of each, uint32.
+    """Return the hashes of different lines, uint64, ascending, and the number of documents with each line, uint32.
 
     Args:
-        chunk: from `read_chunks`.
+        chunk: a chunk that `read_chunks` made.
         earlier_steps: the steps before `step`, which are applied first.
         step: the step with a survey.
-        read_options: as in `readers.read_documents`.
+        read_options: how the input is read.
     """
     rules, survey = bind_rules(earlier_steps), RULES[step.rule].survey
     assert survey is not None
@@ -173,7 +173,7 @@ def count_line_hashes(
 
 
 def read_cleaned(files: Sequence[str], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the cleaned documents in files or URLs with the lines of `clean_chunk`, as `readers.read_raw_documents`."""
+    """Yield the documents of files or URLs with lines of `clean_chunk`, like `readers.read_raw_documents`."""
     del options  # the input was read with these options already
     bytes_read = 0
     for path in files:
@@ -196,5 +196,5 @@ def _json_line(name: str, **fields: Any) -> str:
 
 
 def escape_name(name: str) -> str:
-    """Return a file name with escapes in place of bytes that are not UTF-8, which JSON cannot hold."""
+    """Return a file name with escapes in place of bytes that are not UTF-8; JSON cannot hold such bytes."""
     return name.encode(errors="backslashreplace").decode()

@@ -17,11 +17,11 @@ from bert_jax.errors import UserError
 from bert_jax.readers import archives, storage
 from bert_jax.readers.rows import read_rows
 
-_MAX_FILE_BYTES = 256 << 20  # of an evaluation file, which is held in memory
+_MAX_FILE_BYTES = 256 << 20  # maximum size of an evaluation file, which is held in memory
 
 
 class NgramIndex(NamedTuple):
-    """The n-grams of evaluation files: ascending `hashes`, uint64, and the index in `names` of the file of each."""
+    """The n-grams of evaluation files: `hashes`, uint64, ascending, and the index of each hash's file in `names`."""
 
     hashes: np.ndarray
     files: np.ndarray
@@ -29,7 +29,7 @@ class NgramIndex(NamedTuple):
 
 
 def contamination(text: str, *, files: Sequence[str], ngram: int = 13) -> str | Removed:
-    """Remove a text that has an n-gram of words of one of the files.
+    """Remove a text that shares an n-gram of words with one of the files.
 
     The words come from the normal form, which ignores case, punctuation and white space.
 
@@ -58,7 +58,7 @@ def check_evaluation_files(*, files: Sequence[str], ngram: int) -> None:
 
 
 def evaluation_file_versions(*, files: Sequence[str], **_: object) -> list[Any]:
-    """Return path, size and version of each file, which change with its content."""
+    """Return the path, size and version of each file; size or version changes when the content changes."""
     return [[path, storage.file_size(path), readers.input_version(path)] for path in readers.find_files(files)]
 
 
@@ -118,7 +118,7 @@ def _read_json(text: str) -> Iterator[str]:
 
 
 def _read_cells(text: str, separator: str, quoted: bool) -> Iterator[str]:
-    """Yield the cells of CSV or TSV; ValueError for a broken row."""
+    """Yield the cells of CSV or TSV; raise ValueError for a broken row."""
     for row in read_rows(io.BytesIO(text.encode()), separator, quoted, _MAX_FILE_BYTES):
         if row.problem:
             raise ValueError(f"line {row.first_line}: {row.problem}")

@@ -1,7 +1,7 @@
 """datatrove's filters as rules: Gopher (Rae et al. 2021), C4 (Raffel et al. 2020) and FineWeb (Penedo et al. 2024).
 
-A rule has the parameters, defaults and verdicts of its filter, so that a recipe keeps the documents that a pipeline of
-datatrove with these filters keeps. The parameter `language` selects datatrove's word tokenizer, an ISO 639 code.
+A rule has the parameters, defaults and verdicts of its filter, so that a recipe keeps the documents that a datatrove
+pipeline with these filters keeps. The parameter `language`, an ISO 639 code, selects datatrove's word tokenizer.
 """
 
 import functools
@@ -19,9 +19,9 @@ FILTERS = {
     "fineweb_quality": "FineWebQualityFilter",
 }
 _PACKAGES = "datatrove regex spacy"
-# spaCy takes a time that is quadratic in such runs: 14 s for 16,000 brackets, and hours for a file of brackets.
+# spaCy takes time quadratic in the length of such a run: 14 s for 16,000 brackets, and hours for a file of brackets.
 _PUNCTUATION_RUN = re.compile(r"(?<![^\w\s])(?:[^\w\s]|_|['\u2019]\w){1000}")
-_MAX_ADDRESSES = 100  # in a word, with the same effect
+_MAX_ADDRESSES = 100  # a word with so many URLs takes quadratic time, too
 
 
 def apply_filter(text: str, *, rule: str, **parameters: Any) -> str | Removed:

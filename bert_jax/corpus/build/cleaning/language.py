@@ -14,13 +14,13 @@ _EXCERPTS = 5
 def language(
     text: str, *, keep: Sequence[str], min_probability: float = 0.65, sample_characters: int = 500
 ) -> str | Removed:
-    """Remove a text in a language that is not in `keep`, or with a language probability below `min_probability`.
+    """Remove a text if its most likely language is not in `keep`, or has a probability below `min_probability`.
 
     Args:
         text: text of a document.
         keep: ISO 639-1 codes.
         min_probability: minimum probability of the most likely language; FineWeb has 0.65.
-        sample_characters: number of characters of a longer text that are classified, from five excerpts.
+        sample_characters: maximum number of classified characters; a longer text is classified by five excerpts.
     """
     code, probability = identify_language(text, sample_characters)
     if code in keep and probability >= min_probability:

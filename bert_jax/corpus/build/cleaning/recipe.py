@@ -15,7 +15,7 @@ from bert_jax.errors import UserError, did_you_mean, nearest
 PACKAGE = (
     pathlib.Path(__file__).resolve().parents[3]
 )  # bert_jax; an import of bert_jax.config would load libraries of training
-# Types of parameters -> their names in messages, and a test of a TOML value.
+# Type of a parameter -> its name in messages, and a test whether a TOML value has the type.
 _PARAMETER_TYPES: dict[Any, tuple[str, Any]] = {
     bool: ("true or false", lambda value: isinstance(value, bool)),
     int: ("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
@@ -52,7 +52,7 @@ class Recipe(NamedTuple):
     Attributes:
         name: path of the file.
         steps: rules with their parameters, in order.
-        deduplicate: as the option of `prepare`.
+        deduplicate: value of the option `deduplicate` of `prepare`.
         against: corpora whose documents are removed as copies.
     """
 
@@ -150,7 +150,7 @@ def _find_recipe(recipe: str) -> pathlib.Path:
         return path
     known = {
         file.stem: file
-        for folder in (PACKAGE / "configs", PACKAGE.parent / "configs")  # in a wheel, in a checkout
+        for folder in (PACKAGE / "configs", PACKAGE.parent / "configs")  # the folder in a wheel, and in a checkout
         for file in sorted(folder.glob("clean/*.toml"))
     }
     if file := known.get(path.name.removesuffix(".toml")):

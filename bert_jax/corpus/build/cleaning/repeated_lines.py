@@ -26,7 +26,7 @@ def remove_repeated_lines(text: str, repeated: str, *, min_documents: int = 20, 
 
     Args:
         text: text of a document.
-        repeated: path or URL of a file of `save_repeated`.
+        repeated: path or URL of a file that `save_repeated` wrote.
         min_documents: minimum number of documents with a line that is removed.
         min_words: minimum number of words of a line that is removed; 'Yes.' in dialogs stays.
     """
@@ -81,7 +81,7 @@ def save_repeated(path: pathlib.Path, parts: Sequence[np.ndarray]) -> None:
 
 @functools.lru_cache(maxsize=1)
 def _load_hashes(path: str) -> frozenset[int]:
-    """Return the hashes in a file of `save_repeated`."""
+    """Return the hashes in a file that `save_repeated` wrote."""
     with storage.open_file(path) as file:
         return frozenset(np.load(file, allow_pickle=False).tolist())
 

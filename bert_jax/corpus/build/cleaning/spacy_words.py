@@ -1,6 +1,7 @@
 """The words and sentences of datatrove's spaCy tokenizers, ten times faster: spaCy reads each different word once.
 
-spaCy splits a text at white space and then each part alone, so that the tokens of a part depend on nothing else.
+spaCy splits a text at white space and then splits each part alone, so that the tokens of a part depend only on this
+part.
 """
 
 import functools

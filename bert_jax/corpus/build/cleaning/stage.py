@@ -44,7 +44,7 @@ class CleanedDocuments(NamedTuple):
 
 
 def num_passes(recipe: Recipe) -> int:
-    """Return the number of passes of a cleaning over the input: 1, or 2 with a survey."""
+    """Return the number of passes of a cleaning over the input: 2 if a rule needs a survey, else 1."""
     return 1 + sum(RULES[step.rule].survey is not None for step in recipe.steps)
 
 
@@ -61,12 +61,12 @@ def clean_documents(
 
     Args:
         cleaned: the blocks of cleaned documents.
-        surveyed: the blocks of a survey.
+        surveyed: the blocks of the survey, the pass that counts lines.
         partitions: the whole input.
         recipe: the rules.
         settings: how the input is read.
         num_workers: as in `map_chunks`.
-        progress: progress, which begins `num_passes` passes here.
+        progress: progress over all passes; `clean_documents` begins `num_passes` passes.
 
     Raises:
         UserError: as `read_chunks` and `clean_chunk`.

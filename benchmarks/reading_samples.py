@@ -1,0 +1,71 @@
+"""Functions and sentences of this checkout for someone new to read, drawn by the hash of the commit.
+
+    python benchmarks/reading_samples.py
+
+Prints 25 functions, each as file and signature, and 100 sentences of docstrings, help texts and pages. The first eight
+hex digits of the commit are the seed of the functions; this number plus 1 is the seed of the sentences. A reader who
+does not know the project scores each function: 2 if file and signature are clear, 1 if they are partly clear, 0 if they
+mislead. The reader marks each sentence that needs a second reading. docs/decisions/ has the results.
+"""
+
+import ast
+import pathlib
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.test_language import sentences, sentences_of_page  # noqa: E402
+
+NUM_FUNCTIONS, NUM_SENTENCES = 25, 100
+MIN_WORDS = 4  # of a sentence
+
+
+def functions() -> Iterator[str]:
+    """Yield file and signature of each function of the package, without special methods."""
+    for path in sorted((ROOT / "bert_jax").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("__"):
+                node.body, node.decorator_list = [ast.Pass()], []
+                signature = ast.unparse(node).partition(":\n    pass")[0]
+                yield f"{path.relative_to(ROOT)}: {signature}"
+
+
+def all_sentences() -> Iterator[str]:
+    """Yield file and sentence of each docstring, help text and page; decision records are left out."""
+    for folder in ("bert_jax", "configs", "launch", "benchmarks"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module) and (text := ast.get_docstring(node)):
+                    yield from (f"{path.relative_to(ROOT)}: {sentence}" for _, sentence in sentences(text))
+    for path in sorted((ROOT / "tests/record/recorded/help").glob("*.txt")):
+        for paragraph in path.read_text(encoding="utf-8").split("\n\n"):
+            yield f"{path.relative_to(ROOT)}: {' '.join(paragraph.split())}"
+    pages = [path for path in (ROOT / "docs").rglob("*.md") if not path.name[:4].isdecimal()]
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(pages)):
+        yield from (
+            f"{path.relative_to(ROOT)}: {sentence}"
+            for _, sentence in sentences_of_page(path.read_text(encoding="utf-8"))
+        )
+
+
+def main() -> None:
+    """Print both samples."""
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    seed = int(commit[:8], 16)
+    longer = [text for text in all_sentences() if len(text.partition(": ")[2].split()) >= MIN_WORDS]
+    print(f"commit {commit}")
+    for title, seed_of, texts, count in (
+        ("functions", seed, list(functions()), NUM_FUNCTIONS),
+        ("sentences", seed + 1, longer, NUM_SENTENCES),
+    ):
+        print(f"{title}:")
+        for index, text in enumerate(random.Random(seed_of).sample(texts, count), 1):
+            print(f"{index}. {text}")
+
+
+if __name__ == "__main__":
+    main()
