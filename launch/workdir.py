@@ -18,7 +18,7 @@ import re
 import sys
 from typing import Any
 
-# The file that completes a checkpoint in a bucket. At a path, the final name of the directory shows that it is complete.
+# The last file of a checkpoint in a bucket. At a path, a checkpoint is complete when its directory has its final name.
 COMMITTED = "commit_success.txt"
 PACKAGES = {"gs": "gcsfs", "s3": "s3fs"}  # the package for each protocol
 
