@@ -52,7 +52,7 @@ RANDOM = "last, random weights"  # the same encoder with random weights: the sco
 
 
 class Tagger(nn.Module):
-    """A BiLSTM of two layers and a classifier: float32 `[batch, words, width]` -> `[batch, words, classes]`."""
+    """BiLSTM of two layers and a classifier: float32 `[batch, words, width]` -> `[batch, words, classes]`."""
 
     width: int
     classes: int

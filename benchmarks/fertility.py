@@ -19,7 +19,7 @@ from bert_jax.tokenizer.training_report import count_tokens
 
 
 class Text(NamedTuple):
-    """The text of a file."""
+    """Text of a file."""
 
     lines: list[str]
     words: int  # words of a treebank; 0 for plain text

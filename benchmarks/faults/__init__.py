@@ -1,4 +1,4 @@
-"""Fault suite: disturb the verbs of bert-jax at random, and classify the outcomes.
+"""Fault suite: disturb the verbs (subcommands) of bert-jax at random, and classify the outcomes.
 
     make faults MINUTES=20
 

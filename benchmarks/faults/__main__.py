@@ -1,4 +1,4 @@
-"""Disturb the verbs of bert-jax at random until the time is up, and print and write the outcomes.
+"""Disturb the verbs (subcommands) of bert-jax at random until the time is up, and report the outcomes.
 
     python -m benchmarks.faults --minutes 20
 

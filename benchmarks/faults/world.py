@@ -57,7 +57,7 @@ class Verb(NamedTuple):
 
     command(world, output) -> its arguments
     result(output) -> digests of everything that must equal the undisturbed result
-    resumes: True: the command continues an unfinished output; False: the verb refuses an existing output
+    resumes: True: the command continues an unfinished output; False: the verb refuses a finished output
     """
 
     output: str  # the field of World that has its output
