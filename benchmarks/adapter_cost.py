@@ -1,9 +1,10 @@
-"""Fine-tuning of an adapter beside all weights: trained weights, optimizer state and time of a step.
+"""Compare fine-tuning of an adapter with fine-tuning of all weights: trained weights, optimizer state, step time.
 
     python benchmarks/adapter_cost.py [--size small] [--batch 16] [--length 128] [--rounds 5]
 
-A model with random weights and a head of two classes, AdamW, float32. The programs take turns, a step each, so that
-other load affects all of them; the time is the shortest of the rounds, with the processor's time in that step.
+The model has random weights and a head of two classes, and is trained with AdamW in float32. The programs take turns,
+one step each, so that other load affects all of them. The time of a step is the shortest over the rounds; the CPU time
+is measured in the same step.
 """
 
 import argparse
@@ -39,14 +40,14 @@ ROWS = {
 
 
 def objective_of(config: EncoderConfig, settings: AdapterConfig) -> Objective:
-    """Return the loss of a task with two labels, with the adapter of the settings."""
+    """Return the objective of a task with two labels, with the adapter that the settings name."""
     model, adapter = make_model(config, ComputeConfig(), (task_head(KIND, 2),)), make_adapter(config, settings)
     objective = make_task_objective(with_adapter(model, adapter) if adapter else model, KIND, freeze_encoder=False)
     return with_frozen_encoder(objective, config.num_layers) if adapter else objective
 
 
 def num_bytes(tree: Any) -> int:
-    """Return the bytes of the arrays of a tree."""
+    """Return the number of bytes of all arrays in a tree."""
     return sum(x.nbytes for x in jax.tree.leaves(tree))
 
 

@@ -1,10 +1,11 @@
-"""Seconds to make the page of `bert-jax attention`, its size, and the memory, with random weights.
+"""Measure `bert-jax attention` on a model with random weights: seconds, size of the page, and memory.
 
     python benchmarks/attention_page.py [--preset base] [--tokens 512] [--output page.html]
 
-All heads, one of them in detail, without and with the relevance for a [MASK], which texts above 512 tokens lack. The
-queries are 16 times as large as at the start of training, so that heads have weights of all sizes. The model is
-ready before the clock starts; compilation counts. Goals for BERT base at 512 tokens on two cores: 10 s and 6 MB.
+The page shows all heads, one of them in detail. It is made twice: without and with the relevance for a [MASK] token;
+texts above 512 tokens have no relevance. The queries are 16 times as large as at the start of training, so that the
+attention weights have all sizes. The clock starts after the model is loaded, and includes compilation. Goals for BERT
+base at 512 tokens on two cores: 10 s and a page of 6 MB.
 """
 
 import argparse
@@ -33,7 +34,7 @@ WORDS = "the old ship left harbour with nine men and a cat because wind had turn
 
 
 def main() -> None:
-    """Measure and print."""
+    """Make the pages and print the measurements."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--preset", default="base", choices=PRESETS, help="of the model (default: base)")
     arguments.add_argument("--tokens", type=int, default=512, help="at most, of the text (default: 512)")
@@ -66,7 +67,7 @@ def main() -> None:
 
 
 def of_length(tokenizer: Tokenizer, first: str, tokens: int) -> str:
-    """Return a text of at most that many tokens."""
+    """Return a text of at most the given number of tokens."""
     text, words = first, WORDS.split()
     for number in range(tokens):
         longer = f"{text} {words[number * number % len(words)]}"
@@ -77,18 +78,18 @@ def of_length(tokenizer: Tokenizer, first: str, tokens: int) -> str:
 
 
 def cpu_seconds() -> float:
-    """Return the seconds that all cores have worked for this process."""
+    """Return the CPU seconds of this process, summed over the cores."""
     used = os.times()
     return used.user + used.system
 
 
 def peak_gigabytes() -> float:
-    """Return the most memory that this process has had."""
+    """Return the peak memory of this process in gigabytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
 
 
 def larger(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
-    """Return the parameter, multiplied by `LARGER` if it belongs to a query projection."""
+    """Return the parameter; it is multiplied by `LARGER` if it belongs to a query projection."""
     return leaf * LARGER if "query" in jax.tree_util.keystr(path) else leaf
 
 

@@ -1,9 +1,10 @@
-"""Prepared corpus -> batches on one core: tokens per second by sentence pairs, masking, packing, and for a mixture.
+"""Tokens per second from a prepared corpus to batches, on one core, for each kind of pairs, masking and packing.
 
     python benchmarks/batch_speed.py --corpus corpus/
 
-Prints one line per rule and length: the median over the runs, with padding and without, and its ratio to the goal:
-5 M tokens/s, or 3 M where whole words, n-grams or spans are masked.
+A mixture of several sources is measured as well. Prints one line per rule and length: the median speed over the runs,
+with padding counted and not counted, and the ratio of the speed to the goal. The goal is 5 M tokens/s, or 3 M if whole
+words, n-grams or spans are masked.
 """
 
 import argparse
@@ -45,7 +46,7 @@ RULES = {
 
 
 def measure(sequences: Sequences, batch_size: int, first: int) -> tuple[float, float]:
-    """Return tokens per second, with padding and without, over `BATCHES` batches."""
+    """Return the tokens per second, with padding counted and not counted, over `BATCHES` batches."""
     stop = first + BATCHES * batch_size
     start = time.perf_counter()
     counts = [
@@ -57,7 +58,7 @@ def measure(sequences: Sequences, batch_size: int, first: int) -> tuple[float, f
 
 
 def main() -> None:
-    """Measure every rule at both lengths."""
+    """Measure every rule at both lengths of a sequence."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", required=True, type=pathlib.Path, help="directory made by `prepare`")
     arguments = parser.parse_args()

@@ -2,11 +2,12 @@
 
     python benchmarks/block_speed.py [--shapes 4x128 6x192] [--batch 32] [--length 64] [--rounds 20] [--dtype float32]
 
-Equal shape: layers, width, heads of 64 features, vocabulary, and as many parameters, because the gated MLP is 2/3 as
-wide as the plain MLP. The modern block is the block of `model.modernbert`: pre-norm, rotary positions with two bases,
-local windows in two blocks of three, no biases. No contestant has dropout, which would make BERT slower; `with dropout`
-is BERT as published. A step is forward, masked-token loss, backward, clipping to norm 1 and the update. The contestants
-take turns in one process, step by step, so that other load falls on all of them; the figures are medians.
+Equal shape means equal layers, width, heads of 64 features, vocabulary and number of parameters: the gated MLP is 2/3
+as wide as the plain MLP. The modern block is the block of `model.modernbert`: pre-norm, rotary positions with two
+bases, local windows in two blocks of three, no biases. No program has dropout, which would make BERT slower, except for
+`with dropout`, which is BERT as published. A step is the forward pass, the masked-token loss, the backward pass,
+clipping to norm 1 and the update. The programs take turns in one process, step by step, so that other load affects all
+of them; the figures are medians.
 """
 
 import argparse
@@ -33,7 +34,7 @@ BASELINE = "BERT, AdamW"
 
 
 def random_batch(config: EncoderConfig, batch: int, length: int) -> dict[str, np.ndarray]:
-    """Full rows of random tokens, 15 % of them to predict; the speed depends on nothing else."""
+    """Return full sequences of random tokens, 15 % of them to predict; the contents do not change the speed."""
     rng, predictions = np.random.default_rng(0), round(0.15 * length) + 1
     positions = np.sort(rng.random((batch, length)).argsort(axis=1)[:, :predictions], axis=1)
     return {
@@ -50,7 +51,7 @@ def random_batch(config: EncoderConfig, batch: int, length: int) -> dict[str, np
 def make_step(
     model: EncoderConfig, optimizer: str, compute: ComputeConfig, arguments: argparse.Namespace
 ) -> Callable[[], None]:
-    """The step that `pretrain` runs, its state donated; it waits for the result."""
+    """Return the step that `pretrain` runs, with a donated state; each call waits for the result."""
     default = resolve(PretrainConfig, pretrain_config())
     config = dataclasses.replace(
         default,
@@ -83,7 +84,7 @@ def make_step(
 
 
 def contestants(layers: int, hidden: int, vocab: int) -> dict[str, tuple[EncoderConfig, str]]:
-    """Architecture and optimizer of each."""
+    """Return the architecture and the optimizer of each program, by name."""
     same: dict[str, Any] = {"vocab_size": vocab, "num_heads": max(1, hidden // 64), "num_token_types": 0}
     published = dataclasses.replace(bert_preset(layers, hidden), **same)
     plain = dataclasses.replace(published, dropout=0.0, attention_dropout=0.0)
@@ -100,7 +101,7 @@ def contestants(layers: int, hidden: int, vocab: int) -> dict[str, tuple[Encoder
 
 
 def main() -> None:
-    """Time the contestants in turns and print a table for each shape."""
+    """Time the programs in turns and print a table for each shape."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", default=["4x128", "6x192"], help="layers x width")
     parser.add_argument("--vocab", type=int, default=8192)
@@ -134,7 +135,7 @@ def main() -> None:
                 step()
                 seconds[name].append((time.perf_counter() - begin) / arguments.steps)
         medians = {name: statistics.median(times) for name, times in seconds.items()}
-        # Of each round: load that lasts longer than a round then falls on both.
+        # A ratio for each round: load that lasts longer than a round then affects both times.
         ratios = {
             name: statistics.median(mine / base for mine, base in zip(times, seconds[BASELINE], strict=True))
             for name, times in seconds.items()

@@ -1,4 +1,4 @@
-"""Cleaning beside a pipeline of datatrove's own executor: equal documents, after a kill, with time and memory.
+"""Compare cleaning with datatrove's executor: the stored documents (also after a kill), time and memory.
 
     python benchmarks/cleaning_datatrove.py --data DATA [--before CHECKOUT]
 
@@ -7,9 +7,9 @@ DATA has the data sets under the names of tests/samples/README.md. 5,000 documen
 
 1. runs the filters by datatrove's executor, in one process;
 2. runs `bert-jax clean` with two workers, kills all its processes when three blocks are finished, and runs it again;
-3. compares the stored documents, in order;
-4. prints CPU seconds, and the memory of the largest process, of datatrove, of `clean` with one worker, and of `clean`
-   of an earlier CHECKOUT with the recipe in its own words.
+3. compares the documents that both programs stored, in order;
+4. prints the CPU seconds and the memory of the largest process, for datatrove, for `clean` with one worker, and for
+   `clean` of an earlier CHECKOUT, whose recipe is written in the format of that version.
 
 datatrove's reader needs `pip install orjson`.
 """
@@ -93,7 +93,7 @@ steps = [classes[rule](**parameters) for rule, parameters in json.loads(recipe).
 pipeline = [JsonlReader(source), *steps, JsonlWriter(output, compression=None)]
 LocalPipelineExecutor(pipeline, logging_dir=output + "-logs").run()
 """
-# Blocks of 40 KB, so that a kill finds finished blocks.
+# Blocks of 40 KB, so that some blocks are finished when the processes are killed.
 CLEAN = """
 import sys
 from bert_jax.corpus.build import chunks
@@ -107,7 +107,7 @@ if __name__ == "__main__":
 
 
 def main() -> None:
-    """Compare and print."""
+    """Compare the cleaning of every language, and print the results."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--data", type=pathlib.Path, required=True, help="directory of the data sets")
     arguments.add_argument("--before", type=pathlib.Path, help="checkout of an earlier commit")
@@ -123,7 +123,7 @@ def main() -> None:
 def compare(
     language: str, documents: Sequence[str], directory: str, checkout: pathlib.Path, before: pathlib.Path | None
 ) -> None:
-    """Clean the documents of a language in all ways, and print a line for each."""
+    """Clean the documents of a language with each program, and print a line for each program."""
     work, recipe = pathlib.Path(directory), recipe_of(language)
     source = work / "source" / "source.jsonl"
     source.parent.mkdir()
@@ -184,7 +184,7 @@ def read_texts(path: pathlib.Path) -> list[str]:
 
 
 def recipe_of(language: str) -> dict[str, dict[str, object]]:
-    """Return the rules for a language with those parameters that are not datatrove's defaults."""
+    """Return the rules for a language, with the parameters that differ from datatrove's defaults."""
     return {
         "gopher_repetition": {"language": language},
         "gopher_quality": {"language": language, "stop_words": STOP_WORDS[language], "min_avg_word_length": 2},
@@ -194,7 +194,7 @@ def recipe_of(language: str) -> dict[str, dict[str, object]]:
 
 
 def toml_of(recipe: dict[str, dict[str, object]]) -> str:
-    """Return a recipe in TOML, which writes strings, numbers, booleans and lists as JSON does."""
+    """Return a recipe as TOML. TOML writes strings, numbers, booleans and lists as JSON does."""
     tables = (
         f"[{rule}]\n" + "".join(f"{k} = {json.dumps(v)}\n" for k, v in table.items()) for rule, table in recipe.items()
     )
@@ -202,7 +202,7 @@ def toml_of(recipe: dict[str, dict[str, object]]) -> str:
 
 
 def make_documents(sentences: Sequence[str], count: int) -> Iterator[str]:
-    """Yield documents of 10 to 40 sentences, in lines, paragraphs or a paragraph; two of three have a fault."""
+    """Yield documents of 10 to 40 sentences, as lines, paragraphs or one paragraph; two of three have a fault."""
     rng = random.Random(0)
     for index in range(count):
         text = rng.choice(["\n", " ", "\n\n"]).join(rng.sample(sentences, rng.randint(10, 40)))

@@ -1,10 +1,10 @@
-"""Speed of cleaning: of each rule of a recipe, of the recipe, and of `prepare` with and without it.
+"""Measure the speed of each rule of a cleaning recipe, of the whole recipe, and of `prepare` with and without it.
 
     python benchmarks/cleaning_speed.py --input 'books/*.txt' --vocab vocab.txt
 
 The texts are cut into documents of some 4,000 characters, as web pages have. A rule is timed in this process, on the
-documents that the rules before it leave. All times are CPU seconds, of all processes together, so that other work on
-the machine matters less. The last lines are ratios of medians.
+documents that the rules before it keep. All times are CPU seconds, summed over all processes, so that other work on the
+machine affects them less. The last lines are ratios of medians.
 """
 
 import argparse
@@ -21,7 +21,7 @@ DOCUMENT_CHARACTERS = 4000
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure the speeds and print them."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--input", nargs="+", required=True, help="text, as for `prepare`")
     arguments.add_argument("--vocab", required=True, help="a tokenizer directory or vocab.txt")
@@ -67,12 +67,12 @@ def main() -> None:
 
 
 def cpu_seconds() -> float:
-    """Return the CPU seconds of this process and of those that it started and that ended."""
+    """Return the CPU seconds of this process and of its child processes that ended."""
     return sum(os.times()[:4])
 
 
 def documents_of(text: str) -> Iterator[str]:
-    """Yield consecutive paragraphs, joined, of some DOCUMENT_CHARACTERS."""
+    """Yield documents of about DOCUMENT_CHARACTERS characters, each joined from consecutive paragraphs."""
     own: list[str] = []
     for paragraph in text.split("\n\n"):
         own.append(paragraph)
@@ -84,7 +84,7 @@ def documents_of(text: str) -> Iterator[str]:
 
 
 def time_rules(recipe: str, texts: list[str]) -> None:
-    """Print the speed of each rule that needs no survey, and of all of them."""
+    """Print the speed of each rule that needs no survey of the corpus, and of these rules together."""
 
     from bert_jax.corpus.build.cleaning.chunk import bind_rules
     from bert_jax.corpus.build.cleaning.recipe import read_recipe

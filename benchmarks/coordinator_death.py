@@ -1,9 +1,9 @@
-"""The ends of the processes of a JAX run when one of them is killed, with `jax_enable_recoverability`.
+"""Observe how the processes of a JAX run end when one of them is killed, with `jax_enable_recoverability`.
 
     python benchmarks/coordinator_death.py [--trials 10] [--processes 3]
 
-For each moment and victim (process 0 is the coordinator), prints the state of the others after 4 seconds: alive,
-or their exit status. The conclusion is in docs/decisions/0008-relay.md.
+For each moment and victim (process 0 is the coordinator), prints the state of the other processes after
+4 seconds: alive, or their exit status. The conclusion is in docs/decisions/0008-relay.md.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def _reduction() -> tuple[Callable[..., Any], object]:
 
 
 def work(moment: str, address: str, count: int, process_id: int) -> None:
-    """Join the run as one process and stay at the moment."""
+    """Join the run as one process, and stay in the given moment: a reduction, a compilation or a sleep."""
     import jax
 
     jax.config.update("jax_enable_recoverability", True)
@@ -81,11 +81,11 @@ def work(moment: str, address: str, count: int, process_id: int) -> None:
         print("ready", flush=True)
         MOMENTS[moment]()
     except Exception:
-        time.sleep(1e6)  # an error that Python sees is not an end of the process
+        time.sleep(1e6)  # an error that Python sees does not end the process
 
 
 def trial(moment: str, victim: int, count: int, delay: float) -> list[str]:
-    """Kill the victim `delay` seconds after all are ready; return the fate of each other process."""
+    """Kill the victim `delay` seconds after all processes are ready; return how each other process ended."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{sock.getsockname()[1]}"
@@ -101,7 +101,7 @@ def trial(moment: str, victim: int, count: int, delay: float) -> list[str]:
     try:
         for process in processes:
             assert process.stdout
-            assert any(line == b"ready\n" for line in process.stdout)  # gloo prints lines of its own
+            assert any(line == b"ready\n" for line in process.stdout)  # gloo prints lines as well
         time.sleep(delay)
         processes[victim].send_signal(signal.SIGKILL)
         time.sleep(SECONDS)
@@ -114,7 +114,7 @@ def trial(moment: str, victim: int, count: int, delay: float) -> list[str]:
 
 
 def main() -> None:
-    """Print the counts of each moment and victim."""
+    """Print how often the other processes ended in each state, for each moment and victim."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=10)
     parser.add_argument("--processes", type=int, default=3)

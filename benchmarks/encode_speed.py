@@ -1,4 +1,4 @@
-"""Seconds that models take to encode the same sentences: medians of alternating passes, relative to the first model.
+"""Time the encoding of the same sentences by several models; each time is also relative to the first model.
 
 python benchmarks/encode_speed.py --models runs/small runs/student --input sentences.txt
 """
@@ -16,7 +16,7 @@ PASSES = 7
 
 
 def main() -> None:
-    """Measure and print."""
+    """Encode the sentences with each model in turn, and print the median times."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", required=True, help="work directories or exports")
     parser.add_argument("--input", type=pathlib.Path, required=True, help="a sentence per line")
@@ -25,7 +25,7 @@ def main() -> None:
     texts = [line for line in args.input.read_text(encoding="utf-8").splitlines() if line.strip()]
     models = {name: bert_jax.load(name) for name in args.models}
     seconds: dict[str, list[float]] = {name: [] for name in models}
-    for pass_index in range(1 + PASSES):  # the first compiles
+    for pass_index in range(1 + PASSES):  # the first pass compiles
         for name, model in models.items():
             began = time.perf_counter()
             model.encode(texts, batch_size=args.batch_size, truncate=True)

@@ -1,12 +1,13 @@
-"""Feature-based tagging: which layers of a frozen encoder a BiLSTM tagger reads best (Devlin et al. 2019, table 7).
+"""Compare layers of a frozen encoder as features of a BiLSTM tagger (Devlin et al. 2019, table 7).
 
     python benchmarks/feature_tagging.py --model runs/small --task upos --data DATA --output tagging/
 
-The encoder computes the features of each word, from its first piece, once; it is not trained. As in the paper a
-BiLSTM of two layers and a classifier are trained on them, each feature with mean 0 and deviation 1 over the training
-words, as sums of layers are larger than layers. Prints a row for each choice of layers, with mean and standard
-deviation of the dev set's score after the last epoch, beside the paper's score on CoNLL-2003. pretraining_gain.py
-has the tasks. Every training is written to `results.jsonl`: a stopped command resumes after the last training.
+The encoder is not trained. It computes the features of each word once, from the first piece of the word. As in the
+paper, a BiLSTM of two layers and a classifier are trained on the features. Each feature is scaled to mean 0 and
+standard deviation 1 over the training words, because sums of layers are larger than single layers. Prints a row for
+each choice of layers: mean and standard deviation of the dev set's score after the last epoch, and the paper's score on
+CoNLL-2003. The tasks are defined in pretraining_gain.py. Every finished training adds a line to `results.jsonl`, so a
+stopped command resumes after the last finished training.
 """
 
 import argparse
@@ -47,11 +48,11 @@ LAYERS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float]] = {
     "concatenation of the last four": (lambda states: np.concatenate(list(states[-4:]), axis=-1), 96.1),
     "sum of all": (lambda states: states[1:].sum(0), 95.5),  # a weighted sum in the paper
 }
-RANDOM = "last, random weights"  # the same encoder before any training: the score of the tagger alone
+RANDOM = "last, random weights"  # the same encoder with random weights: the score shows the tagger alone
 
 
 class Tagger(nn.Module):
-    """A BiLSTM of two layers and a classifier: float32 `[batch, words, width]` -> `[batch, words, classes]`."""
+    """BiLSTM of two layers and a classifier: float32 `[batch, words, width]` -> `[batch, words, classes]`."""
 
     width: int
     classes: int
@@ -67,7 +68,7 @@ class Tagger(nn.Module):
 
 
 def main() -> None:
-    """Every choice of layers with every seed."""
+    """Train a tagger for every choice of layers with every seed, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="a work directory or an export")
     parser.add_argument("--task", default="wnut17", choices=("wnut17", "upos"), help="a task that labels words")
@@ -184,7 +185,7 @@ def trained(
 def batches(
     inputs: list[np.ndarray], labels: list[np.ndarray] | None, seed: int, epoch: int, shuffle: bool
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-    """Return features `[BATCH, words, width]`, numbers of words, labels, and which examples they are of."""
+    """Return features `[BATCH, words, width]`, numbers of words, labels, and the indices of the examples."""
     sizes = np.array([len(x) for x in inputs])
     made = []
     for indices, length in plan_feature_batches(sizes, fixed_buckets(128), BATCH, seed, epoch, shuffle):

@@ -1,10 +1,11 @@
-"""Tokens per word, characters per token and unknown tokens of a vocabulary of each kind.
+"""Measure tokens per word, characters per token and unknown tokens, for a vocabulary of each kind of tokenizer.
 
     python benchmarks/fertility.py --vocab_size 6000 --test UD/ko_gsd-ud-test.conllu.gz \
         --train UD/ko_gsd-ud-dev.conllu.gz UD/ko_kaist-ud-dev.conllu.gz
 
-Trains a vocabulary of each kind on the texts, cased, and measures it on the test treebank: words are the words of the
-treebank, since Japanese does not separate words by spaces. Files are CoNLL-U or plain text, gzipped or not.
+Trains a cased vocabulary of each kind on the training files, and measures the vocabulary on the test treebank. Words
+are the words of the treebank, since Japanese does not separate words by spaces. A file is CoNLL-U or plain text,
+gzipped or not.
 """
 
 import argparse
@@ -18,10 +19,10 @@ from bert_jax.tokenizer.training_report import count_tokens
 
 
 class Text(NamedTuple):
-    """The text of a file."""
+    """Text of a file."""
 
     lines: list[str]
-    words: int  # of a treebank; 0 for plain text
+    words: int  # words of a treebank; 0 for plain text
 
 
 def read(path: str) -> Text:
@@ -35,7 +36,7 @@ def read(path: str) -> Text:
 
 
 def main() -> None:
-    """Print a line per kind."""
+    """Print a line for each kind of tokenizer."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--train", nargs="+", required=True)
     parser.add_argument("--test", required=True)

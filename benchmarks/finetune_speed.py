@@ -1,16 +1,17 @@
-"""Fine-tuning on sequences of mixed lengths, ours against the Trainer of `transformers`: speed and memory.
+"""Compare our fine-tuning with the Trainer of `transformers` on sequences of mixed lengths: speed and memory.
 
     python benchmarks/finetune_speed.py --data QNLI/dev.tsv.gz --vocab bert-base-uncased/ [--size mini] [--batch 32]
         [--max_length 128] [--examples 0] [--epochs 3]
 
-One model directory with random weights, written by our export, one set of pairs, one batch size, float32 on the CPU.
-Ours is `bert_jax.training.loop.fit` with the buckets and batches of `finetune`. Theirs reads tokens from a list, pads
-to the longest sequence of a batch (DataCollatorWithPadding) and keeps its defaults (shuffled, fused AdamW); once more
-with sequences of similar length together (`group_by_length`). None of them evaluates, saves or logs.
+All sides start from one model directory with random weights, written by our export, and train on the same pairs with
+the same batch size, in float32 on the CPU. Our side is `bert_jax.training.loop.fit` with the buckets and batches of
+`finetune`. The Trainer reads tokens from a list, pads to the longest sequence of a batch (DataCollatorWithPadding) and
+keeps its defaults (shuffled, fused AdamW). A second Trainer puts sequences of similar length into a batch
+(`group_by_length`). No side evaluates, saves or logs.
 
-Each runs in a process of its own, and they take turns of a few seconds (the others are stopped, and the clock of each
-runs in its turns alone), so that other load affects all of them. The first epoch contains the compilations and is
-reported separately; the figures are medians over the epochs after it. Peak memory is `ru_maxrss` at the last step.
+Each side is a process. The processes take turns of a few seconds, so that other load affects all of them: one runs
+while the others are stopped, and the clock of a side runs only in its turns. The first epoch contains the compilations
+and is reported separately; the figures are medians over the later epochs. Peak memory is `ru_maxrss` at the last step.
 """
 
 import argparse
@@ -34,13 +35,13 @@ from importlib.metadata import version
 from typing import Any, NamedTuple
 
 TURN = 2.0  # seconds
-ENDLESS = 1_000  # epochs: the parent ends all sides when each has run enough of them
+ENDLESS = 1_000  # epochs: the parent ends all sides when each side has run enough epochs
 
 Write = Callable[..., None]
 
 
 def make_model(directory: pathlib.Path, arguments: argparse.Namespace, write: Write) -> None:
-    """A model directory with random weights and QNLI's head, that both sides load."""
+    """Write a model directory with random weights and QNLI's head; all sides load it."""
     import dataclasses
 
     import jax
@@ -58,7 +59,7 @@ def make_model(directory: pathlib.Path, arguments: argparse.Namespace, write: Wr
 
 
 def ours(directory: pathlib.Path, arguments: argparse.Namespace, write: Write) -> None:
-    """The parts of `finetune` around the loop, without a held-out set."""
+    """Run the training loop of `finetune`, without a held-out set."""
     import jax
 
     from bert_jax.config import FinetuneConfig, resolve, to_json
@@ -119,7 +120,7 @@ def ours(directory: pathlib.Path, arguments: argparse.Namespace, write: Write) -
 
 
 def trainer(directory: pathlib.Path, arguments: argparse.Namespace, write: Write, sampling: str = "random") -> None:
-    """The Trainer as its users run it."""
+    """Run the Trainer with its defaults."""
     import transformers
     from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments
 
@@ -156,7 +157,7 @@ def trainer(directory: pathlib.Path, arguments: argparse.Namespace, write: Write
 
 
 def trainer_grouped(directory: pathlib.Path, arguments: argparse.Namespace, write: Write) -> None:
-    """The Trainer with rows of similar length in a batch: the stricter opponent."""
+    """Run the Trainer with sequences of similar length in a batch, which needs less padding."""
     trainer(directory, arguments, write, "group_by_length")
 
 
@@ -177,7 +178,7 @@ def run_side(name: str, directory: pathlib.Path, arguments: argparse.Namespace) 
 
 
 class Side:
-    """One contestant: its process, which runs in its turns alone, and its events."""
+    """One side: its process, which runs only in its turns, and its events."""
 
     def __init__(self, name: str, directory: pathlib.Path) -> None:
         self.name, self.events = name, directory / f"{name}.jsonl"
@@ -188,7 +189,7 @@ class Side:
         self.process.send_signal(signal.SIGSTOP)
 
     def take_turn(self) -> None:
-        """Run for a while."""
+        """Run the process for a while, then stop it."""
         begin = time.monotonic()
         self.process.send_signal(signal.SIGCONT)
         try:
@@ -200,31 +201,31 @@ class Side:
         sys.exit(f"{self.name} ended with {self.process.returncode}\n{self.errors.read_text()}")
 
     def active(self, at: float) -> float:
-        """Return the seconds of its turns up to a time."""
+        """Return the seconds that the side has run up to a time."""
         return sum(max(0.0, min(at, end) - begin) for begin, end in self.turns)
 
     def read(self, what: str) -> list[dict[str, Any]]:
-        """Return the events of one kind so far."""
+        """Return the events of one kind that the process has written so far."""
         lines = self.events.read_text().splitlines(keepends=True) if self.events.exists() else []
         events = (json.loads(line) for line in lines if line.endswith("\n"))
         return [event for event in events if event["what"] == what]
 
 
 class Result(NamedTuple):
-    """Figures of one side."""
+    """Speed and memory of one side."""
 
-    speed: float  # examples/s, the median over the epochs after the first
+    speed: float  # examples/s, median over the epochs after the first
     slowest: float
     fastest: float
-    cpu: float  # milliseconds of all cores an example, the median over these epochs; other load changes it less
-    first: float  # seconds of the first epoch, with all that comes before its first step
-    programs: int  # compiled steps
-    compiling: float  # seconds, of them and of all other programs
+    cpu: float  # CPU milliseconds per example, median over these epochs; other load changes it less
+    first: float  # seconds of the first epoch, from the event `begin`
+    programs: int  # number of compiled programs of the step
+    compiling: float  # seconds to compile these and all other programs
     peak: float  # MiB
 
 
 def result(side: Side, examples: int, per_epoch: int) -> Result:
-    """Return the figures in the events of a side."""
+    """Compute the figures of a side from its events."""
     begin, steps, programs = side.read("begin")[0], side.read("step"), side.read("compiled")
     ends = [side.active(step["at"]) for step in steps[per_epoch - 1 :: per_epoch]]
     speeds = [examples / (end - before) for before, end in itertools.pairwise(ends)]
@@ -247,7 +248,7 @@ def command(name: str, directory: pathlib.Path) -> list[str]:
 
 
 def write_pairs(source: pathlib.Path, directory: pathlib.Path, examples: int) -> int:
-    """A training set of the first `examples` rows of a file of QNLI (0: all), and a dev set, which `prepare` wants."""
+    """Write a training set, the first `examples` rows of a QNLI file (0: all), and a dev set, which `prepare` needs."""
     opened = gzip.open if source.suffix == ".gz" else open
     with opened(source, "rt", encoding="utf-8", newline="") as file:
         header, *lines = file.readlines()
@@ -258,7 +259,7 @@ def write_pairs(source: pathlib.Path, directory: pathlib.Path, examples: int) ->
 
 
 def compare(directory: pathlib.Path, arguments: argparse.Namespace) -> None:
-    """Run all sides in turns until each has run its epochs, then print a table."""
+    """Run all sides in turns until each side has run its epochs, then print a table."""
     examples = write_pairs(pathlib.Path(arguments.data), directory, arguments.examples)
     per_epoch = math.ceil(examples / arguments.batch)
     subprocess.run(command("model", directory), check=True)
@@ -300,7 +301,7 @@ def compare(directory: pathlib.Path, arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Compare, or be one of the sides."""
+    """Compare all sides, or run as the process of one side."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="dev.tsv or train.tsv of QNLI, plain or .gz")
     parser.add_argument("--vocab", required=True, help="directory with the vocabulary of BERT uncased")
@@ -312,7 +313,7 @@ def main() -> None:
     parser.add_argument("--side", choices=ALL, help=argparse.SUPPRESS)
     parser.add_argument("--directory", type=pathlib.Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # through `finally`: no side is left behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # `finally` ends the sides
     if arguments.side:
         run_side(arguments.side, arguments.directory, arguments)
         return

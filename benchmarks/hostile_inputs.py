@@ -1,11 +1,11 @@
-"""Files made to harm, by format, through the verbs that read them: are they refused, within bounds?
+"""Give hostile files of each format to the verbs that read them: are the files refused within time and memory?
 
     python benchmarks/hostile_inputs.py
 
-Each trial is a process with 8 GiB of address space and a minute of a core. It ends well if the verb refuses the file
-(status 2 and a message), counts the parts that it left out, or finds nothing wrong, as with a damaged byte that is a
-letter of a text. Failures are tracebacks, the end of the minute, and more than MAX_MEMORY beyond the memory of Python
-and the libraries; the status is then 1. Needs the packages of the tests.
+Each trial is a process with 8 GiB of address space and a minute of CPU time. A trial passes if the verb refuses the
+file (status 2 and a message), reports how many parts it left out, or finds nothing wrong: a damaged byte can be a
+letter of a text. A trial fails if it ends in a traceback, takes the whole minute, or takes more than MAX_MEMORY in
+addition to Python and the libraries. The exit status is 1 if a trial fails. Needs the packages of the tests.
 """
 
 import argparse
@@ -40,7 +40,7 @@ from pyarrow import parquet
 
 import bert_jax.corpus.build.prepare
 import bert_jax.inference.fill_mask
-import bert_jax.reports.corpus.inspect  # noqa: F401  # before the processes fork: each would import JAX anew
+import bert_jax.reports.corpus.inspect  # noqa: F401  # before the processes fork, else each process would import JAX
 from bert_jax.cli.main import main as run_verb
 from bert_jax.tokenizer import SPECIAL_TOKENS, save_tokenizer
 from bert_jax.tokenizer.tokenizer import wordpiece_tokenizer
@@ -48,8 +48,8 @@ from bert_jax.tokenizer.wordpiece import Normalizer
 
 ADDRESS_SPACE, SECONDS = 8 << 30, 60
 MAX_MEMORY = 1 << 30  # bytes of resident memory
-UNPACKED = 16 << 20  # --max_unpacked_bytes of the trials, so that they take seconds
-FLIPS = 12  # damaged copies of a file
+UNPACKED = 16 << 20  # --max_unpacked_bytes of the trials; small, so that a trial takes seconds
+FLIPS = 12  # number of damaged copies of a file
 TOKENS = [*SPECIAL_TOKENS, *"abcdefghij", *(f"##{letter}" for letter in "abcdefghij")]
 DEEP = b"[" * 100_000 + b"]" * 100_000
 LINE = b"a bad cab did feed a big ibid. "
@@ -58,7 +58,7 @@ Trial = tuple[str, bytes]  # the name of the harmful file, and its content
 
 
 class World(NamedTuple):
-    """The harmless inputs: texts, a tokenizer and a model."""
+    """Harmless inputs: texts, a tokenizer and a model."""
 
     texts: pathlib.Path
     tokenizer: pathlib.Path
@@ -68,7 +68,7 @@ class World(NamedTuple):
 def main() -> int:
     """Run all trials, and print a table."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    warnings.filterwarnings("ignore", message=r"os\.fork|Sparse invariant")  # JAX has not begun to work when we fork
+    warnings.filterwarnings("ignore", message=r"os\.fork|Sparse invariant")  # JAX has no threads when we fork
     failures = []
     with tempfile.TemporaryDirectory() as directory:
         world = make_world(pathlib.Path(directory))
@@ -96,7 +96,7 @@ FAILURES = ("traceback", "killed")
 
 
 def attempt(argv: list[str]) -> tuple[str, int, str]:
-    """Return the outcome of a verb, its peak of resident memory in bytes, and its messages."""
+    """Return the outcome of a verb, its peak resident memory in bytes, and its messages."""
     before, _ = _forked(lambda: 0)
     with tempfile.TemporaryFile() as output:
         peak, status = _forked(lambda: _run(argv, output.fileno()))
@@ -115,7 +115,7 @@ def attempt(argv: list[str]) -> tuple[str, int, str]:
 
 
 def _forked(work: Callable[[], int]) -> tuple[int, int]:
-    """Return the peak of a process that does the work, and the status with which it ended."""
+    """Do the work in a forked process; return the peak memory and the exit status of the process."""
     if child := os.fork():
         _, status, usage = os.wait4(child, 0)
         return usage.ru_maxrss << 10, status
@@ -127,15 +127,15 @@ def _forked(work: Callable[[], int]) -> tuple[int, int]:
 
 
 def _run(argv: list[str], output: int) -> int:
-    """Run a verb with its messages in a file; return its status."""
+    """Run a verb whose messages go to a file; return the exit status."""
     os.dup2(output, 1)
     os.dup2(output, 2)
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-    signal.alarm(5 * SECONDS)  # should it wait
+    signal.alarm(5 * SECONDS)  # the alarm ends a verb that waits
     try:
         return run_verb(argv)
-    except BaseException:  # a panic of a library is no Exception
+    except BaseException:  # a panic of a Rust library is not an Exception
         traceback.print_exc()
         return 70
     finally:
@@ -165,14 +165,14 @@ def make_world(directory: pathlib.Path) -> World:
 
 
 def as_text(scratch: pathlib.Path, world: World, name: str, content: bytes) -> list[str]:
-    """`prepare` of the right texts and the file."""
+    """Run `prepare` on the harmless texts and the hostile file."""
     (scratch / name).write_bytes(content)
     texts = ["--input", str(world.texts), str(scratch / name), f"--max_unpacked_bytes={UNPACKED}", "--workers=1"]
     return ["prepare", *texts, "--tokenizer", str(world.tokenizer), "--output", str(scratch / "corpus")]
 
 
 def as_tokenizer(scratch: pathlib.Path, world: World, name: str, content: bytes) -> list[str]:
-    """`prepare` of the right texts with the file as its tokenizer."""
+    """Run `prepare` on the harmless texts, with the hostile file as its tokenizer."""
     (scratch / "tokenizer").mkdir()
     (scratch / "tokenizer" / "tokenizer.json").write_bytes(content)
     texts = ["--input", str(world.texts), "--workers=1"]
@@ -180,7 +180,7 @@ def as_tokenizer(scratch: pathlib.Path, world: World, name: str, content: bytes)
 
 
 def as_model(scratch: pathlib.Path, world: World, name: str, content: bytes) -> list[str]:
-    """`fill-mask` with the right model, but for the file."""
+    """Run `fill-mask` with the harmless model, in which the hostile file replaces the file of that name."""
     shutil.copytree(world.model, scratch / "model")
     file = name.partition(":")[0]
     if file == "pytorch_model.bin":
@@ -190,19 +190,19 @@ def as_model(scratch: pathlib.Path, world: World, name: str, content: bytes) -> 
 
 
 def as_lines(scratch: pathlib.Path, world: World, name: str, content: bytes) -> list[str]:
-    """`fill-mask` of the right model on the lines of the file."""
+    """Run `fill-mask` with the harmless model on the lines of the hostile file."""
     (scratch / name).write_bytes(content)
     return ["fill-mask", "--model", str(world.model), "--input", str(scratch / name)]
 
 
 def as_corpus(scratch: pathlib.Path, world: World, name: str, content: bytes) -> list[str]:
-    """`inspect` of a corpus with the file as its manifest."""
+    """Run `inspect` on a corpus whose manifest is the hostile file."""
     (scratch / "manifest.json").write_bytes(content)
     return ["inspect", str(scratch)]
 
 
 def _flipped(rng: random.Random, name: str, content: bytes, last: int = 0) -> Iterator[Trial]:
-    """Copies with a damaged byte each, in the last bytes or anywhere."""
+    """Return copies of a file with one damaged byte each, among the last bytes or anywhere."""
     for number in range(FLIPS):
         offset = rng.randrange(max(0, len(content) - last) if last else 0, len(content))
         changed = content[:offset] + bytes([content[offset] ^ 1 << rng.randrange(8)]) + content[offset + 1 :]
@@ -211,7 +211,7 @@ def _flipped(rng: random.Random, name: str, content: bytes, last: int = 0) -> It
 
 
 def right(rng: random.Random, world: World) -> Iterator[Trial]:
-    """A harmless text, for comparison."""
+    """Yield a harmless text, for comparison."""
     yield "text.txt", LINE * 99
 
 
@@ -230,7 +230,7 @@ WRONG_JSON = {
 
 
 def json_records(rng: random.Random, world: World) -> Iterator[Trial]:
-    """JSON lines, and JSON lists."""
+    """Yield hostile JSON lines and JSON lists."""
     for name, text in WRONG_JSON.items():
         yield f"{name}.jsonl", text
     for name in ("deep", "twice", "nan", "cut"):
@@ -264,7 +264,7 @@ def _zip(members: dict[str, bytes]) -> bytes:
 
 
 def archives(rng: random.Random, world: World) -> Iterator[Trial]:
-    """Compressed files and archives that unpack to too much, leave their place, or are damaged."""
+    """Yield compressed files and archives that unpack to too much, write outside of their directory, or are damaged."""
     text = (LINE + b"\n") * (4 * UNPACKED // len(LINE))
     yield from _packed(text)
     yield "bomb.tgz", gzip.compress(_tar("a.txt", text))
@@ -291,7 +291,7 @@ def _parquet(texts: Any, **options: Any) -> bytes:
 
 
 def parquet_files(rng: random.Random, world: World) -> Iterator[Trial]:
-    """Parquet that repeats values, has huge pages, or lies in its footer."""
+    """Yield Parquet files with repeated values, huge pages, or a false footer."""
     for size in (1 << 10, 1 << 20, 8 << 20):
         indices = pyarrow.array([0] * 300_000, pyarrow.int32())
         yield f"dictionary{size}.parquet", _parquet(pyarrow.DictionaryArray.from_arrays(indices, ["a" * size]))
@@ -311,7 +311,7 @@ def parquet_files(rng: random.Random, world: World) -> Iterator[Trial]:
 
 
 def xml(rng: random.Random, world: World) -> Iterator[Trial]:
-    """MediaWiki dumps with entities, or without an end."""
+    """Yield MediaWiki dumps with entities, or without an end."""
     laughs = "".join(f'<!ENTITY a{n} "{f"&a{n - 1};" * 10}">' for n in range(1, 30))
     page = "<page><title>a</title><ns>0</ns><revision><text>%s</text></revision></page></mediawiki>"
     yield "laughs.xml", f'<!DOCTYPE mediawiki [<!ENTITY a0 "ha">{laughs}]><mediawiki>{page % "&a29;"}'.encode()
@@ -325,7 +325,7 @@ def xml(rng: random.Random, world: World) -> Iterator[Trial]:
 
 
 def tokenizers(rng: random.Random, world: World) -> Iterator[Trial]:
-    """`tokenizer.json` with patterns without end, texts that grow, and values of other types."""
+    """Yield `tokenizer.json` files with endless patterns, rules that lengthen texts, and values of wrong types."""
     text = (world.tokenizer / "tokenizer.json").read_text()
     base: dict[str, Any] = json.loads(text)
     replace = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
@@ -350,7 +350,7 @@ def tokenizers(rng: random.Random, world: World) -> Iterator[Trial]:
 
 
 def model_configs(rng: random.Random, world: World) -> Iterator[Trial]:
-    """`config.json` of other numbers, sizes and types."""
+    """Yield `config.json` files with wrong numbers, sizes and types."""
     base = json.loads((world.model / "config.json").read_text())
     for field, value in (
         ("layer_norm_eps", 1e39), ("layer_norm_eps", -1.0), ("hidden_dropout_prob", 1.0), ("initializer_range", "x"),
@@ -364,7 +364,7 @@ def model_configs(rng: random.Random, world: World) -> Iterator[Trial]:
 
 
 def safetensors_files(rng: random.Random, world: World) -> Iterator[Trial]:
-    """`model.safetensors` whose header lies."""
+    """Yield `model.safetensors` files with a false header."""
     content = (world.model / "model.safetensors").read_bytes()
     length = struct.unpack("<Q", content[:8])[0]
     header, data = json.loads(content[8 : 8 + length]), content[8 + length :]
@@ -383,7 +383,7 @@ def safetensors_files(rng: random.Random, world: World) -> Iterator[Trial]:
 
 
 class _Call:
-    """A pickle that calls a function which torch's loader of weights allows."""
+    """Pickle that calls a function which torch's loader of weights allows."""
 
     def __init__(self, function: Callable[..., Any], *arguments: Any):
         self._call = function, arguments
@@ -393,7 +393,7 @@ class _Call:
 
 
 def torch_files(rng: random.Random, world: World) -> Iterator[Trial]:
-    """`pytorch_model.bin` with tensors that are not written out, and with other calls."""
+    """Yield `pytorch_model.bin` files with tensors that have no data in the file, and with calls of functions."""
     scalar, few = torch.ones(1), torch.arange(3.0)
     made: dict[str, Any] = {
         "expanded": scalar.expand(10**11),
@@ -426,7 +426,7 @@ def torch_files(rng: random.Random, world: World) -> Iterator[Trial]:
 
 
 def manifests(rng: random.Random, world: World) -> Iterator[Trial]:
-    """`manifest.json` of a corpus."""
+    """Yield hostile `manifest.json` files of a corpus."""
     yield from WRONG_JSON.items()
 
 

@@ -1,9 +1,9 @@
-"""Fraction of the wall time that the training loop waits for input; the goal is below 2 %.
+"""Measure the fraction of the wall time in which the training loop waits for input; the goal is below 2 %.
 
     python benchmarks/input_wait.py --corpus CORPUS [--config configs/demo.py] [--steps 200] [--config.KEY=VALUE ...]
 
-Runs the real loop, `bert-jax pretrain` in this process and a directory of its own, and reads `input_wait_fraction` from
-its metrics.jsonl. The first line is left out: it includes the filling of the empty pipeline.
+Runs `bert-jax pretrain` in this process, in a temporary work directory, and reads `input_wait_fraction` from its
+metrics.jsonl. The first line is left out, because its time includes the filling of the empty pipeline.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from bert_jax.training.metrics import read_metrics
 
 
 def main() -> None:
-    """Train, then print the fraction."""
+    """Train, then print the fraction of waiting."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", required=True, help="made by `bert-jax prepare`")
     parser.add_argument("--config", default="configs/demo.py", help="a recipe")

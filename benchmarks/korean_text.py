@@ -1,9 +1,9 @@
-"""Write the Korean text at hand, each sentence once, to train the encoder of benchmarks/similarity_gain.py.
+"""Write the Korean sentences of several data sets, each once, as training text for benchmarks/similarity_gain.py.
 
     python benchmarks/korean_text.py --data DATA --output korean.txt
 
-A document is the reviews of a film (NSMC), the sentences about one premise of XNLI or KLUE-NLI, all sentences of
-Tatoeba, or all of KorSTS's training set. KorSTS's development and test sets are left out.
+A document is one of these: the reviews of a film (NSMC), a premise of XNLI or KLUE-NLI with its hypotheses, all
+sentences of Tatoeba, or all sentences of KorSTS's training set. KorSTS's development and test sets are left out.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 
 def main() -> None:
-    """Write the documents, an empty line between them, and print how many there are."""
+    """Write the documents, separated by empty lines, and print the number of documents."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=pathlib.Path, required=True, help="directory of nsmc, kor-nlu, klue and tatoeba")
     parser.add_argument("--output", type=pathlib.Path, required=True)
@@ -55,13 +55,13 @@ def sentences(data: pathlib.Path) -> Iterator[list[str]]:
 
 
 def rows(path: pathlib.Path) -> list[list[str]]:
-    """Return the rows of a table without its header; quotes are text."""
+    """Return the rows of a table without its header; quotation marks are part of the text."""
     with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
         return [line.split("\t") for line in file.read().removesuffix("\n").split("\n")[1:]]
 
 
 def distinct(documents: Iterator[list[str]]) -> Iterator[list[str]]:
-    """Yield the documents without sentences that came before."""
+    """Yield the documents without the sentences that an earlier document has."""
     seen: set[str] = set()
     for lines in documents:
         fresh = [line for line in dict.fromkeys(lines) if line and line not in seen]

@@ -1,10 +1,11 @@
-"""Accuracy of the rule `language` of cleaning, for each language of Tatoeba's sentences.
+"""Measure the accuracy of the cleaning rule `language` for each language of Tatoeba's sentences.
 
     python benchmarks/language_accuracy.py --sentences tatoeba-v1.tar.gz
 
-The archive has files tatoeba.LANGUAGE-eng.LANGUAGE of up to 1,000 sentences (ISO 639-3). Each sentence is identified
-alone, and with as many of its neighbors as make a document of 500 characters. Correct is the code that a recipe has in
-`keep`, with any probability; `kept` is the fraction of the documents that the rule keeps, with a probability of 0.65.
+The archive has files tatoeba.LANGUAGE-eng.LANGUAGE of up to 1,000 sentences (ISO 639-3). The language of each sentence
+is identified twice: from the sentence alone, and from a document of 500 characters of neighboring sentences. A language
+is correct if its code is the code that a recipe has in `keep`, whatever its probability. `kept` is the fraction of the
+documents that the rule keeps at the threshold of 0.65.
 """
 
 import argparse
@@ -31,7 +32,7 @@ CODES = {
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure the accuracy of every language, and print a table."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--sentences", required=True, help="archive of Tatoeba's sentences")
     arguments.add_argument("--most", type=int, default=300, help="sentences and documents of a language (default: 300)")
@@ -82,7 +83,7 @@ def read_sentences(path: str) -> list[tuple[str, list[str]]]:
 
 
 def join(sentences: list[str]) -> list[str]:
-    """Return documents of at least DOCUMENT_CHARACTERS, each a row of sentences; one of all where they are fewer."""
+    """Join sentences to documents of at least DOCUMENT_CHARACTERS; fewer characters make a single document."""
     documents: list[str] = []
     own: list[str] = []
     for sentence in sentences:

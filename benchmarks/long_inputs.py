@@ -1,10 +1,10 @@
-"""A recipe for the dry run alone: memory of a training step whose sequences have 1,024, 4,096 and 8,192 tokens.
+"""Recipes for the dry run: memory of a training step whose sequences have 1,024, 4,096 and 8,192 tokens.
 
     bert-jax compile --config=benchmarks/long_inputs.py:longformer_base
 
-After the colon a preset of 8,192 positions here: `longformer_base`, `big_bird_base`, `modern_base_local` (ModernBERT
-with local blocks alone), or `base`, BERT, for comparison. Every step has 8,192 tokens, so that memory which is linear
-in the length stays the same from phase to phase.
+After the colon comes a preset, which has 8,192 positions here: `longformer_base`, `big_bird_base`, `modern_base_local`
+(ModernBERT with only local blocks), or `base` (BERT, for comparison). Each phase has another length, but every step has
+8,192 tokens. So if memory is linear in the length, the memory is equal in all phases.
 """
 
 import dataclasses

@@ -1,13 +1,15 @@
-"""Goodput, memory and open files of a pretraining that SIGKILL ends every few minutes and that is started again.
+"""Measure goodput, memory and open files of a pretraining that is killed and restarted every few minutes.
 
     python benchmarks/long_run.py --corpus CORPUS --minutes 5 --hours 1 [--config small_cpu] [--config.KEY=VALUE ...]
 
-The run ends by SIGTERM when the hours are over, or by itself at its last step. With --workdir its model stays.
+The processes are killed by SIGKILL. When the hours are over, the run is stopped by SIGTERM, unless it has finished its
+last step before. With --workdir, its model is kept.
 
-A life is the time from a start of the command to its death. Its goodput is the steps that the next life needs not do
-again, over the steps that its whole time would give at the speed between its first and its last step, evaluations and
-saves included. Prints the goodput, and from the parts (restart, lost work) an estimate for a failure every 5 minutes;
-OUTPUT.csv has a sample of the process each 5 s, and OUTPUT.png its curves.
+A life is the time from a start of the command to the end of its process. The goodput of a life is a ratio: the number
+of steps that the next life does not repeat, over the number of steps that fit in the time of the life at the speed
+between its first and its last step (evaluations and saves included). Prints the goodput and, from its parts (restart
+and lost work), an estimate for a failure every 5 minutes. OUTPUT.csv has a sample of the process every 5 s, and
+OUTPUT.png has the curves.
 """
 
 import argparse
@@ -32,7 +34,7 @@ COLUMNS = ("hours", "life", "seconds", "step", "rss_mb", "open_files", "threads"
 
 
 class Life(NamedTuple):
-    """One life: its seconds, the step that it began from, and when (seconds after its start) it did which step."""
+    """One life: its seconds, its first step, and the time of each step in seconds after the start."""
 
     seconds: float
     began_at: int
@@ -40,28 +42,28 @@ class Life(NamedTuple):
 
     @property
     def restart(self) -> float:
-        """Seconds without steps at the start: until the first step, less the time of a step."""
+        """Seconds from the start to the first step, without the time of that step."""
         return self.steps[0][0] - self.step_seconds
 
     @property
     def step_seconds(self) -> float:
-        """Seconds per step between the first and the last."""
+        """Seconds per step between the first and the last step."""
         (begin, first), (end, last) = self.steps[0], self.steps[-1]
         return (end - begin) / (last - first)
 
     def lost(self, resumed_at: int) -> float:
-        """Seconds of work that the next life, which began from `resumed_at`, does again."""
+        """Seconds of work that the next life, which resumes at step `resumed_at`, repeats."""
         return self.seconds - self.restart - (resumed_at - self.began_at) * self.step_seconds
 
     def goodput(self, resumed_at: int) -> float:
-        """Fraction of its time that went into steps which count."""
+        """Fraction of the time of this life that was spent on steps which the next life does not repeat."""
         return (resumed_at - self.began_at) * self.step_seconds / self.seconds
 
 
 def live(
     command: Sequence[str], seconds: float, signum: signal.Signals, sample: "Samples"
 ) -> tuple[Life, int | None, list[str]]:
-    """Start the command, send the signal after `seconds`; its life, its exit status if it ended itself, its lines."""
+    """Run the command, send the signal after `seconds`; return its life, its own exit status or None, its output."""
     began, resumed, steps, said = time.monotonic(), 0, list[tuple[float, int]](), list[str]()
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
@@ -84,7 +86,7 @@ def live(
 
 
 class Samples:
-    """Rows of COLUMNS, written as they come."""
+    """Samples of the process, rows of COLUMNS, written as they are taken."""
 
     def __init__(self, path: pathlib.Path, metrics: pathlib.Path) -> None:
         self.rows = list[tuple[float, ...]]()
@@ -102,7 +104,7 @@ class Samples:
                 status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
                 files = len(list((process / "fd").iterdir()))
                 rss, threads = int(status["VmRSS"].split()[0]) / 1000, int(status["Threads"])
-            except (OSError, KeyError):  # it has ended
+            except (OSError, KeyError):  # the process has ended
                 continue
             now, step = time.monotonic(), steps[-1][1] if steps else 0
             size = self._metrics.stat().st_size / 1000 if self._metrics.exists() else 0.0
@@ -113,7 +115,7 @@ class Samples:
 
 
 def flatness(rows: Sequence[tuple[float, ...]], column: str, after: float) -> str:
-    """Return the change of a column from the first to the last third of the rows `after` seconds into a life."""
+    """Return the change of a column from the first to the last third of the rows after `after` seconds of a life."""
     values = [row[COLUMNS.index(column)] for row in rows if row[COLUMNS.index("seconds")] > after]
     third = len(values) // 3
     if not third:
@@ -123,7 +125,7 @@ def flatness(rows: Sequence[tuple[float, ...]], column: str, after: float) -> st
 
 
 def draw(rows: Sequence[tuple[float, ...]], path: pathlib.Path) -> None:
-    """Memory, open files, and the steps done, over the hours."""
+    """Draw the memory, the open files and the finished steps over the hours."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -141,7 +143,7 @@ def draw(rows: Sequence[tuple[float, ...]], path: pathlib.Path) -> None:
 
 
 def report(lives: Sequence[Life], minutes: float) -> None:
-    """Print a line for each part of the goodput, over the lives that another life followed."""
+    """Print a line for each part of the goodput, over all lives but the last."""
     pairs = [(life, after.began_at) for life, after in itertools.pairwise(lives)]
     restart = statistics.mean(life.restart for life, _ in pairs)
     lost = statistics.mean(life.lost(resumed_at) for life, resumed_at in pairs)
@@ -155,7 +157,7 @@ def report(lives: Sequence[Life], minutes: float) -> None:
 
 
 def main() -> int:
-    """Run lives until the time is up; the last life ends with SIGTERM, and `verify` reads its work directory."""
+    """Run lives until the time is up. The last life ends with SIGTERM; then `verify` checks the work directory."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", required=True, help="made by `bert-jax prepare`")
     parser.add_argument("--config", default="small_cpu", help="a recipe")

@@ -1,7 +1,8 @@
-"""Time and memory of a training step by the length of the sequences: windows by chunks, and all pairs.
+"""Measure how time and memory of a training step grow with the sequence length, for local and global attention.
 
-Each row is one step of `modern_mini` with 8,192 tokens, forward and backward, float32, with random weights: local
-blocks alone, and as published with every third block global. Medians of interleaved steps.
+A row is one step of `modern_mini` (forward and backward pass, float32, random weights) on 8,192 tokens, in sequences of
+one length. One variant has only local attention, computed in chunks. The other variant is the published model, in which
+every third block computes the attention of all pairs of tokens. Times are medians of interleaved steps.
 
     python benchmarks/long_sequences.py [--lengths 1024 8192] [--steps 3]
 """
@@ -24,7 +25,7 @@ EVERY = {"local alone": 0, "one global in three": 3}
 
 
 def step_of(every: int, length: int) -> tuple[Callable[[], Any], float]:
-    """Return a compiled step as a function, and the bytes of its temporary arrays."""
+    """Return a function that runs a compiled step, and the bytes of its temporary arrays."""
     model = dataclasses.replace(PRESETS["modern_mini"], vocab_size=VOCAB, global_every=every)
     made = make_model(model, ComputeConfig(scan_layers=False), (Head("hidden_states"),))
     params = jax.jit(made.init)(jax.random.key(0))
@@ -40,7 +41,7 @@ def step_of(every: int, length: int) -> tuple[Callable[[], Any], float]:
 
 
 def main() -> None:
-    """Print the table."""
+    """Time the steps of all lengths, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 8192])
     parser.add_argument("--steps", type=int, default=3)

@@ -1,9 +1,9 @@
-"""The rules of masking alone, on one core: tokens per second for examples of 128 and 512 tokens.
+"""Measure the masking rules without the rest of the input pipeline, on one core: tokens per second.
 
     python benchmarks/masking_speed.py
 
-The text is random: three quarters of its tokens begin a word, three special tokens are never masked. Prints one line
-per rule and length: the median over batches of 32,768 tokens, and its ratio to the goal.
+Examples have 128 or 512 random tokens. Three quarters of the tokens begin a word; three special tokens are never
+masked. Prints one line per rule and length: the median speed over batches of 32,768 tokens, and its ratio to the goal.
 """
 
 import os
@@ -45,7 +45,7 @@ def seconds_of_batches(kind: str, length: int) -> list[float]:
 
 
 def main() -> None:
-    """Measure each rule at both lengths."""
+    """Measure each rule at both lengths of an example."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     for kind in MASKINGS:
         for length in (128, 512):

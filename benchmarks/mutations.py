@@ -1,13 +1,13 @@
-"""Lines of the package broken one after the other: does a suite of tests still see it?
+"""Break lines of the package, one after the other: do the tests of two commits still notice each broken line?
 
     git worktree add /tmp/old OLD_COMMIT && git worktree add /tmp/new NEW_COMMIT
     python benchmarks/mutations.py /tmp/old /tmp/new --lines 30 --output mutations.jsonl
 
-The hash of the new commit draws the lines, among lines that both checkouts have. A line is broken in each checkout
-alone: a comparison, a sum, a condition or a constant becomes another. The tests that name the module run first, then
-the tests of its package, then all tests, until a test fails. A line of the output is one broken line with the test that
-failed in each checkout, or "" where none did; lines of an earlier call are not repeated. The script changes the
-checkouts while it runs, so give copies.
+The lines are drawn at random from the lines that both checkouts have; the hash of the new commit is the seed. In each
+checkout, one line at a time is broken: a comparison, a sum, a condition or a constant is changed. The tests that name
+the module run first, then the tests of its package, then all tests, until a test fails. A line of the output file has
+one broken line and the test that failed in each checkout, or "" if no test failed. A second call skips the lines that
+the output file has. The script changes the checkouts while it runs, so give it copies.
 """
 
 import argparse
@@ -28,7 +28,7 @@ OPERATIONS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.FloorDi
 
 
 class Change(NamedTuple):
-    """A node of a file's syntax tree, by its place, and the text that replaces it."""
+    """Position of a node of a file's syntax tree, and the text that replaces the node."""
 
     line: int
     begin: int
@@ -37,7 +37,7 @@ class Change(NamedTuple):
 
 
 def changes_of(source: str) -> Iterator[Change]:
-    """Yield each way to break a line of a module; docstrings, annotations and messages stay."""
+    """Yield each way to break a line of a module; docstrings, annotations and messages are not changed."""
     tree = ast.parse(source)
     annotations = {
         id(inner)
@@ -54,7 +54,7 @@ def changes_of(source: str) -> Iterator[Change]:
 
 
 def _broken(node: ast.expr) -> ast.expr | None:
-    """Return the opposite of an expression, or None where there is none."""
+    """Return a changed expression with another value, or None if no rule changes this expression."""
     if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS:
         return ast.Compare(node.left, [COMPARISONS[type(node.ops[0])](), *node.ops[1:]], node.comparators)
     if isinstance(node, ast.BinOp) and type(node.op) in OPERATIONS:
@@ -89,7 +89,7 @@ def draw(old: pathlib.Path, new: pathlib.Path, count: int) -> list[tuple[str, st
 
 
 def failing_test(checkout: pathlib.Path, name: str, line: str, change: Change, seconds: float) -> str:
-    """Break the line, run the tests, and restore it; return the first test that fails, or "" where none does."""
+    """Break the line, run the tests, and restore it; return the first test that fails, or "" if no test fails."""
     path = checkout / name
     source = path.read_bytes()
     broken = line.encode()[: change.begin] + change.text.encode() + line.encode()[change.end :]
@@ -119,7 +119,7 @@ def failing_test(checkout: pathlib.Path, name: str, line: str, change: Change, s
 
 
 def main() -> None:
-    """Break each line that the output does not have yet."""
+    """Break each drawn line that the output file does not have yet."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("old", type=pathlib.Path)
     arguments.add_argument("new", type=pathlib.Path)

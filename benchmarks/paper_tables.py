@@ -1,14 +1,14 @@
-"""The ablations of BERT's paper (Devlin et al. 2019) at a size for two CPU cores, about ten minutes a row and seed.
+"""Repeat the ablations of BERT's paper (Devlin et al. 2019) at a small size: ten minutes per row and seed on two cores.
 
     python benchmarks/paper_tables.py tasks --corpus CORPUS --data DATA --output tables/
     python benchmarks/paper_tables.py masking --corpus CORPUS --data DATA --output tables/ --seeds 1 --only '80*'
     python benchmarks/paper_tables.py masking --output tables/ --table
 
-Every row is pretrained with each seed, and fine-tuned on three tasks (of pretraining_gain.py). A row with a
-seed leaves one JSON file, named after its settings: tables have rows in common, and a stopped command resumes within
-the row. Prints mean and standard deviation over the seeds, and under them the paper's figures of BERT base on its
-own tasks, and draws both (NAME.png). `--config.KEY=VALUE` changes a field in all rows. Feature-based tagging, the
-paper's table 7, is feature_tagging.py. `objectives` compares objectives of later papers at equal FLOPs.
+For every row and seed, a model is pretrained, and fine-tuned on three tasks of pretraining_gain.py. The result is a
+JSON file, named after a hash of the settings, so tables share the results of equal rows. A stopped command resumes
+within the row. Prints the mean and standard deviation over the seeds, and below them the paper's figures of BERT base
+on the paper's tasks; NAME.png shows both. `--config.KEY=VALUE` changes a field in all rows. The paper's table 7,
+feature-based tagging, is in feature_tagging.py. `objectives` compares objectives of later papers at equal FLOPs.
 """
 
 import argparse
@@ -27,8 +27,8 @@ from table_picture import draw
 
 from bert_jax.corpus.mixture import open_mixture
 
-# The modern recipe of recipe_ablation.py with a constant masking rate, so that only a row's own choice differs. A mean
-# over all tokens instead of the first one's vector: with left to right the first sees nothing but itself.
+# The modern recipe of recipe_ablation.py with a constant masking rate, so that rows differ only by their own changes.
+# Pooling is the mean over all tokens, because the first token of a left-to-right model attends only to itself.
 BASE: Values = {
     **BERT,
     **{key: value for name in ("pre_norm", "rotary", "neighbors", "muon") for key, value in CHANGES[name].items()},
@@ -38,17 +38,18 @@ BASE: Values = {
 TASKS = ("qnli", "wnut17", "upos")
 LEFT_TO_RIGHT: Values = {"objective": "left_to_right", "model.causal": True}
 TYPES: Values = {"model.num_token_types": 2}
-# With a generator of half the width a step is 1.27 times the FLOPs, by the count that the objective itself reports.
+# With a generator half as wide, a step has 1.27 times the FLOPs of masked tokens, as counted by the objective.
 REPLACED: Values = {"objective": "replaced_tokens", "replaced_tokens.generator_size": 0.5, "train.steps": 948}
-FIRST = "first"  # not a key: the changes of a run before, whose weights are started from
-# With an eighth 1.04 times: 600 steps before and 576 of these are 1,200 of masked tokens.
+FIRST = "first"  # not a key of a config: the changes of an earlier run, whose last weights are the initial weights
+# With a generator an eighth as wide, a step has 1.04 times the FLOPs: 600 steps of masked tokens and 576 of these steps
+# have the FLOPs of 1,200 steps of masked tokens.
 REPLACED_LATER: Values = REPLACED | {
     "replaced_tokens.generator_size": 0.125,
     "train.steps": 576,
     FIRST: {"train.steps": 600},
 }
 
-# 45 M tokens, about an hour on two cores. The other row has as many FLOPs, and ELECTRA's masks and generator size.
+# 45 M tokens, about an hour on two cores. Replaced tokens have equal FLOPs, and ELECTRA's masks and generator size.
 HOUR: Values = {"train.steps": 22_000, "evaluate.every": 2_000, "checkpoint.every": 500}
 REPLACED_HOUR: Values = {
     **HOUR,
@@ -61,7 +62,7 @@ REPLACED_HOUR: Values = {
 
 
 class Table(NamedTuple):
-    """A table of the paper: the changes of each row here (`task.`: of fine-tuning), and the paper's own rows."""
+    """Table of the paper: the config changes of each of our rows (`task.`: in fine-tuning), and the paper's rows."""
 
     question: str
     rows: dict[str, Values]
@@ -71,12 +72,12 @@ class Table(NamedTuple):
 
 
 def mix(mask: float, random: float) -> Values:
-    """Return the fractions of the replacements of a predicted token."""
+    """Return the config fields of the fractions of [MASK] and random tokens; other predicted tokens are kept."""
     return {"data.mask_token_fraction": mask, "data.random_token_fraction": random}
 
 
 def size(layers: int, width: int) -> Values:
-    """Return a size, with heads of 64 features, as the base has."""
+    """Return the config fields of a size, with heads of 64 features as in BERT base."""
     sizes = {"num_layers": layers, "hidden_size": width, "num_heads": width // 64, "mlp_size": 4 * width}
     return {f"model.{name}": value for name, value in sizes.items()}
 
@@ -197,13 +198,13 @@ def main() -> None:
 
 
 def result_file(values: Values, seed: int, output: pathlib.Path) -> pathlib.Path:
-    """Return where the result of a row and seed is, by its settings."""
+    """Return the path of the result of a row and seed, which is named by a hash of the settings."""
     name = hashlib.sha256(json.dumps(values | {"seed": seed}, sort_keys=True).encode()).hexdigest()[:12]
     return output / "results" / f"{name}.json"
 
 
 def train(values: Values, seed: int, corpus: str, data: pathlib.Path, output: pathlib.Path) -> None:
-    """Pretrain and fine-tune with one seed, and write the scores, unless the file exists."""
+    """Pretrain and fine-tune with one seed, and write the scores, unless the result exists."""
     file = result_file(values, seed, output)
     if file.exists():
         return
@@ -225,7 +226,7 @@ def train(values: Values, seed: int, corpus: str, data: pathlib.Path, output: pa
 
 
 def pretrained(values: Values, seed: int, corpus: str, output: pathlib.Path) -> pathlib.Path:
-    """Pretrain with one seed, after the run to start from if the row has it, and return the work directory."""
+    """Pretrain with one seed, after the earlier run if the row has `FIRST`, and return the work directory."""
     from bert_jax.api import pretrain
 
     workdir = output / "runs" / result_file(values, seed, output).stem
@@ -238,7 +239,7 @@ def pretrained(values: Values, seed: int, corpus: str, output: pathlib.Path) -> 
 
 
 def results_of(table: Table, changes: Values, output: pathlib.Path) -> dict[str, list[Any]]:
-    """Return the results that are there, of ten seeds at most, by row."""
+    """Return the existing results of each row, of at most ten seeds."""
     found = {}
     for row, values in table.rows.items():
         files = [result_file(BASE | values | changes, seed, output) for seed in range(10)]
@@ -247,13 +248,13 @@ def results_of(table: Table, changes: Values, output: pathlib.Path) -> dict[str,
 
 
 def columns_of(runs: list[Any]) -> dict[str, list[float]]:
-    """Return the columns of a row, a number per seed."""
+    """Return the columns of a row; each column has a number per seed."""
     losses = [run["heldout"].get("mlm_loss", run["heldout"]["loss"]) for run in runs]
     return {"held-out loss": losses} | {task: [run["scores"][task] for run in runs] for task in TASKS}
 
 
 def report(table: Table, results: dict[str, list[Any]]) -> str:
-    """Return our rows and the paper's."""
+    """Return a Markdown table of our rows, and a table of the paper's rows."""
     words = "Held-out loss of masked or next tokens in nats, scores in %; mean ± standard deviation over the seeds."
     lines = [f"{table.question}. {words}", ""]
     lines += ["| row | seeds | held-out loss | " + " | ".join(TASKS) + " |", "|" + " --- |" * (3 + len(TASKS))]

@@ -1,19 +1,19 @@
-"""Copies planted among documents: how many `prepare --deduplicate near` finds, removes wrongly, and lets leak.
+"""Plant copies of documents: count how many `prepare --deduplicate near` finds, removes wrongly, or lets leak.
 
     python benchmarks/planted_duplicates.py --input 'books/*.md' --tokenizer tok/
 
 Cuts 1,000 documents out of the input, and plants a copy of each by each of five variations: white space and line ends;
 case, punctuation and width; a word in sixty replaced; a sentence left out; an advertisement put before and after. The
-similarity of two documents is computed here literally, from sets of tuples of words. Prints
+exact similarity of two documents is computed here, without hashes, from sets of word 5-tuples. Prints
 
-    found            documents with a similarity of at least 0.8 to another document, without the kept documents that
-                     are similar to a kept document (goal: 99 %)
+    found            fraction of the near copies (documents with a similarity of at least 0.8 to another document) that
+                     are removed, or are kept without a similar kept document (goal: 99 %)
     removed wrongly  removed documents with a similarity below 0.8 to every kept document (goal: at most 0.5 %)
     leaked           held-out documents with a similarity of at least 0.8 to a training document (goal: 0)
     without          leaked documents without --deduplicate
-    by bytes         leaked documents with a split by a hash of the bytes, which knows no normal form
-    time             of the search for copies, over the time of encoding the text, on one core (goal: at most 1.5)
-    memory           of the decisions, at the peak, and the disk of the first pass, per document
+    by bytes         leaked documents if the split is chosen by a hash of the bytes instead of the normal form
+    time             time of the search for copies, relative to encoding the text, on one core (goal: at most 1.5)
+    memory           peak memory of the decisions, and disk space of the first pass, both per document
 """
 
 import argparse
@@ -88,7 +88,7 @@ VARIATIONS: dict[str, Vary] = {"spaces": spaces, "marks": marks, "words": words,
 
 
 def shingles(text: str) -> set[tuple[str, ...]]:
-    """Return the sets of five words in a row, one character of the text at a time."""
+    """Return the set of all tuples of five words in a row; case, width and punctuation are ignored."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     own = "".join(
         " " if one.isspace() else "" if unicodedata.category(one)[0] in "PZC" else one for one in folded
@@ -97,7 +97,7 @@ def shingles(text: str) -> set[tuple[str, ...]]:
 
 
 class Pairs:
-    """The similar pairs among documents, found without hashes: by the shingles that two documents share."""
+    """Similar pairs of documents, found without hashes: by counting the shingles that two documents share."""
 
     def __init__(self, texts: Sequence[str]):
         sets = [shingles(text) for text in texts]
@@ -123,7 +123,7 @@ class Pairs:
 
 
 def cut_documents(inputs: list[str]) -> list[str]:
-    """Return `DOCUMENTS` texts of 50 to 2,000 words from all over the input."""
+    """Return `DOCUMENTS` texts of 50 to 2,000 words drawn from the whole input."""
     rng = random.Random(0)
     every = (part for document in read_documents(inputs) for part in document.text.split("\n\n"))
     paragraphs = iter([part for part in every if len(part.split()) > 5])
@@ -140,19 +140,19 @@ def cut_documents(inputs: list[str]) -> list[str]:
 
 
 def reopen(directory: pathlib.Path) -> list[Signatures]:
-    """Return the signatures of a first pass."""
+    """Open the signatures that a first pass has written."""
     signed = FinishedBlocks(directory, lambda: writing(directory))
     signed.resume()
     return load_signatures(signed)
 
 
 def raw_hash(text: str) -> int:
-    """Return the hash of a text that knows nothing of its normal form."""
+    """Return the split hash of the raw bytes of a text, without its normal form."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
 def search_copies(path: pathlib.Path, directory: pathlib.Path) -> Decisions:
-    """Return the decisions about the documents of a file, made on one core; the first pass stays in the directory."""
+    """Decide on one core which documents of a file are copies; the files of the first pass stay in the directory."""
     signed = FinishedBlocks(directory, lambda: writing(directory))
     partitions = chunks.plan_partitions([str(path)], [total_bytes([str(path)])])
     settings = PrepareSettings(deduplicate="near")
@@ -168,14 +168,14 @@ def encode(path: pathlib.Path, vocabulary: str) -> None:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Return the time of a call."""
+    """Return the seconds that a call takes."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
 
 
 def main() -> None:
-    """Plant, prepare, print."""
+    """Plant the copies, search for them, and print the table."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--input", nargs="+", required=True, help="text, as for `prepare`")
     arguments.add_argument("--tokenizer", required=True, help="a tokenizer directory or vocab.txt")

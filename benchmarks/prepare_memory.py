@@ -1,10 +1,10 @@
-"""Peak memory of preparing ordinary files, twice as many files, and a single line as long as all of them.
+"""Peak memory of preparing ordinary files, twice as many files, and a single line as long as all files together.
 
     python benchmarks/prepare_memory.py --input python-docs --vocab vocab.txt
 
-Each is prepared by its own process. Its memory and the memory of its workers are sampled: resident memory, which counts
-a shared page in each process, and proportional memory, which counts it once. Goals: below 1,000 MB in all processes
-together; twice the text in at most 2.1 times the time.
+A new process prepares each input. The memory of this process and its workers is sampled: resident memory, which counts
+a shared page in each process, and proportional memory, which counts a shared page once. Goals: all processes together
+take less than 1,000 MB, and twice the text takes at most 2.1 times the time.
 """
 
 import argparse
@@ -24,7 +24,7 @@ COMMAND = [sys.executable, "-m", "bert_jax", "prepare"]
 
 
 def main() -> None:
-    """Measure and print."""
+    """Prepare each input, and print time and memory."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--input", nargs="+", required=True, help="text, as for `prepare`, repeated as needed")
     arguments.add_argument("--vocab", required=True, help="a tokenizer directory or vocab.txt")
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def texts_of(inputs: list[str], megabytes: int) -> Iterator[str]:
-    """The texts of the inputs, again and again, until there are so many bytes of them."""
+    """Yield the texts of the inputs, repeated until they have the given number of megabytes."""
     from bert_jax.readers import read_documents
 
     left = megabytes * MEGABYTE
@@ -74,7 +74,7 @@ def texts_of(inputs: list[str], megabytes: int) -> Iterator[str]:
 
 
 def write_files(folder: pathlib.Path, inputs: list[str], megabytes: int) -> None:
-    """Write a file per text."""
+    """Write a file for each text."""
     for number, text in enumerate(texts_of(inputs, megabytes)):
         (folder / f"{number:06}.txt").write_text(text, encoding="utf-8")
 
@@ -87,8 +87,8 @@ def write_line(folder: pathlib.Path, inputs: list[str], megabytes: int) -> None:
 
 
 def watch(command: list[str]) -> tuple[float, int, int, list[int]]:
-    """Run a command; return its seconds, the peak of resident bytes of it and its descendants (shared pages counted in
-    each process, and counted once), and the peak of each process, largest first."""
+    """Run a command; return its seconds, the peak memory of its processes with shared pages counted in each process and
+    counted once, and the peak of each process, largest first."""
     start = time.monotonic()
     most = once = 0
     each = dict[int, int]()

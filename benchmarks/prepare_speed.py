@@ -1,8 +1,8 @@
-"""Speed of `prepare` against the library's `encode_batch` alone on the same text, with as many threads.
+"""Compare the speed of `prepare` with `encode_batch` of `tokenizers` alone, on equal text with equally many threads.
 
     python benchmarks/prepare_speed.py --input python-docs --vocab vocab.txt
 
-Both read decompressed text. The last line, the ratio of the medians, should be at least 0.70.
+Both programs read decompressed text. The last line, the ratio of the medians, should be at least 0.70.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import time
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure both programs in turn, and print the ratio of their speeds."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--input", nargs="+", required=True, help="text, as for `prepare`")
     arguments.add_argument("--vocab", required=True, help="a tokenizer directory or vocab.txt")
@@ -40,7 +40,7 @@ def main() -> None:
     speeds: dict[str, list[float]] = {"encode_batch, documents": [], "encode_batch, lines": [], "prepare": []}
 
     def encode(name: str, items: list[str], at_once: int) -> None:
-        """Encode in batches: the results of the whole text fill gigabytes, which slows the library down."""
+        """Encode in batches; the results of the whole text at once would fill gigabytes and slow the library down."""
         start = time.perf_counter()
         for first in range(0, len(items), at_once):
             library.encode_batch(items[first : first + at_once], add_special_tokens=False)

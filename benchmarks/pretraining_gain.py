@@ -1,15 +1,16 @@
-"""Gain of pretraining on six small tasks, fine-tuned from a pretrained model and from its random weights.
+"""Measure the gain of pretraining: fine-tune a pretrained model, and its random initial weights, on small tasks.
 
     python benchmarks/pretraining_gain.py --model runs/mini --data DATA --output gain/
     python benchmarks/pretraining_gain.py --model runs/mini --data DATA --output gain/ --tasks qnli_tuning \\
         --config.optimizer.name=muon --config.optimizer.muon_learning_rate=6e-3
     python benchmarks/pretraining_gain.py --articles articles/ --data DATA
 
-Real data, honest splits: WNUT-17, CODAH (fold 0) and parts of speech as published; QNLI's development set split by
-SQuAD article, MNLI's by premise; SQuAD 1.1 with whole articles on either side. `qnli_tuning` splits the training side
-of QNLI once more, to choose settings without the dev set. Prints one row a task: the mean and the standard deviation
-over the seeds of the dev set's best epoch, from either start. `--config.KEY=VALUE` changes a field in all runs.
-`--articles` writes the text of SQuAD's training articles, to pretrain on text like QNLI's, which is of other articles.
+The training and dev examples of a task have no article or premise in common. WNUT-17, CODAH (fold 0) and parts of
+speech are split as published, QNLI's development set by SQuAD article, MNLI's development set by premise, and SQuAD 1.1
+by whole articles. `qnli_tuning` splits the training examples of QNLI once more, to choose settings without the dev set.
+Prints one row per task: mean and standard deviation over the seeds of the best epoch's dev score, from pretrained and
+from random weights. `--config.KEY=VALUE` changes a field in all runs. `--articles` writes the text of SQuAD's training
+articles, to pretrain on text that is similar to the text of QNLI; QNLI's examples are from other articles.
 """
 
 import argparse
@@ -32,7 +33,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 class Trial(NamedTuple):
-    """A task and how it is trained; `values` are fields of the config."""
+    """Task and its training settings; `values` are fields of the config."""
 
     name: str
     recipe: str
@@ -41,7 +42,7 @@ class Trial(NamedTuple):
 
 
 def _trial(title: str, recipe: str, metric: str, learning_rate: float = 3e-4, **task: Any) -> Trial:
-    """Return a task; `task` are fields of `config.task`."""
+    """Return a trial; `task` are fields of `config.task`."""
     values = {f"task.{key}": value for key, value in ({"name": title, "dropout": 0.1} | task).items()}
     return Trial(
         title, recipe, metric, values | {"optimizer.peak_learning_rate": learning_rate, "train.batch_size": 16}
@@ -62,7 +63,7 @@ TRIALS = (
 
 
 def main() -> None:
-    """Every trial from both starts."""
+    """Fine-tune every task from both initial weights, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--articles", type=pathlib.Path, metavar="DIR", help="write a file an article there, and end")
     parser.add_argument("--model", help="a pretrained work directory or an export")
@@ -119,7 +120,7 @@ def write_articles(data: pathlib.Path, output: pathlib.Path) -> None:
 def finetuned(
     trial: Trial, values: Values, model: str, workdir: pathlib.Path, seeds: int, seed: int = 0
 ) -> dict[str, Any]:
-    """Fine-tune in a process of its own, `seeds` times; return mean and standard deviation of every score."""
+    """Fine-tune with `seeds` seeds, each in a new process; return mean and standard deviation of every score."""
     values = trial.values | values | {"task.num_seeds": seeds, "init_from": pathlib.Path(model).absolute()}
     command = [sys.executable, "-m", "bert_jax", "finetune", "--json", "--config", trial.recipe]
     command += ["--workdir", str(workdir.absolute())]
@@ -129,20 +130,20 @@ def finetuned(
     return mean_scores
 
 
-Split = tuple[Values, str]  # fields of the config, and how many examples there are
+Split = tuple[Values, str]  # fields of the config, and "training examples / dev examples"
 
 
 def wnut17(data: pathlib.Path, output: pathlib.Path) -> Split:
-    """WNUT-17 as published."""
+    """Return WNUT-17, split as published."""
     return {"task.data": (data / "ner" / "wnut17").absolute()}, "3,394 / 1,009"
 
 
 def upos(data: pathlib.Path, output: pathlib.Path) -> Split:
-    """Parts of speech of Universal Dependencies' EWT: trained on the development file, scored on the test's."""
+    """Write parts of speech of English EWT (Universal Dependencies): train on its dev file, score its test file."""
     sizes = []
     for split, published in (("train", "dev"), ("dev", "test")):
         rows = [line.split("\t") for line in _lines(data / "ud" / f"en_ewt-ud-{published}.conllu.gz")]
-        # A row is a word if its number is whole: 3-4 is a contraction, 8.1 a word that was left out.
+        # A row is a word if its number is an integer: 3-4 is a contraction, and 8.1 is an elided word.
         words = [f"{row[1]}\t{row[3]}" if row[0].isdigit() else "" for row in rows if row[0].isdigit() or row == [""]]
         sizes.append(words.count("") + 1)
         _write(output / f"{split}.tsv", words)
@@ -150,17 +151,17 @@ def upos(data: pathlib.Path, output: pathlib.Path) -> Split:
 
 
 def qnli(data: pathlib.Path, output: pathlib.Path) -> Split:
-    """The development set by the article that the sentence is from: every fifth article is held out."""
+    """Write QNLI's development set, split by the article of the sentence; every fifth article is held out."""
     return _qnli(data, output, (1, 2, 3, 4), (0,))
 
 
 def qnli_tuning(data: pathlib.Path, output: pathlib.Path) -> Split:
-    """The training side of `qnli`, of which every fourth article is held out."""
+    """Write the training examples of `qnli`, split again; every fourth article is held out."""
     return _qnli(data, output, (2, 3, 4), (1,))
 
 
 def _qnli(data: pathlib.Path, output: pathlib.Path, train: Sequence[int], dev: Sequence[int]) -> Split:
-    """QNLI's development set by the number of the sentence's article, modulo 5."""
+    """Write QNLI's development set, split by the number of the sentence's article modulo 5."""
     articles = _json(data / "squad" / "dev-v1.1.recon.json.gz")["data"]
     contexts = [" ".join(paragraph["context"] for paragraph in article["paragraphs"]) for article in articles]
     header, *rows = _lines(data / "glue" / "QNLI" / "dev.tsv.gz")
@@ -168,7 +169,7 @@ def _qnli(data: pathlib.Path, output: pathlib.Path, train: Sequence[int], dev: S
     for row in rows:
         sentence = row.split("\t")[2]
         groups.append(next((n % 5 for n, text in enumerate(contexts) if sentence in text), None))
-    # The few that no article holds word for word are left out.
+    # The few sentences that no article has word for word are left out.
     sides = [[row for row, group in zip(rows, groups, strict=True) if group in side] for side in (train, dev)]
     for side, name in zip(sides, ("train.tsv", "dev.tsv"), strict=True):
         _write(output / name, [header, *side])
@@ -176,7 +177,7 @@ def _qnli(data: pathlib.Path, output: pathlib.Path, train: Sequence[int], dev: S
 
 
 def mnli(data: pathlib.Path, output: pathlib.Path) -> Split:
-    """The matched development set by premise: every fifth is held out, of the rest one half is trained on."""
+    """Write MNLI's matched development set, split by premise: a fifth is held out, half of the set is trained on."""
     header, *rows = _lines(data / "glue" / "MNLI" / "dev_matched.hans.tsv.gz")
     part = [zlib.crc32(row.split("\t")[1].strip().encode()) % 10 for row in rows]
     train = [row for row, p in zip(rows, part, strict=True) if 2 <= p < 7]
@@ -188,7 +189,7 @@ def mnli(data: pathlib.Path, output: pathlib.Path) -> Split:
 
 
 def codah(data: pathlib.Path, output: pathlib.Path) -> Split:
-    """The authors' first fold."""
+    """Write the first fold of CODAH, as its authors split it."""
     output.mkdir(parents=True, exist_ok=True)
     with tarfile.open(data / "multiple-choice" / "codah" / "cv_split-fold_0.tar.gz") as archive:
         archive.extractall(output, filter="data")
@@ -196,12 +197,12 @@ def codah(data: pathlib.Path, output: pathlib.Path) -> Split:
 
 
 def squad(data: pathlib.Path, output: pathlib.Path) -> Split:
-    """Questions of whole articles: at least 1,200 of training articles, 500 of development articles."""
+    """Write the questions of whole articles: at least 1,200 of training articles, and 500 of development articles."""
     sizes = []
     for name, published, wanted in (("train-v1.1.json", "train", 1_200), ("dev-v1.1.json", "dev", 500)):
         published_set = _json(data / "squad" / f"{published}-v1.1.recon.json.gz")
         chosen: list[Any] = []
-        for article in published_set["data"][2:]:  # the first two are five times as long as others
+        for article in published_set["data"][2:]:  # the first two articles are five times as long as the others
             if sum(len(p["qas"]) for a in chosen for p in a["paragraphs"]) < wanted:
                 chosen.append(article)
         paragraphs = [paragraph for article in chosen for paragraph in article["paragraphs"]]

@@ -1,10 +1,11 @@
-"""Random model directories, saved by transformers and opened by both: how many does bert_jax read, and how?
+"""Save random model directories by transformers, and compare how bert_jax and transformers read them.
 
     python -m benchmarks.random_directories --output results.jsonl [--cases 2000] [--seed 0]
 
-A directory is a pure function of seed and number (tests/helpers/random_directories.py). Every result is a line of the
-output: a second call goes on after the last line. Prints the shares and the reasons of refusals as tables; the status
-is 1 if a directory was read wrong or caused a traceback. Needs the packages of the tests.
+The seed and a number determine a directory (tests/helpers/random_directories.py). Every result is a line of the output
+file; a second call continues after the last line. Prints tables of the fractions of directories that are read, refused
+or read wrong, and of the reasons. The exit status is 1 if a directory was read wrong or caused a traceback. Needs the
+packages of the tests.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-# Many directories run the same operations. Set before the first import of JAX.
+# Many directories run the same operations, so programs are cached. Set before the first import of JAX.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(pathlib.Path(tempfile.gettempdir()) / "random_directories_xla"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.02")
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
@@ -30,7 +31,7 @@ Result = dict[str, Any]
 
 
 def main() -> int:
-    """Compare the directories that the output lacks, and print the tables."""
+    """Compare the directories that the output file lacks, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=pathlib.Path, required=True, help="file of results, a JSON object per line")
     parser.add_argument("--cases", type=int, default=2000, help="number of directories")
@@ -71,7 +72,7 @@ def compare_number(seed: int, case_number: int) -> Result:
 
 
 def print_tables(results: list[Result]) -> None:
-    """Print shares of all directories and by property, then the reasons."""
+    """Print the results of all directories, the results for each property, and the reasons of refusals."""
     read_by_both = [result for result in results if result["kind"] != UNREAD]
     print("| directories | number | read | refused | read wrong | crashed |\n| --- | --- | --- | --- | --- | --- |")
     print(_row("all that transformers reads", read_by_both))

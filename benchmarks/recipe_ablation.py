@@ -1,21 +1,21 @@
-"""Worth of each choice of the recipe: BERT's recipe, one change at a time, at equal tokens and at equal time.
+"""Measure each change from BERT's recipe to the modern recipe, one at a time, at equal tokens and at equal time.
 
     python benchmarks/recipe_ablation.py --text 'books/*.txt' --report 'others/*.txt' --output ablation/
     python benchmarks/recipe_ablation.py --corpus CORPUS --report OTHER --output ablation/ --only 'bert' '+*'
     python benchmarks/recipe_ablation.py --output ablation/ --table
 
-Every run is a process of its own and leaves one JSON file, so that the ablation can be made in pieces, in any order,
-and resumed; `--list` prints the rows. The table (table.md) and the picture (curves.png, curves.svg) are written again
+Every run is a process, which writes one JSON file, so that the rows can be run in any order and over several commands.
+`--list` prints the rows. The table (table.md) and the picture (curves.png, curves.svg) are written again
 after each run. `--config.KEY=VALUE` changes a field in all rows.
 
-Equal time: as many steps as fit in the time that the steps of `bert` took, at the speed of the row's run at equal
-tokens; with --time_of by the speeds on another machine. Rows `bert` and `modern` are run with `--seeds` seeds, the
-other rows with one seed.
+Equal time means as many steps of a row as fit in the time that the steps of `bert` took. The speed of a row is taken
+from its run at equal tokens; with --time_of, from runs on another machine. Rows `bert` and `modern` are run with
+`--seeds` seeds, the other rows with one seed.
 
-Two splits of the text are kept apart. Recipes were tuned on the held-out documents of the corpus (column "tuned on");
-the reported loss is of documents that nothing was chosen by (--report): text, or with --corpus another corpus with the
-same tokenizer. Losses of rows with another vocabulary are of other tokens: compare
-them by their distance to the unigram entropy, with care, or by `bert-jax score`.
+Two sets of documents are kept apart. Recipes were tuned on the held-out documents of the corpus (column "tuned on").
+The reported loss is measured on the documents of --report, by which nothing was chosen: a text, or with --corpus
+another corpus with an equal tokenizer. Losses of rows with another vocabulary are losses of other tokens. Compare such
+rows with care by their distance to the unigram entropy, or by `bert-jax score`.
 """
 
 import argparse
@@ -34,7 +34,7 @@ HELDOUT = 0.05  # of the documents is tuned on
 
 
 def main() -> None:
-    """Run the missing rows, then write table and picture."""
+    """Run the missing rows, then write the table and the picture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--text", nargs="+", help="text, as `bert-jax prepare --input`; makes a corpus per vocabulary")
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def jobs(rows: Sequence[str], modes: Sequence[str], seeds: int) -> Iterator[Job]:
-    """Yield the runs, all of the first mode first; a run at equal time needs the row's run at equal tokens."""
+    """Yield the runs, mode by mode; a run at equal time needs the row's run at equal tokens."""
     for mode in modes:
         for seed in range(seeds):
             for row in rows:
@@ -81,7 +81,7 @@ def jobs(rows: Sequence[str], modes: Sequence[str], seeds: int) -> Iterator[Job]
 
 
 class Corpora:
-    """The corpora by size of the vocabulary; a corpus of `text` is made when it is first asked for."""
+    """Corpora by size of the vocabulary; a corpus of `text` is made when it is first requested."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Corpora:
         self.corpus, self.report = corpus, report
 
     def of(self, relative: float) -> tuple[str, str | None] | None:
-        """Return (corpus, corpus to report on) of a relative size of the vocabulary; None where there is none."""
+        """Return (corpus, corpus to report on) for a relative vocabulary size, or None if there is no such corpus."""
         if self.corpus:
             return (self.corpus, self.report[0] if self.report else None) if relative == 1.0 else None
         vocabulary = round(relative * self.vocabulary)
@@ -118,7 +118,7 @@ class Corpora:
 
 
 def carry_out(job: Job, corpora: Corpora, output: pathlib.Path, overrides: Values, time_of: pathlib.Path) -> None:
-    """Run a job in a process of its own, unless its result is there."""
+    """Run a job in a new process, unless its result exists."""
     row, file = ROWS[job.row], job.file(output)
     places = corpora.of(row.vocabulary)
     if places is None:
@@ -145,7 +145,7 @@ def carry_out(job: Job, corpora: Corpora, output: pathlib.Path, overrides: Value
 
 
 def steps_in_equal_time(job: Job, steps: int, output: pathlib.Path) -> int:
-    """Return the steps of a row that take the time of `steps` of `bert`, by the runs at equal tokens in `output`."""
+    """Return how many steps of a row take as long as `steps` steps of `bert`; speeds are from the runs in `output`."""
     found = []
     for row in ("bert", job.row):
         file = Job(row, "tokens", 0).file(output)
@@ -213,7 +213,7 @@ def tokens_until(phases: Any, step: int) -> int:
 
 
 def seconds_until(lines: Sequence[Values], phases: Any, step: int) -> float:
-    """Return the seconds of the training steps up to `step`: a line has the speed since the line before it."""
+    """Return the seconds of the training steps up to `step`; the speed in a line is measured since the line before."""
     seconds, before = 0.0, 0
     for line in lines:
         if line["step"] <= step:
@@ -224,7 +224,7 @@ def seconds_until(lines: Sequence[Values], phases: Any, step: int) -> float:
 
 
 def reported(workdir: pathlib.Path, corpus: str) -> Values:
-    """Return loss and accuracy at 15 % BERT masks over the documents of another corpus, and their unigram entropy."""
+    """Return loss and accuracy on another corpus, 15 % of its tokens masked as by BERT, and its unigram entropy."""
     from bert_jax.console import Console
     from bert_jax.pretraining.evaluate import evaluate_checkpoint
 

@@ -1,4 +1,4 @@
-"""Rows of recipe_ablation.py: BERT's recipe at a small size, the changes that lead to the modern recipe, a run."""
+"""Rows of recipe_ablation.py: BERT's recipe at a small size, and the changes that lead to the modern recipe."""
 
 import ast
 import pathlib
@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 ENDS = ("bert", "modern")
 MODES = ("tokens", "time")
 Values = dict[str, Any]  # flat keys of a config
-MASKS = "masks"  # not a key: masking rates at the beginning and the end of the run, linear in between
+MASKS = "masks"  # not a key of a config: masking rates at the beginning and the end of the run, linear in between
 
 # BERT's recipe (Devlin et al. 2019) at a size that two CPU cores train in minutes. The published learning rate is for
-# 256 sequences a step and a million steps; next sentences are left out, as their loss is not compared.
+# 256 sequences a step and a million steps. Next sentences are left out: the rows are compared by masked tokens.
 BERT: Values = {
     "model.family": "research",  # transformers has no model for most rows
     "model.num_layers": 4,
@@ -59,7 +59,7 @@ CHANGES: dict[str, Values] = {
 
 
 class Row(NamedTuple):
-    """A row of the ablation: the names of its changes, and the size of its vocabulary relative to the others'."""
+    """Row of the ablation: the names of its changes, and its vocabulary size relative to the other rows."""
 
     changes: tuple[str, ...]
     vocabulary: float = 1.0
@@ -78,20 +78,20 @@ ROWS: dict[str, Row] = {
 
 
 class Job(NamedTuple):
-    """One run: a row, at equal tokens or time, with a seed."""
+    """One run: a row, the mode (equal tokens or equal time), and a seed."""
 
     row: str
     mode: str
     seed: int
 
     def file(self, output: pathlib.Path) -> pathlib.Path:
-        """The result of the run."""
+        """Return the path of the result of the run."""
         name = "".join(c if c.isalnum() else "_" for c in self.row.replace("+", "to "))
         return output / "results" / f"{name}-{self.mode}-{self.seed}.json"
 
 
 def parsed(overrides: Sequence[str]) -> Values:
-    """Return `--config.KEY=VALUE` words as values."""
+    """Parse words of the form `--config.KEY=VALUE`."""
     values: Values = {}
     for word in overrides:
         key, equals, text = word.removeprefix("--config.").partition("=")
@@ -105,7 +105,7 @@ def parsed(overrides: Sequence[str]) -> Values:
 
 
 def config_of(values: Values, corpus: str) -> Any:
-    """Return the config with flat values, as `PretrainConfig`."""
+    """Return the `PretrainConfig` with these values of its flat keys."""
     from bert_jax.config import PretrainConfig, phases, pretrain_config, resolve
 
     made, values = pretrain_config(), values | {"data.corpus": corpus}
@@ -122,7 +122,7 @@ def config_of(values: Values, corpus: str) -> Any:
 
 
 def with_masks(phases: Sequence[Values], begin: float, end: float) -> list[Values]:
-    """Return phases with masking rates from `begin` to `end`, linear over the run."""
+    """Return phases whose masking rate changes linearly from `begin` to `end` over the run."""
     found, done = [], 0.0
     for phase in phases:
         until = done + phase.get("fraction", 1.0)

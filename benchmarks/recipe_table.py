@@ -1,4 +1,4 @@
-"""Table and picture of recipe_ablation.py, from the results that are there."""
+"""Table and picture of recipe_ablation.py, made from the existing results."""
 
 import fnmatch
 import json
@@ -73,7 +73,7 @@ PANELS = {
 
 
 def draw(rows: dict[str, list[Values]], mode: str, output: pathlib.Path) -> None:
-    """Draw the held-out loss, from the unigram entropy of its vocabulary, over tokens or seconds; a line per seed."""
+    """Draw the held-out loss minus the unigram entropy of its vocabulary, over tokens or seconds; a line per seed."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,11 +1,11 @@
-"""A directory of results is of one model, corpus and settings: rows of others are not shown as theirs."""
+"""Check that all results in a directory come from the same model, corpus and settings."""
 
 import json
 import pathlib
 
 
 def check_inputs(output: pathlib.Path, **inputs: object) -> None:
-    """Write the inputs of the first command to `output/inputs.json`; exit where a later command has other inputs."""
+    """Write the inputs of the first command to `output/inputs.json`; exit if a later command has other inputs."""
     given = {name: str(value) for name, value in inputs.items()}
     file = output / "inputs.json"
     if not file.exists() and any(output.glob("results*")):

@@ -1,9 +1,9 @@
-"""Seconds to score minimal pairs with a small encoder of random weights, and the masked tokens a second.
+"""Time the scoring of minimal pairs by a small encoder with random weights: seconds, and masked tokens per second.
 
     python benchmarks/score_speed.py --pairs blimp/ --fraction 0.05
 
-6 x 192 with a vocabulary of 8,192 unless given. Goal: 5 percent of BLiMP in at most 3 minutes on two cores, compiling
-included.
+The encoder has 6 layers of width 192 and a vocabulary of 8,192 by default. Goal: 5 percent of BLiMP in at most 3
+minutes on two cores, compilation included.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from bert_jax.tokenizer.train import train_tokenizer
 
 
 def main() -> None:
-    """Measure and print."""
+    """Score the pairs, and print the times."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--pairs", default="zorro_small", help="as for `score` (default: zorro_small)")
     arguments.add_argument("--fraction", type=float, default=1.0, help="of each paradigm (default: 1)")
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def cpu_seconds() -> float:
-    """Return the seconds that all cores have worked for this process."""
+    """Return the CPU seconds of this process, summed over the cores."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 

@@ -1,9 +1,9 @@
-"""Text -> how full sequences are, and how many tokens an epoch reads, by the rule that makes sequences of sentences.
+"""Measure how full the training sequences are, and how many tokens an epoch reads, for each kind of sentence pairs.
 
     python benchmarks/sequence_fill.py --input UD/ko_kaist-ud-dev.conllu.gz UD/ko_kaist-ud-test.conllu.gz --language ko
 
-Trains a vocabulary on the text, prepares documents of `--sentences` sentences each, and prints a line per rule. Files
-are CoNLL-U or a sentence per line, gzipped or not.
+Trains a vocabulary on the text, prepares documents of `--sentences` sentences each, and prints a line per rule. A file
+is CoNLL-U or has a sentence per line, gzipped or not.
 """
 
 import argparse

@@ -1,10 +1,11 @@
-"""Next sentences from shared words alone: the accuracy that a model that matches words has to reach.
+"""Predict next sentences from shared words alone: a model that learns to match words should be as accurate.
 
     python benchmarks/shared_words.py --corpus CORPUS --seq_len 128
 
-A logistic regression (scikit-learn) reads five numbers of each training pair: the words that both texts have, weighted
-by rarity, as a sum and as a fraction of the smaller text; both texts' sums; the rarest shared word. Three quarters of
-the pairs are learned from, the others are scored. Tokens are masked as in training.
+A logistic regression (scikit-learn) reads five features of each training pair. Words are weighted by rarity; the
+features are the weight of the shared words, this weight as a fraction of the smaller text's weight, the weight of each
+text, and the weight of the rarest shared word. Three quarters of the pairs are training examples, the others are
+scored. Tokens are masked as in training.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from bert_jax.config import phases, pretrain_config
 
 
 def main() -> None:
-    """Print one line."""
+    """Print the accuracy of the regression, and the fraction of random pairs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", required=True, help="a directory made by `prepare`")
     parser.add_argument("--seq_len", type=int, default=128, help="tokens of a pair")
@@ -50,7 +51,7 @@ def main() -> None:
 
 
 def numbers_of(pairs: list[tuple[set[int], ...]]) -> np.ndarray:
-    """Return the five numbers of each pair, of mean 0 and deviation 1."""
+    """Return the five features of each pair, scaled to mean 0 and standard deviation 1."""
     size = 1 + max(max(a | b) for a, b in pairs)
     num_pairs_with = np.bincount([token for a, b in pairs for token in a | b], minlength=size)
     rarity = np.log((len(pairs) + 1) / (num_pairs_with + 1))

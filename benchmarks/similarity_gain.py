@@ -1,10 +1,11 @@
-"""Gain by in-batch negatives: sentence vectors of one model before and after, on Korean sentence pairs (KorSTS).
+"""Measure the gain of training sentence vectors with in-batch negatives, on Korean sentence pairs (KorSTS).
 
     python benchmarks/similarity_gain.py --model runs/korean --data DATA/kor-nlu --output similarity/
 
-Trains on the pairs of the training set that belong together, without their labels, and chooses the epoch on the
-development set; the test set is for the report. Prints Spearman's correlation of cosine and label, in percent, on both:
-the mean of the tokens before, and mean and standard deviation over the seeds after.
+Trains on the similar pairs of the training set, without their labels, and chooses the epoch on the development set; the
+test set is only for the report. A sentence vector is the mean of the tokens. Prints Spearman's correlation of cosine
+and label, in percent, on the development and test set: before training, and after it as mean and standard deviation
+over the seeds.
 """
 
 import argparse
@@ -27,7 +28,7 @@ Pairs = list[dict[str, Any]]
 
 
 def main() -> None:
-    """Before, then every seed."""
+    """Score the model before training, then train and score it with every seed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=pathlib.Path, required=True, help="a work directory or an export")
     parser.add_argument("--data", type=pathlib.Path, required=True, help="directory of sts-train.tsv.gz and the others")
@@ -72,7 +73,7 @@ def read(path: pathlib.Path) -> Pairs:
 
 
 def spearman(model: pathlib.Path, pairs: Pairs) -> float:
-    """Return the correlation of labels and cosines of means of tokens, in percent."""
+    """Return Spearman's correlation of the labels and the cosines of mean-pooled vectors, in percent."""
     loaded = bert_jax.load(model)
     first, second = (
         loaded.encode([pair[side] for pair in pairs], pooling="mean", normalize=True, truncate=True)
@@ -83,7 +84,7 @@ def spearman(model: pathlib.Path, pairs: Pairs) -> float:
 
 
 def train(args: argparse.Namespace, seed: int, workdir: pathlib.Path) -> None:
-    """Run or resume `finetune`."""
+    """Run or resume `finetune` with one seed."""
     files = {split: (args.output / f"{split}.jsonl").absolute() for split in ("train", "dev")}
     command = [sys.executable, "-m", "bert_jax", "finetune", "--config", "similarity"]
     command += ["--workdir", str(workdir.absolute()), f"--config.init_from={args.model.absolute()}"]

@@ -1,9 +1,10 @@
-"""Sequences per second from a corpus on slow storage, read there and staged to the local disk.
+"""Sequences per second from a corpus on slow storage: read there, or copied to the local disk first (staged).
 
     python benchmarks/slow_storage.py --corpus corpus/
 
-Each read of a shard takes 20 ms longer, as on a mounted bucket without a cache: benchmarks/slow_reads.c, loaded with
-LD_PRELOAD, which needs Linux and a C compiler. Goals: 1,500 sequences of 128 tokens/s remotely, 20,000 staged.
+Each read of a shard takes 20 ms longer, as on a mounted bucket without a cache. benchmarks/slow_reads.c causes the
+delay; it is loaded with LD_PRELOAD, which needs Linux and a C compiler. Goals: 1,500 sequences of 128 tokens per second
+from slow storage, and 20,000 from the staged corpus.
 """
 
 import argparse
@@ -26,7 +27,7 @@ SECONDS = 10.0
 
 
 def measure(directory: pathlib.Path, threads: int) -> str:
-    """Read for SECONDS after the first ten batches, which open the shards and measure the storage."""
+    """Measure for SECONDS after the first ten batches, in which the shards are opened and the storage is timed."""
     corpus = open_corpus(directory)
     symbols = symbols_of(load_tokenizer(corpus.tokenizer_directory))
     sequences = make_sequences(corpus.split("train"), symbols, SEQ_LEN, 0, DataConfig())
@@ -43,7 +44,7 @@ def measure(directory: pathlib.Path, threads: int) -> str:
 
 
 def main() -> None:
-    """Measure in a process of its own for each storage and number of threads."""
+    """Measure each storage with each number of threads, in a new process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", required=True, type=pathlib.Path, help="directory made by `prepare`")
     parser.add_argument("--milliseconds", type=int, default=20, help="of each read (default: 20)")

@@ -2,7 +2,7 @@
 
     python benchmarks/start_time.py --corpus CORPUS [--config configs/demo.py] [--rounds 3] [--config.KEY=VALUE ...]
 
-Runs `bert-jax pretrain` with a line of metrics every step, and stops it after the first; the figures are medians.
+Runs `bert-jax pretrain`, which logs every step, and stops it after the first step; the figures are medians.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 
 def seconds_to_first_step(command: Sequence[str], workdir: pathlib.Path, cache: pathlib.Path) -> float:
-    """Return the seconds of one run in a fresh `workdir`, until its first step."""
+    """Return the seconds of one run in a new `workdir` from its start to its first step."""
     began = time.perf_counter()
     process = subprocess.Popen(
         [*command, f"--workdir={workdir}"],
@@ -38,7 +38,7 @@ def seconds_to_first_step(command: Sequence[str], workdir: pathlib.Path, cache: 
 
 
 def main() -> None:
-    """Time both starts in turns."""
+    """Time starts with an empty and with a warm cache in turn."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", required=True, help="made by `bert-jax prepare`")
     parser.add_argument("--config", default="configs/demo.py", help="a recipe")

@@ -1,11 +1,11 @@
-"""Speed of a pretraining step on this machine, ours against `transformers` under torch eager, side by side.
+"""Compare the speed of our pretraining step with `transformers` under torch eager on this machine.
 
     python benchmarks/step_speed.py [--size mini] [--batch 32] [--length 128] [--predictions 20] [--rounds 12]
 
-A step is forward, MLM and NSP loss, backward, clipping to norm 1 and AdamW, in float32, dropout 0.1. All contestants
-take turns in one process, step by step, so that other load falls on all of them; the figures are medians.
-`torch gathered` applies the prediction head to the masked positions alone, as ours does; plain `BertForPreTraining`
-applies it to all.
+A step is the forward pass, MLM and NSP loss, the backward pass, clipping to norm 1 and AdamW, in float32 with dropout
+0.1. The programs take turns in one process, step by step, so that other load affects all of them; the figures are
+medians. `torch gathered` applies the prediction head only to the masked positions, as our program does; plain
+`BertForPreTraining` applies the head to all positions.
 """
 
 import argparse
@@ -33,7 +33,7 @@ Step = Callable[[], None]
 
 
 def ours(config: EncoderConfig, compute: ComputeConfig, batch: dict[str, np.ndarray]) -> Step:
-    """The step that `pretrain` runs, its state donated."""
+    """Return the step that `pretrain` runs, with a donated state."""
     run_config = dataclasses.replace(resolve(PretrainConfig, pretrain_config()), model=config, compute=compute)
     objective = make_objective(run_config)
     optimizer = make_optimizer(run_config.optimizer, objective.logical_axes, objective.sections)
@@ -58,7 +58,7 @@ def ours(config: EncoderConfig, compute: ComputeConfig, batch: dict[str, np.ndar
 
 
 def theirs(config: EncoderConfig, attention: str, gathered: bool, batch: dict[str, np.ndarray]) -> Step:
-    """`BertForPreTraining` in training mode under torch eager with fused AdamW."""
+    """Return a step of `BertForPreTraining` in training mode, under torch eager with fused AdamW."""
     description = transformers.BertConfig(
         vocab_size=config.vocab_size,
         hidden_size=config.hidden_size,
@@ -68,7 +68,7 @@ def theirs(config: EncoderConfig, attention: str, gathered: bool, batch: dict[st
         hidden_act={"gelu": "gelu", "gelu_tanh": "gelu_new"}[config.activation],
         hidden_dropout_prob=config.dropout,
         attention_probs_dropout_prob=config.attention_dropout,
-        attn_implementation=attention,  # type: ignore[call-arg]  # transformers takes it, its stub does not say so
+        attn_implementation=attention,  # type: ignore[call-arg]  # transformers takes it; its type stub lacks it
     )
     model = transformers.BertForPreTraining(description).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
@@ -99,7 +99,7 @@ def theirs(config: EncoderConfig, attention: str, gathered: bool, batch: dict[st
 
 
 def main() -> None:
-    """Time the contestants in turns and print a table."""
+    """Time the programs in turns and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", default="mini", choices=PRESETS)
     parser.add_argument("--batch", type=int, default=32)

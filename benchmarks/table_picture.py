@@ -1,4 +1,4 @@
-"""A picture of our table above a paper's."""
+"""Draw the figures of our table above the figures of a paper's table."""
 
 import pathlib
 import statistics
@@ -8,12 +8,12 @@ Rows = Mapping[str, Mapping[str, Sequence[float]]]
 
 
 def draw(ours: Rows, paper: Mapping[str, Mapping[str, float]], file: pathlib.Path) -> None:
-    """Draw a panel for each column, with a line per row: a point per seed and the mean; the paper's have one figure.
+    """Draw a panel for each column, and in it a line for each row: our seeds and their mean, or the paper's figure.
 
     Args:
-        ours: row -> column -> a value per seed; all rows have the same columns.
-        paper: row -> column -> the published value. A table of one row is left out.
-        file: of the picture, PNG.
+        ours: row -> column -> a value per seed; all rows have equal columns.
+        paper: row -> column -> the published value. A table with a single row is not drawn.
+        file: path of the PNG file to write.
     """
     import matplotlib
 
@@ -21,7 +21,7 @@ def draw(ours: Rows, paper: Mapping[str, Mapping[str, float]], file: pathlib.Pat
     from matplotlib import pyplot
 
     published: Rows = {row: {f"paper: {name}": [x] for name, x in figures.items()} for row, figures in paper.items()}
-    both = [rows for rows in (ours, published) if len(rows) > 1]  # one row is no picture
+    both = [rows for rows in (ours, published) if len(rows) > 1]  # a single row is not worth a picture
     if not both:
         return
     width = max(len(next(iter(rows.values()))) for rows in both)

@@ -1,12 +1,13 @@
-"""Text -> sequences on one core: ours against `tokenizers` with the whole-word collator of transformers.
+"""Compare the speed from text to sequences with `tokenizers` and the whole-word collator of transformers, on one core.
 
     python benchmarks/text_to_sequences.py --input books.txt --vocab tok/
 
-Both make sequences of 128 tokens with 15 % of them masked by whole words, from the same text and vocabulary. Ours:
-`prepare` (sentences, ids, corpus on disk) and one epoch of next-sentence pairs. Theirs: as the example run_mlm.py,
-lines encoded in batches, concatenated, cut into sequences, and `DataCollatorForLanguageModeling(whole_word_mask=True)`,
-without a corpus, sentences or pairs. Prints kB/s of each, medians of interleaved runs, their ratio (goal 1.5), and ours
-over the published 46 to 69 kB/s of the original's create_pretraining_data.py (goal 20).
+Both programs make sequences of 128 tokens from the same text and vocabulary, and mask 15 % of the tokens by whole
+words. Our program runs `prepare` (sentences, ids, corpus on disk) and reads one epoch of next-sentence pairs. The other
+program follows the example run_mlm.py of transformers: lines are encoded in batches, concatenated, cut into sequences,
+and masked by `DataCollatorForLanguageModeling(whole_word_mask=True)`. It makes no corpus, sentences or pairs. Prints
+the kB/s of each program (medians of interleaved runs), their ratio (goal: 1.5), and our speed relative to the published
+46 to 69 kB/s of create_pretraining_data.py, BERT's original script (goal: 20).
 """
 
 import argparse
@@ -35,7 +36,7 @@ GOAL_PUBLISHED, GOAL = 20, 1.5
 
 
 def ours(text: pathlib.Path, vocabulary: pathlib.Path) -> int:
-    """Prepare the text and make an epoch of sequences; return their number."""
+    """Prepare the text and make an epoch of sequences; return the number of sequences."""
     with tempfile.TemporaryDirectory() as place:
         prepare([str(text)], vocabulary, f"{place}/corpus", workers=1, heldout_fraction=0.0)
         split = open_corpus(f"{place}/corpus").split("train")
@@ -47,7 +48,7 @@ def ours(text: pathlib.Path, vocabulary: pathlib.Path) -> int:
 
 
 def theirs(text: pathlib.Path, vocabulary: pathlib.Path) -> int:
-    """Encode the lines, cut them into sequences and collate them; return their number."""
+    """Encode the lines, cut them into sequences and collate the sequences; return the number of sequences."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(vocabulary)
     collate = transformers.DataCollatorForLanguageModeling(tokenizer, whole_word_mask=True, return_tensors="np")
     files = sorted(text.rglob("*")) if text.is_dir() else [text]
@@ -77,7 +78,7 @@ def seconds(function: Callable[[pathlib.Path, pathlib.Path], int], *arguments: p
 
 
 def main() -> None:
-    """Measure both, in turns."""
+    """Measure both programs in turns."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--input", required=True, type=pathlib.Path, help="a text, or a directory of texts")
     parser.add_argument("--vocab", required=True, type=pathlib.Path, help="a tokenizer directory")

@@ -1,11 +1,12 @@
-"""Tickets with several labels, from a CSV to a model that transformers opens, by seven options.
+"""Train a classifier of tickets with several labels: from a CSV file to a model that transformers opens.
 
     python benchmarks/tickets.py --init_from MODEL --output tickets/
 
 Writes a CSV as help desks export it: semicolons between columns, newlines and quotes in texts, 2 % of the rows without
 a label, 5 % with two labels. Then runs `bert-jax finetune` with seven options, and compares the predictions of
-`bert-jax predict` with the predictions of transformers. Prints the seconds of the training, its scores, and the largest
-difference of a probability. Without --init_from: a random BERT of two layers, which shows the time and learns little.
+`bert-jax predict` and transformers. Prints the seconds of the training, its scores, and the largest difference of a
+probability. Without --init_from, the model is a BERT of two layers with random weights, which learns little but shows
+the time.
 """
 
 import argparse
@@ -56,7 +57,7 @@ def bert_jax(*words: str) -> None:
 
 
 def write_tickets(path: pathlib.Path, count: int) -> None:
-    """Write the tickets, always the same."""
+    """Write the tickets; every call writes equal tickets."""
     rng = random.Random(0)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, delimiter=";")
@@ -84,7 +85,7 @@ def save_random_bert(directory: pathlib.Path) -> pathlib.Path:
 
 
 def largest_difference(model_directory: pathlib.Path, answers: pathlib.Path) -> float:
-    """Return the largest difference of a probability from transformers, over the first 200 answers."""
+    """Return the largest difference between our probabilities and transformers', over the first 200 answers."""
     model = transformers.AutoModelForSequenceClassification.from_pretrained(model_directory).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(model_directory)
     differences = []

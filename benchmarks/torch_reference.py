@@ -1,11 +1,12 @@
-"""Our model and the model of `transformers` under torch: held-out losses after the same training.
+"""Compare the held-out losses of our model and of the model of `transformers` under torch, after equal training.
 
     python benchmarks/torch_reference.py --corpus CORPUS --config small_cpu --steps 1000 --output reference/
 
 Both sides start from the same weights (ours, exported and opened by `transformers`), read the same batches in the same
 order, and use AdamW with clipping and the recipe's schedule of learning rates; the recipe's optimizer is replaced by
-AdamW, its sentence pairs by full sentences, its dropout by none. The held-out documents are the corpus's. Goal: ours
-not worse by more than 0.02 nats. `--config.KEY=VALUE` overrides fields of the recipe.
+AdamW, its sentence pairs by full sentences, and its dropout by 0. The held-out loss is measured on the held-out
+documents of the corpus. Goal: our loss is at most 0.02 nats higher. `--config.KEY=VALUE` overrides fields of the
+recipe.
 """
 
 import argparse
@@ -55,11 +56,11 @@ CHANGED: dict[str, Any] = {
     "bias_correction": True,
 }
 IGNORED = -100  # torch's label of a position without a loss
-LOGGED = 20  # training losses are means over so many steps
+LOGGED = 20  # number of steps over which training losses are averaged
 
 
 def reference_config(recipe: str, corpus: Mixture, corpus_dir: str, steps: int, overrides: list[str]) -> PretrainConfig:
-    """Return the recipe as both sides can train it."""
+    """Return the recipe with only the options that both programs support."""
     config = with_vocab_size(read_config(PretrainConfig, recipe, overrides), corpus.vocab_size)
     return dataclasses.replace(
         config,
@@ -231,7 +232,7 @@ def report(results: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Compare, print and keep the figures."""
+    """Compare both programs, print the figures and write them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", required=True, help="a corpus of `bert-jax prepare` with held-out documents")
     parser.add_argument("--config", required=True, help="recipe, such as bert_mini_cpu")

@@ -1,9 +1,9 @@
-"""Published shapes under the TPU compiler: compile time, FLOPs, bytes, memory, collectives of a step and chip.
+"""Compile steps of published shapes for TPUs: compile time, and FLOPs, bytes, memory and collectives per chip.
 
     .venv-tpu/bin/python benchmarks/tpu_compile.py
 
-Needs `make test-tpu` before (it makes .venv-tpu), no TPU; prints a Markdown table. Compile times are wall time, tracing
-included, and want a quiet machine.
+Run `make test-tpu` before, which makes .venv-tpu; no TPU is needed. Prints a Markdown table. Compile times are wall
+times, tracing included, so use a quiet machine.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from bert_jax.dryrun.topology import topology_devices
 
 
 class Shape(NamedTuple):
-    """One program: `rows` a chip; `mesh` is data, fsdp, tensor."""
+    """One program: a model, a slice, a mesh (data, fsdp, tensor), `rows` sequences per chip, and their length."""
 
     size: str
     topology: str
@@ -50,7 +50,7 @@ COLUMNS = (
 
 
 def main() -> None:
-    """One line a shape, printed when it is done."""
+    """Print a line for each shape as soon as it is compiled."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=int, nargs="*", metavar="N", help="lines of the table, from 0 (default: all)")
     only = parser.parse_args().only
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def line(shape: Shape) -> str:
-    """A row of the table."""
+    """Compile a shape and return its row of the table."""
     chips = topology_devices(shape.topology)
     from bert_jax.dryrun.dry_run import dry_run, pretraining_compile_inputs
 

@@ -1,11 +1,12 @@
-"""Gain by another vocabulary: a model trained further on the documentation of Python, in three ways.
+"""Measure the gain of another vocabulary: train a model further on Python's documentation, in three variants.
 
     python benchmarks/vocabulary_gain.py --model small/ --output vocabulary/ [--steps 200] [--seeds 1]
 
 The model keeps its own vocabulary, or is given a vocabulary trained on the new text (`bert-jax vocabulary`), or starts
-from random weights with the new vocabulary. All three read as many characters (their steps differ), and are scored on
-the same held-out lines: bits per character of the pseudo-likelihood, which vocabularies do not change. The split is
-made by the text, so that the same documents are held out with either vocabulary.
+from random weights with the new vocabulary. All three variants read equally many characters, so they have different
+numbers of steps. They are scored on the same held-out lines by the bits per character of the pseudo-likelihood, which
+can be compared across vocabularies. The split depends only on the text, so the same documents are held out with either
+vocabulary.
 """
 
 import argparse
@@ -26,11 +27,11 @@ from bert_jax.tokenizer import load_tokenizer
 
 STARTS = ("own", "carried", "random")
 HELDOUT = 0.05
-LINES, LINE = 150, slice(80, 400)  # held-out lines that are scored, and their lengths in characters
+LINES, LINE = 150, slice(80, 400)  # number of held-out lines that are scored, and their lengths in characters
 
 
 def main() -> None:
-    """Print a row for each start."""
+    """Train each variant, and print a row for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--model", type=pathlib.Path, required=True, help="an export of small_cpu, or of a model of its size"
@@ -64,7 +65,7 @@ def main() -> None:
 
 
 def run(verb: str, *words: str, **options: Any) -> str:
-    """Run a verb of the command line unless its output is there; return its output."""
+    """Run a verb of the command line unless its output file exists; return the text that the verb prints."""
     if "output" in options and pathlib.Path(options["output"]).exists():
         return ""
     given = [text for name, value in options.items() for text in (f"--{name}", str(value))]
@@ -73,13 +74,13 @@ def run(verb: str, *words: str, **options: Any) -> str:
 
 
 def prepare(tokenizer: pathlib.Path, output: pathlib.Path) -> pathlib.Path:
-    """The documentation of Python as a corpus."""
+    """Prepare the documentation of Python as a corpus, and return the path of the corpus."""
     run("prepare", input="python-docs", tokenizer=tokenizer, output=output, heldout_fraction=HELDOUT)
     return output
 
 
 def heldout_lines(path: pathlib.Path) -> pathlib.Path:
-    """Write lines of the documents that no start has read."""
+    """Write lines of the held-out documents, and return the path."""
     if not path.exists():
         documents = [one.text for one in read_documents(["python-docs"])]
         held = [text for text in documents if choose_split(split_hash(text), HELDOUT) == "heldout"]
@@ -103,7 +104,7 @@ def train(workdir: pathlib.Path, corpus: pathlib.Path, start: pathlib.Path | Non
 
 
 def bits(workdir: pathlib.Path, text: pathlib.Path, output: pathlib.Path) -> float:
-    """Bits per character of the pseudo-likelihood of the held-out lines."""
+    """Return the bits per character of the pseudo-likelihood of the held-out lines."""
     run("score", model=workdir, text=text, output=output)
     (report,) = json.loads(output.read_text())["results"]
     return float(report["total"]["bits_per_character"])

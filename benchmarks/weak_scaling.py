@@ -1,9 +1,10 @@
-"""Weak scaling on virtual CPU devices: a step of 8 devices with 8 times the sequences against 8 steps of one device.
+"""Measure weak scaling on virtual CPU devices: a step of 8 devices on 8 times the sequences of one device.
 
     python benchmarks/weak_scaling.py [--size mini] [--batch_size 8] [--seq_len 128] [--rounds 5] [--mesh 8,1,1]
 
-Prints t(8) / (8 t(1)), medians of alternating processes: the overhead of the mesh, since all devices share the same
-cores. The step of one device uses all cores too; a ratio below 1 only means that eight devices use them better.
+Prints t(8) / (8 t(1)), where t(n) is the median time of a step of n devices in alternating processes. The ratio shows
+the overhead of the mesh, because all devices share the cores of this machine. The step of one device also uses all
+cores; a ratio below 1 only means that eight devices use the cores better.
 """
 
 import argparse
@@ -83,7 +84,7 @@ def main() -> None:
     for _ in range(options.turns):
         for sizes, times in seconds.items():
             devices = 8 if sizes == options.mesh else 1
-            # NPROC sizes XLA's thread pool: with only as many threads as cores, waiting collectives fill it.
+            # NPROC sets the size of XLA's thread pool: collectives that wait must not take all threads.
             env = os.environ | {
                 "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
                 "JAX_PLATFORMS": "cpu",

@@ -1,12 +1,12 @@
-"""Text -> tokens that whole-word masking hides together, with a segmenter and without, and its cost.
+"""Measure which tokens whole-word masking hides together, with and without a segmenter, and the cost of the segmenter.
 
     python benchmarks/word_masking.py --input tatoeba.cmn-eng.cmn --language zh --segmenter jieba --vocab_size 2000
 
 Trains a vocabulary on the text, or takes `--tokenizer`, and prepares documents of `--sentences` lines each with and
-without the segmenter in turn. Prints a line for each: the fraction of the tokens in words of several tokens, and in
-words that are too long and fall back to single tokens; sentences; seconds of CPU, the median of the runs. Files are
-CoNLL-U or a sentence per line, gzipped or not; `--join` puts all lines of a document on one line, separated by that
-text.
+without the segmenter in turn. Prints a line for each: the fraction of tokens in words of several tokens, the fraction
+of tokens in words that are too long and are masked as single tokens, the number of sentences, and the median CPU
+seconds of the runs. A file is CoNLL-U or has a sentence per line, gzipped or not. `--join TEXT` puts all lines of a
+document on one line, separated by TEXT.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=50)
     parser.add_argument("--join", default="\n")
     args = parser.parse_args()
-    check_segmenter(args.segmenter, args.language)  # loads it
+    check_segmenter(args.segmenter, args.language)  # loads the segmenter
     lines = [line for path in args.input for line in read(path).lines if line.strip()]
     texts = [args.join.join(lines[at : at + args.sentences]) for at in range(0, len(lines), args.sentences)]
     if args.tokenizer:

@@ -82,7 +82,7 @@ track=()  # of gcloud: () or (alpha)
 tpus() { call gcloud "${track[@]}" compute tpus "$@" --project="${of[PROJECT]}" --zone="${of[ZONE]}" --quiet; }
 queued() { tpus queued-resources "$1" "${of[NAME]}" "${@:2}"; }
 hosts() { if ((of[SLICES] > 1)); then tpus queued-resources "$@" --node="$node"; else tpus tpu-vm "$@"; fi; }
-# Of ssh and scp: a host that is gone ends the connection after a minute.
+# Options of ssh and scp: the connection ends a minute after its host is gone.
 keepalive=(-oConnectTimeout=30 -oServerAliveInterval=15 -oServerAliveCountMax=4)
 on_workers() { hosts ssh "${of[NAME]}" --worker="$1" --command="$2" "${keepalive[@]/#/--ssh-flag=}"; }
 copy() { hosts scp "${@:1:$#-1}" "${of[NAME]}:${!#}" --worker=all "${keepalive[@]/#/--scp-flag=}"; }

@@ -35,7 +35,8 @@ setup() {
     touch ready
 }
 
-# A training process and its children hold the lock: it is free exactly when nothing runs, unlike a recorded pid.
+# A training process and its children hold the lock, so the lock is free exactly when no training runs. A recorded pid
+# would not show this.
 start() {
     [[ -e ready ]] || fail "not set up yet"
     check_place "$1"

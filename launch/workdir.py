@@ -18,13 +18,13 @@ import re
 import sys
 from typing import Any
 
-# The last file of a checkpoint in a bucket; at a path the name of its directory is last.
+# The last file of a checkpoint in a bucket. At a path, a checkpoint is complete when its directory has its final name.
 COMMITTED = "commit_success.txt"
-PACKAGES = {"gs": "gcsfs", "s3": "s3fs"}  # of a protocol
+PACKAGES = {"gs": "gcsfs", "s3": "s3fs"}  # the package for each protocol
 
 
 def refusal(workdir: str) -> str:
-    """Return why this is no work directory; "" where it is."""
+    """Return why this cannot be a work directory, or "" if it can."""
     if re.match(r"\w+:/", workdir) and not re.match(r"(gs|s3)://[^/]+/+[^/]", workdir):
         return "a work directory is gs://BUCKET/NAME, s3://BUCKET/NAME or a path"
     if not in_bucket(workdir):
@@ -40,7 +40,7 @@ def refusal(workdir: str) -> str:
 
 
 def in_bucket(workdir: str) -> bool:
-    """Return whether this is a URL."""
+    """Return whether the work directory is a URL of a bucket."""
     return "://" in workdir
 
 
@@ -54,7 +54,7 @@ def storage(workdir: str, name: str) -> tuple[Any, str]:
 
 
 def read(workdir: str, name: str) -> bytes:
-    """Return the content of a file, b"" where there is none."""
+    """Return the content of a file, or b"" if there is no such file."""
     try:
         if in_bucket(workdir):
             system, path = storage(workdir, name)
@@ -65,7 +65,7 @@ def read(workdir: str, name: str) -> bytes:
 
 
 def write(workdir: str, name: str, content: bytes) -> None:
-    """Write a file, which appears whole or not at all; there is one writer of a name."""
+    """Write a file, which appears whole or not at all; only one process writes a given name."""
     if in_bucket(workdir):
         system, path = storage(workdir, name)
         system.pipe_file(path, content)
@@ -78,7 +78,7 @@ def write(workdir: str, name: str, content: bytes) -> None:
 
 
 def saved_steps(workdir: str) -> list[int]:
-    """Return the steps of the complete checkpoints."""
+    """Return the step numbers of the complete checkpoints."""
     if in_bucket(workdir):
         system, path = storage(workdir, "checkpoints")
         found = [re.fullmatch(rf"(\d+)/{COMMITTED}", name[len(path) + 1 :]) for name in system.find(path)]
@@ -110,7 +110,7 @@ def main(verb: str, workdir: str, name: str = "") -> int:
             sys.stdout.buffer.write(read(workdir, name))
         if verb == "write":
             write(workdir, name, sys.stdin.buffer.read())
-    except Exception as error:  # each package has its own
+    except Exception as error:  # each package has its own exceptions
         print(f"workdir.py: {workdir}: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
     return 0

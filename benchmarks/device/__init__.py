@@ -1,18 +1,18 @@
-"""The first minutes on a GPU or TPU: its numbers against the CPU, then its speed, beside torch.
+"""First run on a GPU or TPU: check its numerical results against the CPU, then measure its speed, ours and torch's.
 
     make bench-device        # or, from the checkout: python -m benchmarks.device --minutes 9
 
-__main__.py         options, the environment that JAX reads
-supervise.py        a process for the parts, another after a crash, the deadline
-child.py            that process
-packages.py         which packages are there
-parts.py            all parts, a row each, in the order of their value
-report.py           results, the table, the JSON file
+__main__.py         options, and the environment variables that JAX reads
+supervise.py        starts the process that runs the parts, again after a crash, until the deadline
+child.py            the process that runs the parts
+packages.py         which packages are installed
+parts.py            the list of all parts, the most important first
+report.py           results: the table and the JSON file
 model_check.py      logits, and 20 steps of training
-dropout_check.py    the fraction that dropout drops, and which elements
-resume_check.py     a resumed training against an uninterrupted training, bit for bit
-attention_check.py  each attention kernel
-steps.py            speed of a step, of pretraining and of fine-tuning
-torch_steps.py      speed of a step of transformers
+dropout_check.py    which elements dropout drops, and which fraction
+resume_check.py     whether a resumed training ends with the bits of an uninterrupted training
+attention_check.py  errors of each attention kernel
+steps.py            speed of a step of pretraining or fine-tuning
+torch_steps.py      a step of transformers under torch
 texts.py            speed of the input pipeline and of `embed`
 """

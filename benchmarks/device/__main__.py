@@ -1,15 +1,16 @@
-"""Check the numbers of the GPU or TPU at hand against the CPU, then measure its speed, beside torch.
+"""Check the numerical results of the local GPU or TPU against the CPU, then measure its speed, ours and torch's.
 
     python -m benchmarks.device [--minutes 9] [--json device_bench.json]
 
-Run it in the checkout, with a Python that has JAX for the accelerator; nothing is downloaded. Parts run in the order of
-their value until the time is up; the other parts are named, in the file as well. A part that crashes fails alone: a
-new process runs the rest. Steps are compiled, warmed up and timed over 20 that are dispatched together, the median of 5
-such stretches; `ready` is the seconds until then, most of them compilation, which the next run finds in the cache.
-torch and transformers are optional, as are packages that only some parts need.
+Run it in the checkout, with a Python that has JAX for the accelerator; nothing is downloaded. The most important parts
+run first, until the time is up; the output and the JSON file name the parts that did not run. If a part crashes, only
+this part fails: a new process runs the rest. Steps are compiled and warmed up. Then 20 steps are dispatched together,
+five times; the figure is the median of the five times. `ready` is the seconds before the first timed step. Most of
+`ready` is compilation, which the next run finds in the cache. torch and transformers are optional, and so are packages
+that only some parts need.
 
-The exit status is 1 where a part failed, a check did not pass or there is no GPU or TPU, 2 where JAX or another package
-that all parts need is not installed, else 0, also where parts were left out.
+The exit status is 1 if a part failed, a check did not pass, or there is no GPU or TPU. It is 2 if JAX or another
+package that all parts need is not installed. Otherwise it is 0, also if parts were left out.
 """
 
 import argparse
@@ -27,13 +28,13 @@ FRACTIONS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")  # JAX
 
 
 def share_memory(torch_runs: bool) -> None:
-    """Leave half of a GPU's memory to torch, where it uses the GPU and the environment does not say otherwise."""
+    """Leave half of the GPU's memory to torch if torch uses the GPU, unless the environment sets the fraction."""
     if torch_runs and not any(os.environ.get(name) for name in FRACTIONS):
         os.environ["XLA_CLIENT_MEM_FRACTION"] = "0.5"
 
 
 def main() -> None:
-    """Run the parts; exit with their status."""
+    """Run the parts under supervision; exit with the resulting status."""
     began = time.monotonic()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=9.0, help="the run ends then (default: 9)")
@@ -45,9 +46,9 @@ def main() -> None:
         print(f"not installed: {', '.join(lacking)}", file=sys.stderr)
         sys.exit(2)
     share_memory(torch_uses_cuda())
-    if arguments.json.exists():  # a file that is there is this run's
+    if arguments.json.exists():  # so that the child reads only results of this run
         arguments.json.replace(arguments.json.with_suffix(".previous.json"))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the child ends as well
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit by `sys.exit` also ends the child
     with tempfile.TemporaryDirectory(prefix="device_bench", ignore_cleanup_errors=True) as directory:
         words = ["tiny" if arguments.tiny else "full", str(arguments.json), directory, str(arguments.minutes)]
         command = [sys.executable, "-m", "benchmarks.device.child", *words]

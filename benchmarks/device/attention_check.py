@@ -1,4 +1,4 @@
-"""Attention by each kernel of the device against XLA on the CPU: context and gradients, in each dtype that it takes."""
+"""Check each attention kernel of the device against XLA on the CPU: context and gradients, in each supported dtype."""
 
 import dataclasses
 import itertools
@@ -20,14 +20,14 @@ CASES = ("inputs", "padded", "packed", "window")
 
 
 def kernels_here() -> dict[str, tuple[str, ...]]:
-    """Return the kernels that this device runs, and their dtypes; `auto` and `xla` everywhere."""
+    """Return the kernels that run on this device, and their dtypes; `auto` and `xla` run on every device."""
     platform = jax.devices()[0].platform
     made = {name: row for name, row in KERNELS.items() if row.platforms == (platform,) and row.available()}
     return {"auto": tuple(BOUNDS), "xla": tuple(BOUNDS)} | {name: row.dtypes for name, row in made.items()}
 
 
 def inputs_of(case: str) -> AttentionInputs:
-    """Return inputs of a kernel, float32: sequences without padding, padded, packed, or with a window."""
+    """Return float32 inputs of a kernel: sequences without padding, padded, packed, or with a window."""
     rng = np.random.default_rng(0)
     q, k, v = (jnp.asarray(rng.normal(size=(BATCH, LENGTH, HEADS * FEATURES)), jnp.float32) for _ in range(3))
     keys = jnp.stack(row_keys(jnp.array([3, 9], jnp.uint32), BATCH * HEADS), -1).reshape(BATCH, HEADS, 2)
@@ -43,7 +43,7 @@ def inputs_of(case: str) -> AttentionInputs:
 
 
 def attention(kernel: str, rate: float, dtype: str, joint: bool, inputs: AttentionInputs) -> list[jax.Array]:
-    """Return context and gradients of q, k and v, float32, without padding. `joint`: from one array."""
+    """Return float32 context and gradients of q, k and v, without padding. `joint`: q, k and v are in one array."""
     real = inputs.mask[:, :, None]
 
     def context(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
@@ -59,10 +59,10 @@ def attention(kernel: str, rate: float, dtype: str, joint: bool, inputs: Attenti
 
 
 def check_attention(case: str) -> Iterator[Result]:
-    """Yield the error of each kernel and dtype, the larger error of both runs, with and without dropout."""
+    """Yield the error of each kernel and dtype: the larger error of the runs with and without dropout."""
 
     def compute(kernel: str, dtypes: tuple[str, ...]) -> dict[str, list[list[jax.Array]]]:
-        """All rates of a kernel in one program, as programs take seconds to compile."""
+        """Compute all dropout rates of a kernel in one program, because a program takes seconds to compile."""
         inputs = inputs_of(case)
         rates = [rate for rate in RATES if not rate or KERNELS[kernel].dropout]
         ways = list(itertools.product(rates, (False, True) if kernel == "triton" else (False,)))
@@ -85,6 +85,6 @@ def check_attention(case: str) -> Iterator[Result]:
             repeats = 2 if kernel == "triton" else 1
             right = [expected[rate] for rate in RATES for _ in range(repeats)]
             for dtype in dtypes:
-                pairs = zip(actual[dtype], right, strict=False)  # a kernel without dropout has the first rate alone
+                pairs = zip(actual[dtype], right, strict=False)  # a kernel without dropout has only the first rate
                 worst = max(error(result, reference) for result, reference in pairs)
                 yield Result(f"attention by {kernel}, {case}, {dtype}", worst, BOUNDS[dtype])

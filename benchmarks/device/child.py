@@ -1,8 +1,8 @@
-"""The process that uses the device: it runs the parts that wait.
+"""Process that uses the device and runs the waiting parts.
 
     python -m benchmarks.device.child SCALE JSON DIRECTORY MINUTES     # __main__.py starts it
 
-It ends before its last part where a failed part has left the device useless; a new process then runs the rest.
+It ends early if a failed part has made the device unusable; a new process then runs the remaining parts.
 """
 
 import datetime
@@ -21,7 +21,7 @@ DRIVER = pathlib.Path("/proc/driver/nvidia/version")
 
 
 def use_cpu_as_well() -> None:
-    """Have JAX find the CPU beside the platforms that JAX_PLATFORMS names: checks compare with it."""
+    """Add the CPU to the platforms that JAX_PLATFORMS names: the checks compare the device with the CPU."""
     import jax
 
     asked = jax.config.values.get("jax_platforms")
@@ -30,7 +30,7 @@ def use_cpu_as_well() -> None:
 
 
 def described(scale: str, minutes: float) -> dict[str, Any]:
-    """Return the facts of this run and machine that a reader of the results needs."""
+    """Return a description of this run and machine, for the reader of the results."""
     import jax
 
     device = jax.devices()[0]
@@ -46,20 +46,20 @@ def described(scale: str, minutes: float) -> dict[str, Any]:
 
 
 def device_computes() -> bool:
-    """Return whether the device still computes: after an illegal access to its memory, nothing in this process does."""
+    """Return whether the device still computes; after an illegal memory access, no computation works."""
     import jax
     import jax.numpy as jnp
 
     try:
         jax.block_until_ready(jnp.arange(8) + 1)
-    except Exception:  # whatever it is: a device that raises does not compute
+    except Exception:  # any exception means that the device does not compute
         traceback.print_exc()
         return False
     return True
 
 
 def run_parts(report: Report, parts: Iterable[Part], computes: Callable[[], bool]) -> None:
-    """Run the parts that wait, whatever becomes of each, as long as the device computes."""
+    """Run the waiting parts while the device computes; a part that fails does not stop the others."""
     for part in parts:
         if part.name not in report.waiting:
             continue
@@ -68,7 +68,7 @@ def run_parts(report: Report, parts: Iterable[Part], computes: Callable[[], bool
         try:
             for result in part.run():
                 report.add(result)
-        except Exception as error:  # of any kind: the other parts are to run
+        except Exception as error:  # any kind of error, so that the other parts run
             if reason := reason_to_leave_out(error):
                 report.left_out[part.name] = reason
             else:
@@ -82,7 +82,7 @@ def run_parts(report: Report, parts: Iterable[Part], computes: Callable[[], bool
 
 
 def main(scale: str, report_path: pathlib.Path, directory: pathlib.Path, minutes: float) -> None:
-    """Run the parts that wait in the report at `report_path`, or all parts if there is no report."""
+    """Run the parts that are waiting in the report at `report_path`, or all parts if there is no report."""
     use_cpu_as_well()
 
     import jax

@@ -1,4 +1,4 @@
-"""Elements that dropout drops: equal to the CPU's, in the right fraction, neighbors independent of each other."""
+"""Check dropout: the dropped elements equal the CPU's, have the right fraction, and neighbors are independent."""
 
 import functools
 import math
@@ -15,16 +15,16 @@ from bert_jax.models.dropout import dropout, row_keys
 
 RATE, SIGMAS = 0.1, 5.0
 SHAPE = (64, 128, 256)
-BATCH, HEADS, LENGTH = 32, 4, 64  # LENGTH features per head as well
+BATCH, HEADS, LENGTH = 32, 4, 64  # a head also has LENGTH features
 
 
 def of_layers() -> jax.Array:
-    """Return the elements that the dropout of layers keeps, bool."""
+    """Return a bool array of the elements that the dropout of layers keeps."""
     return jax.jit(lambda x: dropout(x, RATE, jnp.array([3, 9], jnp.uint32)) != 0)(jnp.ones(SHAPE))
 
 
 def of_attention(kernel: str, dtype: str) -> jax.Array:
-    """Return the probabilities that a kernel keeps, bool: with equal scores and unit vectors as values."""
+    """Return which probabilities a kernel keeps, as bools: scores are equal, and values are unit vectors."""
     zeros = jnp.zeros((BATCH, LENGTH, HEADS * LENGTH), dtype)
     values = jnp.tile(jnp.eye(LENGTH, dtype=dtype), (BATCH, 1, HEADS))
     keys = jnp.stack(row_keys(jnp.array([3, 9], jnp.uint32), BATCH * HEADS), -1).reshape(BATCH, HEADS, 2)
@@ -34,7 +34,7 @@ def of_attention(kernel: str, dtype: str) -> jax.Array:
 
 
 def statistics(name: str, is_kept: np.ndarray, expected: np.ndarray) -> Iterator[Result]:
-    """Yield the fraction that differs from the CPU, and deviations from independent draws, in standard deviations."""
+    """Yield the fraction of elements unlike the CPU's, and deviations from independent draws in standard deviations."""
     centered = is_kept.astype(np.float64) - (1 - RATE)
     variance = RATE * (1 - RATE)
     fraction = abs(centered.sum()) / math.sqrt(is_kept.size * variance)
@@ -46,7 +46,7 @@ def statistics(name: str, is_kept: np.ndarray, expected: np.ndarray) -> Iterator
 
 
 def check_dropout() -> Iterator[Result]:
-    """Yield the statistics of layers, and of each kernel with dropout."""
+    """Yield the statistics of the dropout of layers, and of each attention kernel with dropout."""
     cpu = jax.devices("cpu")[0]
     ways: list[tuple[str, Callable[[], jax.Array], Callable[[], jax.Array]]] = [("layers", of_layers, of_layers)]
     for kernel, dtypes in kernels_here().items():

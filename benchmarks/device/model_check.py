@@ -1,6 +1,7 @@
-"""Logits of whole models and losses of 20 training steps, on the device and on the CPU.
+"""Check logits of whole models, and losses of 20 training steps, on the device against the CPU.
 
-Errors are norms of differences over norms of the CPU's float32 results, at the highest precision of products.
+An error is the norm of the difference over the norm of the CPU's float32 result. Matrix products have the highest
+precision.
 """
 
 import dataclasses
@@ -22,12 +23,12 @@ from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import learning_rate, plan_phases
 from bert_jax.training.step import init_state, train_step
 
-BOUNDS = {"float32": 1e-4, "bfloat16": 2e-2}  # a bfloat16 number has 8 bits
+BOUNDS = {"float32": 1e-4, "bfloat16": 2e-2}  # the significand of a bfloat16 number has 8 bits
 STEPS, BATCH, VOCAB = 20, 8, 512
 
 
 class CheckSize(NamedTuple):
-    """The models of the checks; ModernBERT reads twice the tokens, more than its windows."""
+    """Models and sequence length of the checks; ModernBERT reads twice the tokens, so that they exceed its windows."""
 
     bert: str = "mini"
     modern: str = "modern_mini"
@@ -35,15 +36,15 @@ class CheckSize(NamedTuple):
 
 
 def error(actual: list[jax.Array], expected: list[jax.Array]) -> float:
-    """Return the largest relative error of the arrays."""
+    """Return the largest relative error over the arrays."""
     pairs = [(np.asarray(x, np.float64), np.asarray(y, np.float64)) for x, y in zip(actual, expected, strict=True)]
     return max(float(np.linalg.norm(x - y) / np.linalg.norm(y)) for x, y in pairs)
 
 
 def compared(name: str, compute: Callable[[ComputeConfig], list[jax.Array]]) -> Iterator[Result]:
-    """Yield the error of `compute` on the device, by dtype; it builds all of its arrays itself.
+    """Yield the error of `compute` on the device for each dtype; `compute` builds all of its arrays itself.
 
-    The CPU's attention is XLA's: `auto` would choose the accelerator's kernel for it.
+    The attention on the CPU is set to XLA's; `auto` would choose the accelerator's kernel.
     """
     with jax.default_matmul_precision("highest"):
         with jax.default_device(jax.devices("cpu")[0]):
@@ -63,7 +64,7 @@ def cases(size: CheckSize) -> dict[str, tuple[EncoderConfig, Batch]]:
 
 
 def logits(config: EncoderConfig, batch: Batch, compute: ComputeConfig) -> list[jax.Array]:
-    """Return the logits of the masked tokens of a model of random weights."""
+    """Return the logits of the masked tokens, computed by a model with random weights."""
     model = make_model(config, compute, (Head("masked_token"),))
     params = jax.jit(model.init)(jax.random.key(0))
     placed = {name: jnp.asarray(x) for name, x in batch.items()}
@@ -71,7 +72,7 @@ def logits(config: EncoderConfig, batch: Batch, compute: ComputeConfig) -> list[
 
 
 def check_logits(size: CheckSize) -> Iterator[Result]:
-    """Yield the errors of the logits."""
+    """Yield the errors of the logits of each case."""
     for name, (config, batch) in cases(size).items():
         yield from compared(f"logits of {name}", functools.partial(logits, config, batch))
 
@@ -104,6 +105,6 @@ def losses(size: CheckSize, dropout: float, compute: ComputeConfig) -> list[jax.
 
 
 def check_training(size: CheckSize) -> Iterator[Result]:
-    """Yield the errors of the losses, without dropout and with it."""
+    """Yield the errors of the losses, without and with dropout."""
     for dropout in (0.0, 0.1):
         yield from compared(f"losses of {STEPS} steps, dropout {dropout:g}", functools.partial(losses, size, dropout))

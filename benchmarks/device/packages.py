@@ -1,4 +1,4 @@
-"""The packages of this Python, found without importing them: imports take seconds, and some take the device."""
+"""Find installed packages without importing them: an import takes seconds, and some imports occupy the device."""
 
 import importlib.metadata
 import importlib.util
@@ -7,7 +7,7 @@ import platform
 import runpy
 from collections.abc import Iterable
 
-CORE = ("absl", "flax", "jax", "jaxlib", "ml_collections", "numpy", "optax")  # nothing runs without them
+CORE = ("absl", "flax", "jax", "jaxlib", "ml_collections", "numpy", "optax")  # packages that every part needs
 TORCH = ("torch", "transformers")
 REPORTED = (
     "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "jax-cuda13-plugin", "jax-cuda12-plugin",
@@ -16,7 +16,7 @@ REPORTED = (
 
 
 def missing(modules: Iterable[str]) -> list[str]:
-    """Return those that are not installed."""
+    """Return the names of the packages that are not installed."""
     return [name for name in modules if importlib.util.find_spec(name) is None]
 
 

@@ -1,6 +1,6 @@
-"""The parts of the run, in the order of their value: checks, then speeds. The deadline leaves out the last parts.
+"""Parts of the run, the most important first: checks, then speeds. The deadline leaves out the last parts.
 
-A part imports its own packages when it runs, so that other parts run where such a package is not installed.
+A part imports the packages that only it needs when it runs, so that other parts run without these packages.
 """
 
 import functools
@@ -17,7 +17,7 @@ from bert_jax.config.presets import PRESETS
 
 
 def _of_attention(case: str) -> Callable[[CheckSize], Iterable[Result]]:
-    """Return the check of the kernels, which have a size of their own."""
+    """Return the check of the attention kernels in one case; it ignores the size of the other checks."""
     return lambda size: check_attention(case)
 
 
@@ -47,11 +47,12 @@ CHECKS: dict[str, Callable[[CheckSize], Iterable[Result]]] = {
     **{f"attention, {case}": _of_attention(case) for case in CASES},
 }
 
-# torch compiles attention with dropout to slow kernels, so that both sides are timed without it as well. cuDNN's kernel
-# has no dropout. XLA's attention at 8,192 tokens and torch there are not tried: pairs of tokens fill the memory.
-# Unrolled layers compile in 15 to 33 s on an H100: BERT-base beside torch has them; most other rows scan their layers,
-# as `pretrain` does by default, so that a first run of 9 minutes reaches them. On GPUs `auto` is Triton for all layers
-# of a scanned ModernBERT, whose windows are then values, and cuDNN for the global layers of an unrolled ModernBERT.
+# torch compiles attention with dropout to slow kernels, so ours and torch are also timed without attention dropout.
+# cuDNN's kernel has no dropout. At 8,192 tokens, XLA's attention and torch are not timed: token pairs would fill the
+# memory. Unrolled layers compile in 15 to 33 s on an H100. The steps of BERT-base that are compared with torch have
+# unrolled layers. Most other rows scan their layers, as `pretrain` does by default, so that a first run of 9 minutes
+# reaches them. On GPUs, `auto` is Triton for all layers of a scanned ModernBERT, whose windows are then traced values,
+# and cuDNN for the global layers of an unrolled ModernBERT.
 BASE_STEPS = (
     Step("base", 256, 128),
     Step("base", 256, 128, attention_dropout=False),
@@ -91,7 +92,7 @@ LAST_STEPS = (
 
 
 class Scale(NamedTuple):
-    """The sizes of all parts: full, or tiny for a CPU."""
+    """Sizes of all parts: full, or tiny for a CPU."""
 
     checks: CheckSize
     repeats: Repeats
@@ -100,11 +101,11 @@ class Scale(NamedTuple):
     num_texts: int
     batch_size: int
     documents: int
-    num_batches: int  # of the input pipeline
+    num_batches: int  # number of batches that the input pipeline makes
 
 
 def tiny(step: Step) -> Step:
-    """Return a step of the same kind that a CPU takes in a second."""
+    """Return a step of equal kind that is small enough to take a CPU a second."""
     modern = step.size.startswith("modern")
     size, layers = ("modern_tiny", 2) if modern else ("tiny", 1)
     return step._replace(size=size, sequences=2, seq_len=step.seq_len // (16 if modern else 4), layers=layers)
@@ -117,7 +118,7 @@ SCALES = {
 
 
 def parts(scale: Scale, directory: pathlib.Path) -> list[Part]:
-    """Return all parts; `directory` holds the corpus that two of them read."""
+    """Return all parts; `directory` holds the corpus that `embed` and the input pipeline read."""
 
     def timed(steps: Iterable[Step]) -> list[Part]:
         return [Part(step.name, functools.partial(time_step, step, scale.repeats)) for step in map(scale.steps, steps)]
@@ -133,6 +134,6 @@ def parts(scale: Scale, directory: pathlib.Path) -> list[Part]:
         for seq_len, packing in ((128, 1), (512, 1), (512, 8))
     ]
     checks = [Part(name, functools.partial(check, scale.checks)) for name, check in CHECKS.items()]
-    # The input pipeline takes seconds, as nothing compiles.
+    # The parts of the input pipeline take seconds, because they compile nothing.
     ordered = [*checks, *inputs, *timed(BASE_STEPS), *timed(OTHER_STEPS), embed, *timed(LAST_STEPS)]
-    return list({part.name: part for part in ordered}.values())  # small steps of different sizes are the same
+    return list({part.name: part for part in ordered}.values())  # tiny steps of several sizes are equal

@@ -1,4 +1,4 @@
-"""Results of the parts: a table on stdout, and a JSON file, which also names the running and the waiting parts."""
+"""Results of the parts: a table on stdout, and a JSON file, which also has the running part and the waiting parts."""
 
 import json
 import pathlib
@@ -7,31 +7,31 @@ from typing import Any, NamedTuple
 
 
 class LeftOutError(Exception):
-    """A part cannot run on this machine; its text says why."""
+    """Error of a part that cannot run on this machine; the message has the reason."""
 
 
 def reason_to_leave_out(error: Exception) -> str | None:
-    """Return why a part that raised `error` does not count as failed; None: it failed."""
+    """Return why a part that raised `error` is left out, or None if the part failed."""
     if isinstance(error, ModuleNotFoundError) and error.name and "." not in error.name:
         return f"{error.name} is not installed"
     return str(error) if isinstance(error, LeftOutError) else None
 
 
 class Result(NamedTuple):
-    """A line of the table: of a check `error` and `bound`, of a timing the others."""
+    """Line of the table: a check has `error` and `bound`, a timing has the other figures."""
 
     name: str
     error: float | None = None
     bound: float | None = None  # the largest `error` that passes
-    ms: float | None = None  # of a step, the median
+    ms: float | None = None  # median time of a step
     tokens_per_second: float | None = None
-    mfu: float | None = None  # model FLOPs over the peak of the data sheet
-    ready_seconds: float | None = None  # to build, compile and warm up
+    mfu: float | None = None  # model FLOP/s over the peak of the data sheet
+    ready_seconds: float | None = None  # time to build, compile and warm up the step
     fault: str | None = None
 
     @property
     def failed(self) -> bool:
-        """Return whether the part broke, or its error is too large or not a number."""
+        """Return whether the part crashed, or its error is too large or not a number."""
         outside = self.bound is not None and not (self.error is not None and self.error <= self.bound)
         return outside or self.fault is not None
 
@@ -57,18 +57,18 @@ HEADER = (
 
 
 class Part(NamedTuple):
-    """A row of `parts.parts`: a name, and a function that yields results."""
+    """One part: a name, and a function that yields results."""
 
     name: str
     run: Callable[[], Iterable[Result]]
 
 
 class Report:
-    """All results of a run, printed and written as they come, and the parts that are left.
+    """Results of a run, each printed and written as soon as it is known, and the parts that are left.
 
     Args:
-        head: fields of the JSON file beside the results.
-        path: the JSON file.
+        head: further fields of the JSON file.
+        path: path of the JSON file.
         waiting: names of the parts to run.
     """
 
@@ -76,11 +76,11 @@ class Report:
         self.head, self.path, self.waiting = head, path, list(waiting)
         self.running: str | None = None
         self.results: list[Result] = []
-        self.left_out: dict[str, str] = {}  # name of a part -> why
+        self.left_out: dict[str, str] = {}  # name of a part -> reason
 
     @classmethod
     def read(cls, path: pathlib.Path) -> "Report":
-        """Return the report in a file, which the process before wrote."""
+        """Read a report from the JSON file of an earlier process."""
         content = json.loads(path.read_text(encoding="utf-8"))
         keys = ("checks", "failed", "left_out", "running", "waiting", "results")
         _, _, left_out, running, waiting, rows = (content.pop(key) for key in keys)
@@ -90,7 +90,7 @@ class Report:
         return report
 
     def begin(self, name: str) -> None:
-        """Write which part begins: whoever reads the file after a crash knows where it was."""
+        """Write which part begins, so that the file names this part after a crash."""
         self.waiting.remove(name)
         self.running = name
         self._write()
@@ -102,12 +102,12 @@ class Report:
         self._write()
 
     def end(self) -> None:
-        """Write that no part runs."""
+        """Write that no part is running."""
         self.running = None
         self._write()
 
     def leave_out_rest(self, why: str) -> None:
-        """Leave out the running part and the waiting parts."""
+        """Record that the running part and the waiting parts are left out, and why."""
         rest = [self.running, *self.waiting] if self.running else self.waiting
         self.left_out |= dict.fromkeys(rest, why)
         self.running, self.waiting = None, []
@@ -123,7 +123,7 @@ class Report:
         return int(bool(failed))
 
     def _write(self) -> None:
-        """Replace the file, so that a crash leaves the old file."""
+        """Replace the file in one step, so that a crash leaves the old file."""
         rows = [
             {name: value for name, value in result._asdict().items() if value is not None} | {"failed": result.failed}
             for result in self.results

@@ -1,7 +1,8 @@
-"""A training that is resumed from a checkpoint ends with the bits of an uninterrupted training.
+"""Check that a training which is resumed from a checkpoint ends with the bits of an uninterrupted training.
 
-Both run the project's loop on all devices with `compute.deterministic`, dropout and bfloat16. Programs are compiled
-anew, without the cache, so that a choice of kernels by timing would be noticed.
+Both trainings run the loop of bert_jax on all devices, with `compute.deterministic`, dropout and bfloat16. The
+compilation cache is off: programs are compiled again after the resumption, so that a choice of kernels by timing would
+be noticed.
 """
 
 import contextlib
@@ -35,12 +36,12 @@ STEPS, SAVED = 12, 6
 
 
 def run_config(size: CheckSize) -> PretrainConfig:
-    """Return a small run on all devices, eight sequences on each."""
+    """Return the config of a small run with eight sequences per device."""
     made = c.pretrain_config()
     phases = c.phases({"seq_len": size.seq_len, "fraction": 1.0})
     batch_size = 8 * jax.device_count()
     made.train.update(steps=STEPS, batch_size=batch_size, log_every=STEPS, phases=phases)
-    made.evaluate.batch_size = batch_size  # nothing evaluates, but each batch has to divide over the devices
+    made.evaluate.batch_size = batch_size  # unused, but checked: divisible by the devices
     made.optimizer.update(warmup_fraction=0.0, peak_learning_rate=1e-3)
     made.checkpoint.update(every=SAVED, max_time_fraction=None)
     model = dataclasses.replace(PRESETS[size.bert], vocab_size=512)
@@ -49,7 +50,7 @@ def run_config(size: CheckSize) -> PretrainConfig:
 
 
 def train(config: PretrainConfig, workdir: pathlib.Path) -> list[Any]:
-    """Train to the end, from the newest checkpoint of `workdir`; return all arrays of the last state."""
+    """Train from the newest checkpoint of `workdir` to the last step; return all arrays of the last state."""
     objective = make_objective(config)
 
     def batches(phase: Phase, step: int) -> Generator[Batch, None, None]:
@@ -87,11 +88,11 @@ def train(config: PretrainConfig, workdir: pathlib.Path) -> list[Any]:
 
 @contextlib.contextmanager
 def without_cache() -> Iterator[None]:
-    """Compile everything anew inside, without the cache on disk."""
+    """Turn off the compilation cache on disk inside of this context."""
 
     def use_cache(use: bool) -> None:
         jax.config.update("jax_enable_compilation_cache", use)
-        compilation_cache.reset_cache()  # JAX reads the option at its first compilation alone
+        compilation_cache.reset_cache()  # JAX reads the option only at its first compilation
 
     use_cache(False)
     try:
@@ -101,7 +102,7 @@ def without_cache() -> Iterator[None]:
 
 
 def check_resume(size: CheckSize) -> Iterator[Result]:
-    """Yield the number of arrays that differ."""
+    """Yield the number of arrays that differ between the two trainings."""
     config = run_config(size)
     with without_cache(), tempfile.TemporaryDirectory() as directory:
         workdir, again = pathlib.Path(directory, "whole"), pathlib.Path(directory, "resumed")

@@ -1,7 +1,8 @@
 """Speed of a training step on one accelerator in bfloat16: of pretraining and of fine-tuning.
 
-A step is forward, loss, backward, clipping to norm 1 and AdamW on float32 parameters, its state donated. MFU counts the
-FLOPs of matrix products (`models.model_flops`) over the data sheet's peak; a packed sequence counts as whole.
+A step is the forward pass, the loss, the backward pass, clipping to norm 1 and AdamW on float32 parameters; the state
+is donated. MFU is the FLOP/s of matrix products (`models.model_flops`) over the peak of the data sheet; a packed
+sequence counts as one example of full length.
 """
 
 import dataclasses
@@ -39,11 +40,11 @@ from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Phase, learning_rate, plan_phases
 from bert_jax.training.step import init_state, train_step
 
-Run = Callable[[int], None]  # runs that many steps and waits for the last
+Run = Callable[[int], None]  # runs a number of steps and waits for the last
 
 
 class Repeats(NamedTuple):
-    """Numbers of runs of a step: `steps` are dispatched together, and the figure is the median of `stretches`."""
+    """Repetitions of a step: `steps` are dispatched together; the figure is the median of `stretches` such times."""
 
     warmup: int = 5
     steps: int = 20
@@ -51,28 +52,28 @@ class Repeats(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One step to time; its name is in the table of results."""
+    """Settings of a step to time."""
 
     size: str  # a row of PRESETS
     sequences: int
     seq_len: int
-    by: str = "auto"  # the attention kernel; or torch, torch compiled
-    attention_dropout: bool = True  # as the architecture has it; False: none
+    by: str = "auto"  # attention kernel of our step; "torch" or "torch compiled": a step of transformers
+    attention_dropout: bool = True  # True: the rate of the architecture; False: none
     packed: bool = False  # four examples in each sequence
     task: bool = False  # fine-tuning with two classes, not pretraining
-    scanned: bool = False  # layers in a loop: a third of the compilation, a third slower on an H100
-    layers: int | None = None  # of a model with 512 tokens, to try the command; None: the whole size
+    scanned: bool = False  # layers in a loop: compiles in a third of the time, a third slower on an H100
+    layers: int | None = None  # number of layers, with a vocabulary of 512, to try the command; None: the whole model
 
     @property
     def name(self) -> str:
-        """Name in the table of results."""
+        """Name of the step in the table of results."""
         none = "" if self.attention_dropout else ", no attention dropout"
         suffix = f"{', packed' * self.packed}{', fine-tuning' * self.task}{', scanned layers' * self.scanned}{none}"
         return f"{self.size} {self.sequences}x{self.seq_len}{suffix}, {self.by}"
 
     @property
     def config(self) -> EncoderConfig:
-        """The architecture."""
+        """Architecture of the model."""
         config = PRESETS[self.size]
         if not self.attention_dropout:
             config = dataclasses.replace(config, attention_dropout=0.0)
@@ -80,11 +81,11 @@ class Step(NamedTuple):
 
     @property
     def num_predictions(self) -> int:
-        """Masked tokens of a sequence."""
+        """Number of masked tokens per sequence."""
         return 0 if self.task else round(0.15 * self.seq_len) + 1
 
     def batch(self) -> Batch:
-        """Return the arrays that a step reads."""
+        """Return the batch that the step reads."""
         made = random_batch(self.config, self.sequences, self.seq_len, self.num_predictions)
         if self.task:
             labels = made["next_sentence_labels"]
@@ -96,7 +97,7 @@ class Step(NamedTuple):
 
 
 def ours(step: Step) -> Run:
-    """Return the step that `pretrain` or `finetune` runs."""
+    """Return a function that runs steps as `pretrain` or `finetune` does."""
     batch, compute = step.batch(), ComputeConfig(dtype="bfloat16", scan_layers=step.scanned, attention=step.by)
     config: Config
     objective: Objective
@@ -134,21 +135,21 @@ def ours(step: Step) -> Run:
 
 
 def theirs(step: Step) -> Run:
-    """Return the step of transformers."""
+    """Return a function that runs steps of transformers."""
     from benchmarks.device.torch_steps import torch_step
 
     return torch_step(step.config, step.batch(), jax.devices()[0].platform, step.by == "torch compiled")
 
 
 def time_step(step: Step, repeats: Repeats) -> Iterator[Result]:
-    """Yield the time of a step."""
+    """Time a step and yield its result."""
     device = jax.devices()[0]
     by_torch = step.by.startswith("torch")
     if not by_torch:
         kernel = KERNELS[step.by]
         if step.by != "auto" and not (device.platform in kernel.platforms and kernel.available()):
             raise LeftOutError(f"no kernel for a {device.platform}")
-    with jax.set_mesh(make_mesh(MeshConfig(), [device])):  # as `pretrain` does: activations then have a layout
+    with jax.set_mesh(make_mesh(MeshConfig(), [device])):  # as in `pretrain`, so that activations have a sharding
         begin = time.perf_counter()
         run = theirs(step) if by_torch else ours(step)
         run(repeats.warmup)
@@ -170,5 +171,5 @@ def time_step(step: Step, repeats: Repeats) -> Iterator[Result]:
 
 @functools.cache
 def _peak() -> float | None:
-    """FLOP/s of the data sheet; a CPU is measured, once."""
+    """Return the FLOP/s of the data sheet; the FLOP/s of a CPU are measured once."""
     return peak_flops()

@@ -1,4 +1,4 @@
-"""Start the process that runs the parts, again after each death, until no part waits or the time is up."""
+"""Start the process that runs the parts, again whenever it ends, until no part is waiting or the time is up."""
 
 import pathlib
 import signal
@@ -18,27 +18,27 @@ def ending(status: int) -> str:
 
 
 def run_until(command: Sequence[str], deadline: float) -> int | None:
-    """Return the exit status of a command; None: it ran until `deadline`, a time of `time.monotonic`."""
+    """Return the exit status of a command, or None if it was ended at `deadline`, a time of `time.monotonic`."""
     child = subprocess.Popen(command)
     try:
         return child.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
         return None
-    finally:  # also where a signal ends this process
+    finally:  # also when a signal ends this process
         child.kill()
         child.wait()
 
 
 def supervise(command: Sequence[str], report_path: pathlib.Path, deadline: float) -> int:
-    """Run `command` until no part of its report waits; return the exit status.
+    """Run `command` until no part of its report is waiting; return the exit status.
 
-    A part in which the process dies has failed, and a new process runs the parts after it. A process that ends between
-    two parts asks for a new process.
+    If the process ends during a part, this part has failed, and a new process runs the parts after it. If the process
+    ends between two parts, a new process is started, too.
     """
     before = None
     while True:
         status = run_until(command, deadline)
-        if not report_path.exists():  # it ended before the first part, and said why
+        if not report_path.exists():  # the process ended before the first part, and printed the reason
             if not status or status < 0:
                 print("no part began:", "no time left" if status is None else ending(status), file=sys.stderr)
             return status if status and status > 0 else 1

@@ -1,4 +1,4 @@
-"""Speed of the input pipeline alone, and of `embed`, on generated texts: a corpus made by the project's preparation."""
+"""Measure the speed of the input pipeline alone, and of `embed`, on generated texts and a corpus prepared from them."""
 
 import contextlib
 import dataclasses
@@ -27,18 +27,18 @@ WORDS, VOCAB = 2_000, 512
 
 
 def sentence(rng: np.random.Generator, words: list[str], count: int) -> str:
-    """Return a sentence of so many words, with Zipf's frequencies."""
+    """Return a sentence of the given number of words, drawn with Zipf's frequencies."""
     ranks = np.minimum(rng.zipf(1.3, count), len(words)) - 1
     return f"{' '.join(words[rank] for rank in ranks).capitalize()}."
 
 
 def vocabulary(rng: np.random.Generator) -> list[str]:
-    """Return words of random syllables."""
+    """Return a list of words of random syllables."""
     return ["".join(rng.choice(SYLLABLES, rng.integers(1, 4))) for _ in range(WORDS)]
 
 
 def make_corpus(directory: pathlib.Path, documents: int) -> pathlib.Path:
-    """Return the directory of a corpus, which holds its tokenizer; made once, whole or not at all."""
+    """Return the directory of a corpus and its tokenizer, which are made once; a crash leaves no partial directory."""
     corpus = directory / "corpus"
     if not corpus.is_dir():
         rng = np.random.default_rng(0)
@@ -59,7 +59,7 @@ def make_corpus(directory: pathlib.Path, documents: int) -> pathlib.Path:
 def time_input(
     directory: pathlib.Path, documents: int, seq_len: int, packing: int, num_batches: int
 ) -> Iterator[Result]:
-    """Yield the speed of building batches with the threads of `pretrain`, while nothing trains; padding counts."""
+    """Yield the speed of building batches with as many threads as `pretrain`, while nothing trains; padding counts."""
     corpus = open_corpus(make_corpus(directory, documents))
     symbols = symbols_of(load_tokenizer(corpus.tokenizer_directory))
     data = DataConfig(packing=packing)
@@ -78,9 +78,9 @@ def time_input(
 def time_embed(
     directory: pathlib.Path, documents: int, size: str, config: EncoderConfig, num_texts: int, batch_size: int
 ) -> Iterator[Result]:
-    """Yield the speed of `encode`, tokenization included, in bfloat16; texts of up to 128 tokens, padding not counted.
+    """Yield the speed of `encode` in bfloat16 on texts of up to 128 tokens; tokenization counts, padding does not.
 
-    The milliseconds are for a batch.
+    The milliseconds are the time of a batch.
     """
     tokenizer = load_tokenizer(open_corpus(make_corpus(directory, documents)).tokenizer_directory)
     config = dataclasses.replace(config, vocab_size=max(config.vocab_size, tokenizer.vocab_size))

@@ -1,4 +1,4 @@
-"""The step of transformers: autocast to bfloat16, SDPA, fused AdamW on float32 parameters, under torch.compile or not.
+"""Step of transformers: autocast to bfloat16, SDPA, fused AdamW on float32 parameters, with or without torch.compile.
 
 The models are `BertForPreTraining` and `ModernBertForMaskedLM` with the fields that our export writes to config.json;
 their heads read every position.
@@ -24,7 +24,7 @@ def torch_step(config: EncoderConfig, batch: Batch, platform: str, compiled: boo
     device = DEVICES.get(platform, "")
     if not device or (device == "cuda" and not torch.cuda.is_available()):
         raise LeftOutError(f"torch has no device of a {platform}")
-    gc.collect()  # the model before
+    gc.collect()  # frees the memory of the previous model
     if device == "cuda":
         torch.cuda.empty_cache()
     torch._dynamo.reset()

@@ -1,12 +1,12 @@
-"""Do harm to the verbs at random until the time is up, and print and write the outcomes.
+"""Disturb the verbs (subcommands) of bert-jax at random until the time is up, and report the outcomes.
 
     python -m benchmarks.faults --minutes 20
 
-The scratch directory may be on the file system that runs will write to. Classes get trials in proportion to the numbers
-of CLASSES, which is how many two idle cores make in 20 minutes; a trial is a function of seed, class, process and
-number: --only, --seed and --jobs repeat it. Failing writes need a C compiler
-(`cc`). The status is 1 where any trial is silent, ends in a traceback or hangs, where a process of
-the suite fails, and where no trial ran.
+Choose the scratch directory on the file system that runs will write to. The numbers of trials of the classes are in
+proportion to the numbers in CLASSES, which two idle cores reach in 20 minutes. Seed, class, process and number
+determine a trial, so equal --only, --seed and --jobs repeat it. Failing writes need a C compiler (`cc`). The exit
+status is 1 if the fault of any trial is not noticed, if a trial ends in a traceback or hangs, if a process of the suite
+fails, or if no trial ran.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
-    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",  # every program, so that no trial compiles
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",  # cache every program, so that no trial compiles
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }
 # Modules that the verbs import, loaded before the processes fork.
@@ -43,11 +43,11 @@ MODULES = (
 
 
 class Class(NamedTuple):
-    """A row of CLASSES: a kind of harm."""
+    """Kind of fault: the function that runs a trial, and its number of trials."""
 
     module: str
     function: str
-    trials: int  # of 20 minutes
+    trials: int  # in 20 minutes on two idle cores
 
 
 CLASSES = {
@@ -73,7 +73,7 @@ CLASSES = {
 
 
 def main() -> int:
-    """Run trials, print the table and the failures, and write both."""
+    """Run trials; print and write the table and the failures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=2.0, help="time for trials (default: 2)")
     parser.add_argument("--scratch", default=tempfile.gettempdir(), help="directory on the file system to try")
@@ -84,7 +84,7 @@ def main() -> int:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bert-jax-faults.", dir=args.scratch, ignore_cleanup_errors=True) as name:
         root = pathlib.Path(os.environ.get("BERT_JAX_FAULTS") or name).resolve()
-        if "BERT_JAX_FAULTS" not in os.environ:  # a start of this Python anew, with the environment of the trials
+        if "BERT_JAX_FAULTS" not in os.environ:  # start this Python again, with the environment of the trials
             environment = os.environ | ENVIRONMENT | {"BERT_JAX_FAULTS": str(root)}
             environment |= {"JAX_COMPILATION_CACHE_DIR": str(root / "cache")} | _preload(root)
             command = [sys.executable, "-m", "benchmarks.faults", *sys.argv[1:]]
@@ -93,7 +93,7 @@ def main() -> int:
 
 
 def _preload(root: pathlib.Path) -> dict[str, str]:
-    """Build the shim; return the variable that loads it, none without a compiler."""
+    """Build the shim; return the environment variable that loads it, or {} without a compiler."""
     library, source = root / "shim.so", pathlib.Path(__file__).with_name("shim.c")
     if not shutil.which("cc"):
         return {}
@@ -102,7 +102,7 @@ def _preload(root: pathlib.Path) -> dict[str, str]:
 
 
 def _trials(args: argparse.Namespace, root: pathlib.Path) -> int:
-    warnings.filterwarnings("ignore", message=r"os\.fork")  # JAX has not begun to work when a process forks
+    warnings.filterwarnings("ignore", message=r"os\.fork")  # JAX has no threads when a process forks
     for module in MODULES:
         importlib.import_module(f"bert_jax.{module}")
     from benchmarks.faults import damage, inputs, world, writes
@@ -136,7 +136,7 @@ def _trials(args: argparse.Namespace, root: pathlib.Path) -> int:
 
 
 def in_processes(count: int, work: Callable[[int], None]) -> int:
-    """Call `work` with 0, 1 ... in a fork each; return how many did not end well, whose tracebacks are printed."""
+    """Call `work` with 0, 1 ... in one fork each; return how many forks failed. Their tracebacks are printed."""
     workers = []
     for worker in range(count):
         if pid := os.fork():
@@ -154,7 +154,7 @@ def in_processes(count: int, work: Callable[[int], None]) -> int:
 
 
 def _work(right: Any, names: list[str], seed: int, worker: int, end: float, root: pathlib.Path) -> None:
-    """Run trials in one process until the time is up, each of the class with the fewest; write JSON lines."""
+    """Run trials in one process until the time is up, next the class that lags most; write JSON lines."""
     counts = collections.Counter[str]()
     with open(root / f"outcomes.{worker}", "w") as file:
         while time.monotonic() < end:
@@ -164,7 +164,7 @@ def _work(right: Any, names: list[str], seed: int, worker: int, end: float, root
             function = getattr(importlib.import_module(f"benchmarks.faults.{row.module}"), row.function)
             try:
                 outcome, harm, text = function(random.Random(trial), right, scratch)
-            except Exception:  # of the suite itself: not to be counted, nor hidden
+            except Exception:  # an error of the suite itself is neither an outcome nor hidden
                 outcome, harm, text = "suite", trial, traceback.format_exc()
             counts[name] += 1
             record = {"class": name, "trial": trial, "outcome": outcome, "harm": harm, "text": text[-3000:]}
@@ -174,7 +174,7 @@ def _work(right: Any, names: list[str], seed: int, worker: int, end: float, root
 
 
 def _cpu_seconds() -> float:
-    """Return the CPU seconds of this process and of all processes that it started and waited for."""
+    """Return the CPU seconds of this process and of all ended processes that it started."""
     used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 

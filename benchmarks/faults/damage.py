@@ -1,4 +1,4 @@
-"""Every file that the verbs leave, damaged in every way, and read by the real verbs."""
+"""Damage a random file that the verbs write, in a random way, and let a verb read it."""
 
 import os
 import pathlib
@@ -14,14 +14,14 @@ Damage = Callable[[random.Random, pathlib.Path], None]
 
 
 def flip(rng: random.Random, path: pathlib.Path) -> None:
-    """Change one bit."""
+    """Flip one bit of the file."""
     data = bytearray(path.read_bytes() or b"\0")
     data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
     path.write_bytes(data)
 
 
 def truncate(rng: random.Random, path: pathlib.Path) -> None:
-    """Keep a part from the beginning."""
+    """Cut off the end of the file."""
     os.truncate(path, rng.randrange(max(1, path.stat().st_size)))
 
 
@@ -39,7 +39,7 @@ def delete(rng: random.Random, path: pathlib.Path) -> None:
 
 
 def swap(rng: random.Random, path: pathlib.Path) -> None:
-    """Exchange the file with another file of its directory."""
+    """Exchange the file with another file of the directory."""
     if others := [other for other in sorted(path.parent.iterdir()) if other.is_file() and other != path]:
         other, content = rng.choice(others), path.read_bytes()
         path.write_bytes(other.read_bytes())
@@ -47,7 +47,7 @@ def swap(rng: random.Random, path: pathlib.Path) -> None:
 
 
 def edit(rng: random.Random, path: pathlib.Path) -> None:
-    """Change a digit, as someone with an editor would; a letter where there is none."""
+    """Change a digit, as a person with an editor would; change a letter if the file has no digit."""
     data = path.read_bytes()
     offsets = [match.start() for match in re.finditer(rb"\d", data)] or list(range(len(data)))
     if offsets:
@@ -79,21 +79,21 @@ def _verb(name: str, world: World, output: pathlib.Path, harm: str) -> Outcome:
 
 
 def tokenizers(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """A tokenizer, read by `prepare`."""
+    """Damage a tokenizer, and let `prepare` read it."""
     artifact = copy(world.tokenizer, scratch / "tokenizer")
     harm = _damage(rng, artifact)
     return _verb("prepare", world._replace(tokenizer=artifact), scratch / "out", harm)
 
 
 def corpora(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """A corpus, read by `pretrain`."""
+    """Damage a corpus, and let `pretrain` read it."""
     artifact = copy(world.corpus, scratch / "corpus")
     harm = _damage(rng, artifact)
     return _verb("pretrain", world._replace(corpus=artifact), scratch / "out", harm)
 
 
 def unfinished_runs(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """A work directory without its last checkpoint, resumed by `pretrain`."""
+    """Damage a work directory without its last checkpoint, and let `pretrain` resume it."""
     artifact = copy(world.run, scratch / "out")
     shutil.rmtree(max((artifact / "checkpoints").glob("[0-9]*"), key=lambda path: int(path.name)))
     harm = _damage(rng, artifact)
@@ -101,14 +101,14 @@ def unfinished_runs(rng: random.Random, world: World, scratch: pathlib.Path) -> 
 
 
 def runs(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """A work directory, read by `export`."""
+    """Damage a work directory, and let `export` read it."""
     artifact = copy(world.run, scratch / "run")
     harm = _damage(rng, artifact)
     return _verb("export", world._replace(run=artifact), scratch / "out", harm)
 
 
 def tunings(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """A work directory of `finetune`, finished again by the same command."""
+    """Damage a work directory of `finetune`, and repeat the command."""
     artifact = copy(world.tuned, scratch / "out")
     if rng.random() < 0.5:
         shutil.rmtree(artifact / "model")
@@ -118,7 +118,7 @@ def tunings(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
 
 
 def exports(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """An exported model, read by `fill-mask`."""
+    """Damage an exported model, and let `fill-mask` read it."""
     artifact = copy(world.model, scratch / "model")
     harm = _damage(rng, artifact)
     ended = fill_mask(world, artifact, scratch)
@@ -127,5 +127,5 @@ def exports(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
 
 
 def fill_mask(world: World, model: pathlib.Path, scratch: pathlib.Path) -> Ended:
-    """`fill-mask` of a model."""
+    """Run `fill-mask` with a model."""
     return start(["fill-mask", "--model", str(model), "--json", "the [MASK] of the house"], scratch).wait()

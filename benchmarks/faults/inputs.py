@@ -1,4 +1,4 @@
-"""Harm from outside: hostile files, random command lines, numbers that are not finite."""
+"""Faults of inputs: hostile files, random command lines, NaN and infinite numbers."""
 
 import argparse
 import importlib
@@ -17,14 +17,14 @@ from bert_jax.cli.main import VERBS as COMMANDS
 from bert_jax.cli.parser import make_parser
 from bert_jax.files import SUMS
 
-MEMORY = 8 << 30  # bytes of address space
+MEMORY = 8 << 30  # bytes of address space of a process
 HOSTILE = {"refused": DETECTED, "left out and counted": DETECTED, "silent": SURVIVED}
-COMMAND_SECONDS = 20.0  # a random command line that works longer is ended: nothing is wrong with it
+COMMAND_SECONDS = 20.0  # a random command line that runs longer is ended, and counts as survived
 
 
 def make_hostile(world: World, seed: int) -> None:
-    """Write every file of benchmarks/hostile_inputs.py: making some takes longer than a trial."""
-    suite = importlib.import_module("benchmarks.hostile_inputs")  # torch and others, only if this class runs
+    """Write every file of benchmarks/hostile_inputs.py; some files take longer to make than a trial."""
+    suite = importlib.import_module("benchmarks.hostile_inputs")  # imports torch, only for this class
     harmed, index = world.directory / "hostile", list[tuple[str, str]]()
     harmed.mkdir()
     suite.make_world(harmed)
@@ -41,7 +41,7 @@ def _hostile_world(world: World) -> Any:
 
 
 def hostile(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """A file of benchmarks/hostile_inputs.py through the verb that reads it, within 8 GiB and a minute of a core."""
+    """Give a file of benchmarks/hostile_inputs.py to the verb that reads it, with 8 GiB and a minute of CPU time."""
     suite = importlib.import_module("benchmarks.hostile_inputs")
     harmed = world.directory / "hostile"
     index = json.loads((harmed / "index.json").read_text())
@@ -56,7 +56,7 @@ def hostile(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
 
 
 def make_spare(world: World) -> None:
-    """Copy the outputs of the verbs: a random command line may write into them."""
+    """Copy the outputs of the verbs, because a random command line may write into them."""
     spare = _spare(world)
     spare.directory.mkdir()
     for source, target in zip(world[1:], spare[1:], strict=True):
@@ -69,11 +69,11 @@ def _spare(world: World) -> World:
 
 
 def command_lines(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """Words from the options of a verb, and values of all sorts."""
+    """Run a verb with a random command line of its options and of right and wrong values."""
     name = rng.choice(list(COMMANDS))
     subparsers = next(a for a in make_parser(COMMANDS)._actions if isinstance(a, argparse._SubParsersAction))
     options = [option for action in subparsers.choices[name]._actions for option in action.option_strings]
-    options.remove("--debug")  # which asks for a traceback
+    options.remove("--debug")  # this option requests a traceback
     required = [action for action in subparsers.choices[name]._actions if action.required]
     world = _spare(world)
     right = [str(path) for path in (*world, scratch / "out", world.texts / "no", "bert_base", "glue")]
@@ -93,13 +93,13 @@ def command_lines(rng: random.Random, world: World, scratch: pathlib.Path) -> Ou
 
 
 def not_finite(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """NaN or Inf in the weights that a verb reads, in numbers of a task, or from a learning rate."""
+    """Put NaN or Inf into the weights of a model or the labels of a task, or cause them by a learning rate."""
     return rng.choice((_weights, _weights, _labels, _learning_rate))(rng, world, scratch)
 
 
 def _weights(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
     model = copy(world.model, scratch / "model")
-    (model / SUMS).unlink()  # as a model from elsewhere
+    (model / SUMS).unlink()  # as in a model that bert_jax did not write
     tensors = safetensors.numpy.load_file(model / "model.safetensors")
     name, value = rng.choice(sorted(tensors)), rng.choice((np.nan, np.inf, -np.inf))
     tensors[name] = tensors[name].copy()

@@ -1,4 +1,4 @@
-"""Outcomes of a trial."""
+"""Possible outcomes of a trial."""
 
 import pathlib
 import re
@@ -9,13 +9,13 @@ from benchmarks.faults.world import Ended, Verb, World
 SURVIVED, DETECTED, SILENT, TRACEBACK, HUNG = "survived", "detected", "silent", "traceback", "hung"
 OUTCOMES = (SURVIVED, DETECTED, SILENT, TRACEBACK, HUNG)
 FAILURES = (SILENT, TRACEBACK, HUNG)
-MESSAGES = (2, 1, 124)  # statuses with which a verb refuses
+MESSAGES = (2, 1, 124)  # exit statuses of a verb that ends with a message
 # Messages of a verb that finds damage and continues without it.
-NOTICES = re.compile(r"(?<!un)damaged|differs from")  # none of which an undisturbed verb prints
+NOTICES = re.compile(r"(?<!un)damaged|differs from")  # no undisturbed verb prints such a message
 
 
 class Outcome(NamedTuple):
-    """One of OUTCOMES, the harm in words, and the messages."""
+    """One of OUTCOMES, a description of the fault, and the messages of the process."""
 
     outcome: str
     harm: str
@@ -23,7 +23,7 @@ class Outcome(NamedTuple):
 
 
 def broken(ended: Ended, harm: str) -> Outcome | None:
-    """Return the outcome of a process that hung, or ended without a result or a message; else None."""
+    """Return the outcome of a process that hung or ended in a traceback or by an unexpected status; else None."""
     if ended.status is None:
         return Outcome(HUNG, harm, ended.text)
     if "Traceback (most recent" in ended.text or ended.status not in (0, 130, *MESSAGES):
@@ -32,7 +32,7 @@ def broken(ended: Ended, harm: str) -> Outcome | None:
 
 
 def compared(ended: Ended, harm: str, same: bool) -> Outcome:
-    """Return the outcome of a process whose result is, or is not, the result of an undisturbed process."""
+    """Return the outcome of a process; `same`: its result equals the result of an undisturbed process."""
     if outcome := broken(ended, harm):
         return outcome
     if ended.status != 0:
@@ -46,5 +46,5 @@ def same_result(verb: Verb, world: World, output: pathlib.Path) -> bool:
     """Return whether a verb's result equals its undisturbed result."""
     try:
         return verb.result(output) == verb.result(getattr(world, verb.output))
-    except (OSError, ValueError, KeyError, IndexError, RuntimeError):  # there is none
+    except (OSError, ValueError, KeyError, IndexError, RuntimeError):  # the verb has no readable result
         return False

@@ -1,4 +1,4 @@
-"""Runs of several processes: lost in each stage, slow, and resumed by another number of them."""
+"""Faults of runs with several processes: a process is lost or slow, or another number of processes resumes the run."""
 
 import pathlib
 import random
@@ -15,12 +15,12 @@ from benchmarks.faults.world import SECONDS, Ended, Running, World, pretrain, st
 FOUR = 4
 COUNTS = (1, 2, 4)
 LIMIT = 30  # seconds of each stage, after which a stopped process counts as lost
-# Stage of process 0 -> the line that it prints right before; "" at once.
+# Stage of process 0 -> beginning of the line that is printed right before the stage; "": the stage begins at once.
 STAGES = {"start": "", "compile": "compiling the step", "step": "step 2/", "evaluate": "step 6/", "save": "step 4/"}
 
 
 def lost(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """One of four processes is killed or stopped in a stage: the others name it and end; then all end the run."""
+    """Kill or stop one of four processes in a stage: the others end and name it; then four processes end the run."""
     signum, victim, stage = rng.choice((signal.SIGKILL, signal.SIGSTOP)), rng.randrange(FOUR), rng.choice(list(STAGES))
     output, harm = scratch / "out", f"{signum.name} to process {victim} of {FOUR}, {stage}"
     limits = [f"--config.watchdog.{name}_seconds={LIMIT}" for name in ("start", "compile", "step", "save")]
@@ -44,7 +44,7 @@ def lost(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
 
 
 def slow(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """One of two processes stands still again and again, for seconds: the watchdog must not take it for lost."""
+    """Pause one of two processes again and again, for seconds each: the watchdog must not count it as lost."""
     victim, output, pauses = rng.randrange(2), scratch / "out", 0
     processes = _several(world, output, scratch, 2)
     end = time.monotonic() + SECONDS / 2
@@ -61,7 +61,7 @@ def slow(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
 
 
 def other_count(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """A run that SIGTERM to one of its processes stops in the middle of an epoch, and that another number ends."""
+    """Stop a run by SIGTERM to one of its processes within an epoch, and end it with another number of processes."""
     first, second = rng.sample(COUNTS, 2)
     output, harm = scratch / "out", f"{first} then {second} processes"
     processes = _several(world, output, scratch, first)
@@ -85,7 +85,7 @@ def _several(world: World, output: pathlib.Path, scratch: pathlib.Path, count: i
 
 
 def _wait_for(process: Running, line: str) -> None:
-    """Wait until a process has printed a line that begins so, or has ended."""
+    """Wait until a process has printed a line with this beginning, or has ended."""
     while process.is_running() and not re.search(f"^{line}", process.log.read_text(errors="replace"), re.MULTILINE):
         time.sleep(0.01)
 
@@ -95,7 +95,7 @@ def _wait(processes: Sequence[Running]) -> list[Ended]:
 
 
 def _unfinished(ends: Sequence[Ended], harm: str) -> Outcome | None:
-    """The outcome where a process did not end with status 0."""
+    """Return the outcome if a process did not end with status 0, else None."""
     for ended in ends:
         if ended.status != 0:
             return broken(ended, harm) or Outcome(TRACEBACK, harm, f"cannot end the run: {ended.text}")

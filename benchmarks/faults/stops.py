@@ -1,4 +1,4 @@
-"""Signals at random moments, clocks that jump, and runs that resume on another mesh."""
+"""Faults in time: signals at random moments, clocks that jump, and runs that resume on another mesh."""
 
 import json
 import pathlib
@@ -21,13 +21,13 @@ from benchmarks.faults.outcome import (
 from benchmarks.faults.world import STEPS, VERBS, Ended, World, pretrain, run_of, start
 
 MOST_STOPS = 3
-STOP_SECONDS = 5.0  # within which Ctrl-C ends a verb
-WEIGHTS = {"tokenizer": 3, "prepare": 3, "pretrain": 3, "export": 2, "finetune": 1}  # the last takes longest
-TOLERANCE = 1e-4  # of a loss summed in another order
+STOP_SECONDS = 5.0  # seconds within which Ctrl-C must end a verb
+WEIGHTS = {"tokenizer": 3, "prepare": 3, "pretrain": 3, "export": 2, "finetune": 1}  # finetune takes longest
+TOLERANCE = 1e-4  # relative difference of a loss that is summed in another order
 
 
 def stopped(signum: signal.Signals, rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """A verb that gets a signal up to three times, is started again, and must then end as if nothing had happened."""
+    """Send a verb a signal up to three times and start it again: its result must be the undisturbed result."""
     (name,) = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))
     verb, output, harm = VERBS[name], scratch / "out", f"{signum.name} {name}"
     argv = verb.command(world, output)
@@ -41,7 +41,7 @@ def stopped(signum: signal.Signals, rng: random.Random, world: World, scratch: p
         harm += f" {'too late at' if late else 'after'} {sent - process.began:.2f} s"
         if outcome := _badly(ended, signum, name, time.monotonic() - sent, harm):
             return outcome
-        if output.exists() and not verb.resumes:  # a signal after the rename was too late as well
+        if output.exists() and not verb.resumes:  # a signal after the final rename was also too late
             break
     if verb.resumes or not output.exists():
         ended = start(argv, scratch).wait()
@@ -51,7 +51,7 @@ def stopped(signum: signal.Signals, rng: random.Random, world: World, scratch: p
 
 
 def _badly(ended: Ended, signum: signal.Signals, name: str, seconds: float, harm: str) -> Outcome | None:
-    """The outcome where a signal did not end a verb as it should."""
+    """Return the outcome if a signal did not end a verb as it should, else None."""
     if signum == signal.SIGINT:
         if seconds > STOP_SECONDS and ended.status == 130:
             return Outcome(HUNG, f"{harm}: {seconds:.1f} s until it ended")
@@ -62,22 +62,22 @@ def _badly(ended: Ended, signum: signal.Signals, name: str, seconds: float, harm
 
 
 def seconds_of(world: World, name: str) -> float:
-    """Seconds that a verb takes undisturbed here, a little more."""
+    """Return slightly more than the seconds that an undisturbed verb takes on this machine."""
     return 1.1 * float(json.loads((world.directory / "seconds.json").read_text())[name])
 
 
 def killed(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """SIGKILL."""
+    """Stop a verb by SIGKILL."""
     return stopped(signal.SIGKILL, rng, world, scratch)
 
 
 def terminated(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """SIGTERM."""
+    """Stop a verb by SIGTERM."""
     return stopped(signal.SIGTERM, rng, world, scratch)
 
 
 def interrupted(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """Ctrl-C."""
+    """Stop a verb by Ctrl-C."""
     return stopped(signal.SIGINT, rng, world, scratch)
 
 
@@ -85,7 +85,7 @@ JUMPS = (-3e7, -3_600.0, -1.0, 0.0, 1.0, 3_600.0, 3e7)  # seconds, a year at mos
 
 
 def other_clock(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """A run that is killed, and a run that resumes it, each with a clock that is wrong and jumps once."""
+    """Kill a run and resume it; each of the two processes has a clock that is wrong and jumps once."""
     output, harm, ended = scratch / "out", "", None
     for last in (False, True):
         wrong, jump, after = rng.choice(JUMPS), rng.choice(JUMPS), rng.uniform(0, seconds_of(world, "pretrain"))
@@ -97,7 +97,7 @@ def other_clock(rng: random.Random, world: World, scratch: pathlib.Path) -> Outc
         ended = process.wait()
         if ended.status != -signal.SIGKILL and (outcome := broken(ended, harm)):
             return outcome
-        refused = ended.status in MESSAGES  # as where a jump of a year ends Orbax's time limit of a save
+        refused = ended.status in MESSAGES  # for example, a jump of a year exceeds Orbax's time limit of a save
         if refused:
             ended = start(pretrain(world, output), scratch).wait()
     same = same_result(VERBS["pretrain"], world, output)
@@ -105,7 +105,7 @@ def other_clock(rng: random.Random, world: World, scratch: pathlib.Path) -> Outc
 
 
 def _jumping(wrong: float, jump: float, after: float) -> Callable[[], float]:
-    """`time.time` of a clock that is wrong by some seconds, and by `jump` more after a while."""
+    """Return a `time.time` that is wrong by `wrong` seconds, and by `jump` seconds more `after` seconds from now."""
     right, began = time.time, time.monotonic()
     return lambda: right() + wrong + (jump if time.monotonic() - began > after else 0.0)
 
@@ -114,7 +114,7 @@ MESHES = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1), (2, 1, 2), (1, 
 
 
 def other_mesh(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """A run that SIGTERM stops on one mesh of virtual devices, and that ends on another, in the middle of an epoch."""
+    """Stop a run by SIGTERM on one mesh of virtual devices, within an epoch, and end the run on another mesh."""
     harm, output, ended = "", scratch / "out", None
     for last in (False, True):
         sizes = rng.choice(MESHES)
@@ -132,7 +132,7 @@ def other_mesh(rng: random.Random, world: World, scratch: pathlib.Path) -> Outco
 
 
 def close_to_right(world: World, output: pathlib.Path) -> bool:
-    """Return whether a run ended at the last step with the undisturbed losses, up to the order of sums."""
+    """Return whether a run ended at the last step with the undisturbed losses, up to rounding by the order of sums."""
     actual, expected = run_of(output), run_of(world.run)
     pairs = list(zip(actual["metrics"], expected["metrics"], strict=True))
     near = all(abs(a["loss"] - b["loss"]) <= TOLERANCE * b["loss"] and a["step"] == b["step"] for a, b in pairs)

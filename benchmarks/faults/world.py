@@ -1,4 +1,4 @@
-"""Undisturbed results, made once: texts and the outputs of all verbs; and verbs as processes that a fault may hit."""
+"""Undisturbed results of all verbs, made once, and verbs in processes that a trial can disturb."""
 
 import ctypes
 import hashlib
@@ -21,7 +21,7 @@ from bert_jax.training.metrics import TIMED
 
 SAMPLES = pathlib.Path(__file__).parents[2] / "tests" / "samples"
 STEPS = 12
-SECONDS = 300.0  # of a run; a longer run hangs
+SECONDS = 300.0  # limit of a process; a process that takes longer counts as hung
 RECIPE = f"""
 from bert_jax.config import phases, pretrain_config
 
@@ -39,7 +39,7 @@ def get_config():
 
 
 class World(NamedTuple):
-    """The outputs of the verbs, in order, and their other inputs."""
+    """Paths of the inputs and of the undisturbed outputs of the verbs."""
 
     directory: pathlib.Path
     texts: pathlib.Path
@@ -56,18 +56,18 @@ class Verb(NamedTuple):
     """A verb whose result can be compared.
 
     command(world, output) -> its arguments
-    result(output) -> digests of all that must be the same
-    resumes: the command continues an unfinished output; without it, the verb refuses a finished output
+    result(output) -> digests of everything that must equal the undisturbed result
+    resumes: True: the command continues an unfinished output; False: the verb refuses a finished output
     """
 
-    output: str  # its field of World
+    output: str  # the field of World that has its output
     command: Callable[[World, pathlib.Path], list[str]]
     result: Callable[[pathlib.Path], dict[str, Any]]
     resumes: bool = False
 
 
 class Ended(NamedTuple):
-    """End of a process: exit status (negative: a signal; None: it hung), messages and seconds."""
+    """End of a process: exit status (negative: a signal; None: the process hung), messages and seconds."""
 
     status: int | None
     text: str
@@ -75,7 +75,7 @@ class Ended(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """A failure that the shim causes: of the `nth` operation (0 write, 1 fsync, 2 rename; -1: none), with an errno."""
+    """Failure of the `nth` operation (0 write, 1 fsync, 2 rename; -1: none) of a process, caused by the shim."""
 
     operation: int
     nth: int
@@ -83,29 +83,29 @@ class Fault(NamedTuple):
 
 
 def tokenizer(world: World, output: pathlib.Path) -> list[str]:
-    """Arguments of `tokenizer`."""
+    """Return the arguments of `tokenizer`."""
     return ["tokenizer", "--input", str(world.texts), "--vocab_size", "200", "--output", str(output)]
 
 
 def prepare(world: World, output: pathlib.Path) -> list[str]:
-    """Arguments of `prepare`."""
+    """Return the arguments of `prepare`."""
     inputs = ["--input", str(world.texts), "--tokenizer", str(world.tokenizer), "--output", str(output)]
     return ["prepare", *inputs, "--workers", "1", "--heldout_fraction", "0.2"]
 
 
 def pretrain(world: World, output: pathlib.Path, *overrides: str) -> list[str]:
-    """Arguments of `pretrain`."""
+    """Return the arguments of `pretrain`."""
     data = f"--config.data.corpus={world.corpus}"
     return ["pretrain", "--config", str(world.recipe), "--workdir", str(output), data, *overrides]
 
 
 def export(world: World, output: pathlib.Path) -> list[str]:
-    """Arguments of `export`."""
+    """Return the arguments of `export`."""
     return ["export", "--workdir", str(world.run), "--output", str(output)]
 
 
 def finetune(world: World, output: pathlib.Path, *overrides: str) -> list[str]:
-    """Arguments of `finetune`."""
+    """Return the arguments of `finetune`."""
     task = [
         "name=custom",
         "kind=sequence_classification",
@@ -130,7 +130,7 @@ def finetune(world: World, output: pathlib.Path, *overrides: str) -> list[str]:
 
 
 def files_of(directory: pathlib.Path) -> dict[str, Any]:
-    """Return the digest of every file, by its name."""
+    """Return the digest of every file of a directory, by file name."""
     return {str(path.relative_to(directory)): digest(path) for path in sorted(directory.rglob("*")) if path.is_file()}
 
 
@@ -140,7 +140,7 @@ def digest(path: pathlib.Path) -> str:
 
 
 def run_of(workdir: pathlib.Path) -> dict[str, Any]:
-    """Return digests of parameters and optimizer state of the last checkpoint, the metrics, and the tokenizer."""
+    """Return the digests of the last checkpoint's parameters and optimizer state, the metrics, and the tokenizer."""
     checkpoints = workdir / "checkpoints"
     record = read_record(checkpoints, saved_steps(checkpoints)[0])
     lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
@@ -149,7 +149,7 @@ def run_of(workdir: pathlib.Path) -> dict[str, Any]:
 
 
 def model_of(directory: pathlib.Path) -> dict[str, Any]:
-    """Return `files_of` without the cost in the card, which no checkpoint records."""
+    """Return `files_of`, without the cost in the model card: no checkpoint records the cost."""
     card, sums = (directory / name for name in ("README.md", "SHA256SUMS"))
     sealed = [line for line in sums.read_text().splitlines() if not line.endswith(card.name)]
     return files_of(directory) | {card.name: card.read_text().partition("\n## Cost\n")[0], sums.name: sealed}
@@ -180,7 +180,7 @@ def make_world(directory: pathlib.Path) -> World:
         books = {info.name: archive.extractfile(info) for info in archive if info.isfile()}
         texts = {pathlib.Path(name).stem: file.read().decode() for name, file in sorted(books.items()) if file}
     for name, text in texts.items():
-        for part in range(8):  # documents, some of which are held out
+        for part in range(8):  # number of documents; some are held out
             (world.texts / f"{name}{part}.txt").write_text(text[2_000 * part :][:2_000])
         sentences = [line for line in text.splitlines() if 40 < len(line) < 200][5:30]
         lines += [json.dumps({"text": line, "label": name[0]}) for line in sentences]
@@ -196,13 +196,13 @@ def make_world(directory: pathlib.Path) -> World:
 
 
 class Running:
-    """A verb in its own process: a fork of this process, which has imported everything and started nothing."""
+    """Verb in a fork of this process, which has imported all modules and started no threads."""
 
     def __init__(self, pid: int, log: pathlib.Path) -> None:
         self.pid, self.log, self.began = pid, log, time.monotonic()
 
     def wait(self, seconds: float = SECONDS) -> Ended:
-        """Wait for its end; kill it and all that it started where it does not end within `seconds`."""
+        """Wait until the process ends; after `seconds`, kill the process and its children."""
         status: int | None = None
         while status is None and time.monotonic() - self.began < seconds:
             pid_ended, code = os.waitpid(self.pid, os.WNOHANG)
@@ -216,11 +216,11 @@ class Running:
         return Ended(status, text, time.monotonic() - self.began)
 
     def is_running(self) -> bool:
-        """Return whether the process has not ended; a stopped process has not."""
+        """Return whether the process has not ended; a stopped process is running."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
     def signal(self, signum: int) -> None:
-        """Send a signal; a process that has ended gets none."""
+        """Send a signal, unless the process has ended."""
         if self.is_running():
             os.kill(self.pid, signum)
 
@@ -233,12 +233,12 @@ def start(
     clock: Callable[[], float] | None = None,
     **environment: str,
 ) -> Running:
-    """Start a verb in a process and a session of its own, with its messages in a file beside `scratch`.
+    """Start a verb in a new process and session; its messages go to a file next to `scratch`.
 
-    `clock` takes the place of `time.time`.
+    `clock` replaces `time.time` in the process.
     """
-    log = scratch.with_name(f"{scratch.name}.{time.monotonic_ns()}.log")  # beside it: its writes never fail
-    log.touch()  # also for a process that is killed at once
+    log = scratch.with_name(f"{scratch.name}.{time.monotonic_ns()}.log")  # not in `scratch`: its writes never fail
+    log.touch()  # the file exists even if the process is killed at once
     sys.stdout.flush()
     if pid := os.fork():
         return Running(pid, log)
@@ -264,7 +264,7 @@ def start(
     except KeyboardInterrupt as error:
         status = 130
         if any("bert_jax/cli" in frame.filename for frame in traceback.extract_tb(error.__traceback__)):
-            traceback.print_exc()  # an interrupt in these lines is no failure of the verb
+            traceback.print_exc()  # an interrupt in these lines is not a failure of the verb
     except BaseException:  # the process of a verb ends here, and the suite looks for its traceback
         traceback.print_exc()
     finally:
@@ -278,7 +278,7 @@ def start(
 
 
 def arm(directory: pathlib.Path, fault: Fault) -> None:
-    """Set the shim of this process."""
+    """Tell the shim of this process which operation must fail."""
     ctypes.CDLL(None).fault_arm(f"{directory}/".encode(), fault.operation, ctypes.c_long(fault.nth), fault.kind)
 
 
@@ -288,5 +288,5 @@ def has_shim() -> bool:
 
 
 def copy(source: pathlib.Path, target: pathlib.Path) -> pathlib.Path:
-    """Return `target`, a copy of a file or a directory."""
+    """Copy a file or a directory to `target`, and return `target`."""
     return pathlib.Path(shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target))

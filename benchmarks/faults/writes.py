@@ -1,4 +1,4 @@
-"""Writes, syncs and renames that fail, each in its turn: a full disk, an input/output error, half a write."""
+"""Failures of a single write, sync or rename: a full disk, an input/output error, or half a write."""
 
 import errno
 import json
@@ -26,7 +26,7 @@ def counts_of(world: World, name: str, scratch: pathlib.Path) -> list[int]:
 
 
 def failing(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """Run a verb with a failing operation: it succeeds or ends with a message; the same command then succeeds."""
+    """Run a verb with a failing operation: it succeeds or ends with a message; then the repeated command succeeds."""
     counts = json.loads((world.directory / "counts.json").read_text())
     fault = rng.choice(list(FAULTS))
     (name,) = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))

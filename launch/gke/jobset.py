@@ -22,8 +22,9 @@ ACCELERATORS = {
     "v6e": ("tpu-v6e-slice", 2),
     "tpu7x": ("tpu7x", 3),
 }
-# Kind of nodes -> their label, which may also be their taint, the generations without it (GKE's pages, 2026-11-23), and
-# the default of --max_restarts: JobSet counts the loss of a node as a restart, and the count never resets.
+# Kind of nodes -> the label of these nodes, which may also be their taint; the TPU generations without this kind (GKE's
+# pages, 2026-11-23); the default of --max_restarts. JobSet counts the loss of a node as a restart, and never resets the
+# count.
 PROVISIONING: dict[str, tuple[str, tuple[str, ...], int]] = {
     "on-demand": ("", (), 50),
     "spot": ("cloud.google.com/gke-spot", (), 1000),
@@ -88,7 +89,7 @@ def jobset(args: argparse.Namespace) -> dict[str, Any]:
         "parallelism": hosts,
         "completions": hosts,
         "completionMode": "Indexed",
-        "backoffLimit": 0,  # one pod alone cannot rejoin a run: the JobSet restarts all of them
+        "backoffLimit": 0,  # a single pod cannot rejoin a run, so the JobSet restarts all pods
         "podFailurePolicy": {
             "rules": [
                 {
@@ -138,7 +139,7 @@ def pod(args: argparse.Namespace, accelerator: str, chips: int) -> dict[str, Any
                 "image": args.image,
                 # Kubernetes expands $(NAME); $$ stands for a dollar sign.
                 "command": [word.replace("$", "$$") for word in (*training, *corpus, *args.arguments)],
-                # Traffic between the hosts of a slice, metrics, traffic between slices.
+                # Ports: traffic between the hosts of a slice, metrics, traffic between slices.
                 "ports": [{"containerPort": port} for port in (8471, 8431, 8080)[: 3 if args.slices > 1 else 2]],
                 "resources": {"requests": {"google.com/tpu": chips}, "limits": {"google.com/tpu": chips}},
             }
