@@ -214,7 +214,7 @@ def mask_tokens(
         word = order
         count = np.ones_like(word)
     elif max_words == 1:
-        word = _take_words(order, example, np.diff(words.first), quota)
+        word = _words_within_quota(order, example, np.diff(words.first), quota)
         count = np.ones_like(word)
     else:
         cumulative = np.cumsum(masking.weights(max_words, config))
@@ -315,7 +315,7 @@ def _shuffle_words(bounds: np.ndarray, bits: np.ndarray, wanted: np.ndarray) -> 
     return order
 
 
-def _take_words(order: np.ndarray, example: np.ndarray, sizes: np.ndarray, quota: np.ndarray) -> np.ndarray:
+def _words_within_quota(order: np.ndarray, example: np.ndarray, sizes: np.ndarray, quota: np.ndarray) -> np.ndarray:
     """Return the words that a walk along `order` takes, int64 [taken]; a word with more tokens than remain is skipped.
 
     Each round works on all examples at once. It takes the words before the first word that is too large, and drops all

@@ -133,17 +133,18 @@ def _suggested_verb(word: str, verbs: Mapping[str, Verb]) -> str:
 
 
 def _parse_verb(
-    parser: Parser, words: Sequence[str], bare_words: Sequence[str]
+    parser: Parser, words: Sequence[str], bare_word_options: Sequence[str]
 ) -> tuple[argparse.Namespace, list[str]]:
     """Return the arguments of a verb, and the words that belong to none of its options.
 
-    Exits with status 2 where a required option is given neither by its name nor by a word of `bare_words`.
+    Words without an option fill the options `bare_word_options`, in their order. Exits with status 2 if a required
+    option has no value.
     """
     parser.postpone_required()
     args, unknown = parser.parse_known_args(_spelled(words, parser))
     given: set[str] = getattr(args, "given", set())
     actions = {action.dest: action for action in parser._actions}
-    for action in (actions[name] for name in bare_words):
+    for action in (actions[name] for name in bare_word_options):
         if not unknown or unknown[0].startswith("-"):
             break
         if action.dest in given or isinstance(getattr(args, action.dest), list):

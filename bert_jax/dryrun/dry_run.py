@@ -123,7 +123,7 @@ def pretraining_compile_inputs(config: PretrainConfig) -> CompileInputs:
     """Return the work of a pretraining recipe; without a corpus and a vocabulary size, assume BERT's vocabulary size.
 
     Raises:
-        UserError: a table lacks a value of a field, or the corpus cannot be read.
+        UserError: a field has a value that is not one of its choices, or has no effect; or the corpus cannot be read.
     """
     check_choices(config)
     refuse_fields_without_effect(config)

@@ -91,7 +91,7 @@ def program_cost(text: str, loops: bool = True) -> Cost:
         flops += times * _instruction_flops(module, computation, op)
         if kind := kernel_kind(module, op):
             kernels[kind] += times
-        accessed, in_hbm = _instruction_bytes(module, computation, op)
+        accessed, in_hbm = _total_and_hbm_bytes(module, computation, op)
         bytes_, hbm = bytes_ + times * accessed, hbm + times * in_hbm
         dcn += times * _dcn_bytes(computation, op)
         for kind, size, group in _instruction_collectives(module, computation, op):
@@ -230,7 +230,7 @@ def _convolution_flops(op: Instruction, lhs: Array, rhs: Array, result: Array) -
     return 2 * multiply_adds
 
 
-def _instruction_bytes(module: HloModule, computation: Computation, op: Instruction) -> tuple[float, float]:
+def _total_and_hbm_bytes(module: HloModule, computation: Computation, op: Instruction) -> tuple[float, float]:
     """Return the bytes that an instruction reads and writes, and the part of these bytes in HBM."""
     if op.opcode in NO_BYTES or re.search('target="(AllocateBuffer|ConcatBitcast)"', op.attributes):
         return 0.0, 0.0

@@ -113,7 +113,8 @@ def read_task_inputs(
         raise UserError(
             f"config.optimizer.freeze_encoder leaves nothing to train: {task.kind} has no weights of its own"
         )
-    tokenizer = load_tokenizer(weights.directory)
+    # The encoder has read words inside sentences.
+    tokenizer = dataclasses.replace(load_tokenizer(weights.directory), spaces_words=True)
     if tokenizer.vocab_size > weights.config.vocab_size:
         raise UserError(
             f"{weights.directory}: its tokenizer has {tokenizer.vocab_size:,} tokens, its model "

@@ -184,6 +184,7 @@ def export_best(inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Pat
         task.labels,
         extra,
         problem=KINDS[task.kind].problem,
+        spaces_words=KINDS[task.kind].reads_words,
     )
     for old in directory.glob("best-*"):
         if old != target:

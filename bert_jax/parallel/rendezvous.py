@@ -204,7 +204,7 @@ def _token_bytes(token: str) -> bytes:
 
 
 def _join_process_0(peers: Peers, seconds: float) -> Membership:
-    """Connect to process 0, and return the membership; for every process but process 0."""
+    """Connect to process 0, and return the membership. Every process except process 0 calls this function."""
     host, _, port = peers.coordinator.rpartition(":")
     coordinator = f"process 0 (the coordinator, {peers.coordinator})"
     try:

@@ -54,14 +54,14 @@ def open_builder(name: str, prepare: bool = False) -> Any:
                 f"{name}: no data set that TFDS has prepared ({type(error).__name__}); prepare it with "
                 f"tfds build {data_set.name} --file_format=array_record, or give its directory: {PREFIX}NAME@DATA_DIR"
             ) from None
-        builder = _prepare_data_set(name)
+        builder = _prepared_tfds_builder(name)
     if builder.info.file_format.value not in READERS:
         known = " or ".join(READERS)
         raise UserError(f"{name}: the data set has {builder.info.file_format.value} files; prepare it as {known} files")
     return builder
 
 
-def _prepare_data_set(name: str) -> Any:
+def _prepared_tfds_builder(name: str) -> Any:
     """Download and prepare a data set as ArrayRecord files; TFDS shows the progress and checks the disk space."""
     import tensorflow_datasets as tfds
 

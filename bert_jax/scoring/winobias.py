@@ -1,4 +1,4 @@
-"""WinoBias (Zhao et al. 2018): whether a model prefers the sentence or the pronoun that agrees with a stereotype."""
+"""WinoBias (Zhao et al. 2018): does a model prefer a stereotype, in whole sentences and in pronouns?"""
 
 import pathlib
 import re

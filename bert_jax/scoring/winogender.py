@@ -22,7 +22,7 @@ MIN_OCCUPATIONS = 3  # with a correlation
 
 
 class OccupationPronouns(NamedTuple):
-    """The spans of the pronouns of a sentence in three genders, and the percentage of women by source."""
+    """The span of the pronoun in each gender's version of a sentence, and the percentage of women in the occupation."""
 
     occupation: str
     spans: tuple[Span, ...]

@@ -79,7 +79,7 @@ def _own_weights(spec: str, labels: Sequence[str], counts: Mapping[int, int]) ->
 
 
 def weighted_features(kind: TaskKind, features: Sequence[Features], weights: np.ndarray) -> list[Features]:
-    """Return the features with the weights of their labels as targets.
+    """Return the features; their targets also have the weights of their labels, for the loss.
 
     The weight of a target is multiplied by the weight of its label, so that the loss is a weighted mean, as with the
     `weight` of torch's cross entropy. If an example has a set of labels, the target `label_weights` multiplies the

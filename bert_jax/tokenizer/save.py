@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_jax.files import new_directory
+from bert_jax.tokenizer.byte_level import with_prefix_space
 from bert_jax.tokenizer.load import CONFIG, DEFINITION, FILES, load_tokenizer
 from bert_jax.tokenizer.tokenizer import Tokenizer
 
@@ -36,11 +37,17 @@ def tokenizer_files(directory: str | os.PathLike[str]) -> list[pathlib.Path]:
     return [path for path in (pathlib.Path(directory) / name for name in FILES) if path.is_file()]
 
 
-def copy_tokenizer(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+def copy_tokenizer(source: str | os.PathLike[str], target: str | os.PathLike[str], spaces_words: bool = False) -> None:
     """Copy the files of a tokenizer into an existing directory, so that `AutoTokenizer` opens it.
 
     If the source lacks them, the copy also gets `tokenizer.json`, and `tokenizer_class` and `model_input_names` in
     `tokenizer_config.json`.
+
+    Args:
+        source: directory of a tokenizer.
+        target: an existing directory.
+        spaces_words: True for a model that has learned given words as inside a sentence. The copy of a byte-level
+            tokenizer then has `add_prefix_space`, with which transformers encodes given words in this way.
 
     Raises:
         UserError: as `load_tokenizer`.
@@ -55,6 +62,9 @@ def copy_tokenizer(source: str | os.PathLike[str], target: str | os.PathLike[str
         _write_definition(tokenizer, target, config)
     elif "model_input_names" not in config:
         _write_config({**config, **_input_names(tokenizer)}, target)
+    if spaces_words and tokenizer.kind.word_prefix:
+        _write_json(with_prefix_space(tokenizer.definition), target / DEFINITION)
+        _write_config({**json.loads((target / CONFIG).read_bytes()), "add_prefix_space": True}, target)
 
 
 def _write_definition(tokenizer: Tokenizer, directory: pathlib.Path, config: Mapping[str, Any]) -> None:
@@ -64,14 +74,17 @@ def _write_definition(tokenizer: Tokenizer, directory: pathlib.Path, config: Map
         **_input_names(tokenizer),
         **{f"{role}_token": token for role, token in tokenizer.special._asdict().items()},
     }
-    text = json.dumps(tokenizer.definition, ensure_ascii=False, indent=2)
-    (directory / DEFINITION).write_text(text, encoding="utf-8")
+    _write_json(tokenizer.definition, directory / DEFINITION)
     _write_config({"model_max_length": MAX_LENGTH, **config, **settings}, directory)
 
 
 def _input_names(tokenizer: Tokenizer) -> dict[str, list[str]]:
     """Return the entry that names the inputs for a model; versions of transformers have different default inputs."""
     return {"model_input_names": ["input_ids", *["token_type_ids"] * tokenizer.second_type, "attention_mask"]}
+
+
+def _write_json(value: Mapping[str, Any], path: pathlib.Path) -> None:
+    path.write_text(json.dumps(value, ensure_ascii=False, indent=2), encoding="utf-8")
 
 
 def _write_config(config: Mapping[str, Any], directory: pathlib.Path) -> None:

@@ -42,6 +42,8 @@ class Tokenizer:
         pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
         separators: number of [SEP] tokens between the two texts of a pair.
         second_type: True if the second text of a pair has token type 1; otherwise all tokens have type 0.
+        spaces_words: True if `encode_words` encodes a word as inside a sentence. If False, as `load_tokenizer` sets it,
+            a word is encoded as a text of its own. Then `add_prefix_space` alone adds a space, as in transformers.
         lowercase: True if the vocabulary is uncased.
         continues: bool [vocab_size], whether a token continues the word before it; False for special and added tokens.
         with_special_tokens: library tokenizer that gives every added token spelled in a text its id, even '[MASK]'.
@@ -61,6 +63,7 @@ class Tokenizer:
     mask_id: int
     separators: int
     second_type: bool
+    spaces_words: bool
     lowercase: bool
     continues: np.ndarray
     with_special_tokens: tokenizers.Tokenizer
@@ -145,7 +148,8 @@ class Tokenizer:
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
         """Return the ids of each word of a sentence given as words; a word without ids becomes the unknown token."""
-        return [ids or [self.unk_id] for ids in self.encode_inputs(self.word_texts(words))]
+        texts = self.word_texts(words) if self.spaces_words else words
+        return [ids or [self.unk_id] for ids in self.encode_inputs(texts)]
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of [CLS], the text and [SEP]; a special token spelled in the text becomes that token."""
@@ -167,8 +171,8 @@ class Tokenizer:
         with _no_panic():
             return self.with_special_tokens.decode(list(ids), skip_special_tokens=False)
 
-    def __reduce__(self) -> tuple[Callable[..., "Tokenizer"], tuple[Definition, SpecialTokens, bool]]:
-        return build_tokenizer, (self.definition, self.special, self.second_type)
+    def __reduce__(self) -> tuple[Callable[..., "Tokenizer"], tuple[Definition, SpecialTokens, bool, bool]]:
+        return build_tokenizer, (self.definition, self.special, self.second_type, self.spaces_words)
 
 
 def wordpiece_tokenizer(tokens: Sequence[str], normalizer: Normalizer) -> Tokenizer:
@@ -184,6 +188,7 @@ def build_tokenizer(
     definition: Definition,
     special: SpecialTokens,
     has_token_types: bool = True,
+    spaces_words: bool = False,
     kind: TokenizerKind | None = None,
     tokens: tuple[str, ...] | None = None,
 ) -> Tokenizer:
@@ -193,6 +198,7 @@ def build_tokenizer(
         definition: the content of a tokenizer.json.
         special: names of the special tokens.
         has_token_types: False gives all tokens the type 0, whatever the definition says.
+        spaces_words: see `Tokenizer`.
         kind: the kind of the definition, if the caller has already looked it up.
         tokens: the tokens of the definition in the order of ids, if the caller has already read them.
 
@@ -227,6 +233,7 @@ def build_tokenizer(
         **{f"{role}_id": vocabulary[token] for role, token in special._asdict().items()},
         separators=separators,
         second_type=second_type and has_token_types,
+        spaces_words=spaces_words,
         lowercase=any(part.get("type") == "Lowercase" or bool(part.get("lowercase")) for part in normalizers),
         continues=continues,
         with_special_tokens=with_special_tokens,

@@ -163,8 +163,6 @@ def _compare_answers(case: Case, directory: pathlib.Path, reference: Reference, 
         examples = [{"tokens": text.split()} for text in texts[:3]]
         answers = model.predict(examples)
         tokenizer = reference.tokenizer
-        if getattr(tokenizer, "add_prefix_space", None) is False:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(directory, add_prefix_space=True)
         rows = [_row(tokenizer(example["tokens"], is_split_into_words=True)) for example in examples]
     elif case.task == CHOICES:
         choices = [texts[1:3], texts[4:6]]

@@ -1,5 +1,6 @@
 """Words in pieces and windows: no word and no label is lost."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -56,7 +57,7 @@ def test_every_word_of_real_sentences_keeps_its_label_on_its_first_piece(
     assert (len(examples), words) == COUNTS[real_data.name][data]
     names = sorted({name for example in examples for name in example["labels"]})
     examples = [example | {"labels": [names.index(name) for name in example["labels"]]} for example in examples]
-    tokenizer = load_tokenizer(samples / "vocab" / vocabulary)
+    tokenizer = dataclasses.replace(load_tokenizer(samples / "vocab" / vocabulary), spaces_words=True)
     made, counts = make_features(
         KINDS["token_classification"], examples, tokenizer, TaskConfig(max_seq_len=max_seq_len)
     )

@@ -1,5 +1,6 @@
 """What a directory says beside its vocabulary, read as transformers reads it: added tokens, class, types, settings."""
 
+import dataclasses
 import json
 import pathlib
 from typing import Any
@@ -18,6 +19,15 @@ MPNET = ["<s>", "<pad>", "</s>", "[UNK]", *WORDS, "<mask>"]
 LETTERS = [*map(chr, range(ord("!"), ord("~") + 1)), "Ġ"]
 ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", *LETTERS, "th", "the", "<mask>"]
 MERGES = [("t", "h"), ("th", "e")]
+ROLES = {
+    "bos_token": "<s>",
+    "eos_token": "</s>",
+    "unk_token": "<unk>",
+    "sep_token": "</s>",
+    "pad_token": "<pad>",
+    "cls_token": "<s>",
+    "mask_token": "<mask>",
+}
 TEXTS = [
     "the [E1]baker[/E1] sells",
     "[E1] <SUBJ>bread <SUBJ>",
@@ -277,3 +287,34 @@ def test_a_byte_order_mark_and_spaces_after_a_token_are_no_part_of_it(mark: byte
     ours = load_tokenizer(tmp_path)
     assert ours.tokens == tuple(BERT)
     assert {token.removeprefix("\ufeff"): token_id for token, token_id in library.items()} == vocabulary(BERT)
+
+
+@pytest.mark.parametrize("general", [True, False])
+def test_words_are_taken_as_they_are_without_add_prefix_space(general: bool, tmp_path: pathlib.Path) -> None:
+    theirs = roberta()
+    if general:
+        theirs = transformers.PreTrainedTokenizerFast(tokenizer_object=theirs._tokenizer, **ROLES)
+    theirs = saved(theirs, tmp_path)
+    words = ["the", "baker", "the"]
+    expected = theirs(words, is_split_into_words=True, add_special_tokens=False)["input_ids"]
+    assert [i for word in load_tokenizer(tmp_path).encode_words(words) for i in word] == expected
+
+
+@pytest.mark.parametrize("general", [True, False])
+def test_a_copy_for_words_encodes_them_as_the_model_learned_them(general: bool, tmp_path: pathlib.Path) -> None:
+    """With a space before each word, in transformers as here, although the source has no `add_prefix_space`."""
+    theirs = roberta()
+    if general:
+        theirs = transformers.PreTrainedTokenizerFast(tokenizer_object=theirs._tokenizer, **ROLES)
+    for name in ("source", "copy"):
+        (tmp_path / name).mkdir()
+    saved(theirs, tmp_path / "source")
+    source = load_tokenizer(tmp_path / "source")
+    words = ["the", "baker", "the"]
+    learned = dataclasses.replace(source, spaces_words=True).encode_words(words)
+    assert learned == source.encode_inputs([" the", " baker", " the"])
+    copy_tokenizer(tmp_path / "source", tmp_path / "copy", spaces_words=True)
+    copy = transformers.AutoTokenizer.from_pretrained(tmp_path / "copy")
+    encoded = copy(words, is_split_into_words=True, add_special_tokens=False)["input_ids"]
+    assert encoded == [i for word in learned for i in word]
+    assert load_tokenizer(tmp_path / "copy").encode_words(words) == learned

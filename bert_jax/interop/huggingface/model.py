@@ -167,6 +167,7 @@ def export_model(
     extra: Mapping[str, str | bytes] | None = None,
     activation: str = "",
     problem: str = "",
+    spaces_words: bool = False,
 ) -> None:
     """Write a directory that `AutoModelFor...` and `AutoTokenizer` of transformers open.
 
@@ -181,6 +182,7 @@ def export_model(
         labels: class names of a classification head, in the order of the logits; () gives numbered names.
         extra: file name -> content of further files in the directory or in a folder of the directory.
         activation: activation of a CrossEncoder's score, a row of CROSS_ENCODER_ACTIVATIONS; '' for other models.
+        spaces_words: see `copy_tokenizer`.
         problem: problem_type of a head that classifies texts; "" lets the number of classes decide.
 
     Raises:
@@ -209,7 +211,7 @@ def export_model(
         except safetensors.SafetensorError as error:  # wraps the operating system's error
             raise UserError(f"{target}: cannot be written ({error}); make room, or choose another place") from error
         shutil.copymode(partial / "config.json", partial / "model.safetensors")  # the library makes its file private
-        copy_tokenizer(source, partial)
+        copy_tokenizer(source, partial, spaces_words)
         _adapt_tokenizer(partial / "tokenizer_config.json", tokenizer, config)
         for name, content in (extra or {}).items():
             (partial / name).parent.mkdir(exist_ok=True)

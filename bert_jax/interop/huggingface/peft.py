@@ -160,7 +160,7 @@ def peft_files(
             tensors[stored.name] = x.T if stored.path.endswith("/kernel") else x
     prefix = f"{family.prefix}." if model_class.is_bare else ""
     tensors = {PREFIX + name.removeprefix(prefix): np.ascontiguousarray(x, np.float32) for name, x in tensors.items()}
-    saved = dict.fromkeys(_module_to_save(module.name, family) for module in model_class.modules)
+    saved = dict.fromkeys(_outermost_module(module.name, family) for module in model_class.modules)
     task_type = TASK_TYPES.get(heads[0].name)
     fields = {
         "auto_mapping": None if task_type else {"base_model_class": model_class.name, "parent_library": "transformers"},
@@ -183,7 +183,7 @@ def peft_files(
     }
 
 
-def _module_to_save(name: str, family: Family) -> str:
+def _outermost_module(name: str, family: Family) -> str:
     """Return the outermost module that contains the module `name`: `pooler` for `bert.pooler.dense`."""
     return top_level(name.removeprefix(f"{family.prefix}."), ".")
 
@@ -358,7 +358,7 @@ def _check_saved_modules(
         if not names & (merged.keys() | saved.keys()) and not model_class.is_bare:
             raise UserError(
                 f"{where}: the trained {module.name} was not saved, and {base} has none; save the adapter again with "
-                f"modules_to_save=['{_module_to_save(module.name, family)}', ...]"
+                f"modules_to_save=['{_outermost_module(module.name, family)}', ...]"
             )
 
 

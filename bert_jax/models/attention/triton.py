@@ -71,7 +71,7 @@ def _radius_counts(inputs: AttentionInputs) -> RadiusCounts:
     return inputs.window.radius_counts if inputs.window and inputs.window.radius_counts else NO_WINDOW
 
 
-def visited_pairs(length: int, radius_counts: RadiusCounts) -> int:
+def mean_visited_pairs(length: int, radius_counts: RadiusCounts) -> int:
     """Return the number of query-key pairs in the tiles that a head visits, as the mean over the layers."""
     block = _block_size(length)
     begin = np.arange(0, length, block)
@@ -128,7 +128,7 @@ def triton_forward(
     """
     (batch, length, _), heads = _context_shape(inputs).shape, inputs.dropout_keys.shape[1]
     writes = (("tile", _context_shape(inputs)), ("row", jax.ShapeDtypeStruct((batch, heads, length), jnp.float32)))
-    name = f"attention_forward_{visited_pairs(length, radius_counts)}_pairs"
+    name = f"attention_forward_{mean_visited_pairs(length, radius_counts)}_pairs"
     outputs: tuple[jax.Array, jax.Array] = _call(_forward_kernel, name, inputs, (), writes, rate, 3, interpret)
     return outputs
 
@@ -157,7 +157,7 @@ def triton_backward(
     else:
         writes = [("tile", inputs.q)] * 3
     reads = [("all tiles", gradient), ("all rows", log_sums), ("all rows", context_products)]
-    name = f"attention_backward_{visited_pairs(context.shape[1], radius_counts)}_pairs"
+    name = f"attention_backward_{mean_visited_pairs(context.shape[1], radius_counts)}_pairs"
     stages = 2 if rate else 3  # a third stage takes registers of the dropout: 900 in place of 869 us at 64 x 512
     outputs: tuple[jax.Array, ...] = _call(_backward_kernel, name, inputs, reads, writes, rate, stages, interpret)
     return outputs

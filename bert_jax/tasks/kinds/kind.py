@@ -108,6 +108,11 @@ class TaskKind:
     unlabeled: tuple[str, ...] = ("test",)  # splits whose examples may have no labels
 
     @property
+    def reads_words(self) -> bool:
+        """True if an example is a list of words, not a text."""
+        return "tokens" in self.fields
+
+    @property
     def label(self) -> str:
         """Key of an example's label."""
         return self.label_fields[0]
