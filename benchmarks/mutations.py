@@ -1,7 +1,7 @@
 """Break lines of the package, one after the other: do the tests of two commits still notice each broken line?
 
-    git worktree add /tmp/old OLD_COMMIT && git worktree add /tmp/new NEW_COMMIT
-    python benchmarks/mutations.py /tmp/old /tmp/new --lines 30 --output mutations.jsonl
+    git worktree add ../old OLD_COMMIT && git worktree add ../new NEW_COMMIT
+    python benchmarks/mutations.py ../old ../new --lines 30 --output mutations.jsonl
 
 The lines are drawn at random from the lines that both checkouts have; the hash of the new commit is the seed. In each
 checkout, one line at a time is broken: a comparison, a sum, a condition or a constant is changed. The tests that name

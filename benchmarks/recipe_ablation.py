@@ -228,8 +228,12 @@ def reported(workdir: pathlib.Path, corpus: str) -> Values:
     from bert_jax.console import Console
     from bert_jax.pretraining.evaluate import evaluate_checkpoint
 
-    found = evaluate_checkpoint(workdir, None, Console(silent=True), pathlib.Path(corpus))
-    return {"loss": found["mlm_loss"], "accuracy": found["mlm_accuracy"], "unigram_entropy": found["unigram_entropy"]}
+    metrics = evaluate_checkpoint(workdir, None, Console(silent=True), pathlib.Path(corpus))
+    return {
+        "loss": metrics["mlm_loss"],
+        "accuracy": metrics["mlm_accuracy"],
+        "unigram_entropy": metrics["unigram_entropy"],
+    }
 
 
 if __name__ == "__main__":

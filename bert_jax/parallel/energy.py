@@ -47,7 +47,7 @@ def find_counters() -> Source:
 def find_rapl_counters(devices: Iterable[Any], root: pathlib.Path = POWERCAP) -> Source:
     """Return the RAPL counters of this host's CPU packages, which include cores and caches.
 
-    Zones with other names, such as psys, and zones inside a package would count energy twice, so they are left out.
+    Only zones named package are counted: psys includes the packages, and a package includes its inner zones.
     The kernel's Documentation/power/powercap/powercap.rst.
     """
     try:

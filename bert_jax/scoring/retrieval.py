@@ -17,8 +17,8 @@ CHUNK = 8_192  # texts that are tokenized at once
 RESAMPLES = 1_000
 INTERVAL = (2.5, 97.5)  # percentiles
 MODEL, BM25 = "model", "BM25"
-# Similarity of a directory of sentence-transformers -> whether vectors get the length 1 before the inner product.
-SIMILARITIES = {"cosine": True, "dot": False}
+# Similarity of a directory of sentence-transformers -> `EmbedOptions.normalize` before the inner product.
+SIMILARITIES = {"cosine": True, "dot": None}
 # Names of prompts by role, as sentence-transformers looks for them; without one of them the default prompt applies.
 QUERY_PROMPTS, DOCUMENT_PROMPTS = ("query",), ("document", "passage", "corpus")
 
@@ -82,12 +82,12 @@ def score_retrieval(
         ("documents", collection.documents, DOCUMENT_PROMPTS),
     ):
         prompt = next((name for name in prompts if name in model.sentences.prompts), None)
-        options = EmbedOptions(truncate=True, prompt_name=prompt)
+        options = EmbedOptions(truncate=True, prompt_name=prompt, normalize=SIMILARITIES[similarity])
         chunks = []
         for start in range(0, len(texts), CHUNK):
             progress(f"embedding {role}", start, len(texts))
             values, num_cut = encode_with_count(model, texts[start : start + CHUNK], options)
-            chunks.append(_unit(values) if SIMILARITIES[similarity] else values)
+            chunks.append(values)
             num_truncated += num_cut
         vectors[role] = np.concatenate(chunks)
     order = tie_order(collection.document_ids)
@@ -168,9 +168,3 @@ def _interval(values: np.ndarray, samples: np.ndarray) -> tuple[float, float]:
     means = np.array([values[sample].mean() for sample in samples])
     low, high = np.percentile(means, INTERVAL)
     return float(low), float(high)
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    """Return vectors scaled to length 1, float32 `[texts, width]`; a vector of zeros does not change."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.where(lengths > 0, lengths, 1)

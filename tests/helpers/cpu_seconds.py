@@ -1,7 +1,7 @@
 """CPU seconds of each test, which do not depend on what else the machine does.
 
-    CPU_SECONDS=/tmp/cpu.jsonl python -m pytest -p tests.helpers.cpu_seconds -n 2 --dist loadfile
-    python -m tests.helpers.cpu_seconds /tmp/cpu.jsonl
+    CPU_SECONDS=cpu.jsonl python -m pytest -p tests.helpers.cpu_seconds -n 2 --dist loadfile
+    python -m tests.helpers.cpu_seconds cpu.jsonl
 
 A line of the file is [test, seconds of the process, seconds of the processes that it waited for]. The first test of a
 file pays for the fixtures of the file, and the first test of a worker for its imports. The second command prints the

@@ -8,12 +8,15 @@ import pytest
 import sentence_transformers
 from sentence_transformers.base.modules.normalize import Normalize
 from sentence_transformers.base.modules.transformer import Transformer
+from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 import bert_jax
+from bert_jax.checkpoints.load_model import open_model
 from bert_jax.cli.main import main
 from bert_jax.errors import UserError
-from bert_jax.inference.embed import EmbedOptions, embed_file
+from bert_jax.inference.embed import HEADS, EmbedOptions, embed_file
+from bert_jax.scoring.retrieval import score_retrieval
 from tests.helpers.finetuning_runs import RECIPE, write_lines
 from tests.helpers.tiny_models import save
 
@@ -241,3 +244,30 @@ def test_prompts_and_similarity_outlive_a_training(encoder, tmp_path):
     model = sentence_transformers.SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu")
     assert model.prompts["find"] == "a b c "
     assert model.similarity_fn_name == "dot"
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_retrieval_equals_the_evaluator_of_the_library(encoder, tmp_path, similarity):
+    """With the prompts of queries and of documents, and the similarity of the directory."""
+    prompts = {"query": "a b ", "document": "c ", "other": "d "}
+    model = save_theirs(encoder, tmp_path / "theirs", length=32, prompts=prompts, similarity_fn_name=similarity)
+    random = np.random.default_rng(0)
+    corpus, queries = (
+        {f"{kind}{number}": " ".join(random.choice(list("abcdefghij"), 8)) for number in range(count)}
+        for kind, count in (("d", 60), ("q", 15))
+    )
+    relevant = {query: {f"d{number}" for number in random.choice(60, 5, replace=False)} for query in queries}
+    evaluator = InformationRetrievalEvaluator(
+        queries, corpus, relevant, mrr_at_k=[10], ndcg_at_k=[10], precision_recall_at_k=[10], map_at_k=[60]
+    )
+    expected = {name.rpartition(f"{similarity}_")[2]: value for name, value in evaluator(model).items()}
+    (tmp_path / "qrels").mkdir()
+    for name, texts in (("corpus", corpus), ("queries", queries)):
+        lines = [json.dumps({"_id": identifier, "text": text}) for identifier, text in texts.items()]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+    rows = [f"{query}\t{document}\t1" for query, documents in relevant.items() for document in documents]
+    (tmp_path / "qrels" / "test.tsv").write_text("\n".join(rows))
+    report = score_retrieval(open_model(tmp_path / "theirs", HEADS), tmp_path)
+    for ours, theirs in (("ndcg@10", "ndcg@10"), ("recall@10", "recall@10"), ("mrr@10", "mrr@10"), ("map", "map@60")):
+        assert report.rows["model"][ours] == pytest.approx(expected[theirs], abs=1e-9), ours
+    assert report.similarity == similarity

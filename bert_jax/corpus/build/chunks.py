@@ -21,7 +21,7 @@ CHUNKS_PER_BLOCK = 512  # a killed preparation loses at most one block
 
 @dataclasses.dataclass(frozen=True)
 class Partition:
-    """Consecutive input files that one process reads."""
+    """Consecutive input files that a single process reads."""
 
     index: int
     files: tuple[str, ...]
