@@ -83,3 +83,21 @@ def test_labels_of_words_that_begin_with_o(tmp_path, train):
     predictions = (tmp_path / "run" / "predictions" / "custom-dev.jsonl").read_text().splitlines()
     predicted = [label.replace("I-", "B-") for line in predictions for label in json.loads(line)["labels"]]
     assert predicted == words
+
+
+def test_transformers_reads_words_as_a_byte_level_tagger_has_learned_them(tmp_path, train):
+    """With a space before each word, which the tokenizer of the starting weights does not put."""
+    names = ["B-LOC", "O"]
+    save(tmp_path / "start", "roberta", "ForTokenClassification", id2label=dict(enumerate(names)))
+    records = [{"tokens": text.split(), "labels": ["O"] * len(text.split())} for text in TEXTS]
+    train(tmp_path / "start", "token_classification", records, labels="B-LOC,O")
+    model = transformers.RobertaForTokenClassification.from_pretrained(tmp_path / "run" / "model").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "run" / "model")
+    encoded = tokenizer([text.split() for text in TEXTS], is_split_into_words=True, return_tensors="pt", padding=True)
+    assert encoded["input_ids"][0, 1] == tokenizer.convert_tokens_to_ids("Ġa")
+    with torch.no_grad():
+        best = model(**encoded).logits.argmax(2)
+    predictions = (tmp_path / "run" / "predictions" / "custom-dev.jsonl").read_text().splitlines()
+    for n, (text, line) in enumerate(zip(TEXTS, predictions, strict=True)):
+        first = [encoded.word_ids(n).index(word) for word in range(len(text.split()))]
+        assert json.loads(line)["labels"] == [names[best[n, token]] for token in first]

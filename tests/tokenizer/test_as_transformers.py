@@ -306,13 +306,14 @@ def test_a_copy_for_words_encodes_them_as_the_model_learned_them(general: bool, 
     theirs = roberta()
     if general:
         theirs = transformers.PreTrainedTokenizerFast(tokenizer_object=theirs._tokenizer, **ROLES)
+    theirs.add_tokens(["[E1]"], special_tokens=True)
     for name in ("source", "copy"):
         (tmp_path / name).mkdir()
     saved(theirs, tmp_path / "source")
     source = load_tokenizer(tmp_path / "source")
-    words = ["the", "baker", "the"]
+    words = ["the", "baker", "[E1]", "[E1].", "a[E1]b[E1]", " the"]
     learned = dataclasses.replace(source, spaces_words=True).encode_words(words)
-    assert learned == source.encode_inputs([" the", " baker", " the"])
+    assert learned == source.encode_inputs([" the", " baker", "[E1]", "[E1] .", " a[E1] b[E1]", " the"])
     copy_tokenizer(tmp_path / "source", tmp_path / "copy", spaces_words=True)
     copy = transformers.AutoTokenizer.from_pretrained(tmp_path / "copy")
     encoded = copy(words, is_split_into_words=True, add_special_tokens=False)["input_ids"]
