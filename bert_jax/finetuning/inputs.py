@@ -35,7 +35,7 @@ from bert_jax.objectives.tasks import make_task_objective, task_head
 from bert_jax.tasks.batching import Feed, choose_buckets
 from bert_jax.tasks.class_weights import label_weights, oversampled_features, weighted_features
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.labels import match_rows
+from bert_jax.tasks.labels import match_rows_by_label
 from bert_jax.tasks.reading.examples import SPLITS, existing_sets
 from bert_jax.tasks.table import resolve_task
 from bert_jax.tasks.task import Task
@@ -314,7 +314,7 @@ def _with_rows_by_label(weights: Weights, labels: tuple[str, ...]) -> Weights:
     """
     if not labels or not weights.labels:
         return weights
-    rows = np.array(match_rows(labels, weights.labels))
+    rows = np.array(match_rows_by_label(labels, weights.labels))
     axes = make_model(weights.config, ComputeConfig(), weights.heads).logical_axes
 
     def in_order(x: np.ndarray, names: tuple[str, ...]) -> np.ndarray:

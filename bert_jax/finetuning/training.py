@@ -22,7 +22,7 @@ from bert_jax.interop.huggingface.model import TASK_FILE
 from bert_jax.interop.huggingface.peft import FOLDER, peft_files
 from bert_jax.interop.sentence_modules import SentenceModules, sentence_module_files
 from bert_jax.models import Params, draw_missing
-from bert_jax.models.adapters import draw_matrices, merge
+from bert_jax.models.adapters import draw_matrices, merge_into_weights
 from bert_jax.models.layers import ADAPTER
 from bert_jax.objectives.base import Batch
 from bert_jax.objectives.frozen_encoder import frozen_part, model_params, trained_part
@@ -174,7 +174,7 @@ def export_best(inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Pat
         if (weights.directory / "config.json").is_file():  # otherwise, `peft` could not open the base model
             files = peft_files(inputs.adapter, on_host, inputs.architecture, weights.heads, weights.directory)
             extra |= {f"{FOLDER}/{name}": content for name, content in files.items()}
-        on_host = merge(inputs.adapter, on_host)
+        on_host = merge_into_weights(inputs.adapter, on_host)
     huggingface.export_model(
         on_host,
         inputs.architecture,

@@ -1,7 +1,7 @@
 """Adapters (LoRA, Hu et al. 2021): small trained matrices beside the frozen linear maps of an encoder.
 
 A linear map `x @ kernel` becomes `x @ kernel + alpha / rank * dropout(x) @ a @ b`. `with_adapter` adds the matrices to
-a model, `merge` adds their products to the kernels.
+a model, `merge_into_weights` adds their products to the kernels.
 """
 
 import dataclasses
@@ -74,8 +74,8 @@ def with_adapter(model: Model, adapter: Adapter) -> Model:
         init=init,
         apply=apply,
         shapes=model.shapes | {ADAPTER: jax.eval_shape(draw, jax.random.key(0))},
-        logical_axes=model.logical_axes | {ADAPTER: _by_target(adapter, axes_of)},
-        sections=model.sections | {ADAPTER: _by_target(adapter, sections_of)},
+        logical_axes=model.logical_axes | {ADAPTER: _matrices_by_target(adapter, axes_of)},
+        sections=model.sections | {ADAPTER: _matrices_by_target(adapter, sections_of)},
     )
 
 
@@ -91,10 +91,10 @@ def draw_matrices(adapter: Adapter, model_shapes: Params, rng: jax.Array) -> Par
             "b": jnp.zeros((*stacked, adapter.rank, len(target.kernels), outputs), jnp.float32),
         }
 
-    return _by_target(adapter, draw)
+    return _matrices_by_target(adapter, draw)
 
 
-def merge(adapter: Adapter, params: Params) -> Params:
+def merge_into_weights(adapter: Adapter, params: Params) -> Params:
     """Return parameters without an adapter, whose kernels have the products of its matrices added: numpy arrays."""
     flat, matrices = _flatten({name: x for name, x in params.items() if name != ADAPTER}), _flatten(params[ADAPTER])
     for target in adapter.targets:
@@ -123,7 +123,7 @@ def _low_rank_terms(adapter: Adapter, matrices: Params, num_layers: int, rng: ja
     return cast(Params, flax.traverse_util.unflatten_dict(terms, sep="/"))
 
 
-def _by_target(adapter: Adapter, make: Any) -> Params:
+def _matrices_by_target(adapter: Adapter, make: Any) -> Params:
     """Return the tree with `make(target)` at the path of each target."""
     tree = {target.path: make(target) for target in adapter.targets}
     return cast(Params, flax.traverse_util.unflatten_dict(tree, sep="/"))

@@ -111,15 +111,15 @@ def _download(name: HubName, patterns: tuple[str, ...]) -> pathlib.Path:
     except errors.RevisionNotFoundError:
         raise UserError(f"{name}: the Hub has no revision {name.revision} of {name.repository}") from None
     except (errors.RepositoryNotFoundError, errors.HFValidationError):
-        raise _not_found(name) from None
+        raise _not_found_error(name) from None
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled):
         raise UserError(
             f"{name}: no such directory, and not in the cache of the Hub, which does not answer or is switched off "
-            f"(HF_HUB_OFFLINE){_nearest(name)}"
+            f"(HF_HUB_OFFLINE){_cached_name_hint(name)}"
         ) from None
     except Exception as error:  # the library of HTTP raises its own
         if isinstance(error, errors.HfHubHTTPError) and error.response.status_code == UNAUTHORIZED:
-            raise _not_found(name) from None
+            raise _not_found_error(name) from None
         raise UserError(f"{name}: the download failed ({_first_line(error)}); the same command continues it") from None
     directory = pathlib.Path(path)
     _check_digests(directory, name)
@@ -128,10 +128,11 @@ def _download(name: HubName, patterns: tuple[str, ...]) -> pathlib.Path:
     return directory
 
 
-def _not_found(name: HubName) -> UserError:
+def _not_found_error(name: HubName) -> UserError:
     """Return the error for a name that the Hub does not know, or does not show without a token."""
     return UserError(
-        f"{name}: no such directory, and no such model on the Hub (a private model needs HF_TOKEN){_nearest(name)}"
+        f"{name}: no such directory, and no such model on the Hub (a private model needs HF_TOKEN)"
+        f"{_cached_name_hint(name)}"
     )
 
 
@@ -157,7 +158,7 @@ def _check_digests(directory: pathlib.Path, name: HubName) -> None:
             )
 
 
-def _nearest(name: HubName) -> str:
+def _cached_name_hint(name: HubName) -> str:
     """Return the names in the cache that are most like a name, as the end of a message."""
     from huggingface_hub import constants
 

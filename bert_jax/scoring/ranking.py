@@ -111,7 +111,7 @@ def rank_by_bm25(
     return rankings
 
 
-def measures(gains: np.ndarray, judged: Sequence[Sequence[int]]) -> Mapping[str, np.ndarray]:
+def measures_of_gains(gains: np.ndarray, judged: Sequence[Sequence[int]]) -> Mapping[str, np.ndarray]:
     """Return the measures of each query: name -> float64 `[queries]`.
 
     nDCG has a linear gain and the discount log2(rank + 1) (Järvelin and Kekäläinen 2002). MAP is the mean over the
@@ -133,14 +133,14 @@ def measures(gains: np.ndarray, judged: Sequence[Sequence[int]]) -> Mapping[str,
     precisions = relevant.cumsum(axis=1) / np.arange(1, gains.shape[1] + 1)
     first = np.where(relevant[:, :10].any(axis=1), relevant[:, :10].argmax(axis=1) + 1, np.inf)
     return {
-        "ndcg@10": _ratio((gains[:, :10] * discounts[:10]).sum(axis=1), ideal_gain),
-        "recall@10": _ratio(relevant[:, :10].sum(axis=1), num_relevant),
-        "recall@100": _ratio(relevant[:, :100].sum(axis=1), num_relevant),
+        "ndcg@10": _ratio_or_zero((gains[:, :10] * discounts[:10]).sum(axis=1), ideal_gain),
+        "recall@10": _ratio_or_zero(relevant[:, :10].sum(axis=1), num_relevant),
+        "recall@100": _ratio_or_zero(relevant[:, :100].sum(axis=1), num_relevant),
         "mrr@10": 1 / first,
-        "map": _ratio((precisions * relevant).sum(axis=1), num_relevant),
+        "map": _ratio_or_zero((precisions * relevant).sum(axis=1), num_relevant),
     }
 
 
-def _ratio(values: np.ndarray, totals: np.ndarray) -> np.ndarray:
+def _ratio_or_zero(values: np.ndarray, totals: np.ndarray) -> np.ndarray:
     """Return `values / totals`; like trec_eval, return 0 for a query without a relevant document."""
     return np.divide(values, totals, out=np.zeros(len(values)), where=totals > 0)

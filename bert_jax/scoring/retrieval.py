@@ -10,7 +10,7 @@ import numpy as np
 from bert_jax.checkpoints.load_model import OpenModel
 from bert_jax.errors import UserError
 from bert_jax.inference.embed import EmbedOptions, encode_with_count
-from bert_jax.scoring.ranking import NOT_RETRIEVED, measures, rank_by_bm25, rank_by_vectors, tie_order
+from bert_jax.scoring.ranking import NOT_RETRIEVED, measures_of_gains, rank_by_bm25, rank_by_vectors, tie_order
 from bert_jax.scoring.retrieval_files import Collection, read_collection
 
 CHUNK = 8_192  # texts that are tokenized at once
@@ -109,10 +109,12 @@ def score_retrieval(
         similarity=similarity,
         rows={name: {key: float(value.mean()) for key, value in of_name.items()} for name, of_name in queries.items()},
         intervals={
-            name: {key: _interval(value, samples) for key, value in of_name.items()}
+            name: {key: _bootstrap_interval(value, samples) for key, value in of_name.items()}
             for name, of_name in queries.items()
         },
-        difference={key: _interval(value - queries[BM25][key], samples) for key, value in queries[MODEL].items()},
+        difference={
+            key: _bootstrap_interval(value - queries[BM25][key], samples) for key, value in queries[MODEL].items()
+        },
         queries=queries,
     )
 
@@ -160,10 +162,10 @@ def ranking_measures(collection: Collection, rankings: np.ndarray) -> Mapping[st
         names = [collection.document_ids[index] if index != NOT_RETRIEVED else None for index in rankings[row]]
         ranked = [judged.get(name, 0) if name else 0 for name in names if name != query]
         gains[row, : len(ranked)] = ranked
-    return measures(gains, [list(judged.values()) for judged in judgments])
+    return measures_of_gains(gains, [list(judged.values()) for judged in judgments])
 
 
-def _interval(values: np.ndarray, samples: np.ndarray) -> tuple[float, float]:
+def _bootstrap_interval(values: np.ndarray, samples: np.ndarray) -> tuple[float, float]:
     """Return the percentiles of the means of resampled queries (Efron and Tibshirani 1993)."""
     means = np.array([values[sample].mean() for sample in samples])
     low, high = np.percentile(means, INTERVAL)

@@ -92,7 +92,7 @@ def _read_texts(directory: pathlib.Path, name: str, text_of: Callable[[Mapping[s
     if path is None:
         raise UserError(f"{directory}: no {name} or {name}.gz; give a directory in the layout of BEIR (docs/score.md)")
     texts: dict[str, str] = {}
-    for where, line in _lines(path):
+    for where, line in _lines_with_place(path):
         fields = check_object(where, parse_json(where, line))
         identifier = fields.get("_id")
         if not isinstance(identifier, str):
@@ -108,7 +108,7 @@ def _read_texts(directory: pathlib.Path, name: str, text_of: Callable[[Mapping[s
     return texts
 
 
-def _lines(path: pathlib.Path) -> Iterator[tuple[str, str]]:
+def _lines_with_place(path: pathlib.Path) -> Iterator[tuple[str, str]]:
     """Yield the place and the text of each line that is not blank."""
     opened: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
     try:

@@ -90,7 +90,7 @@ def list_separator(labels: Iterable[str]) -> str:
     return ""
 
 
-def match_rows(labels: Sequence[str], head_labels: Sequence[str]) -> list[int]:
+def match_rows_by_label(labels: Sequence[str], head_labels: Sequence[str]) -> list[int]:
     """Return the row of a trained head for each label of a task.
 
     Labels take the rows of equal names, then the rows of names that differ only in case. The other labels take the

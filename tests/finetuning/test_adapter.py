@@ -23,7 +23,7 @@ from bert_jax.interop.huggingface.peft import find_targets
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.loaded_model import load
 from bert_jax.models import Adapter, make_model
-from bert_jax.models.adapters import draw_matrices, merge, with_adapter
+from bert_jax.models.adapters import draw_matrices, merge_into_weights, with_adapter
 from bert_jax.objectives.frozen_encoder import frozen_part, trained_part, with_frozen_encoder
 from bert_jax.objectives.tasks import make_task_objective, task_head
 from bert_jax.parallel.sharding import BatchBlocks
@@ -122,7 +122,7 @@ def test_losses_and_weights_follow_peft(tmp_path, family, targets, saved, scan):
     np.testing.assert_allclose(losses[0], trained[0], rtol=0, atol=1e-5)
     np.testing.assert_allclose(losses, trained, rtol=0, atol=1e-4)
     for ours, found, tolerance in ((states[1], first["second"], 1e-5), (state, merged_state(theirs), 1e-4)):
-        merged = merge(adapter, jax.device_get(ours.params) | {"encoder": loaded.params["encoder"]})
+        merged = merge_into_weights(adapter, jax.device_get(ours.params) | {"encoder": loaded.params["encoder"]})
         for name, tensor in to_tensors(merged, loaded.config, HEADS).items():
             np.testing.assert_allclose(tensor, found[name], rtol=0, atol=tolerance, err_msg=name)
 

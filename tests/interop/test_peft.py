@@ -18,7 +18,7 @@ from bert_jax.interop.huggingface import load_model
 from bert_jax.interop.huggingface.peft import find_targets, peft_files
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import Adapter, Head, make_model
-from bert_jax.models.adapters import merge, with_adapter
+from bert_jax.models.adapters import merge_into_weights, with_adapter
 from tests.helpers.tiny_models import CLASSES, save
 
 # `peft` reads an old name of transformers.
@@ -143,7 +143,7 @@ def written(directory, family, names, head=HEAD):
 def test_peft_opens_the_adapters_of_bert_jax(tmp_path, family, names):
     model, adapter, params = written(tmp_path, family, names)
     theirs = peft.AutoPeftModelForSequenceClassification.from_pretrained(tmp_path / "adapter", num_labels=LABELS)
-    inputs, merged = batch(model.config.vocab_size), merge(adapter, params)
+    inputs, merged = batch(model.config.vocab_size), merge_into_weights(adapter, params)
     expected = torch_logits(theirs, inputs)
     plain = make_model(model.config, ComputeConfig(), HEAD)
     for ours in (model.apply(params, inputs, None), plain.apply(merged, inputs, None)):
@@ -162,7 +162,7 @@ def test_peft_opens_the_adapters_of_bert_jax(tmp_path, family, names):
 def test_every_head_returns(tmp_path, head):
     heads = (Head(head, LABELS if head == "token_classification" else 0),)
     _, adapter, params = written(tmp_path, "bert", None, heads)
-    loaded, merged = load_model(tmp_path / "adapter"), merge(adapter, params)
+    loaded, merged = load_model(tmp_path / "adapter"), merge_into_weights(adapter, params)
     merged |= {} if head != "sentence_embedding" else {"pooler": loaded.params.get("pooler")}
     jax.tree.map(np.testing.assert_array_equal, loaded.params, {name: merged[name] for name in loaded.params})
     classes = {"multiple_choice": "MultipleChoice", "sentence_embedding": "FeatureExtraction"}

@@ -12,7 +12,7 @@ import pytrec_eval
 
 from bert_jax.errors import UserError
 from bert_jax.scoring import ranking
-from bert_jax.scoring.ranking import NOT_RETRIEVED, measures, rank_by_bm25, rank_by_vectors, tie_order
+from bert_jax.scoring.ranking import NOT_RETRIEVED, measures_of_gains, rank_by_bm25, rank_by_vectors, tie_order
 from bert_jax.scoring.retrieval import ranking_measures
 from bert_jax.scoring.retrieval_files import Collection, read_collection
 
@@ -116,7 +116,7 @@ def test_bm25_equals_its_formula() -> None:
 
 
 def test_a_query_without_a_relevant_document_counts_zero() -> None:
-    assert {name: value.tolist() for name, value in measures(np.zeros((1, 3), int), [[0, -1]]).items()} == {
+    assert {name: value.tolist() for name, value in measures_of_gains(np.zeros((1, 3), int), [[0, -1]]).items()} == {
         name: [0.0] for name in ("ndcg@10", "recall@10", "recall@100", "mrr@10", "map")
     }
 

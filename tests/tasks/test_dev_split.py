@@ -8,7 +8,7 @@ import pytest
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.reading.dev_split import held_out
+from bert_jax.tasks.reading.dev_split import choose_dev_rows
 from bert_jax.tasks.reading.examples import existing_sets, read_task_examples
 from bert_jax.tasks.table import resolve_task
 
@@ -20,24 +20,24 @@ def test_each_label_has_its_share(fraction, seed):
     sizes = [1, 2, 3, rng.randint(4, 40), rng.randint(40, 400)]
     labels = [label for label, size in enumerate(sizes) for _ in range(size)]
     rng.shuffle(labels)
-    chosen = held_out([[label] for label in labels], fraction, seed)
+    chosen = choose_dev_rows([[label] for label in labels], fraction, seed)
     assert chosen.sum() == pytest.approx(fraction * (len(labels) - 1), abs=0.5)
     for label, size in enumerate(sizes):
         share = chosen[np.array(labels) == label].sum()
         assert abs(share - fraction * size) <= 1
         assert share < size, "no label is lost to the training set"
-    assert (chosen == held_out([[label] for label in labels], fraction, seed)).all()
-    assert (chosen != held_out([[label] for label in labels], fraction, seed + 1)).any()
+    assert (chosen == choose_dev_rows([[label] for label in labels], fraction, seed)).all()
+    assert (chosen != choose_dev_rows([[label] for label in labels], fraction, seed + 1)).any()
 
 
 def test_an_example_with_several_labels_counts_for_its_rarest_label():
     labels = [[0], [0, 1], [0, 2], [], [2, 0]] * 20 + [[3, 0]] * 2
-    chosen = held_out(labels, 0.5, 0)
+    chosen = choose_dev_rows(labels, 0.5, 0)
     rarest = collections.Counter(tuple(labels[n]) for n in np.flatnonzero(chosen))
     assert rarest[3, 0] == 1
     assert rarest[0, 1] == 10
     assert rarest[0, 2] + rarest[2, 0] == 20
-    assert not held_out([[0]], 0.5, 0).any()
+    assert not choose_dev_rows([[0]], 0.5, 0).any()
 
 
 @pytest.mark.parametrize("kind", ["sequence_classification", "regression"])

@@ -15,7 +15,7 @@ from bert_jax.tasks.labels import (
     label_counts_text,
     label_warnings,
     list_separator,
-    match_rows,
+    match_rows_by_label,
     sorted_labels,
 )
 from bert_jax.tasks.reading.examples import describe_places, read_task_examples
@@ -47,13 +47,13 @@ def test_rows_are_matched_by_name_then_by_name_in_any_case(seed):
     names = rng.sample([*"abcdefgh", *"AB"], 6)
     head = [name.upper() if rng.random() < 0.5 and name.upper() not in names else name for name in names]
     rng.shuffle(head)
-    rows = match_rows(names, head)
+    rows = match_rows_by_label(names, head)
     assert sorted(rows) == list(range(6))
     for name, row in zip(names, rows, strict=True):
         assert head[row] == (name if name in head else name.upper())
     # Unknown names take the rows that are left, in order.
-    assert match_rows(["x", "b", "y"], ["a", "b", "c"]) == [0, 1, 2]
-    assert match_rows(["x", "y", "a"], ["a", "b", "c"]) == [1, 2, 0]
+    assert match_rows_by_label(["x", "b", "y"], ["a", "b", "c"]) == [0, 1, 2]
+    assert match_rows_by_label(["x", "y", "a"], ["a", "b", "c"]) == [1, 2, 0]
 
 
 def test_names_that_look_alike_are_listed_with_their_counts():

@@ -256,7 +256,7 @@ def _class_of_checkpoint(
     The model class is the class in `architectures`, reduced by the heads without a tensor. If the file names no class,
     the model class is the largest class that the tensors fill.
     """
-    complete = [model for model in family.classes if _has_modules(model, tensors)]
+    complete = [model for model in family.classes if _tensors_fill_modules(model, tensors)]
     if architecture:
         named = [model for model in family.classes if model.name == architecture]
         if not named:
@@ -288,7 +288,7 @@ def _class_of_checkpoint(
     return largest[0], ()
 
 
-def _has_modules(model: ModelClass, tensors: Mapping[str, np.ndarray]) -> bool:
+def _tensors_fill_modules(model: ModelClass, tensors: Mapping[str, np.ndarray]) -> bool:
     """Return whether the tensors fill the modules of a class; a head of multiple choice must have one output."""
     weights = {module.path: tensors.get(tensor_names(module)[0]) for module in model.modules}
     if any(x is None for x in weights.values()):

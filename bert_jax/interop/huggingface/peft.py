@@ -84,7 +84,7 @@ def find_targets(config: EncoderConfig, names: Sequence[str] | None) -> tuple[Ta
     for module in FAMILIES[config.family].encoder:
         if module.kind == "linear" and module.path in paths and module.path.startswith("encoder/"):
             by_name.setdefault(module.name, []).append(module)
-    short_names = {short: name for name in by_name for short in _ends_of(name)}
+    short_names = {short: name for name in by_name for short in _dotted_suffixes(name)}
     for name in names or ():
         if name != ALL_LINEAR and name not in short_names:
             known = sorted({name.rpartition("{layer}.")[2] for name in by_name})
@@ -96,7 +96,7 @@ def find_targets(config: EncoderConfig, names: Sequence[str] | None) -> tuple[Ta
     def is_target(name: str, modules: list[NamedModule]) -> bool:
         if names is None:
             return any(module.path.endswith(QUERIES_AND_VALUES) for module in modules)
-        return ALL_LINEAR in names or bool({*names} & {*_ends_of(name)})
+        return ALL_LINEAR in names or bool({*names} & {*_dotted_suffixes(name)})
 
     return tuple(
         Target(name, _matrices_path(modules), tuple(module.path for module in sorted(modules, key=_part_index)))
@@ -113,7 +113,7 @@ def make_adapter(config: EncoderConfig, settings: AdapterConfig) -> Adapter | No
     return Adapter(find_targets(config, names), settings.rank, settings.alpha, settings.dropout)
 
 
-def _ends_of(name: str) -> list[str]:
+def _dotted_suffixes(name: str) -> list[str]:
     """Return all suffixes of a module's name inside its layer: `self.query` gives `self.query` and `query`."""
     parts = name.rpartition("{layer}.")[2].split(".")
     return [".".join(parts[first:]) for first in range(len(parts))]
@@ -197,7 +197,7 @@ def _shortest_target_suffixes(targets: Sequence[Target], num_layers: int, family
     others = [module.name for module in family.encoder if module.kind == "linear" and module.name not in chosen]
     names = dict[str, None]()
     for target in targets:
-        ends = reversed(_ends_of(target.name))
+        ends = reversed(_dotted_suffixes(target.name))
         short = next(
             (end for end in ends if not any(f".{untargeted}".endswith(f".{end}") for untargeted in others)), None
         )
@@ -247,7 +247,7 @@ def read_peft(directory: pathlib.Path) -> PeftDirectory:
                 f"{where}: the adapter of '{module}', {[outputs, inputs]}, belongs to another architecture than the "
                 f"model in {base}: the tensor {reason}; correct base_model_name_or_path in {CONFIG}"
             )
-        product = np.matmul(matrices["B"], matrices["A"]) * np.float32(_scale(fields, module, rank))
+        product = np.matmul(matrices["B"], matrices["A"]) * np.float32(_lora_scaling(fields, module, rank))
         merged[name] = merged[name] + product
     merged |= {canonical(name): x for name, x in adapter.saved.items()}
     model_class = _class_of_adapter(fields, family, adapter.saved, described, directory / CONFIG)
@@ -285,7 +285,7 @@ def _check_fields(fields: Mapping[str, Any], where: pathlib.Path) -> None:
             raise UserError(f"{where}: {name} is {value!r}; only LoRA without this field can be read")
 
 
-def _scale(fields: Mapping[str, Any], module: str, rank: int) -> float:
+def _lora_scaling(fields: Mapping[str, Any], module: str, rank: int) -> float:
     """Return the LoRA scaling factor of a module.
 
     The value of the first key in `alpha_pattern` that is a suffix of the module's name replaces `lora_alpha`.

@@ -17,7 +17,7 @@ def read_label_reports(path: pathlib.Path) -> dict[str, Any]:
     try:
         reports = strict_json.parse((path / LABELS_FILE).read_text(encoding="utf-8"))
         for report in filter(None, reports.values()):
-            _report_html(report)
+            _label_report_html(report)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
         return {}
     return {name: report for name, report in reports.items() if report}
@@ -27,7 +27,7 @@ def label_section(run: Run) -> Html:
     """Return the section on the labels of a fine-tuning; an empty text without reports."""
     reports = read_label_reports(run.path)
     parts = [
-        join_html([element("h3", f"{name} set") if len(reports) > 1 else "", _report_html(report)])
+        join_html([element("h3", f"{name} set") if len(reports) > 1 else "", _label_report_html(report)])
         for name, report in reports.items()
     ]
     return section("Labels", *parts) if parts else Html("")
@@ -44,7 +44,7 @@ def check_labels_without_recall(training: Training, run: Run) -> str:
     return f"no example of the labels {', '.join(map(repr, lost))} is found in the dev set" if lost else ""
 
 
-def _report_html(report: dict[str, Any]) -> Html:
+def _label_report_html(report: dict[str, Any]) -> Html:
     """Return the tables of a report."""
     head = ("label", "precision", "recall", "F1", "support", "predicted")
     rows = [

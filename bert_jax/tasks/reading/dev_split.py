@@ -8,7 +8,7 @@ import numpy as np
 from bert_jax.batches.hashing import Stream, random_bits
 
 
-def held_out(label_lists: Sequence[Sequence[int]], fraction: float, seed: int) -> np.ndarray:
+def choose_dev_rows(label_lists: Sequence[Sequence[int]], fraction: float, seed: int) -> np.ndarray:
     """Return bool `[examples]`, True for held-out examples; the result depends only on the arguments.
 
     An example belongs to the rarest of its labels. The dev set has the given share of the examples of each label,

@@ -13,7 +13,7 @@ from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind
 from bert_jax.tasks.kinds.records import is_missing, record_id
 from bert_jax.tasks.reading.data_sets import PREFIX, DataSet
-from bert_jax.tasks.reading.dev_split import held_out
+from bert_jax.tasks.reading.dev_split import choose_dev_rows
 from bert_jax.tasks.reading.files import find_task_files
 from bert_jax.tasks.reading.formats import read_file_records
 from bert_jax.tasks.task import Example, Record, SetSource, Task
@@ -51,7 +51,7 @@ def read_task_examples(
     tally: Counter[str] = Counter()
     records = _labeled_records(task, config, "train" if _is_held_out(config, split) else split, tally)
     if config.dev_fraction and split in ("train", "dev"):
-        records = _one_side(records, task, config, split)
+        records = _records_of_split(records, task, config, split)
     examples: list[Example] = []
     where_of_id: dict[str, str] = {}
     for index, record, example in records:
@@ -115,14 +115,14 @@ def _is_held_out(config: TaskConfig, split: str) -> bool:
     return split == "dev" and config.dev_fraction is not None
 
 
-def _one_side(
+def _records_of_split(
     records: list[tuple[int, Record, dict[str, Any]]], task: Task, config: TaskConfig, split: str
 ) -> list[tuple[int, Record, dict[str, Any]]]:
     """Return the records of the training file that belong to `split`: the training set, or the held-out dev set."""
     assert config.dev_fraction is not None
     kind = KINDS[task.kind]
     labels = [kind.label_indices(example) if task.labels else [] for _, _, example in records]
-    in_dev = held_out(labels, config.dev_fraction, config.dev_seed)
+    in_dev = choose_dev_rows(labels, config.dev_fraction, config.dev_seed)
     if not in_dev.any():
         raise UserError(
             f"config.task.dev_fraction={config.dev_fraction:g} of {len(records):,} examples is no example; raise it, "
