@@ -83,7 +83,51 @@ class TaskConfig:
         "refuse such files",
     )
     positive_from: float = field(4.0, "similarity: smallest label of a positive training pair")
+    vector_loss: str = field(
+        "info_nce", "similarity: loss of the sentence vectors", table="bert_jax.objectives.vector_losses.VECTOR_LOSSES"
+    )
     temperature: float = field(0.05, "similarity: divisor of the cosines in the loss", ABOVE_0)
+    learned_temperature: bool = field(
+        False,
+        "similarity: train the temperature, which starts at task.temperature and stays above 0.01",
+        read_by=ReadBy("vector_loss", values=("info_nce",)),
+    )
+    symmetric: bool = field(
+        False,
+        "info_nce: also compare each text_pair with every text; the loss is the mean of both directions",
+        read_by=ReadBy("vector_loss", values=("info_nce",)),
+    )
+    false_negative_margin: float | None = field(
+        None,
+        "info_nce: leave out negatives whose cosine exceeds the positive's cosine by more than this margin; 0.1 in "
+        "Qwen3 Embedding; None: only texts equal to a right text are left out",
+        read_by=ReadBy("vector_loss", values=("info_nce",)),
+    )
+    triplet_margin: float = field(
+        0.2,
+        "triplet: margin between the cosines of positive and negative",
+        ABOVE_0,
+        read_by=ReadBy("vector_loss", values=("triplet",)),
+    )
+    score_temperature: float = field(
+        1.0,
+        "teacher_kl: divisor of the teacher's scores",
+        ABOVE_0,
+        read_by=ReadBy("vector_loss", values=("teacher_kl",)),
+    )
+    matryoshka_sizes: tuple[int, ...] | None = field(
+        None,
+        "similarity: widths at which shortened vectors are trained as well (Kusupati et al. 2022), such as (32,64); "
+        "None: only whole vectors",
+    )
+    query_prompt: str | None = field(
+        None, "similarity: prompt before each text, such as 'query: '; the exported model keeps it; None: no prompt"
+    )
+    document_prompt: str | None = field(
+        None,
+        "similarity: prompt before each text_pair and negative, such as 'passage: '; the exported model keeps it; "
+        "None: no prompt",
+    )
     n_best: int = field(20, "number of answers per question in the predictions", AT_LEAST_1)
     epochs: float = field(3.0, "number of passes over the training set", ABOVE_0)
     num_seeds: int = field(1, "number of trainings with consecutive seeds, starting at config.seed", AT_LEAST_1)

@@ -3,6 +3,7 @@
 finetune.py    the main function: from weights, a task and a config to the best model, its scores and its predictions
 inputs.py      weights, task and sets, checked against each other; the loss and the batches made from them
 own_labels.py  the config of a fine-tuning on a user's own file
+pairs.py       the pairs of texts that train sentence vectors
 results.py     the summary of all trainings, the best model and its predictions
 task_data.py   the sets of a task as batches and scores
 teacher.py     a frozen fine-tuned model that the training learns from

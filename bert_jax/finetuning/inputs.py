@@ -19,6 +19,7 @@ from bert_jax.config import (
 )
 from bert_jax.console import Console
 from bert_jax.errors import UserError, did_you_mean
+from bert_jax.finetuning.pairs import check_matryoshka_sizes, training_pairs
 from bert_jax.finetuning.task_data import TaskSplit, count_labels, read_split, score_names, splits_digest
 from bert_jax.finetuning.teacher import TaskTeacher, read_task_teacher
 from bert_jax.interop.huggingface.model_config import model_config_fields
@@ -95,10 +96,9 @@ def read_task_inputs(
     task = resolve_task(settings)
     kind, head = KINDS[task.kind], task_head(task.kind, len(task.labels))
     _refuse_settings_of_other_kinds(settings, task.kind)
-    if kind.loss.whole_batch and (train.grad_accum_steps > 1 or train.batch_size < 2):
+    if kind.loss.whole_batch and train.batch_size < 2:
         raise UserError(
-            f"task '{task.name}' learns from the other pairs of a batch: set config.train.batch_size to 2 or more, and "
-            "config.train.grad_accum_steps=1"
+            f"task '{task.name}' learns from the other pairs of a batch: set config.train.batch_size to 2 or more"
         )
 
     # Weights and tokenizer.
@@ -107,6 +107,7 @@ def read_task_inputs(
     class_of(weights.config, weights.heads)  # the best model is written as this class
     if kind.head == "sentence_embedding":
         _check_sentence_modules(weights)
+        check_matryoshka_sizes(settings.matryoshka_sizes, weights.config.hidden_size)
     if settings.bilstm and head.name not in OF_TASKS:
         raise no_effect_error("config.task.bilstm", f"{task.kind}, which reads the encoder alone", False)
     if freeze_encoder and head.name in WITHOUT_PARAMETERS and not settings.bilstm:
@@ -152,7 +153,7 @@ def read_task_inputs(
         architecture=dataclasses.replace(weights.config, **dict.fromkeys(dropouts, settings.dropout)),
         teacher=teacher,
         tokenizer=tokenizer,
-        train=_with_balanced_labels(task, settings, _keep_positive_pairs(settings, train_set, console), seed, console),
+        train=_with_balanced_labels(task, settings, training_pairs(settings, train_set, console), seed, console),
         dev=dev,
         test=test,
         metric=metric,
@@ -265,31 +266,6 @@ def _say_shared_texts(task: str, train: TaskSplit, dev_sets: Sequence[TaskSplit]
                 f"{task} {split.name}: warning: {shared:,} of {len(split.features):,} texts are also in the training "
                 "set, so that their scores say little about new texts"
             )
-
-
-def _keep_positive_pairs(settings: TaskConfig, train: TaskSplit, console: Console) -> TaskSplit:
-    """Return the training set with only its positive pairs; raise UserError if the pairs have no negatives.
-
-    Kinds of tasks without positives and negatives keep all examples.
-    """
-    if "positives" not in train.features[0].targets:
-        return train
-    positives = [features for features in train.features if features.targets["positives"]]
-    pairs, left_out = len(train.features), len(train.features) - len(positives)
-    why = f"their label is below config.task.positive_from={settings.positive_from:g}"
-    if not positives:
-        raise UserError(f"all {pairs:,} training pairs are left out: {why}; for labels of 0 and 1, set it to 1")
-    if left_out:
-        console.say(f"{left_out:,} of {pairs:,} training pairs are left out: {why}")
-    texts = {tuple(ids.tobytes() for ids, _ in features.sequences[:2]) for features in positives}
-    firsts, seconds = map(set, zip(*texts, strict=True))
-    if len(texts) == len(firsts) * len(seconds) and len(positives[0].sequences) < 3:
-        raise UserError(
-            f"task.train has no negatives: each second text is right for each first text ({len(texts):,} distinct "
-            f"pairs belong together); give more pairs, or a `negative` text with each pair"
-        )
-    examples = [train.examples[features.example] for features in positives]
-    return TaskSplit(train.name, examples, [features._replace(example=n) for n, features in enumerate(positives)])
 
 
 def _check_adapter(init_from: str, settings: TaskConfig, freeze_encoder: bool) -> None:

@@ -26,6 +26,7 @@ from bert_jax.models.adapters import draw_matrices, merge_into_weights
 from bert_jax.models.layers import ADAPTER
 from bert_jax.objectives.base import Batch
 from bert_jax.objectives.frozen_encoder import frozen_part, model_params, trained_part
+from bert_jax.objectives.vectors import LOG_TEMPERATURE, log_temperature
 from bert_jax.parallel import sharding
 from bert_jax.tasks.batching import Feed
 from bert_jax.tasks.kinds import KINDS
@@ -89,6 +90,8 @@ def train_one(
             new = {name.split("/")[0] for name in inputs.weights.new}
             read = {name: x for name, x in inputs.weights.params.items() if name not in new}
             params = draw_missing(inputs.architecture, inputs.weights.heads, read, jax.random.key(plan.seed))
+            if settings.learned_temperature:
+                params = {**params, LOG_TEMPERATURE: log_temperature(settings.temperature)}
         if inputs.adapter:
             params = trained_part(params) | {
                 ADAPTER: draw_matrices(inputs.adapter, model.shapes, jax.random.key(plan.seed))
@@ -154,6 +157,7 @@ def export_best(inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Pat
     on_host = jax.device_get(jax.jit(lambda x: x, out_shardings=sharding.replicated(mesh))(params))
     if jax.process_index():
         return
+    on_host.pop(LOG_TEMPERATURE, None)  # only the loss reads it
     target = directory / f"best-{step}"
     shutil.rmtree(target, ignore_errors=True)
     task, weights = inputs.task, inputs.weights
@@ -166,8 +170,15 @@ def export_best(inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Pat
     }
     extra: dict[str, str | bytes] = {TASK_FILE: json.dumps(about, indent=1) + "\n"}
     if weights.heads[0].name == "sentence_embedding":
-        known = weights.sentences or SentenceModules()  # the prompts and the name of the similarity stay
-        modules = dataclasses.replace(known, folder="", normalize=True, max_seq_len=settings.max_seq_len)
+        known = weights.sentences or SentenceModules()  # other prompts and the name of the similarity stay
+        prompts = {"query": settings.query_prompt, "document": settings.document_prompt}
+        modules = dataclasses.replace(
+            known,
+            folder="",
+            normalize=True,
+            max_seq_len=settings.max_seq_len,
+            prompts={**known.prompts, **{name: prompt for name, prompt in prompts.items() if prompt}},
+        )
         extra |= sentence_module_files(modules, inputs.architecture.hidden_size)
     if inputs.adapter:
         on_host = {**on_host, "encoder": weights.params["encoder"]}

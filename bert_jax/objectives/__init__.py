@@ -1,6 +1,7 @@
 """Training objectives: pure functions from parameters and batches to losses.
 
 base.py             the interface of an objective, and the inputs of its constructor
+cached_vectors.py   the gradient of a loss over a whole batch, in micro-batches
 distillation.py     distillation: masked tokens, and the outputs of a frozen teacher
 frozen_encoder.py   training of an adapter and the heads, with a frozen encoder
 left_to_right.py    causal language modeling: each token from the tokens before it
@@ -9,6 +10,8 @@ masked_tokens.py    masked tokens, with or without labeled sentence pairs
 replaced_tokens.py  ELECTRA: a generator fills masks, and the encoder finds the replaced tokens
 task_losses.py      losses of tasks; add a function and a row of LOSSES for a loss
 tasks.py            the loss of a task, for fine-tuning
+vector_losses.py    losses of sentence vectors; add a function and a row of VECTOR_LOSSES for a loss
+vectors.py          sentence vectors of a whole batch
 
 To add an objective of pretraining, write its file and add its row to OBJECTIVES.
 """

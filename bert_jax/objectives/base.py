@@ -27,12 +27,25 @@ def training_rngs(rng: jax.Array) -> Rngs:
     return Rngs(rng, jax.random.fold_in(rng, 1 << 20))
 
 
+class WholeBatchLoss(NamedTuple):
+    """The two steps of a loss that compares each example with all other examples of the batch.
+
+    So micro-batches can share the loss of the whole batch (cached_vectors.py).
+
+    represent: (params, frozen, micro_batch, rngs) -> vectors of the examples, float32 `[examples, texts, width]`
+    loss: (params, vectors of all examples, batch, normalizers) -> (float32 scalar, metrics as Means)
+    """
+
+    represent: Callable[[Params, Params, Batch, Rngs], jax.Array]
+    loss: Callable[[Params, jax.Array, Batch, Normalizers], tuple[jax.Array, dict[str, Mean]]]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Objective:
     """A loss, and the facts about its parameters that the trainer needs.
 
     `loss` returns a micro-batch's part of the batch's loss; the parts of all micro-batches add up exactly to the
-    batch's loss.
+    batch's loss, unless the objective has a `whole_batch_loss`.
 
     init: rng -> params, float32
     normalizers: batch -> the divisor of each loss term, float32 scalars over the whole batch
@@ -44,6 +57,7 @@ class Objective:
     num_heads: number of attention heads, which must be a multiple of mesh.tensor
     frozen_axes: logical axes of parameters that are not trained, such as a teacher's; () without such parameters
     init_frozen: rng -> parameters in the structure of `frozen_axes`
+    whole_batch_loss: the two steps of `loss`, if the loss of an example depends on the other examples of the batch
     """
 
     init: Callable[[jax.Array], Params]
@@ -56,6 +70,7 @@ class Objective:
     num_heads: int
     frozen_axes: Any = ()
     init_frozen: Callable[[jax.Array], Params] = lambda rng: ()
+    whole_batch_loss: WholeBatchLoss | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

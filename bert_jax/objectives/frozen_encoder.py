@@ -29,6 +29,15 @@ def with_frozen_encoder(objective: Objective, num_layers: int) -> Objective:
         frozen: Params = frozen_part(objective.init(rng), objective.init_frozen(rng))
         return frozen
 
+    whole_batch_loss = objective.whole_batch_loss
+    if whole_batch_loss:
+        represent_model = whole_batch_loss.represent
+        whole_batch_loss = whole_batch_loss._replace(
+            represent=lambda params, frozen, batch, rngs: represent_model(
+                model_params(params, frozen), frozen.get(TEACHER, ()), batch, rngs
+            )
+        )
+
     num_weights: int = num_layers * sum(
         math.prod(x.shape[1:]) for x in jax.tree.leaves(objective.shapes[ENCODER]["layers"])
     )
@@ -47,6 +56,7 @@ def with_frozen_encoder(objective: Objective, num_layers: int) -> Objective:
         flops=flops,
         frozen_axes=frozen_part(objective.logical_axes, objective.frozen_axes),
         init_frozen=init_frozen,
+        whole_batch_loss=whole_batch_loss,
     )
 
 

@@ -15,6 +15,8 @@ from bert_jax.models import Head, Model, model_flops
 from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs
 from bert_jax.objectives.losses import Mean
 from bert_jax.objectives.task_losses import DISTILLATION_LOSSES, LOSSES
+from bert_jax.objectives.vector_losses import VectorLossOptions
+from bert_jax.objectives.vectors import make_vector_objective
 from bert_jax.tasks.kinds import KINDS
 
 
@@ -37,6 +39,14 @@ def make_task_objective(
         teacher: a model with an equal head and frozen parameters; None: the loss uses only the labels.
     """
     loss_spec, settings = KINDS[kind].loss, settings or TaskConfig()
+    if loss_spec.whole_batch:
+        return make_vector_objective(
+            model,
+            settings.vector_loss,
+            vector_loss_options(settings),
+            settings.temperature,
+            settings.learned_temperature,
+        )
 
     def normalizers(batch: Batch) -> Normalizers:
         total = jnp.sum(batch[loss_spec.weights])
@@ -84,6 +94,17 @@ def make_task_objective(
         num_heads=math.gcd(model.config.num_heads, teacher.config.num_heads if teacher else 0),
         frozen_axes=teacher.logical_axes if teacher else (),
         init_frozen=teacher.init if teacher else lambda rng: (),
+    )
+
+
+def vector_loss_options(settings: TaskConfig) -> VectorLossOptions:
+    """Return the options of the loss of sentence vectors in the settings of a task."""
+    return VectorLossOptions(
+        symmetric=settings.symmetric,
+        false_negative_margin=settings.false_negative_margin,
+        triplet_margin=settings.triplet_margin,
+        score_temperature=settings.score_temperature,
+        matryoshka_sizes=settings.matryoshka_sizes or (),
     )
 
 

@@ -10,6 +10,7 @@ import optax
 
 from bert_jax.errors import UserError
 from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs, training_rngs
+from bert_jax.objectives.cached_vectors import cached_loss_and_gradients, micro_batches
 from bert_jax.objectives.losses import Mean
 from bert_jax.parallel import sharding
 from bert_jax.parallel.platform import compiler_options
@@ -156,6 +157,16 @@ def _loss_and_gradients(
     if grad_accum_steps == 1:
         (loss, metrics), gradients = value_and_grad(state.params, state.frozen, batch, training_rngs(rng), normalizers)
         return loss, gradients, metrics
+    if objective.whole_batch_loss:
+        return cached_loss_and_gradients(
+            objective.whole_batch_loss,
+            grad_accum_steps,
+            state.params,
+            state.frozen,
+            batch,
+            normalizers,
+            lambda index: training_rngs(jax.random.fold_in(rng, index)),
+        )
 
     def in_micro_batches(batch: Batch, params: Params, frozen: Params, rng: jax.Array, normalizers: Normalizers) -> Any:
         """Return ((loss, metrics), gradients), summed over the micro-batches."""
@@ -167,9 +178,7 @@ def _loss_and_gradients(
             index, micro = xs
             return jax.tree.map(jnp.add, sums, value_and_grad(params, frozen, micro, rngs(index), normalizers)), None
 
-        # Micro-batch i takes sequences i, i + grad_accum_steps, ...: every device keeps the sequences it has.
-        micros = {k: jnp.swapaxes(v.reshape(-1, grad_accum_steps, *v.shape[1:]), 0, 1) for k, v in batch.items()}
-        micros = {k: sharding.constrain(v, "accumulation", "batch") for k, v in micros.items()}
+        micros = micro_batches(batch, grad_accum_steps)
         first = {k: v[0] for k, v in micros.items()}
         shapes = jax.eval_shape(value_and_grad, params, frozen, first, rngs(0), normalizers)
         zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)

@@ -76,7 +76,9 @@ def pairs(step: int) -> dict[str, np.ndarray]:
     }
     for x in texts.values():
         x[9, 0], x[12, 1] = x[1, 0], x[2, 1]
-    return texts | {"positives": (np.arange(SEQUENCES) % 5 > 0).astype(np.float32)}
+    text_ids = np.arange(2 * SEQUENCES, dtype=np.int32).reshape(SEQUENCES, 2)
+    text_ids[9, 0], text_ids[12, 1] = text_ids[1, 0], text_ids[2, 1]
+    return texts | {"text_ids": text_ids, "positives": (np.arange(SEQUENCES) % 5 > 0).astype(np.float32)}
 
 
 class Case(NamedTuple):
@@ -96,6 +98,8 @@ def cases() -> dict[str, Case]:
         "left to right": Case(pretraining("left_to_right", model={"causal": True}), (2, 2, 2), 2),
         "distillation": Case(pretraining("distillation", distillation=more), (2, 2, 2)),
         "similarity": Case(task("similarity", TaskConfig()), (8, 1, 1), batch=pairs),
+        "cached similarity": Case(task("similarity", TaskConfig()), (8, 1, 1), 2, pairs),
+        "cached similarity with sharded parameters": Case(task("similarity", TaskConfig()), (2, 2, 2), 4, pairs),
         "adapter": Case(adapter(), (2, 2, 2), 2, tags),
         "task distillation": Case(task("token_classification", from_teacher, TEACHER), (2, 2, 2), 2, tags),
     }

@@ -79,6 +79,8 @@ def test_eight_devices_train_other_objectives_as_one():
         "left to right",
         "distillation",
         "similarity",
+        "cached similarity",
+        "cached similarity with sharded parameters",
         "adapter",
         "task distillation",
     ]

@@ -145,7 +145,7 @@ TARGETS = {
     "token_classification": {"token_labels": np.int32, "token_weights": np.float32},
     "question_answering": {"starts": np.int32, "ends": np.int32},
     "multiple_choice": {"labels": np.int32},
-    "similarity": {"positives": np.float32},
+    "similarity": {"positives": np.float32, "grades": np.float32, "text_ids": np.int32},
 }
 INPUTS = dict.fromkeys(("input_ids", "token_type_ids", "attention_mask"), np.int32)
 
@@ -162,7 +162,8 @@ def test_batches_have_the_documented_arrays(bert, kind, types):
     shape = (5, 2, 24) if kind in ("multiple_choice", "similarity") else (5, 24)
     for name, array in batch.items():
         assert array.flags.c_contiguous
-        assert array.shape == (shape if name in INPUTS else (5, 24) if "token" in name else (5,))
+        width = {"text_ids": (5, 2)}.get(name, (5, 24) if "token" in name else (5,))
+        assert array.shape == (shape if name in INPUTS else width)
     assert batch["example_weights"].tolist() == [1, 1, 1, 0, 0]
     # Fillers are copies of real inputs, so that no attention is empty.
     assert batch["attention_mask"].sum(-1).min() > 0
@@ -171,8 +172,8 @@ def test_batches_have_the_documented_arrays(bert, kind, types):
     assert batch["token_type_ids"].any() == (types == 2 and not alone)
     unlabeled = {key: value for key, value in EXAMPLES[kind].items() if key not in ("label", "labels", "answers")}
     made, _ = make_features(KINDS[kind], [unlabeled | {"id": "1"}], bert, TaskConfig())
-    learned = TARGETS[kind] if kind == "similarity" else {}  # its pairs without a label belong together
-    assert collate(made, 24, types, 7, 5).keys() == INPUTS.keys() | {"example_weights"} | learned.keys()
+    learned = {"positives", "text_ids"} if kind == "similarity" else set()  # pairs without a label belong together
+    assert collate(made, 24, types, 7, 5).keys() == INPUTS.keys() | {"example_weights"} | learned
 
 
 def test_targets_of_a_batch_equal_the_targets_of_its_features(bert):

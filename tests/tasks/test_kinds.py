@@ -31,7 +31,7 @@ MAY_NAME_KINDS += ("scoring/retrieval.py", "checkpoints/load_model.py")  # a mea
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_kinds_name_only_existing_heads_losses_fields_and_metrics(kind):
     assert kind.head in HEADS
-    assert kind.loss.name in LOSSES
+    assert kind.loss.name in LOSSES or kind.loss.whole_batch
     assert set(kind.label_fields) <= {*kind.fields, *kind.optional_fields}
     assert set(kind.uniform_fields) | set(kind.column_lists) | set(kind.numbered_columns) <= set(kind.fields)
     assert set(kind.suffixes.values()) <= set(FORMATS)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import sentence_transformers
 import transformers
 
 from bert_jax.cli.main import main
@@ -14,7 +15,6 @@ from bert_jax.config import ComputeConfig, TaskConfig
 from bert_jax.interop.huggingface import load_model
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import Head, make_model
-from bert_jax.objectives.task_losses import in_batch_negatives
 from bert_jax.objectives.tasks import make_task_objective
 from bert_jax.tasks.batching import collate
 from bert_jax.tasks.kinds import KINDS
@@ -45,7 +45,7 @@ def test_loss_and_gradients_equal_torch(tmp_path, negatives):
     save(tmp_path, "bert", "Model", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     loaded, settings = load_model(tmp_path, HEADS), TaskConfig(temperature=0.1, positive_from=2.0)
     tokenizer = load_tokenizer(tmp_path)
-    given = [one | ({"negative": one["text"][::2] + "b"} if negatives else {}) for one in examples(7)]
+    given = [one | ({"negative": [one["text"][::2] + "b"]} if negatives else {}) for one in examples(7)]
     made, _ = make_features(KINDS["similarity"], given, tokenizer, settings)
     batch = collate(made, 24, loaded.config.num_token_types, tokenizer.pad_id, 10)
     positive = batch["positives"] > 0
@@ -67,39 +67,6 @@ def test_loss_and_gradients_equal_torch(tmp_path, negatives):
     theirs = dict(model.named_parameters())
     for name, x in to_tensors(gradients, loaded.config, HEADS).items():
         np.testing.assert_allclose(x, theirs[name].grad.numpy(), rtol=0, atol=1e-5, err_msg=name)
-
-
-def test_the_nearest_of_orthogonal_vectors_is_found():
-    vectors, ids = np.eye(4, dtype=np.float32), np.arange(8).reshape(4, 2, 1)  # all texts differ
-    loss, correct = in_batch_negatives(jnp.stack([vectors, vectors], axis=1), jnp.ones(4), ids, 0.05)
-    np.testing.assert_allclose(loss, np.log(1 + 3 * np.exp(-20)), atol=1e-6)
-    assert correct.tolist() == [1, 1, 1, 1]
-    loss, correct = in_batch_negatives(jnp.stack([vectors, vectors[[1, 0, 3, 2]]], axis=1), jnp.ones(4), ids, 0.05)
-    np.testing.assert_allclose(loss, 20, atol=1e-5)
-    assert correct.tolist() == [0, 0, 0, 0]
-
-
-def test_right_answers_are_no_negatives():
-    """A text equal to one of the pair, and the second text of an equal first one; texts are words of two letters."""
-    texts = [
-        ("ab", "cd", "kl"),
-        ("ab", "ef", "cd"),  # an equal first text; its negative is the first example's right answer
-        ("gh", "cd", "yy"),  # an equal second text
-        ("ij", "gh", "ij"),  # its second text is another example's first one; its negative is its own first text
-        ("gh", "kl", "ab"),  # not a positive
-    ]
-    rng, positives = np.random.default_rng(0), np.array([1, 1, 1, 1, 0])
-    outputs = rng.normal(size=(5, 3, 8)).astype(np.float32)
-    outputs /= np.linalg.norm(outputs, axis=-1, keepdims=True)
-    ids = np.array([[[ord(letter) for letter in text] for text in row] for row in texts])
-    found, _ = in_batch_negatives(jnp.asarray(outputs), jnp.asarray(positives), ids, 0.5)
-    for i in np.flatnonzero(positives):
-        right = {texts[i][1]} | {second for first, second, _ in np.array(texts)[positives > 0] if first == texts[i][0]}
-        same = right | {texts[i][0]}
-        rivals = [(j, t) for j in np.flatnonzero(positives) for t in (1, 2) if texts[j][t] not in same]
-        scores = [outputs[i, 0] @ outputs[j, t] / 0.5 for j, t in [(i, 1), *rivals]]
-        assert found[i] == pytest.approx(np.log(np.sum(np.exp(scores))) - scores[0], rel=1e-5)
-    assert len(rivals) == 6  # of the last positive, ij: nothing is left out but its second text and its negative
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +124,7 @@ def test_a_stopped_training_ends_with_the_same_bits(world, tmp_path, monkeypatch
     assert resumed.read_bytes() == model.read_bytes()
 
 
-@pytest.mark.parametrize("value", ["train.grad_accum_steps=2", "train.batch_size=1"])
+@pytest.mark.parametrize("value", ["train.batch_size=1"])
 def test_a_batch_without_negatives_is_refused(world, tmp_path, capsys, value):
     assert main(command(world, tmp_path / "run", value)) == 2
     assert "learns from the other pairs of a batch" in capsys.readouterr().err
@@ -203,5 +170,63 @@ def test_labels_that_teach_or_measure_nothing_are_refused(world, tmp_path, capsy
     write_lines(tmp_path / "pairs.jsonl", [one | {"label": label} for one in examples(60)])
     argv = [one for one in command(world, tmp_path / "run") if not one.startswith(f"--config.task.{name}=")]
     assert main([*argv, f"--config.task.{name}={tmp_path / 'pairs.jsonl'}"]) == 2
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def with_texts(examples, **fields):
+    return [example | {name: make(example) for name, make in fields.items()} for example in examples]
+
+
+@pytest.mark.parametrize(
+    ("settings", "fields"),
+    [
+        ("vector_loss=margin_mse temperature=1.0", {"negative": True, "scores": True}),
+        ("vector_loss=cosent matryoshka_sizes=(4,8)", {}),
+        ("learned_temperature=True symmetric=True false_negative_margin=0.1", {"negative": True}),
+    ],
+)
+def test_other_losses_train_in_micro_batches_and_keep_the_prompts(world, tmp_path, settings, fields):
+    makers = {
+        "negative": lambda example: [example["text"] + "j", example["text"] + "ij"],
+        "scores": lambda example: [3.0, 1, len(example["text"]) / 10],
+    }
+    write_lines(tmp_path / "train.jsonl", with_texts(examples(60), **{name: makers[name] for name in fields}))
+    more = [f"task.{setting}" for setting in (*settings.split(), "query_prompt=aa ", "document_prompt=b ", "epochs=1")]
+    argv = [word for word in command(world, tmp_path / "run", *more, "train.grad_accum_steps=2", "train.batch_size=8")
+            if "config.task.train=" not in word]  # fmt: skip
+    assert main([*argv, f"--config.task.train={tmp_path / 'train.jsonl'}"]) == 0
+    encoder = sentence_transformers.SentenceTransformer(str(tmp_path / "run" / "model"))
+    assert encoder.prompts["query"] == "aa "
+    assert encoder.prompts["document"] == "b "
+    # `predict` puts the prompts before the texts, as training does.
+    write_lines(tmp_path / "pairs.jsonl", [{"text": "abc", "text_pair": "jjj"}])
+    answers = tmp_path / "answers.jsonl"
+    pairs = ["--input", str(tmp_path / "pairs.jsonl"), "--output", str(answers)]
+    assert main(["predict", "--model", str(tmp_path / "run"), *pairs]) == 0
+    query, document = encoder.encode_query("abc"), encoder.encode_document("jjj")
+    assert read_lines(answers)[0]["label"] == pytest.approx(query @ document, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "settings", "says"),
+    [
+        ({"negative": lambda one: one["text_pair"]}, "", "negative equals text_pair"),
+        ({"scores": lambda one: [1, 2]}, "", "give a list of 1 numbers"),
+        ({"negative": lambda one: ["a"] * (1 + int(one["id"] == "7"))}, "", "example '7' and the first example differ"),
+        ({}, "vector_loss=margin_mse", "reads `scores`, which the training examples lack"),
+        ({}, "vector_loss=triplet", "needs a `negative` in each example"),
+        ({"negative": lambda one: "a"}, "vector_loss=cosent", "reads no `negative`"),
+        ({"label": lambda one: 4.5}, "vector_loss=cosent", "all labels of the training examples are equal"),
+        ({}, "matryoshka_sizes=(4,99)", "give different sizes from 1 to below"),
+        ({}, "triplet_margin=0.4", "config.task.triplet_margin has no effect with config.task.vector_loss=info_nce"),
+        ({}, "vector_loss=infonce", "did you mean 'info_nce'"),
+    ],
+)
+def test_a_loss_that_does_not_suit_the_data_is_refused(world, tmp_path, capsys, fields, settings, says):
+    write_lines(tmp_path / "train.jsonl", with_texts(examples(20), **fields))
+    argv = [word for word in command(world, tmp_path / "run", *(f"task.{setting}" for setting in settings.split()))
+            if "config.task.train=" not in word]  # fmt: skip
+    assert main([*argv, f"--config.task.train={tmp_path / 'train.jsonl'}"]) == 2
     assert says in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

@@ -24,10 +24,10 @@ Threshold = float | Sequence[float] | None
 class Loss(NamedTuple):
     """A training loss as data, because this package does not import jax."""
 
-    name: str  # a key of objectives.task_losses.LOSSES
+    name: str  # a key of objectives.task_losses.LOSSES; "" if `config.task.vector_loss` names the loss
     targets: tuple[tuple[str, str], ...]  # (output of the head, key of its label in the batch); averaged losses
     weights: str = "example_weights"  # key in the batch: the weight of each target
-    whole_batch: bool = False  # True: the loss of an example depends on other examples, so no micro-batches
+    whole_batch: bool = False  # True: the loss of an example depends on the other examples of the batch
 
 
 class Predictions(NamedTuple):

@@ -1,10 +1,12 @@
 """Similarity of two texts, each as a vector; the other pairs of a batch are negatives in training.
 
-The loss is from Henderson et al. 2017 and SimCSE (Gao et al. 2021): among all second texts of a batch, and all
-negatives if the examples have negatives, the matching second text should have the highest cosine with the first text.
-Training leaves out pairs whose label is below `task.positive_from`; pairs without a label belong together.
+`config.task.vector_loss` names the loss. By default, training leaves out pairs whose label is below
+`task.positive_from`; pairs without a label belong together. A record may have further texts, `negative`, and the scores
+that a teacher gives to `text_pair` and to each negative.
 """
 
+import math
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -22,29 +24,74 @@ from bert_jax.tasks.task import Example, Record, Task
 from bert_jax.tokenizer import Tokenizer
 
 OUTPUT = "sentence_vectors"
-NEGATIVE = "negative"
+NEGATIVE, SCORES = "negative", "scores"
 
 
 def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
-    made = REGRESSION.make_example(record, task, tally)
-    return made | ({NEGATIVE: records.text_field(record, NEGATIVE, task, tally)} if NEGATIVE in record.fields else {})
+    example = REGRESSION.make_example(record, task, tally)
+    if NEGATIVE in record.fields:
+        value = record.fields[NEGATIVE]
+        texts = value if isinstance(value, list) else [value]
+        example[NEGATIVE] = [records.check_task_text(record, NEGATIVE, text, task, tally) for text in texts]
+        if example["text_pair"] in example[NEGATIVE]:
+            raise UserError(f"{record.where}: {NEGATIVE} equals text_pair; remove it")
+    if SCORES in record.fields:
+        example[SCORES] = _scores(record, num_texts=1 + len(example.get(NEGATIVE, ())))
+    return example
+
+
+def _scores(record: Record, num_texts: int) -> list[float]:
+    """Return the teacher's scores; raise UserError unless they are a number for text_pair and for each negative."""
+    scores = record.fields[SCORES]
+    are_numbers = isinstance(scores, list) and all(
+        isinstance(score, int | float) and not isinstance(score, bool) and math.isfinite(score) for score in scores
+    )
+    if not are_numbers or len(scores) != num_texts:
+        raise UserError(
+            f"{record.where}: {SCORES} is {scores!r:.40}; give a list of {num_texts} numbers, for text_pair and each "
+            "negative"
+        )
+    return [float(score) for score in scores]
 
 
 def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> tuple[list[Features], Counts]:
-    fields = ["text", "text_pair"]
-    if any(NEGATIVE in example for example in examples):
-        fields.append(NEGATIVE)
-        for example in examples:
-            if NEGATIVE not in example:
+    query_prompt, document_prompt = settings.query_prompt or "", settings.document_prompt or ""
+    num_negatives = len(examples[0].get(NEGATIVE, ()))
+    for example in examples:
+        for field, is_like_first in (
+            (NEGATIVE, len(example.get(NEGATIVE, ())) == num_negatives),
+            (SCORES, (SCORES in example) == (SCORES in examples[0])),
+        ):
+            if not is_like_first:
                 raise UserError(
-                    f"example '{example['id']}' has no {NEGATIVE}, but other examples have it; give it in all, "
-                    "or in none"
+                    f"example '{example['id']}' and the first example differ in the number of texts or scores in "
+                    f"{field}; give equally many in all examples"
                 )
+    with_prompts = [
+        {
+            "id": example["id"],
+            "text": query_prompt + example["text"],
+            "text_pair": document_prompt + example["text_pair"],
+            **{f"negative {n}": document_prompt + text for n, text in enumerate(example.get(NEGATIVE, ()))},
+        }
+        for example in examples
+    ]
+    fields = ["text", "text_pair", *(f"negative {n}" for n in range(num_negatives))]
+    features, counts = separate_features(with_prompts, fields, tokenizer, settings.max_seq_len, lambda example: {})
 
-    def target(example: Example) -> dict[str, Any]:
-        return {"positives": np.float32(example.get("label", settings.positive_from) >= settings.positive_from)}
+    def targets(example: Example, features: Features) -> dict[str, Any]:
+        label = example.get("label", settings.positive_from)
+        text_ids = [zlib.crc32(ids.tobytes()) for ids, _ in features.sequences]
+        return {
+            "positives": np.float32(label >= settings.positive_from),
+            "text_ids": np.array([text_ids], np.uint32).view(np.int32),
+            **({"grades": np.float32(example["label"])} if "label" in example else {}),
+            **({SCORES: np.array([example[SCORES]], np.float32)} if SCORES in example else {}),
+        }
 
-    return separate_features(examples, fields, tokenizer, settings.max_seq_len, target)
+    return [
+        made._replace(targets=targets(example, made)) for example, made in zip(examples, features, strict=True)
+    ], counts
 
 
 def _predict(examples: Examples, features: Sequence[Features], outputs: Sequence[Outputs], *_: Any) -> Predictions:
@@ -53,7 +100,7 @@ def _predict(examples: Examples, features: Sequence[Features], outputs: Sequence
 
 SIMILARITY = TaskKind(
     fields=("text", "text_pair", "label"),
-    optional_fields=(NEGATIVE, "id"),
+    optional_fields=(NEGATIVE, SCORES, "id"),
     label_fields=("label",),
     unlabeled=("train", "test"),
     make_example=_make_example,
@@ -63,7 +110,18 @@ SIMILARITY = TaskKind(
     pipeline_tag="sentence-similarity",
     purpose="comparing sentences by their vectors",
     classes=0,
-    loss=Loss("in_batch_negatives", ((OUTPUT, "positives"),), "positives", whole_batch=True),
+    loss=Loss("", ((OUTPUT, "positives"),), "positives", whole_batch=True),
+    settings=(
+        "vector_loss",
+        "learned_temperature",
+        "symmetric",
+        "false_negative_margin",
+        "triplet_margin",
+        "score_temperature",
+        "matryoshka_sizes",
+        "query_prompt",
+        "document_prompt",
+    ),
     predict=_predict,
     to_json=lambda labels, example, value: {"label": float(value)},
     default_metrics=lambda labels: (("pearson", "spearman"), "spearman"),

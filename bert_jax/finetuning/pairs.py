@@ -1,0 +1,64 @@
+"""The pairs of texts that train sentence vectors: which pairs count, and whether the data suits the loss."""
+
+from bert_jax.config import TaskConfig
+from bert_jax.console import Console
+from bert_jax.errors import UserError
+from bert_jax.finetuning.task_data import TaskSplit
+from bert_jax.objectives.vector_losses import VECTOR_LOSSES
+
+# Key of a batch -> the field of a record.
+FIELDS = {"scores": "scores", "grades": "label"}
+
+
+def training_pairs(settings: TaskConfig, train: TaskSplit, console: Console) -> TaskSplit:
+    """Return the examples that train: the positive pairs, or all pairs if the loss reads grades.
+
+    Kinds of tasks without pairs keep all examples. A line counts the pairs that are left out.
+
+    Raises:
+        UserError: no pair is left, the pairs have no negatives, or examples lack a field that the loss reads.
+    """
+    first = train.features[0]
+    if "positives" not in first.targets:
+        return train
+    row, num_texts = VECTOR_LOSSES[settings.vector_loss], len(first.sequences)
+    if missing := [FIELDS[key] for key in row.needs if key not in first.targets]:
+        raise UserError(
+            f"config.task.vector_loss={settings.vector_loss} reads `{missing[0]}`, which the training examples lack; "
+            "add it, or choose another loss"
+        )
+    if not row.min_texts <= num_texts <= row.max_texts:
+        wanted = "needs a `negative` in each example" if num_texts < row.min_texts else "reads no `negative`"
+        raise UserError(f"config.task.vector_loss={settings.vector_loss} {wanted}; change the file or the loss")
+    if row.is_graded:
+        if len({features.targets["grades"].item() for features in train.features}) == 1:
+            raise UserError(
+                f"config.task.vector_loss={settings.vector_loss} compares labels, but all labels of the training "
+                "examples are equal"
+            )
+        return train
+    positives = [features for features in train.features if features.targets["positives"]]
+    pairs, left_out = len(train.features), len(train.features) - len(positives)
+    why = f"their label is below config.task.positive_from={settings.positive_from:g}"
+    if not positives:
+        raise UserError(f"all {pairs:,} training pairs are left out: {why}; for labels of 0 and 1, set it to 1")
+    if left_out:
+        console.say(f"{left_out:,} of {pairs:,} training pairs are left out: {why}")
+    texts = {tuple(ids.tobytes() for ids, _ in features.sequences[:2]) for features in positives}
+    firsts, seconds = map(set, zip(*texts, strict=True))
+    if len(texts) == len(firsts) * len(seconds) and num_texts < 3:
+        raise UserError(
+            f"task.train has no negatives: each second text is right for each first text ({len(texts):,} distinct "
+            f"pairs belong together); give more pairs, or a `negative` text with each pair"
+        )
+    examples = [train.examples[features.example] for features in positives]
+    return TaskSplit(train.name, examples, [features._replace(example=n) for n, features in enumerate(positives)])
+
+
+def check_matryoshka_sizes(sizes: tuple[int, ...] | None, width: int) -> None:
+    """Raise UserError unless the sizes are different and from 1 to below the width of the vectors."""
+    if sizes is not None and (not sizes or len(set(sizes)) < len(sizes) or min(sizes) < 1 or max(sizes) >= width):
+        raise UserError(
+            f"config.task.matryoshka_sizes={sizes}: give different sizes from 1 to below {width}, the width of the "
+            "vectors"
+        )

@@ -1,0 +1,78 @@
+"""The gradient of a loss over a whole batch, with the memory of a micro-batch: GradCache (Gao et al. 2021).
+
+The vectors of all micro-batches are computed without a gradient. The loss of the vectors gives the gradient of each
+vector. Then each micro-batch is computed again, and its vectors pass their gradients to the parameters. Both passes
+use equal dropout keys, so the gradient equals the gradient of the whole batch, except for rounding.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from bert_jax.objectives.base import Batch, Normalizers, Params, Rngs, WholeBatchLoss
+from bert_jax.objectives.losses import Mean
+from bert_jax.parallel import sharding
+
+
+def cached_loss_and_gradients(
+    whole_batch_loss: WholeBatchLoss,
+    grad_accum_steps: int,
+    params: Params,
+    frozen: Params,
+    batch: Batch,
+    normalizers: Normalizers,
+    rngs: Callable[[Any], Rngs],
+) -> tuple[jax.Array, Params, dict[str, Mean]]:
+    """Return the loss of a batch, the gradient of the parameters, and the metrics.
+
+    Args:
+        whole_batch_loss: the two steps of the loss.
+        grad_accum_steps: number of micro-batches.
+        params: parameters.
+        frozen: frozen parameters.
+        batch: arrays `[batch, ...]`.
+        normalizers: divisors of the loss terms.
+        rngs: index of a micro-batch -> its random keys.
+    """
+    represent = whole_batch_loss.represent
+    indices = jnp.arange(grad_accum_steps)
+
+    def vectors_of_micro_batch(_: None, xs: tuple[jax.Array, Batch]) -> tuple[None, jax.Array]:
+        index, micro = xs
+        return None, represent(params, frozen, micro, rngs(index))
+
+    by_micro_batch = jax.lax.scan(vectors_of_micro_batch, None, (indices, micro_batches(batch, grad_accum_steps)))[1]
+    # The inverse of `micro_batches`.
+    vectors = jnp.swapaxes(by_micro_batch, 0, 1).reshape(-1, *by_micro_batch.shape[2:])
+    vectors = sharding.constrain(vectors, "batch", *["features"] * (vectors.ndim - 1))
+    (loss, metrics), (gradients, vector_gradients) = jax.value_and_grad(
+        whole_batch_loss.loss, argnums=(0, 1), has_aux=True
+    )(params, vectors, batch, normalizers)
+
+    def gradients_of_vectors(batch_and_gradients: tuple[Batch, jax.Array], params: Params, frozen: Params) -> Params:
+        """Return the gradients of the parameters, summed over the micro-batches."""
+        batch, vector_gradients = batch_and_gradients
+
+        def add_micro_batch(sums: Params, xs: tuple[jax.Array, Batch, jax.Array]) -> tuple[Params, None]:
+            index, micro, gradient = xs
+            _, backward = jax.vjp(lambda params: represent(params, frozen, micro, rngs(index)), params)
+            return jax.tree.map(jnp.add, sums, backward(gradient)[0]), None
+
+        micros = micro_batches(batch, grad_accum_steps)
+        micro_gradients = micro_batches({"vectors": vector_gradients}, grad_accum_steps)["vectors"]
+        zeros = jax.tree.map(jnp.zeros_like, params)
+        return jax.lax.scan(add_micro_batch, zeros, (indices, micros, micro_gradients))[0]
+
+    replayed = sharding.sum_over_data(gradients_of_vectors)((batch, vector_gradients), params, frozen)
+    return loss, jax.tree.map(jnp.add, gradients, replayed), metrics
+
+
+def micro_batches(batch: Batch, grad_accum_steps: int) -> Batch:
+    """Return the arrays of a batch as `[grad_accum_steps, micro-batch, ...]`.
+
+    Micro-batch i takes sequences i, i + grad_accum_steps, ...: every device keeps the sequences it has.
+    """
+    micros = {k: jnp.swapaxes(v.reshape(-1, grad_accum_steps, *v.shape[1:]), 0, 1) for k, v in batch.items()}
+    return {k: sharding.constrain(v, "accumulation", "batch") for k, v in micros.items()}
