@@ -31,6 +31,7 @@ Files, in the order in which a sequence number passes through them:
     iteration.py     the batches of a host in order, built by threads before they are needed
     hashing.py       random bits as a function of counters, which all other files use
 
+    text_pairs.py    sequence number -> two texts that belong together, for sentence vectors: the table PAIR_RULES
     statistics.py    figures of sequences: padding, masks, pairs, the covered fraction of the corpus
 
 Docstrings give shapes, such as int64 [examples]. The sequences of a batch are [batch], their tokens [batch, seq_len],

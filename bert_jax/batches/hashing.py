@@ -34,6 +34,8 @@ class Stream(enum.IntEnum):
     PACKING = 15  # which examples of one length share a sequence
     SWAP = 16  # whether the two texts of a pair change places
     MASK_WORDS = 17  # number of words masked together
+    TEXT_PAIR_ORDER = 18  # order of the records that give pairs of texts
+    TEXT_PAIR = 19  # the two texts of a pair for sentence vectors
 
 
 def random_bits(seed: ArrayLike, *counters: ArrayLike) -> np.ndarray:

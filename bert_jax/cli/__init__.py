@@ -11,4 +11,5 @@ results_text.py  Scores as tables, and commands that use the model
 runs.py          Verbs about a run
 scores.py        Verbs that measure a model
 training.py      Verbs that train, print a recipe, or estimate its run
+vectors.py       Verbs that make training data of sentence vectors
 """

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from bert_jax.cli import conversion, data, models, runs, scores, training
+from bert_jax.cli import conversion, data, models, runs, scores, training, vectors
 from bert_jax.cli.command import Verb
 from bert_jax.cli.parser import parse_arguments
 from bert_jax.errors import UserError, resource_error_message
@@ -26,6 +26,7 @@ VERBS: dict[str, Verb] = {
     "vocabulary": conversion.VOCABULARY,
     "fill-mask": models.FILL_MASK,
     "attention": models.ATTENTION,
+    "pairs": vectors.PAIRS,
     "finetune": training.FINETUNE,
     "predict": models.PREDICT,
     "embed": models.EMBED,

@@ -8,4 +8,5 @@ results.py     the summary of all trainings, the best model and its predictions
 task_data.py   the sets of a task as batches and scores
 teacher.py     a frozen fine-tuned model that the training learns from
 training.py    one training: one learning rate and one seed
+unlabeled.py   files of pairs of texts from a corpus without labels, for the kind similarity
 """

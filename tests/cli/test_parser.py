@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from bert_jax.__main__ import _raise_keyboard_interrupt, run
+from bert_jax.batches.text_pairs import PAIR_RULES
 from bert_jax.cli.main import VERBS, main
 from bert_jax.cli.parser import make_parser, parse_arguments
 from bert_jax.errors import UserError
@@ -37,6 +38,7 @@ OPTIONS = {
     "attention": "--model --output --words --layer --head --first_token",
     "finetune": f"--config --workdir --json --platform {PROCESSES} --data --text --label --init_from --kind "
     "--label_separator --delimiter --dev --dev_fraction --skip_unlabeled",
+    "pairs": "--corpus --output --rule --number --dev_number --query_tokens --document_tokens --seed",
     "predict": "--model --input --output --copy_input --batch_size",
     "embed": "--model --input --output --pooling --normalize --prompt_name --layers --batch_size --max_seq_len "
     "--truncate --projector",
@@ -305,6 +307,7 @@ def test_choices_are_the_rows_of_their_tables() -> None:
         ("prepare", "--format"): {"auto", *FORMATS},
         ("export", "--format"): set(export.FORMATS),
         ("embed", "--pooling"): set(POOLINGS),
+        ("pairs", "--rule"): set(PAIR_RULES),
         ("score", "--masking"): set(MASKINGS),
     }
     verbs = next(action for action in make_parser(VERBS)._actions if action.dest == "verb").choices

@@ -1,0 +1,169 @@
+"""Pairs of texts that belong together, from documents without labels: pure functions of the sequence number.
+
+Pair n comes from a record, which is a document or a part of a document. An epoch is a permutation of the records that
+have enough sentences. A rule draws both texts from the record, by random bits of the seed, the epoch and the record.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_jax.batches.hashing import Stream, integers, permute, random_bits, uniform
+from bert_jax.batches.layout import ReadableSplit
+from bert_jax.corpus.store import running_total
+
+KEEP_SENTENCE = 0.1  # fraction of inverse-cloze passages that keep their sentence, as in Lee et al. 2019
+MIN_CROP = 4  # tokens of the shortest crop, if the record has as many
+
+
+class RecordText(NamedTuple):
+    """The text of a record, and the bits from which a rule draws."""
+
+    tokens: np.ndarray  # int64 [tokens]
+    bounds: np.ndarray  # int64 [sentences + 1]: sentence s has the tokens bounds[s]:bounds[s + 1]
+    is_word_start: np.ndarray  # bool [tokens]
+    bits: np.ndarray  # uint64 [4]
+
+
+class TextPair(NamedTuple):
+    """Token ids of a query and of the document that belongs to it, int64 each, without special tokens."""
+
+    query: np.ndarray
+    document: np.ndarray
+
+
+class PairLengths(NamedTuple):
+    """Maximum numbers of tokens."""
+
+    query: int
+    document: int
+
+
+def adjacent(record: RecordText, limits: PairLengths) -> TextPair:
+    """Return the sentences before a random border between two sentences, and the sentences after the border.
+
+    The texts are as long as the limits allow. Of a longer sentence, the part next to the border is taken.
+    """
+    inner = len(record.bounds) - 2
+    cut = int(record.bounds[1 + integers(record.bits[:1], inner)[0]])
+    before = _sentences_within(record.bounds, cut - limits.query, cut)
+    after = _sentences_within(record.bounds, cut, cut + limits.document)
+    return TextPair(record.tokens[before], record.tokens[after])
+
+
+def crop(record: RecordText, limits: PairLengths) -> TextPair:
+    """Return two random crops of one window of the record, which may overlap (Contriever, Izacard et al. 2022).
+
+    The window has twice the tokens of the longest document. Crops begin and end between words.
+    """
+    size = min(len(record.tokens), 2 * limits.document)
+    begin = integers(record.bits[:1], len(record.tokens) - size + 1)[0]
+    spans = []
+    for position, limit in enumerate(limits):
+        lengths, offsets = random_bits(record.bits[1 + position], np.arange(2))[:, None]
+        shortest, longest = min(MIN_CROP, size), min(limit, size)
+        length = shortest + integers(lengths, max(longest - shortest, 0) + 1)[0]
+        start = begin + integers(offsets, size - length + 1)[0]
+        spans.append(_whole_words(record.is_word_start, int(start), int(start + length)))
+    return TextPair(record.tokens[spans[0]], record.tokens[spans[1]])
+
+
+def inverse_cloze(record: RecordText, limits: PairLengths) -> TextPair:
+    """Return a random sentence, and the sentences around it (Lee et al. 2019).
+
+    The passage lacks the sentence, except for a fraction KEEP_SENTENCE of the pairs. A sentence that would fill the
+    passage is never kept.
+    """
+    chosen = integers(record.bits[:1], len(record.bounds) - 1)[0]
+    begin, end = int(record.bounds[chosen]), int(record.bounds[chosen + 1])
+    keeps = uniform(record.bits[1:2])[0] < KEEP_SENTENCE and end - begin <= limits.document - 2
+    capacity = limits.document - keeps * (end - begin)
+    before = _sentences_within(record.bounds, begin - capacity // 2, begin) if begin else slice(0, 0)
+    left = before.stop - before.start
+    after = _sentences_within(record.bounds, end, end + capacity - left) if end < len(record.tokens) else slice(0, 0)
+    parts = [record.tokens[before], record.tokens[begin:end] if keeps else record.tokens[:0], record.tokens[after]]
+    return TextPair(record.tokens[begin:end][: limits.query], np.concatenate(parts))
+
+
+def equal_texts(record: RecordText, limits: PairLengths) -> TextPair:
+    """Return a text of whole sentences twice; dropout makes two vectors of it (SimCSE, Gao et al. 2021)."""
+    begin = int(record.bounds[integers(record.bits[:1], len(record.bounds) - 1)[0]])
+    text = record.tokens[_sentences_within(record.bounds, begin, begin + min(limits))]
+    return TextPair(text, text)
+
+
+class PairRule(NamedTuple):
+    """A row of PAIR_RULES: the function, and the smallest number of sentences of a record."""
+
+    pair: Callable[[RecordText, PairLengths], TextPair]
+    min_sentences: int
+
+
+PAIR_RULES: dict[str, PairRule] = {
+    "adjacent": PairRule(adjacent, 2),
+    "crop": PairRule(crop, 1),
+    "inverse_cloze": PairRule(inverse_cloze, 2),
+    "dropout": PairRule(equal_texts, 1),
+}
+
+
+class TextPairs:
+    """The pairs of a split, by sequence number.
+
+    Attributes:
+        num_per_epoch: number of records with enough sentences; each gives a pair per epoch.
+        num_without: number of records with too few sentences.
+    """
+
+    def __init__(self, split: ReadableSplit, continues: np.ndarray, rule: str, limits: PairLengths, seed: int):
+        """Make the pairs of a split.
+
+        Args:
+            split: a `corpus.Split`.
+            continues: bool [vocab_size], `Tokenizer.continues`.
+            rule: a row of PAIR_RULES.
+            limits: maximum numbers of tokens.
+            seed: seed of order and texts.
+        """
+        self._split, self._continues, self._rule = split, continues, PAIR_RULES[rule]
+        self._limits, self._seed = limits, seed
+        self._records = np.flatnonzero(split.sentences_per_record >= self._rule.min_sentences)
+        self.num_per_epoch = len(self._records)
+        self.num_without = len(split.sentences_per_record) - len(self._records)
+
+    def pairs(self, numbers: np.ndarray) -> list[TextPair]:
+        """Return the pairs of sequence numbers, int64 [pairs], in any order and perhaps with repetitions."""
+        epoch, item = np.divmod(np.asarray(numbers, np.int64), self.num_per_epoch)
+        seeds = random_bits(self._seed, Stream.TEXT_PAIR_ORDER, epoch)
+        records = self._records[permute(item, self.num_per_epoch, seeds)]
+        bits = random_bits(self._seed, Stream.TEXT_PAIR, epoch[:, None], records[:, None], np.arange(4))
+        tokens, lengths, num_sentences = self._split.read(records)
+        sizes = self._split.tokens_per_record[records]
+        parts = zip(
+            np.split(tokens.astype(np.int64), np.cumsum(sizes)[:-1]),
+            np.split(lengths, np.cumsum(num_sentences)[:-1]),
+            bits,
+            strict=True,
+        )
+        return [
+            self._rule.pair(RecordText(ids, running_total(sentences), ~self._continues[ids], drawn), self._limits)
+            for ids, sentences, drawn in parts
+        ]
+
+
+def _sentences_within(bounds: np.ndarray, begin: int, end: int) -> slice:
+    """Return the longest range of whole sentences from `begin` to `end`; one of them is the border of two sentences.
+
+    If no sentence fits, return the tokens from `begin` to `end` that exist.
+    """
+    inside = bounds[(bounds >= begin) & (bounds <= end)]
+    if len(inside) > 1:
+        return slice(int(inside[0]), int(inside[-1]))
+    return slice(max(begin, 0), min(end, int(bounds[-1])))
+
+
+def _whole_words(is_word_start: np.ndarray, begin: int, end: int) -> slice:
+    """Return the range of the words that begin and end from `begin` to `end`; the range itself without such a word."""
+    borders: Sequence[int] = np.flatnonzero(np.append(is_word_start, True)[begin : end + 1]) + begin
+    return slice(int(borders[0]), int(borders[-1])) if len(borders) > 1 else slice(begin, end)
