@@ -110,10 +110,17 @@ def data_config_for_evaluation(config: DataConfig, eval_uses_training_masks: boo
     return dataclasses.replace(config, mask_token_fraction=0.8, random_token_fraction=0.1)
 
 
-def phase_mask_rates(config: DataConfig, phase: PhaseConfig) -> tuple[float, float]:
+class MaskRateRange(NamedTuple):
+    """The masking rates at the beginning and at the end of a phase."""
+
+    begin: float
+    end: float
+
+
+def phase_mask_rates(config: DataConfig, phase: PhaseConfig) -> MaskRateRange:
     """Return the masking rates at the beginning and at the end of a phase."""
     begin = config.mask_probability if phase.mask_probability is None else phase.mask_probability
-    return begin, begin if phase.mask_probability_end is None else phase.mask_probability_end
+    return MaskRateRange(begin, begin if phase.mask_probability_end is None else phase.mask_probability_end)
 
 
 def data_config_of_phase(config: DataConfig, phase: PhaseConfig) -> DataConfig:
@@ -336,9 +343,16 @@ def _words_within_quota(order: np.ndarray, example: np.ndarray, sizes: np.ndarra
     return np.concatenate(taken)
 
 
+class _WordSpans(NamedTuple):
+    """Spans of words, int64 [spans]."""
+
+    first_word: np.ndarray
+    num_words: np.ndarray
+
+
 def _take_spans(
     order: np.ndarray, example: np.ndarray, first: np.ndarray, drawn: np.ndarray, quota: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+) -> _WordSpans:
     """Return the first word and the number of words of the spans that a walk along `order` takes, int64 [taken] each.
 
     A span has the number of words `drawn` for its first word, or as many words as fit. A span is skipped if no word
@@ -355,7 +369,7 @@ def _take_spans(
         possible = (sizes[order] <= left[example]) & ~covered[order]
         order, example = order[possible], example[possible]
         if not order.size:
-            return np.concatenate(words), np.concatenate(counts)
+            return _WordSpans(np.concatenate(words), np.concatenate(counts))
         begins, candidates = _example_groups(example)
         candidate, end, owner = begins, begins + candidates, example[begins]
         for _ in range(_RANKS):
@@ -378,7 +392,14 @@ def _take_spans(
         order, example = order[later], example[later]
 
 
-def _example_groups(example: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+class _WordGroups(NamedTuple):
+    """The words of each example: index of the first word, and number of words; int64."""
+
+    first_index: np.ndarray
+    num_words: np.ndarray
+
+
+def _example_groups(example: np.ndarray) -> _WordGroups:
     """Return the first index and the number of words of each example with words, int64 each."""
     begins = np.flatnonzero(np.append(True, example[1:] != example[:-1]))
-    return begins, np.diff(begins, append=len(example))
+    return _WordGroups(begins, np.diff(begins, append=len(example)))

@@ -64,19 +64,26 @@ def _cap_sequences(wanted: np.ndarray, num_sequences: np.ndarray, limits: np.nda
     return capped
 
 
-def locate(order: Order, seed: int, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+class SequenceItems(NamedTuple):
+    """The epoch of the source of each sequence, and its item, numbered through all sources; int64 [sequences]."""
+
+    epoch: np.ndarray
+    item: np.ndarray
+
+
+def locate(order: Order, seed: int, numbers: np.ndarray) -> SequenceItems:
     """Return, for each sequence number, the epoch of its source, and its item, numbered through all sources.
 
     All arrays are int64 [sequences].
     """
     if len(order.num_items) == 1:
         epoch, index = np.divmod(numbers, order.num_per_epoch)
-        return epoch, permute(index, order.num_items[0], random_bits(seed, Stream.ORDER, epoch, 0))
+        return SequenceItems(epoch, permute(index, order.num_items[0], random_bits(seed, Stream.ORDER, epoch, 0)))
     epoch, source, index = _locate_in_source(order, seed, numbers)
     index += epoch * order.num_sequences[source]
     epoch, index = np.divmod(index, order.num_items[source])
     item = permute(index, order.num_items[source], random_bits(seed, Stream.ORDER, epoch, source))
-    return epoch, running_total(order.num_items)[source] + item
+    return SequenceItems(epoch, running_total(order.num_items)[source] + item)
 
 
 def locate_source(order: Order, seed: int, numbers: np.ndarray) -> np.ndarray:
@@ -84,10 +91,18 @@ def locate_source(order: Order, seed: int, numbers: np.ndarray) -> np.ndarray:
     return _locate_in_source(order, seed, numbers)[1]
 
 
-def _locate_in_source(order: Order, seed: int, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+class _SourcePositions(NamedTuple):
+    """Epoch and source of each sequence, and its index among the sequences of the source in the epoch."""
+
+    epoch: np.ndarray
+    source: np.ndarray
+    position: np.ndarray
+
+
+def _locate_in_source(order: Order, seed: int, numbers: np.ndarray) -> _SourcePositions:
     """Return epoch and source of each sequence, and its index among the sequences of the source in the epoch."""
     epoch, index = np.divmod(numbers, order.num_per_epoch)
     index = permute(index, order.num_per_epoch, random_bits(seed, Stream.MIXTURE, epoch))
     starts = running_total(order.num_sequences)
     source = np.searchsorted(starts, index, side="right") - 1
-    return epoch, source, index - starts[source]
+    return _SourcePositions(epoch, source, index - starts[source])

@@ -243,15 +243,22 @@ def segmenter_word_starts(plan: SequencePlan, numbers: np.ndarray) -> np.ndarray
     return begins
 
 
-def slots_of(plan: SequencePlan, numbers: np.ndarray) -> tuple[np.ndarray, Slots]:
+class RowsAndSlots(NamedTuple):
+    """The index of the sequence of each example, int64 [examples], and the slots of the examples."""
+
+    row: np.ndarray
+    slots: Slots
+
+
+def slots_of(plan: SequencePlan, numbers: np.ndarray) -> RowsAndSlots:
     """Return, for each example of the sequences in order, the index in `numbers` of its sequence, and its slot."""
     layout = plan.sampler.layout
     epoch, item = locate(plan.order, plan.seed, _repeat_epochs(plan, numbers))
     if plan.packing is None or plan.capacities is None:
         capacity = np.full(len(numbers), layout.budget)
-        return np.arange(len(numbers)), make_slots(layout, plan.seed, epoch, item, capacity)
+        return RowsAndSlots(np.arange(len(numbers)), make_slots(layout, plan.seed, epoch, item, capacity))
     row, slot = packed_slots(plan.packing, plan.seed, epoch, item)
-    return row, make_slots(layout, plan.seed, epoch[row], slot, plan.capacities[slot])
+    return RowsAndSlots(row, make_slots(layout, plan.seed, epoch[row], slot, plan.capacities[slot]))
 
 
 def source_of(plan: SequencePlan, numbers: np.ndarray) -> np.ndarray:
@@ -265,7 +272,15 @@ def _repeat_epochs(plan: SequencePlan, numbers: np.ndarray) -> np.ndarray:
     return numbers % (repeats_after * plan.order.num_per_epoch) if repeats_after else numbers
 
 
-def add_special_tokens(examples: Examples, symbols: Symbols) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+class TokensOfExamples(NamedTuple):
+    """Ids and types of tokens, and the first token of each example; see `add_special_tokens`."""
+
+    ids: np.ndarray
+    types: np.ndarray
+    starts: np.ndarray
+
+
+def add_special_tokens(examples: Examples, symbols: Symbols) -> TokensOfExamples:
     """Return the examples with special tokens, one after the other.
 
     Returns:
@@ -294,7 +309,7 @@ def add_special_tokens(examples: Examples, symbols: Symbols) -> tuple[np.ndarray
     for text in range(num_texts):
         for extra in range(separators[text]):
             ids[piece[:, 2 * text + 2] + extra] = symbols.sep
-    return ids, np.repeat(np.tile(np.array(types, np.int32), num_examples), counts), starts
+    return TokensOfExamples(ids, np.repeat(np.tile(np.array(types, np.int32), num_examples), counts), starts)
 
 
 def _prediction_arrays(plan: SequencePlan, batch_size: int, positions: np.ndarray, labels: np.ndarray) -> Batch:
@@ -341,21 +356,28 @@ def _zeros_with_values_at(
     return array
 
 
-def batch_shapes(batch_size: int, seq_len: int, config: DataConfig) -> dict[str, tuple[tuple[int, ...], type]]:
+class ArrayShape(NamedTuple):
+    """Shape and dtype of an array of a batch."""
+
+    shape: tuple[int, ...]
+    dtype: type
+
+
+def batch_shapes(batch_size: int, seq_len: int, config: DataConfig) -> dict[str, ArrayShape]:
     """Return the shape and the dtype of each array of a `Batch`, in order; no corpus is needed."""
     tokens, masked = (batch_size, seq_len), (batch_size, predictions_bound(seq_len, config))
     examples = (batch_size, config.packing) if config.packing > 1 else (batch_size,)
-    shapes: dict[str, tuple[tuple[int, ...], type]] = {
-        "input_ids": (tokens, np.int32),
-        "token_type_ids": (tokens, np.int32),
-        "attention_mask": (tokens, np.int32),
-        "masked_positions": (masked, np.int32),
-        "masked_labels": (masked, np.int32),
-        "masked_weights": (masked, np.float32),
+    shapes = {
+        "input_ids": ArrayShape(tokens, np.int32),
+        "token_type_ids": ArrayShape(tokens, np.int32),
+        "attention_mask": ArrayShape(tokens, np.int32),
+        "masked_positions": ArrayShape(masked, np.int32),
+        "masked_labels": ArrayShape(masked, np.int32),
+        "masked_weights": ArrayShape(masked, np.float32),
     }
     if SENTENCE_PAIRS[config.sentence_pairs].num_texts == 2:
-        shapes["next_sentence_labels"] = (examples, np.int32)
-    shapes["example_weights"] = (examples, np.float32)
+        shapes["next_sentence_labels"] = ArrayShape(examples, np.int32)
+    shapes["example_weights"] = ArrayShape(examples, np.float32)
     if config.packing > 1:
-        shapes |= {"segment_ids": (tokens, np.int32), "cls_positions": (examples, np.int32)}
+        shapes |= {"segment_ids": ArrayShape(tokens, np.int32), "cls_positions": ArrayShape(examples, np.int32)}
     return shapes

@@ -29,7 +29,7 @@ import numpy as np
 from bert_jax.batches.hashing import Stream, integers, random_bits, uniform
 from bert_jax.batches.layout import Layout, ReadableSplit, Slots, make_layout, slot_of_token
 from bert_jax.batches.windows import Windows, gather_windows, sentence_windows, slot_windows
-from bert_jax.corpus.store import running_total
+from bert_jax.corpus.store import RecordArrays, running_total
 
 
 class Examples(NamedTuple):
@@ -119,16 +119,16 @@ class ConcatenatedDocuments:
         self.first_record = split.first_record[split.source_documents]
         self.source_documents = np.arange(len(split.source_documents))
 
-    def read(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def read(self, records: np.ndarray) -> RecordArrays:
         """Return the given records, as `Split.read`."""
         tokens, lengths, sentences = self.split.read(records)
         ends = np.flatnonzero(self._separators[records])
         if not ends.size:
-            return tokens, lengths, sentences
+            return RecordArrays(tokens, lengths, sentences)
         tokens = np.insert(tokens, running_total(self.split.tokens_per_record[records])[1:][ends], self.separator)
         lengths = lengths.copy()
         lengths[np.cumsum(sentences)[ends] - 1] += 1
-        return tokens, lengths, sentences
+        return RecordArrays(tokens, lengths, sentences)
 
 
 def random_bits_by_stream(seed: int, slots: Slots) -> np.ndarray:
@@ -142,7 +142,14 @@ def target_lengths(bits: np.ndarray, capacity: np.ndarray, short_seq_probability
     return np.where(short, 2 + integers(bits[Stream.TARGET], capacity - 1), capacity)
 
 
-def truncate_pairs(seed: int, slots: Slots, starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+class TruncatedPairs(NamedTuple):
+    """The first token and the length of each text of a pair, int64 [examples, 2]."""
+
+    starts: np.ndarray
+    lengths: np.ndarray
+
+
+def truncate_pairs(seed: int, slots: Slots, starts: np.ndarray, lengths: np.ndarray) -> TruncatedPairs:
     """Return starts and lengths of pairs of texts, truncated to the capacities of their slots, int64 [examples, 2].
 
     A fair coin decides for each removed token whether it is removed from the front or the back of its text. `starts`
@@ -151,16 +158,23 @@ def truncate_pairs(seed: int, slots: Slots, starts: np.ndarray, lengths: np.ndar
     new_lengths = np.stack(truncate_lengths(lengths[:, 0], lengths[:, 1], slots.capacity), axis=1)
     for text, stream in enumerate((Stream.TRUNCATE_FIRST, Stream.TRUNCATE_SECOND)):
         starts[:, text] += _count_heads(random_bits(seed, stream, slots.example_id), (lengths - new_lengths)[:, text])
-    return starts, new_lengths
+    return TruncatedPairs(starts, new_lengths)
 
 
-def truncate_lengths(first: np.ndarray, second: np.ndarray, capacity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+class PairLengths(NamedTuple):
+    """The lengths of the first and of the second texts, int64 [examples]."""
+
+    first: np.ndarray
+    second: np.ndarray
+
+
+def truncate_lengths(first: np.ndarray, second: np.ndarray, capacity: np.ndarray) -> PairLengths:
     """Return the lengths of two texts after truncation to `capacity` tokens together, int64 [examples] each.
 
     Tokens are removed one by one from the longer text, or from the second text if both are equally long.
     """
     second_length = np.minimum(second, np.maximum(capacity - first, capacity // 2))
-    return np.minimum(first, capacity - second_length), second_length
+    return PairLengths(np.minimum(first, capacity - second_length), second_length)
 
 
 def toss_coins(bits: np.ndarray) -> np.ndarray:
@@ -247,9 +261,16 @@ def random_document_weights(layout: Layout) -> DocumentWeights:
     return DocumentWeights(running_total(np.ceil((tokens + slots * slot[source]) * factor).astype(np.int64)), slot)
 
 
+class _DocumentSlots(NamedTuple):
+    """A document of each example, and the position of a slot in it; int64 [examples]."""
+
+    document: np.ndarray
+    position: np.ndarray
+
+
 def _random_other_slot(
     layout: Layout, weights: DocumentWeights, seed: int, epoch: np.ndarray, document: np.ndarray, bits: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+) -> _DocumentSlots:
     """Return a random other document of the source, and the position of a random slot, without rejection sampling."""
     source = np.searchsorted(layout.source_documents, document, side="right") - 1
     low, high = (weights.start[layout.source_documents[source + side]] for side in (0, 1))
@@ -261,7 +282,7 @@ def _random_other_slot(
     full = tokens + (layout.first_slot[chosen + 1] - layout.first_slot[chosen]) * weights.slot[source]
     draw = (draw - weights.start[chosen]) * full // (weights.start[chosen + 1] - weights.start[chosen])
     of_token = slot_of_token(layout, seed, epoch, chosen, np.minimum(draw, tokens - 1))
-    return chosen, np.where(draw < tokens, of_token, (draw - tokens) // weights.slot[source])
+    return _DocumentSlots(chosen, np.where(draw < tokens, of_token, (draw - tokens) // weights.slot[source]))
 
 
 def sentence_order_sampler(layout: Layout, short_seq_probability: float) -> Sampler:

@@ -14,7 +14,7 @@ import runpy
 import types
 import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import ml_collections
 from absl import flags
@@ -219,7 +219,15 @@ def _build_field(field: "dataclasses.Field[Any]", kind: Any, value: Any, path: s
     return built
 
 
-def fields_of(kind: Any, path: str = "") -> Iterator[tuple[str, "dataclasses.Field[Any]", Any]]:
+class ConfigField(NamedTuple):
+    """A field of a config class, with its dotted key and its type."""
+
+    key: str
+    field: "dataclasses.Field[Any]"
+    type: Any
+
+
+def fields_of(kind: Any, path: str = "") -> Iterator[ConfigField]:
     """Yield (dotted key, field, type) of every field of a config class; a phase has keys `train.phases[0].NAME`."""
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
@@ -229,7 +237,7 @@ def fields_of(kind: Any, path: str = "") -> Iterator[tuple[str, "dataclasses.Fie
         elif typing.get_origin(inner) is tuple and dataclasses.is_dataclass(typing.get_args(inner)[0]):
             yield from fields_of(typing.get_args(inner)[0], f"{key}[0].")
         else:
-            yield key, field, inner
+            yield ConfigField(key, field, inner)
 
 
 def _as_config_dict(config: Any) -> ml_collections.ConfigDict:

@@ -7,6 +7,7 @@ backward pass recomputes the mask.
 
 import functools
 import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -53,10 +54,17 @@ def drop(x: jax.Array, index: jax.Array, first_key: jax.Array, second_key: jax.A
     return x * jnp.where(keep_mask(index, first_key, second_key, rate), 1 / (1 - rate), 0.0)
 
 
-def row_keys(seed: jax.Array, num_rows: int) -> tuple[jax.Array, jax.Array]:
+class RowKeys(NamedTuple):
+    """The two key words of each row, uint32 `[rows]`."""
+
+    first: jax.Array
+    second: jax.Array
+
+
+def row_keys(seed: jax.Array, num_rows: int) -> RowKeys:
     """Return the two key words of each row of the first axis, each uint32 `[num_rows]`."""
     first = _mix(first_row_of_shard(num_rows) + jax.lax.iota(jnp.uint32, num_rows), seed[0], seed[1])
-    return first, _mix(first, seed[1], seed[0])
+    return RowKeys(first, _mix(first, seed[1], seed[0]))
 
 
 def random_words(seed: jax.Array, shape: tuple[int, ...]) -> jax.Array:

@@ -152,6 +152,13 @@ class LayerFlags(NamedTuple):
     radius: jax.Array | int | None = None  # of the layer's window
 
 
+class GlobalAndLocalMetadata(NamedTuple):
+    """Attention metadata of global and of local layers; local_meta is None if all layers share global_meta."""
+
+    global_meta: AttentionMetadata
+    local_meta: AttentionMetadata | None
+
+
 class Encoder(nn.Module):
     """Embeddings and blocks: token ids -> hidden states `[batch, length, hidden]` in `compute.dtype`.
 
@@ -265,7 +272,7 @@ class Encoder(nn.Module):
 
     def _metadata_of_batch(
         self, mask: jax.Array, segments: jax.Array | None, global_tokens: GlobalTokenMask | None
-    ) -> tuple[AttentionMetadata, AttentionMetadata | None]:
+    ) -> GlobalAndLocalMetadata:
         """Return `_attention_metadata` of a batch, with the biases and distances of the position scheme."""
         length = mask.shape[1]
         bias = self.position_bias(length)
@@ -282,7 +289,7 @@ class Encoder(nn.Module):
         bias: jax.Array | None,
         distances: Distances | None,
         global_tokens: GlobalTokenMask | None,
-    ) -> tuple[AttentionMetadata, AttentionMetadata | None]:
+    ) -> GlobalAndLocalMetadata:
         """Return (global, local) attention metadata; local is None if all layers share it."""
         config, length = self.config, mask.shape[1]
         angles = POSITIONS[config.positions].angles
@@ -295,9 +302,9 @@ class Encoder(nn.Module):
             global_tokens=GlobalTokens(mask=global_tokens.mask & (mask != 0)) if global_tokens else None,
         )
         if config.block_size is not None:
-            return block_sparse(global_meta, config.block_size, config.random_blocks), None
+            return GlobalAndLocalMetadata(block_sparse(global_meta, config.block_size, config.random_blocks), None)
         if config.local_window is None:
-            return global_meta, None
+            return GlobalAndLocalMetadata(global_meta, None)
         local_meta = global_meta
         if angles and config.local_rotary_base not in (None, config.rotary_base):
             local_angles = angles(config, config.local_rotary_base, length, segments)
@@ -308,8 +315,8 @@ class Encoder(nn.Module):
             if global_tokens is not None and isinstance(length, int):
                 local_meta = with_gathered_tokens(local_meta, global_tokens.capacity, global_tokens.capacity_is_exact)
         if config.global_every == 0:
-            return local_meta, None
-        return global_meta, None if local_meta is global_meta else local_meta
+            return GlobalAndLocalMetadata(local_meta, None)
+        return GlobalAndLocalMetadata(global_meta, None if local_meta is global_meta else local_meta)
 
 
 def make_block(config: EncoderConfig, dtype: jnp.dtype, attention: str) -> Block | BottleneckBlock:
@@ -361,6 +368,13 @@ def attention_weights(
     return encode_with_weights(config, params, batch, queries=queries)[1]
 
 
+class HiddenAndWeights(NamedTuple):
+    """Hidden states `[batch, length, hidden]`, and attention weights `[layers, batch, heads, queries, length]`."""
+
+    hidden: jax.Array
+    weights: jax.Array
+
+
 def encode_with_weights(
     config: EncoderConfig,
     params: Any,
@@ -368,7 +382,7 @@ def encode_with_weights(
     probes: jax.Array | None = None,
     queries: slice = slice(None),
     global_tokens: GlobalTokenMask | None = None,
-) -> tuple[jax.Array, jax.Array]:
+) -> HiddenAndWeights:
     """Return the hidden states `[batch, length, hidden]`, and the attention weights of `attention_weights`.
 
     `probes`, `[layers, batch, heads, length, length]`, are added to the weights of the heads. So the gradient with
@@ -399,4 +413,4 @@ def encode_with_weights(
     flags = layer_flags(config, jax.lax.iota(jnp.int32, config.num_layers), local_meta is not None)
     xs = (flags, None if config.share_layers else params["layers"], probes)
     x, weights = jax.lax.scan(apply_layer, x, xs, length=config.num_layers)
-    return cast(jax.Array, encoder.apply({"params": params}, x, method=normalize)), weights
+    return HiddenAndWeights(cast(jax.Array, encoder.apply({"params": params}, x, method=normalize)), weights)

@@ -101,6 +101,13 @@ class LowRank:
         return y.reshape(*x.shape[:-1], y.shape[-1])
 
 
+class KernelAndBias(NamedTuple):
+    """The matrix and the bias of a linear map."""
+
+    kernel: jax.Array
+    bias: jax.Array | None
+
+
 class Linear(nn.Module):
     """`x @ kernel + bias` in `dtype`, parameters float32; `shape` and `axes` have the sizes and names of its axes."""
 
@@ -113,13 +120,13 @@ class Linear(nn.Module):
     save_product: bool = False  # on GPUs, for the backward pass, which adds the bias again
 
     @nn.compact
-    def arrays(self) -> tuple[jax.Array, jax.Array | None]:
+    def arrays(self) -> KernelAndBias:
         """Return kernel and bias in `dtype`."""
         kernel = param(self, "kernel", linear_init(self.stddev, self.identity), self.shape, self.axes)
         if not self.bias:
-            return kernel.astype(self.dtype), None
+            return KernelAndBias(kernel.astype(self.dtype), None)
         bias = param(self, "bias", nn.initializers.zeros, self.shape[1:], self.axes[1:])
-        return kernel.astype(self.dtype), bias.astype(self.dtype)
+        return KernelAndBias(kernel.astype(self.dtype), bias.astype(self.dtype))
 
     def __call__(self, x: jax.Array) -> jax.Array:
         return add_bias(self.biased(x))

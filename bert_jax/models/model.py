@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import flax.linen as nn
 import jax
@@ -92,8 +92,16 @@ def _draw_boxed_params(module: Network, rng: jax.Array) -> Any:
     return module.init(rng, {name: jnp.zeros((1, 2), jnp.int32) for name in names}, None)["params"]
 
 
+class _ParameterTrees(NamedTuple):
+    """Trees like the parameters, with the shape, the logical axes and the section of each."""
+
+    shapes: Params
+    logical_axes: Any
+    sections: Any
+
+
 @functools.lru_cache(64)  # tracing takes almost a second, and a run makes its model several times
-def _shapes_axes_sections(config: EncoderConfig, heads: tuple[Head, ...]) -> tuple[Params, Any, Any]:
+def _shapes_axes_sections(config: EncoderConfig, heads: tuple[Head, ...]) -> _ParameterTrees:
     """Return the shapes, logical axes and sections of a model, which do not depend on `ComputeConfig`."""
     boxed = jax.eval_shape(
         functools.partial(_draw_boxed_params, Network(config, ComputeConfig(), heads)), jax.random.key(0)
@@ -102,7 +110,7 @@ def _shapes_axes_sections(config: EncoderConfig, heads: tuple[Head, ...]) -> tup
     axes = jax.tree.map(tuple, nn.get_partition_spec(boxed))
     unused = () if any(head.name in GLOBAL_TOKENS for head in heads) else GLOBAL_PROJECTIONS
     sections = jax.tree_util.tree_map_with_path(lambda path, _: _section_of_parameter(path, unused), shapes)
-    return shapes, axes, sections
+    return _ParameterTrees(shapes, axes, sections)
 
 
 def _section_of_parameter(path: tuple[Any, ...], unused: tuple[str, ...]) -> str:
@@ -115,9 +123,16 @@ def _section_of_parameter(path: tuple[Any, ...], unused: tuple[str, ...]) -> str
     return {"layers": "layers", "final_norm": "top"}.get(names[1], "embeddings")
 
 
+class ArraysAndWeights(NamedTuple):
+    """The arrays of `Model.apply`, and the attention weights of `encode_with_weights`."""
+
+    arrays: dict[str, jax.Array]
+    weights: jax.Array
+
+
 def apply_with_weights(
     config: EncoderConfig, heads: tuple[Head, ...], params: Params, batch: Batch, probes: jax.Array
-) -> tuple[dict[str, jax.Array], jax.Array]:
+) -> ArraysAndWeights:
     """Return the arrays of `Model.apply` without dropout, and the attention weights of `encode_with_weights`.
 
     `probes` are added to the weights. So the gradient with respect to probes of zero is the gradient with respect to
@@ -133,7 +148,7 @@ def apply_with_weights(
 
     with nn.intercept_methods(with_these_states):
         arrays = Network(config, ComputeConfig(attention="xla"), heads).apply({"params": params}, batch, None)
-    return cast(dict[str, jax.Array], arrays), weights
+    return ArraysAndWeights(cast(dict[str, jax.Array], arrays), weights)
 
 
 def pretraining_model(config: EncoderConfig, compute: ComputeConfig) -> Model:

@@ -24,7 +24,7 @@ from bert_jax.config import ComputeConfig, EncoderConfig, fill_inherited_fields
 from bert_jax.errors import UserError
 from bert_jax.models import Head, Params, attention_weights, make_model, model_flops
 from bert_jax.objectives import masked_tokens
-from bert_jax.objectives.base import Batch, Ingredients, Normalizers, Objective, Rngs
+from bert_jax.objectives.base import Batch, Ingredients, LossAndMetrics, Normalizers, Objective, Rngs
 from bert_jax.objectives.losses import Mean, divergence, token_weights
 
 HEADS = (Head("masked_token"),)
@@ -88,9 +88,7 @@ def make_distillation_objective(ingredients: Ingredients) -> Objective:
             "tokens": jnp.maximum(jnp.sum(token_weights(batch)), 1.0),
         }
 
-    def loss(
-        params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers
-    ) -> tuple[jax.Array, dict[str, Mean]]:
+    def loss(params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers) -> LossAndMetrics:
         outputs = student.apply(params, batch, rngs.dropout)
         known = jax.lax.stop_gradient(teacher_model.apply(frozen, batch, None))
         masked, log_z = masked_tokens.masked_targets(outputs["mlm_logits"], batch)

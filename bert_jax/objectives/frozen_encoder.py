@@ -7,8 +7,7 @@ from typing import Any
 import jax
 
 from bert_jax.models import Params
-from bert_jax.objectives.base import Batch, Normalizers, Objective, Rngs
-from bert_jax.objectives.losses import Mean
+from bert_jax.objectives.base import Batch, LossAndMetrics, Normalizers, Objective, Rngs
 
 ENCODER, TEACHER = "encoder", "teacher"  # parts of the frozen parameters
 
@@ -20,9 +19,7 @@ def with_frozen_encoder(objective: Objective, num_layers: int) -> Objective:
     of a frozen weight.
     """
 
-    def loss(
-        params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers
-    ) -> tuple[jax.Array, dict[str, Mean]]:
+    def loss(params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers) -> LossAndMetrics:
         return objective.loss(model_params(params, frozen), frozen.get(TEACHER, ()), batch, rngs, normalizers)
 
     def init_frozen(rng: jax.Array) -> Params:

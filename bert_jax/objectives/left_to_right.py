@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from bert_jax.models import Head, Params, make_model, model_flops
 from bert_jax.objectives import masked_tokens
-from bert_jax.objectives.base import Batch, Ingredients, Normalizers, Objective, Rngs
+from bert_jax.objectives.base import Batch, Ingredients, LossAndMetrics, Normalizers, Objective, Rngs
 from bert_jax.objectives.losses import Mean, cross_entropy_and_log_z, original_tokens, token_weights
 
 HEADS = (Head("next_token"),)
@@ -22,9 +22,7 @@ def make_left_to_right_objective(ingredients: Ingredients) -> Objective:
     def normalizers(batch: Batch) -> Normalizers:
         return {"next_token": jnp.maximum(jnp.sum(predicted_tokens(batch)), 1.0)}
 
-    def loss(
-        params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers
-    ) -> tuple[jax.Array, dict[str, Mean]]:
+    def loss(params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers) -> LossAndMetrics:
         input_ids, weights = original_tokens(batch), predicted_tokens(batch).reshape(-1)
         logits = model.apply(params, {**batch, "input_ids": input_ids}, rngs.dropout)["next_logits"]
         losses, correct, log_z = cross_entropy_and_log_z(logits.reshape(weights.size, -1), input_ids[:, 1:].reshape(-1))

@@ -9,7 +9,7 @@ share their embeddings, as in Google's code. The other parameters of the generat
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from bert_jax.errors import UserError
 from bert_jax.models import Head, Params, make_model, model_flops
 from bert_jax.models.dropout import dropout_seeds, random_words
 from bert_jax.objectives import masked_tokens
-from bert_jax.objectives.base import AuxiliaryModel, Batch, Ingredients, Normalizers, Objective, Rngs
+from bert_jax.objectives.base import AuxiliaryModel, Batch, Ingredients, LossAndMetrics, Normalizers, Objective, Rngs
 from bert_jax.objectives.losses import Mean, token_weights, write_at_masks
 
 GENERATOR = "generator"
@@ -98,9 +98,7 @@ def make_replaced_tokens_objective(ingredients: Ingredients) -> Objective:
             "replaced": jnp.maximum(jnp.sum(token_weights(batch)), 1.0),
         }
 
-    def loss(
-        params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers
-    ) -> tuple[jax.Array, dict[str, Mean]]:
+    def loss(params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers) -> LossAndMetrics:
         dropouts = (None, None) if rngs.dropout is None else tuple(jax.random.split(rngs.dropout))
         predictions = generator.apply(generator_params(params), batch, dropouts[0])["mlm_logits"]
         masked, log_z = masked_tokens.masked_targets(predictions, batch)
@@ -142,7 +140,14 @@ def make_replaced_tokens_objective(ingredients: Ingredients) -> Objective:
     )
 
 
-def replace_tokens(batch: Batch, logits: jax.Array, rng: jax.Array) -> tuple[jax.Array, jax.Array]:
+class ReplacedTokens(NamedTuple):
+    """Sequences with samples at the masks, int32 `[batch, length]`, and 1.0 at each changed token, float32."""
+
+    input_ids: jax.Array
+    replaced: jax.Array
+
+
+def replace_tokens(batch: Batch, logits: jax.Array, rng: jax.Array) -> ReplacedTokens:
     """Return the sequences with a sample from `logits` at each mask, and a mask of the changed tokens.
 
     Args:
@@ -157,7 +162,7 @@ def replace_tokens(batch: Batch, logits: jax.Array, rng: jax.Array) -> tuple[jax
     sampled = sample_tokens(logits, rng)
     differs = (sampled != batch["masked_labels"]).astype(jnp.float32)
     input_ids = write_at_masks(batch, batch["input_ids"], sampled)
-    return input_ids, write_at_masks(batch, jnp.zeros(input_ids.shape, jnp.float32), differs)
+    return ReplacedTokens(input_ids, write_at_masks(batch, jnp.zeros(input_ids.shape, jnp.float32), differs))
 
 
 def sample_tokens(logits: jax.Array, rng: jax.Array) -> jax.Array:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from bert_jax.config import TaskConfig
 from bert_jax.models import Head, Model, model_flops
-from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs
+from bert_jax.objectives.base import Batch, LossAndMetrics, Normalizers, Objective, Params, Rngs
 from bert_jax.objectives.losses import Mean
 from bert_jax.objectives.task_losses import DISTILLATION_LOSSES, LOSSES
 from bert_jax.tasks.kinds import KINDS
@@ -42,9 +42,7 @@ def make_task_objective(
         total = jnp.sum(batch[loss_spec.weights])
         return {"targets": jnp.where(total > 0, total, 1.0)}
 
-    def loss(
-        params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers
-    ) -> tuple[jax.Array, dict[str, Mean]]:
+    def loss(params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers) -> LossAndMetrics:
         if freeze_encoder:
             params = jax.tree.map(
                 lambda section, x: x if section == "heads" else jax.lax.stop_gradient(x), model.sections, params

@@ -132,6 +132,28 @@ def _silence_dropped_reads() -> None:
     sys.unraisablehook = report_others
 
 
+class Restored(NamedTuple):
+    """A state, or its parameters, and the record of its checkpoint."""
+
+    state: Tree
+    record: Record
+
+
+class VerifiedCheckpoint(NamedTuple):
+    """The record of an undamaged checkpoint, and the bytes of its state."""
+
+    record: Record
+    num_bytes: int
+
+
+class NewestCheckpoint(NamedTuple):
+    """Step, state and record of the newest undamaged checkpoint."""
+
+    step: int
+    state: Tree
+    record: Record
+
+
 class Checkpoints:
     """The checkpoints of a work directory, at `WORKDIR/checkpoints/STEP` or at the work directory's URL."""
 
@@ -207,7 +229,7 @@ class Checkpoints:
         """Return the record of a checkpoint; raise CorruptCheckpointError if the record is damaged."""
         return read_record(self.directory, step)
 
-    def restore(self, step: int, abstract: Tree, check: Check = lambda record: None) -> tuple[Tree, Record]:
+    def restore(self, step: int, abstract: Tree, check: Check = lambda record: None) -> Restored:
         """Return the state with the shapes, dtypes and shardings of `abstract`, and the record.
 
         Each process reads other parts of the state, but all processes must resume from an equal step, so they decide
@@ -232,9 +254,9 @@ class Checkpoints:
             damage = CorruptCheckpointError(f"its state cannot be read: {_first_line_of_cause(error)}")
         _raise_on_all_processes(damage)
         _check_digests(record["digests"], digests(state["state"]))
-        return state["state"], record
+        return Restored(state["state"], record)
 
-    def restore_params(self, step: int) -> tuple[Tree, Record]:
+    def restore_params(self, step: int) -> Restored:
         """Return the parameters as complete numpy arrays on every process, and the record.
 
         If the state has a moving average of the parameters (`optimizer.ema_decay`), return the average. Structure and
@@ -255,9 +277,9 @@ class Checkpoints:
         except Exception as error:  # Orbax raises whatever its storage layers raise
             damage = CorruptCheckpointError(f"its parameters cannot be read: {_first_line_of_cause(error)}")
         _raise_on_all_processes(damage)
-        return params, record
+        return Restored(params, record)
 
-    def verify(self, step: int) -> tuple[Record, int]:
+    def verify(self, step: int) -> VerifiedCheckpoint:
         """Compare the whole state with its digests; return the record and the bytes of the state.
 
         Raises:
@@ -269,7 +291,7 @@ class Checkpoints:
         except Exception as error:  # Orbax raises whatever its storage layers raise
             raise CorruptCheckpointError(f"its state cannot be read: {_first_line_of_cause(error)}") from error
         _check_digests(record["digests"], digests(state))
-        return record, sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+        return VerifiedCheckpoint(record, sum(leaf.nbytes for leaf in jax.tree.leaves(state)))
 
     def _read_part(self, path: list[str], state_directory: Place) -> Tree:
         """Return the part of a state at `path` (keys from the root); `state_directory` holds the arrays."""
@@ -288,7 +310,7 @@ class Checkpoints:
 
     def restore_newest(
         self, restore: Callable[[int], tuple[Tree, Record]], say: Callable[[str], None]
-    ) -> tuple[int, Tree, Record] | None:
+    ) -> NewestCheckpoint | None:
         """Return step, state and record of the newest undamaged checkpoint; None without a checkpoint.
 
         `restore` is a function of the step: `restore_params`, or the method `restore` with its other arguments bound.
@@ -299,7 +321,7 @@ class Checkpoints:
         steps = self.complete_steps()
         for step in steps:
             try:
-                return step, *restore(step)
+                return NewestCheckpoint(step, *restore(step))
             except CorruptCheckpointError as error:
                 say(f"checkpoint {self.directory / str(step)} is damaged ({error}); trying the checkpoint before it")
         if steps:

@@ -7,7 +7,7 @@ import math
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_jax import strict_json
 from bert_jax.errors import writing
@@ -174,10 +174,17 @@ def damaged_lines(path: pathlib.Path) -> list[bytes]:
     return [text for text, line in _parse_lines(path) if line is None]
 
 
-def _parse_lines(path: pathlib.Path) -> list[tuple[bytes, Line | None]]:
+class _MetricsLine(NamedTuple):
+    """The bytes of a line of a metrics file, and its content; None if it is damaged."""
+
+    text: bytes
+    line: Line | None
+
+
+def _parse_lines(path: pathlib.Path) -> list[_MetricsLine]:
     """Return (text, parsed line or None if damaged) of each line; an incomplete last line is left out."""
     text = path.read_bytes() if path.exists() else b""
-    return [(line, _parse_line(line)) for line in text.split(b"\n")[:-1]]
+    return [_MetricsLine(line, _parse_line(line)) for line in text.split(b"\n")[:-1]]
 
 
 def _parse_line(text: bytes) -> Line | None:

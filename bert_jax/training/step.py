@@ -87,6 +87,13 @@ def abstract_state(shapes: TrainState, shardings: TrainState) -> TrainState:
     return jax.tree.map(lambda s, shard: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=shard), shapes, shardings)
 
 
+class StateAndMetrics(NamedTuple):
+    """The state after a step, and the metrics of the step."""
+
+    state: TrainState
+    metrics: dict[str, Any]
+
+
 def train_step(
     objective: Objective,
     optimizer: Optimizer,
@@ -94,7 +101,7 @@ def train_step(
     grad_accum_steps: int,
     state: TrainState,
     batch: Batch,
-) -> tuple[TrainState, dict[str, Any]]:
+) -> StateAndMetrics:
     """Return the state after an update from a batch, and metrics.
 
     The batch is computed in `grad_accum_steps` micro-batches, with the memory of a single micro-batch. The loss is a
@@ -123,7 +130,7 @@ def train_step(
     report = {"learning_rate": rate, "grad_norm": norm, "skipped": state.skipped, "skipped_in_a_row": in_a_row}
     counted = finite.astype(jnp.float32)
     means = {name: Mean(jnp.where(finite, m.total, 0.0), m.weight * counted) for name, m in metrics.items()}
-    return state, {"means": means, "report": report}
+    return StateAndMetrics(state, {"means": means, "report": report})
 
 
 def jit_step(
@@ -147,15 +154,23 @@ def jit_step(
     return jax.jit(step, donate_argnums=0, out_shardings=out, compiler_options=options)
 
 
+class _LossAndGradients(NamedTuple):
+    """Loss, gradients and metrics of a batch."""
+
+    loss: jax.Array
+    gradients: Params
+    metrics: dict[str, Mean]
+
+
 def _loss_and_gradients(
     objective: Objective, grad_accum_steps: int, state: TrainState, batch: Batch, rng: jax.Array
-) -> tuple[jax.Array, Params, dict[str, Mean]]:
+) -> _LossAndGradients:
     """Return loss, gradients and metrics of a batch, summed over micro-batches (in a scan), then over devices."""
     value_and_grad = jax.value_and_grad(objective.loss, has_aux=True)
     normalizers = objective.normalizers(batch)
     if grad_accum_steps == 1:
         (loss, metrics), gradients = value_and_grad(state.params, state.frozen, batch, training_rngs(rng), normalizers)
-        return loss, gradients, metrics
+        return _LossAndGradients(loss, gradients, metrics)
 
     def in_micro_batches(batch: Batch, params: Params, frozen: Params, rng: jax.Array, normalizers: Normalizers) -> Any:
         """Return ((loss, metrics), gradients), summed over the micro-batches."""
@@ -178,7 +193,7 @@ def _loss_and_gradients(
     (loss, metrics), gradients = sharding.sum_over_data(in_micro_batches)(
         batch, state.params, state.frozen, rng, normalizers
     )
-    return loss, gradients, metrics
+    return _LossAndGradients(loss, gradients, metrics)
 
 
 def check_divisible_by_mesh(

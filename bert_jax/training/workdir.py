@@ -7,7 +7,7 @@ import os
 import pathlib
 import platform
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -155,7 +155,14 @@ def _run_differences(saved: Values, saved_data: Fingerprint, config: Values, dat
     ]
 
 
-def read_run(workdir: pathlib.Path) -> tuple[Config, Fingerprint]:
+class RecordedRun(NamedTuple):
+    """The config and the data fingerprint of run.json."""
+
+    config: Config
+    fingerprint: Fingerprint
+
+
+def read_run(workdir: pathlib.Path) -> RecordedRun:
     """Return config and data fingerprint of the run in `workdir`; raise UserError if run.json is absent or damaged."""
     path = workdir / "run.json"
     if not path.exists():
@@ -170,7 +177,7 @@ def read_run(workdir: pathlib.Path) -> tuple[Config, Fingerprint]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path}: damaged ({error}); {RESTORE}") from None
     try:
-        return from_json(values), fingerprint
+        return RecordedRun(from_json(values), fingerprint)
     except UserError as error:
         raise UserError(f"{path}: damaged, or written by another version of bert_jax ({error}); {RESTORE}") from None
 

@@ -109,18 +109,22 @@ def _backward_from_saved(
 _attend.defvjp(_forward_and_save, _backward_from_saved)
 
 
-def _forward_on_mesh(inputs: AttentionInputs, rate: float, radius_counts: RadiusCounts) -> tuple[jax.Array, jax.Array]:
+class ContextAndLogSums(NamedTuple):
+    """The context, and the log of the sum of each query's exponentials, float32 `[batch, heads, length]`."""
+
+    context: jax.Array
+    log_sums: jax.Array
+
+
+def _forward_on_mesh(inputs: AttentionInputs, rate: float, radius_counts: RadiusCounts) -> ContextAndLogSums:
     """Call `triton_forward` on each device for its sequences and heads."""
     kernel = functools.partial(triton_forward, rate=rate, radius_counts=radius_counts)
-    context_and_log_sums: tuple[jax.Array, jax.Array] = on_each_device(
-        kernel, inputs, axes=(), out_axes=(WIDE, BY_HEAD)
-    )
-    return context_and_log_sums
+    return ContextAndLogSums(*on_each_device(kernel, inputs, axes=(), out_axes=(WIDE, BY_HEAD)))
 
 
 def triton_forward(
     inputs: AttentionInputs, rate: float, radius_counts: RadiusCounts = NO_WINDOW, interpret: bool = False
-) -> tuple[jax.Array, jax.Array]:
+) -> ContextAndLogSums:
     """Return the context, and the log of the sum of each query's exponentials, float32 `[batch, heads, length]`.
 
     The kernel's name contains the pairs of `radius_counts`, from which the dry run counts FLOPs. `interpret` runs the
@@ -129,8 +133,7 @@ def triton_forward(
     (batch, length, _), heads = _context_shape(inputs).shape, inputs.dropout_keys.shape[1]
     writes = (("tile", _context_shape(inputs)), ("row", jax.ShapeDtypeStruct((batch, heads, length), jnp.float32)))
     name = f"attention_forward_{mean_visited_pairs(length, radius_counts)}_pairs"
-    outputs: tuple[jax.Array, jax.Array] = _call(_forward_kernel, name, inputs, (), writes, rate, 3, interpret)
-    return outputs
+    return ContextAndLogSums(*_call(_forward_kernel, name, inputs, (), writes, rate, 3, interpret))
 
 
 def triton_backward(
@@ -234,6 +237,13 @@ class _KernelSpec(NamedTuple):
     has_window: bool
 
 
+class _BlockRange(NamedTuple):
+    """The first block of a range, and the block after its last."""
+
+    first: Any
+    end: Any
+
+
 class _Head(NamedTuple):
     """References to the arrays that all tiles of a head read."""
 
@@ -254,19 +264,26 @@ class _Head(NamedTuple):
         """Return the slice of a block's tokens."""
         return pl.ds(block_index * self.spec.block, self.spec.block)
 
-    def blocks_in_radius(self, block_index: Any) -> tuple[Any, Any]:
+    def blocks_in_radius(self, block_index: Any) -> _BlockRange:
         """Return the range (first, end) of the blocks within the window of a block."""
         block, length = self.spec.block, self.key_ids.shape[0]
         if not self.spec.has_window:
-            return 0, length // block
+            return _BlockRange(0, length // block)
         begin = block_index * block
         first = jax.lax.div(jnp.maximum(begin - self.radius[0], 0), block)
         last = jax.lax.div(jnp.minimum(begin + block - 1 + self.radius[0], length - 1), block)
-        return first, last + 1
+        return _BlockRange(first, last + 1)
 
     def mask(self, column: Any) -> jax.Array:
         """Return the padding mask of each key of a block, as a term of the scores."""
         return jnp.where(self.key_ids[self.rows_of_block(column)] != 0, 0.0, MASKED_SCORE)
+
+
+class _TokenIndices(NamedTuple):
+    """The index in the sequence of each query and of each key of a tile."""
+
+    queries: jax.Array
+    keys: jax.Array
 
 
 class _Tile(NamedTuple):
@@ -313,10 +330,10 @@ class _Tile(NamedTuple):
         index = (query_index * self.head.key_ids.shape[0] + key_index).astype(jnp.uint32)
         return jnp.where(keep_mask(index, self.head.keys[0], self.head.keys[1], spec.rate), x, instead)
 
-    def _token_indices(self) -> tuple[jax.Array, jax.Array]:
+    def _token_indices(self) -> _TokenIndices:
         """Return the index in the sequence of each query and of each key of the tile."""
         within, block = jax.lax.iota(jnp.int32, self.head.spec.block), self.head.spec.block
-        return self.queries(self.row * block + within), self.keys(self.column * block + within)
+        return _TokenIndices(self.queries(self.row * block + within), self.keys(self.column * block + within))
 
 
 def _head(refs: Sequence[Any], spec: _KernelSpec) -> _Head:
@@ -355,6 +372,13 @@ def _forward_kernel(*refs: Any, num_head_refs: int, spec: _KernelSpec) -> None:
     log_sums[...] = jnp.where(largest > MASKED_SCORE / 2, largest + jnp.log2(exponentials), jnp.inf)
 
 
+class _ScoreGradients(NamedTuple):
+    """Probabilities of a tile after dropout, and the gradients of its scores, without scale."""
+
+    dropped_probabilities: jax.Array
+    gradients: jax.Array
+
+
 def _score_gradients(
     tile: _Tile,
     scores: jax.Array,
@@ -362,7 +386,7 @@ def _score_gradients(
     log_sums: jax.Array,
     context_products: jax.Array,
     value_bias_terms: Any = 0.0,
-) -> tuple[jax.Array, jax.Array]:
+) -> _ScoreGradients:
     """Return the probabilities of a tile after dropout, and the gradients of its scores; the caller scales both.
 
     `dp` is the gradient of the probabilities without `value_bias_terms`, the terms of the values' bias. The arguments
@@ -371,7 +395,7 @@ def _score_gradients(
     unscale = 1 / (1 - tile.head.spec.rate)
     p = jnp.exp2(scores - tile.queries(log_sums))
     ds = dp * unscale + tile.queries(value_bias_terms * unscale - context_products)
-    return tile.drop(p), p * tile.drop(ds, tile.queries(-context_products))
+    return _ScoreGradients(tile.drop(p), p * tile.drop(ds, tile.queries(-context_products)))
 
 
 def _key_terms(head: _Head, column: Any, k: jax.Array) -> jax.Array:
