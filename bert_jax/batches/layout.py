@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from bert_jax.batches.hashing import Stream, integers, random_bits
+from bert_jax.batches.hashing import Stream, random_bits, uniform_integers
 from bert_jax.corpus.store import RecordArrays, running_total
 
 MIN_SLIDING_SLOTS = 8  # in shorter documents the longer slots would lose too much text
@@ -160,7 +160,7 @@ def _short_slot(layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarr
     slots = layout.first_slot[document + 1] - layout.first_slot[document]
     slack = slots * layout.budget - (layout.document_start[document + 1] - layout.document_start[document])
     bits = random_bits(seed, Stream.OFFSET, epoch, document)
-    short = integers(bits, slots)
+    short = uniform_integers(bits, slots)
     if not layout.slides:
         return _ShortSlots(short, slack)
     if layout.bounded:
@@ -168,6 +168,6 @@ def _short_slot(layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarr
     else:
         stretch = (layout.budget - 1 - slack) // 2
         lowest, highest = -stretch, slack + stretch
-    offset = lowest + integers(bits, highest - lowest + 1)
+    offset = lowest + uniform_integers(bits, highest - lowest + 1)
     few = slots < MIN_SLIDING_SLOTS
     return _ShortSlots(np.where(few, short, 0), np.where(few, slack, offset))

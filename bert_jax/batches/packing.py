@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.batches.hashing import Stream, permute, random_bits
+from bert_jax.batches.hashing import Stream, permuted_indices, random_bits
 from bert_jax.corpus.store import running_total
 
 Pattern = tuple[int, ...]  # lengths of the examples of one sequence
@@ -152,5 +152,5 @@ def packed_slots(plan: PackingPlan, seed: int, epoch: np.ndarray, sequence: np.n
     kind = plan.classes[pattern[row], entry]
     member = plan.first_member[pattern[row], entry] + nth[row]
     sizes = plan.class_start[kind + 1] - plan.class_start[kind]
-    member = permute(member, sizes, random_bits(seed, Stream.PACKING, epoch[row], kind))
+    member = permuted_indices(member, sizes, random_bits(seed, Stream.PACKING, epoch[row], kind))
     return PackedSlots(row, plan.slots[plan.class_start[kind] + member])

@@ -86,7 +86,7 @@ class CoveredFractions(NamedTuple):
     two_epochs: float
 
 
-def coverage(
+def fractions_read(
     split: ReadableSplit, separators: int, seq_len: int, config: DataConfig, limit: int = MAX_COVERED_TOKENS
 ) -> CoveredFractions:
     """Return the fraction of the tokens that the sequences of one epoch read, and the fraction for two epochs.

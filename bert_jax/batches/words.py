@@ -28,7 +28,7 @@ class MarkedSplit:
         return RecordArrays(tokens | np.left_shift(begins, MARK, dtype=np.uint32), lengths, sentences)
 
 
-def mark_words(split: ReadableSplit, continues: np.ndarray) -> ReadableSplit:
+def with_marked_words(split: ReadableSplit, continues: np.ndarray) -> ReadableSplit:
     """Return a `MarkedSplit` if the split has a segmenter's words, otherwise the split itself."""
     return MarkedSplit(split, continues) if isinstance(split, Split) and split.has_words else split
 
@@ -40,6 +40,6 @@ class UnmarkedIds(NamedTuple):
     begins_word: np.ndarray
 
 
-def take_marks(ids: np.ndarray) -> UnmarkedIds:
+def split_off_marks(ids: np.ndarray) -> UnmarkedIds:
     """Return ids without the bit MARK, int32 [tokens], and whether each id had the bit, bool [tokens]."""
     return UnmarkedIds(ids & (1 << MARK) - 1, ids >> MARK != 0)

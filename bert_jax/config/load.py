@@ -104,7 +104,7 @@ def resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict, given: Col
 
     `given` are the keys on the command line, which no other field may replace.
     """
-    built = from_values(kind, _as_plain_values(config), "config")
+    built = section_from_values(kind, _as_plain_values(config), "config")
     refuse_fields_without_effect(built, given=given, with_tables=False)
     if isinstance(built, PretrainConfig):
         check_pretraining(built)
@@ -129,7 +129,7 @@ def to_json(config: Config) -> dict[str, Any]:
 def from_json(values: dict[str, Any]) -> Config:
     """Return the config that `to_json` wrote; raise UserError for keys of another version of bert_jax."""
     kind = FinetuneConfig if "task" in values and "data" not in values else PretrainConfig
-    return typing.cast(Config, from_values(kind, values, "config"))
+    return typing.cast(Config, section_from_values(kind, values, "config"))
 
 
 def flatten(values: Any, prefix: str = "") -> dict[str, Any]:
@@ -145,7 +145,7 @@ def flatten(values: Any, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def differences(saved: dict[str, Any], wanted: dict[str, Any], also_free: tuple[str, ...] = ()) -> list[str]:
+def config_differences(saved: dict[str, Any], wanted: dict[str, Any], also_free: tuple[str, ...] = ()) -> list[str]:
     """Return a line for each key in which two configs differ and that changes the results of a run.
 
     Args:
@@ -162,7 +162,7 @@ def differences(saved: dict[str, Any], wanted: dict[str, Any], also_free: tuple[
     ]
 
 
-def from_values(kind: Any, values: Any, path: str) -> Any:
+def section_from_values(kind: Any, values: Any, path: str) -> Any:
     """Return nested dicts as a config or section of schema.py; raise UserError with a wrong key below `path`."""
     known = [key for key, _, _ in fields_of(kind)]
     for key in map(command_line_key, flatten(values) if isinstance(values, dict) else ()):

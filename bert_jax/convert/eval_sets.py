@@ -14,7 +14,7 @@ from bert_jax import strict_json
 from bert_jax.batches.iteration import batches
 from bert_jax.batches.pipeline import make_sequences, symbols_of
 from bert_jax.checkpoints.load_model import Weights
-from bert_jax.config import ComputeConfig, DataConfig, EncoderConfig, TaskConfig, from_values
+from bert_jax.config import ComputeConfig, DataConfig, EncoderConfig, TaskConfig, section_from_values
 from bert_jax.console import Console
 from bert_jax.convert.prune import Loss
 from bert_jax.corpus.mixture import open_mixture
@@ -106,7 +106,7 @@ def task_eval_set(weights: Weights, data: str | None, num_examples: int, console
     """Return the dev set of the task that a model was fine-tuned on; if the task has two dev sets, return the first."""
     path = weights.directory / TASK_FILE
     described = strict_json.read_object(path)
-    settings = from_values(TaskConfig, described["config"], str(path))
+    settings = section_from_values(TaskConfig, described["config"], str(path))
     if not data and settings.data and "tfds:" not in settings.data and not pathlib.Path(settings.data).is_dir():
         raise UserError(f"{settings.data}: the data of the task is not here; give its directory as --data")
     settings = dataclasses.replace(settings, data=data or settings.data)

@@ -15,7 +15,7 @@ import numpy as np
 
 from bert_jax import strict_json
 from bert_jax.checkpoints.load_model import OpenModel, open_model
-from bert_jax.config import ComputeConfig, TaskConfig, from_values
+from bert_jax.config import ComputeConfig, TaskConfig, section_from_values
 from bert_jax.errors import UserError, writing
 from bert_jax.files import new_file
 from bert_jax.inference.inputs import (
@@ -94,7 +94,7 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     kind = described["kind"]
     if kind not in kinds or (KINDS[kind].label_names and described["labels"] != [*labels]):
         raise UserError(f"{path} and config.json are of different tasks; export the model again")
-    settings = from_values(TaskConfig, described["config"], str(path))
+    settings = section_from_values(TaskConfig, described["config"], str(path))
     settings = dataclasses.replace(settings, max_seq_len=min(settings.max_seq_len, loaded.config.max_positions))
     task = Task(
         name="predict",

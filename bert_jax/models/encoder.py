@@ -17,12 +17,12 @@ import jax.numpy as jnp
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.models.attention.inputs import MASKED_SCORE, NO_LIMIT, AttentionMetadata, GlobalTokens
-from bert_jax.models.attention.patterns import block_sparse, local_window, with_gathered_tokens
+from bert_jax.models.attention.patterns import block_sparse_metadata, local_window_spec, with_gathered_tokens
 from bert_jax.models.attention.self_attention import PROBES, WEIGHTS
 from bert_jax.models.blocks import Block, BottleneckBlock, Flag
 from bert_jax.models.dropout import dropout, dropout_seeds
-from bert_jax.models.init import init_scales, kernel_init, over_vocabulary
-from bert_jax.models.layers import ADAPTER, SAVED, Linear, cast_kernels, lookup, param, unstack
+from bert_jax.models.init import init_scales, kernel_init, vocabulary_initializer
+from bert_jax.models.layers import ADAPTER, SAVED, Linear, cast_kernels, logical_param, rows_by_product, unstack_layers
 from bert_jax.models.norms import norm_layer
 from bert_jax.models.positions import POSITIONS, Distances
 from bert_jax.parallel.platform import traced_platform
@@ -62,7 +62,7 @@ def embedding_projection(config: EncoderConfig, dtype: jnp.dtype) -> Linear | No
     return Linear(sizes, ("embed", "features"), stddev, dtype, identity=scales.identity) if sizes else None
 
 
-def trigrams(x: jax.Array, segments: jax.Array | None) -> jax.Array:
+def concatenate_neighbors(x: jax.Array, segments: jax.Array | None) -> jax.Array:
     """Concatenate the vectors of the next, the current and the previous token: `[batch, length, 3 * features]`.
 
     Beyond the ends of a row or a segment, the vectors are zeros (Sun et al. 2020). Padding tokens have vectors, like
@@ -85,14 +85,16 @@ class Embeddings(nn.Module):
     def setup(self) -> None:
         config, dtype = self.config, self.dtype
         init, tokens = kernel_init(init_scales(config).inner), (padded_vocab(config.vocab_size), config.table_width)
-        token = param(self, "token", over_vocabulary(init, config.vocab_size), tokens, ("vocab", "features"))
+        token = logical_param(
+            self, "token", vocabulary_initializer(init, config.vocab_size), tokens, ("vocab", "features")
+        )
         self.token = gather_once(token, ("vocab", "features"), ("vocab_read", "features"))
         self.projection = embedding_projection(config, dtype) if config.trigram_embeddings else None
         scheme = POSITIONS[config.positions]
         self.embed_positions = scheme.embed(self, config) if scheme.embed else None
         if config.num_token_types:
             types = (config.num_token_types, config.sum_width)
-            self.token_type = param(self, "token_type", init, types, ("token_types", "features"))
+            self.token_type = logical_param(self, "token_type", init, types, ("token_types", "features"))
         self.norm = norm_layer(config, dtype) if config.embedding_norm else None
 
     def __call__(
@@ -105,9 +107,9 @@ class Embeddings(nn.Module):
             )
         # An id outside the table reads NaN, which stops the run: a clamped id would train another token.
         x = jnp.take(self.token, input_ids, axis=0, mode="fill")
-        x = self.projection(trigrams(x, segments)) if self.projection else x
+        x = self.projection(concatenate_neighbors(x, segments)) if self.projection else x
         if self.config.num_token_types:
-            x = x + lookup(token_type_ids, self.token_type)
+            x = x + rows_by_product(token_type_ids, self.token_type)
         if self.embed_positions:
             x = x + self.embed_positions(length, segments)
         x = self.norm(x) if self.norm else x.astype(self.dtype)
@@ -226,7 +228,10 @@ class Encoder(nn.Module):
 
         def apply_layers_unrolled(x: jax.Array, stacks: Any) -> tuple[jax.Array, list[jax.Array]]:
             outputs = []
-            params, seeds = unstack(stacks[0], num_layers, dtype), [None] * num_layers if rng is None else [*stacks[1]]
+            params, seeds = (
+                unstack_layers(stacks[0], num_layers, dtype),
+                [None] * num_layers if rng is None else [*stacks[1]],
+            )
             for index in range(num_layers):
                 inputs = (params[index], seeds[index], jax.tree.map(lambda term, index=index: term[index], stacks[2]))
                 layer = functools.partial(apply_layer, layer_flags(self.config, index, local_meta is not None))
@@ -302,7 +307,9 @@ class Encoder(nn.Module):
             global_tokens=GlobalTokens(mask=global_tokens.mask & (mask != 0)) if global_tokens else None,
         )
         if config.block_size is not None:
-            return GlobalAndLocalMetadata(block_sparse(global_meta, config.block_size, config.random_blocks), None)
+            return GlobalAndLocalMetadata(
+                block_sparse_metadata(global_meta, config.block_size, config.random_blocks), None
+            )
         if config.local_window is None:
             return GlobalAndLocalMetadata(global_meta, None)
         local_meta = global_meta
@@ -311,7 +318,9 @@ class Encoder(nn.Module):
             local_meta = dataclasses.replace(local_meta, angles=local_angles)
         smallest_radius = min(config.local_windows or (config.local_window,)) // 2
         if not isinstance(length, int) or length - 1 > smallest_radius:  # a symbolic length may be any
-            local_meta = dataclasses.replace(local_meta, radius=config.local_window // 2, window=local_window(config))
+            local_meta = dataclasses.replace(
+                local_meta, radius=config.local_window // 2, window=local_window_spec(config)
+            )
             if global_tokens is not None and isinstance(length, int):
                 local_meta = with_gathered_tokens(local_meta, global_tokens.capacity, global_tokens.capacity_is_exact)
         if config.global_every == 0:

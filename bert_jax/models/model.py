@@ -199,7 +199,7 @@ def model_flops(config: EncoderConfig, seq_len: int, predictions: int) -> float:
     of its length. Attention of global tokens does not count, because pretraining has no global tokens.
     """
     h, width, layers = config.hidden_size, config.masked_width, config.num_layers
-    token = layers * 6 * _block_weights(config) + 6 * math.prod(embedding_projection_shape(config) or (0,))
+    token = layers * 6 * _num_block_weights(config) + 6 * math.prod(embedding_projection_shape(config) or (0,))
     pairs = 12 * config.attention_width * sum(_num_attended_pairs(seq_len, config, layer) for layer in range(layers))
     return float(seq_len * token + pairs + predictions * 6 * (width * config.vocab_size + h * width))
 
@@ -219,7 +219,7 @@ def _num_attended_pairs(seq_len: int, config: EncoderConfig, layer: int) -> int:
     return 2 * pairs if POSITIONS[config.positions].distances else pairs
 
 
-def _block_weights(config: EncoderConfig) -> int:
+def _num_block_weights(config: EncoderConfig) -> int:
     """Return the number of weights in the matrices of a block."""
     shapes, _, sections = _shapes_axes_sections(config, ())
     layers, sections = shapes["encoder"]["layers"], sections["encoder"]["layers"]
@@ -259,12 +259,12 @@ def _check_architecture(config: EncoderConfig, compute: ComputeConfig, heads: tu
             raise UserError(f"{name}='{value}' is none of {', '.join(known)}{did_you_mean(value, known)}")
     check_kernel(config, compute)
     refuse_fields_without_effect(config, "model")
-    for message, is_wrong in _contradictions(config).items():
+    for message, is_wrong in _has_contradiction_by_message(config).items():
         if is_wrong:
             raise UserError(message)
 
 
-def _contradictions(config: EncoderConfig) -> dict[str, bool]:
+def _has_contradiction_by_message(config: EncoderConfig) -> dict[str, bool]:
     """Return a message for each pair of contradictory fields, and whether the config has the contradiction."""
     window, windows = config.local_window, config.local_windows
     return {

@@ -60,7 +60,7 @@ def cross_entropy_and_log_z(logits: jax.Array, labels: jax.Array) -> LossCorrect
     return LossCorrectnessLogZ(log_z - chosen, (chosen >= highest).astype(jnp.float32), log_z)
 
 
-def token_weights(batch: Batch) -> jax.Array:
+def is_token(batch: Batch) -> jax.Array:
     """Return 1 for each token and special token, 0 for padding and filler sequences, float32 `[batch, length]`."""
     rows = len(batch["input_ids"])
     counted = batch["example_weights"].reshape(rows, -1).max(1)

@@ -33,7 +33,7 @@ def refuse_labeled_pairs(objective: str, sentence_pairs: str) -> None:
         )
 
 
-def heads(sentence_pairs: str) -> tuple[Head, ...]:
+def pretraining_heads(sentence_pairs: str) -> tuple[Head, ...]:
     """Return the heads that a row of SENTENCE_PAIRS trains."""
     return PRETRAINING_HEADS if sentence_pairs in PAIR_LABELS else (Head("masked_token"),)
 
@@ -45,7 +45,7 @@ def make_masked_tokens_objective(ingredients: Ingredients) -> Objective:
     (Chowdhery et al. 2022: PaLM; as in T5X).
     """
     z_loss_weight = ingredients.z_loss
-    model = make_model(ingredients.model, ingredients.compute, heads(ingredients.sentence_pairs))
+    model = make_model(ingredients.model, ingredients.compute, pretraining_heads(ingredients.sentence_pairs))
     pairs = PAIR_LABELS.get(ingredients.sentence_pairs)
 
     def normalizers(batch: Batch) -> Normalizers:

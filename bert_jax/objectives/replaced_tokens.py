@@ -21,7 +21,7 @@ from bert_jax.models import Head, Params, make_model, model_flops
 from bert_jax.models.dropout import dropout_seeds, random_words
 from bert_jax.objectives import masked_tokens
 from bert_jax.objectives.base import AuxiliaryModel, Batch, Ingredients, LossAndMetrics, Normalizers, Objective, Rngs
-from bert_jax.objectives.losses import Mean, token_weights, write_at_masks
+from bert_jax.objectives.losses import Mean, is_token, write_at_masks
 
 GENERATOR = "generator"
 HEADS, GENERATOR_HEADS = (Head("replaced_token"),), (Head("masked_token"),)
@@ -95,7 +95,7 @@ def make_replaced_tokens_objective(ingredients: Ingredients) -> Objective:
         """Return the weighted numbers of masked tokens and of all tokens, at least 1 against a division by 0."""
         return {
             "mlm": jnp.maximum(jnp.sum(batch["masked_weights"]), 1.0),
-            "replaced": jnp.maximum(jnp.sum(token_weights(batch)), 1.0),
+            "replaced": jnp.maximum(jnp.sum(is_token(batch)), 1.0),
         }
 
     def loss(params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers) -> LossAndMetrics:
@@ -104,7 +104,7 @@ def make_replaced_tokens_objective(ingredients: Ingredients) -> Objective:
         masked, log_z = masked_tokens.masked_targets(predictions, batch)
         input_ids, replaced = replace_tokens(batch, predictions, rngs.sampling)
         logits = discriminator.apply(params, {**batch, "input_ids": input_ids}, dropouts[1])["replaced_logits"]
-        losses, weights = optax.sigmoid_binary_cross_entropy(logits, replaced), token_weights(batch)
+        losses, weights = optax.sigmoid_binary_cross_entropy(logits, replaced), is_token(batch)
         correct = ((logits > 0) == (replaced > 0)).astype(jnp.float32)
         metrics = {
             "mlm_loss": Mean.of(masked.loss, masked.weights),

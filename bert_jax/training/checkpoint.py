@@ -1,8 +1,8 @@
 """Checkpoints by Orbax: state, step, config and a digest of each array, written atomically.
 
-`CheckpointPolicy` decides when a run saves, `kept_steps` chooses the checkpoints to keep, and `Checkpoints` writes and
-reads. `Place` is a local path or, for a run at gs://, a path of `etils.epath`. At gs://, a checkpoint is complete if it
-has the file COMMITTED, which Orbax writes last. A local checkpoint gets its final name last.
+`CheckpointPolicy` decides when a run saves, and `steps_to_keep` chooses the checkpoints to keep. `Checkpoints` writes
+and reads checkpoints. `Place` is a local path or, for a run at gs://, a path of `etils.epath`. At gs://, a checkpoint
+is complete if it has the file COMMITTED, which Orbax writes last. A local checkpoint gets its final name last.
 """
 
 import contextlib
@@ -99,7 +99,7 @@ def steps_until_save(steps: int, seconds: float, wanted: float) -> int:
     return 0 if seconds >= wanted else min(steps, math.ceil((wanted - seconds) * steps / max(seconds, 1e-9)))
 
 
-def kept_steps(steps: Sequence[int], settings: CheckpointConfig) -> set[int]:
+def steps_to_keep(steps: Sequence[int], settings: CheckpointConfig) -> set[int]:
     """Return the steps, of ascending `steps`, to keep; between multiples of `every`, only the newest step stays."""
     regular = [step for step in steps if step % (settings.every or 1) == 0]
     forever = [step for step in steps if settings.keep_period and step % settings.keep_period == 0]
@@ -107,13 +107,13 @@ def kept_steps(steps: Sequence[int], settings: CheckpointConfig) -> set[int]:
 
 
 class KeptSteps(NamedTuple):
-    """`kept_steps` as a preservation policy of Orbax."""
+    """`steps_to_keep` as a preservation policy of Orbax."""
 
     settings: CheckpointConfig
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
         """Return, for each checkpoint, whether to keep it."""
-        remaining = kept_steps([checkpoint.step for checkpoint in checkpoints], self.settings)
+        remaining = steps_to_keep([checkpoint.step for checkpoint in checkpoints], self.settings)
         return [checkpoint.step in remaining for checkpoint in checkpoints]
 
 

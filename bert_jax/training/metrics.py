@@ -68,7 +68,7 @@ class MetricsFile:
         with writing(self.path, MAKE_ROOM):
             # Lines from before this start; a new run has none.
             self.earlier_lines = drop_lines_after(self.path, step, say) if self.path.exists() else []
-            if digest and not has_digest(self.path, digest):
+            if digest and not begins_with_digest(self.path, digest):
                 say(
                     f"{self.path}: differs from the record of the checkpoint of step {step:,}; its numbers may be wrong"
                 )
@@ -145,7 +145,7 @@ def metrics_digest(path: pathlib.Path, num_lines: int | None = None) -> str:
     return str(_LinesDigest(read_metrics(path)[:num_lines]))
 
 
-def has_digest(path: pathlib.Path, digest: str) -> bool:
+def begins_with_digest(path: pathlib.Path, digest: str) -> bool:
     """Return whether a metrics file begins with the lines of `digest`, which a checkpoint recorded."""
     return digest == metrics_digest(path, int(digest.partition(":")[0]))
 

@@ -156,7 +156,7 @@ def local_copy(path_or_url: str | os.PathLike[str]) -> pathlib.Path:
 
 
 @contextlib.contextmanager
-def uploaded(path_or_url: str) -> Iterator[pathlib.Path]:
+def directory_to_upload(path_or_url: str) -> Iterator[pathlib.Path]:
     """Yield a directory to write: the path itself, or a temporary directory that is uploaded to a URL at the end.
 
     Raises:

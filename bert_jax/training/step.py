@@ -66,18 +66,18 @@ def state_layout(objective: Objective, optimizer: Optimizer, mesh: jax.sharding.
     params = sharding.shardings(objective.logical_axes, mesh)
     opt_state = optax.tree.map_params(
         optimizer(0.0),
-        lambda leaf, shard: leaf if _is_masked(leaf) else shard,
+        lambda leaf, shard: leaf if _is_absent_parameter(leaf) else shard,
         shapes.opt_state,
         params,
         transform_non_params=lambda _: replicated,
-        is_leaf=_is_masked,
+        is_leaf=_is_absent_parameter,
     )
     frozen_shardings = sharding.shardings(objective.frozen_axes, mesh) if objective.frozen_axes else ()
     shardings = TrainState(replicated, params, opt_state, replicated, replicated, replicated, frozen_shardings)
     return StateLayout(shapes, shardings)
 
 
-def _is_masked(node: Any) -> bool:
+def _is_absent_parameter(node: Any) -> bool:
     """Return whether a leaf of an optimizer's state marks an absent parameter."""
     return isinstance(node, optax.MaskedNode)
 

@@ -59,7 +59,9 @@ def locked_workdir(workdir: pathlib.Path) -> Iterator[None]:
             yield
 
 
-def claim_workdir(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, tokenizer: pathlib.Path) -> None:
+def write_or_check_run(
+    workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, tokenizer: pathlib.Path
+) -> None:
     """Write config and tokenizer of a new run; raise UserError if the directory has another run.
 
     If run.json was removed, compare with the config and the fingerprint in the newest checkpoint.
@@ -185,7 +187,7 @@ def read_run(workdir: pathlib.Path) -> RecordedRun:
 def recorded_config(workdir: pathlib.Path) -> PretrainConfig | None:
     """Return the config of the pretraining in `workdir`; None if no pretraining has begun."""
     config: Config | None = None
-    with contextlib.suppress(UserError):  # `claim_workdir` reports damaged files
+    with contextlib.suppress(UserError):  # `write_or_check_run` reports damaged files
         if (workdir / "run.json").exists():
             config, _ = read_run(workdir)
         elif record := _newest_record(workdir):

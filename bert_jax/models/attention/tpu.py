@@ -49,7 +49,7 @@ def _backward_on_mesh(inputs: AttentionInputs, gradient: jax.Array, rate: float)
     return cast(xla.Gradients, on_each_device(backward, inputs, gradient, axes=(WIDE,), out_axes=(WIDE,) * 3))
 
 
-_attention = xla.recomputed(_forward_on_mesh, _backward_on_mesh)
+_attention = xla.with_backward_from_inputs(_forward_on_mesh, _backward_on_mesh)
 
 
 def tpu_forward(inputs: AttentionInputs, rate: float, interpret: bool = False) -> jax.Array:

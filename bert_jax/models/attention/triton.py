@@ -30,7 +30,7 @@ from bert_jax.models.attention.inputs import (
     FusedQKV,
     RadiusCounts,
     has_score_terms,
-    partial_inputs,
+    inputs_with_only,
     split_heads,
 )
 from bert_jax.models.dropout import keep_mask
@@ -51,7 +51,7 @@ def fits_triton(inputs: AttentionInputs, rate: float) -> bool:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
-def _attend(inputs: AttentionInputs, rate: float, radius_counts: RadiusCounts) -> jax.Array:
+def _attend_with_radius_counts(inputs: AttentionInputs, rate: float, radius_counts: RadiusCounts) -> jax.Array:
     return _forward_on_mesh(inputs, rate, radius_counts)[0]
 
 
@@ -59,7 +59,7 @@ def triton_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the context, in the shape of `inputs.q`, with dropout of `rate`; XLA computes unsupported shapes."""
     if not fits_triton(inputs, rate):
         return xla.xla_attention(inputs, rate)
-    return _attend(dataclasses.replace(inputs, window=None), rate, _radius_counts(inputs))
+    return _attend_with_radius_counts(dataclasses.replace(inputs, window=None), rate, _radius_counts(inputs))
 
 
 def _radius_counts(inputs: AttentionInputs) -> RadiusCounts:
@@ -100,13 +100,13 @@ def _backward_from_saved(
     outputs = (FUSED_QKV, FUSED_QKV) if inputs.fused_qkv else (WIDE, WIDE, WIDE)
     gradients = on_each_device(kernel, inputs, *arrays, axes=axes, out_axes=outputs)
     if not inputs.fused_qkv:
-        return (partial_inputs(q=gradients[0], k=gradients[1], v=gradients[2]),)
+        return (inputs_with_only(q=gradients[0], k=gradients[1], v=gradients[2]),)
     products, sums = gradients
     biases = sums.sum(axis=(0, 1)).astype(inputs.fused_qkv.biases.dtype)
-    return (partial_inputs(fused_qkv=FusedQKV(products, biases)),)
+    return (inputs_with_only(fused_qkv=FusedQKV(products, biases)),)
 
 
-_attend.defvjp(_forward_and_save, _backward_from_saved)
+_attend_with_radius_counts.defvjp(_forward_and_save, _backward_from_saved)
 
 
 class ContextAndLogSums(NamedTuple):
@@ -133,7 +133,7 @@ def triton_forward(
     (batch, length, _), heads = _context_shape(inputs).shape, inputs.dropout_keys.shape[1]
     writes = (("tile", _context_shape(inputs)), ("row", jax.ShapeDtypeStruct((batch, heads, length), jnp.float32)))
     name = f"attention_forward_{mean_visited_pairs(length, radius_counts)}_pairs"
-    return ContextAndLogSums(*_call(_forward_kernel, name, inputs, (), writes, rate, 3, interpret))
+    return ContextAndLogSums(*_run_per_block(_forward_kernel, name, inputs, (), writes, rate, 3, interpret))
 
 
 def triton_backward(
@@ -162,7 +162,9 @@ def triton_backward(
     reads = [("all tiles", gradient), ("all rows", log_sums), ("all rows", context_products)]
     name = f"attention_backward_{mean_visited_pairs(context.shape[1], radius_counts)}_pairs"
     stages = 2 if rate else 3  # a third stage takes registers of the dropout: 900 in place of 869 us at 64 x 512
-    outputs: tuple[jax.Array, ...] = _call(_backward_kernel, name, inputs, reads, writes, rate, stages, interpret)
+    outputs: tuple[jax.Array, ...] = _run_per_block(
+        _backward_kernel, name, inputs, reads, writes, rate, stages, interpret
+    )
     return outputs
 
 
@@ -179,7 +181,7 @@ def _block_size(length: int) -> int:
     return math.gcd(length, MAX_BLOCK)
 
 
-def _call(
+def _run_per_block(
     kernel: Callable[..., None],
     name: str,
     inputs: AttentionInputs,
@@ -336,7 +338,7 @@ class _Tile(NamedTuple):
         return _TokenIndices(self.queries(self.row * block + within), self.keys(self.column * block + within))
 
 
-def _head(refs: Sequence[Any], spec: _KernelSpec) -> _Head:
+def _references(refs: Sequence[Any], spec: _KernelSpec) -> _Head:
     """Return the references of a kernel by name."""
     keys, radius, query_ids, key_ids, *maps = refs
     biases = maps.pop() if len(maps) == 2 else None
@@ -345,7 +347,11 @@ def _head(refs: Sequence[Any], spec: _KernelSpec) -> _Head:
 
 def _forward_kernel(*refs: Any, num_head_refs: int, spec: _KernelSpec) -> None:
     """Write the context and the log of the sum of exponentials of a block of queries."""
-    head, (context, log_sums), row = _head(refs[:num_head_refs], spec), refs[num_head_refs:], pl.program_id(0)
+    head, (context, log_sums), row = (
+        _references(refs[:num_head_refs], spec),
+        refs[num_head_refs:],
+        pl.program_id(0),
+    )
     biases, queries = head.biases, head.read(0, row)
     queries = queries if biases is None else queries + biases[0, :]
 
@@ -403,23 +409,23 @@ def _key_terms(head: _Head, column: Any, k: jax.Array) -> jax.Array:
     mask = head.mask(column)
     if head.biases is None:
         return mask
-    return mask + _token_products(k, head.biases[0, :]) * (UNIT * k.shape[-1] ** -0.5)
+    return mask + _product_per_token(k, head.biases[0, :]) * (UNIT * k.shape[-1] ** -0.5)
 
 
-def _token_products(x: jax.Array, y: jax.Array) -> jax.Array:
+def _product_per_token(x: jax.Array, y: jax.Array) -> jax.Array:
     """Return the inner product of two vectors for each token."""
     return jnp.sum(x.astype(jnp.float32) * y.astype(jnp.float32), axis=1)
 
 
 def _backward_kernel(*refs: Any, num_head_refs: int, spec: _KernelSpec) -> None:
     """Write the gradients of a block's keys and values (over all queries), and of its queries (over all keys)."""
-    head, block_index = _head(refs[:num_head_refs], spec), pl.program_id(0)
+    head, block_index = _references(refs[:num_head_refs], spec), pl.program_id(0)
     gradient, log_sums, context_products, *written = refs[num_head_refs:]
     q, k, v = (head.read(i, block_index) for i in range(3))
     biases, g = head.biases, gradient[head.rows_of_block(block_index), :]
     key_terms, value_bias_terms = _key_terms(head, block_index, k), jnp.zeros((spec.block,), jnp.float32)
     if biases is not None:
-        value_bias_terms = _token_products(g, biases[2, :])
+        value_bias_terms = _product_per_token(g, biases[2, :])
         q, v = q + biases[0, :], v + biases[2, :]
 
     def add_key_gradients(row: Any, state: Any) -> Any:

@@ -29,21 +29,21 @@ def language(
     return Removed(evidence, UNCERTAIN if probability < min_probability else code)
 
 
-class LanguageGuess(NamedTuple):
+class LikelyLanguage(NamedTuple):
     """A language code of py3langid, and its probability."""
 
     code: str
     probability: float
 
 
-def identify_language(text: str, sample_characters: int) -> LanguageGuess:
+def identify_language(text: str, sample_characters: int) -> LikelyLanguage:
     """Return the code of the most likely language of a text, and its probability."""
     if len(text) > sample_characters:
         size = sample_characters // _EXCERPTS
         step = (len(text) - size) // (_EXCERPTS - 1)
         text = " ".join(text[index * step : index * step + size] for index in range(_EXCERPTS))
     code, probability = _identifier().classify(text)
-    return LanguageGuess(str(code), float(probability))
+    return LikelyLanguage(str(code), float(probability))
 
 
 def check_language_rule(*, keep: Sequence[str], min_probability: float, sample_characters: int) -> None:
