@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -360,7 +360,7 @@ class ArrayShape(NamedTuple):
     """Shape and dtype of an array of a batch."""
 
     shape: tuple[int, ...]
-    dtype: type
+    dtype: Any
 
 
 def batch_shapes(batch_size: int, seq_len: int, config: DataConfig) -> dict[str, ArrayShape]:

@@ -209,18 +209,33 @@ def corpus_eval_set(weights: Weights, corpus: pathlib.Path, num_examples: int) -
     )
 
 
+class _IndexedBatch(NamedTuple):
+    """A batch, and the indices of its inputs."""
+
+    indices: np.ndarray
+    batch: Batch
+
+
 def _indexed_batches(
     weights: Weights, features: Sequence[Features], size: int, buckets: tuple[int, ...], pad_id: int
-) -> list[tuple[np.ndarray, Batch]]:
+) -> list[_IndexedBatch]:
     """Return the inputs in batches, each with the indices of its inputs."""
     feed = Feed(buckets, size, weights.config.num_token_types, pad_id)
     plan = plan_evaluation(feed, features)
-    return list(zip((part.indices for part in plan), collate_batches(feed, features, plan, SINGLE_HOST), strict=True))
+    batches = collate_batches(feed, features, plan, SINGLE_HOST)
+    return [_IndexedBatch(part.indices, batch) for part, batch in zip(plan, batches, strict=True)]
 
 
-def _masked_losses(logits: np.ndarray | jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
+class _LossesAndCounts(NamedTuple):
+    """The sum of the losses of each sequence, and the number of its masked tokens."""
+
+    losses: jax.Array
+    num_masked: jax.Array
+
+
+def _masked_losses(logits: np.ndarray | jax.Array, batch: Batch) -> _LossesAndCounts:
     """Return the sum of the losses of each sequence, and the number of its masked tokens."""
     weights = jnp.asarray(batch["masked_weights"], jnp.float32)
     flat = jnp.asarray(logits).reshape(-1, logits.shape[-1])
     losses, _ = cross_entropy(flat, jnp.asarray(batch["masked_labels"]).reshape(-1))
-    return (losses.reshape(weights.shape) * weights).sum(1), weights.sum(1)
+    return _LossesAndCounts((losses.reshape(weights.shape) * weights).sum(1), weights.sum(1))

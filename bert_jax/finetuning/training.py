@@ -6,7 +6,7 @@ import json
 import pathlib
 import shutil
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -142,10 +142,17 @@ def _seal(result: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(result, sort_keys=True).encode()).hexdigest()
 
 
-def best_step(history: dict[int, dict[str, float]], metric: str) -> tuple[int, int]:
+class BestStep(NamedTuple):
+    """The step of the highest score, and the number of evaluations after it."""
+
+    step: int
+    num_later_evaluations: int
+
+
+def best_step(history: dict[int, dict[str, float]], metric: str) -> BestStep:
     """Return the step of the highest score (the first of equal scores), and the number of evaluations after it."""
     best = max(sorted(history), key=lambda step: history[step][metric])
-    return best, sum(step > best for step in history)
+    return BestStep(best, sum(step > best for step in history))
 
 
 def export_best(inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Path, step: int, params: Params) -> None:

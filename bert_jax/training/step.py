@@ -31,6 +31,9 @@ class TrainState(NamedTuple):
     frozen: Params = ()  # read and never updated or saved, such as a teacher's parameters
 
 
+StateAndMetrics = tuple[TrainState, dict[str, Any]]
+
+
 def init_state(seed: int, objective: Objective, optimizer: Optimizer, params: Params | None = None) -> TrainState:
     """Return the state before the first step, without frozen parameters; it depends only on `seed` and `params`.
 
@@ -87,13 +90,6 @@ def abstract_state(shapes: TrainState, shardings: TrainState) -> TrainState:
     return jax.tree.map(lambda s, shard: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=shard), shapes, shardings)
 
 
-class StateAndMetrics(NamedTuple):
-    """The state after a step, and the metrics of the step."""
-
-    state: TrainState
-    metrics: dict[str, Any]
-
-
 def train_step(
     objective: Objective,
     optimizer: Optimizer,
@@ -130,7 +126,7 @@ def train_step(
     report = {"learning_rate": rate, "grad_norm": norm, "skipped": state.skipped, "skipped_in_a_row": in_a_row}
     counted = finite.astype(jnp.float32)
     means = {name: Mean(jnp.where(finite, m.total, 0.0), m.weight * counted) for name, m in metrics.items()}
-    return StateAndMetrics(state, {"means": means, "report": report})
+    return state, {"means": means, "report": report}
 
 
 def jit_step(

@@ -41,6 +41,8 @@ HEAD_SIZES = (16, 32, 64, 128)  # features: a power of 2, as all sizes of a tile
 NO_WINDOW: RadiusCounts = ((NO_LIMIT, 1),)
 
 UNIT = math.log2(math.e)
+# The context, and the log of the sum of each query's exponentials, float32 `[batch, heads, length]`.
+ContextAndLogSums = tuple[jax.Array, jax.Array]
 
 
 def fits_triton(inputs: AttentionInputs, rate: float) -> bool:
@@ -109,17 +111,11 @@ def _backward_from_saved(
 _attend_with_radius_counts.defvjp(_forward_and_save, _backward_from_saved)
 
 
-class ContextAndLogSums(NamedTuple):
-    """The context, and the log of the sum of each query's exponentials, float32 `[batch, heads, length]`."""
-
-    context: jax.Array
-    log_sums: jax.Array
-
-
 def _forward_on_mesh(inputs: AttentionInputs, rate: float, radius_counts: RadiusCounts) -> ContextAndLogSums:
     """Call `triton_forward` on each device for its sequences and heads."""
     kernel = functools.partial(triton_forward, rate=rate, radius_counts=radius_counts)
-    return ContextAndLogSums(*on_each_device(kernel, inputs, axes=(), out_axes=(WIDE, BY_HEAD)))
+    context_and_log_sums: ContextAndLogSums = on_each_device(kernel, inputs, axes=(), out_axes=(WIDE, BY_HEAD))
+    return context_and_log_sums
 
 
 def triton_forward(
@@ -133,7 +129,8 @@ def triton_forward(
     (batch, length, _), heads = _context_shape(inputs).shape, inputs.dropout_keys.shape[1]
     writes = (("tile", _context_shape(inputs)), ("row", jax.ShapeDtypeStruct((batch, heads, length), jnp.float32)))
     name = f"attention_forward_{mean_visited_pairs(length, radius_counts)}_pairs"
-    return ContextAndLogSums(*_run_per_block(_forward_kernel, name, inputs, (), writes, rate, 3, interpret))
+    outputs: ContextAndLogSums = _run_per_block(_forward_kernel, name, inputs, (), writes, rate, 3, interpret)
+    return outputs
 
 
 def triton_backward(
