@@ -13,6 +13,7 @@ from bert_jax.objectives.losses import Mean
 Params = Any
 Batch = dict[str, Any]  # batches/pipeline.py has keys, dtypes and shapes
 Normalizers = dict[str, jax.Array]
+LossAndMetrics = tuple[jax.Array, dict[str, Mean]]  # a pair, as `jax.value_and_grad(has_aux=True)` needs it
 
 
 class Rngs(NamedTuple):
@@ -37,7 +38,7 @@ class WholeBatchLoss(NamedTuple):
     """
 
     represent: Callable[[Params, Params, Batch, Rngs], jax.Array]
-    loss: Callable[[Params, jax.Array, Batch, Normalizers], tuple[jax.Array, dict[str, Mean]]]
+    loss: Callable[[Params, jax.Array, Batch, Normalizers], LossAndMetrics]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,7 +63,7 @@ class Objective:
 
     init: Callable[[jax.Array], Params]
     normalizers: Callable[[Batch], Normalizers]
-    loss: Callable[[Params, Params, Batch, Rngs, Normalizers], tuple[jax.Array, dict[str, Mean]]]
+    loss: Callable[[Params, Params, Batch, Rngs, Normalizers], LossAndMetrics]
     shapes: Any
     logical_axes: Any
     sections: Any

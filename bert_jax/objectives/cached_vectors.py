@@ -6,7 +6,7 @@ use equal dropout keys, so the gradient equals the gradient of the whole batch, 
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,14 @@ import jax.numpy as jnp
 from bert_jax.objectives.base import Batch, Normalizers, Params, Rngs, WholeBatchLoss
 from bert_jax.objectives.losses import Mean
 from bert_jax.parallel import sharding
+
+
+class LossAndGradients(NamedTuple):
+    """Loss, gradients and metrics of a batch."""
+
+    loss: jax.Array
+    gradients: Params
+    metrics: dict[str, Mean]
 
 
 def cached_loss_and_gradients(
@@ -24,7 +32,7 @@ def cached_loss_and_gradients(
     batch: Batch,
     normalizers: Normalizers,
     rngs: Callable[[Any], Rngs],
-) -> tuple[jax.Array, Params, dict[str, Mean]]:
+) -> LossAndGradients:
     """Return the loss of a batch, the gradient of the parameters, and the metrics.
 
     Args:
@@ -66,7 +74,7 @@ def cached_loss_and_gradients(
         return jax.lax.scan(add_micro_batch, zeros, (indices, micros, micro_gradients))[0]
 
     replayed = sharding.sum_over_data(gradients_of_vectors)((batch, vector_gradients), params, frozen)
-    return loss, jax.tree.map(jnp.add, gradients, replayed), metrics
+    return LossAndGradients(loss, jax.tree.map(jnp.add, gradients, replayed), metrics)
 
 
 def micro_batches(batch: Batch, grad_accum_steps: int) -> Batch:

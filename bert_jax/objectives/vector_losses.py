@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.models.heads import unit_length
-from bert_jax.objectives.losses import cross_entropy, divergence
+from bert_jax.objectives.losses import LossAndCorrectness, cross_entropy, divergence
 from bert_jax.parallel.sharding import constrain
 
 NEVER = -1e9  # a score that no exponential survives
@@ -51,14 +51,13 @@ class VectorLabels(NamedTuple):
     scores: jax.Array | None = None  # float32 [examples, texts - 1]: a teacher's score of the anchor with each text
 
 
-# The loss and the correctness (0/1) of each example, float32 [examples]; the batch's loss is their weighted mean.
-ExampleLosses = tuple[jax.Array, jax.Array]
-VectorLoss = Callable[[jax.Array, VectorLabels, jax.Array | float, VectorLossOptions], ExampleLosses]
+# The batch's loss is the weighted mean of the losses of its examples.
+VectorLoss = Callable[[jax.Array, VectorLabels, jax.Array | float, VectorLossOptions], LossAndCorrectness]
 
 
 def info_nce(
     vectors: jax.Array, labels: VectorLabels, temperature: jax.Array | float, options: VectorLossOptions
-) -> ExampleLosses:
+) -> LossAndCorrectness:
     """Return the cross entropy of each positive among the positives and negatives of all examples.
 
     The loss is from Henderson et al. 2017 and van den Oord et al. 2018. If several examples have equal anchors, all
@@ -71,7 +70,7 @@ def info_nce(
         options: `symmetric` and `false_negative_margin`.
     """
 
-    def one_direction(first: int, others: slice) -> ExampleLosses:
+    def one_direction(first: int, others: slice) -> LossAndCorrectness:
         """Return the losses of finding the other text of each pair, by the text `first` of the pair."""
         x, ids = (array[:, others].swapaxes(0, 1).reshape(-1, *array.shape[2:]) for array in (vectors, labels.text_ids))
         return _losses_by_row(
@@ -81,13 +80,13 @@ def info_nce(
 
     losses, correct = one_direction(0, slice(1, None))
     if options.symmetric:
-        losses = (losses + one_direction(1, slice(0, 1))[0]) / 2
-    return losses, correct
+        losses = (losses + one_direction(1, slice(0, 1)).loss) / 2
+    return LossAndCorrectness(losses, correct)
 
 
 def margin_mse(
     vectors: jax.Array, labels: VectorLabels, temperature: jax.Array | float, options: VectorLossOptions
-) -> ExampleLosses:
+) -> LossAndCorrectness:
     """Return the mean squared error of the margins between the positive and each negative (Hofstätter et al. 2021).
 
     Args:
@@ -99,12 +98,12 @@ def margin_mse(
     assert labels.scores is not None
     scores = _own_scores(vectors) / temperature
     student, teacher = (x[:, :1] - x[:, 1:] for x in (scores, labels.scores))
-    return jnp.mean((student - teacher) ** 2, axis=1), _is_positive_best(scores)
+    return LossAndCorrectness(jnp.mean((student - teacher) ** 2, axis=1), _is_positive_best(scores))
 
 
 def teacher_kl(
     vectors: jax.Array, labels: VectorLabels, temperature: jax.Array | float, options: VectorLossOptions
-) -> ExampleLosses:
+) -> LossAndCorrectness:
     """Return T^2 KL(teacher || student) of the softmaxes over an example's positive and negatives (Lin et al. 2020).
 
     T is `temperature`, the divisor of the student's cosines; the divisor of the teacher's scores is an option.
@@ -118,12 +117,12 @@ def teacher_kl(
     assert labels.scores is not None
     scores = _own_scores(vectors)
     teacher = labels.scores * (temperature / options.score_temperature)  # `divergence` divides both by one temperature
-    return divergence(scores, teacher, temperature), _is_positive_best(scores)
+    return LossAndCorrectness(divergence(scores, teacher, temperature), _is_positive_best(scores))
 
 
 def cosent(
     vectors: jax.Array, labels: VectorLabels, temperature: jax.Array | float, options: VectorLossOptions
-) -> ExampleLosses:
+) -> LossAndCorrectness:
     """Return CoSENT (Huang et al. 2024), a single value for the batch, as the loss of each example.
 
     The value is the log of 1 plus the sum of exp(score i - score j) over all pairs of examples with grade i < grade j.
@@ -143,12 +142,12 @@ def cosent(
     sums_from = jnp.append(jax.lax.cumlogsumexp(jnp.where(present, -scores, NEVER), reverse=True), NEVER)
     terms = scores + sums_from[jnp.searchsorted(grades, grades, side="right")]
     loss = jax.nn.logsumexp(jnp.append(jnp.where(present, terms, NEVER), 0.0))
-    return jnp.broadcast_to(loss, labels.weights.shape), jnp.zeros(labels.weights.shape)
+    return LossAndCorrectness(jnp.broadcast_to(loss, labels.weights.shape), jnp.zeros(labels.weights.shape))
 
 
 def triplet(
     vectors: jax.Array, labels: VectorLabels, temperature: jax.Array | float, options: VectorLossOptions
-) -> ExampleLosses:
+) -> LossAndCorrectness:
     """Return how far the margin is missed between the cosines of the positive and of each negative (FaceNet, 2015).
 
     The loss of an example is the mean over its negatives.
@@ -161,7 +160,7 @@ def triplet(
     """
     cosines = _own_scores(vectors)
     missed = jax.nn.relu(cosines[:, 1:] - cosines[:, :1] + options.triplet_margin)
-    return missed.mean(axis=1), _is_positive_best(cosines)
+    return LossAndCorrectness(missed.mean(axis=1), _is_positive_best(cosines))
 
 
 class VectorLossRow(NamedTuple):
@@ -196,7 +195,7 @@ def vector_losses(
     labels: VectorLabels,
     temperature: jax.Array | float,
     options: VectorLossOptions = VectorLossOptions(),
-) -> ExampleLosses:
+) -> LossAndCorrectness:
     """Return the losses of a row of VECTOR_LOSSES, and the correctness of the whole vectors.
 
     With `matryoshka_sizes`, the losses are the means over the whole vectors and the shortened vectors, scaled to length
@@ -205,8 +204,8 @@ def vector_losses(
     loss = VECTOR_LOSSES[name].loss
     losses, correct = loss(vectors, labels, temperature, options)
     for size in options.matryoshka_sizes:
-        losses += loss(unit_length(vectors[..., :size]), labels, temperature, options)[0]
-    return losses / (1 + len(options.matryoshka_sizes)), correct
+        losses += loss(unit_length(vectors[..., :size]), labels, temperature, options).loss
+    return LossAndCorrectness(losses / (1 + len(options.matryoshka_sizes)), correct)
 
 
 def _own_scores(vectors: jax.Array) -> jax.Array:
@@ -227,7 +226,7 @@ def _losses_by_row(
     weights: jax.Array,
     temperature: jax.Array | float,
     false_negative_margin: float | None,
-) -> ExampleLosses:
+) -> LossAndCorrectness:
     """Return InfoNCE of each anchor over the candidates; anchor i belongs to candidate i.
 
     Candidate n of m examples belongs to example n modulo m.
@@ -238,7 +237,7 @@ def _losses_by_row(
     present = jnp.tile(weights, num_candidates // num_rows) > 0
     candidates = constrain(candidates, "accumulation", "features")
 
-    def block_losses(rows: jax.Array) -> ExampleLosses:
+    def block_losses(rows: jax.Array) -> LossAndCorrectness:
         ids = jnp.take(anchor_ids, rows)
         equal_anchor = (anchor_ids[:, None] == ids) & (weights[:, None] > 0)  # [examples, rows]
         is_right = jnp.zeros((num_candidates, len(rows)), bool).at[numbers[:num_rows]].max(equal_anchor)
@@ -258,7 +257,7 @@ def _losses_by_row(
         return block_losses(rows[0])
     # The backward pass computes the scores of a block again.
     losses, correct = jax.lax.map(jax.checkpoint(block_losses), rows)
-    return losses.T.reshape(-1), correct.T.reshape(-1)
+    return LossAndCorrectness(losses.T.reshape(-1), correct.T.reshape(-1))
 
 
 def num_blocks(num_rows: int, num_candidates: int) -> int:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.models import Model, model_flops
-from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs, WholeBatchLoss
+from bert_jax.objectives.base import Batch, LossAndMetrics, Normalizers, Objective, Params, Rngs, WholeBatchLoss
 from bert_jax.objectives.losses import Mean
 from bert_jax.objectives.vector_losses import VECTOR_LOSSES, VectorLabels, VectorLossOptions, vector_losses
 
@@ -43,9 +43,7 @@ def make_vector_objective(
     def represent(params: Params, frozen: Params, batch: Batch, rngs: Rngs) -> jax.Array:
         return model.apply(params, batch, rngs.dropout)[OUTPUT]
 
-    def loss_of_vectors(
-        params: Params, vectors: jax.Array, batch: Batch, normalizers: Normalizers
-    ) -> tuple[jax.Array, dict[str, Mean]]:
+    def loss_of_vectors(params: Params, vectors: jax.Array, batch: Batch, normalizers: Normalizers) -> LossAndMetrics:
         weights, metrics = weights_of(batch), {}
         divisor: jax.Array | float = temperature
         if learns_temperature:
@@ -58,9 +56,7 @@ def make_vector_objective(
             metrics["accuracy"] = Mean.of(correct, weights)
         return metrics["task_loss"].total / normalizers["targets"], metrics
 
-    def loss(
-        params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers
-    ) -> tuple[jax.Array, dict[str, Mean]]:
+    def loss(params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers) -> LossAndMetrics:
         return loss_of_vectors(params, represent(params, frozen, batch, rngs), batch, normalizers)
 
     def with_temperature(tree: Any, leaf: Any) -> Any:

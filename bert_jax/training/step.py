@@ -10,7 +10,7 @@ import optax
 
 from bert_jax.errors import UserError
 from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs, training_rngs
-from bert_jax.objectives.cached_vectors import cached_loss_and_gradients, micro_batches
+from bert_jax.objectives.cached_vectors import LossAndGradients, cached_loss_and_gradients, micro_batches
 from bert_jax.objectives.losses import Mean
 from bert_jax.parallel import sharding
 from bert_jax.parallel.platform import compiler_options
@@ -30,6 +30,9 @@ class TrainState(NamedTuple):
     skipped: Any  # int32, updates left out because loss or gradient was not finite
     skipped_in_a_row: Any  # int32
     frozen: Params = ()  # read and never updated or saved, such as a teacher's parameters
+
+
+StateAndMetrics = tuple[TrainState, dict[str, Any]]
 
 
 def init_state(seed: int, objective: Objective, optimizer: Optimizer, params: Params | None = None) -> TrainState:
@@ -67,18 +70,18 @@ def state_layout(objective: Objective, optimizer: Optimizer, mesh: jax.sharding.
     params = sharding.shardings(objective.logical_axes, mesh)
     opt_state = optax.tree.map_params(
         optimizer(0.0),
-        lambda leaf, shard: leaf if _is_masked(leaf) else shard,
+        lambda leaf, shard: leaf if _is_absent_parameter(leaf) else shard,
         shapes.opt_state,
         params,
         transform_non_params=lambda _: replicated,
-        is_leaf=_is_masked,
+        is_leaf=_is_absent_parameter,
     )
     frozen_shardings = sharding.shardings(objective.frozen_axes, mesh) if objective.frozen_axes else ()
     shardings = TrainState(replicated, params, opt_state, replicated, replicated, replicated, frozen_shardings)
     return StateLayout(shapes, shardings)
 
 
-def _is_masked(node: Any) -> bool:
+def _is_absent_parameter(node: Any) -> bool:
     """Return whether a leaf of an optimizer's state marks an absent parameter."""
     return isinstance(node, optax.MaskedNode)
 
@@ -95,7 +98,7 @@ def train_step(
     grad_accum_steps: int,
     state: TrainState,
     batch: Batch,
-) -> tuple[TrainState, dict[str, Any]]:
+) -> StateAndMetrics:
     """Return the state after an update from a batch, and metrics.
 
     The batch is computed in `grad_accum_steps` micro-batches, with the memory of a single micro-batch. The loss is a
@@ -150,13 +153,13 @@ def jit_step(
 
 def _loss_and_gradients(
     objective: Objective, grad_accum_steps: int, state: TrainState, batch: Batch, rng: jax.Array
-) -> tuple[jax.Array, Params, dict[str, Mean]]:
+) -> LossAndGradients:
     """Return loss, gradients and metrics of a batch, summed over micro-batches (in a scan), then over devices."""
     value_and_grad = jax.value_and_grad(objective.loss, has_aux=True)
     normalizers = objective.normalizers(batch)
     if grad_accum_steps == 1:
         (loss, metrics), gradients = value_and_grad(state.params, state.frozen, batch, training_rngs(rng), normalizers)
-        return loss, gradients, metrics
+        return LossAndGradients(loss, gradients, metrics)
     if objective.whole_batch_loss:
         return cached_loss_and_gradients(
             objective.whole_batch_loss,
@@ -187,7 +190,7 @@ def _loss_and_gradients(
     (loss, metrics), gradients = sharding.sum_over_data(in_micro_batches)(
         batch, state.params, state.frozen, rng, normalizers
     )
-    return loss, gradients, metrics
+    return LossAndGradients(loss, gradients, metrics)
 
 
 def check_divisible_by_mesh(

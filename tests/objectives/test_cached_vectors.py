@@ -12,6 +12,7 @@ from bert_jax.models import Head, make_model
 from bert_jax.objectives import Rngs
 from bert_jax.objectives.base import WholeBatchLoss, training_rngs
 from bert_jax.objectives.cached_vectors import cached_loss_and_gradients, micro_batches
+from bert_jax.objectives.frozen_encoder import with_frozen_encoder
 from bert_jax.objectives.tasks import make_task_objective
 from bert_jax.objectives.vector_losses import VectorLabels, VectorLossOptions, vector_losses
 from bert_jax.training.optimizers import make_optimizer
@@ -137,6 +138,18 @@ def test_dropout_changes_the_loss(with_and_without_dropout):
     """Otherwise the comparison with dropout would show nothing."""
     losses = [float(loss) for (loss, _), _ in with_and_without_dropout.values()]
     assert abs(losses[0] - losses[1]) > 0.01
+
+
+def test_a_frozen_encoder_gives_the_same_vectors():
+    """The objective of an adapter reads the encoder among the frozen parameters."""
+    model = make_model(ENCODER, ComputeConfig(), (Head("sentence_embedding"),))
+    objective = make_task_objective(model, "similarity", False, TaskConfig())
+    params, batch, rngs = objective.init(jax.random.key(0)), batch_of(4, 2), training_rngs(jax.random.PRNGKey(3))
+    frozen = with_frozen_encoder(objective, ENCODER.num_layers)
+    trained = {name: part for name, part in params.items() if name != "encoder"}
+    vectors = frozen.whole_batch_loss.represent(trained, {"encoder": params["encoder"]}, batch, rngs)
+    expected = model.apply(params, batch, rngs.dropout)["sentence_vectors"]
+    np.testing.assert_array_equal(vectors, expected)
 
 
 def test_micro_batches_hold_every_row_once():

@@ -15,9 +15,9 @@ import numpy as np
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.features import Features
+from bert_jax.tasks.features import Features, FeaturesAndCounts
 from bert_jax.tasks.kinds import records
-from bert_jax.tasks.kinds.kind import Counts, Examples, Loss, Outputs, Predictions, TaskKind
+from bert_jax.tasks.kinds.kind import Examples, Loss, Outputs, Predictions, TaskKind
 from bert_jax.tasks.kinds.regression import REGRESSION
 from bert_jax.tasks.kinds.texts import separate_features, stack_in_order
 from bert_jax.tasks.task import Example, Record, Task
@@ -54,7 +54,7 @@ def _scores(record: Record, num_texts: int) -> list[float]:
     return [float(score) for score in scores]
 
 
-def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> tuple[list[Features], Counts]:
+def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> FeaturesAndCounts:
     query_prompt, document_prompt = settings.query_prompt or "", settings.document_prompt or ""
     num_negatives = len(examples[0].get(NEGATIVE, ()))
     for example in examples:
@@ -89,9 +89,10 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
             **({SCORES: np.array([example[SCORES]], np.float32)} if SCORES in example else {}),
         }
 
-    return [
-        made._replace(targets=targets(example, made)) for example, made in zip(examples, features, strict=True)
-    ], counts
+    return FeaturesAndCounts(
+        [made._replace(targets=targets(example, made)) for example, made in zip(examples, features, strict=True)],
+        counts,
+    )
 
 
 def _predict(examples: Examples, features: Sequence[Features], outputs: Sequence[Outputs], *_: Any) -> Predictions:
