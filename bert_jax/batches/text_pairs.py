@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.batches.hashing import Stream, integers, permute, random_bits, uniform
+from bert_jax.batches.hashing import Stream, permuted_indices, random_bits, uniform_floats, uniform_integers
 from bert_jax.batches.layout import ReadableSplit
 from bert_jax.corpus.store import running_total
 
@@ -46,7 +46,7 @@ def adjacent(record: RecordText, limits: PairLengths) -> TextPair:
     The texts are as long as the limits allow. Of a longer sentence, the part next to the border is taken.
     """
     inner = len(record.bounds) - 2
-    cut = int(record.bounds[1 + integers(record.bits[:1], inner)[0]])
+    cut = int(record.bounds[1 + uniform_integers(record.bits[:1], inner)[0]])
     before = _sentences_within(record.bounds, cut - limits.query, cut)
     after = _sentences_within(record.bounds, cut, cut + limits.document)
     return TextPair(record.tokens[before], record.tokens[after])
@@ -58,13 +58,13 @@ def crop(record: RecordText, limits: PairLengths) -> TextPair:
     The window has twice the tokens of the longest document. Crops begin and end between words.
     """
     size = min(len(record.tokens), 2 * limits.document)
-    begin = integers(record.bits[:1], len(record.tokens) - size + 1)[0]
+    begin = uniform_integers(record.bits[:1], len(record.tokens) - size + 1)[0]
     spans = []
     for position, limit in enumerate(limits):
         lengths, offsets = random_bits(record.bits[1 + position], np.arange(2))[:, None]
         shortest, longest = min(MIN_CROP, size), min(limit, size)
-        length = shortest + integers(lengths, max(longest - shortest, 0) + 1)[0]
-        start = begin + integers(offsets, size - length + 1)[0]
+        length = shortest + uniform_integers(lengths, max(longest - shortest, 0) + 1)[0]
+        start = begin + uniform_integers(offsets, size - length + 1)[0]
         spans.append(_whole_words(record.is_word_start, int(start), int(start + length)))
     return TextPair(record.tokens[spans[0]], record.tokens[spans[1]])
 
@@ -75,9 +75,9 @@ def inverse_cloze(record: RecordText, limits: PairLengths) -> TextPair:
     The passage lacks the sentence, except for a fraction KEEP_SENTENCE of the pairs. A sentence that would fill the
     passage is never kept.
     """
-    chosen = integers(record.bits[:1], len(record.bounds) - 1)[0]
+    chosen = uniform_integers(record.bits[:1], len(record.bounds) - 1)[0]
     begin, end = int(record.bounds[chosen]), int(record.bounds[chosen + 1])
-    keeps = uniform(record.bits[1:2])[0] < KEEP_SENTENCE and end - begin <= limits.document - 2
+    keeps = uniform_floats(record.bits[1:2])[0] < KEEP_SENTENCE and end - begin <= limits.document - 2
     capacity = limits.document - keeps * (end - begin)
     before = _sentences_within(record.bounds, begin - capacity // 2, begin) if begin else slice(0, 0)
     left = before.stop - before.start
@@ -88,7 +88,7 @@ def inverse_cloze(record: RecordText, limits: PairLengths) -> TextPair:
 
 def equal_texts(record: RecordText, limits: PairLengths) -> TextPair:
     """Return a text of whole sentences twice; dropout makes two vectors of it (SimCSE, Gao et al. 2021)."""
-    begin = int(record.bounds[integers(record.bits[:1], len(record.bounds) - 1)[0]])
+    begin = int(record.bounds[uniform_integers(record.bits[:1], len(record.bounds) - 1)[0]])
     text = record.tokens[_sentences_within(record.bounds, begin, begin + min(limits))]
     return TextPair(text, text)
 
@@ -136,7 +136,7 @@ class TextPairs:
         """Return the pairs of sequence numbers, int64 [pairs], in any order and perhaps with repetitions."""
         epoch, item = np.divmod(np.asarray(numbers, np.int64), self.num_per_epoch)
         seeds = random_bits(self._seed, Stream.TEXT_PAIR_ORDER, epoch)
-        records = self._records[permute(item, self.num_per_epoch, seeds)]
+        records = self._records[permuted_indices(item, self.num_per_epoch, seeds)]
         bits = random_bits(self._seed, Stream.TEXT_PAIR, epoch[:, None], records[:, None], np.arange(4))
         tokens, lengths, num_sentences = self._split.read(records)
         sizes = self._split.tokens_per_record[records]
