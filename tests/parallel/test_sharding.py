@@ -81,6 +81,9 @@ def test_eight_devices_train_other_objectives_as_one():
         "similarity",
         "adapter",
         "task distillation",
+        "weighted and focal",
+        "label sets",
+        "prompts",
     ]
     for row in rows:
         assert row["eight"]["losses"] == pytest.approx(row["one"]["losses"], rel=0, abs=1e-5), row
