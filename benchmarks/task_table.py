@@ -307,9 +307,8 @@ def print_table(path: pathlib.Path) -> None:
         ]
         scores = [100 * row["score"] for row in of_way.values()]
         seconds = statistics.median(row["seconds"] for row in of_way.values())
-        print(
-            f"| {name} | {examples or 'all'} | {way} | {len(of_way)} | {spread(scores)} | {interval(pairs)} | {seconds:.0f} |"
-        )
+        cells = (name, examples or "all", way, len(of_way), spread(scores), interval(pairs), f"{seconds:.0f}")
+        print(f"| {' | '.join(map(str, cells))} |")
 
 
 def spread(values: Sequence[float]) -> str:

@@ -153,7 +153,10 @@ def farthest(ours: Any, theirs: Any) -> float:
 
 
 def main() -> None:
+    """Train the cases that the arguments name."""
     for name, case in cases().items():
+        if name not in sys.argv[1:]:
+            continue
         start = jax.device_get((case.objective.init(jax.random.key(0)), case.objective.init_frozen(jax.random.key(1))))
         (one, ours), (eight, theirs) = (trained(case, sizes, *start) for sizes in ((1, 1, 1), case.mesh))
         apart, moved = farthest(ours, theirs), farthest(ours, start[0])

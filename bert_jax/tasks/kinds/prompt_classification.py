@@ -58,7 +58,8 @@ def parse_verbalizers(verbalizers: str | None) -> dict[str, list[str]]:
         listed = [word.strip() for word in of_label.split("|")]
         if not equals or label in words or not all(listed):
             raise UserError(
-                f"config.task.verbalizers: '{part.strip()}' is not 'label=word' or 'label=word|word', or repeats a label"
+                f"config.task.verbalizers: '{part.strip()}' is not 'label=word' or 'label=word|word', "
+                "or repeats a label"
             )
         words[label] = listed
     return words
