@@ -29,7 +29,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-STEPS, SEEDS, RATE, EPOCHS, BATCH, LENGTH = 1_500, 5, 1e-3, 4, 16, 40
+STEPS, SEEDS, RATE, EPOCHS, BATCH, LENGTH = 700, 5, 1e-3, 4, 16, 40
 TOPICS, MOST_EXAMPLES, SKEW, DEV_EXAMPLES = 8, 240, 1.5, 60
 WAYS = ("trainer", "plain", "weighted", "lora", "prompt")
 T_OF_95_PERCENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # number of seeds -> Student's t

@@ -170,9 +170,10 @@ def read_run(workdir: pathlib.Path) -> tuple[Config, Fingerprint]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path}: damaged ({error}); {RESTORE}") from None
     try:
-        return from_json(values), fingerprint
+        config = from_json(values)
     except UserError as error:
         raise UserError(f"{path}: damaged, or written by another version of bert_jax ({error}); {RESTORE}") from None
+    return config, fingerprint
 
 
 def recorded_config(workdir: pathlib.Path) -> PretrainConfig | None:
