@@ -29,6 +29,7 @@ class TokenizerClass:
         settings: the entries of `tokenizer_config.json` that the class follows, and their defaults.
         has_token_types: True if the class returns token types for a directory without `model_input_names`.
         has_token_types_in_5: value of `has_token_types` for transformers 5; None: equal to `has_token_types`.
+        drops_normalizer_in_5: True if the class ignores the normalizer of `tokenizer.json` in transformers 5.
     """
 
     files: tuple[str, ...] = ()
@@ -37,6 +38,7 @@ class TokenizerClass:
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     has_token_types: bool = True
     has_token_types_in_5: bool | None = None
+    drops_normalizer_in_5: bool = False
 
 
 _GENERAL = TokenizerClass(has_token_types_in_5=False)  # takes tokenizer.json as it is
@@ -52,6 +54,7 @@ _ROBERTA = TokenizerClass(
     special=byte_level.SPECIAL,
     settings={"add_prefix_space": False},
     has_token_types=False,
+    drops_normalizer_in_5=True,
 )
 _ALBERT = TokenizerClass(
     files=(sentencepiece.FILE,),
@@ -60,6 +63,7 @@ _ALBERT = TokenizerClass(
     settings={"do_lower_case": True, "keep_accents": False, "add_prefix_space": True},
     has_token_types_in_5=False,
 )
+GENERAL_CLASS = "PreTrainedTokenizerFast"  # its name in a file, which both versions of transformers know
 CLASSES: dict[str, TokenizerClass] = {
     **dict.fromkeys(("BertTokenizer", "ElectraTokenizer", "MobileBertTokenizer", "ConvBertTokenizer"), _BERT),
     **dict.fromkeys(("SqueezeBertTokenizer", "LayoutLMTokenizer"), _BERT),
@@ -148,6 +152,20 @@ def has_token_types(class_name: str, config: Mapping[str, Any]) -> bool:
     if "backend" in config and row.has_token_types_in_5 is not None:
         return row.has_token_types_in_5
     return row.has_token_types
+
+
+def drops_normalizer(class_name: str, definition: Definition) -> bool:
+    """Return whether transformers 5 opens a `tokenizer.json` without the normalizer that transformers 4 applies."""
+    return CLASSES.get(class_name, _GENERAL).drops_normalizer_in_5 and definition["normalizer"] is not None
+
+
+def check_normalizer(class_name: str, config: Mapping[str, Any], definition: Definition) -> None:
+    """Raise UserError if transformers 5 wrote the directory and ignores the normalizer of its `tokenizer.json`."""
+    if "backend" in config and drops_normalizer(class_name, definition):
+        raise UserError(
+            f"{class_name} of transformers 5 ignores the normalizer in it; remove the normalizer, or set "
+            f"tokenizer_class to {GENERAL_CLASS} in tokenizer_config.json, which applies it"
+        )
 
 
 def check_settings(class_name: str, config: Mapping[str, Any], in_definition: Mapping[str, Any]) -> None:

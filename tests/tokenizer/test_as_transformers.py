@@ -6,6 +6,7 @@ import pathlib
 from typing import Any
 
 import pytest
+import tokenizers
 
 from bert_jax.errors import UserError
 from bert_jax.tasks.kinds.texts import text_features
@@ -319,3 +320,28 @@ def test_a_copy_for_words_encodes_them_as_the_model_learned_them(general: bool, 
     encoded = copy(words, is_split_into_words=True, add_special_tokens=False)["input_ids"]
     assert encoded == [i for word in learned for i in word]
     assert load_tokenizer(tmp_path / "copy").encode_words(words) == learned
+
+
+@pytest.mark.parametrize("form", [None, "NFKC"])
+def test_a_normalizer_that_version_5_drops_is_applied_as_by_version_4(form: str | None, tmp_path: pathlib.Path) -> None:
+    """Version 4 opened tokenizer.json with the library alone, and so does the general class of both versions."""
+    (source := tmp_path / "source").mkdir()
+    (copy := tmp_path / "copy").mkdir()
+    library = roberta().backend_tokenizer
+    steps = [tokenizers.normalizers.Lowercase(), *([tokenizers.normalizers.NFKC()] if form else [])]
+    library.normalizer = tokenizers.normalizers.Sequence(steps)
+    library.save(str(source / "tokenizer.json"))
+    config = {"tokenizer_class": "RobertaTokenizerFast", "add_prefix_space": False, **ROLES}
+    (source / "tokenizer_config.json").write_text(json.dumps(config))
+    ours = load_tokenizer(source)
+    copy_tokenizer(source, copy)
+    theirs = transformers.AutoTokenizer.from_pretrained(copy)
+    for text in ("THE Baker", "ﬁne THE", "the"):
+        expected = library.encode(text, add_special_tokens=False).ids
+        assert ours.encode_inputs([text])[0] == expected
+        assert theirs(text, add_special_tokens=False)["input_ids"] == expected
+    assert theirs.mask_token == "<mask>"
+
+    (source / "tokenizer_config.json").write_text(json.dumps({**config, "backend": "tokenizers"}))
+    with pytest.raises(UserError, match="RobertaTokenizer of transformers 5 ignores the normalizer"):
+        load_tokenizer(source)
