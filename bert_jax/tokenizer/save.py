@@ -9,7 +9,7 @@ from typing import Any
 
 from bert_jax.files import new_directory
 from bert_jax.tokenizer.byte_level import with_prefix_space
-from bert_jax.tokenizer.classes import GENERAL_CLASS, drops_normalizer, name_class
+from bert_jax.tokenizer.classes import GENERAL_CLASS, is_opened_alike, name_class
 from bert_jax.tokenizer.load import CONFIG, DEFINITION, FILES, load_tokenizer
 from bert_jax.tokenizer.tokenizer import Tokenizer
 
@@ -42,7 +42,8 @@ def copy_tokenizer(source: str | os.PathLike[str], target: str | os.PathLike[str
     """Copy the files of a tokenizer into an existing directory, so that `AutoTokenizer` opens it.
 
     If the source lacks them, the copy also gets `tokenizer.json`, and `tokenizer_class` and `model_input_names` in
-    `tokenizer_config.json`. The copy names the general class if transformers 5 ignores the normalizer otherwise.
+    `tokenizer_config.json`. The copy names the general class if transformers 5 would
+    open the class of the source with other rules.
 
     Args:
         source: directory of a tokenizer.
@@ -63,7 +64,8 @@ def copy_tokenizer(source: str | os.PathLike[str], target: str | os.PathLike[str
         _write_definition(tokenizer, target, config)
     else:
         added: dict[str, Any] = {} if "model_input_names" in config else {**_input_names(tokenizer)}
-        if drops_normalizer(name_class(config, {}), tokenizer.definition):
+        settings = tokenizer.kind.config_settings(tokenizer.definition)
+        if not is_opened_alike(name_class(config, {}), config, tokenizer.definition, settings):
             added |= {"tokenizer_class": GENERAL_CLASS, **_special_names(tokenizer)}
         if added:
             _write_config({**config, **added}, target)
