@@ -197,7 +197,7 @@ def is_opened_alike(
 
 
 def _follows_in_4(name: str, definition: Definition) -> bool:
-    """Return whether transformers 4 follows a setting, in place of what `tokenizer.json` has."""
+    """Return whether transformers 4 follows a setting if `tokenizer.json` contradicts the setting."""
     if name == "add_prefix_space":
         return any(step.get("type") == "ByteLevel" for step in components(definition["pre_tokenizer"]))
     return _normalizer_type(definition) == wordpiece.NORMALIZER
