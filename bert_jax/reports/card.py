@@ -9,7 +9,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from bert_jax import __version__, strict_json
 from bert_jax.checkpoints.load_model import Weights, weights_digest
-from bert_jax.config import TaskConfig, from_values
+from bert_jax.config import TaskConfig, section_from_values
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import TASK_FILE
@@ -137,7 +137,7 @@ def _task_of(weights: Weights) -> tuple[TaskKind | None, TaskConfig]:
     """Return the kind and the settings of the task in a model's directory; (None, the defaults) without a task."""
     path = weights.directory / TASK_FILE
     described = strict_json.read_object(path) if path.is_file() else {}
-    return KINDS.get(described.get("kind", "")), from_values(TaskConfig, described.get("config", {}), str(path))
+    return KINDS.get(described.get("kind", "")), section_from_values(TaskConfig, described.get("config", {}), str(path))
 
 
 def _prediction_code(weights: Weights) -> str:

@@ -1,4 +1,4 @@
-"""A rule of masking that looks at the tokens: words are drawn in proportion to weights, and a batch stays a function."""
+"""A rule of masking that looks at the tokens: words are drawn by their weights, and a batch stays a function."""
 
 import itertools
 

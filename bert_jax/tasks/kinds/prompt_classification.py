@@ -14,8 +14,8 @@ import numpy as np
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError, did_you_mean
-from bert_jax.tasks.features import SPELLED, Features, encode_distinct
-from bert_jax.tasks.kinds.kind import Counts, Examples, Loss
+from bert_jax.tasks.features import SPELLED, Features, FeaturesAndCounts, encode_distinct
+from bert_jax.tasks.kinds.kind import Examples, Loss
 from bert_jax.tasks.kinds.sequence_classification import OUTPUT, SEQUENCE_CLASSIFICATION
 from bert_jax.tasks.kinds.texts import label_target, truncated_pair_lengths
 from bert_jax.tasks.task import Example
@@ -114,7 +114,7 @@ def verbalizer_ids(settings: TaskConfig, tokenizer: Tokenizer) -> dict[str, list
     return ids
 
 
-def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> tuple[list[Features], Counts]:
+def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> FeaturesAndCounts:
     """Return the features of the filled templates, and the counts of `text_features`.
 
     A long text loses its last tokens, the longer text of a pair first; the words of the template stay. `targets` has,
@@ -139,7 +139,7 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
         position = 1 + np.flatnonzero(is_mask[stays]).astype(np.int32)[None]
         targets = {"masked_positions": position, "verbalizers": words} | target(example)
         features.append(Features(input_ids, len(input_ids), example_index, targets))
-    return features, counts
+    return FeaturesAndCounts(features, counts)
 
 
 def _fill_template(parts: Sequence[str], example: Example, mask: str) -> tuple[str, dict[str, tuple[int, int]]]:
