@@ -39,7 +39,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bert_jax.api import OpenRun, Run, finetune, make_batches, open_run, pretrain
+    from bert_jax.api import OpenRun, PretrainRun, finetune, make_batches, open_run, pretrain
     from bert_jax.config import (
         ComputeConfig,
         EncoderConfig,
@@ -84,7 +84,7 @@ __all__ = [
     "LoadedModel",
     "OpenRun",
     "PretrainConfig",
-    "Run",
+    "PretrainRun",
     "UserError",
     "attention",
     "bias",
@@ -126,7 +126,7 @@ _MODULES = {
     "LoadedModel": "loaded_model",
     "OpenRun": "api",
     "PretrainConfig": "config",
-    "Run": "api",
+    "PretrainRun": "api",
     "UserError": "errors",
     "attention": "verbs",
     "bias": "verbs",

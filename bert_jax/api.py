@@ -41,7 +41,7 @@ Overrides = Mapping[str, Any]  # {"train.steps": 9}
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class PretrainRun:
     """The result of `pretrain`; it is false if a signal ended the run early."""
 
     directory: pathlib.Path  # work directory, with the checkpoints and metrics.jsonl
@@ -89,7 +89,7 @@ def pretrain(
     overrides: Overrides | None = None,
     console: Console | None = None,
     budget: str | None = None,
-) -> Run:
+) -> PretrainRun:
     """Run or resume a pretraining in `workdir`; return the run, with its last metrics and a function that loads it.
 
     Args:
@@ -110,7 +110,7 @@ def pretrain(
             frozen = config_for_budget(frozen, budget, directory, console, tuple(overrides or ()))
         with open_session(console, frozen.watchdog) as session:
             finished = pretraining.pretrain_in_directory(frozen, directory, session, preparation)
-    return Run(directory, finished, _last_metrics(directory))
+    return PretrainRun(directory, finished, _last_metrics(directory))
 
 
 def _last_metrics(directory: pathlib.Path) -> dict[str, float]:

@@ -67,8 +67,8 @@ def evaluate(
         console: printer of progress; None: a console on stderr.
     """
     add_rows(recipe)
-    other = None if corpus is None else pathlib.Path(corpus)
-    return evaluate_checkpoint(local_copy(workdir), step, console or Console(), other)
+    corpus_path = None if corpus is None else pathlib.Path(corpus)
+    return evaluate_checkpoint(local_copy(workdir), step, console or Console(), corpus_path)
 
 
 def report(
@@ -102,7 +102,7 @@ def plot(workdir: PathLike, output: PathLike, *, console: Console | None = None)
 def verify(directory: PathLike, *, console: Console | None = None) -> Verified:
     """Compare every byte of a tokenizer, a corpus, an export or a work directory with its digests.
 
-    Return what was checked, a line for each damaged part in `damage`, and the number of bytes that were read.
+    `damage` of the result has a line for each damaged part; `checked` names the files, and `bytes` is their size.
     """
     return verify_directory(local_copy(directory), (console or Console()).progress)
 

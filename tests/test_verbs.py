@@ -69,7 +69,7 @@ def test_every_verb_is_in_python():
         assert name in bert_jax.__all__ if name else callable(getattr(bert_jax.LoadedModel, METHODS[verb]))
 
 
-def test_values_are_those_that_the_commands_print(world, capsys):
+def test_values_are_those_that_the_commands_print(world, capsys, tmp_path):
     assert bert_jax.evaluate(world.run, console=QUIET) == pytest.approx(
         printed(capsys, "evaluate", "--workdir", world.run, "--json")
     )
@@ -79,8 +79,13 @@ def test_values_are_those_that_the_commands_print(world, capsys):
     scores = bert_jax.score(world.model, pairs=["zorro_small"], fraction=0.02, console=QUIET)
     command = printed(capsys, "score", "--model", world.model, "--pairs", "zorro_small", "--fraction", 0.02, "--json")
     assert json.loads(json.dumps(scores)) == command
-    found = bert_jax.bias(world.model, fraction=0.05, console=QUIET)
-    command = printed(capsys, "bias", "--model", world.model, "--fraction", 0.05, "--json")
+    templates = tmp_path / "templates.jsonl"
+    words = [token for token in bert_jax.load_tokenizer(world.tokenizer).tokens if token.isalpha()][-4:]
+    groups = {"first": [words[2]], "second": [words[3]]}
+    template = {"template": "{} [MASK].", "fillers": words[:2], "groups": groups}
+    templates.write_text(json.dumps(template) + "\n")
+    found = bert_jax.bias(world.model, templates=[str(templates)], console=QUIET)
+    command = printed(capsys, "bias", "--model", world.model, "--templates", templates, "--json")
     assert json.loads(json.dumps(found)) == command
 
 
@@ -90,8 +95,9 @@ def test_pages_and_directories_are_written(world, tmp_path):
     assert "</html>" in page.read_text()
     assert bert_jax.attention(world.model, "a text", output=tmp_path / "attention.html").endswith("attention.html")
     assert bert_jax.verify(world.run, console=QUIET).damage == []
-    name = bert_jax.vocabulary(world.model, world.tokenizer, tmp_path / "again", console=QUIET)
-    assert bert_jax.load(name).tokenizer.tokens == bert_jax.load(world.model).tokenizer.tokens
+    bert_jax.train_tokenizer([[str(world.texts)]], 150, tmp_path / "tokenizer")
+    name = bert_jax.vocabulary(world.model, tmp_path / "tokenizer", tmp_path / "smaller", console=QUIET)
+    assert bert_jax.load(name).config.vocab_size == 150
     with pytest.raises(bert_jax.UserError, match="need --amount"):
         bert_jax.compress(world.model, tmp_path / "small", method="layers")
     with pytest.raises(bert_jax.UserError, match="no such data set"):
