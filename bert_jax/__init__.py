@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from bert_jax.corpus.build.prepare import prepare
     from bert_jax.corpus.store import open_corpus
     from bert_jax.errors import UserError
+    from bert_jax.finetuning.unlabeled import write_unlabeled_pairs
     from bert_jax.interop.huggingface.model import export_model
     from bert_jax.loaded_model import LoadedModel, load
     from bert_jax.models import Head, make_model
@@ -115,6 +116,7 @@ __all__ = [
     "train_tokenizer",
     "verify",
     "vocabulary",
+    "write_unlabeled_pairs",
 ]
 
 # Name -> module below bert_jax.
@@ -157,6 +159,7 @@ _MODULES = {
     "train_tokenizer": "tokenizer.train",
     "verify": "verbs",
     "vocabulary": "verbs",
+    "write_unlabeled_pairs": "finetuning.unlabeled",
 }
 
 

@@ -18,6 +18,7 @@ IN_PYTHON = {
     "clean": "clean_texts",
     "config": "read_config",
     "compile": "compile_recipe",
+    "pairs": "write_unlabeled_pairs",
     "fill-mask": None,
     "predict": None,
     "embed": None,

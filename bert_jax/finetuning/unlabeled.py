@@ -1,6 +1,7 @@
 """Files of pairs of texts from a corpus without labels, which a fine-tuning of sentence vectors reads."""
 
 import json
+import os
 import pathlib
 from collections.abc import Callable
 from typing import NamedTuple
@@ -29,8 +30,8 @@ class PairCounts(NamedTuple):
 
 def write_unlabeled_pairs(
     corpus_directory: str,
-    output: pathlib.Path,
-    rule: str,
+    output: str | os.PathLike[str],
+    rule: str = "adjacent",
     num_pairs: int | None = None,
     num_dev_pairs: int = 1_000,
     limits: PairLengths = LIMITS,
@@ -78,7 +79,7 @@ def write_unlabeled_pairs(
             for pair in pairs.pairs(np.arange(first, end))
         ]
 
-    with output_directory(output) as directory:
+    with output_directory(pathlib.Path(output)) as directory:
         with (directory / TRAIN).open("w", encoding="utf-8") as file:
             for first in range(0, total, CHUNK):
                 progress(first, total)
