@@ -1,76 +1,28 @@
 """Sequences in rows give the outputs, the loss and the gradients of padded sequences, on 1 and on 8 devices."""
 
-import functools
-import random
+import json
+import os
+import pathlib
+import subprocess
+import sys
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax import config as c
-from bert_jax.interop.huggingface import load_model
-from bert_jax.models import make_model
-from bert_jax.objectives.tasks import make_task_objective, task_head
-from bert_jax.parallel import sharding
-from bert_jax.tasks.batching import Feed, collate, collate_batches, plan_training_epoch
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.kinds.kind import make_features
 from bert_jax.tasks.rows import RowShape
-from bert_jax.tokenizer import load_tokenizer
-from bert_jax.training.step import TrainState, _loss_and_gradients
-from tests.finetuning.test_finetune_trajectory import CLASS, DROPOUT, EXAMPLE
-from tests.helpers.tiny_models import MAX_POSITIONS, save
+from tests.helpers.rows_and_padding import (
+    BATCH,
+    ROWS,
+    difference_on_mesh,
+    gradients_of,
+    make_task,
+    padded_reference,
+)
+from tests.helpers.tiny_models import MAX_POSITIONS
 
-BATCH, EXAMPLES = 16, 27
-ROWS = ("row_tokens", "token_places")
-
-
-def make_task(directory, kind, family, rows):
-    """A model, its objective and its batches in rows; the last batch is not full."""
-    labels = {"num_labels": 1, "problem_type": "regression"} if kind == "regression" else {"num_labels": 3}
-    more = dict.fromkeys(DROPOUT[family], 0.0) | (labels if "classification" in kind or kind == "regression" else {})
-    save(directory, family, CLASS[kind], **more)
-    tokenizer = load_tokenizer(directory)
-    made = c.finetune_config()
-    made.task.update(kind=kind, max_seq_len=MAX_POSITIONS, max_query_length=8, doc_stride=6)
-    made.task.update({"similarity": {"temperature": 0.2, "positive_from": 0.0}}.get(kind, {}))
-    config = c.resolve(c.FinetuneConfig, made)
-    rng = random.Random(3)
-    examples = [{"id": str(number)} | EXAMPLE[kind](rng) for number in range(EXAMPLES)]
-    features = make_features(KINDS[kind], examples, tokenizer, config.task)[0]
-    heads = (task_head(kind, 3),)
-    loaded = load_model(directory, heads if kind == "similarity" else None)
-    model = make_model(loaded.config, config.compute, heads)
-    objective = make_task_objective(model, kind, freeze_encoder=False, settings=config.task)
-    feed = Feed((MAX_POSITIONS,), BATCH, loaded.config.num_token_types, tokenizer.pad_id, rows)
-    planned = plan_training_epoch(feed, features, 0, 0)
-    batches = list(collate_batches(feed, features, planned, sharding.BatchBlocks((0,), 1)))
-    params = jax.tree.map(jnp.asarray, loaded.params)
-    return model, objective, params, feed, features, list(zip(planned, batches, strict=True))
-
-
-def gradients_of(objective, params, batch, micro_batches=1):
-    state = TrainState(*[0] * 6)._replace(params=params, rng=jax.random.PRNGKey(0))
-    compute = jax.jit(functools.partial(_loss_and_gradients, objective, micro_batches))
-    return compute(state, batch, jax.random.PRNGKey(0))
-
-
-def padded_reference(objective, params, kind, feed, features, planned, batch):
-    """The loss and the gradients of the batch without rows; of question answering, without any padding.
-
-    Padding has a part in the published softmax of question answering, so that each example is computed alone there.
-    """
-    if kind != "question_answering":
-        loss, gradients, _ = gradients_of(objective, params, {k: x for k, x in batch.items() if k not in ROWS})
-        return loss, gradients
-    alone = [
-        gradients_of(
-            objective, params, collate([features[n]], features[n].length, feed.num_token_types, feed.pad_id, 1)
-        )[:2]
-        for n in planned.indices
-    ]
-    return jax.tree.map(lambda *x: sum(x) / len(x), *alone)
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def assert_trees_are_close(ours, theirs):
@@ -116,23 +68,28 @@ def test_outputs_loss_and_gradients_equal_padding(tmp_path, kind, family):
         assert_trees_are_close((loss, gradients), expected)
 
 
-@pytest.mark.parametrize(
-    ("kind", "micro_batches", "data", "fsdp"),
-    [
+def test_micro_batches_equal_padding():
+    assert difference_on_mesh("sequence_classification", 4, 1, 1) < 1e-5
+
+
+@pytest.mark.slow
+def test_eight_devices_equal_padding():
+    cases = [
         ("sequence_classification", 1, 8, 1),
         ("multiple_choice", 1, 4, 2),
         ("token_classification", 2, 4, 2),
-        ("sequence_classification", 4, 1, 1),
-    ],
-)
-def test_devices_and_micro_batches_equal_padding(tmp_path, kind, micro_batches, data, fsdp):
-    shape = RowShape(MAX_POSITIONS, 1, data * fsdp, data if micro_batches > 1 else 1, micro_batches)
-    _, objective, params, feed, features, batches = make_task(tmp_path, kind, "bert", shape)
-    mesh = sharding.make_mesh(c.MeshConfig(data=data, fsdp=fsdp), jax.devices()[: data * fsdp])
-    for planned, batch in batches:
-        expected = padded_reference(objective, params, kind, feed, features, planned, batch)
-        with jax.set_mesh(mesh):
-            placed = sharding.place_batch(batch, mesh)
-            on_mesh = jax.device_put(params, sharding.shardings(objective.logical_axes, mesh))
-            loss, gradients, _ = gradients_of(objective, on_mesh, placed, micro_batches)
-        assert_trees_are_close((loss, gradients), expected)
+    ]
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.helpers.rows_and_padding", json.dumps(cases)],
+        cwd=ROOT,
+        # NPROC sizes XLA's thread pool: with only as many threads as cores, waiting collectives fill it.
+        env=os.environ | {"XLA_FLAGS": flags, "NPROC": "64", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    differences = [json.loads(line) for line in run.stdout.splitlines()]
+    assert len(differences) == len(cases)
+    assert max(differences) < 1e-5, differences
