@@ -13,6 +13,7 @@ from typing import Any
 import jax
 
 from bert_jax.config import FinetuneConfig, check_choices, check_warmup, flatten, refuse_fields_without_effect, to_json
+from bert_jax.finetuning.batch_shapes import with_rows
 from bert_jax.finetuning.inputs import (
     describe_adapter,
     head_labels_text,
@@ -20,7 +21,6 @@ from bert_jax.finetuning.inputs import (
     objective_of_task,
     plan_training,
     read_task_inputs,
-    with_rows,
 )
 from bert_jax.finetuning.results import summarize_trainings, write_results
 from bert_jax.finetuning.training import train_one
@@ -61,7 +61,11 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
     # Resolve the config: fill in the lengths to pad to, the numbers of steps, and absolute paths.
     mesh = sharding.make_mesh(config.mesh)
     feed, phase = plan_training(inputs, settings, config.train)
-    feed = with_rows(feed, inputs, settings, config.compute, config.train.grad_accum_steps, mesh)
+    if not settings.buckets:  # lengths that the user chose are kept
+        accum_steps = config.train.grad_accum_steps
+        feed = with_rows(
+            feed, inputs.train.features, settings.epochs, accum_steps, inputs.architectures, config.compute, mesh
+        )
     config = resolve_finetune_config(config, steps_per_epoch=math.ceil(len(inputs.train.features) / feed.batch_size))
     check_warmup(config.optimizer, phase.end)
     dev_sizes = ", ".join(f"{len(split.examples):,} in {split.name}" for split in inputs.dev)
@@ -95,7 +99,7 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
     # Take the work directory, and describe the initial weights.
     with workdir.locked_workdir(directory) if is_first else contextlib.nullcontext():
         if is_first:
-            workdir.claim_workdir(directory, recorded_config, fingerprint, inputs.weights.directory)
+            workdir.write_or_check_run(directory, recorded_config, fingerprint, inputs.weights.directory)
         describe_start(str(config.init_from), inputs.weights, console.say)
         if inputs.adapter:
             console.say(describe_adapter(inputs, plan.objective))

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -26,29 +27,22 @@ from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
 from bert_jax.interop.huggingface.peft import make_adapter
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS, class_of
-from bert_jax.models import Adapter, Model, draw_missing, kernel_used, make_model, model_flops
+from bert_jax.models import Adapter, Model, draw_missing, make_model
 from bert_jax.models.adapters import with_adapter
-from bert_jax.models.attention import KERNELS
 from bert_jax.models.heads import OF_TASKS
-from bert_jax.models.token_rows import padding_needed
 from bert_jax.objectives.base import Objective
 from bert_jax.objectives.frozen_encoder import with_frozen_encoder
 from bert_jax.objectives.tasks import make_task_objective, task_head
-from bert_jax.parallel import sharding
-from bert_jax.tasks.batching import Feed, choose_buckets, choose_rows
+from bert_jax.tasks.batching import Feed, choose_buckets
 from bert_jax.tasks.class_weights import label_weights, oversampled_features, weighted_features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.labels import match_rows_by_label
 from bert_jax.tasks.reading.examples import SPLITS, existing_sets
-from bert_jax.tasks.rows import RowShape
 from bert_jax.tasks.table import resolve_task
 from bert_jax.tasks.task import Task
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.training.schedules import Phase
 from bert_jax.training.workdir import resolve_model_dir
-
-# Operations of attention take longer than those of a matrix product: measured on 2 CPU cores with BERT-mini.
-XLA_PAIR_COST = 3.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,6 +59,11 @@ class TaskInputs:
     test: tuple[TaskSplit, ...]
     metric: str  # the score that chooses the best model
     adapter: Adapter | None  # None: all weights are trained
+
+    @property
+    def architectures(self) -> tuple[EncoderConfig, ...]:
+        """Architectures that read each batch: of the model, and of a teacher."""
+        return (self.weights.config, *([self.teacher.config] if self.teacher else []))
 
     @property
     def fingerprint(self) -> dict[str, str]:
@@ -199,7 +198,14 @@ def describe_adapter(inputs: TaskInputs, objective: Objective) -> str:
     )
 
 
-def plan_training(inputs: TaskInputs, settings: TaskConfig, train: FinetuneTrainConfig) -> tuple[Feed, Phase]:
+class FeedAndPhase(NamedTuple):
+    """The settings of batches, and the single phase of a fine-tuning."""
+
+    feed: Feed
+    phase: Phase
+
+
+def plan_training(inputs: TaskInputs, settings: TaskConfig, train: FinetuneTrainConfig) -> FeedAndPhase:
     """Return the settings of padded batches, and the single phase of a training: passes over the training set.
 
     The lengths of the labeled sets determine the lengths that batches are padded to, so every sequence fits.
@@ -214,7 +220,7 @@ def plan_training(inputs: TaskInputs, settings: TaskConfig, train: FinetuneTrain
             f"{max_positions}, the longest that the model reads"
         )
     # A student without token types ignores the token types that its teacher needs.
-    num_token_types = max(model.num_token_types for model in _architectures(inputs))
+    num_token_types = max(model.num_token_types for model in inputs.architectures)
     feed = Feed(buckets, train.batch_size, num_token_types, inputs.tokenizer.pad_id)
     phase = Phase(
         end=max(1, round(settings.epochs * math.ceil(len(inputs.train.features) / train.batch_size))),
@@ -222,60 +228,7 @@ def plan_training(inputs: TaskInputs, settings: TaskConfig, train: FinetuneTrain
         batch_size=train.batch_size,
         grad_accum_steps=train.grad_accum_steps,
     )
-    return feed, phase
-
-
-def _architectures(inputs: TaskInputs) -> list[EncoderConfig]:
-    """Return the architectures that read each batch: of the model, and of a teacher."""
-    return [inputs.weights.config, *([inputs.teacher.config] if inputs.teacher else [])]
-
-
-def with_rows(
-    feed: Feed,
-    inputs: TaskInputs,
-    settings: TaskConfig,
-    compute: ComputeConfig,
-    grad_accum_steps: int,
-    mesh: jax.sharding.Mesh,
-) -> Feed:
-    """Return the settings of batches with rows of sequences laid end to end, if rows are possible and cheaper.
-
-    Sequences are padded if the user gives `config.task.buckets`, or if an architecture needs it (`padding_needed`).
-    """
-    models = _architectures(inputs)
-    if settings.buckets or any(map(padding_needed, models)):
-        return feed
-    return choose_rows(
-        feed,
-        inputs.train.features,
-        empty_rows(mesh, grad_accum_steps),
-        passes=settings.epochs,
-        pair_cost=cost_of_pair(inputs.weights.config, compute, mesh),
-        max_row_length=min(model.max_positions for model in models),
-    )
-
-
-def empty_rows(mesh: jax.sharding.Mesh, grad_accum_steps: int) -> RowShape:
-    """Return rows without a length, whose parts and devices are given by the mesh and by the micro-batches of a step.
-
-    With several micro-batches, each shard of `data` computes its own (`sharding.sum_over_data`).
-    """
-    num_devices = math.prod(mesh.shape[axis] for axis in sharding.BATCH_AXES)
-    data_shards = mesh.shape["data"] if grad_accum_steps > 1 else 1
-    return RowShape(0, 0, num_devices, data_shards, grad_accum_steps)
-
-
-def cost_of_pair(config: EncoderConfig, compute: ComputeConfig, mesh: jax.sharding.Mesh) -> float:
-    """Return the time of a pair of a query and a key, divided by the time of a token without attention.
-
-    It is 0 where the attention kernel skips pairs of different sequences of a row.
-    """
-    platform = mesh.devices.flat[0].platform
-    if platform != "cpu" and not kernel_used(config, compute, platform).startswith(KERNELS["xla"].display_name):
-        return 0.0
-    token = model_flops(config, 1, 0)
-    pairs = [model_flops(config, length, 0) / length for length in (16, 32)]
-    return XLA_PAIR_COST * (pairs[1] - pairs[0]) / 16 / token
+    return FeedAndPhase(feed, phase)
 
 
 def learning_rates(rates: tuple[float, ...] | None, peak_learning_rate: float) -> tuple[float, ...]:

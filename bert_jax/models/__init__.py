@@ -5,6 +5,7 @@ Only this package uses linen; it knows no objectives, data and tasks.
 model.py      an architecture as pure functions; parameter counts, FLOPs, missing heads
 heads.py      encoder and heads together; add a function and a row of HEADS for a head
 encoder.py    embeddings, then the blocks, scanned or unrolled; attention weights of all layers
+token_rows.py  tokens of padded sequences -> rows that the encoder reads, and back
 blocks.py     the block; add a row to BLOCKS for a form of residual connection, and to MLPS for an MLP
 attention/    the attention layer; add a file and a row of KERNELS for a kernel
 positions.py  position schemes; add a row to POSITIONS for a scheme
@@ -22,7 +23,7 @@ an array without a suffix are in the docstring, or in the comment of the field.
 
 from bert_jax.config.presets import PRESETS
 from bert_jax.models.adapters import Adapter, Target
-from bert_jax.models.attention import kernel_used
+from bert_jax.models.attention import describe_used_kernel
 from bert_jax.models.encoder import attention_weights, padded_vocab
 from bert_jax.models.heads import HEADS, Batch, Head
 from bert_jax.models.model import (
@@ -48,8 +49,8 @@ __all__ = [
     "Target",
     "attention_weights",
     "count_parameters",
+    "describe_used_kernel",
     "draw_missing",
-    "kernel_used",
     "make_model",
     "model_flops",
     "padded_vocab",
