@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import jax
 
 from bert_jax.config import ComputeConfig, EncoderConfig
-from bert_jax.models import kernel_used, model_flops
+from bert_jax.models import describe_used_kernel, model_flops
 from bert_jax.models.attention import KERNELS
 from bert_jax.models.token_rows import padding_needed
 from bert_jax.parallel import sharding
@@ -66,7 +66,9 @@ def relative_pair_cost(architecture: EncoderConfig, compute: ComputeConfig, mesh
     It is 0 where the attention kernel skips pairs of different sequences of a row.
     """
     platform = mesh.devices.flat[0].platform
-    if platform != "cpu" and not kernel_used(architecture, compute, platform).startswith(KERNELS["xla"].display_name):
+    if platform != "cpu" and not describe_used_kernel(architecture, compute, platform).startswith(
+        KERNELS["xla"].display_name
+    ):
         return 0.0
     shorter, longer = (model_flops(architecture, length, 0) / length for length in (16, 32))
     return XLA_PAIR_COST * (longer - shorter) / 16 / model_flops(architecture, 1, 0)
