@@ -38,6 +38,7 @@ CASES = [
     ("multiple_choice", "albert"),
     ("multilabel_classification", "bert"),
     ("similarity", "bert"),
+    ("prompt_classification", "bert"),
     ("sequence_classification", "modernbert"),
     ("token_classification", "modernbert"),
 ]

@@ -3,6 +3,7 @@
 tests/finetuning/test_rows_equal_padding.py starts this program.
 """
 
+import dataclasses
 import functools
 import json
 import pathlib
@@ -25,7 +26,7 @@ from bert_jax.tasks.kinds.kind import make_features
 from bert_jax.tasks.rows import RowShape
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.training.step import TrainState, _loss_and_gradients
-from tests.finetuning.test_finetune_trajectory import CLASS, DROPOUT, EXAMPLE
+from tests.finetuning.test_finetune_trajectory import CLASS, DROPOUT, EXAMPLE, SETTINGS
 from tests.helpers.tiny_models import MAX_POSITIONS, save
 
 BATCH, EXAMPLES = 16, 27
@@ -35,18 +36,20 @@ ROWS = ("row_tokens", "token_places")
 def make_task(directory, kind, family, rows):
     """A model, its objective and its batches in rows; the last batch is not full."""
     labels = {"num_labels": 1, "problem_type": "regression"} if kind == "regression" else {"num_labels": 3}
-    more = dict.fromkeys(DROPOUT[family], 0.0) | (labels if "classification" in kind or kind == "regression" else {})
+    has_labels = kind == "regression" or ("classification" in kind and kind != "prompt_classification")
+    more = dict.fromkeys(DROPOUT[family], 0.0) | (labels if has_labels else {})
     save(directory, family, CLASS[kind], **more)
     tokenizer = load_tokenizer(directory)
     made = c.finetune_config()
     made.task.update(kind=kind, max_seq_len=MAX_POSITIONS, max_query_length=8, doc_stride=6)
-    made.task.update({"similarity": {"temperature": 0.2, "positive_from": 0.0}}.get(kind, {}))
+    made.task.update(SETTINGS.get(kind, {}))
     config = c.resolve(c.FinetuneConfig, made)
+    config = dataclasses.replace(config, task=KINDS[kind].fill_settings(config.task, "abc", tokenizer))
     rng = random.Random(3)
     examples = [{"id": str(number)} | EXAMPLE[kind](rng) for number in range(EXAMPLES)]
     features = make_features(KINDS[kind], examples, tokenizer, config.task)[0]
     heads = (task_head(kind, 3),)
-    loaded = load_model(directory, heads if kind == "similarity" else None)
+    loaded = load_model(directory, None if KINDS[kind].classes is None else heads)
     model = make_model(loaded.config, config.compute, heads)
     objective = make_task_objective(model, kind, freeze_encoder=False, settings=config.task)
     feed = Feed((MAX_POSITIONS,), BATCH, loaded.config.num_token_types, tokenizer.pad_id, rows)
