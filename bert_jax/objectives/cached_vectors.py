@@ -47,13 +47,19 @@ def cached_loss_and_gradients(
     represent = whole_batch_loss.represent
     indices = jnp.arange(grad_accum_steps)
 
-    def vectors_of_micro_batch(_: None, xs: tuple[jax.Array, Batch]) -> tuple[None, jax.Array]:
-        index, micro = xs
-        return None, represent(params, frozen, micro, rngs(index))
+    def vectors_of_batch(batch: Batch, params: Params, frozen: Params) -> jax.Array:
+        """Return the vectors of all examples, in their order."""
 
-    by_micro_batch = jax.lax.scan(vectors_of_micro_batch, None, (indices, micro_batches(batch, grad_accum_steps)))[1]
-    # The inverse of `micro_batches`.
-    vectors = jnp.swapaxes(by_micro_batch, 0, 1).reshape(-1, *by_micro_batch.shape[2:])
+        def vectors_of_micro_batch(_: None, xs: tuple[jax.Array, Batch]) -> tuple[None, jax.Array]:
+            index, micro = xs
+            return None, represent(params, frozen, micro, rngs(index))
+
+        micros = micro_batches(batch, grad_accum_steps)
+        by_micro_batch = jax.lax.scan(vectors_of_micro_batch, None, (indices, micros))[1]
+        # The inverse of `micro_batches`.
+        return jnp.swapaxes(by_micro_batch, 0, 1).reshape(-1, *by_micro_batch.shape[2:])
+
+    vectors = sharding.map_over_data(vectors_of_batch)(batch, params, frozen)
     vectors = sharding.constrain(vectors, "batch", *["features"] * (vectors.ndim - 1))
     (loss, metrics), (gradients, vector_gradients) = jax.value_and_grad(
         whole_batch_loss.loss, argnums=(0, 1), has_aux=True

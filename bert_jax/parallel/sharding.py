@@ -149,6 +149,24 @@ def sum_over_data(function: Callable[..., Any]) -> Callable[..., Any]:
     return mapped
 
 
+def map_over_data(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Map `function(batch, *others)` over the shards of the `data` axis, and join its results along their first axis.
+
+    With one shard or no mesh, return `function` itself.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty or mesh.shape["data"] == 1:
+        return function
+
+    def mapped(batch: Any, *others: Any) -> Any:
+        specs = (PartitionSpec("data"), *(PartitionSpec() for _ in others))
+        joined = PartitionSpec("data")
+        call = jax.shard_map(function, in_specs=specs, out_specs=joined, axis_names={"data"}, check_vma=False)
+        return call(batch, *others)
+
+    return mapped
+
+
 def first_row_of_shard(num_rows: int) -> jax.Array:
     """Return the index in the global batch of this device's first row, uint32; 0 outside `sum_over_data`."""
     if "data" in jax.sharding.get_abstract_mesh().manual_axes:
