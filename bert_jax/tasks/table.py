@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.tasks.custom import FORMAT, NAME, custom_columns, custom_task
+from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind
 from bert_jax.tasks.task import Columns, SetSource, Task
 
@@ -437,8 +438,8 @@ def resolve_task(config: TaskConfig) -> Task:
     else:
         names = (*TASKS, NAME)
         same_end = [name for name in names if config.name and name.endswith(f"-{config.name}")]
-        kind = KINDS_OF_WORDS.get((config.name or "").lower(), "")
-        of_kind = [name for name in TASKS if kind and TASKS[name].kind == kind] or same_end
+        wanted_kind = KINDS_OF_WORDS.get((config.name or "").lower(), "")
+        of_kind = [name for name in TASKS if TASKS[name].kind == wanted_kind] or same_end
         if not config.name:
             reason = "no task; give --config.task.name, such as sst2, squad1 or conll2003"
         elif of_kind:
@@ -446,4 +447,5 @@ def resolve_task(config: TaskConfig) -> Task:
         else:
             reason = f"no task '{config.name}'{did_you_mean(config.name, names)}"
         raise UserError(f"config.task.name: {reason} (docs/finetune.md lists all; {NAME} is for your own files)")
-    return dataclasses.replace(task, best=config.metric or task.best)
+    kind = KINDS[task.kind].prompt_kind if config.template is not None else ""
+    return dataclasses.replace(task, kind=kind or task.kind, best=config.metric or task.best)
