@@ -11,7 +11,7 @@ SPELLINGS = {"s": ("second", "sec"), "m": ("minute", "min"), "h": ("hour", "hr")
 SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 _NUMBER = r"\d+(?:\.\d+)?(?:[eE]\+?\d+)?"
 _PART = re.compile(rf"({_NUMBER})([{''.join(SECONDS)}])")
-_WORDS = {re.compile(rf"\s*({'|'.join(words)})s?\b\s*"): unit for unit, words in SPELLINGS.items()}
+_WORDS = {re.compile(rf"\s*({'|'.join(words)})s?\b\s*", re.IGNORECASE): unit for unit, words in SPELLINGS.items()}
 _TIME = re.compile(rf"(?:{_PART.pattern})+")
 _COUNT = re.compile(rf"({_NUMBER})\s*([{''.join(SCALES)}]?)\s*(tokens|flops)", re.IGNORECASE)
 
@@ -27,7 +27,7 @@ class Budget(NamedTuple):
 def parse_budget(text: str) -> Budget:
     """Return the budget of a text; raise UserError if the text is no time and no number of tokens or FLOPs."""
     text, budget = text.strip(), Budget()
-    time = text.lower()
+    time = text
     for words, unit in _WORDS.items():
         time = words.sub(unit, time)
     if _TIME.fullmatch(time):
