@@ -33,14 +33,14 @@ class TextPair(NamedTuple):
     document: np.ndarray
 
 
-class PairLengths(NamedTuple):
+class TextLimits(NamedTuple):
     """Maximum numbers of tokens."""
 
     query: int
     document: int
 
 
-def adjacent(record: RecordText, limits: PairLengths) -> TextPair:
+def adjacent(record: RecordText, limits: TextLimits) -> TextPair:
     """Return the sentences before a random border between two sentences, and the sentences after the border.
 
     The texts are as long as the limits allow. Of a longer sentence, the part next to the border is taken.
@@ -52,7 +52,7 @@ def adjacent(record: RecordText, limits: PairLengths) -> TextPair:
     return TextPair(record.tokens[before], record.tokens[after])
 
 
-def crop(record: RecordText, limits: PairLengths) -> TextPair:
+def crop(record: RecordText, limits: TextLimits) -> TextPair:
     """Return two random crops of one window of the record, which may overlap (Contriever, Izacard et al. 2022).
 
     The window has twice the tokens of the longest document. Crops begin and end between words.
@@ -69,7 +69,7 @@ def crop(record: RecordText, limits: PairLengths) -> TextPair:
     return TextPair(record.tokens[spans[0]], record.tokens[spans[1]])
 
 
-def inverse_cloze(record: RecordText, limits: PairLengths) -> TextPair:
+def inverse_cloze(record: RecordText, limits: TextLimits) -> TextPair:
     """Return a random sentence, and the sentences around it (Lee et al. 2019).
 
     The passage lacks the sentence, except for a fraction KEEP_SENTENCE of the pairs. A sentence that would fill the
@@ -86,7 +86,7 @@ def inverse_cloze(record: RecordText, limits: PairLengths) -> TextPair:
     return TextPair(record.tokens[begin:end][: limits.query], np.concatenate(parts))
 
 
-def equal_texts(record: RecordText, limits: PairLengths) -> TextPair:
+def equal_texts(record: RecordText, limits: TextLimits) -> TextPair:
     """Return a text of whole sentences twice; dropout makes two vectors of it (SimCSE, Gao et al. 2021)."""
     begin = int(record.bounds[uniform_integers(record.bits[:1], len(record.bounds) - 1)[0]])
     text = record.tokens[_sentences_within(record.bounds, begin, begin + min(limits))]
@@ -96,7 +96,7 @@ def equal_texts(record: RecordText, limits: PairLengths) -> TextPair:
 class PairRule(NamedTuple):
     """A row of PAIR_RULES: the function, and the smallest number of sentences of a record."""
 
-    pair: Callable[[RecordText, PairLengths], TextPair]
+    pair: Callable[[RecordText, TextLimits], TextPair]
     min_sentences: int
 
 
@@ -116,7 +116,7 @@ class TextPairs:
         num_without: number of records with too few sentences.
     """
 
-    def __init__(self, split: ReadableSplit, continues: np.ndarray, rule: str, limits: PairLengths, seed: int):
+    def __init__(self, split: ReadableSplit, continues: np.ndarray, rule: str, limits: TextLimits, seed: int):
         """Make the pairs of a split.
 
         Args:

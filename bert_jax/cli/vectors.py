@@ -28,7 +28,7 @@ def _add_pairs_options(parser: argparse.ArgumentParser) -> None:
 
 def run_pairs(args: argparse.Namespace) -> None:
     """Write pairs of texts from a corpus."""
-    from bert_jax.batches.text_pairs import PairLengths
+    from bert_jax.batches.text_pairs import TextLimits
     from bert_jax.finetuning.unlabeled import write_unlabeled_pairs
 
     with open_console() as console:
@@ -38,7 +38,7 @@ def run_pairs(args: argparse.Namespace) -> None:
             args.rule,
             args.number,
             args.dev_number,
-            PairLengths(args.query_tokens, args.document_tokens),
+            TextLimits(args.query_tokens, args.document_tokens),
             args.seed,
             lambda num_done, total: console.progress("writing", num_done, total, "pairs"),
         )

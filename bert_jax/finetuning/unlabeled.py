@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.batches.text_pairs import PAIR_RULES, PairLengths, TextPairs
+from bert_jax.batches.text_pairs import PAIR_RULES, TextLimits, TextPairs
 from bert_jax.corpus import store
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.files import output_directory
@@ -16,7 +16,7 @@ from bert_jax.tokenizer import load_tokenizer
 
 TRAIN, DEV = "train.jsonl", "dev.jsonl"
 CHUNK = 1_024  # pairs that are read at once
-LIMITS = PairLengths(query=32, document=64)
+LIMITS = TextLimits(query=32, document=64)
 RIGHT, WRONG = 1, 0  # labels of the pairs of the dev set
 
 
@@ -34,7 +34,7 @@ def write_unlabeled_pairs(
     rule: str = "adjacent",
     num_pairs: int | None = None,
     num_dev_pairs: int = 1_000,
-    limits: PairLengths = LIMITS,
+    limits: TextLimits = LIMITS,
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda num_done, total: None,
 ) -> PairCounts:

@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from bert_jax.batches.text_pairs import PAIR_RULES, PairLengths, TextPairs
+from bert_jax.batches.text_pairs import PAIR_RULES, TextLimits, TextPairs
 from bert_jax.cli.main import main
 from bert_jax.corpus.store import open_corpus
 from tests.helpers.memory_corpus import FIRST_TOKEN, MemorySplit
 from tests.helpers.written_corpus import text, write_corpus
 
-LIMITS = PairLengths(12, 20)
+LIMITS = TextLimits(12, 20)
 DOCUMENTS = [[5, 9, 3, 30, 2, 8], [4], [7, 6], [11, 2, 2, 2, 19, 1, 6], [3, 3]]
 SPLIT = MemorySplit(DOCUMENTS)
 CONTINUES = SPLIT.symbols().vocabulary.continues

@@ -20,6 +20,7 @@ TASKS = {
     "similarity": "similarity",
     "squad": "question_answering",
     "token_classification": "token_classification",
+    "vectors_cpu": "similarity",
 }
 # What no recipe sets: name -> recipe, overrides.
 MORE = {
