@@ -13,6 +13,7 @@ from bert_jax.cli.command import (
     local_path,
     open_console,
     path_or_url,
+    print_text,
 )
 from bert_jax.errors import UserError
 
@@ -134,7 +135,7 @@ def run_compress(args: argparse.Namespace) -> None:
     model, output, amount = local_copy(args.model), pathlib.Path(args.output), args.amount or 0.0
     with open_console() as console, console.working("compressing"):
         lines = compress_model(model, output, args.method, amount, args.data, args.examples, console)
-    print("\n".join([*lines, args.output]))
+    print_text("\n".join([*lines, args.output]))
 
 
 COMPRESS = Verb(

@@ -1,7 +1,6 @@
 """Verbs about a run: evaluate, plot, report, verify."""
 
 import argparse
-import json
 import pathlib
 import time
 
@@ -16,6 +15,8 @@ from bert_jax.cli.command import (
     local_path,
     open_console,
     path_or_url,
+    print_json,
+    print_text,
 )
 from bert_jax.errors import UserError, shown
 
@@ -41,7 +42,7 @@ def run_evaluate(args: argparse.Namespace) -> None:
     with open_console() as console:
         corpus = pathlib.Path(args.corpus) if args.corpus else None
         metrics = evaluate_checkpoint(local_copy(args.workdir), args.step, console, corpus)
-    print(json.dumps(metrics) if args.json else evaluation_table(metrics, args.corpus))
+    print_json(metrics) if args.json else print_text(evaluation_table(metrics, args.corpus))
 
 
 EVALUATE = Verb(
@@ -69,7 +70,7 @@ def run_plot(args: argparse.Namespace) -> None:
 
     with open_console() as console:
         plot_run(local_copy(args.workdir), pathlib.Path(args.output), console.say)
-    print(args.output)
+    print_text(args.output)
 
 
 PLOT = Verb(
@@ -115,7 +116,7 @@ def run_report(args: argparse.Namespace) -> None:
         return
     if args.port is not None:
         raise UserError("--port: only with --follow")
-    print(write_report(args.workdir, args.output, args.watts, args.grams_per_kwh))
+    print_text(write_report(args.workdir, args.output, args.watts, args.grams_per_kwh))
 
 
 REPORT = Verb(
@@ -148,9 +149,9 @@ def run_verify(args: argparse.Namespace) -> int:
     with open_console() as console:
         result = verify_directory(local_copy(args.path), console.progress)
     for line in map(shown, result.damage):
-        print(line)
+        print_text(line)
     read = f"{result.checked}; {result.bytes / 1e6:,.1f} MB read in {time.monotonic() - began:.1f} s"
-    print(f"{args.path}: {f'{len(result.damage)} damaged' if result.damage else 'intact'} ({read})")
+    print_text(f"{args.path}: {f'{len(result.damage)} damaged' if result.damage else 'intact'} ({read})")
     return 1 if result.damage else 0
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 import pathlib
 import shutil
 import statistics
@@ -82,7 +83,7 @@ def compress_model(
         if (compressed.directory / "model.safetensors").is_file():
             card = card_text(compressed.weights, model)
         else:
-            card = f"# {model.resolve().name}: {compressed.description}"
+            card = f"# {os.path.basename(os.path.realpath(model))}: {compressed.description}"
         with output_directory(output) as partial:
             for path in compressed.directory.iterdir():
                 if path.name not in ("SHA256SUMS", CARD):

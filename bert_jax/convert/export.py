@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import jax
 
-from bert_jax import files
+from bert_jax import files, strict_json
 from bert_jax.checkpoints.load_model import Weights, read_weights
 from bert_jax.console import Console
 from bert_jax.errors import UserError, check_output
+from bert_jax.files import read_file
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import CARD, TASK_FILE, export_model
 from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
@@ -116,7 +117,7 @@ def card_text(weights: Weights, model: pathlib.Path, facts: CardFacts = CardFact
     """Return the existing card of a model; return a new card if no card exists, or if there are facts to add."""
     path = weights.directory / CARD
     if path.is_file() and facts == CardFacts():
-        return path.read_text(encoding="utf-8", errors="replace")
+        return read_file(path, strict_json.MAX_BYTES).decode(errors="replace")
     return model_card(weights, model, facts.license, facts.base_model, facts.bias)
 
 
@@ -147,7 +148,7 @@ def write_huggingface(weights: Weights, output: pathlib.Path, extra: Mapping[str
 def usage_files(weights: Weights) -> dict[str, str]:
     """Return name -> text of the files that describe a model's use: its task, its sentence-transformers modules."""
     path = weights.directory / TASK_FILE
-    usage = {TASK_FILE: path.read_text(encoding="utf-8")} if path.is_file() else {}
+    usage = {TASK_FILE: read_file(path, strict_json.MAX_BYTES).decode()} if path.is_file() else {}
     if weights.sentences is not None and not weights.sentences.activation:
         usage |= sentence_module_files(weights.sentences, weights.config.hidden_size)
     return usage

@@ -126,7 +126,7 @@ def evaluate_checkpoint(
             teacher = read_teacher(teacher_path, tokenizer, max_seq_len, config.data.corpus, console)
     except UserError as error:
         moved = f"resume with `bert-jax pretrain --workdir {directory}` and the new path, which the run then records"
-        raise UserError(f"{error}; if it was moved, {moved}") from None
+        raise type(error)(f"{error}; if it was moved, {moved}") from None
     if teacher.fingerprint.get("teacher") != fingerprint.get("teacher"):
         raise UserError(f"{teacher_path} is not the model that {directory} learned from")
     objective = make_objective(config, teacher.config)

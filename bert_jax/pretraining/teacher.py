@@ -33,7 +33,7 @@ def read_teacher(path: str | None, tokenizer: Tokenizer, max_seq_len: int, corpu
     try:
         weights = read_weights(path, (Head("masked_token"),), console=console)
     except UserError as error:
-        raise UserError(f"the teacher, config.distillation.teacher: {error}") from None
+        raise type(error)(f"the teacher, config.distillation.teacher: {error}") from None
     if load_tokenizer(weights.directory).tokens != tokenizer.tokens:
         raise UserError(
             f"{corpus} was prepared with another vocabulary than config.distillation.teacher={path}; "

@@ -73,7 +73,7 @@ def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) 
         row = class_of_vocabulary(class_name, file.name if file.name in CLASS_OF_FILE else OTHER_NAME)
         return _load_vocabulary(file, row, class_name, config, lowercase)
     except UserError as error:
-        raise UserError(f"{file}: {error}") from None
+        raise type(error)(f"{file}: {error}") from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # wrong types of values
         reason = f"{type(error).__name__}: {error}"
         raise UserError(

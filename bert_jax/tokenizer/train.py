@@ -106,7 +106,7 @@ def train_tokenizer(
         text = TrainingText(pieces, _character_frequency(counts, rates))
         tokenizer, files_to_save = _train_kind(text, vocab_size, kind, lowercase, normalization)
     except UserError as error:
-        raise UserError(f"{error}{report.left_out_text(rejected)}") from None
+        raise type(error)(f"{error}{report.left_out_text(rejected)}") from None
     with writing(output):
         save_tokenizer(tokenizer, output, files_to_save)
     case = "uncased" if lowercase else "cased"

@@ -113,7 +113,7 @@ def load_model(
     try:
         shapes = shapes_of(config, heads)
     except UserError as error:
-        raise UserError(f"{path / 'config.json'}: {error}") from None
+        raise type(error)(f"{path / 'config.json'}: {error}") from None
 
     loaded_heads = [head.name for head in heads if head.name in source.heads and head.classes in (0, labels.classes)]
     for copy, tied in untied.items() if {*loaded_heads} & {*OVER_VOCABULARY} else ():
