@@ -41,14 +41,14 @@ def _remove_working_directory_from_path() -> None:
 def _open_standard_streams() -> None:
     """Replace standard streams that are closed, and write standard output and standard error by `console`.
 
-    The number of a closed stream would go to the next file that is opened, and messages would go into that file.
+    The descriptor of a closed stream would go to the next file that is opened, and messages would go into that file.
     """
-    for number in range(3):
+    for descriptor in range(3):
         try:
-            os.fstat(number)
+            os.fstat(descriptor)
         except OSError:
             # Writing to standard output must fail, so /dev/null is opened for reading only.
-            os.open(os.devnull, os.O_WRONLY if number == 2 else os.O_RDONLY)
+            os.open(os.devnull, os.O_WRONLY if descriptor == 2 else os.O_RDONLY)
     if sys.stdin is None:
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 (until the exit)
     from bert_jax.console import escaping_stream

@@ -30,17 +30,21 @@ class _StandardOutput(io.FileIO):
             raise OSError(error.errno, error.strerror, STANDARD_OUTPUT) from None
 
 
-def escaping_stream(number: int, stream: TextIO | None) -> TextIO:
+def escaping_stream(descriptor: int, stream: TextIO | None) -> TextIO:
     """Return a stream for standard output (1) or standard error (2) that escapes text which its encoding lacks.
 
     Args:
-        number: the file descriptor; the errors of all but 2 name standard output.
+        descriptor: file descriptor; the errors of all descriptors but 2 name standard output.
         stream: the stream that it replaces, whose encoding it takes; None: UTF-8.
     """
     codecs.register_error("bert_jax_escape", _escape_for_stream)
-    raw = io.FileIO(number, "w", closefd=False) if number == 2 else _StandardOutput(number, "w", closefd=False)
+    raw = (
+        io.FileIO(descriptor, "w", closefd=False)
+        if descriptor == 2
+        else _StandardOutput(descriptor, "w", closefd=False)
+    )
     encoding = stream.encoding if stream else "utf-8"
-    line_buffering = number == 2 or raw.isatty()
+    line_buffering = descriptor == 2 or raw.isatty()
     return io.TextIOWrapper(io.BufferedWriter(raw), encoding, "bert_jax_escape", line_buffering=line_buffering)
 
 

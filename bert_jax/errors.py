@@ -103,14 +103,19 @@ def file_error(error: OSError, path: object = None, deed: str = "", fix: str = "
         deed: "cannot be read" or "cannot be written"; "": the reason alone.
         fix: remedy; "": the remedy of the error's number.
     """
-    number = error.errno or 0
-    reason = REASONS.get(number, error.strerror or str(error) or type(error).__name__)
+    code = error.errno or 0
+    reason = REASONS.get(code, error.strerror or str(error) or type(error).__name__)
     names = [path] if path is not None else [name for name in (error.filename, error.filename2) if name is not None]
     where = " and ".join(_one_line(name) for name in names)
-    known = WRONG_PATH.get(number) or FAILED_STORAGE.get(number) or START_AGAIN
+    known = WRONG_PATH.get(code) or FAILED_STORAGE.get(code) or START_AGAIN
     what = f"{deed} ({reason})" if deed else reason
-    kind = UserError if number in WRONG_PATH else StorageError
+    kind = UserError if code in WRONG_PATH else StorageError
     return kind(f"{f'{where}: ' if where else ''}{what}; {fix or known}")
+
+
+def with_message(error: UserError, message: str) -> UserError:
+    """Return an error with another message and the exit status of `error`."""
+    return (StorageError if isinstance(error, StorageError) else UserError)(message)
 
 
 def _one_line(name: object) -> str:

@@ -38,7 +38,7 @@ SPECIAL_FILES = {
 }
 
 
-def open_file(path: str | os.PathLike[str]) -> IO[bytes]:
+def open_regular_file(path: str | os.PathLike[str]) -> IO[bytes]:
     """Open a file of a directory that a stranger may have made, for reading.
 
     A pipe or a device could keep the reader waiting forever, so only regular files and links to them are opened. A pipe
@@ -64,14 +64,14 @@ def open_file(path: str | os.PathLike[str]) -> IO[bytes]:
 
 
 def read_file(path: str | os.PathLike[str], max_bytes: int | None = None, name: str = "") -> bytes:
-    """Return the content of a file of a directory that a stranger may have made; raise as `open_file`.
+    """Return the content of a file of a directory that a stranger may have made; raise as `open_regular_file`.
 
     Args:
         path: path of the file.
         max_bytes: a larger file raises UserError; None: no limit.
         name: name of the file in messages; "": its path.
     """
-    with open_file(path) as file:
+    with open_regular_file(path) as file:
         try:
             data = file.read(-1 if max_bytes is None else max_bytes + 1)
         except OSError as error:
@@ -84,8 +84,8 @@ def read_file(path: str | os.PathLike[str], max_bytes: int | None = None, name: 
 
 
 def check_file(path: str | os.PathLike[str]) -> None:
-    """Raise as `open_file` if a library, which opens a path itself, should not open this path."""
-    open_file(path).close()
+    """Raise as `open_regular_file` if a library, which opens a path itself, should not open this path."""
+    open_regular_file(path).close()
 
 
 def check_files_below(directory: pathlib.Path) -> None:
@@ -250,12 +250,12 @@ def sync(path: pathlib.Path) -> None:
 
 
 def sha256_of(path: str | os.PathLike[str], on_read: OnRead | None = None) -> str:
-    """Return the hex SHA-256 of a file of the size that it has at first; raise as `open_file`.
+    """Return the hex SHA-256 of a file of the size that it has at first; raise as `open_regular_file`.
 
     `on_read` is called with the number of bytes of each piece.
     """
     digest = hashlib.sha256()
-    with open_file(path) as file:
+    with open_regular_file(path) as file:
         left = os.fstat(file.fileno()).st_size  # a file that grows as it is read would never end
         while left > 0 and (piece := file.read(min(left, PIECE_BYTES))):
             digest.update(piece)

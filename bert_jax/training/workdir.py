@@ -14,7 +14,7 @@ import jax
 from bert_jax import __version__, strict_json
 from bert_jax.config import Config, PretrainConfig, flatten, from_json, to_json
 from bert_jax.corpus.manifest import split_snapshot
-from bert_jax.errors import UserError, writing
+from bert_jax.errors import UserError, with_message, writing
 from bert_jax.files import new_directory, read_file, remove_partial, write_text
 from bert_jax.parallel.energy import find_counters
 from bert_jax.readers.hub import local_model, parse_hub_name
@@ -172,7 +172,9 @@ def read_run(workdir: pathlib.Path) -> tuple[Config, Fingerprint]:
     try:
         return from_json(values), fingerprint
     except UserError as error:
-        raise type(error)(f"{path}: damaged, or written by another version of bert_jax ({error}); {RESTORE}") from None
+        raise with_message(
+            error, f"{path}: damaged, or written by another version of bert_jax ({error}); {RESTORE}"
+        ) from None
 
 
 def recorded_config(workdir: pathlib.Path) -> PretrainConfig | None:

@@ -95,6 +95,10 @@ def test_from_create_to_delete(cloud) -> None:
     assert cloud.steps() == STEPS
     expected = ["pretrain", "--workdir", URL, "--config", "recipe.py"]
     assert cloud.starts(0) == cloud.starts(1) == [expected, expected]
+    first, second = [(cloud.home(host) / "token").read_text() for host in (0, 1)]
+    assert first == second
+    assert len(first) == 64
+    assert (cloud.home(0) / "token").stat().st_mode & 0o777 == 0o600
     log = (cloud.home(0) / "log").read_text()
     cloud.call("delete")
     assert "absent" in cloud.call("status")

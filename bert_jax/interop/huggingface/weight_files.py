@@ -15,7 +15,7 @@ import safetensors.numpy
 
 from bert_jax import strict_json
 from bert_jax.errors import UserError, file_error
-from bert_jax.files import open_file
+from bert_jax.files import open_regular_file
 from bert_jax.interop.huggingface.torch_file import read_torch
 
 Tensors = dict[str, np.ndarray]
@@ -74,7 +74,7 @@ READERS: dict[str, Callable[[pathlib.Path], Tensors]] = {
 def _check_header(path: pathlib.Path) -> None:
     """Raise UserError for a repeated tensor name, which the library does not report, or a dtype that numpy lacks."""
     try:
-        with open_file(path) as file:
+        with open_regular_file(path) as file:
             length = int.from_bytes(file.read(8), "little")
             if not 2 <= length <= path.stat().st_size - 8:
                 raise UserError(f"{path} cannot be read: truncated, or no safetensors file")
