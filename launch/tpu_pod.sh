@@ -249,8 +249,10 @@ run() {
 }
 
 copy_token() {  # a new secret of the processes, to every host, in a file that only this user reads
-    local file=SECRET status=0
-    if ((!dry_run)); then
+    local file=/tmp/bert_jax_token status=0
+    if ((dry_run)); then
+        echo "(umask 077 && od -An -vtx1 -N32 /dev/urandom | tr -d ' \\n' >$file)"
+    else
         file=$(mktemp)
         # A subshell, because each run draws a secret.
         # shellcheck source=launch/draw_token.sh

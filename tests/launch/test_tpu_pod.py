@@ -159,7 +159,7 @@ def test_dry_run_of_babysit(cloud) -> None:
     printed = cloud.call("babysit", "--dry_run", "--delete_when_done")
     commands = [line.split()[4] for line in printed.splitlines() if line.startswith("gcloud compute tpus ")]
     looks = ["describe", "describe"]
-    assert commands == ["create", *looks, "ssh", "scp", "ssh", "scp", "ssh", *looks, "ssh", "delete", "delete"]
+    assert commands == ["create", *looks, "ssh", "scp", "ssh", "scp", "scp", "ssh", *looks, "ssh", "delete", "delete"]
     assert cloud.calls() == []
 
 
