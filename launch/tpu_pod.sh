@@ -249,14 +249,14 @@ run() {
 }
 
 copy_token() {  # a new secret of the processes, to every host, in a file that only this user reads
-    local file=/tmp/bert_jax_token status=0
+    local file=$HOME/.bert_jax_token_${of[NAME]} status=0
     if ((dry_run)); then
-        echo "(umask 077 && od -An -vtx1 -N32 /dev/urandom | tr -d ' \\n' >$file)"
+        printf '%s\n' "(umask 077 && od -An -vtx1 -N32 /dev/urandom | tr -d ' \n' >$(quoted "$file"))"
     else
-        file=$(mktemp)
+        rm -f "$file"
         # A subshell, because each run draws a secret.
         # shellcheck source=launch/draw_token.sh
-        (source "$(dirname "${BASH_SOURCE[0]}")/draw_token.sh" && printf '%s' "$BERT_JAX_TOKEN") >"$file"
+        (umask 077 && source "$(dirname "${BASH_SOURCE[0]}")/draw_token.sh" && printf '%s' "$BERT_JAX_TOKEN" >"$file")
     fi
     copy "$file" bert_jax/token || status=$?
     if ((!dry_run)); then rm -f "$file"; fi
