@@ -113,6 +113,13 @@ def file_error(error: OSError, path: object = None, deed: str = "", fix: str = "
     return kind(f"{f'{where}: ' if where else ''}{what}; {fix or known}")
 
 
+def wrapped_os_error(error: Exception) -> OSError:
+    """Return the error of the operating system that the text of a library's error contains, with that text."""
+    text = str(error)
+    codes = (code for code in errno.errorcode if os.strerror(code) in text)
+    return OSError(next(codes, errno.EIO), text)
+
+
 def with_message(error: UserError, message: str) -> UserError:
     """Return an error with another message and the exit status of `error`."""
     return (StorageError if isinstance(error, StorageError) else UserError)(message)

@@ -176,7 +176,7 @@ class UnfinishedCorpus:
             try:
                 yield
             except RuntimeError as error:
-                raise OSError(str(error)) from error
+                raise errors.wrapped_os_error(error) from error
 
 
 def _publish_append(source: pathlib.Path, base: BaseCorpus) -> None:
