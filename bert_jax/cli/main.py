@@ -48,6 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     args = parse_arguments(VERBS, sys.argv[1:] if argv is None else argv)
     try:
+        if getattr(args, "own_recipe", None):
+            from bert_jax.config.load import run_recipe
+
+            run_recipe(args.own_recipe)
         status = VERBS[args.verb].run(args) or 0
         if sys.stdout is not None:
             sys.stdout.flush()
