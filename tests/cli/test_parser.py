@@ -1,6 +1,7 @@
 """Arguments and help of every verb, and refusals of unknown words."""
 
 import dataclasses
+import os
 import shlex
 import signal
 import subprocess
@@ -319,7 +320,9 @@ def test_ctrl_c_inside_an_import_ends_without_a_traceback(tmp_path) -> None:
     text = "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\n    [0] * 9\nexcept BaseException:\n"
     (tmp_path / "tokenizers.py").write_text(text + "    raise ImportError('initialization failed')\n")
     argv = [sys.executable, "-m", "bert_jax", "tokenizer", "--input", "x", "--vocab_size", "9", "--output", "y"]
-    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    environment = os.environ | {"PYTHONPATH": path}
+    done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "bert-jax: interrupted\n")
     with pytest.raises(KeyboardInterrupt):
         _raise_keyboard_interrupt(signal.SIGINT, None)
