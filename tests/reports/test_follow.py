@@ -105,7 +105,7 @@ def test_the_page_needs_the_secret(crowded: http.server.HTTPServer) -> None:
         assert get(crowded.server_port, path)[0] == 404
 
 
-def test_further_connections_are_closed_and_trickling_ones_end(crowded: http.server.HTTPServer) -> None:
+def test_further_and_trickling_connections_end(crowded: http.server.HTTPServer) -> None:
     first = [socket.create_connection(crowded.server_address) for _ in range(2)]
     for sock in first:
         sock.sendall(b"GET")
