@@ -1,0 +1,216 @@
+"""README.md of an exported program: Python code that runs it, the check of its outputs, and its latency."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from bert_jax.convert.expected_outputs import has_vectors
+from bert_jax.interop import stablehlo
+from bert_jax.interop.onnx_file import FILE as ONNX_FILE
+from bert_jax.interop.onnx_file import OPENVINO_FILE
+from bert_jax.interop.sentence_modules import VECTORS, SentenceModules
+from bert_jax.models import Head
+from bert_jax.tasks.kinds.multilabel_classification import DEFAULT_THRESHOLD
+from bert_jax.tokenizer import Tokenizer
+
+FENCE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+class ProgramCode(NamedTuple):
+    """Python code of a row of PROGRAM_CODE."""
+
+    imports: str
+    open: str  # opens the program
+    call: str  # computes `outputs` from `inputs`
+    our_names: bool = False  # whether the outputs have our names instead of the names of transformers
+
+
+PROGRAM_CODE: dict[str, ProgramCode] = {
+    "onnxruntime": ProgramCode(
+        "import numpy as np\nimport onnxruntime\nfrom tokenizers import Tokenizer\n",
+        f"""session = onnxruntime.InferenceSession("{ONNX_FILE}", providers=["CPUExecutionProvider"])
+names = [output.name for output in session.get_outputs()]
+""",
+        "outputs = dict(zip(names, session.run(names, inputs)))\n",
+    ),
+    "openvino": ProgramCode(
+        "import numpy as np\nimport openvino\nfrom tokenizers import Tokenizer\n",
+        f"""# Without the hint, OpenVINO computes in bfloat16 on a CPU that multiplies bfloat16.
+model = openvino.compile_model("{OPENVINO_FILE}", "CPU", {{"INFERENCE_PRECISION_HINT": "f32"}})
+""",
+        "outputs = {port.any_name: x for port, x in model(inputs).items()}\n",
+    ),
+    "jax": ProgramCode(
+        "import json\n\nimport jax\nimport jax.export\nimport numpy as np\nfrom tokenizers import Tokenizer\n",
+        f"""manifest = json.load(open("{stablehlo.MANIFEST}"))
+archive = np.load("{stablehlo.WEIGHTS}")
+weights = [jax.device_put(archive[name]) for name in manifest["weights"]]
+program = jax.jit(jax.export.deserialize(bytearray(open("{stablehlo.PROGRAM}", "rb").read())).call)
+""",
+        """arrays = [np.asarray(inputs[entry["name"]], np.int32) for entry in manifest["inputs"]]
+outputs = {name: np.asarray(x) for name, x in program(weights, *arrays).items()}
+""",
+        our_names=True,
+    ),
+}
+
+# Our output -> (the texts, lines before the program runs, lines that print its answer). In the lines, LOGITS stands for
+# the name of the output.
+READING: dict[str, tuple[str, str, str]] = {
+    "labels": ("", "", "for logits in outputs[LOGITS]:\n    print(labels[logits.argmax()])\n"),
+    "label_sets": (
+        "",
+        "",
+        "for logits in outputs[LOGITS]:\n"
+        "    probabilities = 1 / (1 + np.exp(-logits))\n"
+        "    print([label for label, p, t in zip(labels, probabilities, thresholds) if p >= t])\n",
+    ),
+    "value": ("", "", "print(outputs[LOGITS][:, 0])\n"),
+    "sigmoid": ("", "", "print(1 / (1 + np.exp(-outputs[LOGITS][:, 0])))\n"),
+    "token_labels": (
+        "",
+        "",
+        "for encoding, logits in zip(encodings, outputs[LOGITS]):\n"
+        "    print([(token, labels[i]) for token, i in zip(encoding.tokens, logits.argmax(-1))])\n",
+    ),
+    "answer": (
+        'texts = [("a question", "a text with the answer")]\n',
+        "",
+        'scores = outputs["start_logits"][0][:, None] + outputs["end_logits"][0]\n'
+        "in_text = np.array([number == 1 for number in encodings[0].sequence_ids])\n"
+        "scores[~np.triu(np.outer(in_text, in_text))] = -np.inf\n"
+        "first, last = np.unravel_index(scores.argmax(), scores.shape)\n"
+        "offsets = encodings[0].offsets\n"
+        "print(texts[0][1][offsets[first][0] : offsets[last][1]])\n",
+    ),
+    "choice": (
+        'texts = [("a text", "a continuation"), ("a text", "another continuation")]\n',
+        "inputs = {name: x[None] for name, x in inputs.items()}  # the choices of one example\n",
+        "print(outputs[LOGITS][0].argmax())  # number of the best continuation\n",
+    ),
+    "mask": (
+        'texts = [f"a {MASK} text"]\n',
+        'position = encodings[0].tokens.index(MASK)\ninputs["masked_positions"] = np.array([[position]])\n',
+        "print(tokenizer.id_to_token(int(LOGITS_AT_MASK.argmax())))\n",
+    ),
+    "vectors": ("", "", f'vectors = outputs["{VECTORS}"]\nprint(vectors.shape)\nprint(vectors @ vectors.T)\n'),
+    "shapes": ("", "", "for name, x in outputs.items():\n    print(name, x.shape)\n"),
+}
+TEXTS = 'texts = ["a text", "another text"]\n'
+
+
+def choose_reading(heads: Sequence[Head], problem: str, activation: str, sentences: SentenceModules | None) -> str:
+    """Return the row of READING for a model with these heads."""
+    if has_vectors(sentences):
+        return "vectors"
+    head = heads[0] if heads else Head("")
+    if head.name == "sequence_classification":
+        if head.classes == 1:
+            return "sigmoid" if activation == "sigmoid" else "value"
+        return "label_sets" if problem == "multi_label_classification" else "labels"
+    rows = {
+        "token_classification": "token_labels",
+        "question_answering": "answer",
+        "multiple_choice": "choice",
+        "masked_token": "mask",
+    }
+    return rows.get(head.name, "shapes")
+
+
+OUR_LOGITS = {"token_labels": "token_logits", "choice": "choice_logits", "mask": "mlm_logits"}
+
+
+def usage_code(
+    runtime: str,
+    reading: str,
+    tokenizer: Tokenizer,
+    max_length: int,
+    labels: Sequence[str],
+    thresholds: Sequence[float] | None,
+    sentences: SentenceModules | None,
+    logits: str,
+) -> str:
+    """Return Python code that runs the program in the current directory and prints its answer for a text.
+
+    Args:
+        runtime: a row of PROGRAM_CODE.
+        reading: a row of READING.
+        tokenizer: the tokenizer, for the padding and the mask token.
+        max_length: maximum number of tokens.
+        labels: names of the classes.
+        thresholds: probability from which a text has a label, for each label; None: 0.5 for all labels.
+        sentences: prompt and lower case of a model of sentence vectors.
+        logits: name of the logits in transformers.
+    """
+    program, (texts, before, after) = PROGRAM_CODE[runtime], READING[reading]
+    key = json.dumps(OUR_LOGITS.get(reading, "sequence_logits") if program.our_names else logits)
+    at_mask = f"outputs[{key}][0, {'0' if program.our_names else 'position'}]"
+    after = after.replace("LOGITS_AT_MASK", at_mask).replace("LOGITS", key)
+    constants = f"labels = {json.dumps(list(labels), ensure_ascii=False)}\n" if "labels" in after else ""
+    if reading == "label_sets":
+        constants += f"thresholds = {json.dumps(list(thresholds or [DEFAULT_THRESHOLD] * len(labels)))}\n"
+    if reading == "mask":
+        constants += f"MASK = {json.dumps(tokenizer.special.mask, ensure_ascii=False)}\n"
+        before = before if program.our_names else before.partition("\n")[0] + "\n"
+    prepared = "text" + (".lower()" if sentences and sentences.lower_case else "")
+    prompt = sentences.prompt if sentences else ""
+    texts = texts or TEXTS
+    if prompt or prepared != "text":
+        prompt = prompt.lower() if prepared != "text" else prompt
+        prefix = f"{json.dumps(prompt, ensure_ascii=False)} + " if prompt else ""
+        texts += f"texts = [{prefix}{prepared} for text in texts]\n"
+    padding = json.dumps(tokenizer.special.pad, ensure_ascii=False)
+    return (
+        f"{program.imports}\n{program.open}"
+        f'tokenizer = Tokenizer.from_file("tokenizer.json")\n'
+        f"tokenizer.enable_truncation({max_length})\n"
+        f"tokenizer.enable_padding(pad_id={tokenizer.pad_id}, pad_token={padding})\n{constants}\n"
+        f"{texts}"
+        "encodings = tokenizer.encode_batch(texts)\n"
+        "inputs = {\n"
+        '    "input_ids": np.array([encoding.ids for encoding in encodings], np.int64),\n'
+        '    "attention_mask": np.array([encoding.attention_mask for encoding in encodings], np.int64),\n'
+        '    "token_type_ids": np.array([encoding.type_ids for encoding in encodings], np.int64),\n'
+        "}\n"
+        f"{before}{program.call}{after}"
+    )
+
+
+def readme_text(title: str, notes: Sequence[str], package: str, code: str) -> str:
+    """Return README.md of a program, without measurements."""
+    return "\n".join(
+        [
+            f"# {title}\n",
+            *(f"{note}\n" for note in notes),
+            "## Run it\n",
+            f"`pip install {package} numpy tokenizers`, then in this directory:\n",
+            f"```python\n{code}```\n",
+            "## Check it\n",
+            "`expected_outputs.safetensors` holds the outputs of bert_jax for a batch of random tokens. "
+            "`bert-jax verify --run .` compares every installed runtime with them.\n",
+        ]
+    )
+
+
+def measurements_text(printed: str, latency: Mapping[str, Mapping[int, float]], machine: str, length: int) -> str:
+    """Return the sections of README.md on the code that ran and on latency.
+
+    Args:
+        printed: output of the code in "Run it".
+        latency: runtime and version -> batch size -> median milliseconds of a batch.
+        machine: the processor.
+        length: tokens of a text.
+    """
+    sizes: list[Any] = list(next(iter(latency.values())))
+    lines = [
+        "## Measured\n",
+        "The code above ran when this directory was written. It printed:\n",
+        f"```\n{printed}```\n",
+    ]
+    lines += [f"Median milliseconds of a batch of texts of {length} tokens, on one core of {machine}:\n"]
+    lines += ["| runtime | " + " | ".join(f"batch {size}" for size in sizes) + " |", "| --- " * (1 + len(sizes)) + "|"]
+    lines += [
+        f"| {name} | " + " | ".join(f"{times[size]:,.1f}" for size in sizes) + " |" for name, times in latency.items()
+    ]
+    return "\n".join([*lines, ""])
