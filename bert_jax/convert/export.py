@@ -71,6 +71,9 @@ def export_directory(
             exists and is not empty.
     """
     check_output(output)
+    if measure and not FORMATS[target].title:
+        programs = ", ".join(name for name, row in FORMATS.items() if row.title)
+        raise UserError(f"--measure: only for the formats {programs}")
     sealed = resolve_model_dir(model)
     # Every byte is checked, as the output gets new digests.
     files.check_sums(sealed, [name for name in files.read_sums(sealed) if name != CARD], None)
@@ -96,8 +99,11 @@ def export_directory(
         row.write(exported, output, {})
     if is_huggingface and exported.step is not None:
         _compare_metrics(model, exported.step, console)
-    if exported.sentences is not None and row.title:
-        console.say(f"length, lower case and prompt are in the code of {CARD}; the program starts from token ids")
+    if has_vectors(exported.sentences) and not is_huggingface:
+        if row.title:
+            console.say(f"length, lower case and prompt are in the code of {CARD}; the program starts from token ids")
+        else:
+            console.say("left out: pooling, length and prompt of modules.json; this format has only the encoder")
     family = FAMILIES[exported.config.family]
     if left_out := left_out_heads(weights, exported):
         has_class = any(left_out[0] in model_class.heads for model_class in family.classes)

@@ -204,9 +204,11 @@ def test_runtimes_that_are_not_installed_are_named(vectors, capsys, monkeypatch)
     [
         (["verify", ".", "--original", "x"], "--original: only with --run"),
         (["verify", ".", "--run", "--data", "x"], "--data: only with --original"),
+        (["export", "--model", "x", "--output", "new", "--measure"], "only for the formats stablehlo, onnx, onnx_int8"),
     ],
 )
-def test_options_of_verify_that_need_another(words, says, capsys):
+def test_options_that_do_not_fit(words, says, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     assert main(words) == 2
     assert says in capsys.readouterr().err
 
