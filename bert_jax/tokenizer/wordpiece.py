@@ -13,7 +13,7 @@ import tokenizers
 
 from bert_jax.errors import UserError
 from bert_jax.tokenizer import pair_merging, tokenizer_json
-from bert_jax.tokenizer.pair_merging import TrainedVocabulary, TrainingText
+from bert_jax.tokenizer.pair_merging import TokensAndMerges, TrainedVocabulary, TrainingText
 from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
 
 SPECIAL = SpecialTokens("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -204,9 +204,7 @@ def train_bpe(text: TrainingText, vocab_size: int, lowercase: bool) -> TrainedVo
     return TrainedVocabulary(define_bpe(*_merge_within_words(text, vocab_size, normalizer), normalizer))
 
 
-def _merge_within_words(
-    text: TrainingText, vocab_size: int, normalizer: Normalizer
-) -> tuple[list[str], list[list[str]]]:
+def _merge_within_words(text: TrainingText, vocab_size: int, normalizer: Normalizer) -> TokensAndMerges:
     """Return tokens in the order of ids, and merges in the order of learning."""
     untrained = define_bpe(SPECIAL, (), normalizer)
     library = tokenizers.Tokenizer.from_str(json.dumps(untrained))

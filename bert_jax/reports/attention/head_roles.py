@@ -82,7 +82,14 @@ def head_weights(model: OpenModel, batch: Batch, queries: slice = slice(None)) -
     return list(np.asarray(compute(model.params["encoder"], batch))[:, 0])
 
 
-def weights_and_relevance(model: OpenModel, batch: Batch) -> tuple[list[np.ndarray], Relevance | None]:
+class WeightsAndRelevance(NamedTuple):
+    """The attention weights of each layer, and the relevance of each token for the answer of the head."""
+
+    weights: list[np.ndarray]
+    relevance: Relevance | None
+
+
+def weights_and_relevance(model: OpenModel, batch: Batch) -> WeightsAndRelevance:
     """Return `head_weights` and the relevance of each token for the most probable answer.
 
     The answer of a masked-token head is its token for the first mask of the text. The answer of a classifier is its
@@ -96,7 +103,7 @@ def weights_and_relevance(model: OpenModel, batch: Batch) -> tuple[list[np.ndarr
     heads = [head for head in model.heads if head.name in TARGETS]
     head = next((head for head in heads if head.classes), heads[0] if heads and masks.size else None)
     if head is None:
-        return head_weights(model, batch), None
+        return WeightsAndRelevance(head_weights(model, batch), None)
     position = int(masks[0]) if masks.size and not head.classes else 0
     batch = {**batch, "masked_positions": np.array([[position]], np.int32)}
     weights, gradients, answer = _weights_and_gradients(model, head, batch)
@@ -104,7 +111,7 @@ def weights_and_relevance(model: OpenModel, batch: Batch) -> tuple[list[np.ndarr
     row[position] -= 1  # the part of the identity
     names = model.labels if head.classes else model.tokenizer.tokens
     name = names[answer] if answer < len(names) else str(answer)
-    return weights, Relevance(row, f"{TARGETS[head.name].description}, {name}")
+    return WeightsAndRelevance(weights, Relevance(row, f"{TARGETS[head.name].description}, {name}"))
 
 
 def tokens_to_words(matrix: np.ndarray, words: np.ndarray, first: int = 0) -> np.ndarray:
@@ -125,9 +132,15 @@ def tokens_to_words(matrix: np.ndarray, words: np.ndarray, first: int = 0) -> np
     return np.add.reduceat(np.stack(rows, -2), starts, -1)
 
 
-def _weights_and_gradients(
-    model: OpenModel, head: Head, batch: Batch
-) -> tuple[list[np.ndarray], list[np.ndarray], int]:
+class _WeightsAndGradients(NamedTuple):
+    """Attention weights, their gradients for the largest logit, and the class of this logit."""
+
+    weights: list[np.ndarray]
+    gradients: list[np.ndarray]
+    answer: int
+
+
+def _weights_and_gradients(model: OpenModel, head: Head, batch: Batch) -> _WeightsAndGradients:
     """Return attention weights, their gradients for the largest logit, and the class of this logit."""
 
     def score(probes: jax.Array, params: Params) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
@@ -140,7 +153,7 @@ def _weights_and_gradients(
     zeros = jnp.zeros((config.num_layers, 1, config.num_heads, length, length), jnp.float32)
     # The parameters are an argument: a constant would be folded.
     gradients, (answer, weights) = jax.jit(jax.grad(score, has_aux=True))(zeros, model.params)
-    return list(np.asarray(weights)[:, 0]), list(np.asarray(gradients)[:, 0]), int(answer)
+    return _WeightsAndGradients(list(np.asarray(weights)[:, 0]), list(np.asarray(gradients)[:, 0]), int(answer))
 
 
 def _largest_logit(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
