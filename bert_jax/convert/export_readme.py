@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from bert_jax.convert.expected_outputs import has_vectors
 from bert_jax.interop import stablehlo
+from bert_jax.interop.huggingface.model import MULTI_LABEL
 from bert_jax.interop.onnx_file import FILE as ONNX_FILE
 from bert_jax.interop.onnx_file import OPENVINO_FILE
 from bert_jax.interop.sentence_modules import VECTORS, SentenceModules
@@ -55,75 +56,82 @@ outputs = {name: np.asarray(x) for name, x in program(weights, *arrays).items()}
     ),
 }
 
-# Our output -> (the texts, lines before the program runs, lines that print its answer). In the lines, LOGITS stands for
-# the name of the output.
-READING: dict[str, tuple[str, str, str]] = {
-    "labels": ("", "", "for logits in outputs[LOGITS]:\n    print(labels[logits.argmax()])\n"),
-    "label_sets": (
-        "",
-        "",
+
+class AnswerCode(NamedTuple):
+    """A row of ANSWER_CODE. In the code, LOGITS stands for the name of the output."""
+
+    print: str  # prints the answer from `outputs`
+    texts: str = 'texts = ["a text", "another text"]\n'
+    inputs: str = ""  # changes `inputs`
+    is_labeled: bool = False  # whether the code reads `labels`
+
+
+# Kind of answer -> its code.
+ANSWER_CODE: dict[str, AnswerCode] = {
+    "label": AnswerCode(
+        "for logits in outputs[LOGITS]:\n    print(labels[logits.argmax()])\n",
+        is_labeled=True,
+    ),
+    "label_set": AnswerCode(
         "for logits in outputs[LOGITS]:\n"
         "    probabilities = 1 / (1 + np.exp(-logits))\n"
         "    print([label for label, p, t in zip(labels, probabilities, thresholds) if p >= t])\n",
+        is_labeled=True,
     ),
-    "value": ("", "", "print(outputs[LOGITS][:, 0])\n"),
-    "sigmoid": ("", "", "print(1 / (1 + np.exp(-outputs[LOGITS][:, 0])))\n"),
-    "token_labels": (
-        "",
-        "",
+    "value": AnswerCode("print(outputs[LOGITS][:, 0])\n"),
+    "probability": AnswerCode("print(1 / (1 + np.exp(-outputs[LOGITS][:, 0])))\n"),
+    "token_labels": AnswerCode(
         "for encoding, logits in zip(encodings, outputs[LOGITS]):\n"
         "    print([(token, labels[i]) for token, i in zip(encoding.tokens, logits.argmax(-1))])\n",
+        is_labeled=True,
     ),
-    "answer": (
-        'texts = [("a question", "a text with the answer")]\n',
-        "",
+    "span": AnswerCode(
         'scores = outputs["start_logits"][0][:, None] + outputs["end_logits"][0]\n'
         "in_text = np.array([number == 1 for number in encodings[0].sequence_ids])\n"
         "scores[~np.triu(np.outer(in_text, in_text))] = -np.inf\n"
         "first, last = np.unravel_index(scores.argmax(), scores.shape)\n"
         "offsets = encodings[0].offsets\n"
         "print(texts[0][1][offsets[first][0] : offsets[last][1]])\n",
+        texts='texts = [("a question", "a text with the answer")]\n',
     ),
-    "choice": (
-        'texts = [("a text", "a continuation"), ("a text", "another continuation")]\n',
-        "inputs = {name: x[None] for name, x in inputs.items()}  # the choices of one example\n",
+    "choice": AnswerCode(
         "print(outputs[LOGITS][0].argmax())  # number of the best continuation\n",
+        texts='texts = [("a text", "a continuation"), ("a text", "another continuation")]\n',
+        inputs="inputs = {name: x[None] for name, x in inputs.items()}  # the choices of one example\n",
     ),
-    "mask": (
-        'texts = [f"a {MASK} text"]\n',
-        'position = encodings[0].tokens.index(MASK)\ninputs["masked_positions"] = np.array([[position]])\n',
-        "print(tokenizer.id_to_token(int(LOGITS_AT_MASK.argmax())))\n",
+    "token": AnswerCode(
+        "print(tokenizer.id_to_token(int(outputs[LOGITS][0, AT_MASK].argmax())))\n",
+        texts='texts = [f"a {MASK} text"]\n',
+        inputs="position = encodings[0].tokens.index(MASK)\n",
     ),
-    "vectors": ("", "", f'vectors = outputs["{VECTORS}"]\nprint(vectors.shape)\nprint(vectors @ vectors.T)\n'),
-    "shapes": ("", "", "for name, x in outputs.items():\n    print(name, x.shape)\n"),
+    "vectors": AnswerCode(f'vectors = outputs["{VECTORS}"]\nprint(vectors.shape)\nprint(vectors @ vectors.T)\n'),
+    "shapes": AnswerCode("for name, x in outputs.items():\n    print(name, x.shape)\n"),
 }
-TEXTS = 'texts = ["a text", "another text"]\n'
+# Head -> the kind of its answer; other heads have the kind "shapes". `answer_kind` returns the kind of classifiers.
+KINDS_OF_HEADS = {
+    "token_classification": "token_labels",
+    "question_answering": "span",
+    "multiple_choice": "choice",
+    "masked_token": "token",
+}
+OUR_LOGITS = {"token_labels": "token_logits", "choice": "choice_logits", "token": "mlm_logits"}
 
 
-def choose_reading(heads: Sequence[Head], problem: str, activation: str, sentences: SentenceModules | None) -> str:
-    """Return the row of READING for a model with these heads."""
+def answer_kind(heads: Sequence[Head], problem: str, activation: str, sentences: SentenceModules | None) -> str:
+    """Return the row of ANSWER_CODE for a model with these heads."""
     if has_vectors(sentences):
         return "vectors"
     head = heads[0] if heads else Head("")
-    if head.name == "sequence_classification":
-        if head.classes == 1:
-            return "sigmoid" if activation == "sigmoid" else "value"
-        return "label_sets" if problem == "multi_label_classification" else "labels"
-    rows = {
-        "token_classification": "token_labels",
-        "question_answering": "answer",
-        "multiple_choice": "choice",
-        "masked_token": "mask",
-    }
-    return rows.get(head.name, "shapes")
-
-
-OUR_LOGITS = {"token_labels": "token_logits", "choice": "choice_logits", "mask": "mlm_logits"}
+    if head.name != "sequence_classification":
+        return KINDS_OF_HEADS.get(head.name, "shapes")
+    if head.classes == 1:
+        return "probability" if activation == "sigmoid" else "value"
+    return "label_set" if problem == MULTI_LABEL else "label"
 
 
 def usage_code(
     runtime: str,
-    reading: str,
+    kind: str,
     tokenizer: Tokenizer,
     max_length: int,
     labels: Sequence[str],
@@ -135,7 +143,7 @@ def usage_code(
 
     Args:
         runtime: a row of PROGRAM_CODE.
-        reading: a row of READING.
+        kind: a row of ANSWER_CODE.
         tokenizer: the tokenizer, for the padding and the mask token.
         max_length: maximum number of tokens.
         labels: names of the classes.
@@ -143,23 +151,21 @@ def usage_code(
         sentences: prompt and lower case of a model of sentence vectors.
         logits: name of the logits in transformers.
     """
-    program, (texts, before, after) = PROGRAM_CODE[runtime], READING[reading]
-    key = json.dumps(OUR_LOGITS.get(reading, "sequence_logits") if program.our_names else logits)
-    at_mask = f"outputs[{key}][0, {'0' if program.our_names else 'position'}]"
-    after = after.replace("LOGITS_AT_MASK", at_mask).replace("LOGITS", key)
-    constants = f"labels = {json.dumps(list(labels), ensure_ascii=False)}\n" if "labels" in after else ""
-    if reading == "label_sets":
+    program, answer = PROGRAM_CODE[runtime], ANSWER_CODE[kind]
+    key = json.dumps(OUR_LOGITS.get(kind, "sequence_logits") if program.our_names else logits)
+    printing = answer.print.replace("LOGITS", key).replace("AT_MASK", "0" if program.our_names else "position")
+    constants, inputs, texts = "", answer.inputs, answer.texts
+    if answer.is_labeled:
+        constants = f"labels = {json.dumps(list(labels), ensure_ascii=False)}\n"
+    if kind == "label_set":
         constants += f"thresholds = {json.dumps(list(thresholds or [DEFAULT_THRESHOLD] * len(labels)))}\n"
-    if reading == "mask":
-        constants += f"MASK = {json.dumps(tokenizer.special.mask, ensure_ascii=False)}\n"
-        before = before if program.our_names else before.partition("\n")[0] + "\n"
-    prepared = "text" + (".lower()" if sentences and sentences.lower_case else "")
-    prompt = sentences.prompt if sentences else ""
-    texts = texts or TEXTS
-    if prompt or prepared != "text":
-        prompt = prompt.lower() if prepared != "text" else prompt
-        prefix = f"{json.dumps(prompt, ensure_ascii=False)} + " if prompt else ""
-        texts += f"texts = [{prefix}{prepared} for text in texts]\n"
+    if kind == "token":
+        constants = f"MASK = {json.dumps(tokenizer.special.mask, ensure_ascii=False)}\n"
+        inputs += 'inputs["masked_positions"] = np.array([[position]])\n' if program.our_names else ""
+    if sentences and (sentences.prompt or sentences.lower_case):
+        changed = f"{json.dumps(sentences.prompt, ensure_ascii=False)} + text" if sentences.prompt else "text"
+        changed = f"({changed}).lower()" if sentences.lower_case else changed
+        texts += f"texts = [{changed} for text in texts]\n"
     padding = json.dumps(tokenizer.special.pad, ensure_ascii=False)
     return (
         f"{program.imports}\n{program.open}"
@@ -173,7 +179,7 @@ def usage_code(
         '    "attention_mask": np.array([encoding.attention_mask for encoding in encodings], np.int64),\n'
         '    "token_type_ids": np.array([encoding.type_ids for encoding in encodings], np.int64),\n'
         "}\n"
-        f"{before}{program.call}{after}"
+        f"{inputs}{program.call}{printing}"
     )
 
 

@@ -11,7 +11,7 @@ from bert_jax import files, strict_json
 from bert_jax.checkpoints.load_model import Weights
 from bert_jax.console import Console
 from bert_jax.convert.expected_outputs import FILE, compute_expected, expected_file, has_vectors
-from bert_jax.convert.export_readme import FENCE, choose_reading, measurements_text, readme_text, usage_code
+from bert_jax.convert.export_readme import FENCE, answer_kind, measurements_text, readme_text, usage_code
 from bert_jax.convert.latency import LENGTH, measure_latency
 from bert_jax.convert.runtimes import RUNTIMES
 from bert_jax.errors import UserError
@@ -70,12 +70,12 @@ def write_program(
 def program_readme(weights: Weights, title: str, runtime: str, is_int8: bool) -> str:
     """Return README.md of a program that the row `runtime` of RUNTIMES runs."""
     sentences = weights.sentences if has_vectors(weights.sentences) else None
-    reading = choose_reading(weights.heads, weights.problem, weights.activation, sentences)
+    kind = answer_kind(weights.heads, weights.problem, weights.activation, sentences)
     classes = max((head.classes for head in weights.heads), default=0)
     task = weights.directory / TASK_FILE
     code = usage_code(
         runtime,
-        reading,
+        kind,
         load_tokenizer(weights.directory),
         max_length=(sentences.max_seq_len if sentences else None) or weights.config.max_positions,
         labels=weights.labels or [f"LABEL_{i}" for i in range(classes)],
