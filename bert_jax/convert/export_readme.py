@@ -133,6 +133,7 @@ def usage_code(
     runtime: str,
     kind: str,
     tokenizer: Tokenizer,
+    has_token_types: bool,
     max_length: int,
     labels: Sequence[str],
     thresholds: Sequence[float] | None,
@@ -145,6 +146,7 @@ def usage_code(
         runtime: a row of PROGRAM_CODE.
         kind: a row of ANSWER_CODE.
         tokenizer: the tokenizer, for the padding and the mask token.
+        has_token_types: whether the program has the input `token_type_ids`.
         max_length: maximum number of tokens.
         labels: names of the classes.
         thresholds: probability from which a text has a label, for each label; None: 0.5 for all labels.
@@ -166,6 +168,8 @@ def usage_code(
         changed = f"{json.dumps(sentences.prompt, ensure_ascii=False)} + text" if sentences.prompt else "text"
         changed = f"({changed}).lower()" if sentences.lower_case else changed
         texts += f"texts = [{changed} for text in texts]\n"
+    token_types = '    "token_type_ids": np.array([encoding.type_ids for encoding in encodings], np.int64),\n'
+    token_types = token_types if has_token_types else ""
     padding = json.dumps(tokenizer.special.pad, ensure_ascii=False)
     return (
         f"{program.imports}\n{program.open}"
@@ -177,8 +181,7 @@ def usage_code(
         "inputs = {\n"
         '    "input_ids": np.array([encoding.ids for encoding in encodings], np.int64),\n'
         '    "attention_mask": np.array([encoding.attention_mask for encoding in encodings], np.int64),\n'
-        '    "token_type_ids": np.array([encoding.type_ids for encoding in encodings], np.int64),\n'
-        "}\n"
+        f"{token_types}}}\n"
         f"{inputs}{program.call}{printing}"
     )
 

@@ -77,6 +77,7 @@ def program_readme(weights: Weights, title: str, runtime: str, is_int8: bool) ->
         runtime,
         kind,
         load_tokenizer(weights.directory),
+        has_token_types=weights.config.num_token_types > 1,
         max_length=(sentences.max_seq_len if sentences else None) or weights.config.max_positions,
         labels=weights.labels or [f"LABEL_{i}" for i in range(classes)],
         thresholds=strict_json.read_object(task).get("thresholds") if task.is_file() else None,
