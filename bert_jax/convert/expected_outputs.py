@@ -19,7 +19,7 @@ from bert_jax.convert.runtimes import Arrays
 from bert_jax.errors import UserError
 from bert_jax.inference.embed import POOLINGS
 from bert_jax.interop.sentence_modules import VECTORS, SentenceModules
-from bert_jax.models import Head, make_model
+from bert_jax.models import Head, Params, make_model
 from bert_jax.models.heads import unit_length
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
 
@@ -95,7 +95,7 @@ def compute_expected(weights: Weights, format_name: str) -> ExpectedOutputs:
     model = make_model(weights.config, ComputeConfig(attention="xla"), output_heads(weights.heads))
 
     @jax.jit
-    def run(params: object, batch: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    def run(params: Params, batch: dict[str, jax.Array]) -> dict[str, jax.Array]:
         outputs = model.apply(params, batch, None)
         outputs = {
             name: x[..., : weights.config.vocab_size] if name in OVER_VOCABULARY else x for name, x in outputs.items()

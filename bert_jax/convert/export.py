@@ -86,7 +86,7 @@ def export_directory(
         write_program(
             exported,
             output,
-            functools.partial(row.write, extra={}),
+            lambda weights, directory: row.write(weights, directory, {}),
             format_name=target,
             runtimes=row.runtimes,
             title=f"{model.resolve().name}: {row.title}",
