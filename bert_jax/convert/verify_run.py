@@ -32,7 +32,9 @@ class RuntimeCheck(NamedTuple):
     is_equal: bool  # True also for a runtime that did not run
 
 
-def verify_run(path: pathlib.Path, original: str | None, data: str | None, console: Console) -> Iterator[RuntimeCheck]:
+def check_runtimes(
+    path: pathlib.Path, original: str | None, data: str | None, console: Console
+) -> Iterator[RuntimeCheck]:
     """Run an exported directory in every runtime of its format, and yield the result of each.
 
     A float32 program must give the outputs of bert_jax within the tolerance of its format, for a batch with padding and

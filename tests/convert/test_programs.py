@@ -15,6 +15,7 @@ import safetensors.numpy
 import sentence_transformers
 import torch
 
+import bert_jax
 from bert_jax.cli.main import main
 from bert_jax.convert.expected_outputs import FILE, read_expected
 from bert_jax.convert.export import FORMATS
@@ -166,6 +167,14 @@ def test_verify_runs_sentence_vectors_in_every_runtime(vectors, capsys, name):
     assert compared == (
         [False, True] if name == "huggingface" else [True] * len(compared)
     )  # transformers has no vectors
+
+
+def test_python_returns_the_checks_that_the_command_prints(vectors, capsys):
+    place, _ = vectors
+    checks = bert_jax.verify_run(place / "onnx")
+    assert verify(place / "onnx") == 0
+    assert [check.line for check in checks] == capsys.readouterr().out.splitlines()[1:]
+    assert all(check.ran and check.is_equal for check in checks)
 
 
 def test_the_code_of_readme_prints_vectors_with_the_prompt(vectors):
