@@ -138,8 +138,8 @@ def open_stablehlo(directory: pathlib.Path, threads: int = 0) -> Run:
     import jax
 
     manifest = json.loads((directory / stablehlo.MANIFEST).read_bytes())
-    archive = np.load(directory / stablehlo.WEIGHTS)
-    weights = [jax.device_put(archive[name]) for name in manifest["weights"]]
+    with np.load(directory / stablehlo.WEIGHTS) as archive:
+        weights = [jax.device_put(archive[name]) for name in manifest["weights"]]
     program = jax.jit(jax.export.deserialize(bytearray((directory / stablehlo.PROGRAM).read_bytes())).call)
     input_names = [entry["name"] for entry in manifest["inputs"]]
 
