@@ -29,8 +29,8 @@ OPTIONS = {
     "evaluate": "--workdir --step --corpus --recipe --json",
     "plot": "--workdir --output",
     "report": "--output --follow --port --watts --grams_per_kwh --recipe",
-    "export": "--workdir --output --push_to_hub --format --measure --head --part --step --recipe --license --base_model "
-    "--bias",
+    "export": "--workdir --output --push_to_hub --format --measure --head --part --step --recipe --license "
+    "--base_model --bias",
     "compress": "--model --method --amount --data --examples --output",
     "verify": "--run --original --data",
     "vocabulary": "--model --tokenizer --output",
