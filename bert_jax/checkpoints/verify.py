@@ -33,7 +33,8 @@ def verify_directory(path: pathlib.Path, progress: Progress = lambda activity, d
         UserError: the directory does not exist, or has no digests.
     """
     if not path.is_dir():
-        raise UserError(f"{path}: no such directory")
+        reason = "a file; give the directory that holds it" if path.exists() else "no such directory"
+        raise UserError(f"{path}: {reason}")
     for pattern, row in KINDS.items():
         if any(path.glob(pattern)):
             try:

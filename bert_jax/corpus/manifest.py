@@ -47,6 +47,11 @@ def read_manifest(directory: pathlib.Path, snapshot: str = "") -> dict[str, Any]
         UserError: the manifest is missing, changed, or of another format; there is no such snapshot.
     """
     if not directory.is_dir():
+        if directory.is_file():
+            raise UserError(
+                f"{directory}: a file, not a corpus; make a corpus of it with `prepare --input`, or give text as "
+                "--config.data.text=FILES"
+            )
         raise UserError(f"{directory}: no such corpus directory; make a corpus with `prepare --output {directory}`")
     manifest = _read_manifest_file(directory, MANIFEST)
     name = snapshot_file(manifest, snapshot, str(directory)) if snapshot else MANIFEST

@@ -175,7 +175,7 @@ def export_best(inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Pat
     if weights.heads[0].name == "sentence_embedding":
         known = weights.sentences or SentenceModules()  # the prompts and the name of the similarity stay
         modules = dataclasses.replace(known, folder="", normalize=True, max_seq_len=settings.max_seq_len)
-        extra |= sentence_module_files(modules, inputs.architecture.hidden_size)
+        extra |= sentence_module_files(modules, inputs.architecture.hidden_size, inputs.architecture.max_positions)
     if inputs.adapter:
         on_host = {**on_host, "encoder": weights.params["encoder"]}
         if peft_can_open(weights):

@@ -98,7 +98,7 @@ def file_or_files_in(path: pathlib.Path, suffixes: Sequence[str]) -> list[pathli
     if path.is_file():
         return [path]
     if not path.is_dir():
-        raise UserError(f"{path}: no such file or directory")
+        raise UserError(f"{path}: no such file or directory; give the files of the benchmark (docs/score.md)")
     files = sorted(file for file in path.iterdir() if file.name.endswith(tuple(suffixes)))
     if not files:
         raise UserError(f"{path}: no file that ends in {' or '.join(suffixes)} in it")

@@ -94,8 +94,8 @@ def _find_definition_file(path: pathlib.Path) -> pathlib.Path:
         paths = [path] if path.exists() else []
     if not paths:
         raise UserError(
-            f"{path}: no such vocabulary; give a directory made by `tokenizer`, or one with "
-            f"{', '.join(candidates[:-1])} or {candidates[-1]}"
+            f"{path}: no such vocabulary; give a directory with {', '.join(candidates[:-1])} or {candidates[-1]}, or a "
+            "name of the Hub as OWNER/NAME"
         )
     return paths[0]
 

@@ -32,7 +32,8 @@ def plot_run(workdir: pathlib.Path, output: pathlib.Path, say: Callable[[str], N
     }
     if not charts or not training.names("train"):
         several = f"; give one of its trainings, {workdir / 'runs'}/*, or use `report`" * (workdir / "runs").is_dir()
-        raise UserError(f"{workdir}: no metrics yet{several}")
+        reason = "no metrics yet" if pathlib.Path(workdir).is_dir() else "no such run"
+        raise UserError(f"{workdir}: {reason}{several}")
     _draw_charts(charts, training.label, output)
 
 
