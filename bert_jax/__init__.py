@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         report,
         score,
         verify,
+        verify_run,
         vocabulary,
     )
 
@@ -115,6 +116,7 @@ __all__ = [
     "score",
     "train_tokenizer",
     "verify",
+    "verify_run",
     "vocabulary",
     "write_unlabeled_pairs",
 ]
@@ -158,6 +160,7 @@ _MODULES = {
     "score": "verbs",
     "train_tokenizer": "tokenizer.train",
     "verify": "verbs",
+    "verify_run": "verbs",
     "vocabulary": "verbs",
     "write_unlabeled_pairs": "finetuning.unlabeled",
 }
