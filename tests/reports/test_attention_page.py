@@ -119,7 +119,8 @@ def test_a_page_of_hostile_text(model, hostile) -> None:
 def test_a_browser_runs_nothing_of_it(hostile, browser) -> None:
     assert browser.open(hostile.as_uri()) == Opened([], [])
     assert f"{TEXT} / {PAIR}" in browser.run("document.body.innerText")
-    assert browser.reached() == list(range(12))  # matrix, lines and table of one head, patterns, lines of 8 heads
+    # 8 links of the contents; matrix, lines and table of one head, patterns, lines of 8 heads
+    assert browser.reached() == list(range(20))
 
 
 def titled(drawing: str, name: str) -> list[tuple[dict[str, str], str]]:
