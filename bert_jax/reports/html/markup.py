@@ -85,6 +85,12 @@ def section(title: str, *children: object) -> Html:
     return element("section", element("h2", title), *children)
 
 
+def verdict_html(verdict: str, is_bad: bool, reasons: Iterable[object]) -> Html:
+    """Return a verdict of two or three words with its reasons beside it."""
+    badge = element("b", verdict, class_="bad" if is_bad else "good")
+    return element("div", badge, element("ul", *(element("li", reason) for reason in reasons)), class_="health")
+
+
 def note(*children: object) -> Html:
     """Return a paragraph in small letters."""
     return element("p", *children, class_="note")

@@ -104,6 +104,7 @@ svg .inside{fill:var(--page);font-weight:600;dominant-baseline:central}
 .legend svg{width:34px;height:12px;flex:none}
 .sequence{line-height:1.9;max-width:none;white-space:pre-wrap}
 .special{color:var(--soft);font-size:.8em}
+mark.answer{background:var(--changed);color:inherit;font-weight:600}
 .pair{border-left:3px solid var(--line0);padding-left:.6rem}
 mark{padding:.05rem .3rem;border-radius:4px;white-space:nowrap}
 mark.hit{color:var(--good);background:var(--goodback)}

@@ -9,7 +9,7 @@ from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.parallel.chips import CHIPS
 from bert_jax.reports.html.chart import Chart, charts_by_axis
-from bert_jax.reports.html.markup import Html, element, folded, note, page, section
+from bert_jax.reports.html.markup import Html, element, folded, note, page, section, verdict_html
 from bert_jax.reports.run.cost import AssumedPower, measure_cost
 from bert_jax.reports.run.curves import (
     UTILIZATION,
@@ -109,22 +109,14 @@ def _overview(run: Run, assumed: AssumedPower) -> list[Html]:
 
 def _health_html(summary: RunSummary) -> Html:
     """Return the verdict on a run, and the warnings or the checks without a warning."""
-    reasons = summary.warnings or (HEALTHY_REASON,)
-    verdict = element("b", summary.verdict, class_="bad" if summary.warnings else "good")
-    return element("div", verdict, element("ul", *(element("li", reason) for reason in reasons)), class_="health")
+    return verdict_html(summary.verdict, bool(summary.warnings), summary.warnings or (HEALTHY_REASON,))
 
 
 def _comparison_overview(runs: Sequence[Run], assumed: AssumedPower) -> list[Html]:
     """Return warnings about runs that cannot be compared, and a table with the tiles of all runs."""
     warnings = comparison_warnings(runs)
     rows = [(run.label, summarize_run(run).verdict, run_tiles(run, measure_cost(run, assumed))) for run in runs]
-    health = element(
-        "div",
-        element("b", "⚠ not comparable", class_="bad"),
-        element("ul", *(element("li", warning) for warning in warnings)),
-        class_="health",
-    )
-    return [health if warnings else Html(""), tiles_table(rows)]
+    return [verdict_html("⚠ not comparable", True, warnings) if warnings else Html(""), tiles_table(rows)]
 
 
 def _trainings_with_run_label(run: Run) -> list[Training]:
