@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from fertility import read
 
 from bert_jax.batches.pipeline import make_sequences, symbols_of
-from bert_jax.batches.statistics import coverage, sequence_figures
+from bert_jax.batches.statistics import fractions_read, sequence_figures
 from bert_jax.config import DataConfig
 from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.store import open_corpus
@@ -52,7 +52,7 @@ def main() -> None:
             data = DataConfig(sentence_pairs=rule)
             sequences = make_sequences(split, symbols_of(tokenizer), args.seq_len, 0, data)
             figures = sequence_figures(sequences, tokenizer.mask_id)
-            once, twice = coverage(split, tokenizer.separators, args.seq_len, data)
+            once, twice = fractions_read(split, tokenizer.separators, args.seq_len, data)
             print(f"{rule:20} {figures.fill:7.2%} full; {once:7.2%} of the tokens in one epoch, {twice:7.2%} in two")
 
 

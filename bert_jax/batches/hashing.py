@@ -52,17 +52,17 @@ def random_bits(seed: ArrayLike, *counters: ArrayLike) -> np.ndarray:
     return state
 
 
-def uniform(bits: np.ndarray) -> np.ndarray:
+def uniform_floats(bits: np.ndarray) -> np.ndarray:
     """Return uint64 random bits as float64 in [0, 1), as multiples of 2**-53."""
     return (bits >> np.uint64(11)) * 2.0**-53
 
 
-def integers(bits: np.ndarray, high: ArrayLike) -> np.ndarray:
+def uniform_integers(bits: np.ndarray, high: ArrayLike) -> np.ndarray:
     """Return uint64 random bits as int64 in [0, high), `high` from 1 to 2**53; the bias is below high / 2**53."""
-    return (uniform(bits) * high).astype(np.int64)
+    return (uniform_floats(bits) * high).astype(np.int64)
 
 
-def permute(index: np.ndarray, size: ArrayLike, seed: ArrayLike) -> np.ndarray:
+def permuted_indices(index: np.ndarray, size: ArrayLike, seed: ArrayLike) -> np.ndarray:
     """Return the images of `index` under a pseudo-random permutation of range(size), without building it.
 
     The method is a Feistel network over pairs of digits with cycle walking (Black and Rogaway, "Ciphers with arbitrary
@@ -88,8 +88,8 @@ def permute(index: np.ndarray, size: ArrayLike, seed: ArrayLike) -> np.ndarray:
         seeds = rounds[:, walking]
         left, right = np.divmod(image[walking], rights)
         for round_ in range(_ROUNDS):
-            left = (left + integers(random_bits(seeds[2 * round_], right), lefts)) % lefts
-            right = (right + integers(random_bits(seeds[2 * round_ + 1], left), rights)) % rights
+            left = (left + uniform_integers(random_bits(seeds[2 * round_], right), lefts)) % lefts
+            right = (right + uniform_integers(random_bits(seeds[2 * round_ + 1], left), rights)) % rights
         image[walking] = left * rights + right
         walking = walking[image[walking] >= sizes]
     return image

@@ -51,7 +51,7 @@ def batches(
 
     # Grain warns of more threads than batches built ahead, since further threads would be idle.
     options = grain.ReadOptions(num_threads=min(num_threads, depth), prefetch_buffer_size=depth)
-    return _closing(iter(grain.MapDataset.source(source).to_iter_dataset(options)))
+    return _close_after_iteration(iter(grain.MapDataset.source(source).to_iter_dataset(options)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +81,7 @@ class _BatchSource:
         return batch
 
 
-def _closing(iterator: Any) -> Generator[Batch, None, None]:
+def _close_after_iteration(iterator: Any) -> Generator[Batch, None, None]:
     """Yield the items of an iterator, and close it at the end."""
     try:
         yield from iterator

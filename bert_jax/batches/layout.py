@@ -17,8 +17,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from bert_jax.batches.hashing import Stream, integers, random_bits
-from bert_jax.corpus.store import running_total
+from bert_jax.batches.hashing import Stream, random_bits, uniform_integers
+from bert_jax.corpus.store import RecordArrays, running_total
 
 MIN_SLIDING_SLOTS = 8  # in shorter documents the longer slots would lose too much text
 
@@ -31,7 +31,7 @@ class ReadableSplit(Protocol):
     first_record: np.ndarray
     source_documents: np.ndarray
 
-    def read(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def read(self, records: np.ndarray) -> RecordArrays:
         """Return the flat tokens, flat sentence lengths, and sentences per record of the given records, in order."""
 
 
@@ -124,15 +124,20 @@ def slot_lengths(layout: Layout) -> np.ndarray:
     return lengths
 
 
-def slot_span(
-    layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray, position: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+class SlotSpans(NamedTuple):
+    """The first token of each slot, and the token after its last, numbered through the split; int64 [examples]."""
+
+    start: np.ndarray
+    stop: np.ndarray
+
+
+def slot_span(layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray, position: np.ndarray) -> SlotSpans:
     """Return start and stop (exclusive) of the slot at `position` of each document in an epoch; int64 [examples]."""
     short, shift = _short_slot(layout, seed, epoch, document)
     first, stop = layout.document_start[document], layout.document_start[document + 1]
     begin, end = (first + at * layout.budget - np.where(at > short, shift, 0) for at in (position, position + 1))
     is_last = position + 1 == layout.first_slot[document + 1] - layout.first_slot[document]
-    return begin, np.where(is_last, stop, end)
+    return SlotSpans(begin, np.where(is_last, stop, end))
 
 
 def slot_of_token(layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray, token: np.ndarray) -> np.ndarray:
@@ -143,19 +148,26 @@ def slot_of_token(layout: Layout, seed: int, epoch: np.ndarray, document: np.nda
     return np.minimum((token + np.where(after, shift, 0)) // layout.budget, last)
 
 
-def _short_slot(layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+class _ShortSlots(NamedTuple):
+    """The position of the short slot in each document, and the tokens by which it shifts later slots."""
+
+    position: np.ndarray
+    shift: np.ndarray
+
+
+def _short_slot(layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray) -> _ShortSlots:
     """Return the position of the short slot in each document, and the tokens by which it shifts later slots."""
     slots = layout.first_slot[document + 1] - layout.first_slot[document]
     slack = slots * layout.budget - (layout.document_start[document + 1] - layout.document_start[document])
     bits = random_bits(seed, Stream.OFFSET, epoch, document)
-    short = integers(bits, slots)
+    short = uniform_integers(bits, slots)
     if not layout.slides:
-        return short, slack
+        return _ShortSlots(short, slack)
     if layout.bounded:
         lowest, highest = np.maximum(0, slack - layout.budget + 1), np.minimum(slack, layout.budget - 1)
     else:
         stretch = (layout.budget - 1 - slack) // 2
         lowest, highest = -stretch, slack + stretch
-    offset = lowest + integers(bits, highest - lowest + 1)
+    offset = lowest + uniform_integers(bits, highest - lowest + 1)
     few = slots < MIN_SLIDING_SLOTS
-    return np.where(few, short, 0), np.where(few, slack, offset)
+    return _ShortSlots(np.where(few, short, 0), np.where(few, slack, offset))

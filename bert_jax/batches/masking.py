@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.batches.hashing import Stream, integers, random_bits, uniform
+from bert_jax.batches.hashing import Stream, random_bits, uniform_floats, uniform_integers
 from bert_jax.config import DataConfig, PhaseConfig
 
 MAX_WORD_TOKENS = 8  # longer words (scripts without spaces, long numbers) are masked token by token
@@ -69,29 +69,29 @@ class Masking(NamedTuple):
     one_draw: bool = False
 
 
-def _harmonic_weights(max_words: int, config: DataConfig) -> np.ndarray:
+def _harmonic_span_weights(max_words: int, config: DataConfig) -> np.ndarray:
     """Return the weight 1/n for each number of words n."""
     return 1 / np.arange(1, max_words + 1)
 
 
-def _geometric_weights(max_words: int, config: DataConfig) -> np.ndarray:
+def _geometric_span_weights(max_words: int, config: DataConfig) -> np.ndarray:
     """Return the weight of each number of words in a geometric distribution."""
     return (1 - config.span_end_probability) ** np.arange(max_words)
 
 
 MASKINGS: dict[str, Masking] = {
     # Devlin et al. 2019; google-research/bert, create_pretraining_data.py: uniformly without replacement.
-    "token": Masking(whole_words=False, max_words=1, weights=_harmonic_weights),
+    "token": Masking(whole_words=False, max_words=1, weights=_harmonic_span_weights),
     # Its do_whole_word_mask: words in a random order; a word with more tokens than remain to predict is skipped.
-    "whole_word": Masking(whole_words=True, max_words=1, weights=_harmonic_weights),
+    "whole_word": Masking(whole_words=True, max_words=1, weights=_harmonic_span_weights),
     # Lan et al. 2020: n words with p ~ 1/n, fewer where the text or the number of predictions ends.
-    "ngram": Masking(whole_words=True, max_words=3, weights=_harmonic_weights),
+    "ngram": Masking(whole_words=True, max_words=3, weights=_harmonic_span_weights),
     # Joshi et al. 2020: n words with p ~ (1 - 0.2)**n, fewer at such an end; one draw of [MASK], random or kept per
     # span.
     "span": Masking(
         whole_words=True,
         max_words=10,
-        weights=_geometric_weights,
+        weights=_geometric_span_weights,
         one_draw=True,
     ),
 }
@@ -110,10 +110,17 @@ def data_config_for_evaluation(config: DataConfig, eval_uses_training_masks: boo
     return dataclasses.replace(config, mask_token_fraction=0.8, random_token_fraction=0.1)
 
 
-def phase_mask_rates(config: DataConfig, phase: PhaseConfig) -> tuple[float, float]:
+class MaskRateRange(NamedTuple):
+    """The masking rates at the beginning and at the end of a phase."""
+
+    begin: float
+    end: float
+
+
+def phase_mask_rates(config: DataConfig, phase: PhaseConfig) -> MaskRateRange:
     """Return the masking rates at the beginning and at the end of a phase."""
     begin = config.mask_probability if phase.mask_probability is None else phase.mask_probability
-    return begin, begin if phase.mask_probability_end is None else phase.mask_probability_end
+    return MaskRateRange(begin, begin if phase.mask_probability_end is None else phase.mask_probability_end)
 
 
 def data_config_of_phase(config: DataConfig, phase: PhaseConfig) -> DataConfig:
@@ -201,14 +208,14 @@ def mask_tokens(
     if lengths.max(initial=0) > 1 << _WORD_BITS:
         raise ValueError(f"an example has {lengths.max()} tokens; the maximum is {1 << _WORD_BITS}")
     continues = vocabulary.continues if masking.whole_words else None
-    words = _find_words(ids, maskable, starts, continues, begins_word)
+    words = _words_of_examples(ids, maskable, starts, continues, begins_word)
     quota = np.maximum(1, np.rint((config.mask_probability if rates is None else rates) * lengths)).astype(np.int64)
     quota = np.minimum(quota, np.diff(words.first[words.bounds]))
 
     example = np.repeat(np.arange(len(lengths)), np.diff(words.bounds))
     offset = words.tokens[words.first[:-1]] - starts[example]
     bits = _bits_at_offsets(seed, Stream.MASK_POSITION, numbers, example, offset)
-    order = _shuffle_words(words.bounds, bits, np.diff(words.bounds) if masking.whole_words else quota)
+    order = _first_words_in_random_order(words.bounds, bits, np.diff(words.bounds) if masking.whole_words else quota)
     max_words = (config.max_span_length or masking.max_words) if masking.max_words > 1 else 1
     if not masking.whole_words:
         word = order
@@ -218,7 +225,7 @@ def mask_tokens(
         count = np.ones_like(word)
     else:
         cumulative = np.cumsum(masking.weights(max_words, config))
-        draw = uniform(_bits_at_offsets(seed, Stream.MASK_WORDS, numbers, example, offset))
+        draw = uniform_floats(_bits_at_offsets(seed, Stream.MASK_WORDS, numbers, example, offset))
         drawn = 1 + np.searchsorted(cumulative[:-1] / cumulative[-1], draw, side="right")
         drawn = np.minimum(drawn, words.run_ends - np.arange(len(drawn)))
         word, count = _take_spans(order, example, words.first, drawn, quota)
@@ -228,10 +235,10 @@ def mask_tokens(
     size = words.first[word + count] - begin
     positions = words.tokens[np.repeat(begin - np.cumsum(size) + size, size) + np.arange(size.sum())]
     drawn_at = np.repeat(words.tokens[begin], size) if masking.one_draw else positions
-    return Masked(_hide_tokens(ids, positions, drawn_at, starts, numbers, seed, config, vocabulary), positions)
+    return Masked(_replace_tokens_at(ids, positions, drawn_at, starts, numbers, seed, config, vocabulary), positions)
 
 
-def _hide_tokens(
+def _replace_tokens_at(
     ids: np.ndarray,
     positions: np.ndarray,
     drawn_at: np.ndarray,
@@ -247,8 +254,10 @@ def _hide_tokens(
     """
     example = np.searchsorted(starts, positions, side="right") - 1
     begin = starts[example]
-    kind = uniform(_bits_at_offsets(seed, Stream.MASK_KIND, numbers, example, drawn_at - begin))
-    token = integers(_bits_at_offsets(seed, Stream.MASK_TOKEN, numbers, example, positions - begin), vocabulary.size)
+    kind = uniform_floats(_bits_at_offsets(seed, Stream.MASK_KIND, numbers, example, drawn_at - begin))
+    token = uniform_integers(
+        _bits_at_offsets(seed, Stream.MASK_TOKEN, numbers, example, positions - begin), vocabulary.size
+    )
     random = kind < config.mask_token_fraction + config.random_token_fraction
     masked = ids.copy()
     masked[positions[random]] = token[random]
@@ -263,7 +272,7 @@ def _bits_at_offsets(
     return random_bits(random_bits(seed, stream, numbers)[example], offset)
 
 
-def _find_words(
+def _words_of_examples(
     ids: np.ndarray,
     maskable: np.ndarray,
     starts: np.ndarray,
@@ -291,7 +300,7 @@ def _find_words(
     return _Words(tokens, first, np.searchsorted(first, examples), run_ends)
 
 
-def _shuffle_words(bounds: np.ndarray, bits: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+def _first_words_in_random_order(bounds: np.ndarray, bits: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Return the first `wanted` words (int64 [examples]) of each example in the order of their `bits`, int64 [words].
 
     A table sorts examples with similar numbers of words together, which is four times as fast as one sort of all words.
@@ -336,9 +345,16 @@ def _words_within_quota(order: np.ndarray, example: np.ndarray, sizes: np.ndarra
     return np.concatenate(taken)
 
 
+class _WordSpans(NamedTuple):
+    """Spans of words, int64 [spans]."""
+
+    first_word: np.ndarray
+    num_words: np.ndarray
+
+
 def _take_spans(
     order: np.ndarray, example: np.ndarray, first: np.ndarray, drawn: np.ndarray, quota: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+) -> _WordSpans:
     """Return the first word and the number of words of the spans that a walk along `order` takes, int64 [taken] each.
 
     A span has the number of words `drawn` for its first word, or as many words as fit. A span is skipped if no word
@@ -355,7 +371,7 @@ def _take_spans(
         possible = (sizes[order] <= left[example]) & ~covered[order]
         order, example = order[possible], example[possible]
         if not order.size:
-            return np.concatenate(words), np.concatenate(counts)
+            return _WordSpans(np.concatenate(words), np.concatenate(counts))
         begins, candidates = _example_groups(example)
         candidate, end, owner = begins, begins + candidates, example[begins]
         for _ in range(_RANKS):
@@ -378,7 +394,14 @@ def _take_spans(
         order, example = order[later], example[later]
 
 
-def _example_groups(example: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+class _WordGroups(NamedTuple):
+    """The words of each example: index of the first word, and number of words; int64."""
+
+    first_index: np.ndarray
+    num_words: np.ndarray
+
+
+def _example_groups(example: np.ndarray) -> _WordGroups:
     """Return the first index and the number of words of each example with words, int64 each."""
     begins = np.flatnonzero(np.append(True, example[1:] != example[:-1]))
-    return begins, np.diff(begins, append=len(example))
+    return _WordGroups(begins, np.diff(begins, append=len(example)))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.batches.hashing import Stream, permute, random_bits
+from bert_jax.batches.hashing import Stream, permuted_indices, random_bits
 from bert_jax.corpus.store import running_total
 
 
@@ -47,12 +47,12 @@ def make_order(
     wanted = np.where(num_items > 0, wanted, 0.0)
     num_sequences = wanted / wanted.sum() * num_items.sum()
     if max_epochs is not None:
-        num_sequences = _cap_sequences(wanted, num_sequences, (num_items * max_epochs).astype(float))
+        num_sequences = _within_limits(wanted, num_sequences, (num_items * max_epochs).astype(float))
     num_sequences = np.rint(num_sequences).astype(np.int64)
     return Order(num_items, np.where(wanted > 0, np.maximum(num_sequences, 1), 0))
 
 
-def _cap_sequences(wanted: np.ndarray, num_sequences: np.ndarray, limits: np.ndarray) -> np.ndarray:
+def _within_limits(wanted: np.ndarray, num_sequences: np.ndarray, limits: np.ndarray) -> np.ndarray:
     """Return the sequences of each source, at most `limits`, with an unchanged sum if the limits allow it.
 
     All arrays are float64 [sources]. Sources below their limit keep the proportions of `wanted`.
@@ -64,30 +64,47 @@ def _cap_sequences(wanted: np.ndarray, num_sequences: np.ndarray, limits: np.nda
     return capped
 
 
-def locate(order: Order, seed: int, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+class SequenceItems(NamedTuple):
+    """The epoch of the source of each sequence, and its item, numbered through all sources; int64 [sequences]."""
+
+    epoch: np.ndarray
+    item: np.ndarray
+
+
+def items_of_sequences(order: Order, seed: int, numbers: np.ndarray) -> SequenceItems:
     """Return, for each sequence number, the epoch of its source, and its item, numbered through all sources.
 
     All arrays are int64 [sequences].
     """
     if len(order.num_items) == 1:
         epoch, index = np.divmod(numbers, order.num_per_epoch)
-        return epoch, permute(index, order.num_items[0], random_bits(seed, Stream.ORDER, epoch, 0))
-    epoch, source, index = _locate_in_source(order, seed, numbers)
+        return SequenceItems(
+            epoch, permuted_indices(index, order.num_items[0], random_bits(seed, Stream.ORDER, epoch, 0))
+        )
+    epoch, source, index = _positions_in_sources(order, seed, numbers)
     index += epoch * order.num_sequences[source]
     epoch, index = np.divmod(index, order.num_items[source])
-    item = permute(index, order.num_items[source], random_bits(seed, Stream.ORDER, epoch, source))
-    return epoch, running_total(order.num_items)[source] + item
+    item = permuted_indices(index, order.num_items[source], random_bits(seed, Stream.ORDER, epoch, source))
+    return SequenceItems(epoch, running_total(order.num_items)[source] + item)
 
 
-def locate_source(order: Order, seed: int, numbers: np.ndarray) -> np.ndarray:
+def sources_of_sequences(order: Order, seed: int, numbers: np.ndarray) -> np.ndarray:
     """Return the source of each sequence number, int64 [sequences]."""
-    return _locate_in_source(order, seed, numbers)[1]
+    return _positions_in_sources(order, seed, numbers)[1]
 
 
-def _locate_in_source(order: Order, seed: int, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+class _SourcePositions(NamedTuple):
+    """Epoch and source of each sequence, and its index among the sequences of the source in the epoch."""
+
+    epoch: np.ndarray
+    source: np.ndarray
+    position: np.ndarray
+
+
+def _positions_in_sources(order: Order, seed: int, numbers: np.ndarray) -> _SourcePositions:
     """Return epoch and source of each sequence, and its index among the sequences of the source in the epoch."""
     epoch, index = np.divmod(numbers, order.num_per_epoch)
-    index = permute(index, order.num_per_epoch, random_bits(seed, Stream.MIXTURE, epoch))
+    index = permuted_indices(index, order.num_per_epoch, random_bits(seed, Stream.MIXTURE, epoch))
     starts = running_total(order.num_sequences)
     source = np.searchsorted(starts, index, side="right") - 1
-    return epoch, source, index - starts[source]
+    return _SourcePositions(epoch, source, index - starts[source])

@@ -9,10 +9,11 @@ equal length.
 
 import collections
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.batches.hashing import Stream, permute, random_bits
+from bert_jax.batches.hashing import Stream, permuted_indices, random_bits
 from bert_jax.corpus.store import running_total
 
 Pattern = tuple[int, ...]  # lengths of the examples of one sequence
@@ -83,17 +84,25 @@ def plan_packing(lengths: np.ndarray, source_slot: np.ndarray, seq_len: int, max
     )
 
 
-def plan_patterns(histogram: dict[int, int], seq_len: int, max_examples: int) -> list[tuple[Pattern, int]]:
+class PatternCount(NamedTuple):
+    """A pattern of example lengths, and the number of sequences that have it."""
+
+    pattern: Pattern
+    num_sequences: int
+
+
+def plan_patterns(histogram: dict[int, int], seq_len: int, max_examples: int) -> list[PatternCount]:
     """Return patterns of lengths that fit into `seq_len` tokens, and the number of sequences of each.
 
     `histogram` maps each length to its number of examples. The patterns use every example exactly once.
     """
     # Number of free tokens -> patterns that can take a further example, and the number of sequences of each.
-    open_patterns: list[list[tuple[Pattern, int]]] = [[] for _ in range(seq_len + 1)]
-    full: list[tuple[Pattern, int]] = []
+    open_patterns: list[list[PatternCount]] = [[] for _ in range(seq_len + 1)]
+    full: list[PatternCount] = []
 
-    def put(pattern: Pattern, count: int, free: int) -> None:
-        (full if len(pattern) == max_examples else open_patterns[free]).append((pattern, count))
+    def add_pattern(pattern: Pattern, num_sequences: int, free_tokens: int) -> None:
+        patterns = full if len(pattern) == max_examples else open_patterns[free_tokens]
+        patterns.append(PatternCount(pattern, num_sequences))
 
     for size in sorted(histogram, reverse=True):
         left, free = histogram[size], size
@@ -104,22 +113,27 @@ def plan_patterns(histogram: dict[int, int], seq_len: int, max_examples: int) ->
             pattern, count = open_patterns[free].pop()
             taken = min(left, count)
             if taken < count:
-                open_patterns[free].append((pattern, count - taken))
-            put((*pattern, size), taken, free - size)
+                open_patterns[free].append(PatternCount(pattern, count - taken))
+            add_pattern((*pattern, size), taken, free - size)
             left -= taken
             free = max(size, free - size) if len(pattern) + 1 < max_examples else free
         # The remaining examples open new sequences, with the maximum number of examples of this length in each.
         each = min(seq_len // size, max_examples)
         if left >= each:
-            put((size,) * each, left // each, seq_len - each * size)
+            add_pattern((size,) * each, left // each, seq_len - each * size)
         if left % each:
-            put((size,) * (left % each), 1, seq_len - left % each * size)
+            add_pattern((size,) * (left % each), 1, seq_len - left % each * size)
     return full + [group for groups in open_patterns for group in groups]
 
 
-def packed_slots(
-    plan: PackingPlan, seed: int, epoch: np.ndarray, sequence: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+class PackedSlots(NamedTuple):
+    """The index of the sequence of each example, and the slot of the example; int64 [examples]."""
+
+    row: np.ndarray
+    slot: np.ndarray
+
+
+def packed_slots(plan: PackingPlan, seed: int, epoch: np.ndarray, sequence: np.ndarray) -> PackedSlots:
     """Return the slots of the examples of packed sequences, in order.
 
     Args:
@@ -138,5 +152,5 @@ def packed_slots(
     kind = plan.classes[pattern[row], entry]
     member = plan.first_member[pattern[row], entry] + nth[row]
     sizes = plan.class_start[kind + 1] - plan.class_start[kind]
-    member = permute(member, sizes, random_bits(seed, Stream.PACKING, epoch[row], kind))
-    return row, plan.slots[plan.class_start[kind] + member]
+    member = permuted_indices(member, sizes, random_bits(seed, Stream.PACKING, epoch[row], kind))
+    return PackedSlots(row, plan.slots[plan.class_start[kind] + member])

@@ -3,16 +3,16 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from bert_jax.batches.layout import ReadableSplit, Slots, make_slots, slot_lengths
 from bert_jax.batches.masking import MASKINGS, LinearMaskRate, Vocabulary, mask_tokens, predictions_bound
-from bert_jax.batches.order import Order, locate, locate_source, make_order
+from bert_jax.batches.order import Order, items_of_sequences, make_order, sources_of_sequences
 from bert_jax.batches.packing import PackingPlan, packed_slots, plan_packing
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS, Examples, Sampler, SentencePairRule, make_sampler
-from bert_jax.batches.words import mark_words, take_marks
+from bert_jax.batches.words import split_off_marks, with_marked_words
 from bert_jax.config import DataConfig
 from bert_jax.errors import UserError
 
@@ -121,7 +121,7 @@ def make_sequences(
         UserError: `seq_len` is too short for an example, or for `config.packing` examples; the split has no text;
             `config.weights` has a wrong number of weights; a source has too few documents for the sentence pairs.
     """
-    text = mark_words(split, symbols.vocabulary.continues) if MASKINGS[config.masking].whole_words else split
+    text = with_marked_words(split, symbols.vocabulary.continues) if MASKINGS[config.masking].whole_words else split
     rule = SENTENCE_PAIRS[config.sentence_pairs]
     special = num_special_tokens(config, symbols.separators)
     _check_seq_len(seq_len, special + rule.num_texts, config)
@@ -198,10 +198,10 @@ def num_special_tokens(config: DataConfig, separators: int) -> int:
 
 def build_batch(plan: SequencePlan, numbers: np.ndarray) -> Batch:
     """Return the batch of sequence numbers, int64 [batch], which may have any order and repetitions."""
-    row, slots = slots_of(plan, numbers)
+    row, slots = slots_of_sequences(plan, numbers)
     examples = plan.sampler.sample(plan.seed, slots)
     ids, types, starts = add_special_tokens(examples, plan.symbols)
-    ids, begins_word = take_marks(ids) if plan.has_words else (ids, None)
+    ids, begins_word = split_off_marks(ids) if plan.has_words else (ids, None)
     special = (ids == plan.symbols.cls) | (ids == plan.symbols.sep)
     masked = mask_tokens(
         ids,
@@ -229,43 +229,58 @@ def build_batch(plan: SequencePlan, numbers: np.ndarray) -> Batch:
     if plan.packing:
         segments = np.repeat(np.arange(len(row)) - first + 1, sizes)
         batch["segment_ids"] = _array_with_values_at(attention_mask.shape, token_position, segments)
-    batch |= _prediction_arrays(plan, len(numbers), token_position[masked.positions], ids[masked.positions])
-    batch |= _example_arrays(plan, len(numbers), row, starts[:-1] - starts[first], examples.labels)
+    batch |= _arrays_per_masked_token(plan, len(numbers), token_position[masked.positions], ids[masked.positions])
+    batch |= _arrays_per_example(plan, len(numbers), row, starts[:-1] - starts[first], examples.labels)
     return {name: np.ascontiguousarray(batch[name]) for name in batch_shapes(1, plan.seq_len, plan.config)}
 
 
 def segmenter_word_starts(plan: SequencePlan, numbers: np.ndarray) -> np.ndarray:
     """Return whether each token of sequences begins a word of a segmenter, bool [batch, seq_len]."""
-    row, slots = slots_of(plan, numbers)
+    row, slots = slots_of_sequences(plan, numbers)
     ids, _, starts = add_special_tokens(plan.sampler.sample(plan.seed, slots), plan.symbols)
     begins = np.arange(plan.seq_len) < np.bincount(row, np.diff(starts), len(numbers))[:, None]
-    begins[begins] = take_marks(ids)[1]
+    begins[begins] = split_off_marks(ids)[1]
     return begins
 
 
-def slots_of(plan: SequencePlan, numbers: np.ndarray) -> tuple[np.ndarray, Slots]:
+class RowsAndSlots(NamedTuple):
+    """The index of the sequence of each example, int64 [examples], and the slots of the examples."""
+
+    row: np.ndarray
+    slots: Slots
+
+
+def slots_of_sequences(plan: SequencePlan, numbers: np.ndarray) -> RowsAndSlots:
     """Return, for each example of the sequences in order, the index in `numbers` of its sequence, and its slot."""
     layout = plan.sampler.layout
-    epoch, item = locate(plan.order, plan.seed, _repeat_epochs(plan, numbers))
+    epoch, item = items_of_sequences(plan.order, plan.seed, _repeated_sequence_numbers(plan, numbers))
     if plan.packing is None or plan.capacities is None:
         capacity = np.full(len(numbers), layout.budget)
-        return np.arange(len(numbers)), make_slots(layout, plan.seed, epoch, item, capacity)
+        return RowsAndSlots(np.arange(len(numbers)), make_slots(layout, plan.seed, epoch, item, capacity))
     row, slot = packed_slots(plan.packing, plan.seed, epoch, item)
-    return row, make_slots(layout, plan.seed, epoch[row], slot, plan.capacities[slot])
+    return RowsAndSlots(row, make_slots(layout, plan.seed, epoch[row], slot, plan.capacities[slot]))
 
 
 def source_of(plan: SequencePlan, numbers: np.ndarray) -> np.ndarray:
     """Return the source of each sequence number, int64 [sequences]."""
-    return locate_source(plan.order, plan.seed, _repeat_epochs(plan, numbers))
+    return sources_of_sequences(plan.order, plan.seed, _repeated_sequence_numbers(plan, numbers))
 
 
-def _repeat_epochs(plan: SequencePlan, numbers: np.ndarray) -> np.ndarray:
+def _repeated_sequence_numbers(plan: SequencePlan, numbers: np.ndarray) -> np.ndarray:
     """Return the sequence numbers modulo `dupe_factor` epochs, so that sequences repeat after these epochs."""
     repeats_after = plan.config.dupe_factor
     return numbers % (repeats_after * plan.order.num_per_epoch) if repeats_after else numbers
 
 
-def add_special_tokens(examples: Examples, symbols: Symbols) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+class TokensOfExamples(NamedTuple):
+    """Ids and types of tokens, and the first token of each example; see `add_special_tokens`."""
+
+    ids: np.ndarray
+    types: np.ndarray
+    starts: np.ndarray
+
+
+def add_special_tokens(examples: Examples, symbols: Symbols) -> TokensOfExamples:
     """Return the examples with special tokens, one after the other.
 
     Returns:
@@ -294,10 +309,10 @@ def add_special_tokens(examples: Examples, symbols: Symbols) -> tuple[np.ndarray
     for text in range(num_texts):
         for extra in range(separators[text]):
             ids[piece[:, 2 * text + 2] + extra] = symbols.sep
-    return ids, np.repeat(np.tile(np.array(types, np.int32), num_examples), counts), starts
+    return TokensOfExamples(ids, np.repeat(np.tile(np.array(types, np.int32), num_examples), counts), starts)
 
 
-def _prediction_arrays(plan: SequencePlan, batch_size: int, positions: np.ndarray, labels: np.ndarray) -> Batch:
+def _arrays_per_masked_token(plan: SequencePlan, batch_size: int, positions: np.ndarray, labels: np.ndarray) -> Batch:
     """Return the arrays of masked tokens, [batch, predictions], from ascending positions in the flat batch."""
     row, position = np.divmod(positions, plan.seq_len)
     rank = np.arange(len(row)) - np.searchsorted(row, np.arange(batch_size), side="left")[row]
@@ -309,7 +324,7 @@ def _prediction_arrays(plan: SequencePlan, batch_size: int, positions: np.ndarra
     }
 
 
-def _example_arrays(
+def _arrays_per_example(
     plan: SequencePlan, batch_size: int, row: np.ndarray, cls_positions: np.ndarray, labels: np.ndarray
 ) -> Batch:
     """Return the arrays with a value for each example, [batch, examples], or [batch] without packing."""
@@ -341,21 +356,28 @@ def _zeros_with_values_at(
     return array
 
 
-def batch_shapes(batch_size: int, seq_len: int, config: DataConfig) -> dict[str, tuple[tuple[int, ...], type]]:
+class ArrayShape(NamedTuple):
+    """Shape and dtype of an array of a batch."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+def batch_shapes(batch_size: int, seq_len: int, config: DataConfig) -> dict[str, ArrayShape]:
     """Return the shape and the dtype of each array of a `Batch`, in order; no corpus is needed."""
     tokens, masked = (batch_size, seq_len), (batch_size, predictions_bound(seq_len, config))
     examples = (batch_size, config.packing) if config.packing > 1 else (batch_size,)
-    shapes: dict[str, tuple[tuple[int, ...], type]] = {
-        "input_ids": (tokens, np.int32),
-        "token_type_ids": (tokens, np.int32),
-        "attention_mask": (tokens, np.int32),
-        "masked_positions": (masked, np.int32),
-        "masked_labels": (masked, np.int32),
-        "masked_weights": (masked, np.float32),
+    shapes = {
+        "input_ids": ArrayShape(tokens, np.int32),
+        "token_type_ids": ArrayShape(tokens, np.int32),
+        "attention_mask": ArrayShape(tokens, np.int32),
+        "masked_positions": ArrayShape(masked, np.int32),
+        "masked_labels": ArrayShape(masked, np.int32),
+        "masked_weights": ArrayShape(masked, np.float32),
     }
     if SENTENCE_PAIRS[config.sentence_pairs].num_texts == 2:
-        shapes["next_sentence_labels"] = (examples, np.int32)
-    shapes["example_weights"] = (examples, np.float32)
+        shapes["next_sentence_labels"] = ArrayShape(examples, np.int32)
+    shapes["example_weights"] = ArrayShape(examples, np.float32)
     if config.packing > 1:
-        shapes |= {"segment_ids": (tokens, np.int32), "cls_positions": (examples, np.int32)}
+        shapes |= {"segment_ids": ArrayShape(tokens, np.int32), "cls_positions": ArrayShape(examples, np.int32)}
     return shapes

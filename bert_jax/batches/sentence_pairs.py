@@ -26,10 +26,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.batches.hashing import Stream, integers, random_bits, uniform
+from bert_jax.batches.hashing import Stream, random_bits, uniform_floats, uniform_integers
 from bert_jax.batches.layout import Layout, ReadableSplit, Slots, make_layout, slot_of_token
 from bert_jax.batches.windows import Windows, gather_windows, sentence_windows, slot_windows
-from bert_jax.corpus.store import running_total
+from bert_jax.corpus.store import RecordArrays, running_total
 
 
 class Examples(NamedTuple):
@@ -119,16 +119,16 @@ class ConcatenatedDocuments:
         self.first_record = split.first_record[split.source_documents]
         self.source_documents = np.arange(len(split.source_documents))
 
-    def read(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def read(self, records: np.ndarray) -> RecordArrays:
         """Return the given records, as `Split.read`."""
         tokens, lengths, sentences = self.split.read(records)
         ends = np.flatnonzero(self._separators[records])
         if not ends.size:
-            return tokens, lengths, sentences
+            return RecordArrays(tokens, lengths, sentences)
         tokens = np.insert(tokens, running_total(self.split.tokens_per_record[records])[1:][ends], self.separator)
         lengths = lengths.copy()
         lengths[np.cumsum(sentences)[ends] - 1] += 1
-        return tokens, lengths, sentences
+        return RecordArrays(tokens, lengths, sentences)
 
 
 def random_bits_by_stream(seed: int, slots: Slots) -> np.ndarray:
@@ -138,11 +138,18 @@ def random_bits_by_stream(seed: int, slots: Slots) -> np.ndarray:
 
 def target_lengths(bits: np.ndarray, capacity: np.ndarray, short_seq_probability: float) -> np.ndarray:
     """Return the target number of text tokens of each pair: the capacity, or a random number in [2, capacity]."""
-    short = uniform(bits[Stream.SHORT]) < short_seq_probability
-    return np.where(short, 2 + integers(bits[Stream.TARGET], capacity - 1), capacity)
+    short = uniform_floats(bits[Stream.SHORT]) < short_seq_probability
+    return np.where(short, 2 + uniform_integers(bits[Stream.TARGET], capacity - 1), capacity)
 
 
-def truncate_pairs(seed: int, slots: Slots, starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+class TruncatedPairs(NamedTuple):
+    """The first token and the length of each text of a pair, int64 [examples, 2]."""
+
+    starts: np.ndarray
+    lengths: np.ndarray
+
+
+def truncate_pairs(seed: int, slots: Slots, starts: np.ndarray, lengths: np.ndarray) -> TruncatedPairs:
     """Return starts and lengths of pairs of texts, truncated to the capacities of their slots, int64 [examples, 2].
 
     A fair coin decides for each removed token whether it is removed from the front or the back of its text. `starts`
@@ -150,25 +157,34 @@ def truncate_pairs(seed: int, slots: Slots, starts: np.ndarray, lengths: np.ndar
     """
     new_lengths = np.stack(truncate_lengths(lengths[:, 0], lengths[:, 1], slots.capacity), axis=1)
     for text, stream in enumerate((Stream.TRUNCATE_FIRST, Stream.TRUNCATE_SECOND)):
-        starts[:, text] += _count_heads(random_bits(seed, stream, slots.example_id), (lengths - new_lengths)[:, text])
-    return starts, new_lengths
+        starts[:, text] += _num_heads_in_tosses(
+            random_bits(seed, stream, slots.example_id), (lengths - new_lengths)[:, text]
+        )
+    return TruncatedPairs(starts, new_lengths)
 
 
-def truncate_lengths(first: np.ndarray, second: np.ndarray, capacity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+class PairLengths(NamedTuple):
+    """The lengths of the first and of the second texts, int64 [examples]."""
+
+    first: np.ndarray
+    second: np.ndarray
+
+
+def truncate_lengths(first: np.ndarray, second: np.ndarray, capacity: np.ndarray) -> PairLengths:
     """Return the lengths of two texts after truncation to `capacity` tokens together, int64 [examples] each.
 
     Tokens are removed one by one from the longer text, or from the second text if both are equally long.
     """
     second_length = np.minimum(second, np.maximum(capacity - first, capacity // 2))
-    return np.minimum(first, capacity - second_length), second_length
+    return PairLengths(np.minimum(first, capacity - second_length), second_length)
 
 
-def toss_coins(bits: np.ndarray) -> np.ndarray:
+def coin_tosses(bits: np.ndarray) -> np.ndarray:
     """Return tosses of a fair coin as bool, from uint64 random bits."""
     return bits >> np.uint64(63) == 1
 
 
-def _count_heads(seeds: np.ndarray, tosses: np.ndarray) -> np.ndarray:
+def _num_heads_in_tosses(seeds: np.ndarray, tosses: np.ndarray) -> np.ndarray:
     """Return the number of heads in `tosses` (int64 [examples]) of a fair coin, from `seeds` (uint64 [examples])."""
     words = np.arange(-(-int(tosses.max(initial=0)) // 64))
     used = np.clip(tosses[:, None] - 64 * words, 0, 64).astype(np.uint64)
@@ -201,12 +217,12 @@ def _sample_next_sentence(
     """Return the pairs of slots: two texts of a window, or a text and a random text of another document."""
     bits = random_bits_by_stream(seed, slots)
     target = target_lengths(bits, slots.capacity, short_seq_probability)
-    wants_random = toss_coins(bits[Stream.RANDOM_NEXT])
-    backward = wants_random & toss_coins(bits[Stream.SIDE])
+    wants_random = coin_tosses(bits[Stream.RANDOM_NEXT])
+    backward = wants_random & coin_tosses(bits[Stream.SIDE])
     windows = gather_windows(layout, seed, slots.epoch, slots.document, slots.position, target, backward)
     begin, end, inner = windows.begin, windows.end, windows.num_inner
     is_random = wants_random | (inner == 0)
-    cut = windows.bounds[windows.first_inner + integers(bits[Stream.CUT], np.maximum(inner, 1))]
+    cut = windows.bounds[windows.first_inner + uniform_integers(bits[Stream.CUT], np.maximum(inner, 1))]
     first_begin = np.where((inner > 0) & backward, cut, begin)
     first_end = np.where((inner == 0) | backward, end, cut)
 
@@ -216,7 +232,7 @@ def _sample_next_sentence(
     second_slot = _random_other_slot(layout, weights, seed, epoch, slots.document[random], bits[:, random])
     # At most the rest of the slot, or the lengths of the texts would reveal the label.
     wanted = np.maximum(1, (np.minimum(target, windows.slot_tokens) - (first_end - first_begin))[random])
-    second = gather_windows(layout, seed, epoch, *second_slot, wanted, toss_coins(bits[Stream.OTHER_SIDE, random]))
+    second = gather_windows(layout, seed, epoch, *second_slot, wanted, coin_tosses(bits[Stream.OTHER_SIDE, random]))
     second_begin, second_end = first_end.copy(), end.copy()
     second_begin[random] = second.begin + len(windows.tokens)
     second_end[random] = second.end + len(windows.tokens)
@@ -247,21 +263,28 @@ def random_document_weights(layout: Layout) -> DocumentWeights:
     return DocumentWeights(running_total(np.ceil((tokens + slots * slot[source]) * factor).astype(np.int64)), slot)
 
 
+class _DocumentSlots(NamedTuple):
+    """A document of each example, and the position of a slot in it; int64 [examples]."""
+
+    document: np.ndarray
+    position: np.ndarray
+
+
 def _random_other_slot(
     layout: Layout, weights: DocumentWeights, seed: int, epoch: np.ndarray, document: np.ndarray, bits: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+) -> _DocumentSlots:
     """Return a random other document of the source, and the position of a random slot, without rejection sampling."""
     source = np.searchsorted(layout.source_documents, document, side="right") - 1
     low, high = (weights.start[layout.source_documents[source + side]] for side in (0, 1))
     excluded = weights.start[document + 1] - weights.start[document]
-    draw = low + integers(bits[Stream.OTHER], high - low - excluded)
+    draw = low + uniform_integers(bits[Stream.OTHER], high - low - excluded)
     draw += np.where(draw >= weights.start[document], excluded, 0)
     chosen = np.searchsorted(weights.start, draw, side="right") - 1
     tokens = layout.document_start[chosen + 1] - layout.document_start[chosen]
     full = tokens + (layout.first_slot[chosen + 1] - layout.first_slot[chosen]) * weights.slot[source]
     draw = (draw - weights.start[chosen]) * full // (weights.start[chosen + 1] - weights.start[chosen])
     of_token = slot_of_token(layout, seed, epoch, chosen, np.minimum(draw, tokens - 1))
-    return chosen, np.where(draw < tokens, of_token, (draw - tokens) // weights.slot[source])
+    return _DocumentSlots(chosen, np.where(draw < tokens, of_token, (draw - tokens) // weights.slot[source]))
 
 
 def sentence_order_sampler(layout: Layout, short_seq_probability: float) -> Sampler:
@@ -275,13 +298,13 @@ def _sample_sentence_order(layout: Layout, short_seq_probability: float, seed: i
     target = target_lengths(bits, slots.capacity, short_seq_probability)
     windows = gather_windows(layout, seed, slots.epoch, slots.document, slots.position, target, forward)
     begin, end, inner = windows.begin, windows.end, windows.num_inner
-    between = windows.bounds[windows.first_inner + integers(bits[Stream.CUT], np.maximum(inner, 1))]
-    inside = begin + np.minimum(1 + integers(bits[Stream.CUT], np.maximum(end - begin - 1, 1)), end - begin)
+    between = windows.bounds[windows.first_inner + uniform_integers(bits[Stream.CUT], np.maximum(inner, 1))]
+    inside = begin + np.minimum(1 + uniform_integers(bits[Stream.CUT], np.maximum(end - begin - 1, 1)), end - begin)
     cut = np.where(inner > 0, between, inside)
     starts = np.stack([begin, cut], axis=1)
     starts, lengths = truncate_pairs(seed, slots, starts, np.stack([cut - begin, end - cut], axis=1))
     # A window of one token has no second text and no order.
-    swapped = toss_coins(bits[Stream.SWAP]) & (end - begin > 1)
+    swapped = coin_tosses(bits[Stream.SWAP]) & (end - begin > 1)
     starts[swapped], lengths[swapped] = starts[swapped, ::-1], lengths[swapped, ::-1]
     return Examples(windows.tokens, starts, lengths, swapped.astype(np.int64))
 

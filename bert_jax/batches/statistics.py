@@ -1,6 +1,7 @@
 """Statistics of sequences: padding, masks, pairs, and the fraction of the corpus that sequences read."""
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 
@@ -8,7 +9,7 @@ from bert_jax.batches.layout import ReadableSplit
 from bert_jax.batches.masking import Vocabulary
 from bert_jax.batches.pipeline import Sequences, Symbols, make_sequences
 from bert_jax.config import DataConfig
-from bert_jax.corpus.store import running_total
+from bert_jax.corpus.store import RecordArrays, running_total
 
 MAX_COVERED_TOKENS = 4_000_000  # of two epochs of sequences: a few seconds
 NUM_SEQUENCES = 4096
@@ -78,9 +79,16 @@ def sequence_figures(sequences: Sequences, mask_id: int, num_sequences: int = NU
     )
 
 
-def coverage(
+class CoveredFractions(NamedTuple):
+    """The fractions of the tokens of a split that the sequences of one epoch and of two epochs read."""
+
+    one_epoch: float
+    two_epochs: float
+
+
+def fractions_read(
     split: ReadableSplit, separators: int, seq_len: int, config: DataConfig, limit: int = MAX_COVERED_TOKENS
-) -> tuple[float, float]:
+) -> CoveredFractions:
     """Return the fraction of the tokens that the sequences of one epoch read, and the fraction for two epochs.
 
     Each source counts as read once per epoch, with any weight but 0. If a split has more than `limit` tokens, about
@@ -113,7 +121,7 @@ def coverage(
             batch["input_ids"][hidden[0], batch["masked_positions"][hidden]] = batch["masked_labels"][hidden]
             is_covered[batch["input_ids"]] = True
         fractions.append(float(is_covered[_FIRST_NUMBER:].mean()))
-    return fractions[0], fractions[1]
+    return CoveredFractions(fractions[0], fractions[1])
 
 
 class _NumberedTokens:
@@ -142,9 +150,9 @@ class _NumberedTokens:
         self._start = running_total(self.tokens_per_record)
         self.num_tokens = int(self._start[-1])
 
-    def read(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def read(self, records: np.ndarray) -> RecordArrays:
         """Return the given records, as `Split.read`."""
         _, lengths, sentences = self._split.read(self._records[records])
         sizes = self.tokens_per_record[records]
         shift = self._start[records] + _FIRST_NUMBER - running_total(sizes)[:-1]
-        return np.repeat(shift, sizes) + np.arange(sizes.sum()), lengths, sentences
+        return RecordArrays(np.repeat(shift, sizes) + np.arange(sizes.sum()), lengths, sentences)

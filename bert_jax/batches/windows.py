@@ -1,6 +1,7 @@
 """Slots -> windows: the range of text of each example, and the bounds of its sentences."""
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 
@@ -121,9 +122,16 @@ def _read_spans(
     )
 
 
+class _TokenBounds(NamedTuple):
+    """The first token of each window, and the token after its last; int64 [examples]."""
+
+    begin: np.ndarray
+    end: np.ndarray
+
+
 def _gather_sentences(
     bounds: np.ndarray, start: np.ndarray, stop: np.ndarray, limit: np.ndarray, wanted: np.ndarray, reach: int
-) -> tuple[np.ndarray, np.ndarray]:
+) -> _TokenBounds:
     """Return the bounds of `wanted` tokens in whole sentences, from a document's slot [start, stop) up to `limit`."""
     # In the unused direction, the bounds may not have been read; the result there is not used.
     bound = np.minimum(np.searchsorted(bounds, start, side="left"), len(bounds) - 1)
@@ -131,7 +139,7 @@ def _gather_sentences(
     begin = np.where(inside, bounds[bound], np.maximum(bounds[bound - 1], start - reach))
     full = np.minimum(begin + wanted, limit)
     bound = np.minimum(np.searchsorted(bounds, full, side="left"), len(bounds) - 1)
-    return begin, np.minimum(bounds[bound], full + reach)
+    return _TokenBounds(begin, np.minimum(bounds[bound], full + reach))
 
 
 def _make_windows(spans: _Spans, begin: np.ndarray, end: np.ndarray) -> Windows:

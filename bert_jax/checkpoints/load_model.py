@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import os
 import pathlib
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -162,7 +163,15 @@ def weights_digest(params: Params) -> str:
     return sha256.hexdigest()
 
 
-def restore_params(directory: pathlib.Path, step: int | None, console: Console) -> tuple[PretrainConfig, int, Params]:
+class RestoredRun(NamedTuple):
+    """Config, checkpoint step and parameters of a pretraining run."""
+
+    config: PretrainConfig
+    step: int
+    params: Params
+
+
+def restore_params(directory: pathlib.Path, step: int | None, console: Console) -> RestoredRun:
     """Return config, step and parameters (numpy arrays, the moving average if the run has it) of a pretraining run.
 
     If `step` is None, take the newest undamaged checkpoint. Raise UserError if no checkpoint exists, if the checkpoint
@@ -191,7 +200,7 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
     finally:
         checkpoints.close()
     workdir.check_run_matches_record(directory, to_json(config), fingerprint, record)
-    return config, step, params
+    return RestoredRun(config, step, params)
 
 
 def has_part(path: str | os.PathLike[str], part: str) -> bool:

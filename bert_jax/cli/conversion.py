@@ -59,11 +59,11 @@ def run_export(args: argparse.Namespace) -> None:
     """Write a model for other programs."""
     from bert_jax.convert.export import CardFacts, export_directory
     from bert_jax.readers.hub import push_to_hub
-    from bert_jax.training.remote_workdir import local_copy, uploaded
+    from bert_jax.training.remote_workdir import directory_to_upload, local_copy
 
     with open_console() as console, console.working("exporting"):
         facts = CardFacts(args.license, args.base_model, pathlib.Path(args.bias) if args.bias else None)
-        with uploaded(args.output) as output:
+        with directory_to_upload(args.output) as output:
             export_directory(
                 local_copy(args.workdir),
                 output,

@@ -4,7 +4,7 @@ import argparse
 import functools
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from bert_jax import __version__
 from bert_jax.cli.command import Verb
@@ -132,9 +132,14 @@ def _suggested_verb(word: str, verbs: Mapping[str, Verb]) -> str:
     return did_you_mean(name, verbs) or f"; choose from {', '.join(verbs)}"
 
 
-def _parse_verb(
-    parser: Parser, words: Sequence[str], bare_word_options: Sequence[str]
-) -> tuple[argparse.Namespace, list[str]]:
+class _ParsedVerb(NamedTuple):
+    """The arguments of a verb, and the words that belong to none of its options."""
+
+    arguments: argparse.Namespace
+    unknown_words: list[str]
+
+
+def _parse_verb(parser: Parser, words: Sequence[str], bare_word_options: Sequence[str]) -> _ParsedVerb:
     """Return the arguments of a verb, and the words that belong to none of its options.
 
     Words without an option fill the options `bare_word_options`, in their order. Exits with status 2 if a required
@@ -161,7 +166,7 @@ def _parse_verb(
     missing = ["/".join(action.option_strings) for action in parser.postponed if getattr(args, action.dest) is None]
     if missing:
         parser.error(f"the following arguments are required: {', '.join(missing)}")
-    return args, unknown
+    return _ParsedVerb(args, unknown)
 
 
 def _spelled(words: Sequence[str], parser: Parser) -> list[str]:
@@ -220,7 +225,14 @@ def _make_verb_parser(make: Callable[..., Parser], name: str, verb: Verb, **sett
     return parser
 
 
-def _split_overrides(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+class _OverridesAndWords(NamedTuple):
+    """The overrides `--config.KEY=VALUE`, and all other words."""
+
+    overrides: list[str]
+    words: list[str]
+
+
+def _split_overrides(argv: Sequence[str]) -> _OverridesAndWords:
     """Return the overrides in the form `--config.KEY=VALUE`, and all other words.
 
     argparse would treat the value after an unknown option, and an override that contains a space, as positional
@@ -237,7 +249,7 @@ def _split_overrides(argv: Sequence[str]) -> tuple[list[str], list[str]]:
         else:
             words.append(word)
         lacks_value = word.startswith("--config.") and "=" not in word
-    return overrides, words
+    return _OverridesAndWords(overrides, words)
 
 
 def _suggested_options(name: str, value: str, verb: Verb, parser: Parser) -> str:

@@ -5,7 +5,7 @@ import dataclasses
 import json
 import pathlib
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_jax.cli.command import Verb, add_flag, add_platform, add_processes, add_recipe, add_workdir, open_console
 from bert_jax.errors import UserError
@@ -13,7 +13,14 @@ from bert_jax.errors import UserError
 MEMORY_ADVICE = "lower config.train.batch_size, or raise config.train.grad_accum_steps, or the values of the phase"
 
 
-def _run_in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[Any, bool]:
+class _ResultAndRank(NamedTuple):
+    """The result of a run, and whether this is process 0."""
+
+    result: Any
+    is_process_0: bool
+
+
+def _run_in_processes(args: argparse.Namespace, kind: Any, run: Any) -> _ResultAndRank:
     """Join the other processes of the run, if any, and call `run(config, workdir, session)`.
 
     Return the result of `run`, and whether this is process 0.
@@ -44,7 +51,7 @@ def _run_in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[An
             raise refused
         console.beat = watchdog.restart_clock
         session = Session(console=console, interrupt=interrupt, watchdog=watchdog)
-        return run(config, local_copy(args.workdir), session), first
+        return _ResultAndRank(run(config, local_copy(args.workdir), session), first)
 
 
 def _add_config_options(parser: argparse.ArgumentParser) -> None:

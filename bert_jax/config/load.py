@@ -14,7 +14,7 @@ import runpy
 import types
 import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import ml_collections
 from absl import flags
@@ -104,7 +104,7 @@ def resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict, given: Col
 
     `given` are the keys on the command line, which no other field may replace.
     """
-    built = from_values(kind, _as_plain_values(config), "config")
+    built = section_from_values(kind, _as_plain_values(config), "config")
     refuse_fields_without_effect(built, given=given, with_tables=False)
     if isinstance(built, PretrainConfig):
         check_pretraining(built)
@@ -129,7 +129,7 @@ def to_json(config: Config) -> dict[str, Any]:
 def from_json(values: dict[str, Any]) -> Config:
     """Return the config that `to_json` wrote; raise UserError for keys of another version of bert_jax."""
     kind = FinetuneConfig if "task" in values and "data" not in values else PretrainConfig
-    return typing.cast(Config, from_values(kind, values, "config"))
+    return typing.cast(Config, section_from_values(kind, values, "config"))
 
 
 def flatten(values: Any, prefix: str = "") -> dict[str, Any]:
@@ -145,7 +145,7 @@ def flatten(values: Any, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def differences(saved: dict[str, Any], wanted: dict[str, Any], also_free: tuple[str, ...] = ()) -> list[str]:
+def config_differences(saved: dict[str, Any], wanted: dict[str, Any], also_free: tuple[str, ...] = ()) -> list[str]:
     """Return a line for each key in which two configs differ and that changes the results of a run.
 
     Args:
@@ -162,7 +162,7 @@ def differences(saved: dict[str, Any], wanted: dict[str, Any], also_free: tuple[
     ]
 
 
-def from_values(kind: Any, values: Any, path: str) -> Any:
+def section_from_values(kind: Any, values: Any, path: str) -> Any:
     """Return nested dicts as a config or section of schema.py; raise UserError with a wrong key below `path`."""
     known = [key for key, _, _ in fields_of(kind)]
     for key in map(command_line_key, flatten(values) if isinstance(values, dict) else ()):
@@ -219,7 +219,15 @@ def _build_field(field: "dataclasses.Field[Any]", kind: Any, value: Any, path: s
     return built
 
 
-def fields_of(kind: Any, path: str = "") -> Iterator[tuple[str, "dataclasses.Field[Any]", Any]]:
+class ConfigField(NamedTuple):
+    """A field of a config class, with its dotted key and its type."""
+
+    key: str
+    field: "dataclasses.Field[Any]"
+    type: Any
+
+
+def fields_of(kind: Any, path: str = "") -> Iterator[ConfigField]:
     """Yield (dotted key, field, type) of every field of a config class; a phase has keys `train.phases[0].NAME`."""
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
@@ -229,7 +237,7 @@ def fields_of(kind: Any, path: str = "") -> Iterator[tuple[str, "dataclasses.Fie
         elif typing.get_origin(inner) is tuple and dataclasses.is_dataclass(typing.get_args(inner)[0]):
             yield from fields_of(typing.get_args(inner)[0], f"{key}[0].")
         else:
-            yield key, field, inner
+            yield ConfigField(key, field, inner)
 
 
 def _as_config_dict(config: Any) -> ml_collections.ConfigDict:

@@ -145,14 +145,14 @@ def suggestion_text(written: str, known: Iterable[str]) -> str:
     """Return a clause for the message about an unknown key: advice, the closest key, or ''."""
     known, key = tuple(name.removeprefix("config.") for name in known), written.removeprefix("config.")
     meanings = [key, *ALIASES.get(_plain_spelling(key), ())]
-    advice = next(filter(None, (_advice_on_kind(meaning, known) for meaning in meanings)), "")
+    advice = next(filter(None, (_advice_if_key_of_other_kind(meaning, known) for meaning in meanings)), "")
     if advice and not any(meaning in known for meaning in meanings):
         return f"; {advice}"
     suggested = suggest_keys(key, known)
     return f"; did you mean {' or '.join(repr(name) for name in suggested)}?" if suggested else ""
 
 
-def _advice_on_kind(key: str, known: Iterable[str]) -> str:
+def _advice_if_key_of_other_kind(key: str, known: Iterable[str]) -> str:
     """Return the advice of ONE_KIND if only the other kind of run has this key, otherwise ''."""
     for section, advice in ONE_KIND.items():
         if f"{key}.".startswith((f"{section}.", f"{section}[")) and not any(name.startswith(section) for name in known):

@@ -1,7 +1,7 @@
 """The recipe that repeats a run: a Python file with the fields that differ from the defaults."""
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_jax.config.load import flatten, to_json
 from bert_jax.config.schema import Config, PhaseConfig, PretrainConfig
@@ -9,14 +9,21 @@ from bert_jax.config.schema import Config, PhaseConfig, PretrainConfig
 MAX_LINE = 100
 
 
-def values_and_defaults(config: Config) -> dict[str, tuple[Any, Any]]:
+class ValueAndDefault(NamedTuple):
+    """The value and the default of a config field."""
+
+    value: Any
+    default: Any
+
+
+def values_and_defaults(config: Config) -> dict[str, ValueAndDefault]:
     """Return dotted key -> (value, default) of each field; the defaults of a phase are in `PhaseConfig`."""
     defaults = flatten(to_json(type(config)()))
 
     def default_of(key: str) -> Any:
         return getattr(PhaseConfig(), key.rpartition(".")[2]) if key.startswith("train.phases.") else defaults.get(key)
 
-    return {key: (value, default_of(key)) for key, value in flatten(to_json(config)).items()}
+    return {key: ValueAndDefault(value, default_of(key)) for key, value in flatten(to_json(config)).items()}
 
 
 def recipe_text(config: Config) -> str:

@@ -14,7 +14,7 @@ from bert_jax import strict_json
 from bert_jax.batches.iteration import batches
 from bert_jax.batches.pipeline import make_sequences, symbols_of
 from bert_jax.checkpoints.load_model import Weights
-from bert_jax.config import ComputeConfig, DataConfig, EncoderConfig, TaskConfig, from_values
+from bert_jax.config import ComputeConfig, DataConfig, EncoderConfig, TaskConfig, section_from_values
 from bert_jax.console import Console
 from bert_jax.convert.prune import Loss
 from bert_jax.corpus.mixture import open_mixture
@@ -106,7 +106,7 @@ def task_eval_set(weights: Weights, data: str | None, num_examples: int, console
     """Return the dev set of the task that a model was fine-tuned on; if the task has two dev sets, return the first."""
     path = weights.directory / TASK_FILE
     described = strict_json.read_object(path)
-    settings = from_values(TaskConfig, described["config"], str(path))
+    settings = section_from_values(TaskConfig, described["config"], str(path))
     if not data and settings.data and "tfds:" not in settings.data and not pathlib.Path(settings.data).is_dir():
         raise UserError(f"{settings.data}: the data of the task is not here; give its directory as --data")
     settings = dataclasses.replace(settings, data=data or settings.data)
@@ -209,18 +209,33 @@ def corpus_eval_set(weights: Weights, corpus: pathlib.Path, num_examples: int) -
     )
 
 
+class _IndexedBatch(NamedTuple):
+    """A batch, and the indices of its inputs."""
+
+    indices: np.ndarray
+    batch: Batch
+
+
 def _indexed_batches(
     weights: Weights, features: Sequence[Features], size: int, buckets: tuple[int, ...], pad_id: int
-) -> list[tuple[np.ndarray, Batch]]:
+) -> list[_IndexedBatch]:
     """Return the inputs in batches, each with the indices of its inputs."""
     feed = Feed(buckets, size, weights.config.num_token_types, pad_id)
     plan = plan_evaluation(feed, features)
-    return list(zip((part.indices for part in plan), collate_batches(feed, features, plan, SINGLE_HOST), strict=True))
+    batches = collate_batches(feed, features, plan, SINGLE_HOST)
+    return [_IndexedBatch(part.indices, batch) for part, batch in zip(plan, batches, strict=True)]
 
 
-def _masked_losses(logits: np.ndarray | jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
+class _LossesAndCounts(NamedTuple):
+    """The sum of the losses of each sequence, and the number of its masked tokens."""
+
+    losses: jax.Array
+    num_masked: jax.Array
+
+
+def _masked_losses(logits: np.ndarray | jax.Array, batch: Batch) -> _LossesAndCounts:
     """Return the sum of the losses of each sequence, and the number of its masked tokens."""
     weights = jnp.asarray(batch["masked_weights"], jnp.float32)
     flat = jnp.asarray(logits).reshape(-1, logits.shape[-1])
     losses, _ = cross_entropy(flat, jnp.asarray(batch["masked_labels"]).reshape(-1))
-    return (losses.reshape(weights.shape) * weights).sum(1), weights.sum(1)
+    return _LossesAndCounts((losses.reshape(weights.shape) * weights).sum(1), weights.sum(1))

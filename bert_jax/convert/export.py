@@ -25,7 +25,7 @@ from bert_jax.models import Head
 from bert_jax.reports.card import model_card
 from bert_jax.tokenizer import copy_tokenizer
 from bert_jax.training.checkpoint import read_record
-from bert_jax.training.metrics import has_digest
+from bert_jax.training.metrics import begins_with_digest
 from bert_jax.training.remote_workdir import checkpoints_in
 from bert_jax.training.workdir import resolve_model_dir
 
@@ -123,7 +123,7 @@ def card_text(weights: Weights, model: pathlib.Path, facts: CardFacts = CardFact
 def _compare_metrics(workdir: pathlib.Path, step: int, console: Console) -> None:
     """Warn if the metrics that the card quotes differ from the record of the checkpoint."""
     path, digest = workdir / "metrics.jsonl", read_record(checkpoints_in(workdir), step).get("metrics")
-    if digest and not has_digest(path, digest):
+    if digest and not begins_with_digest(path, digest):
         console.say(
             f"{path}: differs from the record of the checkpoint of step {step:,}; the scores in {CARD} may be wrong"
         )

@@ -92,9 +92,15 @@ def gate_heads(flat: Flat, gates: jax.Array) -> Flat:
     return flat | {f"{ATTENTION}kernel": by_head.reshape(kernel.shape)}
 
 
-def remove_heads(
-    config: EncoderConfig, flat: Flat, importance: np.ndarray, amount: float
-) -> tuple[EncoderConfig, Flat, str]:
+class SmallerModel(NamedTuple):
+    """A model without the removed parts, with its flat parameters, and a description of the removal."""
+
+    config: EncoderConfig
+    flat: Flat
+    description: str
+
+
+def remove_heads(config: EncoderConfig, flat: Flat, importance: np.ndarray, amount: float) -> SmallerModel:
     """Remove the least important heads of each layer; other heads keep their size.
 
     If layers share a table with an entry for each head, all layers lose the heads of equal index. The `config.json` of
@@ -119,7 +125,7 @@ def remove_heads(
     description = f"{num_removed} of {config.num_heads} heads of each layer removed"
     if family != config.family:
         description += f"; transformers has no such {config.family}: a model of family research, for bert_jax alone"
-    return smaller, flat | removed, description
+    return SmallerModel(smaller, flat | removed, description)
 
 
 def gate_mlp(flat: Flat, gates: jax.Array) -> Flat:
@@ -129,9 +135,7 @@ def gate_mlp(flat: Flat, gates: jax.Array) -> Flat:
     return flat | {name: flat[name] * gates[:, :, None] for name, gates in zip(names, gates_of_mlps, strict=True)}
 
 
-def remove_mlp_features(
-    config: EncoderConfig, flat: Flat, importance: np.ndarray, amount: float
-) -> tuple[EncoderConfig, Flat, str]:
+def remove_mlp_features(config: EncoderConfig, flat: Flat, importance: np.ndarray, amount: float) -> SmallerModel:
     """Remove the least important features; all MLPs keep the same number of features."""
     size = max(FEATURE_MULTIPLE, round((1 - amount) * config.mlp_size / FEATURE_MULTIPLE) * FEATURE_MULTIPLE)
     _num_removed((config.mlp_size - size) / config.mlp_size, config.mlp_size, "MLP features")
@@ -143,7 +147,9 @@ def remove_mlp_features(
         for name in ("mlp_up", "mlp_gate"):
             removed |= _with_last_features(flat, f"{mlp}{name}/", features)
     smaller, each = dataclasses.replace(config, mlp_size=size), "layer" if len(mlps) == 1 else "MLP"
-    return smaller, flat | removed, f"{config.mlp_size - size} of {config.mlp_size} MLP features of each {each} removed"
+    return SmallerModel(
+        smaller, flat | removed, f"{config.mlp_size - size} of {config.mlp_size} MLP features of each {each} removed"
+    )
 
 
 def _mlps(flat: Mapping[str, Any]) -> list[str]:
@@ -174,9 +180,7 @@ def gate_layers(flat: Flat, gates: jax.Array) -> Flat:
     return flat | {path: flat[path] * gates.reshape(-1, *(1,) * (flat[path].ndim - 1)) for path in paths}
 
 
-def remove_layers(
-    config: EncoderConfig, flat: Flat, importance: np.ndarray, amount: float
-) -> tuple[EncoderConfig, Flat, str]:
+def remove_layers(config: EncoderConfig, flat: Flat, importance: np.ndarray, amount: float) -> SmallerModel:
     """Remove the least important layers; the remaining layers keep the pattern of global and local layers."""
     if config.share_layers:
         raise UserError("all layers share their parameters (share_layers): none can be removed by itself")
@@ -187,7 +191,9 @@ def remove_layers(
     widest = max(windows) if windows else config.local_window
     smaller = dataclasses.replace(config, num_layers=len(layers), local_windows=windows, local_window=widest)
     description = f"{num_removed} of {config.num_layers} layers removed (of 0 to {config.num_layers - 1}: {removed})"
-    return smaller, flat | {path: x[layers] for path, x in flat.items() if path.startswith(LAYERS)}, description
+    return SmallerModel(
+        smaller, flat | {path: x[layers] for path, x in flat.items() if path.startswith(LAYERS)}, description
+    )
 
 
 def best_layers(config: EncoderConfig, importance: np.ndarray, count: int) -> list[int]:

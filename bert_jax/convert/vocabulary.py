@@ -91,7 +91,7 @@ def token_sources(old: Tokenizer, new: Tokenizer) -> TokenSources:
         if old_id is not None:
             pieces, num_shared = [old_id], num_shared + 1
         elif key[1]:  # the first piece is inside a word, too
-            pieces = [same_text.get((_plain_text(old, pieces[0]), True), pieces[0]), *pieces[1:]]
+            pieces = [same_text.get(_TextKey(_plain_text(old, pieces[0]), True), pieces[0]), *pieces[1:]]
         pieces_of_new.append([piece for piece in pieces if old_id is not None or piece != old.unk_id])
     counts = [len(pieces) for pieces in pieces_of_new]
     old_ids = np.array([piece for pieces in pieces_of_new for piece in pieces], np.int64)
@@ -131,10 +131,17 @@ def carry_over(weights: Weights, sources: TokenSources, new: Tokenizer) -> Weigh
     return dataclasses.replace(weights, config=config, params=unflatten_params(flat))
 
 
-def _text_keys(tokenizer: Tokenizer) -> list[tuple[str, bool]]:
+class _TextKey(NamedTuple):
+    """The text of a token, and whether the token continues a word."""
+
+    text: str
+    continues: bool
+
+
+def _text_keys(tokenizer: Tokenizer) -> list[_TextKey]:
     """Return a key of each token, its text and whether it continues a word; equal keys match between vocabularies."""
     return [
-        ("" if token in tokenizer.special else _plain_text(tokenizer, i), bool(tokenizer.continues[i]))
+        _TextKey("" if token in tokenizer.special else _plain_text(tokenizer, i), bool(tokenizer.continues[i]))
         for i, token in enumerate(tokenizer.tokens)
     ]
 

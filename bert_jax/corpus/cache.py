@@ -110,7 +110,14 @@ def _wait_for_lock(lock: int, mode: int, growth: _GrowthReport) -> None:
             time.sleep(PAUSE)
 
 
-def _download_manifest(url: str, name: str) -> tuple[bytes, dict[str, Any]]:
+class _DownloadedManifest(NamedTuple):
+    """A manifest as bytes, and parsed."""
+
+    content: bytes
+    manifest: dict[str, Any]
+
+
+def _download_manifest(url: str, name: str) -> _DownloadedManifest:
     """Return a manifest at a URL, as bytes and parsed."""
     try:
         content = _download(f"{url}/{name}")
@@ -119,7 +126,7 @@ def _download_manifest(url: str, name: str) -> tuple[bytes, dict[str, Any]]:
             raise ValueError("changed since it was written")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{url}/{name}: not the manifest of a corpus ({error}); prepare the corpus again") from None
-    return content, manifest
+    return _DownloadedManifest(content, manifest)
 
 
 def _read_remote(url: str, snapshot: str) -> _RemoteCorpus:

@@ -110,9 +110,15 @@ def find_leaks(train: Split, heldout: Split, limit: int = MAX_TOKENS_READ) -> Le
     return Leaks(is_complete, len(train_read), len(heldout_read), len(near))
 
 
-def _read_documents(
-    split: Split, documents: np.ndarray, max_records: int | None = None
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+class _DocumentTokens(NamedTuple):
+    """The indices of documents, their token ids end to end, and the number of tokens of each."""
+
+    documents: np.ndarray
+    ids: np.ndarray
+    num_tokens: np.ndarray
+
+
+def _read_documents(split: Split, documents: np.ndarray, max_records: int | None = None) -> Iterator[_DocumentTokens]:
     """Yield a few documents at a time: their indexes, their token ids end to end, and their numbers of tokens."""
     num_records = np.minimum(np.diff(split.first_record)[documents], max_records or split.num_records)
     before = running_total(num_records)
@@ -122,17 +128,24 @@ def _read_documents(
         group, starts = documents[first:end], before[first:end] - before[first]
         records = np.repeat(split.first_record[group] - starts, num_records[first:end])
         records += np.arange(len(records))
-        yield group, split.read(records)[0], np.add.reduceat(split.tokens_per_record[records], starts)
+        yield _DocumentTokens(group, split.read(records)[0], np.add.reduceat(split.tokens_per_record[records], starts))
         first = end
 
 
-def _shingle_hashes(split: Split, documents: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+class _HashesOfDocuments(NamedTuple):
+    """Hashes of runs of token ids, uint64, and the document of each."""
+
+    hashes: np.ndarray
+    documents: np.ndarray
+
+
+def _shingle_hashes(split: Split, documents: np.ndarray) -> Iterator[_HashesOfDocuments]:
     """Yield the hashes of all runs of `SHINGLE` ids, uint64, and the document of each hash."""
     for group, ids, sizes in _read_documents(split, documents, MAX_RECORDS):
         owner = np.repeat(group, sizes)
         hashes = hash_shingles(ids.astype(np.uint64))
         inside = owner[: len(hashes)] == owner[SHINGLE - 1 :]
-        yield hashes[inside], owner[: len(hashes)][inside]
+        yield _HashesOfDocuments(hashes[inside], owner[: len(hashes)][inside])
 
 
 def _document_hashes(split: Split, document: int) -> np.ndarray:
@@ -140,7 +153,7 @@ def _document_hashes(split: Split, document: int) -> np.ndarray:
     return np.unique(next(_shingle_hashes(split, np.array([document])))[0])
 
 
-def _lowest_hashes(split: Split, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _lowest_hashes(split: Split, documents: np.ndarray) -> _HashesOfDocuments:
     """Return the `LOWEST_HASHES` lowest distinct hashes of each document, sorted together, and their documents."""
     lowest = [(np.zeros(0, np.uint64), np.zeros(0, np.int64))]
     for hashes, owners in _shingle_hashes(split, documents):
@@ -154,12 +167,19 @@ def _lowest_hashes(split: Split, documents: np.ndarray) -> tuple[np.ndarray, np.
     order = np.argsort(hashes, kind="stable")
     hashes, owners = hashes[order], owners[order]
     is_rare = np.arange(len(hashes)) - np.searchsorted(hashes, hashes) < _MAX_OWNERS
-    return hashes[is_rare], owners[is_rare]
+    return _HashesOfDocuments(hashes[is_rare], owners[is_rare])
+
+
+class _CopyCandidate(NamedTuple):
+    """A held-out document, and a training document that shares many hashes with it."""
+
+    heldout_document: int
+    train_document: int
 
 
 def _candidate_pairs(
     train: Split, documents: np.ndarray, keys: np.ndarray, owners: np.ndarray
-) -> Iterator[tuple[int, int]]:
+) -> Iterator[_CopyCandidate]:
     """Yield (held-out document, training document) pairs that share many hashes, sorted by held-out document."""
     table = np.zeros(1 << _TABLE_BITS, bool)
     shift = np.uint64(64 - _TABLE_BITS)
@@ -179,4 +199,5 @@ def _candidate_pairs(
     rows = np.concatenate(candidates)
     rows = rows[np.lexsort(rows.T[::-1])]
     is_best = np.arange(len(rows)) - np.searchsorted(rows[:, 0], rows[:, 0]) < _MAX_COMPARED
-    yield from ((heldout_document, train_document) for heldout_document, _, train_document in rows[is_best].tolist())
+    for heldout_document, _, train_document in rows[is_best].tolist():
+        yield _CopyCandidate(heldout_document, train_document)

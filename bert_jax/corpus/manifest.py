@@ -10,7 +10,7 @@ import json
 import pathlib
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_jax import strict_json
 from bert_jax.errors import UserError
@@ -23,10 +23,17 @@ SHORT = 12  # hex digits that name a snapshot
 _NAMED = re.compile(r"(.+)@([0-9a-f]{8,64})")
 
 
-def split_snapshot(corpus: str) -> tuple[str, str]:
+class CorpusAndSnapshot(NamedTuple):
+    """A directory or URL of a corpus, and the fingerprint of a snapshot; "" for the newest."""
+
+    corpus: str
+    snapshot: str
+
+
+def split_snapshot(corpus: str) -> CorpusAndSnapshot:
     """Return the directory or URL of a corpus, and the snapshot in `CORPUS@FINGERPRINT`; "" for the newest."""
     match = None if pathlib.Path(corpus).exists() else _NAMED.fullmatch(corpus)
-    return (match[1], match[2]) if match else (corpus, "")
+    return CorpusAndSnapshot(match[1], match[2]) if match else CorpusAndSnapshot(corpus, "")
 
 
 def read_manifest(directory: pathlib.Path, snapshot: str = "") -> dict[str, Any]:

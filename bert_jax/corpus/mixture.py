@@ -4,7 +4,7 @@ import glob
 import hashlib
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bert_jax.corpus.cache import ShowProgress, known_snapshots, local_corpus
 from bert_jax.corpus.manifest import SHORT, split_snapshot
@@ -13,6 +13,13 @@ from bert_jax.errors import UserError
 
 if TYPE_CHECKING:
     from bert_jax.tokenizer import Tokenizer
+
+
+class MixtureSource(NamedTuple):
+    """The directory of a corpus, and its training split."""
+
+    directory: str
+    split: Split
 
 
 class Mixture:
@@ -55,9 +62,9 @@ class Mixture:
         """Return the directories of the corpora that have fewer than `min_documents` in the split."""
         return [str(corpus.directory) for corpus in self.corpora if corpus.split(name).num_documents < min_documents]
 
-    def sources(self) -> list[tuple[str, Split]]:
+    def sources(self) -> list[MixtureSource]:
         """Return the directory and the training split of each corpus."""
-        return [(str(corpus.directory), corpus.split("train")) for corpus in self.corpora]
+        return [MixtureSource(str(corpus.directory), corpus.split("train")) for corpus in self.corpora]
 
 
 def open_mixture(

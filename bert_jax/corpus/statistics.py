@@ -100,10 +100,17 @@ def _distribution(values: np.ndarray, counts: np.ndarray) -> Distribution:
     return Distribution(total, mean, tuple(values[indexes].tolist()), tuple(doublings.tolist()))
 
 
-def document_sizes(split: Split) -> tuple[np.ndarray, np.ndarray]:
+class DocumentSizes(NamedTuple):
+    """The numbers of tokens and of sentences of each document, int64 [documents]."""
+
+    num_tokens: np.ndarray
+    num_sentences: np.ndarray
+
+
+def document_sizes(split: Split) -> DocumentSizes:
     """Return the numbers of tokens and of sentences of each document, int64 [documents] each."""
     tokens, sentences = (running_total(counts) for counts in (split.tokens_per_record, split.sentences_per_record))
-    return np.diff(tokens[split.first_record]), np.diff(sentences[split.first_record])
+    return DocumentSizes(np.diff(tokens[split.first_record]), np.diff(sentences[split.first_record]))
 
 
 def token_figures(

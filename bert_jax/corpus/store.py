@@ -62,6 +62,23 @@ class Shard(NamedTuple):
     has_words: bool = False
 
 
+class RecordArrays(NamedTuple):
+    """The contents of records, one after the other, as flat arrays; see `Split.read`."""
+
+    tokens: np.ndarray
+    sentence_lengths: np.ndarray
+    sentences_per_record: np.ndarray
+
+
+class RecordArraysWithWords(NamedTuple):
+    """The fields of `RecordArrays`, and whether each token begins a word, bool [tokens]."""
+
+    tokens: np.ndarray
+    sentence_lengths: np.ndarray
+    sentences_per_record: np.ndarray
+    begins_word: np.ndarray
+
+
 class Split:
     """The training or the held-out documents of one or more corpora, for random access by any number of threads.
 
@@ -118,7 +135,7 @@ class Split:
             dtype=splits[0].dtype,
         )
 
-    def read(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def read(self, records: np.ndarray) -> RecordArrays:
         """Return records in the given order, as flat arrays.
 
         Args:
@@ -139,9 +156,7 @@ class Split:
             data = [d[:k] for d, k in zip(data, ends, strict=True)]
         return self._parse(data, records)
 
-    def read_words(
-        self, records: np.ndarray, continues: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def read_words(self, records: np.ndarray, continues: np.ndarray) -> RecordArraysWithWords:
         """Return the arrays of `read`, and an array bool [tokens of all n], True for a token that begins a word.
 
         Args:
@@ -159,15 +174,15 @@ class Split:
         if not has_words.all():
             stored, begins = begins, ~continues[tokens]
             begins[np.repeat(has_words, sizes)] = stored
-        return tokens, lengths, sentences, begins
+        return RecordArraysWithWords(tokens, lengths, sentences, begins)
 
-    def _parse(self, data: Sequence[memoryview], records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _parse(self, data: Sequence[memoryview], records: np.ndarray) -> RecordArrays:
         """Return the arrays of `read` from the bytes of records, without the bits for word starts."""
         sentences = self.sentences_per_record[records]
         starts = (4 + 2 * sentences).tolist()
         lengths = np.frombuffer(b"".join([d[4:k] for d, k in zip(data, starts, strict=True)]), "<u2").astype(np.int32)
         tokens = np.frombuffer(b"".join([d[k:] for d, k in zip(data, starts, strict=True)]), self.dtype)
-        return tokens, lengths, sentences.astype(np.int32)
+        return RecordArrays(tokens, lengths, sentences.astype(np.int32))
 
     def _ends_of_tokens(self, records: np.ndarray) -> np.ndarray:
         """Return the number of bytes of each record up to the end of its tokens, int64 [n]."""

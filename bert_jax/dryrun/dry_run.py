@@ -5,12 +5,12 @@ import functools
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
 from bert_jax.batches.masking import data_config_of_phase
-from bert_jax.batches.pipeline import batch_shapes
+from bert_jax.batches.pipeline import ArrayShape, batch_shapes
 from bert_jax.config import (
     ComputeConfig,
     FinetuneConfig,
@@ -70,7 +70,7 @@ class CompileInputs:
     mesh: MeshConfig
     compute: ComputeConfig
     evaluation_batch_size: int | None
-    batch_shapes: Callable[[Phase], dict[str, tuple[tuple[int, ...], Any]]]  # shape and dtype of each array
+    batch_shapes: Callable[[Phase], dict[str, ArrayShape]]  # shape and dtype of each array
     notes: tuple[str, ...]
 
 
@@ -135,10 +135,8 @@ def pretraining_compile_inputs(config: PretrainConfig) -> CompileInputs:
         notes = (f"no corpus and no config.model.vocab_size: assuming a vocabulary of {DEFAULT_VOCAB_SIZE:,}",)
     data, phase_settings = config.data, config.train.phases
 
-    def shapes(phase: Phase) -> dict[str, tuple[tuple[int, ...], Any]]:
-        return dict(
-            batch_shapes(phase.batch_size, phase.seq_len, data_config_of_phase(data, phase_settings[phase.index]))
-        )
+    def shapes(phase: Phase) -> dict[str, ArrayShape]:
+        return batch_shapes(phase.batch_size, phase.seq_len, data_config_of_phase(data, phase_settings[phase.index]))
 
     teacher = config.distillation.teacher if OBJECTIVES[config.objective].has_teacher else None
     return CompileInputs(
@@ -166,10 +164,10 @@ def finetuning_compile_inputs(config: FinetuneConfig, console: Console) -> Compi
     (feed, phase), features = plan_training(inputs, settings, train), inputs.train.features
     check_warmup(config.optimizer, phase.end)
 
-    def shapes(phase: Phase) -> dict[str, tuple[tuple[int, ...], Any]]:
+    def shapes(phase: Phase) -> dict[str, ArrayShape]:
         first = features[: phase.batch_size]
         batch = collate(first, phase.seq_len, feed.num_token_types, feed.pad_id, phase.batch_size)
-        return {name: (x.shape, x.dtype) for name, x in batch.items()}
+        return {name: ArrayShape(x.shape, x.dtype) for name, x in batch.items()}
 
     notes, sequences = [], len(features[0].sequences)
     trainings = len(learning_rates(settings.learning_rates, config.optimizer.peak_learning_rate)) * settings.num_seeds
@@ -349,7 +347,14 @@ def _compiled_cost(compiled: Any) -> Cost:
     )
 
 
-def _compile_or_needed_bytes(lowered: Any) -> tuple[Any, int]:
+class _CompiledOrBytes(NamedTuple):
+    """A compiled program and 0; or None and the needed bytes of a program that does not fit in memory."""
+
+    compiled: Any
+    needed_bytes: int
+
+
+def _compile_or_needed_bytes(lowered: Any) -> _CompiledOrBytes:
     """Return (compiled program, 0), or (None, needed bytes) if the program does not fit in memory.
 
     Without a GPU, XLA cannot try tile sizes, and its first choice may not compile (A100, L40S, B200). Then cuBLAS
@@ -358,16 +363,16 @@ def _compile_or_needed_bytes(lowered: Any) -> tuple[Any, int]:
     try:
         with discarded_stderr():
             try:
-                return lowered.compile(), 0
+                return _CompiledOrBytes(lowered.compile(), 0)
             except jax.errors.JaxRuntimeError as error:
                 if NO_TILES not in str(error):
                     raise
-                return lowered.compile(compiler_options={"xla_gpu_enable_triton_gemm": False}), 0
+                return _CompiledOrBytes(lowered.compile(compiler_options={"xla_gpu_enable_triton_gemm": False}), 0)
     except jax.errors.JaxRuntimeError as error:
         needed = bytes_in_memory_error(error)
         if not is_out_of_memory(error) or needed is None:
             raise
-        return None, needed
+        return _CompiledOrBytes(None, needed)
 
 
 def _bytes_per_device(tree: Any) -> int:

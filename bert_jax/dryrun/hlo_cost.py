@@ -102,16 +102,22 @@ def program_cost(text: str, loops: bool = True) -> Cost:
     return Cost(flops, bytes_, hbm, collectives, dict(sorted(kernels.items())), dcn)
 
 
-def _executed_instructions(
-    module: HloModule, name: str, times: int, loops: bool
-) -> Iterator[tuple[int, Computation, Instruction]]:
+class _ExecutedInstruction(NamedTuple):
+    """An instruction, its computation, and the number of its runs."""
+
+    num_runs: int
+    computation: Computation
+    instruction: Instruction
+
+
+def _executed_instructions(module: HloModule, name: str, times: int, loops: bool) -> Iterator[_ExecutedInstruction]:
     """Yield (number of runs, computation, instruction), also in loops and calls, but not inside fusions.
 
     For a conditional, count the branch with the most FLOPs. So the sum is an upper bound.
     """
     computation = module.computations[name]
     for op in computation.instructions.values():
-        yield times, computation, op
+        yield _ExecutedInstruction(times, computation, op)
         if op.opcode == "while":
             trips = _trip_count(module, computation, op) if loops else 1
             for part in called_computations(op, "body", "condition"):
@@ -230,12 +236,19 @@ def _convolution_flops(op: Instruction, lhs: Array, rhs: Array, result: Array) -
     return 2 * multiply_adds
 
 
-def _total_and_hbm_bytes(module: HloModule, computation: Computation, op: Instruction) -> tuple[float, float]:
+class _MovedBytes(NamedTuple):
+    """The bytes that an instruction reads and writes, and the part of these bytes in HBM."""
+
+    total: float
+    in_hbm: float
+
+
+def _total_and_hbm_bytes(module: HloModule, computation: Computation, op: Instruction) -> _MovedBytes:
     """Return the bytes that an instruction reads and writes, and the part of these bytes in HBM."""
     if op.opcode in NO_BYTES or re.search('target="(AllocateBuffer|ConcatBitcast)"', op.attributes):
-        return 0.0, 0.0
+        return _MovedBytes(0.0, 0.0)
     if (noted := _declared_cost(op)) is not None:
-        return noted["bytes_accessed"], noted["bytes_accessed"]
+        return _MovedBytes(noted["bytes_accessed"], noted["bytes_accessed"])
     moved: list[tuple[float, bool]] = []  # (bytes, in_vmem)
     by_name = computation.instructions
     if op.opcode == "fusion":
@@ -269,7 +282,7 @@ def _total_and_hbm_bytes(module: HloModule, computation: Computation, op: Instru
     else:
         moved = [(array.stored, array.in_vmem) for name in op.operands for array in by_name[name].arrays]
         moved += [(array.stored, array.in_vmem) for array in result_arrays(op)]
-    return sum(size for size, _ in moved), sum(size for size, in_vmem in moved if not in_vmem)
+    return _MovedBytes(sum(size for size, _ in moved), sum(size for size, in_vmem in moved if not in_vmem))
 
 
 def _fusion_parameters(fused: Computation) -> dict[int, Instruction]:
@@ -333,9 +346,15 @@ def _fusion_bytes_written(fused: Computation, carries: bool = False) -> list[flo
     return [size for root in roots for size in written(root)]
 
 
-def _instruction_collectives(
-    module: HloModule, computation: Computation, op: Instruction
-) -> Iterator[tuple[str, int, int]]:
+class _Collective(NamedTuple):
+    """The kind of a collective, its bytes, and the number of devices in a group."""
+
+    kind: str
+    num_bytes: int
+    group_size: int
+
+
+def _instruction_collectives(module: HloModule, computation: Computation, op: Instruction) -> Iterator[_Collective]:
     """Yield (kind, bytes, devices of a group) of the collectives in an instruction, which may be a fusion."""
     if op.opcode == "fusion":
         for part in called_computations(op, "calls"):
@@ -343,7 +362,7 @@ def _instruction_collectives(
             scatter = part.startswith("all-reduce-scatter")  # TPU: an all-reduce of which each device takes its slice
             for inner in fused.instructions.values() if not _continues_transfer(part, fused) else ():
                 for kind, size, group in _instruction_collectives(module, fused, inner):
-                    yield "reduce-scatter" if scatter and kind == "all-reduce" else kind, size, group
+                    yield _Collective("reduce-scatter" if scatter and kind == "all-reduce" else kind, size, group)
         return
     kind = op.opcode.removesuffix("-start")
     if kind not in COLLECTIVES or (group := _group_size(op.attributes)) == 1:
@@ -352,7 +371,7 @@ def _instruction_collectives(
     operands = sum(array.bytes for name in op.operands for array in computation.instructions[name].arrays)
     if op.opcode.endswith("-start") and kind != "all-reduce":
         results -= operands  # the tuple of a start holds the operands too
-    yield kind, operands if kind == "reduce-scatter" else results, group
+    yield _Collective(kind, operands if kind == "reduce-scatter" else results, group)
 
 
 def _dcn_bytes(computation: Computation, op: Instruction) -> float:

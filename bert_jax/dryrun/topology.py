@@ -8,7 +8,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_jax.dryrun.gpus import GPUS, MAX_GPUS, gpu_devices
 from bert_jax.errors import UserError, did_you_mean
@@ -75,7 +75,15 @@ def _tpu_devices(name: str, chip: str, sizes: tuple[int, ...], slices: int) -> l
         ) from error
 
 
-def parse_topology(name: str) -> tuple[str, tuple[int, ...], int]:
+class Topology(NamedTuple):
+    """The chip of a topology, the sizes of a slice, and the number of slices."""
+
+    chip: str
+    sizes: tuple[int, ...]
+    num_slices: int
+
+
+def parse_topology(name: str) -> Topology:
     """Return chip, sizes and slices of a name such as `v5e:16x16`, `v5e:16x16:2` (two slices) or `h100:8`.
 
     An accelerator type of Google Cloud, such as `v5litepod-64`, names its slice with the default sizes.
@@ -98,14 +106,14 @@ def parse_topology(name: str) -> tuple[str, tuple[int, ...], int]:
     if chip in GPUS:
         if not re.fullmatch(rf"[1-{MAX_GPUS}]|", shape) or name.endswith(":"):
             raise UserError(f"--topology={name}: write 1 to {MAX_GPUS} GPUs of one host, such as {chip}:{MAX_GPUS}")
-        return chip, (int(shape or 1),), 1
+        return Topology(chip, (int(shape or 1),), 1)
     if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*(:[1-9]\d?)?", shape) or shape.count("x") + 1 != AXES[chip]:
         example = f"{chip}:{EXAMPLES[AXES[chip]]}"
         raise UserError(
             f"--topology={name}: a {chip} slice has {AXES[chip]} sizes, such as {example} ({example}:2 for two slices)"
         )
     sizes, _, slices = shape.partition(":")
-    return chip, tuple(int(size) for size in sizes.split("x")), int(slices or 1)
+    return Topology(chip, tuple(int(size) for size in sizes.split("x")), int(slices or 1))
 
 
 @contextlib.contextmanager

@@ -91,7 +91,7 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
     # Take the work directory, and describe the initial weights.
     with workdir.locked_workdir(directory) if is_first else contextlib.nullcontext():
         if is_first:
-            workdir.claim_workdir(directory, recorded_config, fingerprint, inputs.weights.directory)
+            workdir.write_or_check_run(directory, recorded_config, fingerprint, inputs.weights.directory)
         describe_start(str(config.init_from), inputs.weights, console.say)
         if inputs.adapter:
             console.say(describe_adapter(inputs, plan.objective))

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -192,7 +193,14 @@ def describe_adapter(inputs: TaskInputs, objective: Objective) -> str:
     )
 
 
-def plan_training(inputs: TaskInputs, settings: TaskConfig, train: FinetuneTrainConfig) -> tuple[Feed, Phase]:
+class FeedAndPhase(NamedTuple):
+    """The settings of batches, and the single phase of a fine-tuning."""
+
+    feed: Feed
+    phase: Phase
+
+
+def plan_training(inputs: TaskInputs, settings: TaskConfig, train: FinetuneTrainConfig) -> FeedAndPhase:
     """Return the settings of batches, and the single phase of a training: passes over the training set.
 
     The lengths of the labeled sets determine the lengths that batches are padded to, so every sequence fits.
@@ -215,7 +223,7 @@ def plan_training(inputs: TaskInputs, settings: TaskConfig, train: FinetuneTrain
         batch_size=train.batch_size,
         grad_accum_steps=train.grad_accum_steps,
     )
-    return feed, phase
+    return FeedAndPhase(feed, phase)
 
 
 def learning_rates(rates: tuple[float, ...] | None, peak_learning_rate: float) -> tuple[float, ...]:

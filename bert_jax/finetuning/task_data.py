@@ -140,9 +140,16 @@ def _with_suffix(split: TaskSplit, scores: dict[str, float]) -> dict[str, float]
     return {name + suffix: value for name, value in scores.items()}
 
 
+class DevEvaluation(NamedTuple):
+    """The batches of a pass over the dev sets, and the function that scores them."""
+
+    heldout: Heldout
+    evaluate: Evaluate
+
+
 def make_dev_evaluation(
     task: Task, settings: TaskConfig, splits: Sequence[TaskSplit], feed: Feed, model: Model, mesh: jax.sharding.Mesh
-) -> tuple[Heldout, Evaluate]:
+) -> DevEvaluation:
     """Return the batches of one pass over the dev sets, and a function that scores them; {} if a signal stopped it."""
     blocks, predict = sharding.batch_blocks(mesh), make_predict(model, mesh)
     all_features = [features for split in splits for features in split.features]
@@ -161,6 +168,7 @@ def make_dev_evaluation(
         return scores
 
     # Every evaluation reads all dev sets, in every phase.
-    return Heldout(
-        lambda phase: collate_batches(feed, all_features, planned, blocks), lambda phase: len(planned)
-    ), evaluate
+    return DevEvaluation(
+        Heldout(lambda phase: collate_batches(feed, all_features, planned, blocks), lambda phase: len(planned)),
+        evaluate,
+    )

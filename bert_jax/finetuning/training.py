@@ -6,7 +6,7 @@ import json
 import pathlib
 import shutil
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -25,7 +25,7 @@ from bert_jax.models import Params, draw_missing
 from bert_jax.models.adapters import draw_matrices, merge_into_weights
 from bert_jax.models.layers import ADAPTER
 from bert_jax.objectives.base import Batch
-from bert_jax.objectives.frozen_encoder import frozen_part, model_params, trained_part
+from bert_jax.objectives.frozen_encoder import encoder_and_teacher, join_model_params, part_without_encoder
 from bert_jax.parallel import sharding
 from bert_jax.tasks.batching import Feed
 from bert_jax.tasks.kinds import KINDS
@@ -90,7 +90,7 @@ def train_one(
             read = {name: x for name, x in inputs.weights.params.items() if name not in new}
             params = draw_missing(inputs.architecture, inputs.weights.heads, read, jax.random.key(plan.seed))
         if inputs.adapter:
-            params = trained_part(params) | {
+            params = part_without_encoder(params) | {
                 ADAPTER: draw_matrices(inputs.adapter, model.shapes, jax.random.key(plan.seed))
             }
             data = data_of_adapter(data, inputs.weights.params)
@@ -118,9 +118,9 @@ def data_of_adapter(data: Data, params: Params) -> Data:
     assert evaluate
 
     def evaluate_model(trained: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
-        return evaluate(model_params(trained, frozen), frozen, batches)
+        return evaluate(join_model_params(trained, frozen), frozen, batches)
 
-    return dataclasses.replace(data, frozen=frozen_part(params, data.frozen), evaluate=evaluate_model)
+    return dataclasses.replace(data, frozen=encoder_and_teacher(params, data.frozen), evaluate=evaluate_model)
 
 
 def read_result(path: pathlib.Path, console: Console) -> dict[str, Any] | None:
@@ -142,10 +142,17 @@ def _seal(result: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(result, sort_keys=True).encode()).hexdigest()
 
 
-def best_step(history: dict[int, dict[str, float]], metric: str) -> tuple[int, int]:
+class BestStep(NamedTuple):
+    """The step of the highest score, and the number of evaluations after it."""
+
+    step: int
+    num_later_evaluations: int
+
+
+def best_step(history: dict[int, dict[str, float]], metric: str) -> BestStep:
     """Return the step of the highest score (the first of equal scores), and the number of evaluations after it."""
     best = max(sorted(history), key=lambda step: history[step][metric])
-    return best, sum(step > best for step in history)
+    return BestStep(best, sum(step > best for step in history))
 
 
 def export_best(inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Path, step: int, params: Params) -> None:

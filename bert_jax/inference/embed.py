@@ -6,8 +6,8 @@ import itertools
 import os
 import pathlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from bert_jax.models import Head, Params, make_model
 from bert_jax.models.heads import unit_length
 from bert_jax.objectives.base import Batch
 from bert_jax.tasks.batching import choose_buckets, collate, fixed_buckets, plan_feature_batches
-from bert_jax.tasks.features import SPELLED, Features
+from bert_jax.tasks.features import SPELLED, Features, FeaturesAndCounts
 from bert_jax.tasks.kinds.texts import text_features
 
 HEADS = (Head("hidden_states"),)
@@ -120,9 +120,16 @@ def encode(model: OpenModel, texts: Sequence[Text], options: EmbedOptions = Embe
     return encode_with_count(model, texts, options)[0]
 
 
+class VectorsAndCount(NamedTuple):
+    """The vectors of texts, and the number of truncated texts."""
+
+    vectors: np.ndarray
+    num_truncated: int
+
+
 def encode_with_count(
     model: OpenModel, texts: Sequence[Text], options: EmbedOptions = EmbedOptions()
-) -> tuple[np.ndarray, int]:
+) -> VectorsAndCount:
     """Return the vectors that `encode` returns, and the number of texts that `options.truncate` cut."""
     if isinstance(texts, str):
         raise UserError("texts is one string; give a list of strings")
@@ -139,7 +146,7 @@ def encode_with_count(
     vectors = np.empty((len(texts), embedder.width), np.float32)
     for index, values in embedder.compute(features, fixed_buckets(embedder.max_seq_len), batch_size):
         vectors[index] = values
-    return vectors, counts["truncated_texts"]
+    return VectorsAndCount(vectors, counts["truncated_texts"])
 
 
 def embed_file(
@@ -216,7 +223,7 @@ class _Embedder:
             model.config, self._modules.pooling, self._modules.normalize, options.layers, options.dtype
         )
 
-    def tokenize(self, inputs: Iterable[Input]) -> tuple[list[Features], Mapping[str, int]]:
+    def tokenize(self, inputs: Iterable[Input]) -> FeaturesAndCounts:
         """Return the tokens of each text after truncation, and the counts of `text_features`."""
         examples = []
         for line in inputs:
@@ -251,8 +258,15 @@ class _Embedder:
             yield from zip(map(int, indices), values, strict=False)  # copies that fill the batch come last
 
 
+class _ComputeAndWidth(NamedTuple):
+    """A jitted function (params, batch) -> features, and the width of the features."""
+
+    compute: Compute
+    width: int
+
+
 @functools.lru_cache(maxsize=16)
-def _make_compute(config: EncoderConfig, pooling: str, normalize: bool, layers: str, dtype: str) -> tuple[Compute, int]:
+def _make_compute(config: EncoderConfig, pooling: str, normalize: bool, layers: str, dtype: str) -> _ComputeAndWidth:
     """Return a jitted function (params, batch) -> features, and their width."""
     select, width = _layer_selection(layers, config.num_layers, config.hidden_size)
     model, pool = make_model(config, ComputeConfig(dtype=dtype), HEADS), POOLINGS[pooling]
@@ -262,15 +276,22 @@ def _make_compute(config: EncoderConfig, pooling: str, normalize: bool, layers: 
         features = pool(features, batch["attention_mask"]) if pool else features
         return unit_length(features) if normalize else features
 
-    return jax.jit(compute), width
+    return _ComputeAndWidth(jax.jit(compute), width)
 
 
-def _layer_selection(layers: str, num_layers: int, hidden: int) -> tuple[Callable[[jax.Array], jax.Array], int]:
+class _SelectionAndWidth(NamedTuple):
+    """A function of the hidden states of all layers, and the width of its results."""
+
+    select: Callable[[jax.Array], jax.Array]
+    width: int
+
+
+def _layer_selection(layers: str, num_layers: int, hidden: int) -> _SelectionAndWidth:
     """Return the function of `layers` over the hidden states, and the width of its results."""
     if layers in LAYERS:
         if layers != "last" and num_layers < LAST_LAYERS:
             raise UserError(f"layers {layers}: this model has {num_layers} layers, not {LAST_LAYERS}")
-        return LAYERS[layers], hidden * (LAST_LAYERS if layers == "concat4" else 1)
+        return _SelectionAndWidth(LAYERS[layers], hidden * (LAST_LAYERS if layers == "concat4" else 1))
     try:
         index = int(layers)
     except ValueError:
@@ -279,7 +300,7 @@ def _layer_selection(layers: str, num_layers: int, hidden: int) -> tuple[Callabl
         raise UserError(
             f"layers {layers}: this model has {num_layers} layers: give 0 to {num_layers}, or -1 for the last"
         )
-    return lambda states: states[index], hidden
+    return _SelectionAndWidth(lambda states: states[index], hidden)
 
 
 def _sentence_modules(model: OpenModel, options: EmbedOptions) -> SentenceModules:
@@ -316,15 +337,22 @@ def _text_fields(text: Text) -> dict[str, Any]:
     return {"text": text}
 
 
-def _chunks(embedder: _Embedder, inputs: Iterator[Input]) -> Iterator[tuple[list[Features], Mapping[str, int]]]:
+def _chunks(embedder: _Embedder, inputs: Iterator[Input]) -> Iterator[FeaturesAndCounts]:
     """Yield the tokens of all texts, `CHUNK` texts at a time, and the counts of each chunk."""
     while chunk := list(itertools.islice(inputs, CHUNK)):
         yield embedder.tokenize(chunk)
 
 
+class _LengthsAndCounts(NamedTuple):
+    """The number of tokens of each text, int64 `[texts]`, and counts."""
+
+    num_tokens: np.ndarray
+    counts: Counter[str]
+
+
 def _count_tokens(
     embedder: _Embedder, inputs: Iterator[Input], progress: Callable[[str, int, int | None], None]
-) -> tuple[np.ndarray, Counter[str]]:
+) -> _LengthsAndCounts:
     """Return the number of tokens of each text after truncation, int64 `[texts]`, and counts.
 
     The counts are the counts of `text_features`, and `empty_texts`.
@@ -341,4 +369,4 @@ def _count_tokens(
     for features, chunk_counts in _chunks(embedder, counted()):
         lengths.append(np.array([text.length for text in features], np.int64))
         counts.update(chunk_counts)
-    return np.concatenate(lengths), counts
+    return _LengthsAndCounts(np.concatenate(lengths), counts)

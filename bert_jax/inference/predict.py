@@ -15,7 +15,7 @@ import numpy as np
 
 from bert_jax import strict_json
 from bert_jax.checkpoints.load_model import OpenModel, open_model
-from bert_jax.config import ComputeConfig, TaskConfig, from_values
+from bert_jax.config import ComputeConfig, TaskConfig, section_from_values
 from bert_jax.errors import UserError, writing
 from bert_jax.files import new_file
 from bert_jax.inference.inputs import (
@@ -94,7 +94,7 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     kind = described["kind"]
     if kind not in kinds or (KINDS[kind].label_names and described["labels"] != [*labels]):
         raise UserError(f"{path} and config.json are of different tasks; export the model again")
-    settings = from_values(TaskConfig, described["config"], str(path))
+    settings = section_from_values(TaskConfig, described["config"], str(path))
     settings = dataclasses.replace(settings, max_seq_len=min(settings.max_seq_len, loaded.config.max_positions))
     task = Task(
         name="predict",
@@ -191,7 +191,14 @@ def predict_file(
     return counts
 
 
-def open_inputs(predictor: Predictor, source: str) -> tuple[int | None, Callable[[], Iterable[Input]]]:
+class OpenedInputs(NamedTuple):
+    """The number of inputs, if it is known, and a function that reads them."""
+
+    num_inputs: int | None
+    read: Callable[[], Iterable[Input]]
+
+
+def open_inputs(predictor: Predictor, source: str) -> OpenedInputs:
     """Return the number of inputs (None: they can be read only once), and a function that reads them.
 
     Lines and JSON lines are read one by one. CSV, TSV, Parquet and the other formats of training files are read whole,
@@ -206,7 +213,7 @@ def open_inputs(predictor: Predictor, source: str) -> tuple[int | None, Callable
     if source == STDIN or source.endswith((OBJECT_LINES, *([] if kind.numbered_columns else [TEXT_LINES]))):
         format_name = None
     if format_name is None or (format_name == "json" and not source.endswith(".json")):
-        return num_inputs(source), lambda: read_inputs(source)
+        return OpenedInputs(num_inputs(source), lambda: read_inputs(source))
     named = given_columns(predictor.settings, kind).keys() - {*kind.label_fields}
     optional = [field for field in (*kind.optional_fields, *kind.label_fields) if field not in named]
     records = read_file_records(
@@ -216,7 +223,7 @@ def open_inputs(predictor: Predictor, source: str) -> tuple[int | None, Callable
         Input(record.where, row_index, {**record.row, **record.fields}, record.row)
         for row_index, record in enumerate(records, 1)
     ]
-    return len(inputs), lambda: inputs
+    return OpenedInputs(len(inputs), lambda: inputs)
 
 
 def check_inputs(predictor: Predictor, inputs: Iterable[Input]) -> None:

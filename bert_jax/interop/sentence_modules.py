@@ -8,7 +8,7 @@ import dataclasses
 import json
 import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
 from bert_jax.strict_json import read_list, read_object
@@ -150,7 +150,14 @@ def sentence_module_files(modules: SentenceModules, hidden_size: int) -> dict[st
     return {name: json.dumps(value, indent=2) + "\n" for name, value in files.items()}
 
 
-def _kind_and_folder(entry: Any, path: pathlib.Path) -> tuple[str, str]:
+class _KindAndFolder(NamedTuple):
+    """The class name that ends a module's type, and the module's folder."""
+
+    kind: str
+    folder: str
+
+
+def _kind_and_folder(entry: Any, path: pathlib.Path) -> _KindAndFolder:
     """Return the class name that ends a module's type, and the module's folder."""
     kind, folder = (entry.get(key) if isinstance(entry, dict) else None for key in ("type", "path"))
     if not isinstance(kind, str) or not isinstance(folder, str):
@@ -158,7 +165,7 @@ def _kind_and_folder(entry: Any, path: pathlib.Path) -> tuple[str, str]:
     relative = pathlib.PurePosixPath(folder)
     if relative.is_absolute() or ".." in relative.parts or "\\" in folder:
         raise UserError(f"{path}: the module's path '{folder}' is not inside of the directory")
-    return kind.rsplit(".", 1)[-1], folder
+    return _KindAndFolder(kind.rsplit(".", 1)[-1], folder)
 
 
 def _read_transformer_fields(folder: pathlib.Path, known: Mapping[str, Any]) -> dict[str, Any]:
@@ -210,7 +217,15 @@ def _read_model_max_length(path: pathlib.Path) -> int | None:
     return length if type(length) is int and 1 <= length < 10**9 else None
 
 
-def _read_prompts_and_similarity(path: pathlib.Path) -> tuple[dict[str, str], str | None, str | None]:
+class _PromptsAndSimilarity(NamedTuple):
+    """The prompts, the name of the default prompt, and the name of the similarity."""
+
+    prompts: dict[str, str]
+    default_prompt_name: str | None
+    similarity: str | None
+
+
+def _read_prompts_and_similarity(path: pathlib.Path) -> _PromptsAndSimilarity:
     """Return the prompts, the name of the default prompt, and the name of the similarity."""
     fields = read_object(path) if path.is_file() else {}
     prompts, default = fields.get("prompts") or {}, fields.get("default_prompt_name")
@@ -218,4 +233,4 @@ def _read_prompts_and_similarity(path: pathlib.Path) -> tuple[dict[str, str], st
         raise UserError(f"{path}: prompts are not names with texts")
     if default is not None and default not in prompts:
         raise UserError(f"{path}: default_prompt_name is {default!r}, and prompts has no text of that name")
-    return prompts, default, fields.get("similarity_fn_name", "cosine")
+    return _PromptsAndSimilarity(prompts, default, fields.get("similarity_fn_name", "cosine"))

@@ -22,7 +22,7 @@ an array without a suffix are in the docstring, or in the comment of the field.
 
 from bert_jax.config.presets import PRESETS
 from bert_jax.models.adapters import Adapter, Target
-from bert_jax.models.attention import kernel_used
+from bert_jax.models.attention import describe_used_kernel
 from bert_jax.models.encoder import attention_weights, padded_vocab
 from bert_jax.models.heads import HEADS, Batch, Head
 from bert_jax.models.model import (
@@ -48,8 +48,8 @@ __all__ = [
     "Target",
     "attention_weights",
     "count_parameters",
+    "describe_used_kernel",
     "draw_missing",
-    "kernel_used",
     "make_model",
     "model_flops",
     "padded_vocab",

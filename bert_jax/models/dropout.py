@@ -7,6 +7,7 @@ backward pass recomputes the mask.
 
 import functools
 import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -41,10 +42,12 @@ def _dropout(x: jax.Array, rate: float, seed: jax.Array) -> jax.Array:
 
 def keep_mask(index: jax.Array, first_key: jax.Array, second_key: jax.Array, rate: float) -> jax.Array:
     """Return True to keep element `index` of the row with these two key words; False has probability `rate`."""
-    return _mix(index, first_key, second_key) >= _keep_threshold(rate)
+    return _hash_with_keys(index, first_key, second_key) >= _keep_threshold(rate)
 
 
-def drop(x: jax.Array, index: jax.Array, first_key: jax.Array, second_key: jax.Array, rate: float) -> jax.Array:
+def drop_elements(
+    x: jax.Array, index: jax.Array, first_key: jax.Array, second_key: jax.Array, rate: float
+) -> jax.Array:
     """Return `x` with 0 if `keep_mask` is False, and all other elements scaled by `1 / (1 - rate)`.
 
     The function multiplies by the mask, because the TPU compiler (libtpu 0.0.42) crashes on a select of a softmax in
@@ -53,10 +56,17 @@ def drop(x: jax.Array, index: jax.Array, first_key: jax.Array, second_key: jax.A
     return x * jnp.where(keep_mask(index, first_key, second_key, rate), 1 / (1 - rate), 0.0)
 
 
-def row_keys(seed: jax.Array, num_rows: int) -> tuple[jax.Array, jax.Array]:
+class RowKeys(NamedTuple):
+    """The two key words of each row, uint32 `[rows]`."""
+
+    first: jax.Array
+    second: jax.Array
+
+
+def row_keys(seed: jax.Array, num_rows: int) -> RowKeys:
     """Return the two key words of each row of the first axis, each uint32 `[num_rows]`."""
-    first = _mix(first_row_of_shard(num_rows) + jax.lax.iota(jnp.uint32, num_rows), seed[0], seed[1])
-    return first, _mix(first, seed[1], seed[0])
+    first = _hash_with_keys(first_row_of_shard(num_rows) + jax.lax.iota(jnp.uint32, num_rows), seed[0], seed[1])
+    return RowKeys(first, _hash_with_keys(first, seed[1], seed[0]))
 
 
 def random_words(seed: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -67,7 +77,7 @@ def random_words(seed: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """
     first, second = row_keys(seed, shape[0])
     key_shape = (shape[0],) + (1,) * (len(shape) - 1)
-    return _mix(_index_in_row(shape), first.reshape(key_shape), second.reshape(key_shape))
+    return _hash_with_keys(_index_in_row(shape), first.reshape(key_shape), second.reshape(key_shape))
 
 
 def _keep_threshold(rate: float) -> jax.Array:
@@ -84,7 +94,7 @@ def _index_in_row(shape: tuple[int, ...]) -> jax.Array:
     return sum(terms, jnp.zeros(shape, jnp.uint32))
 
 
-def _mix(x: jax.Array, first_key: jax.Array, second_key: jax.Array) -> jax.Array:
+def _hash_with_keys(x: jax.Array, first_key: jax.Array, second_key: jax.Array) -> jax.Array:
     """Return the hash of uint32 `x` under two key words."""
     x = x ^ first_key
     x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)

@@ -17,12 +17,12 @@ import jax.numpy as jnp
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.models.attention.inputs import MASKED_SCORE, NO_LIMIT, AttentionMetadata, GlobalTokens
-from bert_jax.models.attention.patterns import block_sparse, local_window, with_gathered_tokens
+from bert_jax.models.attention.patterns import block_sparse_metadata, local_window_spec, with_gathered_tokens
 from bert_jax.models.attention.self_attention import PROBES, WEIGHTS
 from bert_jax.models.blocks import Block, BottleneckBlock, Flag
 from bert_jax.models.dropout import dropout, dropout_seeds
-from bert_jax.models.init import init_scales, kernel_init, over_vocabulary
-from bert_jax.models.layers import ADAPTER, SAVED, Linear, cast_kernels, lookup, param, unstack
+from bert_jax.models.init import init_scales, kernel_init, vocabulary_initializer
+from bert_jax.models.layers import ADAPTER, SAVED, Linear, cast_kernels, logical_param, rows_by_product, unstack_layers
 from bert_jax.models.norms import norm_layer
 from bert_jax.models.positions import POSITIONS, Distances
 from bert_jax.parallel.platform import traced_platform
@@ -62,7 +62,7 @@ def embedding_projection(config: EncoderConfig, dtype: jnp.dtype) -> Linear | No
     return Linear(sizes, ("embed", "features"), stddev, dtype, identity=scales.identity) if sizes else None
 
 
-def trigrams(x: jax.Array, segments: jax.Array | None) -> jax.Array:
+def concatenate_neighbors(x: jax.Array, segments: jax.Array | None) -> jax.Array:
     """Concatenate the vectors of the next, the current and the previous token: `[batch, length, 3 * features]`.
 
     Beyond the ends of a row or a segment, the vectors are zeros (Sun et al. 2020). Padding tokens have vectors, like
@@ -85,14 +85,16 @@ class Embeddings(nn.Module):
     def setup(self) -> None:
         config, dtype = self.config, self.dtype
         init, tokens = kernel_init(init_scales(config).inner), (padded_vocab(config.vocab_size), config.table_width)
-        token = param(self, "token", over_vocabulary(init, config.vocab_size), tokens, ("vocab", "features"))
+        token = logical_param(
+            self, "token", vocabulary_initializer(init, config.vocab_size), tokens, ("vocab", "features")
+        )
         self.token = gather_once(token, ("vocab", "features"), ("vocab_read", "features"))
         self.projection = embedding_projection(config, dtype) if config.trigram_embeddings else None
         scheme = POSITIONS[config.positions]
         self.embed_positions = scheme.embed(self, config) if scheme.embed else None
         if config.num_token_types:
             types = (config.num_token_types, config.sum_width)
-            self.token_type = param(self, "token_type", init, types, ("token_types", "features"))
+            self.token_type = logical_param(self, "token_type", init, types, ("token_types", "features"))
         self.norm = norm_layer(config, dtype) if config.embedding_norm else None
 
     def __call__(
@@ -105,9 +107,9 @@ class Embeddings(nn.Module):
             )
         # An id outside the table reads NaN, which stops the run: a clamped id would train another token.
         x = jnp.take(self.token, input_ids, axis=0, mode="fill")
-        x = self.projection(trigrams(x, segments)) if self.projection else x
+        x = self.projection(concatenate_neighbors(x, segments)) if self.projection else x
         if self.config.num_token_types:
-            x = x + lookup(token_type_ids, self.token_type)
+            x = x + rows_by_product(token_type_ids, self.token_type)
         if self.embed_positions:
             x = x + self.embed_positions(length, segments)
         x = self.norm(x) if self.norm else x.astype(self.dtype)
@@ -150,6 +152,13 @@ class LayerFlags(NamedTuple):
     skip_first_norm: Flag
     is_local: Flag
     radius: jax.Array | int | None = None  # of the layer's window
+
+
+class GlobalAndLocalMetadata(NamedTuple):
+    """Attention metadata of global and of local layers; local_meta is None if all layers share global_meta."""
+
+    global_meta: AttentionMetadata
+    local_meta: AttentionMetadata | None
 
 
 class Encoder(nn.Module):
@@ -219,7 +228,10 @@ class Encoder(nn.Module):
 
         def apply_layers_unrolled(x: jax.Array, stacks: Any) -> tuple[jax.Array, list[jax.Array]]:
             outputs = []
-            params, seeds = unstack(stacks[0], num_layers, dtype), [None] * num_layers if rng is None else [*stacks[1]]
+            params, seeds = (
+                unstack_layers(stacks[0], num_layers, dtype),
+                [None] * num_layers if rng is None else [*stacks[1]],
+            )
             for index in range(num_layers):
                 inputs = (params[index], seeds[index], jax.tree.map(lambda term, index=index: term[index], stacks[2]))
                 layer = functools.partial(apply_layer, layer_flags(self.config, index, local_meta is not None))
@@ -265,7 +277,7 @@ class Encoder(nn.Module):
 
     def _metadata_of_batch(
         self, mask: jax.Array, segments: jax.Array | None, global_tokens: GlobalTokenMask | None
-    ) -> tuple[AttentionMetadata, AttentionMetadata | None]:
+    ) -> GlobalAndLocalMetadata:
         """Return `_attention_metadata` of a batch, with the biases and distances of the position scheme."""
         length = mask.shape[1]
         bias = self.position_bias(length)
@@ -282,7 +294,7 @@ class Encoder(nn.Module):
         bias: jax.Array | None,
         distances: Distances | None,
         global_tokens: GlobalTokenMask | None,
-    ) -> tuple[AttentionMetadata, AttentionMetadata | None]:
+    ) -> GlobalAndLocalMetadata:
         """Return (global, local) attention metadata; local is None if all layers share it."""
         config, length = self.config, mask.shape[1]
         angles = POSITIONS[config.positions].angles
@@ -295,21 +307,25 @@ class Encoder(nn.Module):
             global_tokens=GlobalTokens(mask=global_tokens.mask & (mask != 0)) if global_tokens else None,
         )
         if config.block_size is not None:
-            return block_sparse(global_meta, config.block_size, config.random_blocks), None
+            return GlobalAndLocalMetadata(
+                block_sparse_metadata(global_meta, config.block_size, config.random_blocks), None
+            )
         if config.local_window is None:
-            return global_meta, None
+            return GlobalAndLocalMetadata(global_meta, None)
         local_meta = global_meta
         if angles and config.local_rotary_base not in (None, config.rotary_base):
             local_angles = angles(config, config.local_rotary_base, length, segments)
             local_meta = dataclasses.replace(local_meta, angles=local_angles)
         smallest_radius = min(config.local_windows or (config.local_window,)) // 2
         if not isinstance(length, int) or length - 1 > smallest_radius:  # a symbolic length may be any
-            local_meta = dataclasses.replace(local_meta, radius=config.local_window // 2, window=local_window(config))
+            local_meta = dataclasses.replace(
+                local_meta, radius=config.local_window // 2, window=local_window_spec(config)
+            )
             if global_tokens is not None and isinstance(length, int):
                 local_meta = with_gathered_tokens(local_meta, global_tokens.capacity, global_tokens.capacity_is_exact)
         if config.global_every == 0:
-            return local_meta, None
-        return global_meta, None if local_meta is global_meta else local_meta
+            return GlobalAndLocalMetadata(local_meta, None)
+        return GlobalAndLocalMetadata(global_meta, None if local_meta is global_meta else local_meta)
 
 
 def make_block(config: EncoderConfig, dtype: jnp.dtype, attention: str) -> Block | BottleneckBlock:
@@ -361,6 +377,13 @@ def attention_weights(
     return encode_with_weights(config, params, batch, queries=queries)[1]
 
 
+class HiddenAndWeights(NamedTuple):
+    """Hidden states `[batch, length, hidden]`, and attention weights `[layers, batch, heads, queries, length]`."""
+
+    hidden: jax.Array
+    weights: jax.Array
+
+
 def encode_with_weights(
     config: EncoderConfig,
     params: Any,
@@ -368,7 +391,7 @@ def encode_with_weights(
     probes: jax.Array | None = None,
     queries: slice = slice(None),
     global_tokens: GlobalTokenMask | None = None,
-) -> tuple[jax.Array, jax.Array]:
+) -> HiddenAndWeights:
     """Return the hidden states `[batch, length, hidden]`, and the attention weights of `attention_weights`.
 
     `probes`, `[layers, batch, heads, length, length]`, are added to the weights of the heads. So the gradient with
@@ -399,4 +422,4 @@ def encode_with_weights(
     flags = layer_flags(config, jax.lax.iota(jnp.int32, config.num_layers), local_meta is not None)
     xs = (flags, None if config.share_layers else params["layers"], probes)
     x, weights = jax.lax.scan(apply_layer, x, xs, length=config.num_layers)
-    return cast(jax.Array, encoder.apply({"params": params}, x, method=normalize)), weights
+    return HiddenAndWeights(cast(jax.Array, encoder.apply({"params": params}, x, method=normalize)), weights)

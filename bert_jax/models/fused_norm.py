@@ -118,7 +118,7 @@ def sum_norm_forward(
     reads = [("tokens", x), ("tokens", product), ("vector", bias), ("key", keys), ("vector", scale), ("vector", shift)]
     writes = [("tokens", x), ("tokens", x), ("numbers", of_tokens), ("numbers", of_tokens)][:num_outputs]
     kernel = functools.partial(_forward_kernel, rate=rate, epsilon=epsilon)
-    return _call(kernel, "sum_norm_forward", 1, reads, writes, interpret)
+    return _run_per_block(kernel, "sum_norm_forward", 1, reads, writes, interpret)
 
 
 def sum_norm_backward(
@@ -142,10 +142,10 @@ def sum_norm_backward(
     reads += [("key", keys), ("vector", scale)]
     writes = [*[("tokens", total)] * (2 if rate else 1), ("sums", sums)]
     kernel = functools.partial(_backward_kernel, rate=rate)
-    return _call(kernel, "sum_norm_backward", block, reads, writes, interpret)
+    return _run_per_block(kernel, "sum_norm_backward", block, reads, writes, interpret)
 
 
-def _call(
+def _run_per_block(
     kernel: Callable[..., None],
     name: str,
     block: int,
@@ -174,13 +174,13 @@ def _call(
     )(*(x for _, x in reads))
 
 
-def _chunks(width: int) -> list[Any]:
+def _feature_slices(width: int) -> list[Any]:
     """Return the slices of features into which a program divides a token."""
     size = math.gcd(width, MAX_CHUNK)
     return [pl.ds(begin, size) for begin in range(0, width, size)]
 
 
-def _drop(x: jax.Array, token: Any, chunk: Any, width: int, keys: Any, rate: float) -> jax.Array:
+def _dropout_of_chunk(x: jax.Array, token: Any, chunk: Any, width: int, keys: Any, rate: float) -> jax.Array:
     """Apply dropout to a chunk of features; `token` is the index in the sequence."""
     if rate == 0:
         return x
@@ -192,10 +192,10 @@ def _forward_kernel(*refs: Any, rate: float, epsilon: float) -> None:
     """Write the norm of a token, and the arrays for the backward pass."""
     x, product, bias, keys, scale, shift, out, *saved = refs
     width, token, totals = x.shape[-1], pl.program_id(0), []
-    chunks = _chunks(width)
+    chunks = _feature_slices(width)
     for chunk in chunks:
         added = product[0, chunk].astype(jnp.float32) + bias[chunk].astype(jnp.float32)
-        total = x[0, chunk].astype(jnp.float32) + _drop(added, token, chunk, width, keys, rate)
+        total = x[0, chunk].astype(jnp.float32) + _dropout_of_chunk(added, token, chunk, width, keys, rate)
         totals.append(total.astype(x.dtype).astype(jnp.float32))  # as the backward pass reads it
     mean = sum(total.sum() for total in totals) / width
     variance = sum(jnp.square(total - mean).sum() for total in totals) / width
@@ -213,7 +213,7 @@ def _backward_kernel(*refs: Any, rate: float) -> None:
     """Write the gradients of a block of tokens, and its sums of the gradients of scale, shift and bias."""
     gradient, total, mean, inverse, keys, scale, *gradients, sums = refs
     (block, width), begin = total.shape, pl.program_id(0) * total.shape[0]
-    chunks = _chunks(width)
+    chunks = _feature_slices(width)
 
     def token_step(token: Any, state: Any) -> Any:
         units, scaled, sums_now = [], [], []
@@ -227,7 +227,7 @@ def _backward_kernel(*refs: Any, rate: float) -> None:
         product_mean = sum((g * unit).sum() for g, unit in zip(scaled, units, strict=True)) / width
         for i, (chunk, unit, g) in enumerate(zip(chunks, units, scaled, strict=True)):
             dx = (g - gradient_mean - unit * product_mean) * inverse[token]
-            d_product = _drop(dx, begin + token, chunk, width, keys, rate)
+            d_product = _dropout_of_chunk(dx, begin + token, chunk, width, keys, rate)
             for ref, value in zip(gradients, (dx, d_product), strict=False):  # a single ref if both are equal
                 ref[token, chunk] = value.astype(ref.dtype)
             sums_now[i] = (*sums_now[i][:2], sums_now[i][2] + d_product)

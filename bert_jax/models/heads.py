@@ -17,8 +17,8 @@ import jax.numpy as jnp
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.models.dropout import dropout, dropout_seeds
 from bert_jax.models.encoder import Encoder, GlobalTokenMask
-from bert_jax.models.init import init_scales, kernel_init, over_vocabulary
-from bert_jax.models.layers import ACTIVATIONS, Linear, param
+from bert_jax.models.init import init_scales, kernel_init, vocabulary_initializer
+from bert_jax.models.layers import ACTIVATIONS, Linear, logical_param
 from bert_jax.models.norms import norm_layer
 from bert_jax.parallel.sharding import constrain
 
@@ -219,27 +219,27 @@ class ExtraTable(nn.Module):
 
     @nn.compact
     def __call__(self) -> jax.Array:
-        init = over_vocabulary(kernel_init(init_scales(self.config).inner), self.config.vocab_size)
-        return param(self, "kernel", init, self.shape, ("vocab", "features"))
+        init = vocabulary_initializer(kernel_init(init_scales(self.config).inner), self.config.vocab_size)
+        return logical_param(self, "kernel", init, self.shape, ("vocab", "features"))
 
 
 @jax.custom_vjp
-def _similarity(x: jax.Array, table: jax.Array) -> jax.Array:
+def _vocabulary_scores(x: jax.Array, table: jax.Array) -> jax.Array:
     """Multiply `x` `[n, width]` by `table` `[vocab, width]` of equal dtype; return float32 `[n, vocab]`."""
     return jnp.einsum("nh,vh->nv", x, table, preferred_element_type=jnp.float32)
 
 
-def _similarity_forward(x: jax.Array, table: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    return _similarity(x, table), (x, table)
+def _vocabulary_scores_forward(x: jax.Array, table: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    return _vocabulary_scores(x, table), (x, table)
 
 
-def _similarity_backward(saved: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _vocabulary_scores_backward(saved: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
     x, table = saved
     gradient = gradient.astype(x.dtype)  # a GPU multiplies float32 at half the speed; a TPU casts float32 anyway
     return jnp.einsum("nv,vh->nh", gradient, table), jnp.einsum("nv,nh->vh", gradient, x)
 
 
-_similarity.defvjp(_similarity_forward, _similarity_backward)
+_vocabulary_scores.defvjp(_vocabulary_scores_forward, _vocabulary_scores_backward)
 
 
 class MaskedTokenHead(nn.Module):
@@ -257,10 +257,10 @@ class MaskedTokenHead(nn.Module):
         if config.masked_extra_table:
             extra = ExtraTable(config, (table.shape[0], width - table.shape[1]), name="extra_table")
             table = jnp.concatenate([table, extra()], axis=1)
-        bias = param(self, "bias", nn.initializers.zeros, table.shape[:1], ("vocab",))
+        bias = logical_param(self, "bias", nn.initializers.zeros, table.shape[:1], ("vocab",))
         bias = jnp.where(jnp.arange(table.shape[0]) < config.vocab_size, bias, PADDING_LOGIT)
         # As a product of two matrices, for the reason that Linear gives.
-        logits = _similarity(x.reshape(-1, width), table.astype(self.dtype))
+        logits = _vocabulary_scores(x.reshape(-1, width), table.astype(self.dtype))
         return constrain(logits + bias, "batch", "logits").reshape(*x.shape[:2], -1)
 
 
@@ -393,7 +393,7 @@ class _Lstm(nn.Module):
         stddev = width**-0.5
         gates = Linear((x.shape[-1], 4 * width), ("embed", "features"), stddev, self.dtype, name="input")(x)
         init = nn.initializers.truncated_normal(stddev)
-        kernel = param(self, "recurrent", init, (width, 4 * width), ("embed", "features")).astype(self.dtype)
+        kernel = logical_param(self, "recurrent", init, (width, 4 * width), ("embed", "features")).astype(self.dtype)
         same_text = jnp.pad(segments[:, 1:] == segments[:, :-1], ((0, 0), (1, 0)))  # as the previous token
 
         def lstm_cell(
@@ -423,17 +423,17 @@ class GlobalTokenRule(NamedTuple):
     is_upper_bound: bool = False  # whether no sequence has more
 
 
-def first_token(separators: jax.Array) -> jax.Array:
+def first_token_mask(separators: jax.Array) -> jax.Array:
     """Return a mask of the first token, [CLS]."""
     return jnp.broadcast_to(jnp.arange(separators.shape[1]) == 0, separators.shape)
 
 
-def first_text(separators: jax.Array) -> jax.Array:
+def first_text_mask(separators: jax.Array) -> jax.Array:
     """Return a mask of all tokens before the first separator, which are [CLS] and a question."""
     return jnp.cumsum(separators, axis=1) == 0
 
 
-def second_text(separators: jax.Array) -> jax.Array:
+def second_text_mask(separators: jax.Array) -> jax.Array:
     """Return a mask of all tokens from the second column after the first separator on: a choice and its separator."""
     after = jnp.pad(jnp.cumsum(separators, axis=1) > 0, ((0, 0), (2, 0)))
     return after[:, : separators.shape[1]]
@@ -441,9 +441,9 @@ def second_text(separators: jax.Array) -> jax.Array:
 
 # By head, as transformers chooses for the class with the head; heads without a row make no token global.
 GLOBAL_TOKENS: dict[str, GlobalTokenRule] = {
-    "sequence_classification": GlobalTokenRule(first_token, 1, is_upper_bound=True),
-    "question_answering": GlobalTokenRule(first_text, QUESTION_LENGTH),
-    "multiple_choice": GlobalTokenRule(second_text, QUESTION_LENGTH),
+    "sequence_classification": GlobalTokenRule(first_token_mask, 1, is_upper_bound=True),
+    "question_answering": GlobalTokenRule(first_text_mask, QUESTION_LENGTH),
+    "multiple_choice": GlobalTokenRule(second_text_mask, QUESTION_LENGTH),
 }
 
 

@@ -39,12 +39,12 @@ class InitScales:
     matches: bool = False  # the last head of the first block starts by reading its token in the other text
 
 
-def normal(config: EncoderConfig) -> InitScales:
+def normal_scales(config: EncoderConfig) -> InitScales:
     """Return equal standard deviations for all parameters, as in BERT."""
     return InitScales(inner=config.initializer_range, output=config.initializer_range, dense=config.initializer_range)
 
 
-def depth_scaled(config: EncoderConfig) -> InitScales:
+def depth_scaled_scales(config: EncoderConfig) -> InitScales:
     """Divide the deviations of outputs and heads by the root of the number of sublayers, `2 * num_layers` (ModernBERT).
 
     Then the sum of all sublayers' outputs starts as large as the output of a single sublayer would be (Radford et al.
@@ -54,30 +54,30 @@ def depth_scaled(config: EncoderConfig) -> InitScales:
     return InitScales(inner=config.initializer_range, output=scaled, dense=scaled)
 
 
-def identity_output_heads(config: EncoderConfig) -> InitScales:
-    """Scale as `depth_scaled`, and start the dense layer of output heads as the identity.
+def identity_head_scales(config: EncoderConfig) -> InitScales:
+    """Scale as `depth_scaled_scales`, and start the dense layer of output heads as the identity.
 
     With a random dense layer, the blocks need hundreds of steps to learn features that fit the token table.
     """
-    return dataclasses.replace(depth_scaled(config), dense=0.0, identity=1.0)
+    return dataclasses.replace(depth_scaled_scales(config), dense=0.0, identity=1.0)
 
 
-def neighbors(config: EncoderConfig) -> InitScales:
-    """Scale as `identity_output_heads`; heads of the first block start by attending to neighboring tokens."""
-    return dataclasses.replace(identity_output_heads(config), neighbors=True)
+def neighbor_scales(config: EncoderConfig) -> InitScales:
+    """Scale as `identity_head_scales`; heads of the first block start by attending to neighboring tokens."""
+    return dataclasses.replace(identity_head_scales(config), neighbors=True)
 
 
-def matches(config: EncoderConfig) -> InitScales:
-    """Start as `neighbors`; the last head of the first block attends to equal tokens in the other text of a pair."""
-    return dataclasses.replace(neighbors(config), matches=True)
+def matching_scales(config: EncoderConfig) -> InitScales:
+    """Start as `neighbor_scales`; the last head of the first block attends to equal tokens in the pair's other text."""
+    return dataclasses.replace(neighbor_scales(config), matches=True)
 
 
 INITIALIZATIONS: dict[str, Callable[[EncoderConfig], InitScales]] = {
-    "normal": normal,
-    "depth_scaled": depth_scaled,
-    "identity_head": identity_output_heads,
-    "neighbors": neighbors,
-    "matches": matches,
+    "normal": normal_scales,
+    "depth_scaled": depth_scaled_scales,
+    "identity_head": identity_head_scales,
+    "neighbors": neighbor_scales,
+    "matches": matching_scales,
 }
 
 
@@ -86,7 +86,7 @@ def init_scales(config: EncoderConfig) -> InitScales:
     return INITIALIZATIONS[config.initialization](config)
 
 
-def linear_init(stddev: float, identity: float) -> Callable[..., jax.Array]:
+def matrix_initializer(stddev: float, identity: float) -> Callable[..., jax.Array]:
     """Return an initializer of matrices: `kernel_init(stddev)`, plus `identity` on the diagonal."""
     normal = kernel_init(stddev)
 
@@ -96,14 +96,14 @@ def linear_init(stddev: float, identity: float) -> Callable[..., jax.Array]:
     return init if identity else normal
 
 
-def over_vocabulary(init: Callable[..., jax.Array], vocab_size: int) -> Callable[..., jax.Array]:
+def vocabulary_initializer(init: Callable[..., jax.Array], vocab_size: int) -> Callable[..., jax.Array]:
     """Return an initializer of tables over the padded vocabulary: rows by `init`, and zeros in the padding."""
 
-    def padded(rng: jax.Array, shape: tuple[int, int], dtype: jnp.dtype) -> jax.Array:
+    def padded_table(rng: jax.Array, shape: tuple[int, int], dtype: jnp.dtype) -> jax.Array:
         rows = init(rng, (vocab_size, shape[1]), dtype)
         return jnp.zeros(shape, dtype).at[:vocab_size].set(rows)
 
-    return padded
+    return padded_table
 
 
 OFFSETS = (-1, 1, -2, 2)  # columns from a query to the key that a head reads; heads take turns
@@ -143,9 +143,9 @@ def rotary_neighbor_terms(config: EncoderConfig) -> NeighborTerms:
     common = (-1.0) ** np.arange(table_width)  # of mean 0, which norms preserve, as any even number of its entries
     # Between tables and blocks of different widths, the projection starts as the identity, which cuts or pads.
     row = np.pad(common[:width], (0, max(0, width - table_width)))[:, None] / math.sqrt(min(width, table_width))
-    entry = _entry_for_score(config, ROTARY_SCORE / num_pairs, 1 / (1 + VARIANCE))
+    entry = _entry_that_gives_score(config, ROTARY_SCORE / num_pairs, 1 / (1 + VARIANCE))
     query, key = np.zeros((2, width, config.num_heads, config.head_dim))
-    for head, offset in enumerate(_head_offsets(config)):
+    for head, offset in enumerate(_attended_offsets(config)):
         query[:, head, :num_pairs] = entry * row
         key[:, head, :num_pairs] = entry * row * np.cos(offset * speeds)
         key[:, head, half : half + num_pairs] = entry * row * -np.sin(offset * speeds)
@@ -161,9 +161,9 @@ def learned_neighbor_terms(config: EncoderConfig) -> NeighborTerms:
     angles = np.arange(config.position_offset + config.max_positions)[:, None] * speeds
     waves = np.cos(angles) @ cosine.T + np.sin(angles) @ sine.T
     # The fraction of the waves after a norm, beside the random token, position and token type.
-    entry = _entry_for_score(config, WAVE_SCORE, 1 / (1 + VARIANCE * (2 + bool(config.num_token_types))))
+    entry = _entry_that_gives_score(config, WAVE_SCORE, 1 / (1 + VARIANCE * (2 + bool(config.num_token_types))))
     query, key = np.zeros((2, width, config.num_heads, config.head_dim))
-    for head, offset in enumerate(_head_offsets(config)):
+    for head, offset in enumerate(_attended_offsets(config)):
         by_cosine, by_sine = np.cos(offset * speeds), np.sin(offset * speeds)
         query[:, head, : 2 * num_waves] = entry * np.hstack([cosine, sine])
         # The waves of the key, moved to the query's position.
@@ -172,13 +172,13 @@ def learned_neighbor_terms(config: EncoderConfig) -> NeighborTerms:
     return _neighbor_terms(np.zeros(width), math.sqrt(width / num_waves) * waves, query, key)
 
 
-def _head_offsets(config: EncoderConfig) -> list[int]:
+def _attended_offsets(config: EncoderConfig) -> list[int]:
     """Return the offset of the key to which each head attends."""
     offsets = [offset for offset in OFFSETS if offset < 0 or not config.causal]
     return [offsets[head % len(offsets)] for head in range(config.num_heads)]
 
 
-def _entry_for_score(config: EncoderConfig, score: float, fraction: float) -> float:
+def _entry_that_gives_score(config: EncoderConfig, score: float, fraction: float) -> float:
     """Return the entry of queries and keys that gives `score`; `fraction` is its part of the squared vectors."""
     return math.sqrt(score * math.sqrt(config.head_dim) / (fraction * config.hidden_size))
 

@@ -1,6 +1,6 @@
 """Parts of all modules: parameters, linear maps, activations, and marks of arrays that the backward pass needs.
 
-The parameters of blocks are stacked on a leading axis `layers`. `unstack` splits them for programs with unrolled
+The parameters of blocks are stacked on a leading axis `layers`. `unstack_layers` splits them for programs with unrolled
 layers.
 """
 
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from bert_jax.models.dropout import dropout
-from bert_jax.models.init import linear_init
+from bert_jax.models.init import matrix_initializer
 from bert_jax.parallel.platform import traced_platform
 
 SAVED = "saved"
@@ -38,7 +38,7 @@ def save_except_on_gpu(x: jax.Array) -> jax.Array:
     return x if traced_platform() == "gpu" else save_for_backward(x)
 
 
-def param(
+def logical_param(
     module: nn.Module, name: str, init: Callable[..., jax.Array], shape: tuple[int, ...], axes: tuple[str, ...]
 ) -> jax.Array:
     """Return a float32 parameter of `module` whose axes carry logical names.
@@ -101,6 +101,13 @@ class LowRank:
         return y.reshape(*x.shape[:-1], y.shape[-1])
 
 
+class KernelAndBias(NamedTuple):
+    """The matrix and the bias of a linear map."""
+
+    kernel: jax.Array
+    bias: jax.Array | None
+
+
 class Linear(nn.Module):
     """`x @ kernel + bias` in `dtype`, parameters float32; `shape` and `axes` have the sizes and names of its axes."""
 
@@ -113,13 +120,13 @@ class Linear(nn.Module):
     save_product: bool = False  # on GPUs, for the backward pass, which adds the bias again
 
     @nn.compact
-    def arrays(self) -> tuple[jax.Array, jax.Array | None]:
+    def arrays(self) -> KernelAndBias:
         """Return kernel and bias in `dtype`."""
-        kernel = param(self, "kernel", linear_init(self.stddev, self.identity), self.shape, self.axes)
+        kernel = logical_param(self, "kernel", matrix_initializer(self.stddev, self.identity), self.shape, self.axes)
         if not self.bias:
-            return kernel.astype(self.dtype), None
-        bias = param(self, "bias", nn.initializers.zeros, self.shape[1:], self.axes[1:])
-        return kernel.astype(self.dtype), bias.astype(self.dtype)
+            return KernelAndBias(kernel.astype(self.dtype), None)
+        bias = logical_param(self, "bias", nn.initializers.zeros, self.shape[1:], self.axes[1:])
+        return KernelAndBias(kernel.astype(self.dtype), bias.astype(self.dtype))
 
     def __call__(self, x: jax.Array) -> jax.Array:
         return add_bias(self.biased(x))
@@ -139,7 +146,7 @@ class Linear(nn.Module):
         return Biased(save_on_gpu(y) if self.save_product else y, bias)
 
 
-def lookup(rows: jax.Array, table: jax.Array) -> jax.Array:
+def rows_by_product(rows: jax.Array, table: jax.Array) -> jax.Array:
     """Return rows of a small `table` by a product, because the gradient of an indexed read would be a slow scatter."""
     one_hot = jax.nn.one_hot(rows, len(table), dtype=jnp.float32)
     return jnp.einsum("blt,th->blh", one_hot, table, precision=jax.lax.Precision.HIGHEST)
@@ -150,15 +157,15 @@ def cast_kernels(stacked: Any, dtype: jnp.dtype) -> Any:
     return jax.tree.map(lambda p: p.astype(dtype) if p.ndim == 3 else p, stacked)
 
 
-def unstack(tree: Any, num_layers: int, dtype: jnp.dtype) -> list[Any]:
+def unstack_layers(tree: Any, num_layers: int, dtype: jnp.dtype) -> list[Any]:
     """Return the slices of stacked parameters along the leading axis, with kernels in `dtype`."""
     leaves, structure = jax.tree.flatten(tree)
-    layers = zip(*(_slices(leaf, dtype) for leaf in leaves), strict=True) if leaves else [()] * num_layers
+    layers = zip(*(_cast_layer_slices(leaf, dtype) for leaf in leaves), strict=True) if leaves else [()] * num_layers
     return [jax.tree.unflatten(structure, layer) for layer in layers]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
-def _slices(p: jax.Array, dtype: jnp.dtype) -> list[jax.Array]:
+def _cast_layer_slices(p: jax.Array, dtype: jnp.dtype) -> list[jax.Array]:
     """Split `p` by layer and cast each slice; the backward pass stacks the slice gradients, then casts to float32."""
     return _split_and_cast(p, dtype)[0]
 
@@ -173,4 +180,4 @@ def _stack_gradients(_: jnp.dtype, dtype_holder: jax.Array, gradients: list[jax.
     return (jnp.stack(gradients).astype(dtype_holder.dtype),)
 
 
-_slices.defvjp(_split_and_cast, _stack_gradients)
+_cast_layer_slices.defvjp(_split_and_cast, _stack_gradients)

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import flax.linen as nn
 import jax
@@ -92,8 +92,16 @@ def _draw_boxed_params(module: Network, rng: jax.Array) -> Any:
     return module.init(rng, {name: jnp.zeros((1, 2), jnp.int32) for name in names}, None)["params"]
 
 
+class _ParameterTrees(NamedTuple):
+    """Trees like the parameters, with the shape, the logical axes and the section of each."""
+
+    shapes: Params
+    logical_axes: Any
+    sections: Any
+
+
 @functools.lru_cache(64)  # tracing takes almost a second, and a run makes its model several times
-def _shapes_axes_sections(config: EncoderConfig, heads: tuple[Head, ...]) -> tuple[Params, Any, Any]:
+def _shapes_axes_sections(config: EncoderConfig, heads: tuple[Head, ...]) -> _ParameterTrees:
     """Return the shapes, logical axes and sections of a model, which do not depend on `ComputeConfig`."""
     boxed = jax.eval_shape(
         functools.partial(_draw_boxed_params, Network(config, ComputeConfig(), heads)), jax.random.key(0)
@@ -102,7 +110,7 @@ def _shapes_axes_sections(config: EncoderConfig, heads: tuple[Head, ...]) -> tup
     axes = jax.tree.map(tuple, nn.get_partition_spec(boxed))
     unused = () if any(head.name in GLOBAL_TOKENS for head in heads) else GLOBAL_PROJECTIONS
     sections = jax.tree_util.tree_map_with_path(lambda path, _: _section_of_parameter(path, unused), shapes)
-    return shapes, axes, sections
+    return _ParameterTrees(shapes, axes, sections)
 
 
 def _section_of_parameter(path: tuple[Any, ...], unused: tuple[str, ...]) -> str:
@@ -115,9 +123,16 @@ def _section_of_parameter(path: tuple[Any, ...], unused: tuple[str, ...]) -> str
     return {"layers": "layers", "final_norm": "top"}.get(names[1], "embeddings")
 
 
+class ArraysAndWeights(NamedTuple):
+    """The arrays of `Model.apply`, and the attention weights of `encode_with_weights`."""
+
+    arrays: dict[str, jax.Array]
+    weights: jax.Array
+
+
 def apply_with_weights(
     config: EncoderConfig, heads: tuple[Head, ...], params: Params, batch: Batch, probes: jax.Array
-) -> tuple[dict[str, jax.Array], jax.Array]:
+) -> ArraysAndWeights:
     """Return the arrays of `Model.apply` without dropout, and the attention weights of `encode_with_weights`.
 
     `probes` are added to the weights. So the gradient with respect to probes of zero is the gradient with respect to
@@ -133,7 +148,7 @@ def apply_with_weights(
 
     with nn.intercept_methods(with_these_states):
         arrays = Network(config, ComputeConfig(attention="xla"), heads).apply({"params": params}, batch, None)
-    return cast(dict[str, jax.Array], arrays), weights
+    return ArraysAndWeights(cast(dict[str, jax.Array], arrays), weights)
 
 
 def pretraining_model(config: EncoderConfig, compute: ComputeConfig) -> Model:
@@ -184,7 +199,7 @@ def model_flops(config: EncoderConfig, seq_len: int, predictions: int) -> float:
     of its length. Attention of global tokens does not count, because pretraining has no global tokens.
     """
     h, width, layers = config.hidden_size, config.masked_width, config.num_layers
-    token = layers * 6 * _block_weights(config) + 6 * math.prod(embedding_projection_shape(config) or (0,))
+    token = layers * 6 * _num_block_weights(config) + 6 * math.prod(embedding_projection_shape(config) or (0,))
     pairs = 12 * config.attention_width * sum(_num_attended_pairs(seq_len, config, layer) for layer in range(layers))
     return float(seq_len * token + pairs + predictions * 6 * (width * config.vocab_size + h * width))
 
@@ -204,7 +219,7 @@ def _num_attended_pairs(seq_len: int, config: EncoderConfig, layer: int) -> int:
     return 2 * pairs if POSITIONS[config.positions].distances else pairs
 
 
-def _block_weights(config: EncoderConfig) -> int:
+def _num_block_weights(config: EncoderConfig) -> int:
     """Return the number of weights in the matrices of a block."""
     shapes, _, sections = _shapes_axes_sections(config, ())
     layers, sections = shapes["encoder"]["layers"], sections["encoder"]["layers"]
@@ -244,12 +259,12 @@ def _check_architecture(config: EncoderConfig, compute: ComputeConfig, heads: tu
             raise UserError(f"{name}='{value}' is none of {', '.join(known)}{did_you_mean(value, known)}")
     check_kernel(config, compute)
     refuse_fields_without_effect(config, "model")
-    for message, is_wrong in _contradictions(config).items():
+    for message, is_wrong in _has_contradiction_by_message(config).items():
         if is_wrong:
             raise UserError(message)
 
 
-def _contradictions(config: EncoderConfig) -> dict[str, bool]:
+def _has_contradiction_by_message(config: EncoderConfig) -> dict[str, bool]:
     """Return a message for each pair of contradictory fields, and whether the config has the contradiction."""
     window, windows = config.local_window, config.local_windows
     return {

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from bert_jax.config import EncoderConfig
 from bert_jax.models import fused_norm
 from bert_jax.models.dropout import SEED_WORDS, dropout, row_keys
-from bert_jax.models.layers import Biased, add_bias, param, save_for_backward, save_on_gpu
+from bert_jax.models.layers import Biased, add_bias, logical_param, save_for_backward, save_on_gpu
 from bert_jax.parallel.platform import runs_fused_kernels, traced_platform
 
 
@@ -117,9 +117,9 @@ class Norm(nn.Module):
         x = x if added is None else x + added.array()
         x = self.normalize(x, self.epsilon, self.dtype)
         if self.scale:
-            x = x.astype(jnp.float32) * param(self, "scale", nn.initializers.ones, x.shape[-1:], ("features",))
+            x = x.astype(jnp.float32) * logical_param(self, "scale", nn.initializers.ones, x.shape[-1:], ("features",))
         if self.bias:
-            x = x.astype(jnp.float32) + param(self, "bias", nn.initializers.zeros, x.shape[-1:], ("features",))
+            x = x.astype(jnp.float32) + logical_param(self, "bias", nn.initializers.zeros, x.shape[-1:], ("features",))
         return save_on_gpu(x.astype(self.dtype))
 
     def _is_fused(self, x: jax.Array) -> bool:
@@ -131,8 +131,8 @@ class Norm(nn.Module):
     def _sum_norm(self, x: jax.Array, value: Biased, rate: float, seed: jax.Array | None) -> jax.Array:
         """Return the norm of `x` plus the value after dropout, by a single kernel."""
         (product, bias), size = value, x.shape[-1:]
-        scale = param(self, "scale", nn.initializers.ones, size, ("features",))
-        shift = param(self, "bias", nn.initializers.zeros, size, ("features",))
+        scale = logical_param(self, "scale", nn.initializers.ones, size, ("features",))
+        shift = logical_param(self, "bias", nn.initializers.zeros, size, ("features",))
         bias = jnp.zeros(size, x.dtype) if bias is None else bias
         if seed is None or rate == 0:
             rate, keys = 0.0, jnp.zeros((x.shape[0], SEED_WORDS), jnp.uint32)

@@ -21,7 +21,7 @@ import numpy as np
 from bert_jax.config import EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.models.init import init_scales, kernel_init
-from bert_jax.models.layers import lookup, param
+from bert_jax.models.layers import logical_param, rows_by_product
 from bert_jax.models.norms import norm_layer
 
 PositionEmbedder = Callable[[int, jax.Array | None], jax.Array]
@@ -67,16 +67,16 @@ class PositionScheme:
 def learned_positions(module: nn.Module, config: EncoderConfig) -> PositionEmbedder:
     """Make a table of learned embeddings (Devlin et al. 2018); the first position is row `position_offset`."""
     first, shape = config.position_offset, (config.position_offset + config.max_positions, config.sum_width)
-    table = param(module, "position", kernel_init(init_scales(config).inner), shape, ("positions", "features"))
+    table = logical_param(module, "position", kernel_init(init_scales(config).inner), shape, ("positions", "features"))
 
     def embed(length: int, segments: jax.Array | None) -> jax.Array:
         rows = table[first : first + length]
-        return rows if segments is None else lookup(restarting_positions(segments), rows)
+        return rows if segments is None else rows_by_product(positions_within_segments(segments), rows)
 
     return embed
 
 
-def restarting_positions(segments: jax.Array) -> jax.Array:
+def positions_within_segments(segments: jax.Array) -> jax.Array:
     """Return the position of each column within its segment, from 0, int32 `[batch, length]`."""
     column = jax.lax.broadcasted_iota(jnp.int32, segments.shape, 1)
     begins = jnp.pad(segments[:, 1:] != segments[:, :-1], ((0, 0), (1, 0)))
@@ -97,7 +97,7 @@ def rotary_angles(config: EncoderConfig, base: float, length: int, segments: jax
         raise UserError(
             f"model.positions={config.positions} needs an even number of features per head, not {2 * half + odd}"
         )
-    positions = jnp.arange(length)[None] if segments is None else restarting_positions(segments)
+    positions = jnp.arange(length)[None] if segments is None else positions_within_segments(segments)
     frequencies = base ** (-jnp.arange(half, dtype=jnp.float32) / half)
     angles = (positions[:, :, None] * frequencies)[:, :, None, :]
     return Angles(jnp.cos(angles), jnp.sin(angles))
@@ -120,18 +120,18 @@ def relative_bias(module: nn.Module, config: EncoderConfig, length: int) -> jax.
     A distance is the difference of two columns, so packing does not change the distances within a segment.
     """
     shape = (config.relative_buckets, config.num_heads)
-    table = param(module, "table", kernel_init(init_scales(config).inner), shape, ("positions", "heads"))
+    table = logical_param(module, "table", kernel_init(init_scales(config).inner), shape, ("positions", "heads"))
     distances = jnp.arange(2 * length)  # of key from query, modulo 2 * length
     distances = jnp.where(distances < length, distances, distances - 2 * length)
-    buckets = relative_bucket(distances, config.relative_buckets, config.relative_max_distance)
-    by_distance = lookup(buckets[None], table)[0].T
+    buckets = distance_buckets(distances, config.relative_buckets, config.relative_max_distance)
+    by_distance = rows_by_product(buckets[None], table)[0].T
     # Shift each row one element further left, without a gather, whose gradient would be a slow scatter.
     repeated = jnp.broadcast_to(by_distance[:, None], (config.num_heads, length, 2 * length))
     flat = repeated.reshape(config.num_heads, -1)[:, : length * (2 * length - 1)]
     return flat.reshape(config.num_heads, length, 2 * length - 1)[:, :, :length]
 
 
-def relative_bucket(distances: jax.Array, num_buckets: int, max_distance: int) -> jax.Array:
+def distance_buckets(distances: jax.Array, num_buckets: int, max_distance: int) -> jax.Array:
     """Return the bucket of each distance of a key from a query, int32, as in T5's encoder.
 
     Half of the buckets are for keys to the right. In each half, the first half of the buckets hold one distance each.
@@ -157,7 +157,7 @@ def distance_embeddings(module: nn.Module, config: EncoderConfig, length: int) -
     table in training; here the table has no dropout.
     """
     shape = (config.relative_buckets, config.block_width)
-    table = param(module, "table", kernel_init(init_scales(config).inner), shape, ("positions", "features"))
+    table = logical_param(module, "table", kernel_init(init_scales(config).inner), shape, ("positions", "features"))
     table = norm_layer(config, jnp.dtype(jnp.float32), name="norm")(table)
     away = jnp.arange(2 * length) - length
     return Distances(table, distance_rows(-away, config), distance_rows(away, config))

@@ -61,7 +61,7 @@ class ObjectiveRow(NamedTuple):
 
 
 OBJECTIVES: dict[str, ObjectiveRow] = {
-    "masked_tokens": ObjectiveRow(masked_tokens.make_masked_tokens_objective, masked_tokens.heads),
+    "masked_tokens": ObjectiveRow(masked_tokens.make_masked_tokens_objective, masked_tokens.pretraining_heads),
     "replaced_tokens": ObjectiveRow(
         replaced_tokens.make_replaced_tokens_objective,
         lambda pairs: replaced_tokens.HEADS,

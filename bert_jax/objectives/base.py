@@ -13,6 +13,7 @@ from bert_jax.objectives.losses import Mean
 Params = Any
 Batch = dict[str, Any]  # batches/pipeline.py has keys, dtypes and shapes
 Normalizers = dict[str, jax.Array]
+LossAndMetrics = tuple[jax.Array, dict[str, Mean]]  # a pair, as `jax.value_and_grad(has_aux=True)` needs it
 
 
 class Rngs(NamedTuple):
@@ -48,7 +49,7 @@ class Objective:
 
     init: Callable[[jax.Array], Params]
     normalizers: Callable[[Batch], Normalizers]
-    loss: Callable[[Params, Params, Batch, Rngs, Normalizers], tuple[jax.Array, dict[str, Mean]]]
+    loss: Callable[[Params, Params, Batch, Rngs, Normalizers], LossAndMetrics]
     shapes: Any
     logical_axes: Any
     sections: Any

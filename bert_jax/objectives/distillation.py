@@ -24,8 +24,8 @@ from bert_jax.config import ComputeConfig, EncoderConfig, fill_inherited_fields
 from bert_jax.errors import UserError
 from bert_jax.models import Head, Params, attention_weights, make_model, model_flops
 from bert_jax.objectives import masked_tokens
-from bert_jax.objectives.base import Batch, Ingredients, Normalizers, Objective, Rngs
-from bert_jax.objectives.losses import Mean, divergence, token_weights
+from bert_jax.objectives.base import Batch, Ingredients, LossAndMetrics, Normalizers, Objective, Rngs
+from bert_jax.objectives.losses import Mean, divergence, is_token
 
 HEADS = (Head("masked_token"),)
 COMPARED_HEADS = (*HEADS, Head("last_hidden_state"))
@@ -71,7 +71,7 @@ def make_distillation_objective(ingredients: Ingredients) -> Objective:
             f"config.distillation.attention_weight needs as many heads as the teacher's {teacher.num_heads} (here "
             f"{model.num_heads}), and config.data.packing=1"
         )
-    teacher_depths = np.array(compared_depths(model.num_layers, teacher.num_layers))
+    teacher_depths = np.array(compared_teacher_depths(model.num_layers, teacher.num_layers))
 
     def projection(kernel: Any) -> Params:
         """Return the projection as a part of the run's tree next to the model; {} without a projection."""
@@ -85,12 +85,10 @@ def make_distillation_objective(ingredients: Ingredients) -> Objective:
         """Return the weighted numbers of masked tokens and of all tokens, at least 1 to avoid a division by 0."""
         return {
             "masked": jnp.maximum(jnp.sum(batch["masked_weights"]), 1.0),
-            "tokens": jnp.maximum(jnp.sum(token_weights(batch)), 1.0),
+            "tokens": jnp.maximum(jnp.sum(is_token(batch)), 1.0),
         }
 
-    def loss(
-        params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers
-    ) -> tuple[jax.Array, dict[str, Mean]]:
+    def loss(params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers) -> LossAndMetrics:
         outputs = student.apply(params, batch, rngs.dropout)
         known = jax.lax.stop_gradient(teacher_model.apply(frozen, batch, None))
         masked, log_z = masked_tokens.masked_targets(outputs["mlm_logits"], batch)
@@ -105,19 +103,19 @@ def make_distillation_objective(ingredients: Ingredients) -> Objective:
         value = (metrics["mlm_loss"].total + metrics["soft_loss"].total) / normalizers["masked"]
         if settings.cosine_weight:
             angles = 1.0 - cosine_similarity(outputs["last_hidden_state"], known["last_hidden_state"])
-            metrics["cosine_loss"] = Mean.of(settings.cosine_weight * angles, token_weights(batch))
+            metrics["cosine_loss"] = Mean.of(settings.cosine_weight * angles, is_token(batch))
             value += metrics["cosine_loss"].total / normalizers["tokens"]
         if settings.hidden_weight:
             states = outputs["hidden_states"].astype(jnp.float32)
             states = states @ params[PROJECTION]["kernel"] if projected else states
             differences = jnp.mean((states - known["hidden_states"][teacher_depths]) ** 2, axis=(0, 3))
-            metrics["hidden_loss"] = Mean.of(settings.hidden_weight * differences, token_weights(batch))
+            metrics["hidden_loss"] = Mean.of(settings.hidden_weight * differences, is_token(batch))
             value += metrics["hidden_loss"].total / normalizers["tokens"]
         if settings.attention_weight:
             ours = attention_weights(model, params["encoder"], batch)
             theirs = attention_weights(teacher, frozen["encoder"], batch)[teacher_depths[1:] - 1]
             divergences = jnp.mean(attention_divergence(ours, jax.lax.stop_gradient(theirs)), axis=(0, 2))
-            metrics["attention_loss"] = Mean.of(settings.attention_weight * divergences, token_weights(batch))
+            metrics["attention_loss"] = Mean.of(settings.attention_weight * divergences, is_token(batch))
             value += metrics["attention_loss"].total / normalizers["tokens"]
         if ingredients.z_loss:
             metrics["z_loss"] = masked_tokens.z_loss(ingredients.z_loss, log_z, masked.weights)
@@ -156,18 +154,18 @@ def attention_divergence(student: jax.Array, teacher: jax.Array) -> jax.Array:
     return jnp.sum(teacher * (jnp.log(teacher + SMALLEST) - jnp.log(student + SMALLEST)), axis=-1)
 
 
-def copied_layers(num_layers: int, teacher_layers: int) -> list[int]:
+def copied_teacher_layers(num_layers: int, teacher_layers: int) -> list[int]:
     """Return the evenly spaced teacher layers from which a student starts, such as 0, 2, 4, 7, 9, 11 for 6 of 12."""
     return [round(layer * (teacher_layers - 1) / max(1, num_layers - 1)) for layer in range(num_layers)]
 
 
-def compared_depths(num_layers: int, teacher_layers: int) -> list[int]:
+def compared_teacher_depths(num_layers: int, teacher_layers: int) -> list[int]:
     """Return the index of the teacher's hidden state for each hidden state of the student; 0 is the embeddings."""
     return [round(depth * teacher_layers / num_layers) for depth in range(num_layers + 1)]
 
 
 def student_params(params: Params, teacher: EncoderConfig, model: EncoderConfig) -> Params:
-    """Return the initial parameters of a student: the teacher's parameters with the layers of `copied_layers`.
+    """Return the initial parameters of a student: the teacher's parameters with the layers of `copied_teacher_layers`.
 
     For a student without token types (DistilBERT), the teacher's first token type is added to the token table; the
     authors' code does not do this.
@@ -181,7 +179,7 @@ def student_params(params: Params, teacher: EncoderConfig, model: EncoderConfig)
         UserError: the student differs from the teacher in more than depth.
     """
     shapes = make_model(model, ComputeConfig(), HEADS).shapes
-    layers = np.array(copied_layers(model.num_layers, teacher.num_layers))
+    layers = np.array(copied_teacher_layers(model.num_layers, teacher.num_layers))
     params = jax.tree.map(lambda x: x, params)  # the caller's dictionaries stay as they are
     embeddings = params["encoder"]["embeddings"]
     params["encoder"]["layers"] = jax.tree.map(

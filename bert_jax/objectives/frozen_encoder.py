@@ -7,8 +7,7 @@ from typing import Any
 import jax
 
 from bert_jax.models import Params
-from bert_jax.objectives.base import Batch, Normalizers, Objective, Rngs
-from bert_jax.objectives.losses import Mean
+from bert_jax.objectives.base import Batch, LossAndMetrics, Normalizers, Objective, Rngs
 
 ENCODER, TEACHER = "encoder", "teacher"  # parts of the frozen parameters
 
@@ -20,13 +19,11 @@ def with_frozen_encoder(objective: Objective, num_layers: int) -> Objective:
     of a frozen weight.
     """
 
-    def loss(
-        params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers
-    ) -> tuple[jax.Array, dict[str, Mean]]:
-        return objective.loss(model_params(params, frozen), frozen.get(TEACHER, ()), batch, rngs, normalizers)
+    def loss(params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers) -> LossAndMetrics:
+        return objective.loss(join_model_params(params, frozen), frozen.get(TEACHER, ()), batch, rngs, normalizers)
 
     def init_frozen(rng: jax.Array) -> Params:
-        frozen: Params = frozen_part(objective.init(rng), objective.init_frozen(rng))
+        frozen: Params = encoder_and_teacher(objective.init(rng), objective.init_frozen(rng))
         return frozen
 
     num_weights: int = num_layers * sum(
@@ -39,27 +36,27 @@ def with_frozen_encoder(objective: Objective, num_layers: int) -> Objective:
 
     return dataclasses.replace(
         objective,
-        init=lambda rng: trained_part(objective.init(rng)),
+        init=lambda rng: part_without_encoder(objective.init(rng)),
         loss=loss,
-        shapes=trained_part(objective.shapes),
-        logical_axes=trained_part(objective.logical_axes),
-        sections=trained_part(objective.sections),
+        shapes=part_without_encoder(objective.shapes),
+        logical_axes=part_without_encoder(objective.logical_axes),
+        sections=part_without_encoder(objective.sections),
         flops=flops,
-        frozen_axes=frozen_part(objective.logical_axes, objective.frozen_axes),
+        frozen_axes=encoder_and_teacher(objective.logical_axes, objective.frozen_axes),
         init_frozen=init_frozen,
     )
 
 
-def trained_part(tree: Any) -> Any:
+def part_without_encoder(tree: Any) -> Any:
     """Return a tree of a whole model without its encoder."""
     return {name: part for name, part in tree.items() if name != ENCODER}
 
 
-def frozen_part(tree: Any, teacher: Any) -> Any:
+def encoder_and_teacher(tree: Any, teacher: Any) -> Any:
     """Return the encoder of a tree of a whole model, with the tree of a teacher; () for no teacher."""
     return {ENCODER: tree[ENCODER], **({TEACHER: teacher} if teacher else {})}
 
 
-def model_params(trained: Params, frozen: Params) -> Params:
+def join_model_params(trained: Params, frozen: Params) -> Params:
     """Return the parameters of the whole model from its two parts."""
     return {**trained, ENCODER: frozen[ENCODER]}

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 
 from bert_jax.models import Head, Params, make_model, model_flops
 from bert_jax.objectives import masked_tokens
-from bert_jax.objectives.base import Batch, Ingredients, Normalizers, Objective, Rngs
-from bert_jax.objectives.losses import Mean, cross_entropy_and_log_z, original_tokens, token_weights
+from bert_jax.objectives.base import Batch, Ingredients, LossAndMetrics, Normalizers, Objective, Rngs
+from bert_jax.objectives.losses import Mean, cross_entropy_and_log_z, is_token, original_tokens
 
 HEADS = (Head("next_token"),)
 
@@ -20,12 +20,10 @@ def make_left_to_right_objective(ingredients: Ingredients) -> Objective:
     model = make_model(ingredients.model, ingredients.compute, HEADS)
 
     def normalizers(batch: Batch) -> Normalizers:
-        return {"next_token": jnp.maximum(jnp.sum(predicted_tokens(batch)), 1.0)}
+        return {"next_token": jnp.maximum(jnp.sum(has_next_token(batch)), 1.0)}
 
-    def loss(
-        params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers
-    ) -> tuple[jax.Array, dict[str, Mean]]:
-        input_ids, weights = original_tokens(batch), predicted_tokens(batch).reshape(-1)
+    def loss(params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers) -> LossAndMetrics:
+        input_ids, weights = original_tokens(batch), has_next_token(batch).reshape(-1)
         logits = model.apply(params, {**batch, "input_ids": input_ids}, rngs.dropout)["next_logits"]
         losses, correct, log_z = cross_entropy_and_log_z(logits.reshape(weights.size, -1), input_ids[:, 1:].reshape(-1))
         metrics = {"next_token_loss": Mean.of(losses, weights), "next_token_accuracy": Mean.of(correct, weights)}
@@ -47,8 +45,8 @@ def make_left_to_right_objective(ingredients: Ingredients) -> Objective:
     )
 
 
-def predicted_tokens(batch: Batch) -> jax.Array:
+def has_next_token(batch: Batch) -> jax.Array:
     """Return 1 for each token that a token of the same example follows, else 0, float32 `[batch, length - 1]`."""
-    weights = token_weights(batch)[:, 1:]
+    weights = is_token(batch)[:, 1:]
     segments = batch.get("segment_ids")
     return weights if segments is None else weights * (segments[:, 1:] == segments[:, :-1])

@@ -16,13 +16,20 @@ class Targets(NamedTuple):
     weights: jax.Array
 
 
-def cross_entropy(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
+class LossAndCorrectness(NamedTuple):
+    """The loss of each target, and 1.0 for a correct prediction, else 0.0; float32 `[targets]`."""
+
+    loss: jax.Array
+    correct: jax.Array
+
+
+def cross_entropy(logits: jax.Array, labels: jax.Array) -> LossAndCorrectness:
     """Return the negative log likelihood of each target, and 1.0 if no logit exceeds the label's logit; float32.
 
     `logits` float32 `[targets, classes]`, `labels` int32 `[targets]`.
     """
     loss, correct, _ = cross_entropy_and_log_z(logits, labels)
-    return loss, correct
+    return LossAndCorrectness(loss, correct)
 
 
 def divergence(student: jax.Array, teacher: jax.Array, temperature: float) -> jax.Array:
@@ -31,7 +38,15 @@ def divergence(student: jax.Array, teacher: jax.Array, temperature: float) -> ja
     return temperature**2 * jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
 
 
-def cross_entropy_and_log_z(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+class LossCorrectnessLogZ(NamedTuple):
+    """The fields of `LossAndCorrectness`, and the log of the partition function; float32 `[targets]`."""
+
+    loss: jax.Array
+    correct: jax.Array
+    log_z: jax.Array
+
+
+def cross_entropy_and_log_z(logits: jax.Array, labels: jax.Array) -> LossCorrectnessLogZ:
     """Return `cross_entropy`, and the log of the partition function, float32 `[targets]`.
 
     `logits` float32 `[targets, classes]`, `labels` int32 `[targets]`. The code uses only sums and a maximum over the
@@ -42,10 +57,10 @@ def cross_entropy_and_log_z(logits: jax.Array, labels: jax.Array) -> tuple[jax.A
     highest = jax.lax.stop_gradient(logits.max(axis=1))
     partition = jnp.sum(jnp.exp(logits - highest[:, None]), axis=1)
     log_z = highest + jnp.log(partition)
-    return log_z - chosen, (chosen >= highest).astype(jnp.float32), log_z
+    return LossCorrectnessLogZ(log_z - chosen, (chosen >= highest).astype(jnp.float32), log_z)
 
 
-def token_weights(batch: Batch) -> jax.Array:
+def is_token(batch: Batch) -> jax.Array:
     """Return 1 for each token and special token, 0 for padding and filler sequences, float32 `[batch, length]`."""
     rows = len(batch["input_ids"])
     counted = batch["example_weights"].reshape(rows, -1).max(1)

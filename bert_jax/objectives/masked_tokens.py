@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from bert_jax.config import EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.models import PRETRAINING_HEADS, Head, make_model, model_flops
-from bert_jax.objectives.base import Batch, Ingredients, Normalizers, Objective, Params, Rngs
+from bert_jax.objectives.base import Batch, Ingredients, LossAndMetrics, Normalizers, Objective, Params, Rngs
 from bert_jax.objectives.losses import Mean, Targets, cross_entropy, cross_entropy_and_log_z
 
 
@@ -33,7 +33,7 @@ def refuse_labeled_pairs(objective: str, sentence_pairs: str) -> None:
         )
 
 
-def heads(sentence_pairs: str) -> tuple[Head, ...]:
+def pretraining_heads(sentence_pairs: str) -> tuple[Head, ...]:
     """Return the heads that a row of SENTENCE_PAIRS trains."""
     return PRETRAINING_HEADS if sentence_pairs in PAIR_LABELS else (Head("masked_token"),)
 
@@ -45,7 +45,7 @@ def make_masked_tokens_objective(ingredients: Ingredients) -> Objective:
     (Chowdhery et al. 2022: PaLM; as in T5X).
     """
     z_loss_weight = ingredients.z_loss
-    model = make_model(ingredients.model, ingredients.compute, heads(ingredients.sentence_pairs))
+    model = make_model(ingredients.model, ingredients.compute, pretraining_heads(ingredients.sentence_pairs))
     pairs = PAIR_LABELS.get(ingredients.sentence_pairs)
 
     def normalizers(batch: Batch) -> Normalizers:
@@ -55,9 +55,7 @@ def make_masked_tokens_objective(ingredients: Ingredients) -> Objective:
             counts[pairs.metric] = jnp.maximum(jnp.sum(batch["example_weights"]), 1.0)
         return counts
 
-    def loss(
-        params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers
-    ) -> tuple[jax.Array, dict[str, Mean]]:
+    def loss(params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers) -> LossAndMetrics:
         outputs = model.apply(params, batch, rngs.dropout)
         masked, log_z = masked_targets(outputs["mlm_logits"], batch)
         terms = {"mlm": masked}
@@ -102,7 +100,14 @@ def masked_flops(model: EncoderConfig, mask_rates: tuple[float, ...], seq_len: i
 # The weights show which targets count; label values do not, as 0 is a token and a label.
 
 
-def masked_targets(logits: jax.Array, batch: Batch) -> tuple[Targets, jax.Array]:
+class TargetsAndLogZ(NamedTuple):
+    """Targets, and the log of the partition function of each."""
+
+    targets: Targets
+    log_z: jax.Array
+
+
+def masked_targets(logits: jax.Array, batch: Batch) -> TargetsAndLogZ:
     """Return the targets, and the log of the partition function of each.
 
     `logits` float32 `[batch, predictions, vocabulary]`, at the masked positions.
@@ -111,7 +116,7 @@ def masked_targets(logits: jax.Array, batch: Batch) -> tuple[Targets, jax.Array]
     # A matrix, as the head makes it: another shape would copy the largest array of the step.
     logits = logits.reshape(weights.size, -1)
     loss, correct, log_z = cross_entropy_and_log_z(logits, batch["masked_labels"].reshape(-1))
-    return Targets(loss, correct, weights), log_z
+    return TargetsAndLogZ(Targets(loss, correct, weights), log_z)
 
 
 def _sentence_pair_targets(logits: jax.Array, batch: Batch) -> Targets:

@@ -9,7 +9,7 @@ share their embeddings, as in Google's code. The other parameters of the generat
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,8 +20,8 @@ from bert_jax.errors import UserError
 from bert_jax.models import Head, Params, make_model, model_flops
 from bert_jax.models.dropout import dropout_seeds, random_words
 from bert_jax.objectives import masked_tokens
-from bert_jax.objectives.base import AuxiliaryModel, Batch, Ingredients, Normalizers, Objective, Rngs
-from bert_jax.objectives.losses import Mean, token_weights, write_at_masks
+from bert_jax.objectives.base import AuxiliaryModel, Batch, Ingredients, LossAndMetrics, Normalizers, Objective, Rngs
+from bert_jax.objectives.losses import Mean, is_token, write_at_masks
 
 GENERATOR = "generator"
 HEADS, GENERATOR_HEADS = (Head("replaced_token"),), (Head("masked_token"),)
@@ -95,18 +95,16 @@ def make_replaced_tokens_objective(ingredients: Ingredients) -> Objective:
         """Return the weighted numbers of masked tokens and of all tokens, at least 1 against a division by 0."""
         return {
             "mlm": jnp.maximum(jnp.sum(batch["masked_weights"]), 1.0),
-            "replaced": jnp.maximum(jnp.sum(token_weights(batch)), 1.0),
+            "replaced": jnp.maximum(jnp.sum(is_token(batch)), 1.0),
         }
 
-    def loss(
-        params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers
-    ) -> tuple[jax.Array, dict[str, Mean]]:
+    def loss(params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers) -> LossAndMetrics:
         dropouts = (None, None) if rngs.dropout is None else tuple(jax.random.split(rngs.dropout))
         predictions = generator.apply(generator_params(params), batch, dropouts[0])["mlm_logits"]
         masked, log_z = masked_tokens.masked_targets(predictions, batch)
         input_ids, replaced = replace_tokens(batch, predictions, rngs.sampling)
         logits = discriminator.apply(params, {**batch, "input_ids": input_ids}, dropouts[1])["replaced_logits"]
-        losses, weights = optax.sigmoid_binary_cross_entropy(logits, replaced), token_weights(batch)
+        losses, weights = optax.sigmoid_binary_cross_entropy(logits, replaced), is_token(batch)
         correct = ((logits > 0) == (replaced > 0)).astype(jnp.float32)
         metrics = {
             "mlm_loss": Mean.of(masked.loss, masked.weights),
@@ -142,7 +140,14 @@ def make_replaced_tokens_objective(ingredients: Ingredients) -> Objective:
     )
 
 
-def replace_tokens(batch: Batch, logits: jax.Array, rng: jax.Array) -> tuple[jax.Array, jax.Array]:
+class ReplacedTokens(NamedTuple):
+    """Sequences with samples at the masks, int32 `[batch, length]`, and 1.0 at each changed token, float32."""
+
+    input_ids: jax.Array
+    replaced: jax.Array
+
+
+def replace_tokens(batch: Batch, logits: jax.Array, rng: jax.Array) -> ReplacedTokens:
     """Return the sequences with a sample from `logits` at each mask, and a mask of the changed tokens.
 
     Args:
@@ -157,7 +162,7 @@ def replace_tokens(batch: Batch, logits: jax.Array, rng: jax.Array) -> tuple[jax
     sampled = sample_tokens(logits, rng)
     differs = (sampled != batch["masked_labels"]).astype(jnp.float32)
     input_ids = write_at_masks(batch, batch["input_ids"], sampled)
-    return input_ids, write_at_masks(batch, jnp.zeros(input_ids.shape, jnp.float32), differs)
+    return ReplacedTokens(input_ids, write_at_masks(batch, jnp.zeros(input_ids.shape, jnp.float32), differs))
 
 
 def sample_tokens(logits: jax.Array, rng: jax.Array) -> jax.Array:

@@ -7,17 +7,17 @@ import jax.numpy as jnp
 
 from bert_jax.config import TaskConfig
 from bert_jax.objectives.base import Batch
-from bert_jax.objectives.losses import cross_entropy, divergence
+from bert_jax.objectives.losses import LossAndCorrectness, cross_entropy, divergence
 
 NEVER = -1e9  # a cosine that no exponential survives
 
 
-def squared_error(outputs: jax.Array, labels: jax.Array) -> tuple[jax.Array, None]:
-    """Return the squared error of each target, and None instead of a correctness.
+def squared_error(outputs: jax.Array, labels: jax.Array) -> jax.Array:
+    """Return the squared error of each target.
 
     `outputs` float32 `[targets, 1]`, `labels` float32 `[targets]`.
     """
-    return (outputs[:, 0] - labels) ** 2, None
+    return (outputs[:, 0] - labels) ** 2
 
 
 def focal_factor(losses: jax.Array, gamma: float) -> jax.Array:
@@ -25,15 +25,15 @@ def focal_factor(losses: jax.Array, gamma: float) -> jax.Array:
     return jnp.maximum(-jnp.expm1(-losses), 1e-7) ** gamma  # at 0 the gradient of a root is infinite
 
 
-def focal_cross_entropy(outputs: jax.Array, labels: jax.Array, gamma: float) -> tuple[jax.Array, jax.Array]:
+def focal_cross_entropy(outputs: jax.Array, labels: jax.Array, gamma: float) -> LossAndCorrectness:
     """Return `cross_entropy` times `focal_factor`, and correctness."""
     losses, correct = cross_entropy(outputs, labels)
-    return (focal_factor(losses, gamma) * losses if gamma else losses), correct
+    return LossAndCorrectness(focal_factor(losses, gamma) * losses if gamma else losses, correct)
 
 
 def binary_cross_entropy(
     outputs: jax.Array, labels: jax.Array, label_weights: jax.Array | None, gamma: float
-) -> tuple[jax.Array, jax.Array]:
+) -> LossAndCorrectness:
     """Return the mean over the labels of the binary cross entropy of an example, and 1.0 where all labels are right.
 
     Equal to torch's `binary_cross_entropy_with_logits`; `label_weights` are its `pos_weight` where a label is true.
@@ -48,12 +48,12 @@ def binary_cross_entropy(
     weighted = losses * focal_factor(losses, gamma) if gamma else losses
     weighted = weighted if label_weights is None else label_weights * weighted
     correct = jnp.all((outputs > 0) == (labels > 0), axis=-1).astype(jnp.float32)
-    return weighted.mean(-1), correct
+    return LossAndCorrectness(weighted.mean(-1), correct)
 
 
 def in_batch_negatives(
     outputs: jax.Array, positives: jax.Array, input_ids: jax.Array, temperature: float
-) -> tuple[jax.Array, jax.Array]:
+) -> LossAndCorrectness:
     """Return InfoNCE with in-batch negatives over the positive pairs: the loss and the correctness of each example.
 
     If several examples have equal first texts, all their second texts are right. A candidate that equals a right text
@@ -95,7 +95,7 @@ LOSSES: dict[str, Callable[[jax.Array, jax.Array, Batch, TaskConfig], tuple[jax.
     "binary_cross_entropy": lambda outputs, labels, batch, settings: binary_cross_entropy(
         outputs, labels, batch.get("label_weights"), settings.focal_gamma
     ),
-    "squared_error": lambda outputs, labels, batch, settings: squared_error(outputs, labels),
+    "squared_error": lambda outputs, labels, batch, settings: (squared_error(outputs, labels), None),
     "in_batch_negatives": lambda outputs, labels, batch, settings: in_batch_negatives(
         outputs, labels, batch["input_ids"], settings.temperature
     ),
@@ -106,5 +106,5 @@ LOSSES: dict[str, Callable[[jax.Array, jax.Array, Batch, TaskConfig], tuple[jax.
 # -> loss. A loss of a task without a row here has no teacher.
 DISTILLATION_LOSSES: dict[str, Callable[[jax.Array, jax.Array, float], jax.Array]] = {
     "cross_entropy": divergence,
-    "squared_error": lambda outputs, taught, temperature: squared_error(outputs, taught[:, 0])[0],
+    "squared_error": lambda outputs, taught, temperature: squared_error(outputs, taught[:, 0]),
 }

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from bert_jax.config import TaskConfig
 from bert_jax.models import Head, Model, model_flops
-from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs
+from bert_jax.objectives.base import Batch, LossAndMetrics, Normalizers, Objective, Params, Rngs
 from bert_jax.objectives.losses import Mean
 from bert_jax.objectives.task_losses import DISTILLATION_LOSSES, LOSSES
 from bert_jax.tasks.kinds import KINDS
@@ -42,9 +42,7 @@ def make_task_objective(
         total = jnp.sum(batch[loss_spec.weights])
         return {"targets": jnp.where(total > 0, total, 1.0)}
 
-    def loss(
-        params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers
-    ) -> tuple[jax.Array, dict[str, Mean]]:
+    def loss(params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers) -> LossAndMetrics:
         if freeze_encoder:
             params = jax.tree.map(
                 lambda section, x: x if section == "heads" else jax.lax.stop_gradient(x), model.sections, params
@@ -55,10 +53,10 @@ def make_task_objective(
         corrects: list[Any] = []
         for output, label in loss_spec.targets:
             weights = batch[loss_spec.weights]
-            student, labels = _by_target(outputs[output], weights), _by_target(batch[label], weights)
+            student, labels = _flatten_targets(outputs[output], weights), _flatten_targets(batch[label], weights)
             target_losses, correct = LOSSES[loss_spec.name](student, labels, batch, settings)
             if teacher:
-                taught = _by_target(known[output], weights)
+                taught = _flatten_targets(known[output], weights)
                 soft = DISTILLATION_LOSSES[loss_spec.name](student, taught, settings.soft_temperature)
                 target_losses = (1.0 - settings.soft_fraction) * target_losses + settings.soft_fraction * soft
             losses.append(target_losses)
@@ -87,6 +85,6 @@ def make_task_objective(
     )
 
 
-def _by_target(values: jax.Array, weights: jax.Array) -> jax.Array:
+def _flatten_targets(values: jax.Array, weights: jax.Array) -> jax.Array:
     """Return the values with a single axis for all targets instead of the axes of `weights`."""
     return values.reshape(weights.size, *values.shape[weights.ndim :])

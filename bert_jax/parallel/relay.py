@@ -13,11 +13,19 @@ import subprocess
 import sys
 import threading
 import time
+from typing import NamedTuple
 
 Process = subprocess.Popen[bytes]
 
 
-def start_relay(host: str, port: int, seconds: float) -> tuple[str, Process]:
+class Relay(NamedTuple):
+    """The local address of a relay, and its process."""
+
+    address: str
+    process: Process
+
+
+def start_relay(host: str, port: int, seconds: float) -> Relay:
     """Start a relay to `host:port`.
 
     If the remote side does not listen yet, a connection waits for `seconds` at most.
@@ -29,7 +37,7 @@ def start_relay(host: str, port: int, seconds: float) -> tuple[str, Process]:
     # A session of its own keeps signals to the process group away; the relay ends when its input does.
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdout
-    return f"127.0.0.1:{int(process.stdout.readline())}", process
+    return Relay(f"127.0.0.1:{int(process.stdout.readline())}", process)
 
 
 def run_relay(host: str, port: int, seconds: float) -> None:

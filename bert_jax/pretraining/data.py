@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Generator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -75,6 +76,13 @@ def training_batches(
     return functools.partial(batches_by_snapshot, corpus, num_snapshots, phases, preparation, split_batches)
 
 
+class _SequencesAndEnd(NamedTuple):
+    """Sequences, and the number of the sequence after the last."""
+
+    sequences: Sequences
+    end: int
+
+
 def heldout_batches(
     split: Split,
     rules: SequenceRules,
@@ -87,12 +95,12 @@ def heldout_batches(
     """Return this process's blocks of each batch, in a pass over at most `num_sequences` of a split."""
 
     @functools.cache
-    def sequences_and_end(phase: Phase) -> tuple[Sequences, int]:
+    def sequences_and_end(phase: Phase) -> _SequencesAndEnd:
         data = data_config_for_evaluation(
             data_config_of_phase(rules.data, rules.phases[phase.index]), eval_uses_training_masks
         )
         sequences = make_sequences(split, rules.symbols, phase.seq_len, rules.seed, data, rules.num_token_types)
-        return sequences, min(num_sequences, sequences.num_per_epoch)
+        return _SequencesAndEnd(sequences, min(num_sequences, sequences.num_per_epoch))
 
     def batches(phase: Phase) -> Batches:
         sequences, end = sequences_and_end(phase)

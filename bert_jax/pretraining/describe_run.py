@@ -13,7 +13,7 @@ from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.corpus.build.prepare_parts import prepared_fraction, text_tokens
 from bert_jax.corpus.mixture import Mixture
 from bert_jax.corpus.statistics import EVALUATED_FRACTION, count_predictions, few_predictions_warning
-from bert_jax.models import kernel_used
+from bert_jax.models import describe_used_kernel
 from bert_jax.pretraining.data import SequenceRules
 from bert_jax.reports.corpus.checks import sequence_warnings
 from bert_jax.training.schedules import Phase
@@ -62,7 +62,7 @@ def describe_run(
     yield (
         f"model {model.num_layers} layers x {model.hidden_size}, {compute.dtype}, "
         f"on {len(devices)} x {devices[0].device_kind}, "
-        f"attention by {kernel_used(model, compute, devices[0].platform)}"
+        f"attention by {describe_used_kernel(model, compute, devices[0].platform)}"
     )
     for index, phase in enumerate(phases, 1):
         tokens = (phase.end - phase.begin) * phase.batch_size * phase.seq_len

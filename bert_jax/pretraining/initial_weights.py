@@ -17,7 +17,7 @@ from bert_jax.interop.huggingface.model_config import model_config_fields
 from bert_jax.interop.tensors import largest_class
 from bert_jax.models import Head, Params, draw_missing
 from bert_jax.objectives import OBJECTIVES, AuxiliaryModel
-from bert_jax.objectives.distillation import copied_layers, student_params
+from bert_jax.objectives.distillation import copied_teacher_layers, student_params
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
 
 # Fields of an architecture that continued training may change.
@@ -74,7 +74,7 @@ def copy_teacher_layers(
 ) -> Params:
     """Return the initial parameters of a student, with evenly spaced layers of its teacher from `path`."""
     student = student_params(params, teacher, model)
-    layers = ", ".join(map(str, copied_layers(model.num_layers, teacher.num_layers)))
+    layers = ", ".join(map(str, copied_teacher_layers(model.num_layers, teacher.num_layers)))
     console.say(f"starting from the layers {layers} of {path}")
     return student
 

@@ -42,7 +42,7 @@ from bert_jax.training.checkpoint import package_versions
 from bert_jax.training.evaluation import evaluation_batch_size
 from bert_jax.training.loop import fit
 from bert_jax.training.plan import Data, Plan, Session, no_remarks
-from bert_jax.training.plateau import Plateau, expected_step, likely_causes
+from bert_jax.training.plateau import Plateau, expected_end_of_plateau, likely_causes
 from bert_jax.training.profile import profiled_steps
 from bert_jax.training.schedules import plan_phases
 from bert_jax.training.start import initial_state, open_checkpoints, restore_start
@@ -147,7 +147,7 @@ def pretrain_in_directory(
                 phases[0].seq_len,
                 config.train.phases[0].mask_probability or config.data.mask_probability,
             )
-            expected = expected_step(config.train.plateau_steps, config.optimizer, phases)
+            expected = expected_end_of_plateau(config.train.plateau_steps, config.optimizer, phases)
             remarks = Plateau(entropy, expected, plan.last_step, causes).remarks
     heldout, evaluate, heads = None, None, objective_row.heads(config.data.sentence_pairs)
     if has_heldout:
@@ -175,7 +175,7 @@ def pretrain_in_directory(
     # Take the work directory, and describe the run.
     with workdir.locked_workdir(directory) if is_first else contextlib.nullcontext():
         if is_first:
-            workdir.claim_workdir(directory, plan.recorded_config, fingerprint, corpus.tokenizer_directory)
+            workdir.write_or_check_run(directory, plan.recorded_config, fingerprint, corpus.tokenizer_directory)
             lock_versions(directory, console.say)
         for line in describe_run(corpus, rules, phases, config.model, config.compute):
             console.say(line)

@@ -5,6 +5,7 @@ import pathlib
 import platform
 import re
 from collections.abc import Callable
+from typing import NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -52,18 +53,21 @@ def installed_versions(root: str) -> dict[str, str]:
     {} if `root` is not installed as a package.
     """
     versions: dict[str, str] = {}
-    left, seen = [(root, _extras_of_package(root))], set[tuple[str, frozenset[str]]]()
+    left, seen = [_NeededPackage(root, _extras_of_package(root))], set[_NeededPackage]()
     while left:
-        name, extras = left.pop()
+        package_and_extras = left.pop()
+        name, extras = package_and_extras
         version = _public_version(name)
-        if version is None or (name, extras) in seen:  # None: for an extra that is not installed, or another platform
+        # The version is None for an extra that is not installed, or for another platform.
+        if version is None or package_and_extras in seen:
             continue
-        seen.add((name, extras))
+        seen.add(package_and_extras)
         package = importlib.metadata.distribution(name)
         # A checkout on the path has neither RECORD nor direct_url.json.
         if name != root or (package.read_text("RECORD") and package.read_text("direct_url.json") is None):
             versions[name] = version
-        left += [need for text in package.requires or () for need in _needed_package(text, extras)]
+        needed = (_needed_package(requirement, extras) for requirement in package.requires or ())
+        left += [need for need in needed if need is not None]
     return versions
 
 
@@ -85,12 +89,19 @@ def _extras_of_package(root: str) -> frozenset[str]:
     return frozenset(importlib.metadata.metadata(root).get_all("Provides-Extra") or ())
 
 
-def _needed_package(text: str, extras: frozenset[str]) -> list[tuple[str, frozenset[str]]]:
-    """Return [(name, extras)] of a requirement; [] if its marker is false, or if the text is malformed."""
+class _NeededPackage(NamedTuple):
+    """The name of a required package, and the requested extras."""
+
+    name: str
+    extras: frozenset[str]
+
+
+def _needed_package(requirement: str, extras: frozenset[str]) -> _NeededPackage | None:
+    """Return the package of a requirement; None if its marker is false, or if the text is malformed."""
     try:
-        need = Requirement(text)
+        need = Requirement(requirement)
     except InvalidRequirement:  # an old package may have it
-        return []
+        return None
     if need.marker and not any(need.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
-        return []
-    return [(canonicalize_name(need.name), frozenset(need.extras))]
+        return None
+    return _NeededPackage(canonicalize_name(need.name), frozenset(need.extras))

@@ -6,6 +6,7 @@ import hashlib
 import json
 import pathlib
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import jax
 
@@ -27,10 +28,15 @@ VOCAB_SIZE = 8_192  # of a tokenizer that is trained from the text, where the co
 OTHERWISE = "`bert-jax tokenizer` and `prepare` have all options"
 
 
+class DataAndPreparation(NamedTuple):
+    """Data settings that name a corpus, and the preparation of the rest of the text."""
+
+    data: DataConfig
+    preparation: BackgroundPreparation
+
+
 @contextlib.contextmanager
-def text_as_corpus(
-    data: DataConfig, vocab_size: int | None, console: Console
-) -> Iterator[tuple[DataConfig, BackgroundPreparation]]:
+def text_as_corpus(data: DataConfig, vocab_size: int | None, console: Console) -> Iterator[DataAndPreparation]:
     """Yield `data` with a corpus instead of its text, and the preparation of the rest of the text.
 
     Tokenizer and corpus are in a directory of the user's cache. Its name depends on the files, their sizes and
@@ -49,7 +55,7 @@ def text_as_corpus(
     """
     say = console.say
     if data.text is None:
-        yield data, ALL_PREPARED
+        yield DataAndPreparation(data, ALL_PREPARED)
         return
     if data.corpus is not None:
         raise UserError("config.data.text and config.data.corpus both name text; give one of them")
@@ -62,17 +68,24 @@ def text_as_corpus(
     if count > 1:
         data = dataclasses.replace(data, corpus=f"{corpus}@{snapshots[0][:SHORT]}", snapshots=count)
     if len(snapshots) >= count:
-        yield data, BackgroundPreparation(say=say)
+        yield DataAndPreparation(data, BackgroundPreparation(say=say))
         return
     done = prepared_fraction(len(snapshots) - 1, count)
     say(f"{done:.1%} of the text is prepared; the rest follows while the run reads it")
     with prepare_in_background(inputs, corpus, count) as is_running:
-        yield data, BackgroundPreparation(is_running, say)
+        yield DataAndPreparation(data, BackgroundPreparation(is_running, say))
+
+
+class _CorpusOfText(NamedTuple):
+    """The corpus of the first part of a text, and the number of parts."""
+
+    corpus: pathlib.Path
+    num_parts: int
 
 
 def _corpus_of_text(
     inputs: Sequence[str], tokenizer: str | None, num_snapshots: int | None, vocab_size: int, console: Console
-) -> tuple[pathlib.Path, int]:
+) -> _CorpusOfText:
     """Return the corpus of the first part of a text (prepared if missing), and the number of parts."""
     options, say = PrepareSettings().read_options, console.say
     planned = plan_inputs(inputs, options, say)
@@ -94,4 +107,4 @@ def _corpus_of_text(
         warnings = (f"warning: {warning}" for warning in manifest["warnings"])
         for line in (*warnings, format_summary(manifest, corpus), OTHERWISE):
             say(line)
-    return corpus.resolve(), count
+    return _CorpusOfText(corpus.resolve(), count)

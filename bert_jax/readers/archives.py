@@ -153,11 +153,18 @@ def _zip_members(path: str, stream: IO[bytes], unpacked: Unpacked, pattern: str)
                     yield _open_member(path, info.filename, _counted_stream(content, unpacked), unpacked)
 
 
-def _decompress(name: str, stream: IO[bytes], unpacked: Unpacked) -> tuple[str, IO[bytes]]:
+class _Decompressed(NamedTuple):
+    """The name without the suffix of the compression, and the decompressed stream."""
+
+    name: str
+    stream: IO[bytes]
+
+
+def _decompress(name: str, stream: IO[bytes], unpacked: Unpacked) -> _Decompressed:
     """Return the `uncompressed_name`, and the decompressed stream."""
     suffix = os.path.splitext(name)[1]
     opener = _OPENERS.get(_TAR_SUFFIXES.get(suffix, suffix))
-    return uncompressed_name(name), _counted_stream(opener(stream), unpacked) if opener else stream
+    return _Decompressed(uncompressed_name(name), _counted_stream(opener(stream), unpacked) if opener else stream)
 
 
 def _counted_stream(stream: Any, unpacked: Unpacked) -> IO[bytes]:

@@ -5,7 +5,7 @@ import contextlib
 import re
 import tempfile
 from collections.abc import Callable, Iterator
-from typing import IO
+from typing import IO, NamedTuple
 
 from bert_jax.errors import writing
 from bert_jax.readers.documents import MAX_PIECE_BYTES, MAX_UNSPLIT_BYTES, RawDocument, ReadOptions
@@ -187,12 +187,21 @@ def _paragraph_parts(stream: IO[bytes]) -> Iterator[_DocumentPart]:
         yield where, b"", True
 
 
-def _numbered_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes, bool, bool]]:
+class _LinePart(NamedTuple):
+    """A line, or a part of a long line."""
+
+    line_number: int
+    data: bytes
+    begins_line: bool
+    ends_line: bool
+
+
+def _numbered_lines(stream: IO[bytes]) -> Iterator[_LinePart]:
     """Yield lines (long lines in parts) as line number, bytes, and whether the line begins and ends with them."""
     line_number, begins = 1, True
     while data := stream.readline(MAX_PIECE_BYTES):
         ends = data.endswith(b"\n") or len(data) < MAX_PIECE_BYTES
-        yield line_number, data, begins, ends
+        yield _LinePart(line_number, data, begins, ends)
         line_number, begins = line_number + ends, ends
 
 

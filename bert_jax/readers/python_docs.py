@@ -15,7 +15,7 @@ import re
 import sysconfig
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 MIN_WORDS = 50  # of a document; shorter documents hold little to learn from
 _SKIPPED_FOLDERS = frozenset({"tests", "test", "site-packages", "dist-packages", "_vendor"})
@@ -53,15 +53,22 @@ def python_version(_: str) -> str:
     return f"Python {platform.python_version()}"
 
 
-def _named_strings() -> Iterator[tuple[str, list[str]]]:
+class _NamedStrings(NamedTuple):
+    """The name of a help topic or of a module, and its strings."""
+
+    name: str
+    strings: list[str]
+
+
+def _named_strings() -> Iterator[_NamedStrings]:
     """Yield each topic and each module of the standard library with its strings."""
     standard = pathlib.Path(sysconfig.get_path("stdlib"))
     for topic, text in sorted(_help_topics(standard / "pydoc_data" / "topics.py").items()):
-        yield f"topic {topic}", [text]
+        yield _NamedStrings(f"topic {topic}", [text])
     paths = ((path.relative_to(standard), path) for path in standard.rglob("*.py"))
     modules = {name.as_posix(): path for name, path in paths if _SKIPPED_FOLDERS.isdisjoint(name.parts)}
     for name in sorted(modules):
-        yield name, _docstrings(modules[name])
+        yield _NamedStrings(name, _docstrings(modules[name]))
 
 
 def _docstrings(path: pathlib.Path) -> list[str]:

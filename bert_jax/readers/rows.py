@@ -113,7 +113,14 @@ def read_lines(stream: IO[bytes], max_bytes: int = MAX_RECORD_BYTES) -> Iterator
         yield Line(line_number, b"", too_large=True)
 
 
-def read_text_lines(name: str, stream: IO[bytes], max_bytes: int) -> Iterator[tuple[int, str]]:
+class NumberedLine(NamedTuple):
+    """A line, with its number in the file."""
+
+    line_number: int
+    text: str
+
+
+def read_text_lines(name: str, stream: IO[bytes], max_bytes: int) -> Iterator[NumberedLine]:
     """Yield the line number and the text of each line, without line ends and without a byte order mark.
 
     Raises:
@@ -129,7 +136,7 @@ def read_text_lines(name: str, stream: IO[bytes], max_bytes: int) -> Iterator[tu
         except UnicodeDecodeError as error:
             raise UserError(f"{where}: not UTF-8 ({error.reason} at byte {error.start}); convert it") from None
         if data:
-            yield line_number, text
+            yield NumberedLine(line_number, text)
 
 
 def read_to_end(stream: IO[bytes]) -> None:

@@ -7,7 +7,7 @@ import pathlib
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from typing import IO, Any, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
 from bert_jax.errors import FULL, StorageError, UserError, needs_packages
 from bert_jax.files import new_file
@@ -247,7 +247,14 @@ def _no_such_file(item: str) -> UserError:
     return UserError(f"{item}: {kind}; check --input (quote patterns, or let the shell expand them)")
 
 
-def _file_system(url: str, **options: bool) -> tuple[Any, str]:
+class _SystemAndPath(NamedTuple):
+    """The file system of a URL, and the path in it."""
+
+    system: Any
+    path: str
+
+
+def _file_system(url: str, **options: bool) -> _SystemAndPath:
     """Return the file system of a URL, and the path in it."""
     with needs_packages(url, "fsspec", ", and gcsfs for gs://, s3fs for s3://, huggingface_hub for hf://"):
         from fsspec.config import conf
@@ -257,7 +264,7 @@ def _file_system(url: str, **options: bool) -> tuple[Any, str]:
         # and other hosts write.
         for protocol in ("gcs", "s3"):
             conf.setdefault(protocol, {}).setdefault("use_listings_cache", False)
-        return url_to_fs(url, **options)
+        return _SystemAndPath(*url_to_fs(url, **options))
 
 
 @contextlib.contextmanager

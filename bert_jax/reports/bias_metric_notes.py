@@ -184,12 +184,19 @@ def metric_notes(report: BenchmarkReport) -> list[MetricNote]:
     return notes
 
 
-def wilson_interval(percent: float, count: int) -> tuple[float, float]:
+class PercentInterval(NamedTuple):
+    """The ends of a confidence interval in percent."""
+
+    low: float
+    high: float
+
+
+def wilson_interval(percent: float, count: int) -> PercentInterval:
     """Return the Wilson score interval at 95 % of a percentage of `count` independent items, in percent."""
     fraction, extra = percent / 100, Z * Z / count
     middle = (fraction + extra / 2) / (1 + extra)
     reach = math.sqrt(fraction * (1 - fraction) * extra + extra * extra / 4) / (1 + extra)
-    return 100 * (middle - reach), 100 * (middle + reach)
+    return PercentInterval(100 * (middle - reach), 100 * (middle + reach))
 
 
 def _percent(value: float | int | None) -> str:

@@ -3,15 +3,22 @@
 import contextlib
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError, needs_packages, writing
+
+
+class FigureAndAxes(NamedTuple):
+    """A figure of matplotlib, and its axes `[rows, columns]`."""
+
+    figure: Any
+    axes: Any
 
 
 @contextlib.contextmanager
 def saved_figure(
     output: str | os.PathLike[str], command: str, grid: tuple[int, int], size: tuple[float, float], dpi: int
-) -> Iterator[tuple[Any, Any]]:
+) -> Iterator[FigureAndAxes]:
     """Yield a figure and its axes `[rows, columns]`; save the figure when the `with` block ends.
 
     Args:
@@ -31,7 +38,7 @@ def saved_figure(
 
     figure, axes = pyplot.subplots(*grid, figsize=size, squeeze=False, layout="constrained")
     try:
-        yield figure, axes
+        yield FigureAndAxes(figure, axes)
         with writing(output, "choose another --output"):
             figure.savefig(output, dpi=dpi)
     except ValueError as error:  # an unknown suffix

@@ -8,7 +8,7 @@ import os
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_jax.console import format_metric
 from bert_jax.corpus.manifest import read_manifest, split_snapshot
@@ -94,7 +94,9 @@ def _finetuning_fields(run: Run) -> dict[str, Any]:
     best, scores = results.best, _format_scores(results.best["scores"])
     if results.num_seeds > 1:
         suffix = f", mean and deviation of {results.num_seeds} seeds"
-        scores += [(name.replace("_", " ") + suffix, results.mean_and_deviation(name)) for name in best["scores"]]
+        scores += [
+            NamedScore(name.replace("_", " ") + suffix, results.mean_and_deviation(name)) for name in best["scores"]
+        ]
     return {
         "origin": f"Fine-tuned for {task} from the weights of {os.path.basename(run.init_from)}, with learning rate "
         f"{best['learning_rate']:g} and seed {best['seed']}: the best of {len(results.trainings)} by {results.metric} "
@@ -108,12 +110,26 @@ def _finetuning_fields(run: Run) -> dict[str, Any]:
     }
 
 
-def _format_scores(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
+class NamedScore(NamedTuple):
+    """The name and the text of a score."""
+
+    name: str
+    score: str
+
+
+def _format_scores(metrics: Mapping[str, Any]) -> list[NamedScore]:
     numbers = {name: value for name, value in metrics.items() if type(value) in (int, float)}
-    return [(name.replace("_", " "), format_metric(name, float(value))) for name, value in numbers.items()]
+    return [NamedScore(name.replace("_", " "), format_metric(name, float(value))) for name, value in numbers.items()]
 
 
-def _corpora_and_languages(corpus: str) -> tuple[str, list[str]]:
+class CorporaAndLanguages(NamedTuple):
+    """A sentence about corpora, and the languages of their documents."""
+
+    sentence: str
+    languages: list[str]
+
+
+def _corpora_and_languages(corpus: str) -> CorporaAndLanguages:
     """Return a sentence about the corpora whose manifests can be read, and the languages of their documents."""
     sentences, languages = [], []
     for directory in [] if "://" in corpus else find_corpora(corpus):
@@ -127,4 +143,4 @@ def _corpora_and_languages(corpus: str) -> tuple[str, list[str]]:
             continue
         if isinstance(language, str) and LANGUAGE.fullmatch(language) and language not in languages:
             languages.append(language)
-    return f"{'; '.join(sentences)}." if sentences else "", languages
+    return CorporaAndLanguages(f"{'; '.join(sentences)}." if sentences else "", languages)

@@ -105,9 +105,16 @@ def file_or_files_in(path: pathlib.Path, suffixes: Sequence[str]) -> list[pathli
     return files
 
 
+class TableRow(NamedTuple):
+    """The place of a row, `file:line`, and its values by column."""
+
+    where: str
+    row: dict[str, str]
+
+
 def read_table(
     file: pathlib.Path, columns: Sequence[str], data: str, separator: str = ",", quoted: bool = True
-) -> list[tuple[str, dict[str, str]]]:
+) -> list[TableRow]:
     """Return (`file:line`, row) for each row of a table; a missing value is "".
 
     Args:
@@ -128,7 +135,7 @@ def read_table(
     if missing := [name for name in columns if name not in names]:
         raise UserError(f"{file}: no column {', '.join(missing)}; give {data}")
     return [
-        (f"{file}:{row.first_line}", dict(itertools.zip_longest(names, row.values[: len(names)], fillvalue="")))
+        TableRow(f"{file}:{row.first_line}", dict(itertools.zip_longest(names, row.values[: len(names)], fillvalue="")))
         for row in rows[1:]
     ]
 

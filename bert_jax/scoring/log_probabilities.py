@@ -148,10 +148,17 @@ def _collate(batch: QueryBatch, queries: Queries, pad_id: int) -> Batch:
     }
 
 
+class _LogProbabilityProgram(NamedTuple):
+    """A jitted function, and the names of the parts of the parameters that it reads."""
+
+    log_probabilities: Callable[[Params, Batch], jax.Array]
+    parameter_names: tuple[str, ...]
+
+
 @functools.lru_cache(maxsize=8)
 def _compile_log_probabilities(
     config: EncoderConfig, dtype: str, mesh: jax.sharding.Mesh, temperature: float, head: str
-) -> tuple[Callable[[Params, Batch], jax.Array], tuple[str, ...]]:
+) -> _LogProbabilityProgram:
     """Return a jitted function (params, batch) -> log-probabilities of `masked_labels`, float32 `[batch]`.
 
     The second result names the parts of the parameters that the function reads.
@@ -165,4 +172,6 @@ def _compile_log_probabilities(
         logits, labels = query_head.logits(model.apply(params, batch, None)), batch["masked_labels"]
         return jnp.take_along_axis(jax.nn.log_softmax(logits / temperature), labels, axis=-1)[:, 0]
 
-    return jax.jit(log_probabilities, out_shardings=sharding.replicated(mesh)), tuple(model.shapes)
+    return _LogProbabilityProgram(
+        jax.jit(log_probabilities, out_shardings=sharding.replicated(mesh)), tuple(model.shapes)
+    )

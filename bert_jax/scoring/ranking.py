@@ -6,6 +6,7 @@ Documents with equal scores rank by their ids, the larger id first in byte order
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -54,10 +55,17 @@ def rank_by_vectors(queries: np.ndarray, documents: np.ndarray, order: np.ndarra
     return rankings
 
 
+class _BestDocuments(NamedTuple):
+    """The best scores of each query, and the positions of their documents in the order of ties."""
+
+    scores: jax.Array
+    ranks: jax.Array
+
+
 @jax.jit
 def _merge_block(
     scores: jax.Array, ranks: jax.Array, queries: jax.Array, documents: jax.Array, begin: int, first: int
-) -> tuple[jax.Array, jax.Array]:
+) -> _BestDocuments:
     """Return the best scores and their positions in the order of ties, with a block that begins at `begin`.
 
     `top_k` prefers the earlier of equal values, and the earlier documents come first.
@@ -68,7 +76,7 @@ def _merge_block(
     scores = jnp.concatenate([scores, products], axis=1)
     ranks = jnp.concatenate([ranks, jnp.broadcast_to(positions, products.shape)], axis=1)
     scores, columns = jax.lax.top_k(scores, ranks.shape[1] - len(documents))
-    return scores, jnp.take_along_axis(ranks, columns, axis=1)
+    return _BestDocuments(scores, jnp.take_along_axis(ranks, columns, axis=1))
 
 
 def rank_by_bm25(

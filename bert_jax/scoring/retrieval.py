@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -165,8 +165,15 @@ def ranking_measures(collection: Collection, rankings: np.ndarray) -> Mapping[st
     return measures_of_gains(gains, [list(judged.values()) for judged in judgments])
 
 
-def _bootstrap_interval(values: np.ndarray, samples: np.ndarray) -> tuple[float, float]:
+class _Interval(NamedTuple):
+    """The ends of a confidence interval."""
+
+    low: float
+    high: float
+
+
+def _bootstrap_interval(values: np.ndarray, samples: np.ndarray) -> _Interval:
     """Return the percentiles of the means of resampled queries (Efron and Tibshirani 1993)."""
     means = np.array([values[sample].mean() for sample in samples])
     low, high = np.percentile(means, INTERVAL)
-    return float(low), float(high)
+    return _Interval(float(low), float(high))

@@ -5,7 +5,7 @@ import gzip
 import pathlib
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
 from bert_jax.readers.rows import check_object, parse_json, read_rows, read_text_lines
@@ -108,14 +108,21 @@ def _read_texts(directory: pathlib.Path, name: str, text_of: Callable[[Mapping[s
     return texts
 
 
-def _lines_with_place(path: pathlib.Path) -> Iterator[tuple[str, str]]:
+class _PlacedLine(NamedTuple):
+    """The place of a line, `file:line`, and its text."""
+
+    where: str
+    text: str
+
+
+def _lines_with_place(path: pathlib.Path) -> Iterator[_PlacedLine]:
     """Yield the place and the text of each line that is not blank."""
     opened: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
     try:
         with opened(path, "rb") as stream:
             for number, text in read_text_lines(str(path), stream, MAX_LINE_BYTES):
                 if text.strip():
-                    yield f"{path}:{number}", text
+                    yield _PlacedLine(f"{path}:{number}", text)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"{path}: not a whole gzip file ({error}); copy it again") from None
 

@@ -6,7 +6,7 @@ import itertools
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -168,13 +168,20 @@ def sentence_scores(
     return [scored.log_probabilities[0] for scored in score_items(model, sentences, items, progress)]
 
 
+class BenchmarkResult(NamedTuple):
+    """The scores of a model on a benchmark, and the score of each text."""
+
+    report: BenchmarkReport
+    items: list[ScoredItem]
+
+
 def run_benchmark(
     model: ScoringModel,
     name: str,
     source: str | os.PathLike[str],
     fraction: float = 1.0,
     progress: Progress = lambda num_done, total: None,
-) -> tuple[BenchmarkReport, list[ScoredItem]]:
+) -> BenchmarkResult:
     """Return the scores of a model on a benchmark, and the score of each text.
 
     Args:
@@ -209,7 +216,7 @@ def run_benchmark(
         rows=rows,
         total=_mean_figures(list(rows.values())) if benchmark.mean_over_groups else benchmark.figures(context, scored),
     )
-    return report, scored
+    return BenchmarkResult(report, scored)
 
 
 def score_items(

@@ -58,7 +58,15 @@ def _read_templates(path: pathlib.Path) -> list[Item]:
     return items
 
 
-def _check_fields(where: str, fields: Mapping[str, Any]) -> tuple[str, list[str], dict[str, list[str]]]:
+class _TemplateFields(NamedTuple):
+    """Template, fillers and groups of a line."""
+
+    template: str
+    fillers: list[str]
+    groups: dict[str, list[str]]
+
+
+def _check_fields(where: str, fields: Mapping[str, Any]) -> _TemplateFields:
     """Return template, fillers and groups of a line; raise UserError for a value in a wrong format."""
     values: list[Any] = [fields.get(name) for name in ("template", "fillers", "groups")]
     template, fillers, groups = values
@@ -72,7 +80,7 @@ def _check_fields(where: str, fields: Mapping[str, Any]) -> tuple[str, list[str]
         raise UserError(f"{where}: the name of the group {taken[0]} is reserved; rename the group")
     if not all(map(_is_text, (template, *groups))):
         raise UserError(f"{where}: half of a surrogate pair, which is no character, or a blank name; fix it")
-    return template, fillers, groups
+    return _TemplateFields(template, fillers, groups)
 
 
 def _are_texts(values: Any) -> bool:

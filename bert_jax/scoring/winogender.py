@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.errors import UserError
-from bert_jax.scoring.benchmark import Benchmark, Figures, Item, ScoredItem, read_table
+from bert_jax.scoring.benchmark import Benchmark, Figures, Item, ScoredItem, TableRow, read_table
 from bert_jax.scoring.queries import Queries, ScoringContext, Span, TextTokens, span_queries, tokens_in
 
 SENTENCES, STATISTICS = "all_sentences.tsv", "occupations-stats.tsv"
@@ -49,11 +49,11 @@ def _read_sentences(path: pathlib.Path) -> list[Item]:
     ]
 
 
-def _read_tab_rows(file: pathlib.Path, *columns: str) -> list[tuple[str, dict[str, str]]]:
+def _read_tab_rows(file: pathlib.Path, *columns: str) -> list[TableRow]:
     """Return (`file:line`, row) for each row of a file with tabs between columns and without quoting."""
     data = "the file of rudinger/winogender-schemas"
     rows = read_table(file, columns, data, separator="\t", quoted=False)
-    return [(where, row) for where, row in rows if all(row[name] for name in columns)]
+    return [row for row in rows if all(row.row[name] for name in columns)]
 
 
 def _percent_women(file: pathlib.Path, row: dict[str, str]) -> tuple[float, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from bert_jax.batches.hashing import Stream, random_bits, uniform
+from bert_jax.batches.hashing import Stream, random_bits, uniform_floats
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds.kind import TaskKind
@@ -110,5 +110,7 @@ def oversampled_features(
     most = max(counts.values())
     rarest = [min((counts[label] for label in kind.label_indices(example)), default=most) for example in examples]
     ratios = most / np.array(rarest)
-    repeats = np.floor(ratios + uniform(random_bits(seed, Stream.ORDER, 1, np.arange(len(examples))))).astype(int)
+    repeats = np.floor(ratios + uniform_floats(random_bits(seed, Stream.ORDER, 1, np.arange(len(examples))))).astype(
+        int
+    )
     return [feature for feature in features for _ in range(repeats[feature.example])]

@@ -13,6 +13,13 @@ CHUNK = 1_000  # texts per call of the tokenizer library, to bound its memory
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
+class TokenSequence(NamedTuple):
+    """Token ids, and the index of the first token of type 1."""
+
+    ids: np.ndarray
+    type_1_start: int
+
+
 class Features(NamedTuple):
     """An input of a model; an example whose text is longer than a sequence has several inputs."""
 
@@ -25,13 +32,13 @@ class Features(NamedTuple):
     alignment: Mapping[str, np.ndarray] = _NONE  # arrays [n, ...] that map tokens back to the example
 
     @property
-    def sequences(self) -> list[tuple[np.ndarray, int]]:
-        """(token ids, index of the first token of type 1), for each choice if the example has choices."""
+    def sequences(self) -> list[TokenSequence]:
+        """The token sequence of the example, or of each of its choices."""
         if isinstance(self.input_ids, list):
             assert isinstance(self.type_1_start, list)
-            return list(zip(self.input_ids, self.type_1_start, strict=True))
+            return [TokenSequence(*sequence) for sequence in zip(self.input_ids, self.type_1_start, strict=True)]
         assert isinstance(self.type_1_start, int)
-        return [(self.input_ids, self.type_1_start)]
+        return [TokenSequence(self.input_ids, self.type_1_start)]
 
     @property
     def length(self) -> int:
@@ -49,3 +56,10 @@ def encode_distinct(texts: Iterable[str], encode: Callable[[Sequence[str]], list
     distinct = list(dict.fromkeys(texts))
     chunks = (distinct[start : start + CHUNK] for start in range(0, len(distinct), CHUNK))
     return {text: encoded for chunk in chunks for text, encoded in zip(chunk, encode(chunk), strict=True)}
+
+
+class FeaturesAndCounts(NamedTuple):
+    """The features of examples, and the number of truncations and splits of each kind."""
+
+    features: list[Features]
+    counts: dict[str, int]

@@ -3,7 +3,7 @@
 import functools
 import importlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -121,18 +121,26 @@ def entity_scores(examples: Sequence[Example], predictions: Values, labels: Sequ
     }
 
 
-def entity_spans(labels: Sequence[str]) -> set[tuple[int, int, str]]:
-    """Return {(first word, word after the last, type)} of a sentence with labels in IOB, IOBES or BILOU.
+class EntitySpan(NamedTuple):
+    """The first word of an entity, the word after its last, and its type."""
+
+    first_word: int
+    end: int
+    type: str
+
+
+def entity_spans(labels: Sequence[str]) -> set[EntitySpan]:
+    """Return the entities of a sentence with labels in IOB, IOBES or BILOU.
 
     The rule is conlleval's (CoNLL-2000): an entity begins at B- and S-, after O, E- and S-, and where the type changes.
     """
-    spans = set[tuple[int, int, str]]()
+    spans = set[EntitySpan]()
     begin, previous_tag, previous_type = 0, "O", ""
     for index, label in enumerate([*labels, "O"]):
         tag, entity_type = SYNONYMS.get(label[:1], label[:1]), label[2:]
         begins = tag != "O" and (tag in "BS" or previous_tag in "OES" or entity_type != previous_type)
         if previous_tag != "O" and (begins or tag == "O"):
-            spans.add((begin, index, previous_type))
+            spans.add(EntitySpan(begin, index, previous_type))
         begin = index if begins else begin
         previous_tag, previous_type = tag, entity_type
     return spans

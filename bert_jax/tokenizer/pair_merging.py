@@ -81,6 +81,13 @@ def cut_text(text: str, limit: int = MAX_TEXT) -> Iterator[str]:
     yield text[start:]
 
 
+class TokensAndMerges(NamedTuple):
+    """The tokens of a vocabulary in the order of ids, and its merges in the order of learning."""
+
+    tokens: list[str]
+    merges: list[list[str]]
+
+
 def merge_pairs(
     pieces: Iterable[str],
     vocab_size: int,
@@ -89,7 +96,7 @@ def merge_pairs(
     first: Sequence[str],
     characters: Sequence[str],
     prefix: str = "",
-) -> tuple[list[str], list[list[str]]]:
+) -> TokensAndMerges:
     """Return the tokens of a trained vocabulary in the order of ids, and its merges in the order of learning.
 
     Args:
@@ -121,4 +128,4 @@ def merge_pairs(
     library.train_from_iterator(pieces, trainer)
     ids = library.get_vocab()
     check_filled(len(ids), vocab_size)
-    return sorted(ids, key=ids.__getitem__), json.loads(library.to_str())["model"]["merges"]
+    return TokensAndMerges(sorted(ids, key=ids.__getitem__), json.loads(library.to_str())["model"]["merges"])

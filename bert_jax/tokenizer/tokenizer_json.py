@@ -190,7 +190,14 @@ def tokens_in_order(vocabulary: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(token_of[token_id] for token_id in range(len(token_of)))
 
 
-def pair_layout(definition: Definition, special: SpecialTokens) -> tuple[int, bool]:
+class PairLayout(NamedTuple):
+    """The number of separators between the texts of a pair, and whether the second text has token type 1."""
+
+    num_separators: int
+    has_second_type: bool
+
+
+def pair_layout(definition: Definition, special: SpecialTokens) -> PairLayout:
     """Return the number of separators between the texts of a pair, and whether the second text has token type 1.
 
     The last separator has the type of the second text; all tokens before the second text have type 0.
@@ -217,7 +224,7 @@ def pair_layout(definition: Definition, special: SpecialTokens) -> tuple[int, bo
             raise UserError(f"the post_processor builds sequences like {' '.join(pair)!r}, not '{cls} A {sep} B {sep}'")
         if types not in ([0] * len(pair), [0] * (len(pair) - 2) + [1, 1]):
             raise UserError(f"the post_processor gives a pair the token types {types}; supported are 0, and 0 and 1")
-        return between, types[-1] == 1
+        return PairLayout(between, types[-1] == 1)
     raise UserError("unknown post_processor; BERT's and RoBERTa's are supported")
 
 

@@ -3,6 +3,7 @@
 import collections
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from bert_jax import readers as sources
 from bert_jax.errors import UserError, check_output, did_you_mean, writing
@@ -121,13 +122,20 @@ def train_tokenizer(
     )
 
 
+class TrainedTokenizer(NamedTuple):
+    """A trained tokenizer, and the further files that `save_tokenizer` writes."""
+
+    tokenizer: Tokenizer
+    files: Mapping[str, bytes]
+
+
 def train_from_texts(
     texts: Callable[[], Iterable[str]],
     vocab_size: int,
     kind: str = "wordpiece",
     lowercase: bool = True,
     normalization: str | None = None,
-) -> tuple[Tokenizer, Mapping[str, bytes]]:
+) -> TrainedTokenizer:
     """Return a tokenizer trained on all of the texts, and the further files that `save_tokenizer` writes.
 
     Args:
@@ -160,11 +168,11 @@ def _checked_normalization(kind: str, asked: str | None) -> str:
 
 def _train_kind(
     text: TrainingText, vocab_size: int, kind: str, lowercase: bool, normalization: str
-) -> tuple[Tokenizer, Mapping[str, bytes]]:
+) -> TrainedTokenizer:
     """Return a tokenizer of a kind, trained on a text, and the further files to save."""
     row = TOKENIZERS[kind]
     trained = row.train[normalization](text, vocab_size, lowercase)
-    return build_tokenizer(trained.definition, row.special), trained.files
+    return TrainedTokenizer(build_tokenizer(trained.definition, row.special), trained.files)
 
 
 class _SourceReader:

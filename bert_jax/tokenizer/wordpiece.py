@@ -13,12 +13,13 @@ import tokenizers
 
 from bert_jax.errors import UserError
 from bert_jax.tokenizer import pair_merging, tokenizer_json
-from bert_jax.tokenizer.pair_merging import TrainedVocabulary, TrainingText
+from bert_jax.tokenizer.pair_merging import TokensAndMerges, TrainedVocabulary, TrainingText
 from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
 
 SPECIAL = SpecialTokens("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SEPARATORS = 1
 PREFIX = "##"  # prefix of a piece that continues a word
+NORMALIZER = "BertNormalizer"
 MAX_WORD = 100  # characters; WordPiece encodes a longer word as the unknown token
 WORDPIECE_MODEL: Definition = {
     "type": "WordPiece",
@@ -41,7 +42,7 @@ def word_splitting_steps(normalizer: Normalizer) -> Definition:
     """Return the parts of a definition that clean text and split it into words."""
     return {
         "normalizer": {
-            "type": "BertNormalizer",
+            "type": NORMALIZER,
             "clean_text": True,
             "handle_chinese_chars": normalizer.tokenize_chinese_chars,
             "strip_accents": normalizer.strip_accents,
@@ -204,9 +205,7 @@ def train_bpe(text: TrainingText, vocab_size: int, lowercase: bool) -> TrainedVo
     return TrainedVocabulary(define_bpe(*_merge_within_words(text, vocab_size, normalizer), normalizer))
 
 
-def _merge_within_words(
-    text: TrainingText, vocab_size: int, normalizer: Normalizer
-) -> tuple[list[str], list[list[str]]]:
+def _merge_within_words(text: TrainingText, vocab_size: int, normalizer: Normalizer) -> TokensAndMerges:
     """Return tokens in the order of ids, and merges in the order of learning."""
     untrained = define_bpe(SPECIAL, (), normalizer)
     library = tokenizers.Tokenizer.from_str(json.dumps(untrained))

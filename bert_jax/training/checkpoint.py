@@ -1,8 +1,8 @@
 """Checkpoints by Orbax: state, step, config and a digest of each array, written atomically.
 
-`CheckpointPolicy` decides when a run saves, `kept_steps` chooses the checkpoints to keep, and `Checkpoints` writes and
-reads. `Place` is a local path or, for a run at gs://, a path of `etils.epath`. At gs://, a checkpoint is complete if it
-has the file COMMITTED, which Orbax writes last. A local checkpoint gets its final name last.
+`CheckpointPolicy` decides when a run saves, and `steps_to_keep` chooses the checkpoints to keep. `Checkpoints` writes
+and reads checkpoints. `Place` is a local path or, for a run at gs://, a path of `etils.epath`. At gs://, a checkpoint
+is complete if it has the file COMMITTED, which Orbax writes last. A local checkpoint gets its final name last.
 """
 
 import contextlib
@@ -99,7 +99,7 @@ def steps_until_save(steps: int, seconds: float, wanted: float) -> int:
     return 0 if seconds >= wanted else min(steps, math.ceil((wanted - seconds) * steps / max(seconds, 1e-9)))
 
 
-def kept_steps(steps: Sequence[int], settings: CheckpointConfig) -> set[int]:
+def steps_to_keep(steps: Sequence[int], settings: CheckpointConfig) -> set[int]:
     """Return the steps, of ascending `steps`, to keep; between multiples of `every`, only the newest step stays."""
     regular = [step for step in steps if step % (settings.every or 1) == 0]
     forever = [step for step in steps if settings.keep_period and step % settings.keep_period == 0]
@@ -107,13 +107,13 @@ def kept_steps(steps: Sequence[int], settings: CheckpointConfig) -> set[int]:
 
 
 class KeptSteps(NamedTuple):
-    """`kept_steps` as a preservation policy of Orbax."""
+    """`steps_to_keep` as a preservation policy of Orbax."""
 
     settings: CheckpointConfig
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
         """Return, for each checkpoint, whether to keep it."""
-        remaining = kept_steps([checkpoint.step for checkpoint in checkpoints], self.settings)
+        remaining = steps_to_keep([checkpoint.step for checkpoint in checkpoints], self.settings)
         return [checkpoint.step in remaining for checkpoint in checkpoints]
 
 
@@ -130,6 +130,28 @@ def _silence_dropped_reads() -> None:
             report(unraisable)
 
     sys.unraisablehook = report_others
+
+
+class Restored(NamedTuple):
+    """A state, or its parameters, and the record of its checkpoint."""
+
+    state: Tree
+    record: Record
+
+
+class VerifiedCheckpoint(NamedTuple):
+    """The record of an undamaged checkpoint, and the bytes of its state."""
+
+    record: Record
+    num_bytes: int
+
+
+class NewestCheckpoint(NamedTuple):
+    """Step, state and record of the newest undamaged checkpoint."""
+
+    step: int
+    state: Tree
+    record: Record
 
 
 class Checkpoints:
@@ -207,7 +229,7 @@ class Checkpoints:
         """Return the record of a checkpoint; raise CorruptCheckpointError if the record is damaged."""
         return read_record(self.directory, step)
 
-    def restore(self, step: int, abstract: Tree, check: Check = lambda record: None) -> tuple[Tree, Record]:
+    def restore(self, step: int, abstract: Tree, check: Check = lambda record: None) -> Restored:
         """Return the state with the shapes, dtypes and shardings of `abstract`, and the record.
 
         Each process reads other parts of the state, but all processes must resume from an equal step, so they decide
@@ -232,9 +254,9 @@ class Checkpoints:
             damage = CorruptCheckpointError(f"its state cannot be read: {_first_line_of_cause(error)}")
         _raise_on_all_processes(damage)
         _check_digests(record["digests"], digests(state["state"]))
-        return state["state"], record
+        return Restored(state["state"], record)
 
-    def restore_params(self, step: int) -> tuple[Tree, Record]:
+    def restore_params(self, step: int) -> Restored:
         """Return the parameters as complete numpy arrays on every process, and the record.
 
         If the state has a moving average of the parameters (`optimizer.ema_decay`), return the average. Structure and
@@ -255,9 +277,9 @@ class Checkpoints:
         except Exception as error:  # Orbax raises whatever its storage layers raise
             damage = CorruptCheckpointError(f"its parameters cannot be read: {_first_line_of_cause(error)}")
         _raise_on_all_processes(damage)
-        return params, record
+        return Restored(params, record)
 
-    def verify(self, step: int) -> tuple[Record, int]:
+    def verify(self, step: int) -> VerifiedCheckpoint:
         """Compare the whole state with its digests; return the record and the bytes of the state.
 
         Raises:
@@ -269,7 +291,7 @@ class Checkpoints:
         except Exception as error:  # Orbax raises whatever its storage layers raise
             raise CorruptCheckpointError(f"its state cannot be read: {_first_line_of_cause(error)}") from error
         _check_digests(record["digests"], digests(state))
-        return record, sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+        return VerifiedCheckpoint(record, sum(leaf.nbytes for leaf in jax.tree.leaves(state)))
 
     def _read_part(self, path: list[str], state_directory: Place) -> Tree:
         """Return the part of a state at `path` (keys from the root); `state_directory` holds the arrays."""
@@ -288,7 +310,7 @@ class Checkpoints:
 
     def restore_newest(
         self, restore: Callable[[int], tuple[Tree, Record]], say: Callable[[str], None]
-    ) -> tuple[int, Tree, Record] | None:
+    ) -> NewestCheckpoint | None:
         """Return step, state and record of the newest undamaged checkpoint; None without a checkpoint.
 
         `restore` is a function of the step: `restore_params`, or the method `restore` with its other arguments bound.
@@ -299,7 +321,7 @@ class Checkpoints:
         steps = self.complete_steps()
         for step in steps:
             try:
-                return step, *restore(step)
+                return NewestCheckpoint(step, *restore(step))
             except CorruptCheckpointError as error:
                 say(f"checkpoint {self.directory / str(step)} is damaged ({error}); trying the checkpoint before it")
         if steps:

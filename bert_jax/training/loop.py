@@ -160,7 +160,7 @@ class _TrainingLoop:
                     if self.profile and self.profile.ends_at(step):
                         self._switch_profile(self.profile.end)
                     is_last = step == plan.last_step
-                    if is_last or _is_due(step, plan.evaluate_every):
+                    if is_last or _is_multiple(step, plan.evaluate_every):
                         self._evaluate(step, phase, state)
                     if is_last or self.policy.is_due(step):
                         self._save(step, phase, state)
@@ -245,7 +245,7 @@ class _TrainingLoop:
                 f"step {step:,}: loss or gradient not finite for {report['skipped_in_a_row']} consecutive steps; "
                 "start again in another --workdir with a lower config.optimizer.peak_learning_rate, or the phase's own"
             )
-        if not _is_due(step, train.log_every) and step < self.plan.last_step:
+        if not _is_multiple(step, train.log_every) and step < self.plan.last_step:
             return
         seconds = interval.seconds()
         line: Line = {"step": step, "split": "train"} | mean_values(interval.means)
@@ -300,7 +300,7 @@ class _TrainingLoop:
 
     def _is_evaluation_missing(self, step: int) -> bool:
         """Return whether the run was stopped in the evaluation of `step`, so that its line of metrics is missing."""
-        is_due = step == self.plan.last_step or _is_due(step, self.plan.evaluate_every)
+        is_due = step == self.plan.last_step or _is_multiple(step, self.plan.evaluate_every)
         if self.data.heldout is None or not is_due:
             return False
         evaluated = (
@@ -325,6 +325,6 @@ class _TrainingLoop:
         self.policy.record_save(step, self.interval.pause_since(began), size)
 
 
-def _is_due(step: int, every: int | None) -> bool:
+def _is_multiple(step: int, every: int | None) -> bool:
     """Return whether `step` is a multiple of `every`; None: never."""
     return every is not None and step % every == 0

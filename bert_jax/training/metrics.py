@@ -7,7 +7,7 @@ import math
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_jax import strict_json
 from bert_jax.errors import writing
@@ -68,7 +68,7 @@ class MetricsFile:
         with writing(self.path, MAKE_ROOM):
             # Lines from before this start; a new run has none.
             self.earlier_lines = drop_lines_after(self.path, step, say) if self.path.exists() else []
-            if digest and not has_digest(self.path, digest):
+            if digest and not begins_with_digest(self.path, digest):
                 say(
                     f"{self.path}: differs from the record of the checkpoint of step {step:,}; its numbers may be wrong"
                 )
@@ -145,7 +145,7 @@ def metrics_digest(path: pathlib.Path, num_lines: int | None = None) -> str:
     return str(_LinesDigest(read_metrics(path)[:num_lines]))
 
 
-def has_digest(path: pathlib.Path, digest: str) -> bool:
+def begins_with_digest(path: pathlib.Path, digest: str) -> bool:
     """Return whether a metrics file begins with the lines of `digest`, which a checkpoint recorded."""
     return digest == metrics_digest(path, int(digest.partition(":")[0]))
 
@@ -174,10 +174,17 @@ def damaged_lines(path: pathlib.Path) -> list[bytes]:
     return [text for text, line in _parse_lines(path) if line is None]
 
 
-def _parse_lines(path: pathlib.Path) -> list[tuple[bytes, Line | None]]:
+class _MetricsLine(NamedTuple):
+    """The bytes of a line of a metrics file, and its content; None if it is damaged."""
+
+    text: bytes
+    line: Line | None
+
+
+def _parse_lines(path: pathlib.Path) -> list[_MetricsLine]:
     """Return (text, parsed line or None if damaged) of each line; an incomplete last line is left out."""
     text = path.read_bytes() if path.exists() else b""
-    return [(line, _parse_line(line)) for line in text.split(b"\n")[:-1]]
+    return [_MetricsLine(line, _parse_line(line)) for line in text.split(b"\n")[:-1]]
 
 
 def _parse_line(text: bytes) -> Line | None:

@@ -32,18 +32,18 @@ class ParamInfo(NamedTuple):
     linear: Tree  # whether the parameter is the matrix of a linear map in a block, `[layers, inputs, outputs]`
 
 
-def param_info(logical_axes: Tree, sections: Tree) -> ParamInfo:
+def parameter_facts(logical_axes: Tree, sections: Tree) -> ParamInfo:
     """Return the facts that follow from the logical axes and the sections of a model (models.Model)."""
 
     def is_linear(path: Any, axes: tuple[str, ...], section: str) -> bool:
         return section == "layers" and path[-1].key == "kernel" and len(axes) == 3
 
-    decayed = jax.tree.map(lambda section, it: it and section != "unused", sections, decay_mask(logical_axes))
+    decayed = jax.tree.map(lambda section, it: it and section != "unused", sections, decays_by_parameter(logical_axes))
     linear = jax.tree_util.tree_map_with_path(is_linear, logical_axes, sections, is_leaf=is_logical_axes)
     return ParamInfo(logical_axes, sections, decayed, linear)
 
 
-def decay_mask(logical_axes: Tree) -> Tree:
+def decays_by_parameter(logical_axes: Tree) -> Tree:
     """Return a tree of booleans, True for matrices and embedding tables, which decay; norms and biases do not decay."""
     return jax.tree_util.tree_map_with_path(
         lambda path, _: path[-1].key not in ("bias", "scale"), logical_axes, is_leaf=is_logical_axes
@@ -273,7 +273,7 @@ OPTIMIZERS: dict[str, Callable[[Rate, OptimizerConfig, ParamInfo], optax.Gradien
 
 def make_optimizer(config: OptimizerConfig, logical_axes: Tree, sections: Tree) -> Optimizer:
     """Return the optimizer of `config`, with clipping, layer-wise learning rates and a moving average."""
-    info = param_info(logical_axes, sections)
+    info = parameter_facts(logical_axes, sections)
     row = OPTIMIZERS[config.name]
 
     def optimizer(learning_rate: Rate) -> optax.GradientTransformation:

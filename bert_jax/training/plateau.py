@@ -110,7 +110,7 @@ class Plateau:
         ]
 
 
-def expected_step(plateau_steps: int | None, optimizer: OptimizerConfig, phases: tuple[Phase, ...]) -> int:
+def expected_end_of_plateau(plateau_steps: int | None, optimizer: OptimizerConfig, phases: tuple[Phase, ...]) -> int:
     """Return the step by which a run is expected to have left the plateau; `plateau_steps` is the user's value."""
     if plateau_steps is not None:
         return plateau_steps

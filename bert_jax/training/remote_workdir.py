@@ -19,7 +19,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_jax.corpus.manifest import MANIFEST
 from bert_jax.errors import SHOWN, UserError, writing
@@ -47,9 +47,7 @@ class Mirror:
         with writing(user_cache(), "set XDG_CACHE_HOME to a directory on another disk"):
             self.directory = _locked_cache_directory(url)
         self._fetched: dict[str, str] = {}  # name -> version of a downloaded file
-        self._pushed: dict[
-            str, tuple[int, int]
-        ] = {}  # name -> bytes and time of a file that equals the file at the URL
+        self._pushed: dict[str, _FileStat] = {}  # of the files that equal the files at the URL
         self._owner = b""
         SHOWN[str(self.directory)] = url
         _open.append(self)
@@ -158,7 +156,7 @@ def local_copy(path_or_url: str | os.PathLike[str]) -> pathlib.Path:
 
 
 @contextlib.contextmanager
-def uploaded(path_or_url: str) -> Iterator[pathlib.Path]:
+def directory_to_upload(path_or_url: str) -> Iterator[pathlib.Path]:
     """Yield a directory to write: the path itself, or a temporary directory that is uploaded to a URL at the end.
 
     Raises:
@@ -245,10 +243,17 @@ def _upload_files(directory: pathlib.Path, names: Iterable[str], url: str) -> No
         _call_in_threads(lambda name: storage.upload(directory / name, f"{url}/{name}"), chosen)
 
 
-def _size_and_time(path: pathlib.Path) -> tuple[int, int]:
+class _FileStat(NamedTuple):
+    """The size of a file, and the time of its last change in nanoseconds."""
+
+    num_bytes: int
+    modified_ns: int
+
+
+def _size_and_time(path: pathlib.Path) -> _FileStat:
     """Return the bytes of a file, and the time of its last change in nanoseconds."""
     status = path.stat()
-    return status.st_size, status.st_mtime_ns
+    return _FileStat(status.st_size, status.st_mtime_ns)
 
 
 def _call_in_threads(call: Callable[[str], None], names: Iterable[str]) -> None:

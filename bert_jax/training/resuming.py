@@ -12,8 +12,8 @@ from bert_jax.config import (
     OptimizerConfig,
     PhaseConfig,
     TrainConfig,
-    differences,
-    from_values,
+    config_differences,
+    section_from_values,
 )
 from bert_jax.training.schedules import Phase, learning_rate, plan_phases
 
@@ -26,12 +26,12 @@ def refused_changes(saved: Values, wanted: Values, step: int) -> list[str]:
     The number of steps, the phases and the decay may change if every past step keeps its sequences and its learning
     rate, for example before the decay of `warmup_stable_decay`.
     """
-    changed = differences(saved, wanted)
+    changed = config_differences(saved, wanted)
     if "phases" not in saved["train"] or "phases" not in wanted["train"]:  # a fine-tuning has no phases
         return changed
-    refused = differences(saved, wanted, MUTABLE_AFTER_CURRENT_STEP)
+    refused = config_differences(saved, wanted, MUTABLE_AFTER_CURRENT_STEP)
     if rescheduled := [line for line in changed if line not in refused]:
-        same = num_same_steps(saved, wanted, step)
+        same = num_equal_first_steps(saved, wanted, step)
         if same < step:
             refused.append(
                 f"{', '.join(rescheduled)}: would have changed step {same + 1:,} of the {step:,} done; go back to a "
@@ -40,10 +40,12 @@ def refused_changes(saved: Values, wanted: Values, step: int) -> list[str]:
     return refused
 
 
-def num_same_steps(saved: Values, wanted: Values, steps: int) -> int:
+def num_equal_first_steps(saved: Values, wanted: Values, steps: int) -> int:
     """Return the number of first steps, of `steps`, with equal sequences and learning rates in both configs."""
-    trains = [from_values(TrainConfig, values["train"], "config.train") for values in (saved, wanted)]
-    optimizers = [from_values(OptimizerConfig, values["optimizer"], "config.optimizer") for values in (saved, wanted)]
+    trains = [section_from_values(TrainConfig, values["train"], "config.train") for values in (saved, wanted)]
+    optimizers = [
+        section_from_values(OptimizerConfig, values["optimizer"], "config.optimizer") for values in (saved, wanted)
+    ]
     old, new = (plan_phases(train) for train in trains)
     steps = min(steps, old[-1].end, new[-1].end)
     rates = [

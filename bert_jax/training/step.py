@@ -31,6 +31,9 @@ class TrainState(NamedTuple):
     frozen: Params = ()  # read and never updated or saved, such as a teacher's parameters
 
 
+StateAndMetrics = tuple[TrainState, dict[str, Any]]
+
+
 def init_state(seed: int, objective: Objective, optimizer: Optimizer, params: Params | None = None) -> TrainState:
     """Return the state before the first step, without frozen parameters; it depends only on `seed` and `params`.
 
@@ -66,18 +69,18 @@ def state_layout(objective: Objective, optimizer: Optimizer, mesh: jax.sharding.
     params = sharding.shardings(objective.logical_axes, mesh)
     opt_state = optax.tree.map_params(
         optimizer(0.0),
-        lambda leaf, shard: leaf if _is_masked(leaf) else shard,
+        lambda leaf, shard: leaf if _is_absent_parameter(leaf) else shard,
         shapes.opt_state,
         params,
         transform_non_params=lambda _: replicated,
-        is_leaf=_is_masked,
+        is_leaf=_is_absent_parameter,
     )
     frozen_shardings = sharding.shardings(objective.frozen_axes, mesh) if objective.frozen_axes else ()
     shardings = TrainState(replicated, params, opt_state, replicated, replicated, replicated, frozen_shardings)
     return StateLayout(shapes, shardings)
 
 
-def _is_masked(node: Any) -> bool:
+def _is_absent_parameter(node: Any) -> bool:
     """Return whether a leaf of an optimizer's state marks an absent parameter."""
     return isinstance(node, optax.MaskedNode)
 
@@ -94,7 +97,7 @@ def train_step(
     grad_accum_steps: int,
     state: TrainState,
     batch: Batch,
-) -> tuple[TrainState, dict[str, Any]]:
+) -> StateAndMetrics:
     """Return the state after an update from a batch, and metrics.
 
     The batch is computed in `grad_accum_steps` micro-batches, with the memory of a single micro-batch. The loss is a
@@ -147,15 +150,23 @@ def jit_step(
     return jax.jit(step, donate_argnums=0, out_shardings=out, compiler_options=options)
 
 
+class _LossAndGradients(NamedTuple):
+    """Loss, gradients and metrics of a batch."""
+
+    loss: jax.Array
+    gradients: Params
+    metrics: dict[str, Mean]
+
+
 def _loss_and_gradients(
     objective: Objective, grad_accum_steps: int, state: TrainState, batch: Batch, rng: jax.Array
-) -> tuple[jax.Array, Params, dict[str, Mean]]:
+) -> _LossAndGradients:
     """Return loss, gradients and metrics of a batch, summed over micro-batches (in a scan), then over devices."""
     value_and_grad = jax.value_and_grad(objective.loss, has_aux=True)
     normalizers = objective.normalizers(batch)
     if grad_accum_steps == 1:
         (loss, metrics), gradients = value_and_grad(state.params, state.frozen, batch, training_rngs(rng), normalizers)
-        return loss, gradients, metrics
+        return _LossAndGradients(loss, gradients, metrics)
 
     def in_micro_batches(batch: Batch, params: Params, frozen: Params, rng: jax.Array, normalizers: Normalizers) -> Any:
         """Return ((loss, metrics), gradients), summed over the micro-batches."""
@@ -178,7 +189,7 @@ def _loss_and_gradients(
     (loss, metrics), gradients = sharding.sum_over_data(in_micro_batches)(
         batch, state.params, state.frozen, rng, normalizers
     )
-    return loss, gradients, metrics
+    return _LossAndGradients(loss, gradients, metrics)
 
 
 def check_divisible_by_mesh(

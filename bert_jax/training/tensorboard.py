@@ -22,7 +22,7 @@ class TensorBoard:
     """
 
     def __init__(self, workdir: pathlib.Path, step: int) -> None:
-        with _torch_hidden():
+        with _without_torch():
             from tensorboardX.event_file_writer import EventsWriter
             from tensorboardX.proto import event_pb2, summary_pb2
             from tensorboardX.summary import histogram, text
@@ -79,7 +79,7 @@ def read_starts(workdir: pathlib.Path) -> list[RunStart]:
 
     A file is a sequence of records: uint64 length, uint32 checksum, an `Event`, uint32 checksum.
     """
-    with _torch_hidden():
+    with _without_torch():
         from google.protobuf.message import DecodeError
         from tensorboardX.proto import event_pb2
 
@@ -103,7 +103,7 @@ def read_starts(workdir: pathlib.Path) -> list[RunStart]:
 
 
 @contextlib.contextmanager
-def _torch_hidden() -> Iterator[None]:
+def _without_torch() -> Iterator[None]:
     """Make `import torch` fail, because tensorboardX would load an installed torch (1.5 s), but works without it."""
     if "torch" in sys.modules:
         yield

@@ -7,7 +7,7 @@ import os
 import pathlib
 import platform
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -59,7 +59,9 @@ def locked_workdir(workdir: pathlib.Path) -> Iterator[None]:
             yield
 
 
-def claim_workdir(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, tokenizer: pathlib.Path) -> None:
+def write_or_check_run(
+    workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, tokenizer: pathlib.Path
+) -> None:
     """Write config and tokenizer of a new run; raise UserError if the directory has another run.
 
     If run.json was removed, compare with the config and the fingerprint in the newest checkpoint.
@@ -155,7 +157,14 @@ def _run_differences(saved: Values, saved_data: Fingerprint, config: Values, dat
     ]
 
 
-def read_run(workdir: pathlib.Path) -> tuple[Config, Fingerprint]:
+class RecordedRun(NamedTuple):
+    """The config and the data fingerprint of run.json."""
+
+    config: Config
+    fingerprint: Fingerprint
+
+
+def read_run(workdir: pathlib.Path) -> RecordedRun:
     """Return config and data fingerprint of the run in `workdir`; raise UserError if run.json is absent or damaged."""
     path = workdir / "run.json"
     if not path.exists():
@@ -170,7 +179,7 @@ def read_run(workdir: pathlib.Path) -> tuple[Config, Fingerprint]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path}: damaged ({error}); {RESTORE}") from None
     try:
-        return from_json(values), fingerprint
+        return RecordedRun(from_json(values), fingerprint)
     except UserError as error:
         raise UserError(f"{path}: damaged, or written by another version of bert_jax ({error}); {RESTORE}") from None
 
@@ -178,7 +187,7 @@ def read_run(workdir: pathlib.Path) -> tuple[Config, Fingerprint]:
 def recorded_config(workdir: pathlib.Path) -> PretrainConfig | None:
     """Return the config of the pretraining in `workdir`; None if no pretraining has begun."""
     config: Config | None = None
-    with contextlib.suppress(UserError):  # `claim_workdir` reports damaged files
+    with contextlib.suppress(UserError):  # `write_or_check_run` reports damaged files
         if (workdir / "run.json").exists():
             config, _ = read_run(workdir)
         elif record := _newest_record(workdir):

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from bert_jax.batches.hashing import Stream, integers, random_bits, uniform
+from bert_jax.batches.hashing import Stream, random_bits, uniform_floats, uniform_integers
 from bert_jax.batches.layout import MIN_SLIDING_SLOTS
 from tests.helpers.memory_corpus import FIRST_TOKEN
 
@@ -36,7 +36,7 @@ class PlainSampler:
         return slots + one_more
 
     def draw(self, high: int, *counters: int) -> int:
-        return int(integers(random_bits(self.seed, *counters), high)[0])
+        return int(uniform_integers(random_bits(self.seed, *counters), high)[0])
 
     def coin(self, *counters: int) -> bool:
         return self.draw(2, *counters) == 1
@@ -96,7 +96,7 @@ class PlainSampler:
         return d, next(m for m, (start, stop) in enumerate(self.spans(epoch, d)) if start <= left < stop)
 
     def target(self, number: int, capacity: int) -> int:
-        if uniform(random_bits(self.seed, Stream.SHORT, number))[0] < self.short_seq_probability:
+        if uniform_floats(random_bits(self.seed, Stream.SHORT, number))[0] < self.short_seq_probability:
             return 2 + self.draw(capacity - 1, Stream.TARGET, number)
         return capacity
 

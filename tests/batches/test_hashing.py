@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bert_jax.batches.hashing import Stream, integers, permute, random_bits, uniform
+from bert_jax.batches.hashing import Stream, permuted_indices, random_bits, uniform_floats, uniform_integers
 
 ALPHA = 1e-4  # of each statistical test; the seeds are fixed, so a pass stays one
 
@@ -33,9 +33,9 @@ def test_seed_is_taken_modulo_2_to_64():
 
 def test_uniform_and_integers_are_uniform():
     bits = random_bits(11, Stream.CUT, np.arange(200_000))
-    assert stats.kstest(uniform(bits), "uniform").pvalue > ALPHA
+    assert stats.kstest(uniform_floats(bits), "uniform").pvalue > ALPHA
     for high in (2, 3, 7, 100, 1000):
-        drawn = integers(bits, high)
+        drawn = uniform_integers(bits, high)
         assert drawn.min() == 0
         assert drawn.max() == high - 1
         assert stats.chisquare(np.bincount(drawn, minlength=high)).pvalue > ALPHA
@@ -44,7 +44,7 @@ def test_uniform_and_integers_are_uniform():
 def test_integers_take_an_array_of_bounds_and_stay_below_them():
     highest = np.full(60, 2**64 - 1, np.uint64)
     bounds = np.concatenate([2 ** np.arange(54)[:30], 3 ** np.arange(30)])
-    assert np.array_equal(integers(highest, bounds), bounds - 1)
+    assert np.array_equal(uniform_integers(highest, bounds), bounds - 1)
 
 
 def test_every_bit_is_fair_and_neighbors_are_independent():
@@ -57,8 +57,8 @@ def test_every_bit_is_fair_and_neighbors_are_independent():
 
 def test_streams_and_seeds_are_independent():
     count = 1 << 16
-    draws = [uniform(random_bits(0, stream, np.arange(count))) for stream in Stream]
-    draws += [uniform(random_bits(seed, Stream.ORDER, np.arange(count))) for seed in (1, 2, 3)]
+    draws = [uniform_floats(random_bits(0, stream, np.arange(count))) for stream in Stream]
+    draws += [uniform_floats(random_bits(seed, Stream.ORDER, np.arange(count))) for seed in (1, 2, 3)]
     correlation = np.corrcoef(draws) - np.eye(len(draws))
     assert np.abs(correlation).max() < stats.norm.isf(ALPHA / len(draws) ** 2) / count**0.5
 
@@ -66,19 +66,19 @@ def test_streams_and_seeds_are_independent():
 @pytest.mark.parametrize("size", [*range(1, 70), 100, 127, 128, 129, 1000, 4095, 4097, 99_991])
 def test_permute_is_a_bijection(size):
     for seed in (0, 1, 2**63):
-        assert np.array_equal(np.sort(permute(np.arange(size), size, seed)), np.arange(size))
+        assert np.array_equal(np.sort(permuted_indices(np.arange(size), size, seed)), np.arange(size))
 
 
 def test_permute_takes_a_seed_for_each_index():
     index = np.arange(50)
     seeds = random_bits(0, index % 3)
-    whole = [permute(index, 50, seeds[k]) for k in range(3)]
-    assert np.array_equal(permute(index, 50, seeds), np.choose(index % 3, whole))
+    whole = [permuted_indices(index, 50, seeds[k]) for k in range(3)]
+    assert np.array_equal(permuted_indices(index, 50, seeds), np.choose(index % 3, whole))
 
 
 def test_permute_of_a_large_range():
     size = 10**12 + 39
-    images = permute(np.arange(10_000), size, 0)
+    images = permuted_indices(np.arange(10_000), size, 0)
     assert len(np.unique(images)) == 10_000
     assert stats.kstest(images / size, "uniform").pvalue > ALPHA
 
@@ -86,7 +86,7 @@ def test_permute_of_a_large_range():
 @pytest.mark.parametrize("size", [2, 3, 5, 6, 10])
 def test_permute_is_uniform_over_seeds(size):
     seeds = random_bits(9, np.arange(20_000))
-    images = np.stack([permute(np.full(len(seeds), index), size, seeds) for index in range(size)])
+    images = np.stack([permuted_indices(np.full(len(seeds), index), size, seeds) for index in range(size)])
     for row in images:
         assert stats.chisquare(np.bincount(row, minlength=size)).pvalue > ALPHA
     # Whether neighbors swap order: a network of too few rounds would keep it.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bert_jax.batches.hashing import Stream, integers, random_bits, uniform
+from bert_jax.batches.hashing import Stream, random_bits, uniform_floats, uniform_integers
 from bert_jax.batches.masking import (
     MASKINGS,
     Masked,
@@ -139,18 +139,20 @@ def by_hand(ids, maskable, number, kind, seed, config) -> tuple[list[int], list[
         return ids, []
     firsts = np.array([word[0] for word in words])
     keys = random_bits(seed, Stream.MASK_POSITION, number, firsts) >> np.uint64(16)
-    draws = uniform(random_bits(seed, Stream.MASK_WORDS, number, firsts))
+    draws = uniform_floats(random_bits(seed, Stream.MASK_WORDS, number, firsts))
     order = sorted(range(len(words)), key=lambda word: (int(keys[word]), word))
     drawn = [draw_words(kind, draw, config) for draw in draws.tolist()]
     taken = walk(words, order, drawn, quota_of(len(ids), words, config.mask_probability))
     masked = list(ids)
     for span in taken:
         for offset in span:
-            choice = uniform(random_bits(seed, Stream.MASK_KIND, number, span[0] if kind == "span" else offset))[0]
+            choice = uniform_floats(random_bits(seed, Stream.MASK_KIND, number, span[0] if kind == "span" else offset))[
+                0
+            ]
             if choice < config.mask_token_fraction:
                 masked[offset] = MASK
             elif choice < config.mask_token_fraction + config.random_token_fraction:
-                masked[offset] = int(integers(random_bits(seed, Stream.MASK_TOKEN, number, offset), VOCAB)[0])
+                masked[offset] = int(uniform_integers(random_bits(seed, Stream.MASK_TOKEN, number, offset), VOCAB)[0])
     return masked, sorted(offset for span in taken for offset in span)
 
 

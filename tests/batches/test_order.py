@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bert_jax.batches.order import locate, make_order
+from bert_jax.batches.order import items_of_sequences, make_order
 
 
 def test_each_epoch_of_one_source_has_every_item_once():
     order = make_order(np.array([97]))
-    epoch, item = locate(order, 3, np.arange(3 * 97))
+    epoch, item = items_of_sequences(order, 3, np.arange(3 * 97))
     assert np.array_equal(epoch, np.repeat([0, 1, 2], 97))
     orders = item.reshape(3, 97)
     assert all(np.array_equal(np.sort(one), np.arange(97)) for one in orders)
@@ -18,7 +18,7 @@ def test_each_epoch_of_one_source_has_every_item_once():
 
 def test_without_weights_an_epoch_of_several_sources_has_every_item_once():
     order = make_order(np.array([50, 1, 200]))
-    epoch, item = locate(order, 3, np.arange(2 * 251))
+    epoch, item = items_of_sequences(order, 3, np.arange(2 * 251))
     assert np.array_equal(epoch, np.repeat([0, 1], 251))
     assert np.array_equal(np.sort(item[:251]), np.arange(251))
     assert (np.diff(item[:251]) != 1).mean() > 0.9  # mixed, not one after the other
@@ -31,7 +31,7 @@ def test_fractions_of_sources(weights, smoothing):
     wanted = np.array(weights) if weights else sizes**smoothing
     expected = np.rint(sizes.sum() * wanted / wanted.sum())
     assert order.num_sequences.tolist() == expected.tolist()
-    _, item = locate(order, 0, np.arange(5 * order.num_per_epoch))
+    _, item = items_of_sequences(order, 0, np.arange(5 * order.num_per_epoch))
     source = np.searchsorted([1000, 1100], item, side="right")
     for epoch in source.reshape(5, -1):
         assert np.bincount(epoch, minlength=3).tolist() == expected.tolist()
@@ -57,7 +57,7 @@ def test_no_source_is_read_more_often_than_its_limit(weights):
 def test_a_source_goes_through_epochs_of_its_own():
     """Whatever its weight, a source gives each of its items once before any for the second time."""
     order = make_order(np.array([40, 7]), (1, 3))
-    epoch, item = locate(order, 1, np.arange(20 * order.num_per_epoch))
+    epoch, item = items_of_sequences(order, 1, np.arange(20 * order.num_per_epoch))
     for first, size in ((0, 40), (40, 7)):
         own = (item >= first) & (item < first + size)
         whole = epoch[own].max()
@@ -69,21 +69,21 @@ def test_a_source_with_items_gets_a_sequence_and_an_empty_source_gets_none():
     order = make_order(np.array([10_000, 1, 0]), None, 1e-9 + 0.999)
     assert order.num_sequences[1] == 1
     assert order.num_sequences[2] == 0
-    _, item = locate(order, 0, np.arange(order.num_per_epoch))
+    _, item = items_of_sequences(order, 0, np.arange(order.num_per_epoch))
     assert item.max() == 10_000
 
 
 def test_neighbors_are_uniform():
     """The item of a sequence says nothing about the item of the next."""
     order = make_order(np.array([1000]))
-    _, item = locate(order, 0, np.arange(100_000))
+    _, item = items_of_sequences(order, 0, np.arange(100_000))
     table = np.histogram2d(item[:-1:2] // 100, item[1::2] // 100, bins=10)[0]
     assert stats.chi2_contingency(table).pvalue > 1e-3
 
 
 def test_far_sequences_cost_nothing():
     order = make_order(np.array([5, 9]), (1, 1))
-    one = locate(order, 0, np.array([10**15, 10**15 + 1]))
-    other = locate(order, 0, np.array([10**15 + 1]))
+    one = items_of_sequences(order, 0, np.array([10**15, 10**15 + 1]))
+    other = items_of_sequences(order, 0, np.array([10**15 + 1]))
     assert one[1][1] == other[1][0]
     assert one[0][1] == other[0][0]

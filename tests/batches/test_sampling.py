@@ -9,7 +9,7 @@ from plain_sampler import RULES, PlainSampler, concatenated, spelled_out
 from sampled_examples import leading_tokens, sampled, sampler_of, slots_of, texts_of
 from scipy import stats
 
-from bert_jax.batches.hashing import Stream, random_bits, uniform
+from bert_jax.batches.hashing import Stream, random_bits, uniform_floats
 from bert_jax.batches.layout import make_slots, slot_lengths, slot_span
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS, truncate_lengths
 from tests.helpers.memory_corpus import FIRST_TOKEN, SEP, MemorySplit, random_documents
@@ -227,7 +227,7 @@ def test_lengths_predict_the_label_no_better_than_in_the_original(sentences, seq
 
 def test_fraction_of_short_examples(long_documents):
     split, numbers = MemorySplit(long_documents), np.arange(20_000)
-    short = uniform(random_bits(0, Stream.SHORT, slots_of(sampler_of(split, 128), 0, numbers).example_id)) < 0.1
+    short = uniform_floats(random_bits(0, Stream.SHORT, slots_of(sampler_of(split, 128), 0, numbers).example_id)) < 0.1
     assert stats.binomtest(int(short.sum()), len(numbers), 0.1).pvalue > ALPHA
     mixed, full = (sampled(sampler_of(split, 128, fraction), 0, numbers).lengths for fraction in (0.1, 0.0))
     assert np.array_equal(mixed[~short], full[~short])

@@ -208,11 +208,14 @@ def test_only_keys_that_move_no_number_may_change() -> None:
         mesh=c.MeshConfig(data=2),
         data=dataclasses.replace(config.data, corpus="elsewhere", num_threads=7),
     )
-    assert c.differences(c.to_json(config), c.to_json(free)) == []
+    assert c.config_differences(c.to_json(config), c.to_json(free)) == []
     other = dataclasses.replace(config, data=dataclasses.replace(config.data, mask_probability=0.3), seed=1)
-    assert c.differences(c.to_json(config), c.to_json(other)) == ["data.mask_probability: 0.15 -> 0.3", "seed: 0 -> 1"]
+    assert c.config_differences(c.to_json(config), c.to_json(other)) == [
+        "data.mask_probability: 0.15 -> 0.3",
+        "seed: 0 -> 1",
+    ]
     weighted = dataclasses.replace(config, data=dataclasses.replace(config.data, weights=(3.0, 1.0)))
-    assert c.differences(c.to_json(weighted), c.to_json(config)) == ["data.weights: (3.0, 1.0) -> None"]
+    assert c.config_differences(c.to_json(weighted), c.to_json(config)) == ["data.weights: (3.0, 1.0) -> None"]
 
 
 @pytest.mark.parametrize("kind", [c.PretrainConfig, c.FinetuneConfig])

@@ -10,8 +10,8 @@ from bert_jax.config import (
     TaskConfig,
     fields_of,
     from_json,
-    from_values,
     read_config,
+    section_from_values,
     to_json,
 )
 from bert_jax.config.suggestions import ALIASES, ONE_KIND, SPELLINGS, suggest_keys, suggestion_text
@@ -91,7 +91,7 @@ def test_a_saved_config_with_an_old_key() -> None:
     with pytest.raises(UserError, match=r"config has no key 'train\.phases\[0\]\.length'; did you mean '.*\.seq_len'"):
         from_json(saved)
     with pytest.raises(UserError, match=r"/x/task\.json has no key 'max_length'"):
-        from_values(TaskConfig, {"max_length": 128}, "/x/task.json")
+        section_from_values(TaskConfig, {"max_length": 128}, "/x/task.json")
 
 
 @pytest.mark.parametrize(

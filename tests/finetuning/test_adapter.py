@@ -24,7 +24,7 @@ from bert_jax.interop.tensors import to_tensors
 from bert_jax.loaded_model import load
 from bert_jax.models import Adapter, make_model
 from bert_jax.models.adapters import draw_matrices, merge_into_weights, with_adapter
-from bert_jax.objectives.frozen_encoder import frozen_part, trained_part, with_frozen_encoder
+from bert_jax.objectives.frozen_encoder import encoder_and_teacher, part_without_encoder, with_frozen_encoder
 from bert_jax.objectives.tasks import make_task_objective, task_head
 from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.tasks.batching import Feed
@@ -84,7 +84,7 @@ def test_losses_and_weights_follow_peft(tmp_path, family, targets, saved, scan):
     objective = with_frozen_encoder(objective, loaded.config.num_layers)
     optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
     matrices = draw_matrices(adapter, plain.shapes, jax.random.key(0))
-    params = jax.tree.map(jnp.asarray, trained_part(loaded.params)) | {"adapter": matrices}
+    params = jax.tree.map(jnp.asarray, part_without_encoder(loaded.params)) | {"adapter": matrices}
     state = TrainState(
         jnp.zeros((), jnp.int32),
         params,
@@ -92,7 +92,7 @@ def test_losses_and_weights_follow_peft(tmp_path, family, targets, saved, scan):
         jax.random.PRNGKey(0),
         jnp.zeros((), jnp.int32),
         jnp.zeros((), jnp.int32),
-        jax.tree.map(jnp.asarray, frozen_part(loaded.params, ())),
+        jax.tree.map(jnp.asarray, encoder_and_teacher(loaded.params, ())),
     )
     schedule = functools.partial(learning_rate, config.optimizer, (Phase(end=STEPS, seq_len=32, batch_size=BATCH),))
     step = jax.jit(functools.partial(train_step, objective, optimizer, schedule, 1))

@@ -10,7 +10,7 @@ import pytest
 
 from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig, check_choices
 from bert_jax.errors import UserError
-from bert_jax.models import Head, kernel_used, make_model
+from bert_jax.models import Head, describe_used_kernel, make_model
 from bert_jax.models.attention import KERNELS, AttentionInputs, Kernel
 from bert_jax.models.blocks import BLOCKS, MLPS, Residual
 from bert_jax.models.init import INITIALIZATIONS, InitScales
@@ -74,10 +74,13 @@ def test_an_attention_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     _, found = run(CONFIG, attention="average")
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
-    assert kernel_used(CONFIG, ComputeConfig(attention="average"), "cpu") == "averages"
-    assert kernel_used(CONFIG, ComputeConfig(), "cpu") == "XLA (averages is used with config.compute.attention=average)"
+    assert describe_used_kernel(CONFIG, ComputeConfig(attention="average"), "cpu") == "averages"
+    assert (
+        describe_used_kernel(CONFIG, ComputeConfig(), "cpu")
+        == "XLA (averages is used with config.compute.attention=average)"
+    )
     with pytest.raises(UserError, match="attention=average runs on cpu"):
-        kernel_used(CONFIG, ComputeConfig(attention="average"), "tpu")
+        describe_used_kernel(CONFIG, ComputeConfig(attention="average"), "tpu")
     windows = dataclasses.replace(CONFIG, local_window=4, global_every=2)
     with pytest.raises(UserError, match=r"attention=average needs config\.model\.local_window=None"):
         make_model(windows, ComputeConfig(attention="average"), HEADS)

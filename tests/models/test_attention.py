@@ -22,14 +22,14 @@ from bert_jax.models.attention import (
     KERNELS,
     AttentionInputs,
     cudnn,
-    kernel_used,
+    describe_used_kernel,
     kernels,
     self_attention,
     tpu,
     triton,
     xla,
 )
-from bert_jax.models.attention.inputs import FusedQKV, readable_keys, with_fused_qkv
+from bert_jax.models.attention.inputs import FusedQKV, readable_key_mask, with_fused_qkv
 from bert_jax.models.dropout import row_keys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -108,7 +108,7 @@ def test_the_kernel_in_triton_equals_plain_attention(shape, packed, reach, rate,
 
     plain, pull = jax.vjp(plainly, biases, *separate)
     # The mean of what a query without a key reads is over the blocks in reach, not over all keys.
-    some = readable_keys(inputs).any(-1)[:, 0, :, None]
+    some = readable_key_mask(inputs).any(-1)[:, 0, :, None]
     reads = some | (reach is None)
     context, back = jax.vjp(fused, biases, *separate)
     np.testing.assert_allclose(context * reads, plain * reads, rtol=0, atol=1e-5)
@@ -184,16 +184,16 @@ def test_sequences_that_do_not_fit_are_left_to_xla():
 )
 def test_the_kernel_in_use_is_reported(compute, dropout, platform, says):
     config = dataclasses.replace(EncoderConfig(), attention_dropout=dropout)
-    assert says in kernel_used(config, compute, platform)
+    assert says in describe_used_kernel(config, compute, platform)
 
 
 def test_the_kernel_of_windows_on_gpus_is_reported():
     config = dataclasses.replace(EncoderConfig(), attention_dropout=0.0, local_window=128)
     chosen = {name: ComputeConfig(dtype="bfloat16", attention=name) for name in ("auto", "cudnn")}
-    assert kernel_used(config, chosen["auto"], "gpu") == (
+    assert describe_used_kernel(config, chosen["auto"], "gpu") == (
         "cuDNN, for windows, packed rows, up to 512 tokens our kernel in Triton"
     )
-    assert kernel_used(config, chosen["cudnn"], "gpu") == "cuDNN"
+    assert describe_used_kernel(config, chosen["cudnn"], "gpu") == "cuDNN"
 
 
 @pytest.mark.parametrize(
@@ -311,16 +311,16 @@ def test_gpus_without_the_kernel_compute_by_xla(version, capability, has, monkey
     monkeypatch.setattr(jax, "local_devices", lambda: [device])
     assert cudnn.is_cudnn_available() == has
     config = dataclasses.replace(EncoderConfig(), attention_dropout=0.0)
-    used = kernel_used(config, ComputeConfig(dtype="bfloat16"), "gpu")
+    used = describe_used_kernel(config, ComputeConfig(dtype="bfloat16"), "gpu")
     assert used.startswith("cuDNN, " if has else "XLA")
 
 
 def test_windows_and_relative_positions_choose_the_kernel():
     config = EncoderConfig(vocab_size=9, attention_dropout=0.0, local_window=4, global_every=2)
     relative = dataclasses.replace(config, positions="relative")
-    assert kernel_used(config, ComputeConfig(), "tpu").startswith("one fused kernel")
-    assert "with config.model.positions other than relative" in kernel_used(relative, ComputeConfig(), "tpu")
+    assert describe_used_kernel(config, ComputeConfig(), "tpu").startswith("one fused kernel")
+    assert "with config.model.positions other than relative" in describe_used_kernel(relative, ComputeConfig(), "tpu")
     cudnn = ComputeConfig(attention="cudnn", dtype="bfloat16")
-    assert kernel_used(config, cudnn, "gpu") == "cuDNN"
+    assert describe_used_kernel(config, cudnn, "gpu") == "cuDNN"
     with pytest.raises(UserError, match=r"attention=cudnn needs config\.model.positions other than relative"):
         make_model(relative, cudnn, ())

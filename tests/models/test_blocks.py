@@ -17,7 +17,7 @@ from bert_jax.errors import UserError
 from bert_jax.models import PRESETS, Head, count_parameters, make_model, model_flops
 from bert_jax.models.attention import tpu, xla
 from bert_jax.models.init import init_scales
-from bert_jax.models.positions import relative_bucket
+from bert_jax.models.positions import distance_buckets
 from tests.models import literal
 from tests.models.test_attention import random_inputs
 
@@ -188,7 +188,7 @@ def test_the_first_norm_is_unused_and_has_no_gradient() -> None:
 def test_buckets_equal_the_buckets_of_t5(buckets: int, most: int) -> None:
     distances = np.arange(-700, 701)
     expected = T5Attention._relative_position_bucket(torch.tensor(distances), True, buckets, most)
-    found = np.asarray(relative_bucket(distances, buckets, most))
+    found = np.asarray(distance_buckets(distances, buckets, most))
     np.testing.assert_array_equal(found, expected.numpy())
     assert set(found) <= set(range(buckets))
 

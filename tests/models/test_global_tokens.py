@@ -14,9 +14,9 @@ from bert_jax.interop.huggingface import load_model
 from bert_jax.models import Head, make_model
 from bert_jax.models.attention import local, xla
 from bert_jax.models.attention.inputs import AttentionMetadata, GlobalTokens, WindowSpec
-from bert_jax.models.attention.patterns import block_sparse
+from bert_jax.models.attention.patterns import block_sparse_metadata
 from bert_jax.models.model import apply_with_weights
-from bert_jax.training.optimizers import param_info
+from bert_jax.training.optimizers import parameter_facts
 from tests.helpers.family_cases import (
     BIG_BIRD,
     CASES,
@@ -61,7 +61,7 @@ def inputs_of(numbers: tuple[int, int], reach: int, shape: tuple[int, ...] = SHA
 def test_every_way_equals_all_pairs(numbers: tuple[int, int], reach: int, computed: str) -> None:
     """Results and gradients at real tokens, with the same dropout; more tokens than chunks read: by rows."""
     inputs, gradient = inputs_of(numbers, reach)
-    assert local.can_chunk(inputs)
+    assert local.chunks_save_work(inputs)
     assert inputs.window.gathers_all == (computed == "chunks")
 
     def run(which, *maps):
@@ -161,10 +161,10 @@ def test_blocks_of_long_inputs_equal_a_literal_rule() -> None:
     for length in (21, 800):
         size, blocks = (2, -(-21 // 2)) if length == 21 else (16, 50)
         inputs, _ = random_inputs((2, length, 2, 8))
-        metadata = block_sparse(AttentionMetadata(mask=inputs.mask), size, random_blocks=2)
+        metadata = block_sparse_metadata(AttentionMetadata(mask=inputs.mask), size, random_blocks=2)
         tokens = dataclasses.replace(metadata.global_tokens, q=inputs.q, k=inputs.k, v=inputs.v)
         inputs = dataclasses.replace(inputs, radius=size, window=metadata.window, global_tokens=tokens)
-        assert local.can_chunk(inputs) == (length == 800)
+        assert local.chunks_save_work(inputs) == (length == 800)
         found, mask = (
             np.asarray(jax.jit(xla.xla_attention, static_argnums=1)(inputs, 0.0))[0],
             np.asarray(inputs.mask)[0],
@@ -184,8 +184,8 @@ def test_blocks_of_long_inputs_equal_a_literal_rule() -> None:
 def test_packed_sequences_of_blocks_are_refused() -> None:
     packed = AttentionMetadata(mask=jnp.ones((1, 99), jnp.int32), segments=jnp.ones((1, 99), jnp.int32))
     with pytest.raises(UserError, match=r"packed sequences of 99 tokens: .* above 44 .*packing=1"):
-        block_sparse(packed, 4, random_blocks=3)
-    assert block_sparse(packed, 16, random_blocks=3) == packed
+        block_sparse_metadata(packed, 4, random_blocks=3)
+    assert block_sparse_metadata(packed, 16, random_blocks=3) == packed
 
 
 def test_memory_grows_with_the_length_and_not_with_its_square() -> None:
@@ -208,7 +208,7 @@ def test_memory_grows_with_the_length_and_not_with_its_square() -> None:
 def test_unused_maps_do_not_decay(head: str, used: bool) -> None:
     """Without a head that makes tokens global they have no gradient, and must stay as they are for the next task."""
     model = make_model(CASES["longformer"].ours, ComputeConfig(), (Head(head, 2),))
-    info = param_info(model.logical_axes, model.sections)
+    info = parameter_facts(model.logical_axes, model.sections)
     attention = info.decayed["encoder"]["layers"]["attention"]
     for name in ("query", "key", "value"):
         assert attention[name]["kernel"]

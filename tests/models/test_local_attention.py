@@ -33,7 +33,7 @@ def inputs_of(reach: int, packed: bool):
 def test_chunks_equal_all_pairs(reach: int, packed: bool) -> None:
     """At real tokens, with the same dropout masks; 100 reaches past a half of the smallest chunk."""
     inputs, gradient = inputs_of(reach, packed)
-    assert local.can_chunk(inputs)
+    assert local.chunks_save_work(inputs)
     for rate in (0.0, 0.3):
 
         def run(which, q, k, v, rate=rate):
@@ -73,9 +73,9 @@ def test_a_scanned_program_takes_the_branch_of_its_layer(reach: int, window: Win
 
 def test_short_sequences_and_biases_read_all_pairs() -> None:
     inputs, _ = inputs_of(64, packed=False)
-    assert not local.can_chunk(dataclasses.replace(inputs, bias=jnp.zeros((2, 701, 701))))
-    assert not local.can_chunk(dataclasses.replace(inputs, window=None))
-    assert not local.can_chunk(dataclasses.replace(inputs, q=inputs.q[:, :500]))
+    assert not local.chunks_save_work(dataclasses.replace(inputs, bias=jnp.zeros((2, 701, 701))))
+    assert not local.chunks_save_work(dataclasses.replace(inputs, window=None))
+    assert not local.chunks_save_work(dataclasses.replace(inputs, q=inputs.q[:, :500]))
 
 
 LONG = EncoderConfig(
@@ -113,7 +113,7 @@ def test_a_long_sequence_equals_the_masks(scan: bool, monkeypatch: pytest.Monkey
         return jax.jit(jax.value_and_grad(total, has_aux=True))(params)
 
     (_, states), gradients = run()
-    monkeypatch.setattr(local, "can_chunk", lambda inputs: False)
+    monkeypatch.setattr(local, "chunks_save_work", lambda inputs: False)
     jax.clear_caches()
     (_, expected), expected_gradients = run()
     np.testing.assert_allclose(states, expected, rtol=0, atol=2e-5)

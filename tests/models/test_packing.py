@@ -9,7 +9,7 @@ import pytest
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.models import Head, make_model
-from bert_jax.models.positions import restarting_positions
+from bert_jax.models.positions import positions_within_segments
 from tests.helpers.synthetic import VOCAB, packed_batch, unpacked
 
 LENGTH, ROWS, EXAMPLES = 40, 6, 5
@@ -68,7 +68,7 @@ def test_packed_examples_equal_separate_examples(family, compute):
 def test_positions_restart_at_each_example():
     segments = jnp.array([[1, 1, 1, 2, 2, 3, 0, 0], [1, 1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 0, 0, 0]])
     expected = [[0, 1, 2, 0, 1, 0, 0, 1], [*range(8)], [*range(8)]]
-    assert restarting_positions(segments).tolist() == expected
+    assert positions_within_segments(segments).tolist() == expected
 
 
 @pytest.mark.parametrize("offset", [0, 2])

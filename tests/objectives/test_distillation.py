@@ -22,7 +22,7 @@ from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import Head, make_model, model_flops
 from bert_jax.objectives import make_objective
 from bert_jax.objectives.base import training_rngs
-from bert_jax.objectives.distillation import PROJECTION, compared_depths, copied_layers, student_params
+from bert_jax.objectives.distillation import PROJECTION, compared_teacher_depths, copied_teacher_layers, student_params
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import learning_rate, plan_phases
@@ -200,15 +200,15 @@ def test_a_narrower_student_learns_without_hidden_states() -> None:
 
 def test_each_layer_is_compared_with_one_of_the_teacher() -> None:
     """TinyBERT: the m-th of 4 with the 3 m-th of 12; the embeddings with the embeddings, the last with the last."""
-    assert compared_depths(4, 12) == [0, 3, 6, 9, 12]
-    assert compared_depths(3, 7) == [0, 2, 5, 7]
+    assert compared_teacher_depths(4, 12) == [0, 3, 6, 9, 12]
+    assert compared_teacher_depths(3, 7) == [0, 2, 5, 7]
 
 
 def test_a_student_starts_from_the_published_layers() -> None:
     """Of twelve layers 0, 2, 4, 7, 9, 11, as in the authors' code; its first token type is part of its tokens."""
     twelve, config = teacher_config(num_layers=12), student_config(model__num_layers=6)
-    assert copied_layers(config.model.num_layers, 12) == [0, 2, 4, 7, 9, 11]
-    assert copied_layers(1, 12) == [0]
+    assert copied_teacher_layers(config.model.num_layers, 12) == [0, 2, 4, 7, 9, 11]
+    assert copied_teacher_layers(1, 12) == [0]
     params = drawn(twelve, 0)
     before = copy.deepcopy(jax.device_get(params))
     student = student_params(params, twelve, config.model)

@@ -13,7 +13,7 @@ import pytest
 from bert_jax.checkpoints.load_model import OpenModel, open_model
 from bert_jax.errors import UserError
 from bert_jax.reports.attention.detail import MAX_FIELDS, MIN_LINE_WEIGHT, ROW, attention_lines, head_detail
-from bert_jax.reports.attention.maps import CELL, MARGIN, MAX_PIXELS, max_pooled, tokens_per_pixel
+from bert_jax.reports.attention.maps import CELL, MAX_PIXELS, max_pooled, tokens_per_pixel
 from bert_jax.reports.attention.page import attention_page
 from bert_jax.reports.attention.patterns import head_pattern
 from bert_jax.reports.attention.picture import draw_attention
@@ -119,8 +119,8 @@ def test_a_page_of_hostile_text(model, hostile) -> None:
 def test_a_browser_runs_nothing_of_it(hostile, browser) -> None:
     assert browser.open(hostile.as_uri()) == Opened([], [])
     assert f"{TEXT} / {PAIR}" in browser.run("document.body.innerText")
-    # 8 links of the contents; matrix, lines and table of one head, patterns, lines of 8 heads
-    assert browser.reached() == list(range(20))
+    # 7 links of the contents; matrix, lines and table of one head, patterns, lines of 8 heads
+    assert browser.reached() == list(range(19))
 
 
 def titled(drawing: str, name: str) -> list[tuple[dict[str, str], str]]:
@@ -165,7 +165,7 @@ def test_lines_and_fields_have_the_weights_of_the_model(found: TextAttention) ->
     assert [title for _, title in fields] == [
         f"{tokens[query]} → {tokens[key]}: {weights[query, key]:.3f}" for query, key in np.ndindex(weights.shape)
     ]
-    assert {int(one["x"]) for one, _ in fields} == {MARGIN + CELL * number for number in range(len(tokens))}
+    assert {int(one["x"]) for one, _ in fields} == {CELL * number for number in range(len(tokens))}
 
 
 def test_a_long_text_shows_its_largest_weights() -> None:

@@ -20,7 +20,7 @@ from bert_jax.training.checkpoint import (
     Checkpoints,
     CorruptCheckpointError,
     digests,
-    kept_steps,
+    steps_to_keep,
     steps_until_save,
 )
 
@@ -66,9 +66,9 @@ def test_keep_policy(tmp_path: pathlib.Path) -> None:
 
 def test_between_multiples_of_every_the_newest_checkpoint_alone_is_kept() -> None:
     config = CheckpointConfig(every=10, keep=2, keep_period=15)
-    assert kept_steps([10, 15, 20, 27, 30, 33, 38], config) == {15, 20, 30, 38}
-    assert kept_steps([10, 20, 30], config) == {20, 30}
-    assert kept_steps([3, 5, 8, 9], CheckpointConfig(every=None, keep=3)) == {5, 8, 9}
+    assert steps_to_keep([10, 15, 20, 27, 30, 33, 38], config) == {15, 20, 30, 38}
+    assert steps_to_keep([10, 20, 30], config) == {20, 30}
+    assert steps_to_keep([3, 5, 8, 9], CheckpointConfig(every=None, keep=3)) == {5, 8, 9}
 
 
 def test_the_clock_is_read_again_after_at_most_twice_the_steps() -> None:

@@ -12,7 +12,7 @@ from bert_jax.api import pretrain
 from bert_jax.config import PretrainConfig
 from bert_jax.console import Console
 from bert_jax.reports.run.plot import plot_run
-from bert_jax.training.plateau import MARGIN, Plateau, expected_step, likely_causes
+from bert_jax.training.plateau import MARGIN, Plateau, expected_end_of_plateau, likely_causes
 from bert_jax.training.schedules import plan_phases
 from tests.helpers.generated_corpus import generated_corpus
 
@@ -28,7 +28,7 @@ def recipe(steps: int = 2_000, warmup: int = 100, **train: object) -> PretrainCo
 
 def watch(config: PretrainConfig) -> Plateau:
     phases, masks = plan_phases(config.train), config.train.phases[0].mask_probability
-    expected = expected_step(config.train.plateau_steps, config.optimizer, phases)
+    expected = expected_end_of_plateau(config.train.plateau_steps, config.optimizer, phases)
     causes = likely_causes(
         config.model, config.optimizer.peak_learning_rate, phases[0].seq_len, masks or config.data.mask_probability
     )
@@ -109,7 +109,7 @@ def test_the_end_of_a_short_run_is_named() -> None:
     ],
 )
 def test_when_a_run_is_expected_to_have_left(config: PretrainConfig, expected: int) -> None:
-    assert expected_step(config.train.plateau_steps, config.optimizer, plan_phases(config.train)) == expected
+    assert expected_end_of_plateau(config.train.plateau_steps, config.optimizer, plan_phases(config.train)) == expected
 
 
 def test_causes_name_the_fields_that_are_unusual() -> None:

@@ -11,7 +11,7 @@ import pytest
 from bert_jax import config as c
 from bert_jax.errors import UserError
 from bert_jax.training.checkpoint import digests
-from bert_jax.training.resuming import num_same_steps, refused_changes
+from bert_jax.training.resuming import num_equal_first_steps, refused_changes
 from tests.helpers.synthetic import synthetic_data, tiny_config, train
 from tests.training.test_train import run
 
@@ -32,7 +32,7 @@ def refused(saved: c.Config, wanted: c.Config, step: int) -> list[str]:
 
 
 def num_same(saved: c.PretrainConfig, wanted: c.PretrainConfig, steps: int) -> int:
-    return num_same_steps(c.to_json(saved), c.to_json(wanted), steps)
+    return num_equal_first_steps(c.to_json(saved), c.to_json(wanted), steps)
 
 
 @pytest.mark.slow

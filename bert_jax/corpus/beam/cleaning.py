@@ -4,7 +4,7 @@ import operator
 import pathlib
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,9 +24,16 @@ from bert_jax.readers import ReadOptions, storage
 LineCounts = tuple[np.ndarray, np.ndarray]  # hashes of lines, ascending; number of documents with each line
 
 
+class CleanedPartitions(NamedTuple):
+    """The partitions of the cleaned texts, and the `CleaningCounts` of all documents."""
+
+    partitions: beam.PCollection
+    counts: beam.PCollection
+
+
 def clean_partitions(
     partitions: beam.PCollection, recipe: Recipe, settings: PrepareSettings, check: Callable[[], None], work_url: str
-) -> tuple[beam.PCollection, beam.PCollection]:
+) -> CleanedPartitions:
     """Return the partitions of the cleaned texts, and the `CleaningCounts` of all documents.
 
     Args:
@@ -52,7 +59,8 @@ def clean_partitions(
         | "cleaned of a partition" >> beam.GroupByKey()
         | "cleaned partitions" >> beam.Map(_partition_of_blocks).with_output_types(Any)
     )
-    return cleaned_partitions, cleaned[_Clean.COUNTS] | "count cleaned" >> beam.CombineGlobally(sum_cleaning_counts)
+    counts = cleaned[_Clean.COUNTS] | "count cleaned" >> beam.CombineGlobally(sum_cleaning_counts)
+    return CleanedPartitions(cleaned_partitions, counts)
 
 
 class _Clean(beam.DoFn):

@@ -4,7 +4,7 @@ import os
 import pathlib
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_jax.corpus.beam.pipeline import beam, spread_chunks
 from bert_jax.corpus.build import corpus_writer
@@ -83,9 +83,16 @@ class _Encode(beam.DoFn):
         yield beam.pvalue.TaggedOutput(self.COUNTS, encoded.counts)
 
 
+class _WrittenShard(NamedTuple):
+    """A shard, and the rows of its index."""
+
+    info: ShardInfo
+    rows: bytes
+
+
 def _write_shard(
     group: tuple[ShardKey, Iterable[tuple[int, PackedRecords]]], output: str, shards: Sequence[ShardKey]
-) -> tuple[ShardInfo, bytes]:
+) -> _WrittenShard:
     """Write and upload a shard under its final name; return its `ShardInfo` and its index rows."""
     key, records = group
     of_split = sorted(shard for shard in shards if shard[0] == key[0])
@@ -94,7 +101,7 @@ def _write_shard(
         in_order = sorted(records, key=lambda item: item[0])  # chunks arrive in any order
         info = corpus_writer.write_shard(directory, *key, (packed for _, packed in in_order))
         storage.upload(os.path.join(directory, info.name), f"{output}/{name}")
-        return info, pathlib.Path(directory, info.rows_name).read_bytes()
+        return _WrittenShard(info, pathlib.Path(directory, info.rows_name).read_bytes())
 
 
 def _upload_indexes_and_manifest(

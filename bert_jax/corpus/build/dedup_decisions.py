@@ -52,6 +52,13 @@ class StoredSignatures(NamedTuple):
     fingerprint: str = ""
 
 
+class DocumentAndHash(NamedTuple):
+    """A document, and the hash that chooses its split."""
+
+    document: RawDocument
+    split_hash: int
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Decisions:
     """The decision about each document: first the stored documents, then the documents of the input.
@@ -96,7 +103,7 @@ class Decisions:
             return ""
         return str(self.stored_names[np.searchsorted(self.stored_before, document, side="right") - 1])
 
-    def apply(self, partition: int, documents: Iterable[RawDocument]) -> Iterator[tuple[RawDocument, int]]:
+    def apply(self, partition: int, documents: Iterable[RawDocument]) -> Iterator[DocumentAndHash]:
         """Yield the documents of a partition with their split hashes; removed documents have a name and a reason."""
         index = int(self.partitions[partition]) - 1
         reason = ""
@@ -105,9 +112,9 @@ class Decisions:
                 index += 1
                 reason = self.reason(index)
             if not reason:
-                yield raw, int(self.split_hashes[index])
+                yield DocumentAndHash(raw, int(self.split_hashes[index]))
             elif raw.piece == 0:
-                yield RawDocument(name=raw.name, rejected=reason, bytes_read=raw.bytes_read), 0
+                yield DocumentAndHash(RawDocument(name=raw.name, rejected=reason, bytes_read=raw.bytes_read), 0)
 
 
 def save_decisions(decisions: Decisions, path: pathlib.Path) -> None:
@@ -179,6 +186,13 @@ def decide_copies(
     )
 
 
+class _BlockRow(NamedTuple):
+    """The index of a block, and the index of a row in it."""
+
+    block: int
+    row: int
+
+
 class _DocumentRows:
     """The signature rows of all blocks; a document has a row for each of its pieces."""
 
@@ -196,11 +210,11 @@ class _DocumentRows:
         fields = (block.rows[name] if band is None else block.rows[name][:, band] for block in self._signatures)
         return np.concatenate(list(fields))[self.starts]
 
-    def rows_of(self, document: int) -> Iterator[tuple[int, int]]:
+    def rows_of(self, document: int) -> Iterator[_BlockRow]:
         """Yield, for each row of a document, the index of the block and the index of the row in the block."""
         for row in range(self.starts[document], self.ends[document]):
             block = int(np.searchsorted(self._first_row, row, side="right")) - 1
-            yield block, row - self._first_row[block]
+            yield _BlockRow(block, row - self._first_row[block])
 
     def equal_hash(self, document: int) -> bytes:
         """Return a hash of the `equal` hashes of all pieces of a document."""
@@ -277,7 +291,14 @@ def _find_near_copies(
         group[document] = root(document)
 
 
-def _candidate_pairs(rows: _DocumentRows, alive: np.ndarray) -> Iterator[tuple[int, int]]:
+class _DocumentPair(NamedTuple):
+    """The indices of two documents."""
+
+    earlier: int
+    later: int
+
+
+def _candidate_pairs(rows: _DocumentRows, alive: np.ndarray) -> Iterator[_DocumentPair]:
     """Yield pairs (earlier, later) of documents that share a band, sorted by the later document."""
     num_documents = len(rows.starts)
     pairs = np.zeros(0, np.int64)  # later document * num_documents + earlier document
@@ -293,4 +314,4 @@ def _candidate_pairs(rows: _DocumentRows, alive: np.ndarray) -> Iterator[tuple[i
     for begin in range(0, len(pairs), _PAIRS_AT_ONCE):
         for pair in pairs[begin : begin + _PAIRS_AT_ONCE].tolist():
             later, earlier = divmod(pair, num_documents)
-            yield earlier, later
+            yield _DocumentPair(earlier, later)

@@ -20,7 +20,7 @@ from bert_jax.corpus.build.corpus_writer import (
     token_dtype,
 )
 from bert_jax.corpus.build.segmenters import NO_SEGMENTER, load_word_splitter, word_starts
-from bert_jax.corpus.build.sentences import split_sentences
+from bert_jax.corpus.build.sentences import SentencePart, split_sentences
 from bert_jax.corpus.build.signatures import choose_split, text_hashes
 from bert_jax.corpus.store import MAX_SENTENCE, SPLITS
 from bert_jax.readers import RawDocument, ReadOptions, to_document
@@ -219,9 +219,14 @@ def inside_character(tokenizer: Tokenizer) -> np.ndarray:
     return np.array(within, bool)
 
 
-def _count_changed_characters(
-    sentences: Sequence[str], characters: int, tokenizer: Tokenizer
-) -> tuple[int, dict[str, int]]:
+class _ChangedCharacters(NamedTuple):
+    """The number of compared characters, and the number of changed characters by kind."""
+
+    num_compared: int
+    num_changed: dict[str, int]
+
+
+def _count_changed_characters(sentences: Sequence[str], characters: int, tokenizer: Tokenizer) -> _ChangedCharacters:
     """Return the number of compared characters, and the number of changed characters by kind.
 
     A sample of sentences, about `CHANGED_READ` characters, is compared with the normal form. The numbers of changed
@@ -234,7 +239,9 @@ def _count_changed_characters(
     sampled = [sentences[offset] for offset in offsets.astype(int).tolist()]
     compared = sum(map(len, sampled))
     changed = count_changes(tokenizer, sampled)
-    return compared, {kind: round(num_changed * characters / compared) for kind, num_changed in changed.items()}
+    return _ChangedCharacters(
+        compared, {kind: round(num_changed * characters / compared) for kind, num_changed in changed.items()}
+    )
 
 
 def _count_unknown_characters(
@@ -288,14 +295,20 @@ def has_tokens(text: str, begins_document: bool, tokenizer: Tokenizer, settings:
 
 def _sentences_of(
     text: str, begins_document: bool, tokenizer: Tokenizer, settings: PrepareSettings
-) -> Iterator[tuple[str, bool]]:
+) -> Iterator[SentencePart]:
     """Yield the sentences of a document or piece, as `split_sentences`."""
     return split_sentences(text, settings.language, tokenizer.sentence_prefix, begins_document, settings.segmenter)
 
 
-def encode_texts(
-    texts: Sequence[str], tokenizer: Tokenizer, segmenter: str = NO_SEGMENTER
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+class EncodedTexts(NamedTuple):
+    """The number of ids of each text, the ids of all texts, and the word starts; see `encode_texts`."""
+
+    num_ids: np.ndarray
+    ids: np.ndarray
+    begins_word: np.ndarray | None
+
+
+def encode_texts(texts: Sequence[str], tokenizer: Tokenizer, segmenter: str = NO_SEGMENTER) -> EncodedTexts:
     """Return the number of ids of each text, the ids of all texts, and the word starts.
 
     The numbers of ids are int64 [texts], and the ids uint16 or uint32 [ids]. The word starts are bool [ids], True for a
@@ -315,4 +328,6 @@ def encode_texts(
             ids = tokenizer.encode_sentences(group)
         lengths.append(np.fromiter(map(len, ids), np.int64, len(ids)))
         tokens.append(np.fromiter(itertools.chain.from_iterable(ids), dtype, int(lengths[-1].sum())))
-    return np.concatenate(lengths), np.concatenate(tokens), np.array(starts, bool) if split_words else None
+    return EncodedTexts(
+        np.concatenate(lengths), np.concatenate(tokens), np.array(starts, bool) if split_words else None
+    )

@@ -14,7 +14,7 @@ import pathlib
 import signal
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -164,9 +164,16 @@ def map_blocks(
         yield from itertools.groupby(results, lambda result: (result[0].partition, result[0].block))
 
 
+class ChunkResult(NamedTuple, Generic[Result]):
+    """A chunk without its documents, and the result of the work on the chunk."""
+
+    chunk: Chunk
+    result: Result
+
+
 def map_chunks(
     chunks: Iterable[Chunk], work: Callable[[Chunk], Result], num_workers: int
-) -> Generator[tuple[Chunk, Result]]:
+) -> Generator[ChunkResult[Result]]:
     """Yield each chunk, without its documents, and its result, in order; close the generator to end the processes.
 
     Args:
@@ -182,7 +189,7 @@ def map_chunks(
     chunks = itertools.chain(first_chunks, chunks)
     if num_workers == 1 or len(first_chunks) < 2:  # a process takes longer to start than a chunk to encode
         for chunk in chunks:
-            yield dataclasses.replace(chunk, documents=()), work(chunk)
+            yield ChunkResult(dataclasses.replace(chunk, documents=()), work(chunk))
         return
     executor = concurrent.futures.ProcessPoolExecutor(
         num_workers,
@@ -197,10 +204,10 @@ def map_chunks(
             waiting.append((dataclasses.replace(chunk, documents=()), executor.submit(_work_on, chunk)))
             if len(waiting) >= CHUNKS_PER_WORKER * num_workers:
                 done, future = waiting.popleft()
-                yield done, future.result()
+                yield ChunkResult(done, future.result())
         while waiting:
             done, future = waiting.popleft()
-            yield done, future.result()
+            yield ChunkResult(done, future.result())
     except concurrent.futures.process.BrokenProcessPool:
         raise UserError("a worker process was killed, perhaps for lack of memory; try fewer --workers") from None
     finally:

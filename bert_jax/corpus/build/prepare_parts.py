@@ -7,6 +7,7 @@ files, complete. The small files are spread over the parts, so that each part ha
 import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from bert_jax import readers
 from bert_jax.corpus.build.prepare import prepare
@@ -39,7 +40,14 @@ def text_tokens(first_part_tokens: int, count: int | None) -> int:
     return round(first_part_tokens / prepared_fraction(0, count or 1))
 
 
-def files_of_part(files: Sequence[str], options: ReadOptions, part: int, count: int) -> tuple[list[str], ReadOptions]:
+class PartOfText(NamedTuple):
+    """The files of a part of a text, and the options by which they are read."""
+
+    files: list[str]
+    read_options: ReadOptions
+
+
+def files_of_part(files: Sequence[str], options: ReadOptions, part: int, count: int) -> PartOfText:
     """Return the files of a part, and the options by which they are read.
 
     Args:
@@ -61,7 +69,7 @@ def files_of_part(files: Sequence[str], options: ReadOptions, part: int, count: 
         raise UserError(
             f"config.data.snapshots={count}: the text has too few files for {count} parts; lower the number"
         )
-    return part_files, dataclasses.replace(options, stretch=(begin, end))
+    return PartOfText(part_files, dataclasses.replace(options, stretch=(begin, end)))
 
 
 def prepare_missing_parts(

@@ -61,9 +61,16 @@ def check_language(code: str) -> None:
         )
 
 
+class SentencePart(NamedTuple):
+    """A sentence, or a part of a sentence that is longer than the window."""
+
+    text: str
+    begins_sentence: bool
+
+
 def split_sentences(
     text: str, language: str, prefix: str = "", begins_document: bool = True, segmenter: str = NO_SEGMENTER
-) -> Iterator[tuple[str, bool]]:
+) -> Iterator[SentencePart]:
     """Yield the sentences of a text, stripped of white space; a sentence longer than the window comes in parts.
 
     The text is read through a window, since the library's time is quadratic in a paragraph that is not ASCII. A
@@ -86,7 +93,7 @@ def split_sentences(
     if language == NO_LANGUAGE:
         for line in _LINE.findall(text):
             for offset in range(0, len(line), WINDOW):
-                yield line[offset : offset + WINDOW], offset == 0
+                yield SentencePart(line[offset : offset + WINDOW], offset == 0)
         return
     plain = text
     for space in WIDE_SPACES if not text.isascii() else "":
@@ -110,7 +117,7 @@ def split_sentences(
             if stripped:
                 # A byte-level vocabulary would encode a line end as bytes, and not recognize the next word.
                 line = " ".join(stripped.split()) if "\n" in stripped else stripped
-                yield (prefix if after_space and not begins_document else "") + line, not inside_sentence
+                yield SentencePart((prefix if after_space and not begins_document else "") + line, not inside_sentence)
                 begins_document, after_space = False, False
             after_space = after_space or text[end - 1].isspace()
             start, inside_sentence = end, fills_window and bool(stripped)

@@ -68,11 +68,18 @@ def normal_words(text: str) -> list[str]:
     return (spaced if spaced.isascii() else _UNSPACED.sub(r" \g<0> ", spaced)).split()
 
 
-def text_hashes(text: str) -> tuple[bytes, int]:
+class TextHashes(NamedTuple):
+    """The 16-byte hash of the normal form of a text, and the hash that chooses its split."""
+
+    content_hash: bytes
+    split_hash: int
+
+
+def text_hashes(text: str) -> TextHashes:
     """Return a hash of the normal form of a text, 16 bytes, and its `split_hash`."""
     form = normal_form(text)
     start = hashlib.blake2b(form[:SPLIT_CHARACTERS].encode(), digest_size=8).digest()
-    return hashlib.blake2b(form.encode(), digest_size=16).digest(), int.from_bytes(start, "big")
+    return TextHashes(hashlib.blake2b(form.encode(), digest_size=16).digest(), int.from_bytes(start, "big"))
 
 
 def split_hash(text: str) -> int:
@@ -123,7 +130,14 @@ def hash_shingles(words: np.ndarray) -> np.ndarray:
     return _murmur_finalizer(hash_ngrams(words, SHINGLE))
 
 
-def hash_shingles_of_texts(texts: Sequence[Sequence[str]]) -> tuple[np.ndarray, np.ndarray]:
+class ShingleHashes(NamedTuple):
+    """The shingle hashes of texts, uint64 [shingles], and the first shingle of each text, int64 [texts]."""
+
+    shingles: np.ndarray
+    starts: np.ndarray
+
+
+def hash_shingles_of_texts(texts: Sequence[Sequence[str]]) -> ShingleHashes:
     """Return shingle hashes of texts, each a non-empty list of words, and the index of each text's first shingle.
 
     A text of fewer than `SHINGLE` words has one shingle.
@@ -139,7 +153,7 @@ def hash_shingles_of_texts(texts: Sequence[Sequence[str]]) -> tuple[np.ndarray, 
     shingles = hash_shingles(words)
     inside = np.ones(len(words), bool)  # shingles that do not cross the end of a text
     inside[(ends[:, None] - np.arange(1, SHINGLE)).ravel()] = False
-    return shingles[inside[: len(shingles)]], ends - sizes - (SHINGLE - 1) * np.arange(len(sizes))
+    return ShingleHashes(shingles[inside[: len(shingles)]], ends - sizes - (SHINGLE - 1) * np.arange(len(sizes)))
 
 
 def sign_documents(documents: Sequence[RawDocument], read_options: ReadOptions, near: bool) -> Signatures:

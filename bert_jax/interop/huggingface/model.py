@@ -10,7 +10,7 @@ import os
 import pathlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -248,9 +248,16 @@ def _checked_labels(labels: Labels | UserError, source: ModelClass, wanted: tupl
     return Labels()
 
 
+class _ClassAndAbsentHeads(NamedTuple):
+    """The model class of a checkpoint, and the heads of `architectures` without a tensor."""
+
+    model_class: ModelClass
+    absent_heads: tuple[str, ...]
+
+
 def _class_of_checkpoint(
     family: Family, architecture: str, tensors: Mapping[str, np.ndarray], causal: bool, where: str
-) -> tuple[ModelClass, tuple[str, ...]]:
+) -> _ClassAndAbsentHeads:
     """Return the model class of a checkpoint, and the heads of the class in `architectures` that have no tensor.
 
     The model class is the class in `architectures`, reduced by the heads without a tensor. If the file names no class,
@@ -266,7 +273,7 @@ def _class_of_checkpoint(
                 f"these can be read: {', '.join(known)}"
             )
         if full := [model for model in named if model in complete]:
-            return full[0], ()
+            return _ClassAndAbsentHeads(full[0], ())
         modules = {m for model in named for m in model.modules if any(name in tensors for name in tensor_names(m))}
         parts = {top_level(module.path) for module in modules}
         # The top level of a head's parameter paths is the head's name; for the head "pooled", it is "pooler".
@@ -274,7 +281,7 @@ def _class_of_checkpoint(
         absent = tuple(head for head in named[-1].heads if head not in present)
         reduced = [model for model in complete if {*model.heads} == present or (not present and model.is_bare)]
         # An incomplete head means damage: reading the named class then reports the missing tensor.
-        return (reduced[0], absent) if absent and reduced else (named[-1], ())
+        return _ClassAndAbsentHeads(reduced[0], absent) if absent and reduced else _ClassAndAbsentHeads(named[-1], ())
     excluded = "masked_token" if causal else "next_token"  # the two heads have the same tensors
     complete = [model for model in complete if excluded not in model.heads]
     num_modules = max(len(model.modules) for model in complete)
@@ -285,7 +292,7 @@ def _class_of_checkpoint(
             f"{where}/config.json names no architectures, and the tensors fit {fitting}; "
             f'add "architectures": ["{largest[0].name}"], or the other'
         )
-    return largest[0], ()
+    return _ClassAndAbsentHeads(largest[0], ())
 
 
 def _tensors_fill_modules(model: ModelClass, tensors: Mapping[str, np.ndarray]) -> bool:

@@ -254,7 +254,15 @@ def _parse_activation(fields: Mapping[str, Any], where: str) -> str:
     return "" if name is None else cross_encoder_activation(name, where)
 
 
-def _parse_label_names(fields: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], int, tuple[str, ...]]:
+class _LabelNames(NamedTuple):
+    """Label names, the number of labels, and notes on fields that `id2label` overrules."""
+
+    names: tuple[str, ...]
+    num_labels: int
+    notes: tuple[str, ...]
+
+
+def _parse_label_names(fields: Mapping[str, Any], where: str) -> _LabelNames:
     """Return the label names (() without names), the label count, and notes on fields that `id2label` overrules."""
     forward, backward = fields.get("id2label"), fields.get("label2id")
     counts = {name: fields[name] for name in ("num_labels", "_num_labels") if fields.get(name) is not None}
@@ -264,7 +272,7 @@ def _parse_label_names(fields: Mapping[str, Any], where: str) -> tuple[tuple[str
         numbers = set(counts.values())
         if len(numbers) > 1 or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in numbers):
             raise UserError(f"{where}: {' and '.join(f'{name} is {n!r}' for name, n in counts.items())}")
-        return (), numbers.pop() if numbers else DEFAULT_CLASSES, ()
+        return _LabelNames((), numbers.pop() if numbers else DEFAULT_CLASSES, ())
     if not isinstance(forward, dict) or not forward or any(isinstance(x, (dict, list)) for x in forward.values()):
         raise UserError(f"{where}: id2label is not a table of numbers and names")
     if sorted(forward) != sorted(str(i) for i in range(len(forward))):
@@ -276,4 +284,4 @@ def _parse_label_names(fields: Mapping[str, Any], where: str) -> tuple[tuple[str
     is_unnamed = labels == _default_labels(len(labels))
     is_inverse = backward in (None, {name: i for i, name in enumerate(labels)})
     note = f"{where}: label2id is not the inverse of id2label; id2label is read"
-    return () if is_unnamed else labels, len(labels), () if is_unnamed or is_inverse else (note,)
+    return _LabelNames(() if is_unnamed else labels, len(labels), () if is_unnamed or is_inverse else (note,))

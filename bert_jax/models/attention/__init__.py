@@ -13,6 +13,13 @@ devices.py         a kernel on a mesh, where each device computes its part
 """
 
 from bert_jax.models.attention.inputs import AttentionInputs, attention_inputs
-from bert_jax.models.attention.kernels import KERNELS, Kernel, kernel_used, unmet_needs
+from bert_jax.models.attention.kernels import KERNELS, Kernel, describe_used_kernel, settings_without_kernel
 
-__all__ = ["KERNELS", "AttentionInputs", "Kernel", "attention_inputs", "kernel_used", "unmet_needs"]
+__all__ = [
+    "KERNELS",
+    "AttentionInputs",
+    "Kernel",
+    "attention_inputs",
+    "describe_used_kernel",
+    "settings_without_kernel",
+]

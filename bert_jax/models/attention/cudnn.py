@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from bert_jax.models.attention.inputs import AttentionInputs, has_score_terms, readable_keys, split_heads
+from bert_jax.models.attention.inputs import AttentionInputs, has_score_terms, readable_key_mask, split_heads
 from bert_jax.parallel.platform import runs_fused_kernels
 
 HEAD_MULTIPLE, MAX_HEAD_SIZE = 8, 128  # features per head; the second is the maximum of the oldest of these GPUs
@@ -33,6 +33,6 @@ def cudnn_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
         # Lengths instead of a mask in memory; an empty sequence reads one token, as a mean over no tokens is NaN.
         lengths = jnp.maximum(inputs.mask.sum(axis=1, dtype=jnp.int32), 1)
     else:
-        mask = jnp.broadcast_to(readable_keys(inputs), (batch, 1, length, length))
+        mask = jnp.broadcast_to(readable_key_mask(inputs), (batch, 1, length, length))
     context = jax.nn.dot_product_attention(q, k, v, mask=mask, key_value_seq_lengths=lengths, implementation="cudnn")
     return context.reshape(inputs.q.shape)

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from bert_jax.models.attention.inputs import AttentionInputs, FusedQKV, partial_inputs
+from bert_jax.models.attention.inputs import AttentionInputs, FusedQKV, inputs_with_only
 from bert_jax.parallel.sharding import is_logical_axes, partition_spec
 
 WIDE = ("batch", "length", "heads")  # logical axes of arrays with the features of all heads
@@ -22,21 +22,21 @@ def on_each_device(kernel: Callable[..., Any], inputs: AttentionInputs, *arrays:
     if mesh.empty:
         return kernel(inputs, *arrays)
 
-    def specs(tree: Any) -> Any:
+    def partition_specs(tree: Any) -> Any:
         return jax.tree.map(partition_spec, tree, is_leaf=is_logical_axes)
 
-    input_specs = partial_inputs(
-        **{name: specs(WIDE) for name in ("q", "k", "v")},
-        **{name: specs(("batch", "length")) for name in ("mask", "segments")},
-        dropout_keys=specs(("batch", "heads", "key_words")),
-        bias=specs(()),
-        radius=specs(()),
-        fused_qkv=FusedQKV(specs(FUSED_QKV), specs(FUSED_QKV[2:])) if inputs.fused_qkv else None,
+    input_specs = inputs_with_only(
+        **{name: partition_specs(WIDE) for name in ("q", "k", "v")},
+        **{name: partition_specs(("batch", "length")) for name in ("mask", "segments")},
+        dropout_keys=partition_specs(("batch", "heads", "key_words")),
+        bias=partition_specs(()),
+        radius=partition_specs(()),
+        fused_qkv=FusedQKV(partition_specs(FUSED_QKV), partition_specs(FUSED_QKV[2:])) if inputs.fused_qkv else None,
     )
     mapped = jax.shard_map(
         kernel,
-        in_specs=(input_specs, *map(specs, axes)),
-        out_specs=specs(out_axes),
+        in_specs=(input_specs, *map(partition_specs, axes)),
+        out_specs=partition_specs(out_axes),
         axis_names=set(mesh.axis_names) - set(mesh.manual_axes),
         check_vma=False,
     )

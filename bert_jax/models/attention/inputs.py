@@ -139,7 +139,7 @@ def with_fused_qkv(inputs: AttentionInputs, fused_qkv: FusedQKV) -> AttentionInp
     return dataclasses.replace(inputs, q=None, k=None, v=None, fused_qkv=fused_qkv)  # type: ignore[arg-type]
 
 
-def partial_inputs(**given: Any) -> AttentionInputs:
+def inputs_with_only(**given: Any) -> AttentionInputs:
     """Return `AttentionInputs` with only the given fields, whose values may be gradients or partition specs."""
     fields: dict[str, Any] = dict.fromkeys(field.name for field in dataclasses.fields(AttentionInputs))
     return AttentionInputs(**fields | given)
@@ -156,26 +156,26 @@ def split_heads(x: jax.Array, num_heads: int) -> jax.Array:
     return x.reshape(batch, length, num_heads, width // num_heads)
 
 
-def select_queries(inputs: AttentionInputs, x: jax.Array) -> jax.Array:
+def rows_of_selected_queries(inputs: AttentionInputs, x: jax.Array) -> jax.Array:
     """Return the columns of `x`, `[batch, length, ...]`, for which attention is computed."""
     return x if inputs.query_rows is None else x[:, inputs.query_rows]
 
 
-def readable_keys(inputs: AttentionInputs) -> jax.Array:
+def readable_key_mask(inputs: AttentionInputs) -> jax.Array:
     """Return a mask of the keys to which a query may attend, bool `[batch, 1, queries or 1, length]`."""
     readable_Bx1xQxK, segments = inputs.mask[:, None, None, :] != 0, inputs.segments
     if segments is not None:
-        readable_Bx1xQxK &= select_queries(inputs, segments)[:, None, :, None] == segments[:, None, None, :]
+        readable_Bx1xQxK &= rows_of_selected_queries(inputs, segments)[:, None, :, None] == segments[:, None, None, :]
     if inputs.radius is not None:
         column = jnp.arange(inputs.q.shape[1])
         row = column if inputs.query_rows is None else inputs.query_rows
-        near = within_radius(row[:, None], column, inputs.radius, inputs.window)
+        near = is_within_radius(row[:, None], column, inputs.radius, inputs.window)
         tokens = inputs.global_tokens
         readable_Bx1xQxK &= near if tokens is None else near | tokens.mask[:, None, None, :]
     return readable_Bx1xQxK
 
 
-def within_radius(row: jax.Array, column: jax.Array, radius: Any, window: WindowSpec | None) -> jax.Array:
+def is_within_radius(row: jax.Array, column: jax.Array, radius: Any, window: WindowSpec | None) -> jax.Array:
     """Return whether a key's column is in the window of a query's row, as bool in the broadcast shape of both."""
     size = window.block_size if window else 1
     if size > 1:

@@ -103,7 +103,7 @@ KERNELS: dict[str, Kernel] = {
 }
 
 
-def unmet_needs(kernel: Kernel, config: EncoderConfig, compute: ComputeConfig) -> list[str]:
+def settings_without_kernel(kernel: Kernel, config: EncoderConfig, compute: ComputeConfig) -> list[str]:
     """Return the settings that a kernel needs but these configs lack; the platform is not checked."""
     needs = {
         f"config.compute.dtype={kernel.dtypes[0]}": compute.dtype in kernel.dtypes,
@@ -122,18 +122,18 @@ def unmet_needs(kernel: Kernel, config: EncoderConfig, compute: ComputeConfig) -
 def check_kernel(config: EncoderConfig, compute: ComputeConfig) -> None:
     """Raise `UserError` if the chosen kernel cannot compute this architecture on any platform."""
     kernel = KERNELS[compute.attention]
-    if not kernel.fallbacks and (unmet := unmet_needs(kernel, config, compute)):
+    if not kernel.fallbacks and (unmet := settings_without_kernel(kernel, config, compute)):
         raise UserError(f"config.compute.attention={compute.attention} needs {' and '.join(unmet)}")
 
 
-def kernel_used(config: EncoderConfig, compute: ComputeConfig, platform: str) -> str:
+def describe_used_kernel(config: EncoderConfig, compute: ComputeConfig, platform: str) -> str:
     """Return the kernel of a training on 'cpu', 'gpu' or 'tpu', and the settings that its fused kernels need.
 
     Raise `UserError` if the chosen kernel does not run on the platform.
     """
     chosen = KERNELS[compute.attention]
     for used in (chosen, *(KERNELS[name] for name in chosen.fallbacks)):
-        if platform in used.platforms and used.available() and not unmet_needs(used, config, compute):
+        if platform in used.platforms and used.available() and not settings_without_kernel(used, config, compute):
             break
     else:
         raise UserError(
@@ -151,6 +151,6 @@ def kernel_used(config: EncoderConfig, compute: ComputeConfig, platform: str) ->
     for name, kernel in KERNELS.items():
         if kernel.platforms == (platform,) and kernel.available():
             settings = [] if name in (compute.attention, *chosen.fallbacks) else [f"config.compute.attention={name}"]
-            settings += unmet_needs(kernel, config, compute)
+            settings += settings_without_kernel(kernel, config, compute)
             hints.append(f"{kernel.display_name} is used with {', '.join(settings)}")
     return used.display_name + (f" ({'; '.join(hints)})" if hints else "")

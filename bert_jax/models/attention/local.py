@@ -14,15 +14,15 @@ from bert_jax.models.attention.inputs import (
     MASKED_SCORE,
     AttentionInputs,
     global_attention_inputs,
+    is_within_radius,
     split_heads,
-    within_radius,
 )
-from bert_jax.models.dropout import drop
+from bert_jax.models.dropout import drop_elements
 
 MIN_CHUNK = 128  # queries; smaller products lose more time than they save
 
 
-def can_chunk(inputs: AttentionInputs) -> bool:
+def chunks_save_work(inputs: AttentionInputs) -> bool:
     """Return whether chunks can compute these inputs with at most half of the work of all pairs."""
     length = inputs.q.shape[1]  # may be symbolic in an export
     if inputs.window is None or inputs.bias is not None or inputs.distances is not None or not isinstance(length, int):
@@ -60,7 +60,7 @@ def chunked_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
 
     def gathered(x: jax.Array) -> jax.Array:
         """Return the columns of the global tokens for every chunk, as `[batch, chunks, num_gathered, ...]`."""
-        columns = _at_global_tokens(inputs, x)[:, None]
+        columns = _columns_at_global_tokens(inputs, x)[:, None]
         return jnp.broadcast_to(columns, (batch, num_chunks, *columns.shape[2:]))
 
     def keys_of_chunks(x: jax.Array) -> jax.Array:
@@ -69,7 +69,7 @@ def chunked_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
     q = chunks(split_heads(inputs.q, heads))
     k, v = (keys_of_chunks(split_heads(x, heads)) for x in (inputs.k, inputs.v))
     query, key = jnp.arange(size)[:, None], jnp.arange(size + 2 * radius) - radius  # columns from the chunk's first
-    near = within_radius(query, key, inputs.radius, inputs.window)  # at most the window's
+    near = is_within_radius(query, key, inputs.radius, inputs.window)  # at most the window's
     if tokens is not None:  # a global token within the window counts once
         near = near & ~neighborhoods(tokens.mask)[:, :, None, None, :]
         is_global = gathered(tokens.mask)[:, :, None, None]
@@ -91,13 +91,13 @@ def chunked_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
             near_index = jnp.broadcast_to(index, (batch, *index.shape))
             index = jnp.concatenate([near_index, gathered_index[:, :, None]], axis=-1)
         first_key, second_key = (inputs.dropout_keys[:, None, :, i, None, None] for i in (0, 1))
-        probabilities = drop(probabilities, index, first_key, second_key, rate)
+        probabilities = drop_elements(probabilities, index, first_key, second_key, rate)
     context = jnp.einsum("bnhqk,bnkhd->bnqhd", probabilities.astype(v.dtype), v)
     context = context.reshape(batch, num_chunks * size, -1)[:, :length]
     return context if tokens is None else _with_context_of_global_tokens(inputs, context, rate)
 
 
-def _at_global_tokens(inputs: AttentionInputs, x: jax.Array) -> jax.Array:
+def _columns_at_global_tokens(inputs: AttentionInputs, x: jax.Array) -> jax.Array:
     """Return the columns of `x`, `[batch, length, ...]`, at the global tokens."""
     assert inputs.global_tokens
     columns = inputs.global_tokens.columns
@@ -109,19 +109,23 @@ def _with_context_of_global_tokens(inputs: AttentionInputs, context: jax.Array, 
     tokens, global_inputs = inputs.global_tokens, global_attention_inputs(inputs)
     heads, length = inputs.num_heads, inputs.q.shape[1]
     assert tokens
-    q = _at_global_tokens(inputs, split_heads(global_inputs.q, heads))
+    q = _columns_at_global_tokens(inputs, split_heads(global_inputs.q, heads))
     k, v = (split_heads(x, heads) for x in (global_inputs.k, global_inputs.v))
     readable = inputs.mask[:, None, None, :] != 0
     if inputs.segments is not None:
-        readable &= _at_global_tokens(inputs, inputs.segments)[:, None, :, None] == inputs.segments[:, None, None, :]
+        readable &= (
+            _columns_at_global_tokens(inputs, inputs.segments)[:, None, :, None] == inputs.segments[:, None, None, :]
+        )
     scores_BxHxQxK = jnp.einsum("bqhd,bkhd->bhqk", q * q.shape[-1] ** -0.5, k, preferred_element_type=jnp.float32)
     probabilities = jax.nn.softmax(jnp.where(readable, scores_BxHxQxK, MASKED_SCORE))
     if rate > 0:
         index = (tokens.columns[:, None, :, None] * length + jnp.arange(length)).astype(jnp.uint32)
         first_key, second_key = (inputs.dropout_keys[:, :, i, None, None] for i in (0, 1))
-        probabilities = drop(probabilities, index, first_key, second_key, rate)
+        probabilities = drop_elements(probabilities, index, first_key, second_key, rate)
     global_context = jnp.einsum("bhqk,bkhd->bqhd", probabilities.astype(v.dtype), v)
-    columns = jnp.where(_at_global_tokens(inputs, tokens.mask), tokens.columns, length)  # beyond the end: dropped
+    columns = jnp.where(
+        _columns_at_global_tokens(inputs, tokens.mask), tokens.columns, length
+    )  # beyond the end: dropped
     put: Callable[..., jax.Array] = jax.vmap(lambda context, columns, rows: context.at[columns].set(rows, mode="drop"))
     return put(context, columns, global_context.reshape(*global_context.shape[:2], -1))
 

@@ -12,7 +12,7 @@ from bert_jax.errors import UserError
 from bert_jax.models.attention.inputs import NO_LIMIT, AttentionMetadata, GlobalTokens, WindowSpec
 
 
-def local_window(config: EncoderConfig) -> WindowSpec:
+def local_window_spec(config: EncoderConfig) -> WindowSpec:
     """Return the window of the local layers; the model must have local layers."""
     width, every, num_layers = config.local_window, config.global_every, config.num_layers
     assert width
@@ -38,7 +38,7 @@ def with_gathered_tokens(metadata: AttentionMetadata, num_gathered: int, gathers
     )
 
 
-def block_sparse(metadata: AttentionMetadata, size: int, random_blocks: int) -> AttentionMetadata:
+def block_sparse_metadata(metadata: AttentionMetadata, size: int, random_blocks: int) -> AttentionMetadata:
     """Return the metadata of block-sparse attention (Zaheer et al. 2020, BigBird), as transformers computes it.
 
     The first and the last block of `size` tokens are global. A token of any other block attends to the global blocks,

@@ -18,7 +18,7 @@ from bert_jax.models.attention.inputs import (
 from bert_jax.models.attention.kernels import KERNELS
 from bert_jax.models.attention.xla import attention_probabilities, weighted_values
 from bert_jax.models.init import init_scales
-from bert_jax.models.layers import Biased, Linear, lookup, save_for_backward
+from bert_jax.models.layers import Biased, Linear, rows_by_product, save_for_backward
 from bert_jax.models.norms import Norm, rms_norm
 from bert_jax.models.positions import POSITIONS, Distances
 from bert_jax.parallel.platform import traced_platform
@@ -146,6 +146,6 @@ def _relative_keys_and_queries(query: Linear, key: Linear, distances: Distances)
     """Project the embeddings of distances with the layer's maps of queries and keys; many distances share a row."""
 
     def project(linear: Linear, rows: jax.Array) -> jax.Array:
-        return lookup(rows[None], linear(distances.table[None])[0])[0].astype(linear.dtype)
+        return rows_by_product(rows[None], linear(distances.table[None])[0])[0].astype(linear.dtype)
 
     return RelativeKeysAndQueries(project(key, distances.of_keys), project(query, distances.of_queries))

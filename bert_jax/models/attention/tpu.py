@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +49,7 @@ def _backward_on_mesh(inputs: AttentionInputs, gradient: jax.Array, rate: float)
     return cast(xla.Gradients, on_each_device(backward, inputs, gradient, axes=(WIDE,), out_axes=(WIDE,) * 3))
 
 
-_attention = xla.recomputed(_forward_on_mesh, _backward_on_mesh)
+_attention = xla.with_backward_from_inputs(_forward_on_mesh, _backward_on_mesh)
 
 
 def tpu_forward(inputs: AttentionInputs, rate: float, interpret: bool = False) -> jax.Array:
@@ -142,10 +142,17 @@ def _backward_kernel(
         dk[0, :, columns] = _product("qk,qd->kd", ds, q[0, :, columns]).astype(dk.dtype)
 
 
-def _heads_of_program(q: Any, heads: int) -> list[tuple[Any, slice]]:
+class _HeadColumns(NamedTuple):
+    """The index of a head, and its columns in a block of the arrays."""
+
+    head: Any
+    columns: slice
+
+
+def _heads_of_program(q: Any, heads: int) -> list[_HeadColumns]:
     """Return the index and the columns of each head of the program."""
     size, first = q.shape[-1] // heads, pl.program_id(1) * heads
-    return [(first + head, slice(head * size, (head + 1) * size)) for head in range(heads)]
+    return [_HeadColumns(first + head, slice(head * size, (head + 1) * size)) for head in range(heads)]
 
 
 def _readable_mask(masks: Any) -> jax.Array:
@@ -158,9 +165,15 @@ def _readable_mask(masks: Any) -> jax.Array:
     return cast(jax.Array, readable)
 
 
-def _probabilities(
-    keys: Any, masks: Any, q: Any, k: Any, head: Any, columns: slice, rate: float
-) -> tuple[jax.Array, jax.Array, Callable[[jax.Array], jax.Array]]:
+class _Probabilities(NamedTuple):
+    """Attention probabilities before and after dropout, float32 `[length, length]`, and the dropout function."""
+
+    probabilities: jax.Array
+    dropped: jax.Array
+    drop: Callable[[jax.Array], jax.Array]
+
+
+def _probabilities(keys: Any, masks: Any, q: Any, k: Any, head: Any, columns: slice, rate: float) -> _Probabilities:
     """Return probabilities, probabilities after dropout (float32 `[length, length]`), and a dropout function."""
     scale = (columns.stop - columns.start) ** -0.5
     scores = _product("qd,kd->qk", q[0, :, columns], k[0, :, columns]) * scale
@@ -168,14 +181,14 @@ def _probabilities(
     exponentials = jnp.exp(scores - jnp.max(scores, axis=-1, keepdims=True))
     p = exponentials / jnp.sum(exponentials, axis=-1, keepdims=True)
     if rate == 0:
-        return p, p, lambda x: x
+        return _Probabilities(p, p, lambda x: x)
     row, column = (jax.lax.broadcasted_iota(jnp.uint32, p.shape, axis) for axis in (0, 1))
     keep = keep_mask(row * jnp.uint32(p.shape[1]) + column, keys[0, head, 0], keys[0, head, 1], rate)
 
     def drop(x: jax.Array) -> jax.Array:
         return jnp.where(keep, x * (1 / (1 - rate)), 0.0)
 
-    return p, drop(p), drop
+    return _Probabilities(p, drop(p), drop)
 
 
 def _product(axes: str, a: jax.Array, b: jax.Array) -> jax.Array:

@@ -30,7 +30,7 @@ from bert_jax.models.attention.inputs import (
     FusedQKV,
     RadiusCounts,
     has_score_terms,
-    partial_inputs,
+    inputs_with_only,
     split_heads,
 )
 from bert_jax.models.dropout import keep_mask
@@ -41,6 +41,8 @@ HEAD_SIZES = (16, 32, 64, 128)  # features: a power of 2, as all sizes of a tile
 NO_WINDOW: RadiusCounts = ((NO_LIMIT, 1),)
 
 UNIT = math.log2(math.e)
+# The context, and the log of the sum of each query's exponentials, float32 `[batch, heads, length]`.
+ContextAndLogSums = tuple[jax.Array, jax.Array]
 
 
 def fits_triton(inputs: AttentionInputs, rate: float) -> bool:
@@ -51,7 +53,7 @@ def fits_triton(inputs: AttentionInputs, rate: float) -> bool:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
-def _attend(inputs: AttentionInputs, rate: float, radius_counts: RadiusCounts) -> jax.Array:
+def _attend_with_radius_counts(inputs: AttentionInputs, rate: float, radius_counts: RadiusCounts) -> jax.Array:
     return _forward_on_mesh(inputs, rate, radius_counts)[0]
 
 
@@ -59,7 +61,7 @@ def triton_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the context, in the shape of `inputs.q`, with dropout of `rate`; XLA computes unsupported shapes."""
     if not fits_triton(inputs, rate):
         return xla.xla_attention(inputs, rate)
-    return _attend(dataclasses.replace(inputs, window=None), rate, _radius_counts(inputs))
+    return _attend_with_radius_counts(dataclasses.replace(inputs, window=None), rate, _radius_counts(inputs))
 
 
 def _radius_counts(inputs: AttentionInputs) -> RadiusCounts:
@@ -100,27 +102,25 @@ def _backward_from_saved(
     outputs = (FUSED_QKV, FUSED_QKV) if inputs.fused_qkv else (WIDE, WIDE, WIDE)
     gradients = on_each_device(kernel, inputs, *arrays, axes=axes, out_axes=outputs)
     if not inputs.fused_qkv:
-        return (partial_inputs(q=gradients[0], k=gradients[1], v=gradients[2]),)
+        return (inputs_with_only(q=gradients[0], k=gradients[1], v=gradients[2]),)
     products, sums = gradients
     biases = sums.sum(axis=(0, 1)).astype(inputs.fused_qkv.biases.dtype)
-    return (partial_inputs(fused_qkv=FusedQKV(products, biases)),)
+    return (inputs_with_only(fused_qkv=FusedQKV(products, biases)),)
 
 
-_attend.defvjp(_forward_and_save, _backward_from_saved)
+_attend_with_radius_counts.defvjp(_forward_and_save, _backward_from_saved)
 
 
-def _forward_on_mesh(inputs: AttentionInputs, rate: float, radius_counts: RadiusCounts) -> tuple[jax.Array, jax.Array]:
+def _forward_on_mesh(inputs: AttentionInputs, rate: float, radius_counts: RadiusCounts) -> ContextAndLogSums:
     """Call `triton_forward` on each device for its sequences and heads."""
     kernel = functools.partial(triton_forward, rate=rate, radius_counts=radius_counts)
-    context_and_log_sums: tuple[jax.Array, jax.Array] = on_each_device(
-        kernel, inputs, axes=(), out_axes=(WIDE, BY_HEAD)
-    )
+    context_and_log_sums: ContextAndLogSums = on_each_device(kernel, inputs, axes=(), out_axes=(WIDE, BY_HEAD))
     return context_and_log_sums
 
 
 def triton_forward(
     inputs: AttentionInputs, rate: float, radius_counts: RadiusCounts = NO_WINDOW, interpret: bool = False
-) -> tuple[jax.Array, jax.Array]:
+) -> ContextAndLogSums:
     """Return the context, and the log of the sum of each query's exponentials, float32 `[batch, heads, length]`.
 
     The kernel's name contains the pairs of `radius_counts`, from which the dry run counts FLOPs. `interpret` runs the
@@ -129,7 +129,7 @@ def triton_forward(
     (batch, length, _), heads = _context_shape(inputs).shape, inputs.dropout_keys.shape[1]
     writes = (("tile", _context_shape(inputs)), ("row", jax.ShapeDtypeStruct((batch, heads, length), jnp.float32)))
     name = f"attention_forward_{mean_visited_pairs(length, radius_counts)}_pairs"
-    outputs: tuple[jax.Array, jax.Array] = _call(_forward_kernel, name, inputs, (), writes, rate, 3, interpret)
+    outputs: ContextAndLogSums = _run_per_block(_forward_kernel, name, inputs, (), writes, rate, 3, interpret)
     return outputs
 
 
@@ -159,7 +159,9 @@ def triton_backward(
     reads = [("all tiles", gradient), ("all rows", log_sums), ("all rows", context_products)]
     name = f"attention_backward_{mean_visited_pairs(context.shape[1], radius_counts)}_pairs"
     stages = 2 if rate else 3  # a third stage takes registers of the dropout: 900 in place of 869 us at 64 x 512
-    outputs: tuple[jax.Array, ...] = _call(_backward_kernel, name, inputs, reads, writes, rate, stages, interpret)
+    outputs: tuple[jax.Array, ...] = _run_per_block(
+        _backward_kernel, name, inputs, reads, writes, rate, stages, interpret
+    )
     return outputs
 
 
@@ -176,7 +178,7 @@ def _block_size(length: int) -> int:
     return math.gcd(length, MAX_BLOCK)
 
 
-def _call(
+def _run_per_block(
     kernel: Callable[..., None],
     name: str,
     inputs: AttentionInputs,
@@ -234,6 +236,13 @@ class _KernelSpec(NamedTuple):
     has_window: bool
 
 
+class _BlockRange(NamedTuple):
+    """The first block of a range, and the block after its last."""
+
+    first: Any
+    end: Any
+
+
 class _Head(NamedTuple):
     """References to the arrays that all tiles of a head read."""
 
@@ -254,19 +263,26 @@ class _Head(NamedTuple):
         """Return the slice of a block's tokens."""
         return pl.ds(block_index * self.spec.block, self.spec.block)
 
-    def blocks_in_radius(self, block_index: Any) -> tuple[Any, Any]:
+    def blocks_in_radius(self, block_index: Any) -> _BlockRange:
         """Return the range (first, end) of the blocks within the window of a block."""
         block, length = self.spec.block, self.key_ids.shape[0]
         if not self.spec.has_window:
-            return 0, length // block
+            return _BlockRange(0, length // block)
         begin = block_index * block
         first = jax.lax.div(jnp.maximum(begin - self.radius[0], 0), block)
         last = jax.lax.div(jnp.minimum(begin + block - 1 + self.radius[0], length - 1), block)
-        return first, last + 1
+        return _BlockRange(first, last + 1)
 
     def mask(self, column: Any) -> jax.Array:
         """Return the padding mask of each key of a block, as a term of the scores."""
         return jnp.where(self.key_ids[self.rows_of_block(column)] != 0, 0.0, MASKED_SCORE)
+
+
+class _TokenIndices(NamedTuple):
+    """The index in the sequence of each query and of each key of a tile."""
+
+    queries: jax.Array
+    keys: jax.Array
 
 
 class _Tile(NamedTuple):
@@ -313,13 +329,13 @@ class _Tile(NamedTuple):
         index = (query_index * self.head.key_ids.shape[0] + key_index).astype(jnp.uint32)
         return jnp.where(keep_mask(index, self.head.keys[0], self.head.keys[1], spec.rate), x, instead)
 
-    def _token_indices(self) -> tuple[jax.Array, jax.Array]:
+    def _token_indices(self) -> _TokenIndices:
         """Return the index in the sequence of each query and of each key of the tile."""
         within, block = jax.lax.iota(jnp.int32, self.head.spec.block), self.head.spec.block
-        return self.queries(self.row * block + within), self.keys(self.column * block + within)
+        return _TokenIndices(self.queries(self.row * block + within), self.keys(self.column * block + within))
 
 
-def _head(refs: Sequence[Any], spec: _KernelSpec) -> _Head:
+def _references(refs: Sequence[Any], spec: _KernelSpec) -> _Head:
     """Return the references of a kernel by name."""
     keys, radius, query_ids, key_ids, *maps = refs
     biases = maps.pop() if len(maps) == 2 else None
@@ -328,7 +344,11 @@ def _head(refs: Sequence[Any], spec: _KernelSpec) -> _Head:
 
 def _forward_kernel(*refs: Any, num_head_refs: int, spec: _KernelSpec) -> None:
     """Write the context and the log of the sum of exponentials of a block of queries."""
-    head, (context, log_sums), row = _head(refs[:num_head_refs], spec), refs[num_head_refs:], pl.program_id(0)
+    head, (context, log_sums), row = (
+        _references(refs[:num_head_refs], spec),
+        refs[num_head_refs:],
+        pl.program_id(0),
+    )
     biases, queries = head.biases, head.read(0, row)
     queries = queries if biases is None else queries + biases[0, :]
 
@@ -355,6 +375,13 @@ def _forward_kernel(*refs: Any, num_head_refs: int, spec: _KernelSpec) -> None:
     log_sums[...] = jnp.where(largest > MASKED_SCORE / 2, largest + jnp.log2(exponentials), jnp.inf)
 
 
+class _ScoreGradients(NamedTuple):
+    """Probabilities of a tile after dropout, and the gradients of its scores, without scale."""
+
+    dropped_probabilities: jax.Array
+    gradients: jax.Array
+
+
 def _score_gradients(
     tile: _Tile,
     scores: jax.Array,
@@ -362,7 +389,7 @@ def _score_gradients(
     log_sums: jax.Array,
     context_products: jax.Array,
     value_bias_terms: Any = 0.0,
-) -> tuple[jax.Array, jax.Array]:
+) -> _ScoreGradients:
     """Return the probabilities of a tile after dropout, and the gradients of its scores; the caller scales both.
 
     `dp` is the gradient of the probabilities without `value_bias_terms`, the terms of the values' bias. The arguments
@@ -371,7 +398,7 @@ def _score_gradients(
     unscale = 1 / (1 - tile.head.spec.rate)
     p = jnp.exp2(scores - tile.queries(log_sums))
     ds = dp * unscale + tile.queries(value_bias_terms * unscale - context_products)
-    return tile.drop(p), p * tile.drop(ds, tile.queries(-context_products))
+    return _ScoreGradients(tile.drop(p), p * tile.drop(ds, tile.queries(-context_products)))
 
 
 def _key_terms(head: _Head, column: Any, k: jax.Array) -> jax.Array:
@@ -379,23 +406,23 @@ def _key_terms(head: _Head, column: Any, k: jax.Array) -> jax.Array:
     mask = head.mask(column)
     if head.biases is None:
         return mask
-    return mask + _token_products(k, head.biases[0, :]) * (UNIT * k.shape[-1] ** -0.5)
+    return mask + _product_per_token(k, head.biases[0, :]) * (UNIT * k.shape[-1] ** -0.5)
 
 
-def _token_products(x: jax.Array, y: jax.Array) -> jax.Array:
+def _product_per_token(x: jax.Array, y: jax.Array) -> jax.Array:
     """Return the inner product of two vectors for each token."""
     return jnp.sum(x.astype(jnp.float32) * y.astype(jnp.float32), axis=1)
 
 
 def _backward_kernel(*refs: Any, num_head_refs: int, spec: _KernelSpec) -> None:
     """Write the gradients of a block's keys and values (over all queries), and of its queries (over all keys)."""
-    head, block_index = _head(refs[:num_head_refs], spec), pl.program_id(0)
+    head, block_index = _references(refs[:num_head_refs], spec), pl.program_id(0)
     gradient, log_sums, context_products, *written = refs[num_head_refs:]
     q, k, v = (head.read(i, block_index) for i in range(3))
     biases, g = head.biases, gradient[head.rows_of_block(block_index), :]
     key_terms, value_bias_terms = _key_terms(head, block_index, k), jnp.zeros((spec.block,), jnp.float32)
     if biases is not None:
-        value_bias_terms = _token_products(g, biases[2, :])
+        value_bias_terms = _product_per_token(g, biases[2, :])
         q, v = q + biases[0, :], v + biases[2, :]
 
     def add_key_gradients(row: Any, state: Any) -> Any:

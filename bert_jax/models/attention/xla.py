@@ -13,12 +13,12 @@ from bert_jax.models.attention.inputs import (
     MASKED_SCORE,
     AttentionInputs,
     global_attention_inputs,
-    partial_inputs,
-    readable_keys,
-    select_queries,
+    inputs_with_only,
+    readable_key_mask,
+    rows_of_selected_queries,
     split_heads,
 )
-from bert_jax.models.dropout import drop
+from bert_jax.models.dropout import drop_elements
 
 Gradients = tuple[jax.Array, jax.Array, jax.Array]  # of q, k and v
 QUERY_BLOCK_SIZE = 128  # of query_blocked_attention, whose memory is linear in the length
@@ -26,7 +26,7 @@ QUERY_BLOCK_SIZE = 128  # of query_blocked_attention, whose memory is linear in 
 
 def xla_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the context, in the shape of `inputs.q`; the backward pass recomputes the probabilities."""
-    if local.can_chunk(inputs) and inputs.global_tokens is None:
+    if local.chunks_save_work(inputs) and inputs.global_tokens is None:
         return recomputed_attention(inputs, rate)
     return jax.checkpoint(functools.partial(_choose_for_global_tokens(inputs), rate=rate))(inputs)
 
@@ -45,7 +45,7 @@ def _choose_for_global_tokens(inputs: AttentionInputs) -> Callable[..., jax.Arra
     every global token. Otherwise the batch decides between `chunked_attention` and `query_blocked_attention`, whose
     time is quadratic and whose memory is linear in the length.
     """
-    if not local.can_chunk(inputs):
+    if not local.chunks_save_work(inputs):
         return dense_attention
     assert inputs.window
     if (isinstance(inputs.radius, int) or inputs.window.every_layer) and inputs.window.gathers_all:
@@ -75,7 +75,7 @@ def query_blocked_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
     return blocks.swapaxes(0, 1).reshape(batch, num_blocks * QUERY_BLOCK_SIZE, width)[:, :length]
 
 
-def recomputed(
+def with_backward_from_inputs(
     forward: Callable[[AttentionInputs, float], jax.Array],
     backward: Callable[[AttentionInputs, jax.Array, float], Gradients],
 ) -> Callable[[AttentionInputs, float], jax.Array]:
@@ -90,7 +90,7 @@ def recomputed(
 
     def pull_back(rate: float, inputs: AttentionInputs, gradient: jax.Array) -> tuple[AttentionInputs]:
         q, k, v = backward(inputs, gradient, rate)
-        return (partial_inputs(q=q, k=k, v=v, window=inputs.window),)
+        return (inputs_with_only(q=q, k=k, v=v, window=inputs.window),)
 
     attention.defvjp(save_inputs, pull_back)
     return attention
@@ -121,7 +121,7 @@ def _dense_or_windowed(
     windowed: Callable[..., Any], dense: Callable[..., Any], inputs: AttentionInputs, *gradient: jax.Array
 ) -> Any:
     """Call `windowed` for a local layer if chunks can compute its window, else `dense`; a scan contains both."""
-    if not local.can_chunk(inputs):
+    if not local.chunks_save_work(inputs):
         return dense(inputs, *gradient)
     assert inputs.window
     if inputs.window.every_layer:
@@ -137,7 +137,7 @@ def dense_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
             index = jnp.arange(length * length, dtype=jnp.uint32).reshape(length, length)
         else:
             index = (inputs.query_rows[:, None] * length + jnp.arange(length)).astype(jnp.uint32)
-        weights = drop(weights, index, keys[:, :, 0, None, None], keys[:, :, 1, None, None], rate)
+        weights = drop_elements(weights, index, keys[:, :, 0, None, None], keys[:, :, 1, None, None], rate)
     return weighted_values(weights, inputs)
 
 
@@ -148,33 +148,33 @@ def weighted_values(weights_BxHxQxK: jax.Array, inputs: AttentionInputs) -> jax.
     context = context.reshape(*context.shape[:2], inputs.q.shape[2])
     if inputs.global_tokens is None:
         return context
-    is_global = select_queries(inputs, inputs.global_tokens.mask)[:, :, None]
+    is_global = rows_of_selected_queries(inputs, inputs.global_tokens.mask)[:, :, None]
     return jnp.where(is_global, weighted_values(weights_BxHxQxK, global_attention_inputs(inputs)), context)
 
 
 def attention_probabilities(inputs: AttentionInputs) -> jax.Array:
     """Return the weight of each key for each query, float32 `[batch, heads, queries, length]`; each row sums to 1."""
     heads, bias = inputs.num_heads, inputs.bias
-    q, k = (split_heads(x, heads) for x in (select_queries(inputs, inputs.q), inputs.k))
+    q, k = (split_heads(x, heads) for x in (rows_of_selected_queries(inputs, inputs.q), inputs.k))
     num_terms = 1 if inputs.distances is None else 3
     scale = (num_terms * q.shape[-1]) ** -0.5
     scores_BxHxQxK = jnp.einsum("bqhd,bkhd->bhqk", q * scale, k, preferred_element_type=jnp.float32)
     if inputs.distances is not None:
         relative_keys, relative_queries = (x.reshape(-1, heads, q.shape[-1]) for x in inputs.distances)
-        scores_BxHxQxK += relative_products(q * scale, relative_keys) + relative_products(
+        scores_BxHxQxK += products_with_distances(q * scale, relative_keys) + products_with_distances(
             k * scale, relative_queries
         ).swapaxes(2, 3)
     scores_BxHxQxK = scores_BxHxQxK if bias is None else scores_BxHxQxK + bias
     if inputs.global_tokens is not None and inputs.global_tokens.score_bias is not None:
         scores_BxHxQxK += inputs.global_tokens.score_bias[:, None, None, :]
-    probabilities = jax.nn.softmax(jnp.where(readable_keys(inputs), scores_BxHxQxK, MASKED_SCORE))
+    probabilities = jax.nn.softmax(jnp.where(readable_key_mask(inputs), scores_BxHxQxK, MASKED_SCORE))
     if inputs.global_tokens is None:
         return probabilities
-    is_global = select_queries(inputs, inputs.global_tokens.mask)[:, None, :, None]
+    is_global = rows_of_selected_queries(inputs, inputs.global_tokens.mask)[:, None, :, None]
     return jnp.where(is_global, attention_probabilities(global_attention_inputs(inputs)), probabilities)
 
 
-def relative_products(x: jax.Array, relative: jax.Array) -> jax.Array:
+def products_with_distances(x: jax.Array, relative: jax.Array) -> jax.Array:
     """Return the product of each column with the vector of each distance, float32 `[batch, heads, length, length]`.
 
     `x` is `[batch, length, heads, head_dim]`. `relative` is `[2 * length, heads, head_dim]`; its row `i` is for the
@@ -187,4 +187,4 @@ def relative_products(x: jax.Array, relative: jax.Array) -> jax.Array:
     return flat.reshape(*products.shape[:3], 2 * length - 1)[..., :length]
 
 
-_recomputed_attention = recomputed(xla_forward, xla_backward)
+_recomputed_attention = with_backward_from_inputs(xla_forward, xla_backward)

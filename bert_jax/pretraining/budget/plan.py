@@ -4,7 +4,7 @@ import dataclasses
 import json
 import pathlib
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -196,18 +196,33 @@ def print_choice(choice: Choice, console: Console) -> None:
     console.say(f"  steps: {choice.steps:,} of {choice.step_tokens:,} tokens")
 
 
+class _MeasuredRate(NamedTuple):
+    """The FLOP/s of training a model of a size."""
+
+    num_layers: int
+    hidden_size: int
+    flops_per_second: float
+
+
+class _MeasuredChoice(NamedTuple):
+    """The chosen size and steps, and the measured rates of the sizes."""
+
+    choice: Choice
+    rates: list[_MeasuredRate]
+
+
 def _choose_and_measure(
     budget: Budget,
     corpus_tokens: int,
     sizes: Sequence[Candidate],
     measured_rate: Callable[[Choice], float],
     console: Console,
-) -> tuple[Choice, list[tuple[int, int, float]]]:
-    """Measure ever larger sizes until the choice stays; return it, and (layers, width, FLOP/s) of each measurement."""
+) -> _MeasuredChoice:
+    """Measure ever larger sizes until the choice stays; return the choice and the measured rates."""
     if budget.seconds is None:
         console.say("budget, without a measurement:")
-        return choose_size_and_steps(budget, None, corpus_tokens, sizes), []
-    rates: list[tuple[int, int, float]] = []
+        return _MeasuredChoice(choose_size_and_steps(budget, None, corpus_tokens, sizes), [])
+    rates: list[_MeasuredRate] = []
     choice = Choice(
         num_layers=sizes[0].num_layers,
         hidden_size=sizes[0].hidden_size,
@@ -220,15 +235,15 @@ def _choose_and_measure(
     )
     while not rates or SIZES.index((choice.num_layers, choice.hidden_size)) > SIZES.index(rates[-1][:2]):
         console.progress(f"measuring {choice.num_layers} layers x {choice.hidden_size}")
-        rates.append((choice.num_layers, choice.hidden_size, measured_rate(choice)))
-        choice = choose_size_and_steps(budget, rates[-1][2], corpus_tokens, sizes)
+        rates.append(_MeasuredRate(choice.num_layers, choice.hidden_size, measured_rate(choice)))
+        choice = choose_size_and_steps(budget, rates[-1].flops_per_second, corpus_tokens, sizes)
     layers, hidden, rate = rates[-1]
     time = format_seconds(choice.flops / rate)
     console.say(
         f"budget: {rate / 1e9:,.1f} GFLOP/s measured ({layers} layers x {hidden}); the steps take about {time}, "
         "evaluation and compilation come on top:"
     )
-    return choice, rates
+    return _MeasuredChoice(choice, rates)
 
 
 def resize_encoder(model: EncoderConfig, layers: int, hidden: int) -> EncoderConfig:
@@ -267,11 +282,11 @@ def _choice_of_process_0(choice: Choice | None) -> Choice | None:
     return Choice(**values) if values else None
 
 
-def _write_choice(directory: pathlib.Path, text: str, choice: Choice, rates: list[tuple[int, int, float]]) -> None:
+def _write_choice(directory: pathlib.Path, text: str, choice: Choice, rates: list[_MeasuredRate]) -> None:
     """Write budget, measurements and choice to the work directory."""
     with writing(directory, "make room, or choose another --workdir"):
         directory.mkdir(parents=True, exist_ok=True)
-        measured = [{"num_layers": a, "hidden_size": b, "flops_per_second": rate} for a, b, rate in rates]
+        measured = [rate._asdict() for rate in rates]
         content = {"budget": text, "measured": measured, "choice": dataclasses.asdict(choice)}
         write_text(directory / FILE, json.dumps(content, indent=1) + "\n")
     if mirror := mirror_of(directory):

@@ -105,7 +105,14 @@ def _tokens_within_budget(budget: Budget, flops_per_second: float | None, flops_
     return budget.seconds * USABLE * flops_per_second / flops_per_token
 
 
-def batch_sizes(step_tokens: int, seq_len: int, devices: int) -> tuple[int, int]:
+class StepSizes(NamedTuple):
+    """Sequences and micro-batches of a step."""
+
+    num_sequences: int
+    num_micro_batches: int
+
+
+def batch_sizes(step_tokens: int, seq_len: int, devices: int) -> StepSizes:
     """Return (sequences, micro-batches) of a step near `step_tokens` tokens; both fit the number of devices."""
     sequences = max(1, round(step_tokens / seq_len / devices)) * devices
     micro_batches = 1
@@ -114,4 +121,4 @@ def batch_sizes(step_tokens: int, seq_len: int, devices: int) -> tuple[int, int]
         and sequences % (2 * micro_batches * devices) == 0
     ):
         micro_batches *= 2
-    return sequences, micro_batches
+    return StepSizes(sequences, micro_batches)

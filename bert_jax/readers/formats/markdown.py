@@ -3,7 +3,7 @@
 import functools
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_jax.readers.documents import ReadOptions
 
@@ -64,11 +64,18 @@ def _markdown_parser(part: str) -> Any:
     return parser.disable("inline") if part == "blocks" else parser
 
 
-def _parse_section(section: str) -> tuple[list[str], str]:
+class _ParsedSection(NamedTuple):
+    """The text of the blocks of a section, and the fence of a code block that the section does not close."""
+
+    blocks: list[str]
+    open_fence: str
+
+
+def _parse_section(section: str) -> _ParsedSection:
     """Return the blocks of a section that have text, and `_open_fence`."""
     links: dict[str, Any] = {}  # [name]: URL, which a paragraph may refer to
     tokens = _markdown_parser("blocks").parse(section, links)
-    return [block for block in _block_texts(tokens, links) if block], _open_fence(tokens, section)
+    return _ParsedSection([block for block in _block_texts(tokens, links) if block], _open_fence(tokens, section))
 
 
 def _block_texts(tokens: list[Any], links: dict[str, Any]) -> Iterator[str]:

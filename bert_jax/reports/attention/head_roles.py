@@ -81,7 +81,14 @@ def head_weights(model: OpenModel, batch: Batch, queries: slice = slice(None)) -
     return list(np.asarray(compute(model.params["encoder"], batch))[:, 0])
 
 
-def weights_and_relevance(model: OpenModel, batch: Batch) -> tuple[list[np.ndarray], Relevance | None]:
+class WeightsAndRelevance(NamedTuple):
+    """The attention weights of each layer, and the relevance of each token for the answer of the head."""
+
+    weights: list[np.ndarray]
+    relevance: Relevance | None
+
+
+def weights_and_relevance(model: OpenModel, batch: Batch) -> WeightsAndRelevance:
     """Return `head_weights` and the relevance of each token for the most probable answer.
 
     The answer of a masked-token head is its token for the first mask of the text. The answer of a classifier is its
@@ -95,7 +102,7 @@ def weights_and_relevance(model: OpenModel, batch: Batch) -> tuple[list[np.ndarr
     heads = [head for head in model.heads if head.name in TARGETS]
     head = next((head for head in heads if head.classes), heads[0] if heads and masks.size else None)
     if head is None:
-        return head_weights(model, batch), None
+        return WeightsAndRelevance(head_weights(model, batch), None)
     position = int(masks[0]) if masks.size and not head.classes else 0
     batch = {**batch, "masked_positions": np.array([[position]], np.int32)}
     names = model.labels if head.classes else model.tokenizer.tokens
@@ -105,7 +112,8 @@ def weights_and_relevance(model: OpenModel, batch: Batch) -> tuple[list[np.ndarr
     answer = int(logits.argmax())
     name = names[answer] if answer < len(names) else str(answer)
     probability = _answer_probability(logits, answer, is_multi_label=bool(model.problem))
-    return weights, Relevance(row, TARGETS[head.name].description, name, probability, not head.classes)
+    relevance = Relevance(row, TARGETS[head.name].description, name, probability, not head.classes)
+    return WeightsAndRelevance(weights, relevance)
 
 
 def tokens_to_words(matrix: np.ndarray, words: np.ndarray, first: int = 0) -> np.ndarray:
@@ -126,10 +134,16 @@ def tokens_to_words(matrix: np.ndarray, words: np.ndarray, first: int = 0) -> np
     return np.add.reduceat(np.stack(rows, -2), starts, -1)
 
 
-def _weights_and_gradients(
-    model: OpenModel, head: Head, batch: Batch
-) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
-    """Return attention weights, their gradients for the largest logit, and all logits, float `[classes]`."""
+class _WeightsAndGradients(NamedTuple):
+    """Attention weights, their gradients for the largest logit, and all logits, float `[classes]`."""
+
+    weights: list[np.ndarray]
+    gradients: list[np.ndarray]
+    logits: np.ndarray
+
+
+def _weights_and_gradients(model: OpenModel, head: Head, batch: Batch) -> _WeightsAndGradients:
+    """Return attention weights, their gradients for the largest logit, and all logits."""
 
     def score(probes: jax.Array, params: Params) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         """Return the largest logit, and (all logits, attention weights); `probes` are added to the weights."""
@@ -141,7 +155,7 @@ def _weights_and_gradients(
     zeros = jnp.zeros((config.num_layers, 1, config.num_heads, length, length), jnp.float32)
     # The parameters are an argument: a constant would be folded.
     gradients, (logits, weights) = jax.jit(jax.grad(score, has_aux=True))(zeros, model.params)
-    return list(np.asarray(weights)[:, 0]), list(np.asarray(gradients)[:, 0]), np.asarray(logits)
+    return _WeightsAndGradients(list(np.asarray(weights)[:, 0]), list(np.asarray(gradients)[:, 0]), np.asarray(logits))
 
 
 def _answer_probability(logits: np.ndarray, answer: int, is_multi_label: bool) -> float | None:

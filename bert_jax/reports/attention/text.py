@@ -1,6 +1,7 @@
 """The attention weights of all heads in a text, between tokens or words, with rollout and relevance."""
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 
@@ -111,7 +112,14 @@ def chosen_indexes(option: str, index: int | None, total: int) -> list[int]:
     return list(range(total)) if index is None else [index]
 
 
-def _encode(model: OpenModel, text: str, pair: str | None) -> tuple[np.ndarray, np.ndarray]:
+class _EncodedText(NamedTuple):
+    """Token ids and token types of a text or a pair, int32 `[length]`."""
+
+    ids: np.ndarray
+    token_types: np.ndarray
+
+
+def _encode(model: OpenModel, text: str, pair: str | None) -> _EncodedText:
     """Return ids and token types, int32 `[length]` each."""
     limit, mask = model.config.max_positions, model.tokenizer.tokens[model.tokenizer.mask_id]
     if mask in text + (pair or ""):
@@ -127,4 +135,4 @@ def _encode(model: OpenModel, text: str, pair: str | None) -> tuple[np.ndarray, 
         types = (np.arange(len(ids)) >= type_1_start) & (model.config.num_token_types > 1)
     if too_long:
         raise UserError(f"the text has more than {limit:,} tokens, all that this model reads; shorten it")
-    return ids, types.astype(np.int32)
+    return _EncodedText(ids, types.astype(np.int32))

@@ -49,7 +49,14 @@ def sequence_examples(batch: Batch, row: int, tokenizer: "Tokenizer") -> tuple[S
     return tuple(examples)
 
 
-def tokens_before_masking(batch: Batch, row: int) -> tuple[np.ndarray, np.ndarray]:
+class TokensBeforeMasking(NamedTuple):
+    """The tokens of a sequence before masking, int32 `[seq_len]`, and whether each is a target, bool `[seq_len]`."""
+
+    ids: np.ndarray
+    is_target: np.ndarray
+
+
+def tokens_before_masking(batch: Batch, row: int) -> TokensBeforeMasking:
     """Return the tokens of a sequence before masking, int32 `[seq_len]`, and a mask of targets, bool `[seq_len]`."""
     used = batch["masked_weights"][row] > 0
     positions = batch["masked_positions"][row][used]
@@ -57,19 +64,29 @@ def tokens_before_masking(batch: Batch, row: int) -> tuple[np.ndarray, np.ndarra
     targets[positions] = batch["masked_labels"][row][used]
     predicted = np.zeros(len(targets), bool)
     predicted[positions] = True
-    return targets, predicted
+    return TokensBeforeMasking(targets, predicted)
 
 
-def text_positions(batch: Batch, row: int) -> list[tuple[list[np.ndarray], int | None]]:
+class TextPositions(NamedTuple):
+    """The positions of each text of an example, int64 `[any]`, and the label of the pair; None without a label."""
+
+    positions: list[np.ndarray]
+    label: int | None
+
+
+def text_positions(batch: Batch, row: int) -> list[TextPositions]:
     """Return, for each example of a sequence, the positions of each of its texts (int64 `[any]`) and its label."""
     segments, types = batch.get("segment_ids", batch["attention_mask"])[row], batch["token_type_ids"][row]
     if "next_sentence_labels" not in batch:
         return [
-            ([np.flatnonzero((segments == segment) & (types == 0))], None) for segment in range(1, segments.max() + 1)
+            TextPositions([np.flatnonzero((segments == segment) & (types == 0))], None)
+            for segment in range(1, segments.max() + 1)
         ]
     labels = np.atleast_1d(batch["next_sentence_labels"][row])
     return [
-        ([np.flatnonzero((segments == segment) & (types == kind)) for kind in (0, 1)], int(labels[segment - 1]))
+        TextPositions(
+            [np.flatnonzero((segments == segment) & (types == kind)) for kind in (0, 1)], int(labels[segment - 1])
+        )
         for segment in range(1, segments.max() + 1)
     ]
 

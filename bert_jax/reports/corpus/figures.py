@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_jax.batches.masking import MAX_WORD_TOKENS
 from bert_jax.batches.pipeline import Sequences
-from bert_jax.batches.statistics import SequenceFigures, coverage, sequence_figures
+from bert_jax.batches.statistics import SequenceFigures, fractions_read, sequence_figures
 from bert_jax.config import DataConfig
 from bert_jax.corpus.copies import Duplicates, Leaks, find_duplicates, find_leaks
 from bert_jax.corpus.mixture import Mixture
@@ -100,7 +100,7 @@ def corpus_figures(
         leaks=find_leaks(train, heldout),
         sequences=sequence_figures(sequences, tokenizer.mask_id) if sequences else None,
         no_sequences=no_sequences,
-        coverage=coverage(train, tokenizer.separators, seq_len, data) if sequences else None,
+        coverage=fractions_read(train, tokenizer.separators, seq_len, data) if sequences else None,
         data=data,
     )
 

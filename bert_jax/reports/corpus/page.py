@@ -72,9 +72,16 @@ def _source_table(sources: Sequence[CorpusSource]) -> Html:
     return table(head, rows, "sources")
 
 
+class _FiltersAndParts(NamedTuple):
+    """The filters of the section on sequences, and the parts of the section."""
+
+    filters: list[PageFilter]
+    parts: list[Html]
+
+
 def _filters_and_parts(
     figures: CorpusFigures, tokenizer: "Tokenizer", sequences: Sequences, first_number: int
-) -> tuple[list[PageFilter], list[Html]]:
+) -> _FiltersAndParts:
     """Return the filters, and the parts of the section on sequences: legend, filters, and pages of sequences."""
     numbers, sources = _choose_sequences(sequences, len(figures.sources), first_number)
     batch = sequences.batch(numbers)
@@ -105,22 +112,32 @@ def _filters_and_parts(
     # A filter by source or language needs two names; a filter by warning needs only one name.
     selects = [_filter_select(filter_) for filter_ in filters if len(filter_.names) > (filter_.letter != "w")]
     labels = [f"{begin + 1} to {min(begin + PER_PAGE, len(cards))}" for begin in begins]
-    return filters, [
-        element("p", introduction),
-        mark_meanings(tokenizer),
-        element("div", *selects, _page_radios(labels), class_="filters"),
-        *pages,
-        element("p", class_="shown note"),
-    ]
+    return _FiltersAndParts(
+        filters,
+        [
+            element("p", introduction),
+            mark_meanings(tokenizer),
+            element("div", *selects, _page_radios(labels), class_="filters"),
+            *pages,
+            element("p", class_="shown note"),
+        ],
+    )
 
 
-def _choose_sequences(sequences: Sequences, num_sources: int, first_number: int) -> tuple[np.ndarray, list[int]]:
+class _ChosenSequences(NamedTuple):
+    """Sequence numbers, and the source of each."""
+
+    numbers: np.ndarray
+    sources: list[int]
+
+
+def _choose_sequences(sequences: Sequences, num_sources: int, first_number: int) -> _ChosenSequences:
     """Return about `NUM_SEQUENCES` sequence numbers, evenly distributed over the sources, and their sources."""
     numbers = np.arange(first_number, first_number + (NUM_SEQUENCES if num_sources == 1 else NUM_SEARCHED))
     sources = sequences.source_of(numbers)
     num_each = max(1, NUM_SEQUENCES // num_sources)
     chosen = np.sort(np.concatenate([np.flatnonzero(sources == source)[:num_each] for source in range(num_sources)]))
-    return numbers[chosen], sources[chosen].tolist()
+    return _ChosenSequences(numbers[chosen], sources[chosen].tolist())
 
 
 def _sequence_card(

@@ -5,6 +5,7 @@ import re
 import textwrap
 import unicodedata
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from bert_jax.reports.corpus.examples import printable
 
@@ -64,12 +65,19 @@ def styled_lines(spans: Sequence[StyledText], width: int, color: bool) -> list[s
     return [_paint_runs(line, color) for line in lines]
 
 
-def _mark_ranges(spans: Sequence[StyledText]) -> Iterator[tuple[int, int]]:
+class _CharacterRange(NamedTuple):
+    """The first character of a range, and the character after its last."""
+
+    start: int
+    end: int
+
+
+def _mark_ranges(spans: Sequence[StyledText]) -> Iterator[_CharacterRange]:
     """Yield the start and the end of each mark as character indexes, without the space before the mark."""
     begin = 0
     for text, style in spans:
         if style in ("mask", "random", "kept"):
-            yield begin + text.startswith(" "), begin + len(text)
+            yield _CharacterRange(begin + text.startswith(" "), begin + len(text))
         begin += len(text)
 
 

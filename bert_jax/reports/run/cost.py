@@ -29,6 +29,13 @@ class AssumedPower(NamedTuple):
     grams_per_kwh: float | None = None  # above 0; None: no CO2 is shown
 
 
+class CostRows(NamedTuple):
+    """Names and values of time, tokens, energy and CO2, and a note about their sources."""
+
+    rows: list[tuple[str, str]]
+    note: str
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunCost:
     """Time, tokens and energy of a run; None if not recorded."""
@@ -59,7 +66,7 @@ def measure_cost(run: Run, assumed: AssumedPower) -> RunCost:
     )
 
 
-def cost_rows(run: Run, assumed: AssumedPower) -> tuple[list[tuple[str, str]], str]:
+def cost_rows(run: Run, assumed: AssumedPower) -> CostRows:
     """Return names and values of time, tokens, energy and CO2, and a note about their sources."""
     cost = measure_cost(run, assumed)
     rows = [("wall-clock time", "not recorded" if cost.seconds is None else format_duration(cost.seconds))]
@@ -77,7 +84,7 @@ def cost_rows(run: Run, assumed: AssumedPower) -> tuple[list[tuple[str, str]], s
     note = (
         f"Time is from the first to the last event of each start, evaluations and saving included. {cost.energy_note}"
     )
-    return rows, note
+    return CostRows(rows, note)
 
 
 def format_energy(joules: float) -> str:
@@ -97,35 +104,51 @@ def format_duration(seconds: float) -> str:
     return f"{seconds / size:,.1f} {unit}"
 
 
+class _EnergyAndNote(NamedTuple):
+    """The measured and the estimated energy, if known, and a note about both."""
+
+    joules_by_source: dict[str, float]
+    note: str
+
+
 def _estimate_energy(
     machine: Mapping[str, str | int], sessions: Sequence[RunStart], seconds: float, watts: float | None
-) -> tuple[dict[str, float], str]:
+) -> _EnergyAndNote:
     """Return {"measured": joules, "estimated": joules}, without unknown values, and a note about both."""
     measured_seconds = sum(session.measured - session.began for session in sessions if session.measured is not None)
     source = str(machine.get("energy", ""))
     power, power_note = _estimate_power(machine, watts)
     if not measured_seconds:
         unmeasured = f" It was not measured: {source}." if source else ""
-        return {"estimated": power * seconds} if sessions and power is not None else {}, power_note + unmeasured
+        return _EnergyAndNote(
+            {"estimated": power * seconds} if sessions and power is not None else {}, power_note + unmeasured
+        )
     joules = {"measured": sum(session.joules for session in sessions)}
     note = (
         f"Energy was measured for {format_seconds(measured_seconds)} of that time ({source}), and of all that ran "
         "there, but without cooling and the rest of the machine."
     )
     if (rest := seconds - measured_seconds) < MAX_UNMEASURED * seconds:
-        return joules, note
+        return _EnergyAndNote(joules, note)
     if power is not None:
         joules["estimated"] = power * rest
-    return joules, f"{note} For the other {format_seconds(rest)}: {power_note}"
+    return _EnergyAndNote(joules, f"{note} For the other {format_seconds(rest)}: {power_note}")
 
 
-def _estimate_power(machine: Mapping[str, str | int], watts: float | None) -> tuple[float | None, str]:
+class _PowerAndNote(NamedTuple):
+    """The power of all devices, if known, and a note about the source of the number."""
+
+    watts: float | None
+    note: str
+
+
+def _estimate_power(machine: Mapping[str, str | int], watts: float | None) -> _PowerAndNote:
     """Return the watts of all devices (None if unknown), and a note about the source of the number."""
     if watts is not None:
-        return watts, f"Energy is an estimate: that time at {watts:g} W (--watts)."
+        return _PowerAndNote(watts, f"Energy is an estimate: that time at {watts:g} W (--watts).")
     kind, devices, cores = str(machine.get("device_kind", "")), machine.get("devices"), machine.get("cores")
     if not isinstance(devices, int):
-        return None, f"Energy is not estimated, as the machine is not recorded. {WATTS_OPTION}"
+        return _PowerAndNote(None, f"Energy is not estimated, as the machine is not recorded. {WATTS_OPTION}")
     if (chip := CHIPS.get(kind)) and chip.watts is not None:
         power = chip.watts * devices
         source = f"the figure of {chip.source}"
@@ -133,8 +156,13 @@ def _estimate_power(machine: Mapping[str, str | int], watts: float | None) -> tu
         power = WATTS_PER_CORE * cores
         source = f"which is {WATTS_PER_CORE:g} W for each of {cores} cores (Lannelongue et al. 2021)"
     else:
-        return None, f"Energy is not estimated: no published power of {kind} is known here. {WATTS_OPTION}"
-    return power, (
-        f"Energy is an estimate: that time at {power:g} W, {source}, without cooling, memory and the rest of the "
-        "machine."
+        return _PowerAndNote(
+            None, f"Energy is not estimated: no published power of {kind} is known here. {WATTS_OPTION}"
+        )
+    return _PowerAndNote(
+        power,
+        (
+            f"Energy is an estimate: that time at {power:g} W, {source}, without cooling, memory and the rest of the "
+            "machine."
+        ),
     )

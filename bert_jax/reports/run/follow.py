@@ -6,6 +6,7 @@ import http.server
 import pathlib
 import threading
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from bert_jax.console import Console
 from bert_jax.errors import UserError
@@ -55,7 +56,7 @@ class _LatestPage:
     def __init__(self, workdirs: Sequence[str], assumed: AssumedPower) -> None:
         self._workdirs, self._assumed = workdirs, assumed
         self._lock = threading.Lock()
-        self._stats: list[tuple[str, int, int]] = []
+        self._stats: list[_NamedFileStat] = []
         self._page = b""
 
     def page(self) -> bytes:
@@ -71,12 +72,20 @@ class _LatestPage:
             return self._page
 
 
-def _file_stats(workdirs: Sequence[pathlib.Path]) -> list[tuple[str, int, int]]:
+class _NamedFileStat(NamedTuple):
+    """The name, the modification time in nanoseconds and the size of a file."""
+
+    name: str
+    modified_ns: int
+    num_bytes: int
+
+
+def _file_stats(workdirs: Sequence[pathlib.Path]) -> list[_NamedFileStat]:
     """Return name, modification time and size of each file that the page depends on."""
     directories = [directory for workdir in workdirs for directory in (workdir, *workdir.glob("runs/*"))]
     paths = sorted(path for directory in directories for name in WATCHED_FILES for path in directory.glob(name))
     stats = [(str(path), path.stat()) for path in paths]
-    return [(name, stat.st_mtime_ns, stat.st_size) for name, stat in stats]
+    return [_NamedFileStat(name, stat.st_mtime_ns, stat.st_size) for name, stat in stats]
 
 
 def request_handler(make: Callable[[], bytes]) -> type[http.server.BaseHTTPRequestHandler]:

@@ -26,7 +26,7 @@ from bert_jax.objectives import OBJECTIVES
 from bert_jax.reports.html.point_values import Point
 from bert_jax.training.checkpoint import saved_steps
 from bert_jax.training.metrics import Line, damaged_lines, read_metrics
-from bert_jax.training.plateau import Plateau, expected_step
+from bert_jax.training.plateau import Plateau, expected_end_of_plateau
 from bert_jax.training.remote_workdir import checkpoints_in
 from bert_jax.training.schedules import Phase, plan_phases
 from bert_jax.training.tensorboard import RunStart, read_starts
@@ -224,7 +224,7 @@ def _pretraining_facts(config: PretrainConfig) -> PretrainingFacts:
         num_eval_sequences=config.evaluate.num_sequences,
         mask_rates=tuple(rate for phase in config.train.phases for rate in phase_mask_rates(config.data, phase)),
         matrix_rate_ratio=optimizer.muon_learning_rate / optimizer.peak_learning_rate if has_two_rates else None,
-        plateau_end=min(expected_step(config.train.plateau_steps, optimizer, phases), phases[-1].end),
+        plateau_end=min(expected_end_of_plateau(config.train.plateau_steps, optimizer, phases), phases[-1].end),
     )
 
 

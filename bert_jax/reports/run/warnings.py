@@ -139,7 +139,14 @@ RUN_CHECKS: tuple[Callable[[Training, Run], str], ...] = (
 )
 
 
-def _pretraining_sentences(facts: PretrainingFacts, init_from: str, training: Training) -> tuple[str, str]:
+class _PretrainingSentences(NamedTuple):
+    """Two sentences about a pretraining."""
+
+    model_and_data: str
+    progress: str
+
+
+def _pretraining_sentences(facts: PretrainingFacts, init_from: str, training: Training) -> _PretrainingSentences:
     """Return two sentences about a pretraining: its model and data, and its progress."""
     model, total, step = facts.model, facts.phases[-1].end, training.last_step
     rule = SENTENCE_PAIRS.get(facts.data.sentence_pairs)
@@ -153,7 +160,9 @@ def _pretraining_sentences(facts: PretrainingFacts, init_from: str, training: Tr
     lengths = ", then ".join(dict.fromkeys(f"{phase.seq_len:,}" for phase in facts.phases))
     done = "all of its" if step >= total else f"{step / total:.0%} of its"
     tokens = f"{facts.tokens_read(step):,} tokens including padding, in sequences of {lengths}"
-    return subject, f"It has done {done} {total:,} steps: {tokens}{_describe_restarts([training])}."
+    return _PretrainingSentences(
+        subject, f"It has done {done} {total:,} steps: {tokens}{_describe_restarts([training])}."
+    )
 
 
 def _describe_accuracy_and_loss(training: Training, facts: PretrainingFacts) -> str:
@@ -186,7 +195,15 @@ def _describe_accuracy_and_loss(training: Training, facts: PretrainingFacts) -> 
     return " ".join(sentences)
 
 
-def _finetuning_sentences(run: Run) -> tuple[str, str, str]:
+class _FinetuningSentences(NamedTuple):
+    """Three sentences about a fine-tuning."""
+
+    task_and_weights: str
+    progress: str
+    dev_scores: str
+
+
+def _finetuning_sentences(run: Run) -> _FinetuningSentences:
     """Return three sentences about a fine-tuning: its task and weights, its progress, and its dev scores."""
     count, steps = len(run.trainings), [training.last_step for training in run.trainings]
     start = "random weights of the architecture of" if run.random_weights else "the weights of"
@@ -202,9 +219,9 @@ def _finetuning_sentences(run: Run) -> tuple[str, str, str]:
             metric = results.metric
             over_seeds = f"; {metric.replace('_', ' ')} over the seeds {results.mean_and_deviation(metric)}"
     if not scores:
-        return subject, progress, "No score is recorded yet."
+        return _FinetuningSentences(subject, progress, "No score is recorded yet.")
     figures = ", ".join(f"{name.replace('_', ' ')} {format_metric(name, score)}" for name, score in scores.items())
-    return subject, progress, f"On the dev set the best training scores {figures}{over_seeds}."
+    return _FinetuningSentences(subject, progress, f"On the dev set the best training scores {figures}{over_seeds}.")
 
 
 def _last_scores(trainings: Sequence[Training]) -> dict[str, float]:

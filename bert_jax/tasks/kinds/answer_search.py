@@ -1,5 +1,6 @@
 """The best answers to questions, found with the start and end logits of windows."""
 
+import itertools
 import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -86,7 +87,14 @@ def find_answers(
     return answers_by_question
 
 
-def _window_spans(window: Features, start: np.ndarray, end: np.ndarray, longest: int) -> tuple[np.ndarray, np.ndarray]:
+class _WindowSpans(NamedTuple):
+    """The scores of the spans of a window, and the offsets of its tokens in the context."""
+
+    scores: np.ndarray
+    offsets: np.ndarray
+
+
+def _window_spans(window: Features, start: np.ndarray, end: np.ndarray, longest: int) -> _WindowSpans:
     """Return the scores of the spans of a window, and the offsets of its tokens in the context.
 
     scores[i, k], of float64 `[tokens, longest]`, is the score of the span from token i of the context to token i + k;
@@ -97,22 +105,29 @@ def _window_spans(window: Features, start: np.ndarray, end: np.ndarray, longest:
     starts = np.where(window.alignment["max_context"][context], start[context], -np.inf)
     ends = np.append(end[context], np.full(longest - 1, -np.inf))
     scores = starts[:, None] + np.lib.stride_tricks.sliding_window_view(ends, longest)
-    return scores, offsets[context]
+    return _WindowSpans(scores, offsets[context])
 
 
-def _distinct_spans(
-    context: str, scores: np.ndarray, offsets: np.ndarray, n_best: int
-) -> list[tuple[str, int, int, float]]:
+class _TextSpan(NamedTuple):
+    """A span of the context, with the offsets of its characters and its score."""
+
+    text: str
+    start: int
+    end: int
+    score: float
+
+
+def _distinct_spans(context: str, scores: np.ndarray, offsets: np.ndarray, n_best: int) -> list[_TextSpan]:
     """Return the best spans (text, start, end, score) with different texts."""
     looked_at = n_best
     while True:
-        best = dict[str, tuple[str, int, int, float]]()
+        best = dict[str, _TextSpan]()
         for score, start, end in _best_character_spans(scores, offsets, looked_at):
             raw = context[start : _after_marks(context, end)]
             text = raw.strip()
             start += len(raw) - len(raw.lstrip())
             if text and len(best) < n_best:
-                best.setdefault(text, (text, start, start + len(text), score))
+                best.setdefault(text, _TextSpan(text, start, start + len(text), score))
         if len(best) == n_best or looked_at >= scores.size:
             return list(best.values())
         looked_at *= 4
@@ -125,7 +140,15 @@ def _after_marks(context: str, end: int) -> int:
     return end
 
 
-def _best_character_spans(scores: np.ndarray, offsets: np.ndarray, count: int) -> Iterator[tuple[float, int, int]]:
+class _CharacterSpan(NamedTuple):
+    """The score of a span, and the offsets of its characters."""
+
+    score: float
+    start: int
+    end: int
+
+
+def _best_character_spans(scores: np.ndarray, offsets: np.ndarray, count: int) -> Iterator[_CharacterSpan]:
     """Yield (score, start, end) of the `count` best spans, best first; equal scores keep the order of the windows."""
     flat, best_of_start = scores.ravel(), scores.max(1)
     # The best spans of the `count` best starts are `count` spans, so no span with a lower score is needed.
@@ -134,4 +157,5 @@ def _best_character_spans(scores: np.ndarray, offsets: np.ndarray, count: int) -
     chosen = chosen[np.argsort(-flat[chosen], kind="stable")][:count]
     first, further = np.divmod(chosen, scores.shape[1])
     characters = offsets[first, 0], offsets[first + further, 1]
-    return zip(flat[chosen].tolist(), *(side.tolist() for side in characters), strict=True)
+    columns = (flat[chosen].tolist(), *(side.tolist() for side in characters))
+    return itertools.starmap(_CharacterSpan, zip(*columns, strict=True))

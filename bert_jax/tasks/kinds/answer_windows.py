@@ -1,12 +1,13 @@
 """Windows of contexts as features, with the tokens at which the answer begins and ends."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.features import SPELLED, Features, encode_distinct
+from bert_jax.tasks.features import SPELLED, Features, FeaturesAndCounts, encode_distinct
 from bert_jax.tasks.task import Example
 from bert_jax.tokenizer import Tokenizer
 
@@ -21,9 +22,7 @@ COUNTS = (
 MAX_WORD = 100  # characters of the longest word that WordPiece splits, as in transformers; 200 in google-research/bert
 
 
-def window_features(
-    examples: Sequence[Example], tokenizer: Tokenizer, settings: TaskConfig
-) -> tuple[list[Features], dict[str, int]]:
+def window_features(examples: Sequence[Example], tokenizer: Tokenizer, settings: TaskConfig) -> FeaturesAndCounts:
     """Return sequences [CLS] question [SEP] window [SEP], as run_squad.py of google-research/bert makes them.
 
     `targets` has `starts` and `ends`, int32: the first and the last token of the first answer, or 0 if the window does
@@ -84,7 +83,7 @@ def window_features(
             continue
         bounds = window_bounds(len(ids), capacity, settings.doc_stride)
         counts["split_contexts"] += len(bounds) > 1
-        for (start, end), most in zip(bounds, most_context(bounds), strict=True):
+        for (start, end), most in zip(bounds, has_most_context(bounds), strict=True):
             size = len(head) + end - start + 1
             context_offsets = np.full((size, 2), -1, np.int32)
             context_offsets[len(head) : -1] = offsets[start:end]
@@ -95,17 +94,24 @@ def window_features(
             alignment = {"context_offsets": context_offsets, "max_context": max_context}
             type_1_start = len(head) if tokenizer.second_type else size
             features.append(Features(ids_of_window, type_1_start, example_index, targets, alignment))
-    return features, counts
+    return FeaturesAndCounts(features, counts)
 
 
-def window_bounds(num_tokens: int, capacity: int, step: int) -> list[tuple[int, int]]:
+class WindowBounds(NamedTuple):
+    """The first token of a window, and the token after its last."""
+
+    start: int
+    end: int
+
+
+def window_bounds(num_tokens: int, capacity: int, step: int) -> list[WindowBounds]:
     """Return (first token, last token + 1) of each window of `capacity` tokens; a window begins every `step` tokens."""
     step = min(capacity, step)
     count = 1 + max(0, -(-(num_tokens - capacity) // step))
-    return [(start, min(start + capacity, num_tokens)) for start in range(0, count * step, step)]
+    return [WindowBounds(start, min(start + capacity, num_tokens)) for start in range(0, count * step, step)]
 
 
-def most_context(bounds: Sequence[tuple[int, int]]) -> list[np.ndarray]:
+def has_most_context(bounds: Sequence[WindowBounds]) -> list[np.ndarray]:
     """Return bool `[tokens]` for each window: True if the token has more context here than in any other window.
 
     The context of a token is the smaller of the numbers of tokens before and after it, plus a hundredth of the length
@@ -121,12 +127,19 @@ def most_context(bounds: Sequence[tuple[int, int]]) -> list[np.ndarray]:
     return [best[start:end] == window_index for window_index, (start, end) in enumerate(bounds)]
 
 
-def _answer_tokens(example: Example, offsets: np.ndarray) -> tuple[int, int] | None:
+class _AnswerTokens(NamedTuple):
+    """The first and the last token of an answer; -1 for no answer."""
+
+    first: int
+    last: int
+
+
+def _answer_tokens(example: Example, offsets: np.ndarray) -> _AnswerTokens | None:
     """Return the first and last token of the first answer; (-1, -1) for no answer; None for an unlabeled example."""
     if "answers" not in example:
         return None
     if not example["answers"]:
-        return -1, -1
+        return _AnswerTokens(-1, -1)
     text, start = example["answers"][0]["text"], example["answers"][0]["start"]
     end = start + len(text)
     if not text or start < 0 or example["context"][start:end] != text:
@@ -140,7 +153,7 @@ def _answer_tokens(example: Example, offsets: np.ndarray) -> tuple[int, int] | N
         raise UserError(
             f"question '{example['id']}': the answer '{text}' has no token of the vocabulary; leave the question out"
         )
-    return first, last
+    return _AnswerTokens(first, last)
 
 
 def _window_targets(answer: tuple[int, int], start: int, end: int, shift: int) -> dict[str, np.int32]:

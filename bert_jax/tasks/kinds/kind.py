@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.features import Features
+from bert_jax.tasks.features import Features, FeaturesAndCounts
 from bert_jax.tasks.task import Columns, Example, Record, Task
 from bert_jax.tokenizer import Tokenizer
 
@@ -58,7 +58,7 @@ class TaskKind:
     # counts errors in published files; errors in a user's own files raise UserError.
     make_example: Callable[[Record, Task, Counter[str]], dict[str, Any]]
     # The features of all examples, in order, and counts of truncations and splits, zeros included.
-    features: Callable[[Examples, Tokenizer, TaskConfig], tuple[list[Features], Counts]]
+    features: Callable[[Examples, Tokenizer, TaskConfig], FeaturesAndCounts]
     head: str  # a key of models.heads.HEADS
     loss: Loss
     # Predictions, from features in any order and the outputs for each of them. With the threshold None, every question
@@ -124,9 +124,7 @@ class TaskKind:
         return required + tuple(field for field in self.optional_fields if field == "text_pair")
 
 
-def make_features(
-    kind: TaskKind, examples: Examples, tokenizer: Tokenizer, settings: TaskConfig
-) -> tuple[list[Features], Counts]:
+def make_features(kind: TaskKind, examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> FeaturesAndCounts:
     """Return the features of all examples, in order, and counts of truncations and splits.
 
     Args:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from bert_jax.config import TaskConfig
-from bert_jax.tasks.features import Features
+from bert_jax.tasks.features import Features, FeaturesAndCounts
 from bert_jax.tasks.kinds import records
-from bert_jax.tasks.kinds.kind import Counts, Examples, Loss, Outputs, Predictions, TaskKind, Threshold, Tuned
+from bert_jax.tasks.kinds.kind import Examples, Loss, Outputs, Predictions, TaskKind, Threshold, Tuned
 from bert_jax.tasks.kinds.multilabel_score import best_f1_threshold, multilabel_scores
 from bert_jax.tasks.kinds.texts import rounded, stack_in_order, text_features
 from bert_jax.tasks.task import Example, Record, Task
@@ -39,7 +39,7 @@ def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, 
     return example | {"label": label_set}
 
 
-def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> tuple[list[Features], Counts]:
+def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> FeaturesAndCounts:
     """Return the features of the texts; `targets` has `label_set`, float32 `[1, labels]`."""
 
     def target(example: Example) -> dict[str, Any]:

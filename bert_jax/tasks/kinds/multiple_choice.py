@@ -8,9 +8,9 @@ import numpy as np
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.features import Features
+from bert_jax.tasks.features import FeaturesAndCounts
 from bert_jax.tasks.kinds import records
-from bert_jax.tasks.kinds.kind import Counts, Examples, Loss, TaskKind
+from bert_jax.tasks.kinds.kind import Examples, Loss, TaskKind
 from bert_jax.tasks.kinds.texts import choice_features, class_predictions, label_target, rounded
 from bert_jax.tasks.task import Record, Task
 from bert_jax.tokenizer import Tokenizer
@@ -39,7 +39,7 @@ def _choice_index(record: Record, value: Any, choices: int) -> int:
     return int(name)
 
 
-def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> tuple[list[Features], Counts]:
+def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> FeaturesAndCounts:
     return choice_features(examples, tokenizer, settings.max_seq_len, label_target("labels", np.int32))
 
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.features import Features
+from bert_jax.tasks.features import Features, FeaturesAndCounts
 from bert_jax.tasks.kinds import records
-from bert_jax.tasks.kinds.kind import Counts, Examples, Loss, Outputs, Predictions, TaskKind
+from bert_jax.tasks.kinds.kind import Examples, Loss, Outputs, Predictions, TaskKind
 from bert_jax.tasks.kinds.texts import label_target, stack_in_order, text_features
 from bert_jax.tasks.labels import NUMBER
 from bert_jax.tasks.task import Record, Task
@@ -49,7 +49,7 @@ def _are_measurements(labels: Sequence[Any]) -> bool:
     return len(values) >= MIN_NUMBERS and not all(value.is_integer() for value in values)
 
 
-def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> tuple[list[Features], Counts]:
+def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> FeaturesAndCounts:
     return text_features(examples, tokenizer, settings.max_seq_len, label_target("values", np.float32))
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from bert_jax.config import TaskConfig
-from bert_jax.tasks.features import Features
+from bert_jax.tasks.features import FeaturesAndCounts
 from bert_jax.tasks.kinds import records
-from bert_jax.tasks.kinds.kind import Counts, Examples, Loss, TaskKind
+from bert_jax.tasks.kinds.kind import Examples, Loss, TaskKind
 from bert_jax.tasks.kinds.regression import REGRESSION
 from bert_jax.tasks.kinds.texts import class_predictions, label_target, rounded, text_features
 from bert_jax.tasks.task import Record, Task
@@ -23,7 +23,7 @@ def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, 
     return records.text_fields(record, task, tally) | index
 
 
-def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> tuple[list[Features], Counts]:
+def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> FeaturesAndCounts:
     return text_features(examples, tokenizer, settings.max_seq_len, label_target("labels", np.int32))
 
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.features import Features
+from bert_jax.tasks.features import Features, FeaturesAndCounts
 from bert_jax.tasks.kinds import records
-from bert_jax.tasks.kinds.kind import Counts, Examples, Loss, Outputs, Predictions, TaskKind
+from bert_jax.tasks.kinds.kind import Examples, Loss, Outputs, Predictions, TaskKind
 from bert_jax.tasks.kinds.regression import REGRESSION
 from bert_jax.tasks.kinds.texts import separate_features, stack_in_order
 from bert_jax.tasks.task import Example, Record, Task
@@ -30,7 +30,7 @@ def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, 
     return made | ({NEGATIVE: records.text_field(record, NEGATIVE, task, tally)} if NEGATIVE in record.fields else {})
 
 
-def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> tuple[list[Features], Counts]:
+def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> FeaturesAndCounts:
     fields = ["text", "text_pair"]
     if any(NEGATIVE in example for example in examples):
         fields.append(NEGATIVE)

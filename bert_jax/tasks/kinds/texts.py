@@ -2,13 +2,13 @@
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.features import SPELLED, Features, encode_distinct
+from bert_jax.tasks.features import SPELLED, Features, FeaturesAndCounts, TokenSequence, encode_distinct
 from bert_jax.tasks.kinds.kind import Counts, Examples, Outputs, Predictions, Threshold
 from bert_jax.tasks.task import Example
 from bert_jax.tokenizer import Tokenizer
@@ -21,7 +21,7 @@ def text_features(
     tokenizer: Tokenizer,
     max_seq_len: int,
     target: Callable[[Example], Mapping[str, Any]] = lambda example: {},
-) -> tuple[list[Features], Counts]:
+) -> FeaturesAndCounts:
     """Return [CLS] text [SEP], or [CLS] text [SEP] text_pair [SEP], for each example, and counts.
 
     The counts are `truncated_texts` and `SPELLED`.
@@ -41,12 +41,12 @@ def text_features(
         Features(ids, type_1_start, example_index, target(example))
         for example_index, (example, (ids, type_1_start)) in enumerate(zip(examples, laid_out, strict=True))
     ]
-    return features, counts
+    return FeaturesAndCounts(features, counts)
 
 
 def choice_features(
     examples: Examples, tokenizer: Tokenizer, max_seq_len: int, target: Callable[[Example], Mapping[str, Any]]
-) -> tuple[list[Features], Counts]:
+) -> FeaturesAndCounts:
     """Return a sequence [CLS] text [SEP] choice [SEP] for each of an example's `choices`; see `text_features`.
 
     Raises:
@@ -69,7 +69,7 @@ def separate_features(
     tokenizer: Tokenizer,
     max_seq_len: int,
     target: Callable[[Example], Mapping[str, Any]],
-) -> tuple[list[Features], Counts]:
+) -> FeaturesAndCounts:
     """Return a sequence [CLS] text [SEP] for each of an example's `fields`; see `text_features`."""
     pairs = [[(example[field], None) for field in fields] for example in examples]
     return _grouped_features(examples, pairs, tokenizer, max_seq_len, target)
@@ -81,7 +81,7 @@ def _grouped_features(
     tokenizer: Tokenizer,
     max_seq_len: int,
     target: Callable[[Example], Mapping[str, Any]],
-) -> tuple[list[Features], Counts]:
+) -> FeaturesAndCounts:
     """Return the features of each example, which has a sequence for each of its `pairs`."""
     laid_out, counts = _lay_out_pairs(list(itertools.chain.from_iterable(pairs)), tokenizer, max_seq_len)
     sequences = iter(laid_out)
@@ -89,7 +89,7 @@ def _grouped_features(
     for example_index, (example, group) in enumerate(zip(examples, pairs, strict=True)):
         ids, starts = zip(*itertools.islice(sequences, len(group)), strict=True)
         features.append(Features(list(ids), list(starts), example_index, target(example)))
-    return features, counts
+    return FeaturesAndCounts(features, counts)
 
 
 def label_target(key: str, dtype: type[np.generic]) -> Callable[[Example], dict[str, Any]]:
@@ -97,18 +97,32 @@ def label_target(key: str, dtype: type[np.generic]) -> Callable[[Example], dict[
     return lambda example: {key: dtype(example["label"])} if "label" in example else {}
 
 
-def truncated_pair_lengths(first: int, second: int, limit: int) -> tuple[int, int]:
+class TruncatedLengths(NamedTuple):
+    """The numbers of tokens of two texts after truncation."""
+
+    first: int
+    second: int
+
+
+def truncated_pair_lengths(first: int, second: int, limit: int) -> TruncatedLengths:
     """Return how many tokens of two texts fit `limit` if the longer text loses its last token until both fit.
 
     Of two equally long texts, the second loses a token, as in google-research/bert. `second` is 0 for a single text.
     """
-    return min(first, max(limit - second, limit - limit // 2)), min(second, max(limit - first, limit // 2))
+    return TruncatedLengths(
+        min(first, max(limit - second, limit - limit // 2)), min(second, max(limit - first, limit // 2))
+    )
 
 
-def _lay_out_pairs(
-    pairs: Sequence[Pair], tokenizer: Tokenizer, max_seq_len: int
-) -> tuple[list[tuple[np.ndarray, int]], Counts]:
-    """Return token ids and index of the first token of type 1 for each pair, and the counts of `text_features`."""
+class _SequencesAndCounts(NamedTuple):
+    """The token sequences of pairs, and the counts of `text_features`."""
+
+    sequences: list[TokenSequence]
+    counts: Counts
+
+
+def _lay_out_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer, max_seq_len: int) -> _SequencesAndCounts:
+    """Return the token sequence of each pair, and the counts of `text_features`."""
     if max_seq_len < tokenizer.separators + 4:
         raise UserError(f"max_seq_len={max_seq_len} is too short for two texts; set at least 16")
     ids = encode_distinct((text for pair in pairs for text in pair if text is not None), tokenizer.encode_inputs)
@@ -122,9 +136,10 @@ def _lay_out_pairs(
         head = [tokenizer.cls_id, *first[: lengths[0]], *between]
         tail = [*second[: lengths[1]], tokenizer.sep_id]
         has_types = bool(between) and tokenizer.second_type
-        sequences.append((np.array(head + tail, np.int32), len(head) if has_types else len(head) + len(tail)))
+        type_1_start = len(head) if has_types else len(head) + len(tail)
+        sequences.append(TokenSequence(np.array(head + tail, np.int32), type_1_start))
     spelled = sum(not spelling.isdisjoint(pair) for pair in pairs) if spelling else 0
-    return sequences, {"truncated_texts": truncated, SPELLED: spelled}
+    return _SequencesAndCounts(sequences, {"truncated_texts": truncated, SPELLED: spelled})
 
 
 def class_predictions(

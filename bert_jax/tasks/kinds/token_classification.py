@@ -2,15 +2,15 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.features import SPELLED, Features, encode_distinct
+from bert_jax.tasks.features import SPELLED, Features, FeaturesAndCounts, encode_distinct
 from bert_jax.tasks.kinds import records
-from bert_jax.tasks.kinds.kind import Counts, Examples, Loss, Outputs, Predictions, TaskKind
+from bert_jax.tasks.kinds.kind import Examples, Loss, Outputs, Predictions, TaskKind
 from bert_jax.tasks.kinds.texts import rounded, softmax
 from bert_jax.tasks.task import Example, Record, Task
 from bert_jax.tokenizer import Tokenizer
@@ -50,7 +50,7 @@ def to_iob2(labels: Sequence[str]) -> list[str]:
     return fixed
 
 
-def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> tuple[list[Features], Counts]:
+def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> FeaturesAndCounts:
     """Return sentences as word pieces; the first piece of a word has the prediction and the label of the word.
 
     See the BERT paper, section 5.3. A sentence that is too long is split between words into overlapping windows. Each
@@ -95,10 +95,17 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
             features.append(
                 Features(np.array(input_ids, np.int32), len(input_ids), example_index, targets, {"words": at})
             )
-    return features, counts
+    return FeaturesAndCounts(features, counts)
 
 
-def word_windows(sizes: Sequence[int], capacity: int) -> list[tuple[range, range]]:
+class WordWindow(NamedTuple):
+    """The words in a window, and the words that the window predicts."""
+
+    words: range
+    predicted: range
+
+
+def word_windows(sizes: Sequence[int], capacity: int) -> list[WordWindow]:
     """Return the windows of a sentence: the words in each window, and the words that it predicts.
 
     Each window has as many words as fit. The next window shares up to `capacity // OVERLAP` tokens with it. A shared
@@ -109,17 +116,17 @@ def word_windows(sizes: Sequence[int], capacity: int) -> list[tuple[range, range
         capacity: number of tokens of a window.
     """
     totals = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-    windows: list[tuple[range, range]] = []
+    windows: list[WordWindow] = []
     start = predicted = 0
     while True:
         end = int(np.searchsorted(totals, totals[start] + capacity, side="right")) - 1
         if end == len(sizes):
-            return [*windows, (range(start, end), range(predicted, end))]
+            return [*windows, WordWindow(range(start, end), range(predicted, end))]
         # The word after the window must fit into the next window together with the shared words.
         shared = min(capacity // OVERLAP, capacity - sizes[end])
         following = int(np.searchsorted(totals, totals[end] - shared))
         middle = (following + end) // 2
-        windows.append((range(start, end), range(predicted, middle)))
+        windows.append(WordWindow(range(start, end), range(predicted, middle)))
         start, predicted = following, middle
 
 
@@ -149,11 +156,18 @@ def _to_json(labels: Sequence[str], example: Example, value: Sequence[int]) -> d
     return {"tokens": list(example["tokens"]), "labels": [labels[label] for label in value]}
 
 
-def _default_metrics(labels: Sequence[str]) -> tuple[tuple[str, ...], str]:
+class _DefaultMetrics(NamedTuple):
+    """The metrics of a task without a choice, and the score that chooses the best step."""
+
+    metrics: tuple[str, ...]
+    main_score: str
+
+
+def _default_metrics(labels: Sequence[str]) -> _DefaultMetrics:
     tags = {label[:2] for label in labels if label != "O"}
     if "B-" in tags and tags <= ENTITY_TAGS:
-        return ("entities", "token_accuracy"), "entity_f1"
-    return ("token_accuracy",), "token_accuracy"
+        return _DefaultMetrics(("entities", "token_accuracy"), "entity_f1")
+    return _DefaultMetrics(("token_accuracy",), "token_accuracy")
 
 
 TOKEN_CLASSIFICATION = TaskKind(

@@ -5,7 +5,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
@@ -85,17 +85,23 @@ def read_task_examples(
     return examples
 
 
-def _labeled_records(
-    task: Task, config: TaskConfig, split: str, tally: Counter[str]
-) -> list[tuple[int, Record, dict[str, Any]]]:
+class _LabeledRecord(NamedTuple):
+    """The index of a row, its record and its example."""
+
+    row: int
+    record: Record
+    example: dict[str, Any]
+
+
+def _labeled_records(task: Task, config: TaskConfig, split: str, tally: Counter[str]) -> list[_LabeledRecord]:
     """Return index, record and example of each row of a set; a row without a required label is left out or refused."""
     kind = KINDS[task.kind]
-    records: list[tuple[int, Record, dict[str, Any]]] = []
+    records: list[_LabeledRecord] = []
     unlabeled: list[str] = []
     for record in read_records(task, config, split, tally):
         example = kind.make_example(record, task, tally)
         if kind.label in example or _split_of(split) in kind.unlabeled:
-            records.append((len(records) + len(unlabeled), record, example))
+            records.append(_LabeledRecord(len(records) + len(unlabeled), record, example))
         else:
             unlabeled.append(record.where)
     if unlabeled and not config.skip_unlabeled:
@@ -116,8 +122,8 @@ def _is_held_out(config: TaskConfig, split: str) -> bool:
 
 
 def _records_of_split(
-    records: list[tuple[int, Record, dict[str, Any]]], task: Task, config: TaskConfig, split: str
-) -> list[tuple[int, Record, dict[str, Any]]]:
+    records: list[_LabeledRecord], task: Task, config: TaskConfig, split: str
+) -> list[_LabeledRecord]:
     """Return the records of the training file that belong to `split`: the training set, or the held-out dev set."""
     assert config.dev_fraction is not None
     kind = KINDS[task.kind]

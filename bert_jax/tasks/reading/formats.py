@@ -6,7 +6,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError, needs_packages
 from bert_jax.readers.rows import (
@@ -66,7 +66,7 @@ def read_delimited(
     width = len(first)
     names = [name.strip() for name in first] if header else [str(column) for column in range(width)]
     if not header:
-        rows = itertools.chain([(where, first)], rows)
+        rows = itertools.chain([_LocatedRow(where, first)], rows)
     indices = {}
     for field, name in columns.items():
         if names.count(name) == 1:
@@ -109,7 +109,14 @@ def _absent_column_error(where: str, field: str, columns: Columns, names: list[s
     return absent_column_error(where, "column", field, columns, names)
 
 
-def _located_rows(path: str, data: bytes, separator: str, quoted: bool) -> Iterator[tuple[str, list[str]]]:
+class _LocatedRow(NamedTuple):
+    """The place of a row, and its values."""
+
+    where: str
+    values: list[str]
+
+
+def _located_rows(path: str, data: bytes, separator: str, quoted: bool) -> Iterator[_LocatedRow]:
     """Yield the place of each row, 'PATH:LINE' or 'PATH:FIRST-LAST', and its values."""
     for row in read_rows(io.BytesIO(data), separator, quoted, max_bytes=len(data)):
         where = f"{path}:{row.first_line}"
@@ -124,7 +131,7 @@ def _located_rows(path: str, data: bytes, separator: str, quoted: bool) -> Itera
                 f"{where}: unbalanced quotes in this row; write a quote inside a quoted value twice, "
                 "or, where quotes are text, add format=tsv_plain to config.task.columns"
             )
-        yield where + (f"-{row.last_line}" if row.last_line > row.first_line else ""), row.values
+        yield _LocatedRow(where + (f"-{row.last_line}" if row.last_line > row.first_line else ""), row.values)
 
 
 def read_tokens(
@@ -259,18 +266,25 @@ def read_parquet(
         raise UserError(f"{path}: broken Parquet file ({line}); write it again") from None
 
 
-def _json_values(path: str, text: str) -> Iterator[tuple[str, Any]]:
+class _LocatedValue(NamedTuple):
+    """The place of a JSON value, and the value."""
+
+    where: str
+    value: Any
+
+
+def _json_values(path: str, text: str) -> Iterator[_LocatedValue]:
     """Yield the items of a list, or the values of the lines, each with its place."""
     first_line, *further_lines = text.strip().split("\n", 1)
     if first_line.startswith("[") and not (further_lines and _parses_as_json(first_line)):  # else each line is a list
         for index, value in enumerate(parse_json(path, text)):
-            yield f"{path}: item {index}", value
+            yield _LocatedValue(f"{path}: item {index}", value)
         return
     data = text.encode()
     for line_number, line in read_text_lines(path, io.BytesIO(data), len(data)):
         if line.strip():
             where = f"{path}:{line_number}"
-            yield where, parse_json(where, line)
+            yield _LocatedValue(where, parse_json(where, line))
 
 
 def _parses_as_json(text: str) -> bool:
@@ -305,10 +319,10 @@ def read_squad(
                 yield Record(f"{path}: question {question_id}", fields)
 
 
-def _squad_items(where: str, parent: Any, key: str) -> Iterator[tuple[str, Any]]:
+def _squad_items(where: str, parent: Any, key: str) -> Iterator[_LocatedValue]:
     """Yield the items of the list `key` of a JSON object, with the path of each."""
     for index, item in enumerate(_squad_member(where, parent, key, list)):
-        yield f"{where} {key}[{index}]", item
+        yield _LocatedValue(f"{where} {key}[{index}]", item)
 
 
 def _squad_member(where: str, parent: Any, key: str, kind: type) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.corpus.build.cleaning.recipe import Step
+from bert_jax.corpus.build.cleaning.repeated_lines import HashCounts
 from bert_jax.corpus.build.cleaning.rules import RULES
 from bert_jax.corpus.build.cleaning.verdict import Removed
 from bert_jax.corpus.build.encoding import Chunk, DocumentCounts
@@ -134,25 +135,29 @@ def bind_rules(steps: Sequence[Step], repeated: str = "") -> list[BoundRule]:
     return rules
 
 
-def apply_rules(
-    text: str, rules: Sequence[BoundRule], changed: collections.Counter[str]
-) -> tuple[str, str, Removed | None]:
+class RulesResult(NamedTuple):
+    """A cleaned text; or "", the reason of the removal, and the verdict of the rule that removed the text."""
+
+    text: str
+    reason: str
+    removed: Removed | None
+
+
+def apply_rules(text: str, rules: Sequence[BoundRule], changed: collections.Counter[str]) -> RulesResult:
     """Return (text, '', None), or ('', reason, verdict) of a removed text; count the rules that changed it."""
     changes = []
     for name, rule in rules:
         result = rule(text)
         if isinstance(result, Removed):
-            return "", f"{name}: {result.group}" if result.group else name, result
+            return RulesResult("", f"{name}: {result.group}" if result.group else name, result)
         if result != text:
             changes.append(name)
             text = result
     changed.update(changes)
-    return text, "", None
+    return RulesResult(text, "", None)
 
 
-def count_line_hashes(
-    chunk: Chunk, earlier_steps: Sequence[Step], step: Step, read_options: ReadOptions
-) -> tuple[np.ndarray, np.ndarray]:
+def count_line_hashes(chunk: Chunk, earlier_steps: Sequence[Step], step: Step, read_options: ReadOptions) -> HashCounts:
     """Return the hashes of different lines, uint64, ascending, and the number of documents with each line, uint32.
 
     Args:
@@ -169,7 +174,7 @@ def count_line_hashes(
         if document.text:
             counter.update(survey(apply_rules(document.text, rules, collections.Counter())[0], **step.parameters))
     hashes = np.sort(np.fromiter(counter, "<u8", len(counter)))
-    return hashes, np.fromiter((counter[value] for value in hashes.tolist()), "<u4", len(hashes))
+    return HashCounts(hashes, np.fromiter((counter[value] for value in hashes.tolist()), "<u4", len(hashes)))
 
 
 def read_cleaned(files: Sequence[str], options: ReadOptions) -> Iterator[RawDocument]:

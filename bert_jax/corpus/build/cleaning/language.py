@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_jax.corpus.build.cleaning.verdict import Removed
 from bert_jax.errors import UserError, did_you_mean, needs_packages
@@ -29,14 +29,21 @@ def language(
     return Removed(evidence, UNCERTAIN if probability < min_probability else code)
 
 
-def identify_language(text: str, sample_characters: int) -> tuple[str, float]:
+class LikelyLanguage(NamedTuple):
+    """A language code of py3langid, and its probability."""
+
+    code: str
+    probability: float
+
+
+def identify_language(text: str, sample_characters: int) -> LikelyLanguage:
     """Return the code of the most likely language of a text, and its probability."""
     if len(text) > sample_characters:
         size = sample_characters // _EXCERPTS
         step = (len(text) - size) // (_EXCERPTS - 1)
         text = " ".join(text[index * step : index * step + size] for index in range(_EXCERPTS))
     code, probability = _identifier().classify(text)
-    return str(code), float(probability)
+    return LikelyLanguage(str(code), float(probability))
 
 
 def check_language_rule(*, keep: Sequence[str], min_probability: float, sample_characters: int) -> None:

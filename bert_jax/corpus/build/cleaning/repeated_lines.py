@@ -9,6 +9,7 @@ import hashlib
 import pathlib
 import re
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -43,11 +44,18 @@ def hash_lines(text: str, *, min_documents: int, min_words: int) -> Iterator[int
     yield from {_hash_line(line) for line in text.split("\n") if len(line.split(None, min_words)) >= min_words}
 
 
-def count_hashes(hashes: Sequence[np.ndarray], counts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+class HashCounts(NamedTuple):
+    """Different hashes, uint64, ascending, and the count of each, uint32."""
+
+    hashes: np.ndarray
+    counts: np.ndarray
+
+
+def count_hashes(hashes: Sequence[np.ndarray], counts: Sequence[np.ndarray]) -> HashCounts:
     """Return the different hashes of all arrays, uint64, ascending, and the sums of their counts, uint32."""
     keys, inverse = np.unique(np.concatenate(hashes), return_inverse=True)
     sums = np.bincount(inverse, np.concatenate(counts), len(keys))
-    return keys.astype("<u8"), sums.astype("<u4")
+    return HashCounts(keys.astype("<u8"), sums.astype("<u4"))
 
 
 def find_repeated(
@@ -59,12 +67,12 @@ def find_repeated(
     save_repeated(path, [select_repeated(*part, min_documents=min_documents, min_words=min_words) for part in counted])
 
 
-def split_ranges(hashes: np.ndarray, counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def split_ranges(hashes: np.ndarray, counts: np.ndarray) -> Iterator[HashCounts]:
     """Yield the ascending hashes and their counts in each of `_RANGES` ranges of hashes."""
     for index in range(_RANGES):
         first = np.searchsorted(hashes, np.uint64(index << 58))
         end = len(hashes) if index == _RANGES - 1 else np.searchsorted(hashes, np.uint64((index + 1) << 58))
-        yield hashes[first:end], counts[first:end]
+        yield HashCounts(hashes[first:end], counts[first:end])
 
 
 def select_repeated(hashes: np.ndarray, counts: np.ndarray, *, min_documents: int, min_words: int) -> np.ndarray:
