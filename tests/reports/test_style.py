@@ -34,3 +34,4 @@ def test_text_and_lines_have_enough_contrast(colors: dict[str, str]) -> None:
     for line in (name for name in colors if name.startswith("line")):
         assert contrast(colors[line], colors["page"]) >= 3, line
         assert contrast(colors[line], colors["band"]) >= 3, line
+        assert contrast(colors["page"], colors[line]) >= 4.5, line  # a number inside a bar

@@ -5,7 +5,7 @@ lines, 4.5 to 1 for text), colors are darker on a light page and lighter on a da
 dashes.
 """
 
-LIGHT = ("#0072b2", "#d55e00", "#007a5a", "#a64d85", "#5b5b5b", "#8a6d00", "#2a8cc4")
+LIGHT = ("#0072b2", "#c05500", "#007a5a", "#a64d85", "#5b5b5b", "#8a6d00", "#1f78ad")
 DARK = ("#56b4e9", "#f0914d", "#2bc79b", "#e199c3", "#b5b5b5", "#e3c53d", "#9fd0ef")
 DASHES = ("none", "7 4", "2 3", "9 3 2 3")
 
