@@ -77,7 +77,12 @@ def train_encoder(data: pathlib.Path, output: pathlib.Path) -> None:
         bert_jax.train_tokenizer([[str(text)]], 8_192, output / "tokenizer")
     if not (output / "corpus").exists():
         bert_jax.prepare([str(text)], output / "tokenizer", output / "corpus", workers=1)
-    values = {"model.num_layers": 4, "model.hidden_size": 128, "model.num_heads": 2, "model.mlp_size": 256}
+    values: dict[str, Any] = {
+        "model.num_layers": 4,
+        "model.hidden_size": 128,
+        "model.num_heads": 2,
+        "model.mlp_size": 256,
+    }
     values |= {"train.steps": STEPS, "evaluate.every": STEPS, "data.corpus": str(output / "corpus")}
     bert_jax.pretrain("small_cpu", output / "run", values)
     assert bert_jax_main(["export", "--workdir", str(output / "run"), "--output", str(output / "encoder")]) == 0
@@ -271,7 +276,8 @@ def fit_trainer(labeled: LabeledSet, way: str, seed: int, output: pathlib.Path) 
     collator = transformers.DataCollatorWithPadding(tokenizer, padding="max_length", max_length=LENGTH)
     trainer = transformers.Trainer(model, settings, collator, [example(row) for row in labeled.train])
     trainer.train()
-    predicted = trainer.predict([example(row) for row in labeled.dev])
+    dev: Any = [example(row) for row in labeled.dev]
+    predicted = trainer.predict(dev)
     logits, gold = np.asarray(predicted.predictions), np.asarray(predicted.label_ids)
     if several:
         return float(metrics.f1_score(gold, logits >= 0, average="micro"))

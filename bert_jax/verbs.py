@@ -301,8 +301,8 @@ def score(
             progress = functools.partial(console.progress, f"scoring {source}", unit=BENCHMARKS[name].unit)
             results.append(run_benchmark(scoring, name, source, fraction, progress))
     values = results_json(os.fspath(model), results)
-    for source in retrieval:
-        measures = score_retrieval(opened, pathlib.Path(source), split, progress=console.progress)
+    for collection in retrieval:
+        measures = score_retrieval(opened, pathlib.Path(collection), split, progress=console.progress)
         values["results"].append(retrieval_json(measures))
     return values
 

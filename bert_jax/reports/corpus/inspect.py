@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,9 @@ from bert_jax.reports.corpus.figures import CorpusFigures, corpus_figures, figur
 from bert_jax.reports.corpus.inspect_text import figures_lines, sequences_lines, warning_lines
 from bert_jax.reports.corpus.page import inspect_page
 from bert_jax.reports.html.markup import write_page
-from bert_jax.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from bert_jax.tokenizer import Tokenizer
 
 NUM_SHOWN = 3
 MAX_NUMBER = (1 << 62) - 1
@@ -34,7 +36,7 @@ class Inspection:
     """A corpus or mixture with its tokenizer, and the sequences that a recipe makes from it."""
 
     mixture: Mixture
-    tokenizer: Tokenizer
+    tokenizer: "Tokenizer"
     data: DataConfig
     seq_len: int  # of the first phase
     sequences: Sequences | None
