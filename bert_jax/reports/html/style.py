@@ -41,7 +41,7 @@ p{margin:.5rem 0;max-width:48rem;overflow-wrap:anywhere}
 .contents{position:sticky;top:0;z-index:2;display:flex;gap:.25rem 1.25rem;overflow-x:auto;padding:.5rem 1rem;
 background:var(--page);border-bottom:1px solid var(--rule);white-space:nowrap;scrollbar-width:thin}
 @media (min-width:73rem){.contents{padding-inline:calc(50% - 35rem)}}
-section{scroll-margin-top:2.5rem}
+section{scroll-margin-top:3rem}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,10rem),1fr));gap:.75rem;margin:1rem 0}
 .tiles div{border:1px solid var(--rule);border-radius:6px;padding:.5rem .75rem;background:var(--panel)}
 .tiles dt{color:var(--soft);font-size:.9rem}
@@ -104,13 +104,13 @@ svg .inside{fill:var(--page);font-weight:600;dominant-baseline:central}
 .legend svg{width:34px;height:12px;flex:none}
 .sequence{line-height:1.9;max-width:none;white-space:pre-wrap}
 .special{color:var(--soft);font-size:.8em}
-mark.answer{background:var(--changed);color:inherit;font-weight:600}
+mark.answer{font-weight:600}
 .pair{border-left:3px solid var(--line0);padding-left:.6rem}
-mark{padding:.05rem .3rem;border-radius:4px;white-space:nowrap}
+mark{padding:.05rem .3rem;border-radius:4px;white-space:nowrap;color:inherit;background:var(--changed)}
 mark.hit{color:var(--good);background:var(--goodback)}
 mark.miss{color:var(--bad);background:var(--badback);border-bottom:2px dashed var(--bad)}
 mark .read{color:var(--read);font-size:.8em}
-@media (max-width:30rem){svg text{font-size:17px}}
+@media (max-width:30rem){.plot text,.wide text{font-size:17px}}
 .maps{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,20rem),1fr));gap:1rem}
 .map{image-rendering:pixelated}
 .card{border:1px solid var(--rule);border-radius:6px;padding:0 .75rem .5rem;margin:.75rem 0}
