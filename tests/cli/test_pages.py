@@ -55,7 +55,8 @@ LOW_CONTRAST = """(() => {
 })()""".replace("LEAST)", f"{LEAST_CONTRAST})")
 # Pairs of texts of a drawing that cover each other by more than a pixel.
 COVERED = """[...document.querySelectorAll('svg')].filter(svg => svg.checkVisibility()).flatMap(svg => {
-  const texts = [...svg.querySelectorAll('text:not(defs text)')].map(text => [text.textContent, text.getBoundingClientRect()]);
+  const drawn = [...svg.querySelectorAll('text:not(defs text)')];
+  const texts = drawn.map(text => [text.textContent, text.getBoundingClientRect()]);
   return texts.flatMap(([name, one], at) => texts.slice(at + 1).filter(([_, two]) =>
     Math.min(one.right, two.right) - Math.max(one.left, two.left) > 1 &&
     Math.min(one.bottom, two.bottom) - Math.max(one.top, two.top) > 4).map(([other]) => [name, other]));
