@@ -112,7 +112,7 @@ def test_a_text_through_the_model_as_transformers_computes_it(
     best = int(logits.argmax())
     name = tokenizer.convert_ids_to_tokens(best) if is_mask else str(best)
     assert found.relevance.answer in (name, f"LABEL_{best}")
-    assert found.relevance.probability == pytest.approx(float(logits.softmax(-1)[best]), rel=1e-4)
+    assert found.relevance.probability == pytest.approx(float(logits.detach().softmax(-1)[best]), rel=1e-4)
     monkeypatch.setattr("bert_jax.reports.attention.text.MAX_TOKENS", 5)
     part = text_attention(model, TEXT, first=4)
     assert (part.tokens, part.rollout, part.relevance, part.window) == (found.tokens, None, None, slice(4, 9))
