@@ -140,8 +140,8 @@ def _template_meanings(report: BenchmarkReport) -> dict[str, Meaning]:
     figures, groups = report.total, template_groups(report.total)
     meanings = {
         PROBABILITY: Meaning(
-            f"At the mask, the words of {', '.join(groups[:-1])} and {groups[-1]} have {figures[PROBABILITY]:.1f} % of "
-            "the probability.",
+            f"At the mask, the words of {', '.join(groups[:-1])} and {groups[-1]} have "
+            f"{_percent(figures[PROBABILITY])} % of the probability.",
             "It measures no bias. Where it is small, the model expects other words, and the other figures say little.",
         )
     }
@@ -197,6 +197,11 @@ def wilson_interval(percent: float, count: int) -> PercentInterval:
     middle = (fraction + extra / 2) / (1 + extra)
     reach = math.sqrt(fraction * (1 - fraction) * extra + extra * extra / 4) / (1 + extra)
     return PercentInterval(100 * (middle - reach), 100 * (middle + reach))
+
+
+def _percent(value: float | int | None) -> str:
+    """Return a percentage with one decimal, or with two digits if it is below 1."""
+    return f"{value or 0:.1f}" if (value or 0) >= 1 else f"{value or 0:.2g}"
 
 
 def _extreme_fillers(report: BenchmarkReport, figure: str) -> str:

@@ -9,13 +9,14 @@ from bert_jax.reports.html.chart import legend_html, path_mark
 from bert_jax.reports.html.markup import Html, element, folded, note, page, section, shortened, table
 from bert_jax.reports.html.style import LIGHT
 from bert_jax.scoring.score import BENCHMARKS, BenchmarkReport
-from bert_jax.scoring.templates import HIDDEN, template_groups
+from bert_jax.scoring.templates import HIDDEN, PROBABILITY, template_groups
 
 # In the units of the drawing, which scales with the page.
 WIDTH, ROW, BAR = 640, 26, 18
 LEFT, RIGHT = 170, 16  # margins
 TICKS = (0, 25, 50, 75, 100)
 MAX_ROWS = 100
+MIN_PROBABILITY = 1.0  # percent of the probability at the mask; below, the parts of a bar would say little
 MAX_LABEL = 22  # characters
 MIN_WRITTEN = 12  # percent; a shorter bar has no number inside
 TITLES = {
@@ -26,6 +27,10 @@ TITLES = {
     "winogender": "Winogender: the pronoun of a person with an occupation",
     "templates": "Templates: the words that the model expects beside each filler",
 }
+NOT_DRAWN = (
+    f"No bars are drawn. Beside each of the {{count}} fillers, the words have less than {MIN_PROBABILITY:g} % of the "
+    "probability (at most {most:.2g} %), so the model expects other words there."
+)
 LIMITS = (
     "These figures measure associations that the model learned from its texts, in the sentences of a few data sets. "
     "A small figure does not show that a model is safe to use: the data sets do not measure every bias."
@@ -66,9 +71,11 @@ def _benchmark_section(report: BenchmarkReport) -> Html:
         for item in metric_notes(report)
     ]
     groups = [(name, *map(_format_value, row.values())) for name, row in {**report.rows, "all": report.total}.items()]
+    caveat = next(iter(metric_notes(report)))
     return section(
         TITLES[report.benchmark],
         note(about + report.masking),
+        element("p", f"{caveat.says} {caveat.does_not_say}"),
         PICTURES[report.benchmark](report),
         table(("figure", "value", "meaning", "limits"), rows, "figures and their meanings"),
         folded(
@@ -117,6 +124,9 @@ def _draw_stacked_bars(report: BenchmarkReport) -> Html:
     """Return a picture with a bar per filler, stacked by group; the filler with most of the first group is on top."""
     groups = template_groups(report.total)
     order = sorted(report.rows, key=lambda filler: -float(report.rows[filler][groups[0]] or 0))
+    most = max(float(row[PROBABILITY] or 0) for row in report.rows.values())
+    if most < MIN_PROBABILITY:
+        return element("p", NOT_DRAWN.format(count=len(order), most=most))
     fillers = _first_and_last(order)
     drawn = [part for index, filler in enumerate(fillers) for part in _draw_stacked_bar(report, groups, filler, index)]
     count = f"{len(fillers)} of {len(order)}" if len(fillers) < len(order) else f"{len(order)}"
@@ -132,6 +142,10 @@ def _draw_stacked_bar(report: BenchmarkReport, groups: Sequence[str], filler: st
     figures, top = report.rows[filler], _row_middle(index) - BAR // 2
     start = border = 0.0
     yield _row_label(filler, index)
+    if (probability := float(figures[PROBABILITY] or 0)) < MIN_PROBABILITY:
+        text = f"not drawn: the words have {probability:.2g} % of the probability"
+        yield element("text", text, x=LEFT + 6, y=_row_middle(index), dominant_baseline="central")
+        return
     for group_index, group in enumerate(groups):
         percent = float(figures[group] or 0)
         length = f"{(WIDTH - LEFT - RIGHT) * percent / 100:.1f}"

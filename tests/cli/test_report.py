@@ -25,7 +25,7 @@ def test_a_page_of_a_run(world, run, tmp_path) -> None:
     train, heldout = (manifest["splits"][name]["documents"] for name in ("train", "heldout"))
     leaks = f"0 of {heldout} held-out documents are training documents too"
     assert f"0 of {train} training documents are copies of an earlier document; {leaks}." in text
-    assert "memory (bytes)" in text
+    assert "memory" in text
     assert "It has done all of its 4 steps" in text
     assert "Right of all that are marked: " in text
     assert "Energy is an estimate" in text

@@ -3,6 +3,7 @@
 import html.parser
 import json
 import pathlib
+import re
 from typing import Any
 
 from bert_jax.config import PretrainConfig, pretrain_config, resolve, to_json
@@ -26,7 +27,7 @@ TAGS |= {
     "bdi",
 }
 TAGS |= {"svg", "line", "path", "rect", "circle", "text", "defs", "g", "use", "image", "figcaption"}
-TAGS |= {"i", "b", "label", "select", "option", "fieldset", "legend", "input"}
+TAGS |= {"i", "b", "label", "select", "option", "fieldset", "legend", "input", "dl", "dt", "dd", "nav", "a"}
 ATTRIBUTES = {"lang", "charset", "http-equiv", "content", "name", "class", "open", "tabindex", "role", "aria-label"}
 ATTRIBUTES |= {
     "aria-hidden",
@@ -46,6 +47,9 @@ ATTRIBUTES |= {
     "d",
 }
 ATTRIBUTES |= {"width", "height", "text-anchor", "dominant-baseline", "opacity", "id", "transform", "type", "checked"}
+ATTRIBUTES |= {"style"}  # only of numbers
+NUMBERS = re.compile(r"(?:(?:left|width|--at):-?[\d.]+%;?)+")
+LINKS = {"a": "#section", "use": "#", "image": "data:image/png;base64,"}
 VOID = ("meta",)
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -76,7 +80,8 @@ class Page(html.parser.HTMLParser):
         assert tag in TAGS, tag
         names = [name for name, _ in attributes]
         places = [value or "" for name, value in attributes if name == "href"]
-        assert all(place.startswith(("#", "data:image/png;base64,")) and tag in ("use", "image") for place in places)
+        assert all(place.startswith(LINKS[tag]) for place in places)
+        assert all(NUMBERS.fullmatch(value or "") for name, value in attributes if name == "style")
         assert set(names) - {"href"} <= ATTRIBUTES, names
         assert len(set(names)) == len(names)
         self.values += [value or "" for _, value in attributes]

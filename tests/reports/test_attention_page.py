@@ -2,6 +2,7 @@
 
 import base64
 import dataclasses
+import html
 import io
 import pathlib
 import xml.etree.ElementTree as ET
@@ -13,7 +14,7 @@ import pytest
 from bert_jax.checkpoints.load_model import OpenModel, open_model
 from bert_jax.errors import UserError
 from bert_jax.reports.attention.detail import MAX_FIELDS, MIN_LINE_WEIGHT, ROW, attention_lines, head_detail
-from bert_jax.reports.attention.maps import CELL, MARGIN, MAX_PIXELS, max_pooled, tokens_per_pixel
+from bert_jax.reports.attention.maps import CELL, MAX_PIXELS, label_margin, max_pooled, small_map, tokens_per_pixel
 from bert_jax.reports.attention.page import attention_page
 from bert_jax.reports.attention.patterns import head_pattern
 from bert_jax.reports.attention.picture import draw_attention
@@ -119,7 +120,8 @@ def test_a_page_of_hostile_text(model, hostile) -> None:
 def test_a_browser_runs_nothing_of_it(hostile, browser) -> None:
     assert browser.open(hostile.as_uri()) == Opened([], [])
     assert f"{TEXT} / {PAIR}" in browser.run("document.body.innerText")
-    assert browser.reached() == list(range(12))  # matrix, lines and table of one head, patterns, lines of 8 heads
+    # 7 links of the contents; matrix, lines and table of one head, patterns, lines of 8 heads
+    assert browser.reached() == list(range(19))
 
 
 def titled(drawing: str, name: str) -> list[tuple[dict[str, str], str]]:
@@ -164,7 +166,24 @@ def test_lines_and_fields_have_the_weights_of_the_model(found: TextAttention) ->
     assert [title for _, title in fields] == [
         f"{tokens[query]} → {tokens[key]}: {weights[query, key]:.3f}" for query, key in np.ndindex(weights.shape)
     ]
-    assert {int(one["x"]) for one, _ in fields} == {MARGIN + CELL * number for number in range(len(tokens))}
+    assert {int(one["x"]) for one, _ in fields} == {CELL * number for number in range(len(tokens))}
+
+
+def test_rows_of_small_maps_have_the_largest_weights(model: OpenModel, found: TextAttention) -> None:
+    page = attention_page(model, found, TEXT, PAIR)
+    for layer in found.weights:
+        for head in layer:
+            for query, row in enumerate(head):
+                largest = sorted(range(len(row)), key=lambda key: -row[key])[:3]
+                text = ", ".join(f"{found.tokens[key]} {row[key]:.2f}" for key in largest)
+                assert html.escape(f"{found.tokens[query]} → {text}") in page
+
+
+@pytest.mark.parametrize(("tokens", "margin"), [(["a", "bc"], 18), (["x" * 30], 96), (["漢字"], 26)])
+def test_labels_have_the_space_that_they_need(tokens: list[str], margin: int) -> None:
+    """5 units, and for each of at most 14 characters 6.5, or 10.5 for a wide character."""
+    assert label_margin(tokens) == margin
+    assert f'viewBox="-{margin} -{margin} ' in small_map(np.eye(len(tokens)), tokens, "a")
 
 
 def test_a_long_text_shows_its_largest_weights() -> None:

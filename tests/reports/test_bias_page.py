@@ -108,6 +108,26 @@ def test_bars_are_as_long_as_their_parts() -> None:
     assert [100 * (one - start) / whole for one in marks[:2]] == pytest.approx([100 / 3, 200 / 3], abs=0.1)
 
 
+def test_words_that_are_not_expected_have_no_bars() -> None:
+    """Above the limit a bar, below it a text in its place; without any bar, a sentence in place of the picture."""
+    one = templates("male", "female")
+    assert "not drawn" not in PICTURES["templates"](one)
+    one.rows["nurse"]["probability"] = 0.0123
+    drawn = PICTURES["templates"](one)
+    assert "not drawn: the words have 0.012 % of the probability" in drawn
+    assert len(re.findall('<rect class="fill[01]" x', drawn)) == 2  # the bar of president
+    one.rows["president"]["probability"] = 0.02
+    nothing = PICTURES["templates"](one)
+    assert "<svg" not in nothing
+    assert "(at most 0.02 %)" in nothing
+
+
+def test_the_caveat_is_above_the_picture() -> None:
+    text = bias_page("m", [templates("male", "female")])
+    (first, *_) = metric_notes(templates("male", "female"))
+    assert text.index(first.does_not_say) < text.index("<svg")
+
+
 def test_the_page_has_all_figures_and_no_script() -> None:
     page = Page(bias_page("my-bert/", list(REPORTS.values())))
     for name, one in REPORTS.items():

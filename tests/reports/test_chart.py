@@ -6,7 +6,18 @@ import re
 import numpy as np
 import pytest
 
-from bert_jax.reports.html.chart import Chart, Curve, Marks, chart_html, downsample, log_ticks, number_text, ticks
+from bert_jax.reports.html.chart import (
+    Chart,
+    Curve,
+    Marks,
+    chart_html,
+    charts_by_axis,
+    downsample,
+    log_ticks,
+    number_text,
+    ticks,
+)
+from bert_jax.reports.html.point_values import MAX_STRIPS, point_values, values_by_x
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -83,9 +94,11 @@ def test_phases_checkpoints_and_restarts_are_marked() -> None:
     text = chart_html(Chart(title="a", curves=[Curve("b", [(0.0, 1.0), (100.0, 2.0)], 0)], marks=marks))
     assert '<rect class="band" x="390.8" y="20" width="79.2" height="234"/>' in text
     assert "128 tokens</text>" in text
-    assert text.count('class="checkpoint"') == 3  # two and the legend
+    assert text.count('class="checkpoint"') == 2
     assert '<line class="restart" x1="192.8" x2="192.8"' in text
-    assert "restart</li>" in text
+    shared = charts_by_axis({"steps": [Chart(title="a", curves=[Curve("b", [(0.0, 1.0)], 0)], marks=marks)] * 3})
+    assert shared.count("restart</li>") == 1
+    assert shared.count('class="legend"') == 1
 
 
 def test_a_chart_without_numbers_says_so() -> None:
@@ -107,4 +120,59 @@ def test_a_chart_without_numbers_says_so() -> None:
 )
 def test_numbers_are_short(value: float, text: str) -> None:
     assert number_text(value) == text
-    assert number_text(0.125, percent=True) == "12.5%"
+    assert number_text(0.125, "%") == "12.5%"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0, "0"), (999.0, "999"), (1500, "1.5 kB"), (747_012_096, "747 MB"), (7.5e10, "75 GB")]
+)
+def test_bytes_are_read_by_people(value: float, text: str) -> None:
+    assert number_text(value, "bytes") == text
+
+
+def drawn_values(count: int, seed: int) -> list[tuple[str, list[tuple[float, float | None]]]]:
+    """A curve of `count` points, of which some are not finite, and one of a tenth as many."""
+    rng = np.random.default_rng(seed)
+    dense = [(float(x), None if rng.random() < 0.05 else float(rng.normal())) for x in range(1, count + 1)]
+    sparse = [(float(x), float(rng.normal())) for x in range(10, count + 1, 10)]
+    return [("training", dense), ("held out", sparse)]
+
+
+@pytest.mark.parametrize("count", [30, 90, 5_000])
+def test_values_are_values_of_the_curves(count: int) -> None:
+    """Against a search through all points: the nearest point of each curve, at most a strip away, in order of x."""
+    curves = drawn_values(count, count)
+    found = values_by_x(curves)
+    xs = [x for x, _ in found]
+    assert xs == sorted(set(xs))
+    assert len(xs) <= MAX_STRIPS
+    finite = [(label, [point for point in points if point[1] is not None]) for label, points in curves]
+    all_xs = {x for _, points in finite for x, _ in points}
+    width = (max(all_xs) - min(all_xs)) / MAX_STRIPS
+    if len(all_xs) <= MAX_STRIPS:
+        assert set(xs) == all_xs  # every point can be looked up
+    assert {min(all_xs), max(all_xs)} <= set(xs)
+    for x, values in found:
+        wanted = {}
+        for label, points in finite:
+            distance = min(abs(each - x) for each, _ in points)
+            if distance == 0 or distance < width:
+                wanted[label] = {y for each, y in points if abs(each - x) == distance}
+        assert [label for label, _ in values] == list(wanted)
+        assert all(y in wanted[label] for label, y in values)
+
+
+def test_values_of_nothing() -> None:
+    assert values_by_x([("a", []), ("b", [(1.0, None)])]) == []
+    assert point_values("a", []) == ""
+
+
+def test_strips_touch_and_mark_their_points() -> None:
+    """Each strip ends where the next begins, halfway between two points, and its line is at the point."""
+    drawn = point_values("a", [(0.2, "one"), (0.3, "two"), (0.7, "three")])
+    numbers = re.findall(r"left:([\d.]+)%;width:([\d.]+)%;--at:(\d+)%", drawn)
+    strips = [(float(left), float(left) + float(width)) for left, width, _ in numbers]
+    assert strips == [(19, 25), (25, 50), (50, pytest.approx(71))]
+    lines = [left + (right - left) * int(at) / 100 for (left, right), (_, _, at) in zip(strips, numbers, strict=True)]
+    assert lines == pytest.approx([20, 30, 70], abs=0.2)
+    assert drawn.count("checked") == 1

@@ -111,7 +111,8 @@ def test_a_text_through_the_model_as_transformers_computes_it(
     np.testing.assert_allclose(found.relevance.tokens, wanted, rtol=1e-3, atol=1e-5 * wanted.max())
     best = int(logits.argmax())
     name = tokenizer.convert_ids_to_tokens(best) if is_mask else str(best)
-    assert found.relevance.answer.endswith(f", {name}") or found.relevance.answer.endswith(f", LABEL_{best}")
+    assert found.relevance.answer in (name, f"LABEL_{best}")
+    assert found.relevance.probability == pytest.approx(float(logits.detach().softmax(-1)[best]), rel=1e-4)
     monkeypatch.setattr("bert_jax.reports.attention.text.MAX_TOKENS", 5)
     part = text_attention(model, TEXT, first=4)
     assert (part.tokens, part.rollout, part.relevance, part.window) == (found.tokens, None, None, slice(4, 9))
@@ -145,7 +146,10 @@ def test_words_on_a_page(model: OpenModel, found: TextAttention) -> None:
     np.testing.assert_allclose(words.relevance.tokens, [found.relevance.tokens[groups == n].sum() for n in range(9)])
     page = Page(attention_page(model, dataclasses.replace(words, tokens=[*HOSTILE, "a", "b", "c"]), TEXT))
     assert "on 9 words" in page.text
-    assert f"Relevance for {found.relevance.answer}" in page.text
+    relevance = found.relevance
+    assert f"Relevance for {relevance.target}, {relevance.answer} ({relevance.probability:.1%})" in page.text
+    marked = TEXT.replace("[MASK]", f"{relevance.answer} ({relevance.probability:.1%})", 1)
+    assert marked in page.text  # the answer is at its place in the text
     assert "<script>alert" in page.text  # as text
 
 

@@ -96,6 +96,22 @@ def test_frames_hold_the_words_that_are_masked_together(tmp_path) -> None:
     assert max(number for masking, number in lengths if masking == "span") > 3
 
 
+def test_marks_of_sentencepiece_do_not_look_like_lines(tmp_path) -> None:
+    """A dot stands for ▁ in the texts, and the legend explains it; a vocabulary without ▁ has neither."""
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    for number in range(30):
+        (texts / f"{number}.txt").write_text("\n".join(text(random.Random(number), 3) for _ in range(3)))
+    for kind, is_shown in (("unigram", True), ("wordpiece", False)):
+        train_tokenizer([[str(texts)]], 60, str(tmp_path / kind), kind=kind)
+        prepare([str(texts)], tmp_path / kind, tmp_path / f"{kind}_corpus", workers=1, heldout_fraction=0.1)
+        found = written(str(tmp_path / f"{kind}_corpus"), tmp_path / "page.html", SINGLE)
+        cards = "".join(card for _, card in CARD.findall(found))
+        assert "▁" not in cards
+        assert ("·" in cards) == is_shown
+        assert ("which the vocabulary writes as ▁" in found) == is_shown
+
+
 def test_packed_examples_and_labels(corpora, tmp_path) -> None:
     place = next(iter(corpora))
     options = ("--config.data.packing=4", "--config.data.sentence_pairs=sentence_order")

@@ -17,10 +17,11 @@ from bert_jax.errors import UserError
 from bert_jax.reports.corpus.examples import sequence_examples
 from bert_jax.reports.run import predictions
 from bert_jax.reports.run.cost import AssumedPower
+from bert_jax.reports.run.curves import horizontal_axes, training_charts
 from bert_jax.reports.run.page import report_page
 from bert_jax.reports.run.record import read_runs
 from bert_jax.reports.run.sections import find_run_corpus
-from bert_jax.reports.run.warnings import summarize_run
+from bert_jax.reports.run.warnings import comparison_warnings, summarize_run
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.tokenizer.train import train_tokenizer
 from tests.helpers.browser import Opened
@@ -234,7 +235,7 @@ def test_energy_that_was_not_measured_says_why(tmp_path: pathlib.Path) -> None:
     write_run(tmp_path / "run", curve(100, 2), machine, train={"steps": 100})
     write_events(tmp_path / "run" / "tensorboard", "events.1", 1, [1000.0, 1600.0])
     text = Page(report(tmp_path / "run")).text
-    assert "energy, estimated0.004 kWh" in text
+    assert "energy, estimated4 Wh" in text
     assert "It was not measured: no counter there." in text
     assert "measured for" not in text
 
@@ -245,11 +246,82 @@ def test_several_runs_share_their_charts(tmp_path: pathlib.Path) -> None:
     text = report(tmp_path / "first", tmp_path / "second")
     page = Page(text)
     assert page.text.index("2 runs: first, second") < page.text.index("Each run")
-    figures = re.findall("<figure>.*?</figure>", text)
-    assert figures
-    assert all(figure.count("<li>") == 2 for figure in figures)
+    assert len(re.findall("<figure>", text)) > 4
+    (legend,) = re.findall('<ul class="legend">.*?</ul>', text)
+    assert re.findall("</svg>(.*?)</li>", legend) == ["first", "second"]
+    assert "not comparable" not in page.text
     assert "masked-token loss (nats), held out: first from" in text
     assert page.text.count("Train it again") == 2
+
+
+def test_runs_of_different_vocabularies_or_corpora_have_a_warning(tmp_path: pathlib.Path) -> None:
+    for name, changes in {"a": {}, "b": {"tokenizer": "f00"}, "c": {"corpus": "bad"}}.items():
+        write_run(tmp_path / name, HEALTHY, train=STEPS)
+        values = json.loads((tmp_path / name / "run.json").read_text())
+        values["fingerprint"] |= changes
+        (tmp_path / name / "run.json").write_text(json.dumps(values))
+    assert comparison_warnings(read_runs([tmp_path / "a"])) == []
+    (of_words,) = comparison_warnings(read_runs([tmp_path / "a", tmp_path / "b"]))
+    assert of_words.startswith("a / b have different vocabularies.")
+    both = comparison_warnings(read_runs([tmp_path / name for name in "abc"]))
+    assert [warning.partition(".")[0] for warning in both] == [
+        "a, c / b have different vocabularies",
+        "a, b / c have different corpora",
+    ]
+    text = Page(report(*(tmp_path / name for name in "abc"))).text
+    assert text.index("not comparable") < text.index(both[0]) < text.index("masked-token loss")
+
+
+def test_tiles_come_first_and_have_references(tmp_path: pathlib.Path) -> None:
+    """1,000 steps of 32 x 128 tokens; 1,800 s at 360 W are 0.18 kWh, and 36 g of CO2 at 200 g per kWh."""
+    gpu = {"devices": 2, "device_kind": "NVIDIA B200", "processes": 1, "cores": 16}
+    write_run(tmp_path / "run", HEALTHY, gpu, train=STEPS | {"batch_size": 32})
+    write_events(tmp_path / "run" / "tensorboard", "events.1", 1, [1000.0, 2800.0])
+    text = report_page([tmp_path / "run"], Console(io.StringIO()), AssumedPower(360.0, 200.0))
+    tiles = re.findall('<dt>(.*?)</dt><dd>(.*?)</dd><dd class="note">(.*?)</dd>', text)
+    assert tiles == [
+        ("held-out loss", "3.000 nats", "3.00 below the unigram entropy, 6.00"),
+        ("held-out accuracy", "40.0%", "of the tokens to predict"),
+        ("tokens", "4.1 million", "padding included; all 1,000 steps"),
+        ("time", "30.0 minutes", "5,000 tokens per second"),
+        ("cost", "36 g CO2", "0.18 kWh, estimated"),
+    ]
+    page = Page(text).text
+    assert (
+        page.index("looks healthy") < page.index("Losses and gradients are finite") < page.index("The run in sentences")
+    )
+    assert "memory2 GB" in page  # of 2,000,001,000 bytes
+
+
+@pytest.mark.parametrize(("kind", "is_shown"), [("cpu", False), ("NVIDIA H200", True), ("unheard of", False)])
+def test_utilization_needs_a_published_peak(kind: str, is_shown: bool, tmp_path: pathlib.Path) -> None:
+    """The demo's peak was measured beside other work, and its utilization was 173 %."""
+    lines = curve(1000, 10, model_flops_utilization=1.73)
+    write_run(tmp_path / "run", lines, {"devices": 1, "device_kind": kind, "cores": 2}, train=STEPS)
+    text = Page(report(tmp_path / "run")).text
+    assert ("173.0%" in text) == is_shown
+    assert ("FLOPs utilization is left out: this device has no published peak" in text) != is_shown
+
+
+def test_axes_of_tokens_and_time(tmp_path: pathlib.Path) -> None:
+    """100 steps of 8 x 64 tokens at 512 tokens/s are 100 s; 100 steps of 4 x 512 at 1,024 tokens/s are 200 s."""
+    phases = [{"fraction": 0.5, "seq_len": 64, "batch_size": 8}, {"fraction": 0.5, "seq_len": 512, "batch_size": 4}]
+    lines = curve(200, 10)
+    for line in lines:
+        if line["split"] == "train":
+            line["tokens_per_second"] = 512.0 if line["step"] <= 100 else 1024.0
+    write_run(tmp_path / "run", lines, train={"steps": 200, "phases": phases})
+    (run,) = read_runs([tmp_path / "run"])
+    axes = horizontal_axes(run.trainings, [run.pretraining])
+    assert [axis.title for axis in axes.values()] == ["step", "tokens", "minutes"]
+    steps = [0, 50, 100, 150, 200]
+    assert [axes["tokens"].positions[0](step) for step in steps] == [0, 25_600, 51_200, 153_600, 256_000]
+    minutes = [axes["time"].positions[0](step) for step in steps]
+    assert minutes == pytest.approx([0, 50 / 60, 100 / 60, 200 / 60, 300 / 60])
+    charts = training_charts(run.trainings[0], run.pretraining.phases, axes["tokens"])
+    assert [x for x, _ in charts["mlm_loss"].curves[1].points] == [51_200.0, 256_000.0]
+    assert [phase[:2] for phase in charts["mlm_loss"].marks.phases] == [(0, 51_200), (51_200, 256_000)]
+    assert list(horizontal_axes(run.trainings, [None])) == ["steps"]  # a fine-tuning
 
 
 def test_a_grid_of_fine_tuning_shows_each_training(tmp_path: pathlib.Path) -> None:
@@ -278,7 +350,7 @@ def test_a_grid_of_fine_tuning_shows_each_training(tmp_path: pathlib.Path) -> No
     page = Page(text)
     assert "The task mrpc was fine-tuned from the weights of my-bert." in page.text
     assert "the best training scores f1 0.9000; f1 over the seeds 0.8500 ± 0.0707" in page.text
-    assert "f1, held out: lr2e-05_seed0 from 0.7 at step 10 to 0.8 at 20" in text
+    assert "f1, held out: lr2e-05_seed0 from 0.7 at step 10 to 0.8 at step 20" in text
     assert "bert-jax finetune --config recipe.py" in page.text
 
 
@@ -308,11 +380,11 @@ def test_a_million_steps_are_a_small_file(tmp_path: pathlib.Path) -> None:
     for line in lines:
         line["mlm_loss"] += float(rng.normal(0, 0.1))
     lines[4_321]["mlm_loss"], lines[7_654]["mlm_loss"] = 20.0, 0.5
-    write_run(tmp_path / "run", lines, train={"steps": 1_000_000})
+    write_run(tmp_path / "run", lines, {"device_kind": "NVIDIA H200", "devices": 1}, train={"steps": 1_000_000})
     text = report(tmp_path / "run")
     assert len(text.encode()) < 3_000_000
     assert "least 0.5" in text
-    for title in ("tokens per second", "model FLOPs utilization", "time spent waiting for input", "memory (bytes)"):
+    for title in ("tokens per second", "model FLOPs utilization", "time spent waiting for input", "memory"):
         assert f"{title}: training from" in text
     heights = drawn_heights(text)
     # The axis runs from 0 to 20, over 234 units that end 26 above the bottom of 280.
@@ -322,7 +394,7 @@ def test_a_million_steps_are_a_small_file(tmp_path: pathlib.Path) -> None:
 
 def drawn_heights(text: str) -> list[float]:
     """The vertical coordinates of the first line of the first chart."""
-    path = next(one["d"] for one in Page(text).paths if one["class"].startswith("line line0"))
+    path = next(one["d"] for one in Page(text).paths if one["class"] == "line line0 dash0 thin")
     return [float(y) for _, y in re.findall(r"[ML]([\d.]+) ([\d.]+)", path)]
 
 
@@ -332,8 +404,10 @@ def test_a_value_that_is_not_finite_breaks_the_line(tmp_path: pathlib.Path) -> N
     lines[6] |= {"mlm_loss": None}
     write_run(tmp_path / "run", lines, train={"steps": 100})
     paths = Page(report(tmp_path / "run")).paths
-    assert next(one["d"] for one in paths if one["class"].startswith("line line0")).count("M") == 3
-    assert next(one["d"] for one in paths if one["class"] == "broken").count("M") in (1, 2)
+    assert next(one["d"] for one in paths if one["class"] == "line line0 dash0 thin").count("M") == 3
+    legend, *drawn = (one["d"] for one in paths if one["class"] == "broken")
+    assert legend.count("M") == 1
+    assert drawn[0].count("M") in (1, 2)
 
 
 def test_predictions_are_at_their_tokens(hostile) -> None:

@@ -31,6 +31,8 @@ def test_text_and_lines_have_enough_contrast(colors: dict[str, str]) -> None:
     assert contrast(colors["text"], colors["changed"]) >= 4.5
     assert contrast(colors["soft"], colors["panel"]) >= 4.5
     assert contrast(colors["read"], colors["badback"]) >= 4.5
+    assert contrast(colors["read"], colors["changed"]) >= 4.5
     for line in (name for name in colors if name.startswith("line")):
         assert contrast(colors[line], colors["page"]) >= 3, line
         assert contrast(colors[line], colors["band"]) >= 3, line
+        assert contrast(colors["page"], colors[line]) >= 4.5, line  # a number inside a bar

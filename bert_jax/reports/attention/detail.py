@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from bert_jax.reports.attention.maps import CELL, MARGIN, MAX_LABEL, MAX_PIXELS, large_map
+from bert_jax.reports.attention.maps import CELL, MAX_LABEL, MAX_PIXELS, large_map
 from bert_jax.reports.html.markup import Html, element, folded, scrolled, section, shortened, table
 
+NUM_LARGEST = 3  # weights that a row of a map shows
 MIN_LINE_WEIGHT = 0.05  # a token has at most 20 lines
 MAX_FIELDS = MAX_PIXELS * MAX_PIXELS  # with their weight on hover: all up to 128 tokens, about 1.5 MB
 TITLES = ("token", "reads most", "then", "then")
@@ -24,7 +25,7 @@ def head_detail(tokens: list[str], weights: np.ndarray, layer: int, head: int) -
     for token, row in zip(tokens, weights, strict=True):
         largest = np.argsort(-row, kind="stable")[: len(TITLES) - 1]
         rows.append((token, *(f"{tokens[key]} {row[key]:.3f}" for key in largest)))
-    map_ = large_map(weights, name, _hover_fields(tokens, weights))
+    map_ = large_map(weights, tokens, name, _hover_fields(tokens, weights))
     return section(
         f"Layer {layer}, head {head} in detail",
         element("p", explanation),
@@ -76,14 +77,24 @@ def _hover_fields(tokens: list[str], weights: np.ndarray) -> Html:
         element(
             "rect",
             element("title", _weight_text(tokens, weights, query, key)),
-            x=MARGIN + CELL * key,
-            y=MARGIN + CELL * query,
+            x=CELL * key,
+            y=CELL * query,
             width=CELL,
             height=CELL,
         )
         for query, key in zip(*np.unravel_index(indexes, weights.shape), strict=True)
     ]
     return element("g", *fields, class_="cells")
+
+
+def hover_rows(tokens: list[str], weights: np.ndarray) -> Html:
+    """Return a transparent rectangle over each row of a map, which shows the largest weights under the pointer."""
+    rows = []
+    for query, row in enumerate(weights):
+        largest = np.argsort(-row, kind="stable")[:NUM_LARGEST].tolist()
+        text = f"{tokens[query]} → {', '.join(f'{tokens[key]} {row[key]:.2f}' for key in largest)}"
+        rows.append(element("rect", element("title", text), y=CELL * query, width=CELL * len(tokens), height=CELL))
+    return element("g", *rows, class_="cells")
 
 
 def _weight_text(tokens: list[str], weights: np.ndarray, query: int, key: int) -> str:

@@ -16,7 +16,7 @@ from bert_jax.objectives import Batch
 class RelevanceTarget(NamedTuple):
     """The output of the model that a relevance explains, and its description."""
 
-    score: Callable[[Mapping[str, jax.Array]], tuple[jax.Array, jax.Array]]  # arrays -> score, index of the class
+    logits: Callable[[Mapping[str, jax.Array]], jax.Array]  # arrays -> float [classes]
     description: str
 
 
@@ -24,17 +24,16 @@ class Relevance(NamedTuple):
     """The relevance of each token for an answer of the model (float `[tokens]`), and the answer."""
 
     tokens: np.ndarray
-    answer: str
+    target: str  # description of the output, such as "the class"
+    answer: str  # a token, or a class
+    probability: float | None  # of the answer; None for a head of one output
+    is_token: bool  # the answer is the token at the first mask
 
 
-# Head -> the score of its likeliest answer.
+# Head -> the logits of its answers; the score is the largest logit.
 TARGETS: dict[str, RelevanceTarget] = {
-    "masked_token": RelevanceTarget(
-        lambda arrays: _largest_logit(arrays["mlm_logits"][0, 0]), "the token at the first mask"
-    ),
-    "sequence_classification": RelevanceTarget(
-        lambda arrays: _largest_logit(arrays["sequence_logits"][0]), "the class"
-    ),
+    "masked_token": RelevanceTarget(lambda arrays: arrays["mlm_logits"][0, 0], "the token at the first mask"),
+    "sequence_classification": RelevanceTarget(lambda arrays: arrays["sequence_logits"][0], "the class"),
 }
 
 
@@ -106,12 +105,15 @@ def weights_and_relevance(model: OpenModel, batch: Batch) -> WeightsAndRelevance
         return WeightsAndRelevance(head_weights(model, batch), None)
     position = int(masks[0]) if masks.size and not head.classes else 0
     batch = {**batch, "masked_positions": np.array([[position]], np.int32)}
-    weights, gradients, answer = _weights_and_gradients(model, head, batch)
+    names = model.labels if head.classes else model.tokenizer.tokens
+    weights, gradients, logits = _weights_and_gradients(model, head, batch)
     row = gradient_relevance(weights, gradients)[position]
     row[position] -= 1  # the part of the identity
-    names = model.labels if head.classes else model.tokenizer.tokens
+    answer = int(logits.argmax())
     name = names[answer] if answer < len(names) else str(answer)
-    return WeightsAndRelevance(weights, Relevance(row, f"{TARGETS[head.name].description}, {name}"))
+    probability = _answer_probability(logits, answer, is_multi_label=bool(model.problem))
+    relevance = Relevance(row, TARGETS[head.name].description, name, probability, not head.classes)
+    return WeightsAndRelevance(weights, relevance)
 
 
 def tokens_to_words(matrix: np.ndarray, words: np.ndarray, first: int = 0) -> np.ndarray:
@@ -133,28 +135,31 @@ def tokens_to_words(matrix: np.ndarray, words: np.ndarray, first: int = 0) -> np
 
 
 class _WeightsAndGradients(NamedTuple):
-    """Attention weights, their gradients for the largest logit, and the class of this logit."""
+    """Attention weights, their gradients for the largest logit, and all logits, float `[classes]`."""
 
     weights: list[np.ndarray]
     gradients: list[np.ndarray]
-    answer: int
+    logits: np.ndarray
 
 
 def _weights_and_gradients(model: OpenModel, head: Head, batch: Batch) -> _WeightsAndGradients:
-    """Return attention weights, their gradients for the largest logit, and the class of this logit."""
+    """Return attention weights, their gradients for the largest logit, and all logits."""
 
     def score(probes: jax.Array, params: Params) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        """Return the largest logit, and (its class, attention weights); `probes` are added to the weights."""
+        """Return the largest logit, and (all logits, attention weights); `probes` are added to the weights."""
         arrays, weights = apply_with_weights(model.config, (head,), params, batch, probes)
-        value, answer = TARGETS[head.name].score(arrays)
-        return value, (answer, weights)
+        logits = TARGETS[head.name].logits(arrays)
+        return logits.max(), (logits, weights)
 
     config, length = model.config, batch["input_ids"].shape[1]
     zeros = jnp.zeros((config.num_layers, 1, config.num_heads, length, length), jnp.float32)
     # The parameters are an argument: a constant would be folded.
-    gradients, (answer, weights) = jax.jit(jax.grad(score, has_aux=True))(zeros, model.params)
-    return _WeightsAndGradients(list(np.asarray(weights)[:, 0]), list(np.asarray(gradients)[:, 0]), int(answer))
+    gradients, (logits, weights) = jax.jit(jax.grad(score, has_aux=True))(zeros, model.params)
+    return _WeightsAndGradients(list(np.asarray(weights)[:, 0]), list(np.asarray(gradients)[:, 0]), np.asarray(logits))
 
 
-def _largest_logit(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return logits.max(), logits.argmax()
+def _answer_probability(logits: np.ndarray, answer: int, is_multi_label: bool) -> float | None:
+    """Return the probability of an answer; None for a head of one output, which has no probabilities."""
+    if len(logits) == 1:
+        return None
+    return float((jax.nn.sigmoid if is_multi_label else jax.nn.softmax)(jnp.asarray(logits))[answer])

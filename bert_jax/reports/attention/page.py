@@ -2,8 +2,10 @@
 
 import collections
 
+import numpy as np
+
 from bert_jax.checkpoints.load_model import OpenModel
-from bert_jax.reports.attention.detail import MIN_LINE_WEIGHT, attention_lines, head_detail
+from bert_jax.reports.attention.detail import MIN_LINE_WEIGHT, attention_lines, head_detail, hover_rows
 from bert_jax.reports.attention.head_roles import Relevance
 from bert_jax.reports.attention.maps import MAX_LABEL, small_map, token_labels, tokens_per_pixel
 from bert_jax.reports.attention.patterns import HeadPattern
@@ -37,7 +39,10 @@ WINDOW = (
     "--first_token N shows the text from token N on. Rollout and relevance need all weights of a text: they are for "
     "texts of up to {most} tokens."
 )
-LINES = f"Each head has its weights from {MIN_LINE_WEIGHT} on as lines; the mouse on a line shows its weight. "
+LINES = (
+    "The pointer on a row of a map shows its largest weights. "
+    f"Each head has its weights from {MIN_LINE_WEIGHT} on as lines; the pointer on a line shows its weight. "
+)
 DETAIL = "--layer and --head add the weights of one head in detail."
 RELEVANCE = (
     "Attention weighted by how much it raises the logit of that answer, through all layers (Chefer et al. 2021). A bar "
@@ -68,8 +73,10 @@ def attention_page(
         chosen_indexes("layer", detail_of[0], model.config.num_layers)
         chosen_indexes("head", detail_of[1], model.config.num_heads)
     patterns, unit, rollout = patterns_of_heads(model, attention), attention.unit, attention.rollout
-    lead = element("p", element("bdi", text), *([" / ", element("bdi", pair)] if pair else []), class_="lead")
     shown = attention_within_window(attention)
+    mask = model.tokenizer.tokens[model.tokenizer.mask_id]
+    texts = _text_with_answer(text, mask, shown.relevance) if shown.relevance else [element("bdi", text)]
+    lead = element("p", *texts, *([" / ", element("bdi", pair)] if pair else []), class_="lead")
     num_tokens, side = len(shown.tokens), tokens_per_pixel(len(shown.tokens))
     explanation = (
         f"{len(patterns)} layers of {len(patterns[0])} heads on {num_tokens} {unit}. A row of a map is a "
@@ -93,16 +100,36 @@ def attention_page(
         parts.append(head_detail(shown.tokens, shown.weights[layer][head], layer, head))
     parts.append(section("Patterns", _pattern_counts(patterns)))
     if rollout is not None:
-        map_ = small_map(rollout, "attention rollout of all layers")
+        map_ = _map_with_rows(shown.tokens, rollout, "attention rollout of all layers")
         figure = element("div", element("figure", element("h3", "Rollout"), map_), class_="maps")
         parts.append(section("Through all layers", element("p", ROLLOUT), figure))
     if relevance := shown.relevance:
         bars = _relevance_bars(shown.tokens, relevance)
-        parts.append(section(f"Relevance for {relevance.answer}", element("p", RELEVANCE), bars))
+        title = f"Relevance for {relevance.target}, {relevance.answer}{_percent(relevance)}"
+        parts.append(section(title, element("p", RELEVANCE), bars))
     for layer, layer_patterns in enumerate(patterns):
         heads = [_head_figure(shown, layer, head, pattern) for head, pattern in enumerate(layer_patterns)]
         parts.append(section(f"Layer {layer}", element("div", *heads, class_="maps")))
     return page(f"Attention: {text}", *parts, command="attention")
+
+
+def _text_with_answer(text: str, mask: str, relevance: Relevance) -> list[Html]:
+    """Return a text with the answer of the model in place of the first mask; a class is after the text."""
+    answer = element("mark", relevance.answer, _percent(relevance), class_="answer")
+    before, has_mask, after = text.partition(mask if relevance.is_token else "\0")
+    if not has_mask:
+        return [element("bdi", text), Html(" "), answer]
+    return [element("bdi", before), answer, element("bdi", after)]
+
+
+def _percent(relevance: Relevance) -> str:
+    return "" if relevance.probability is None else f" ({relevance.probability:.1%})"
+
+
+def _map_with_rows(tokens: list[str], weights: np.ndarray, description: str) -> Html:
+    """Return a small map; for a short text, its rows show their largest weights under the pointer."""
+    marks = [hover_rows(tokens, weights)] if len(tokens) <= MAX_LINED else []
+    return small_map(weights, tokens, description, *marks)
 
 
 def _relevance_bars(tokens: list[str], relevance: Relevance) -> Html:
@@ -116,7 +143,7 @@ def _relevance_bars(tokens: list[str], relevance: Relevance) -> Html:
             element("rect", class_="fill0", x=LEFT, y=top, width=f"{length:.1f}", height=ROW - 4),
             element("text", f"{value:.3f}", x=f"{LEFT + length + 6:.1f}", y=middle, **CENTRAL),
         ]
-    description = f"relevance for {relevance.answer}, a bar for each token"
+    description = f"relevance for {relevance.target}, {relevance.answer}, a bar for each token"
     box = f"0 0 {LEFT + BAR + RIGHT} {ROW * len(tokens)}"
     drawing = element("svg", *drawn, viewBox=box, role="img", aria_label=description)
     return element("figure", drawing, class_="wide")
@@ -133,7 +160,7 @@ def _head_figure(shown: TextAttention, layer: int, head: int, pattern: HeadPatte
     return element(
         "figure",
         element("h3", f"Head {head}: {pattern.name}"),
-        small_map(weights, f"{name}: {pattern.name}; {caption}"),
+        _map_with_rows(shown.tokens, weights, f"{name}: {pattern.name}; {caption}"),
         element("figcaption", caption),
         folded("Lines", attention_lines(shown.tokens, weights, name)) if has_lines else "",
     )

@@ -10,7 +10,7 @@ from bert_jax.reports.corpus.checks import corpus_warnings
 from bert_jax.reports.corpus.figures import CorpusFigures, CorpusSource
 from bert_jax.reports.corpus.inspect_text import figures_lines
 from bert_jax.reports.corpus.sequences import ShownSequence, mark_meanings, show_sequence
-from bert_jax.reports.html.markup import Html, element, folded, note, page, section, table
+from bert_jax.reports.html.markup import Html, element, folded, note, page, section, table, verdict_html
 
 if TYPE_CHECKING:
     from bert_jax.tokenizer import Tokenizer
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 NUM_SEQUENCES = 100  # shown, about as many of each source
 PER_PAGE = 10
 NUM_SEARCHED = 100_000  # sequences that are searched for sequences of small sources
+NO_WARNINGS = (
+    "No check of documents, vocabulary and sequences has a warning. A warning below a sequence is about this sequence."
+)
 TEXT_WIDTH = 100  # columns of the figures
 
 
@@ -39,18 +42,16 @@ def inspect_page(figures: CorpusFigures, tokenizer: "Tokenizer", sequences: Sequ
         sequences: sequences with two token types; None: the corpus has too few documents.
         first_number: number of the first sequence that may be shown.
     """
-    warnings = corpus_warnings(figures).values()
+    warnings = list(corpus_warnings(figures).values())
     title = ", ".join(source.name for source in figures.sources)
     filters, parts = list[PageFilter](), [note(figures.no_sequences)]
     if sequences:
         filters, parts = _filters_and_parts(figures, tokenizer, sequences, first_number)
-    verdict = f"⚠ {len(warnings)} likely problems" if warnings else "✓ no warnings"
     lines = figures_lines(figures, tokenizer, TEXT_WIDTH, False)
     return page(
         f"Corpus: {title}",
         element("h1", title),
-        element("p", verdict, class_="bad" if warnings else "good"),
-        element("ul", *(element("li", line) for line in warnings)) if warnings else "",
+        verdict_html("⚠ look at this" if warnings else "✓ looks healthy", bool(warnings), warnings or [NO_WARNINGS]),
         section("Sources", _source_table(figures.sources)),
         folded("All figures", element("pre", "\n".join(lines), tabindex=0)),
         section("Sequences", *parts),

@@ -22,6 +22,7 @@ from bert_jax.reports.html.markup import Html, element, escape_html, join_html, 
 if TYPE_CHECKING:
     from bert_jax.tokenizer import Tokenizer
 
+SPACE, SHOWN_SPACE = "▁", "·"  # of SentencePiece; the first looks like the line below a mark
 PREDICTED = ("hidden", "kept", "random")  # styles of tokens to predict
 
 
@@ -83,8 +84,9 @@ def show_sequence(
 def mark_meanings(tokenizer: "Tokenizer") -> Html:
     """Return the legend of the marks of tokens."""
     word = element("mark", "word", class_="hidden")
-    pair = element("span", word, element("mark", "##s", class_="hidden"), class_="unit")
-    marks = (
+    has_spaces = any(token.startswith(SPACE) for token in tokenizer.tokens)
+    pair = element("span", word, element("mark", "s" if has_spaces else "##s", class_="hidden"), class_="unit")
+    marks = [
         (word, f"to predict, the model reads {tokenizer.special.mask}"),
         (_replaced_mark("other→", "word", "random"), "to predict, the model reads another token"),
         (_replaced_mark("=", "word", "kept"), "to predict, the model reads the word"),
@@ -92,7 +94,9 @@ def mark_meanings(tokenizer: "Tokenizer") -> Html:
         (element("i", tokenizer.special.unk, class_="unknown"), "unknown to the vocabulary"),
         (_visible_text(REPLACEMENT), "a broken character"),
         (_visible_text("\u202e"), "an invisible character"),
-    )
+    ]
+    if has_spaces:
+        marks.append((element("i", SHOWN_SPACE), f"a space, which the vocabulary writes as {SPACE}"))
     return element("ul", *(element("li", mark, f" {meaning}") for mark, meaning in marks), class_="legend tokens")
 
 
@@ -151,8 +155,8 @@ def _replaced_mark(read: str, text: str, class_: str) -> Html:
 
 
 def _visible_text(text: str) -> Html:
-    """Return text in which a framed code point replaces each invisible or broken character."""
+    """Return text in which a framed code point replaces each invisible or broken character, and a dot each ▁."""
     return join_html(
         element("code", f"U+{ord(char):04X}") if char == REPLACEMENT or is_invisible(char) else escape_html(char)
-        for char in text
+        for char in text.replace(SPACE, SHOWN_SPACE)
     )

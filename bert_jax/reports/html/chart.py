@@ -1,11 +1,12 @@
-"""A chart as SVG: axes, ticks, lines, marks and a legend."""
+"""Charts as SVG: axes, ticks, lines and marks, with one legend for all charts of a section."""
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from bert_jax.reports.html.markup import Html, element, note
+from bert_jax.reports.html.markup import Html, element, join_html, note
+from bert_jax.reports.html.point_values import Point, point_values, values_by_x
 from bert_jax.reports.html.style import DASHES, LIGHT
 
 WIDTH, HEIGHT = 480, 280  # in the units of the drawing, which scales with the page
@@ -17,10 +18,14 @@ NUM_TICKS = 5  # approximate, on the vertical axis
 NUM_STEPS = 6  # ticks on the horizontal axis
 BUCKETS = 400, 40  # of the horizontal axis, at most and at least; a curve keeps two points in each
 POINTS_OF_ALL = 6_000  # buckets that all curves of a chart have together
-MAX_DOTS = 60  # a curve of more points has no dots
+MAX_DOTS, MAX_THIN_DOTS = 60, 30  # a curve of more points has no dots
 MAX_BROKEN = 50
-
-Point = tuple[float, float | None]  # x and y; None where the run had no finite number
+HINT = "The pointer on a chart shows its values. The Tab key and the arrow keys show them, too."
+# Unit -> sizes and letters of its numbers, largest first.
+SIZES = {
+    "": ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e5, 1e3, "k")),
+    "bytes": ((1e12, 1e12, " TB"), (1e9, 1e9, " GB"), (1e6, 1e6, " MB"), (1e3, 1e3, " kB")),
+}
 
 
 class Curve(NamedTuple):
@@ -34,54 +39,81 @@ class Curve(NamedTuple):
 
 
 class Marks(NamedTuple):
-    """Events at steps: phases as (begin, end, name), checkpoints on disk, restarts."""
+    """Events on the horizontal axis: phases as (begin, end, name), checkpoints on disk, restarts."""
 
-    phases: Sequence[tuple[int, int, str]] = ()
-    checkpoints: Sequence[int] = ()
-    restarts: Sequence[int] = ()
+    phases: Sequence[tuple[float, float, str]] = ()
+    checkpoints: Sequence[float] = ()
+    restarts: Sequence[float] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chart:
-    """Curves over steps, with horizontal lines at named levels; `percent`, `log` and `from_zero` are of the y axis."""
+    """Curves with horizontal lines at named levels; `unit` ("", "%", "bytes"), `log`, `from_zero` are of the y axis."""
 
     title: str
     curves: Sequence[Curve]
     levels: Sequence[tuple[str, float]] = ()
     marks: Marks = Marks()
-    percent: bool = False
+    unit: str = ""
     log: bool = False
     from_zero: bool = False
+    x_title: str = "step"  # name of a value of the horizontal axis
 
 
-def charts_side_by_side(charts: Iterable[Chart]) -> Html:
-    """Return charts side by side if the page is wide enough."""
-    return element("div", *map(chart_html, charts), class_="charts")
+def charts_by_axis(charts: Mapping[str, Sequence[Chart]]) -> Html:
+    """Return the charts over the first axis with one legend; buttons show the charts over another axis.
+
+    Args:
+        charts: name of an axis (steps, tokens, time) -> the charts over this axis.
+    """
+    buttons = [
+        element("label", element("input", type="radio", name="axis", id=f"by-{name}", checked=not index), name)
+        for index, name in enumerate(charts)
+    ]
+    choice = element("fieldset", element("legend", "Horizontal axis"), *buttons) if len(buttons) > 1 else ""
+    legend = _charts_legend(next(iter(charts.values()), ()))
+    drawn = [element("div", *map(chart_html, group), class_=f"charts by-{name}") for name, group in charts.items()]
+    return join_html([element("div", legend, choice, class_="filters"), *drawn, note(HINT)])
 
 
 def chart_html(chart: Chart) -> Html:
     """Return a chart as an HTML figure; if the chart has no finite number, return a figure with a note."""
     values = [y for curve in chart.curves for _, y in curve.points if y is not None and (y > 0 or not chart.log)]
-    steps = [x for curve in chart.curves for x, _ in curve.points]
+    xs = [x for curve in chart.curves for x, _ in curve.points]
     if not values:
         return element("figure", element("h3", chart.title), note("no finite number"))
     values += [level for _, level in chart.levels]
     low, high = (0.0 if chart.from_zero else min(values)), max(values)
     y_ticks = log_ticks(low, high) if chart.log else ticks(low, high)
-    axes = _Axes(min(0.0, *steps), max(*steps, 1.0), min(low, y_ticks[0]), max(high, y_ticks[-1]), chart.log)
+    axes = _Axes(min(0.0, *xs), max(xs) or 1.0, min(low, y_ticks[0]), max(high, y_ticks[-1]), chart.log)
     buckets = max(BUCKETS[1], min(BUCKETS[0], POINTS_OF_ALL // len(chart.curves)))
     drawing = element(
         "svg",
         *_draw_phases(chart.marks, axes),
-        *_draw_grid(axes, y_ticks, chart.percent),
-        *(_horizontal_line(f"line {LEVEL}", axes.y(level)) for _, level in chart.levels),
+        *_draw_grid(axes, y_ticks, chart),
+        *(part for name, level in chart.levels for part in _draw_level(name, level, chart.unit, axes)),
         *(part for curve in chart.curves for part in _draw_curve(curve, axes, buckets)),
         *_draw_restarts_and_checkpoints(chart.marks, axes),
         viewBox=f"0 0 {WIDTH} {HEIGHT}",
         role="img",
         aria_label=chart_in_words(chart),
     )
-    return element("figure", element("h3", chart.title), drawing, _chart_legend(chart))
+    strips = [
+        (axes.fraction(x), _reading_text(chart, x, values))
+        for x, values in values_by_x([(curve.label, curve.points) for curve in chart.curves])
+    ]
+    values_html = point_values(f"{chart.title} by {chart.x_title}", strips)
+    return element("figure", element("h3", chart.title), element("div", drawing, values_html, class_="plot"))
+
+
+def _reading_text(chart: Chart, x: float, values: Sequence[tuple[str, float]]) -> str:
+    """Return the text of a point: a line with x, and a line for each curve."""
+    lines = [f"{label}: {number_text(y, chart.unit, 4)}" for label, y in values]
+    return "\n".join([_x_text(chart, x), *lines])
+
+
+def _x_text(chart: Chart, x: float) -> str:
+    return f"step {x:,.0f}" if chart.x_title == "step" else f"{number_text(x)} {chart.x_title}"
 
 
 def chart_in_words(chart: Chart) -> str:
@@ -91,11 +123,12 @@ def chart_in_words(chart: Chart) -> str:
         if finite := [(x, y) for x, y in curve.points if y is not None]:
             (first, begin), (last, end) = finite[0], finite[-1]
             least = min(y for _, y in finite)
-            at_begin, at_end, lowest = (number_text(y, chart.percent) for y in (begin, end, least))
+            at_begin, at_end, lowest = (number_text(y, chart.unit) for y in (begin, end, least))
             descriptions.append(
-                f"{curve.label} from {at_begin} at step {first:,.0f} to {at_end} at {last:,.0f}, least {lowest}"
+                f"{curve.label} from {at_begin} at {_x_text(chart, first)} to {at_end} at {_x_text(chart, last)}, "
+                f"least {lowest}"
             )
-    levels = [f"{name} at {number_text(value, chart.percent)}" for name, value in chart.levels]
+    levels = [f"{name} at {number_text(value, chart.unit)}" for name, value in chart.levels]
     return f"{chart.title}: {'; '.join(descriptions[:8] + levels)}"
 
 
@@ -147,14 +180,14 @@ def log_ticks(low: float, high: float) -> list[float]:
     return values[first : last + 1]
 
 
-def number_text(value: float, percent: bool = False) -> str:
-    """Return a number in few characters: 12.5%, 0.0021, 12,500, 150k, 2M."""
-    if percent:
-        return f"{100 * value:.4g}%"
-    for at_least, size, letter in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e5, 1e3, "k")):
+def number_text(value: float, unit: str = "", digits: int = 3) -> str:
+    """Return a number in few characters: 12.5%, 0.0021, 12,500, 150k, 2M, 747 MB."""
+    if unit == "%":
+        return f"{100 * value:.{digits}g}%"
+    for at_least, size, letter in SIZES[unit]:
         if abs(value) >= at_least:
-            return f"{value / size:.4g}{letter}"
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+            return f"{value / size:.{digits}g}{letter}" if unit else f"{value / size:.4g}{letter}"
+    return f"{value:.{digits}g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 class _Axes(NamedTuple):
@@ -166,9 +199,13 @@ class _Axes(NamedTuple):
     high: float
     log: bool
 
-    def x(self, step: float) -> str:
-        """Return the x coordinate of a step."""
-        return _coordinate(LEFT + (WIDTH - LEFT - RIGHT) * (step - self.first) / (self.last - self.first))
+    def x(self, x: float) -> str:
+        """Return the x coordinate of a value of the horizontal axis."""
+        return _coordinate(WIDTH * self.fraction(x))
+
+    def fraction(self, x: float) -> float:
+        """Return the position of a value of the horizontal axis, as a fraction of the width of the drawing."""
+        return (LEFT + (WIDTH - LEFT - RIGHT) * (x - self.first) / (self.last - self.first)) / WIDTH
 
     def y(self, value: float) -> str:
         """Return the y coordinate of a value."""
@@ -190,12 +227,20 @@ def _vertical_line(class_: str, x: str, top: float, bottom: float) -> Html:
     return element("line", class_=class_, x1=x, x2=x, y1=top, y2=bottom)
 
 
-def _draw_grid(axes: _Axes, y_ticks: Sequence[float], percent: bool) -> Iterable[Html]:
+def _draw_level(name: str, level: float, unit: str, axes: _Axes) -> Iterable[Html]:
+    """Yield a horizontal line and, above its end, its name and its value."""
+    y = axes.y(level)
+    yield _horizontal_line(f"line {LEVEL}", y)
+    text = f"{name} {number_text(level, unit)}"
+    yield element("text", text, class_="level", x=WIDTH - RIGHT - 4, y=_coordinate(float(y) - 5), text_anchor="end")
+
+
+def _draw_grid(axes: _Axes, y_ticks: Sequence[float], chart: Chart) -> Iterable[Html]:
     """Yield grid lines and numbers of both axes."""
     for tick in y_ticks:
         y = axes.y(tick)
         yield _horizontal_line("grid", y)
-        name = number_text(tick, percent)
+        name = number_text(tick, chart.unit)
         yield element("text", name, x=LEFT - 6, y=y, text_anchor="end", dominant_baseline="middle")
     steps = [tick for tick in ticks(axes.first, axes.last, NUM_STEPS) if axes.first <= tick <= axes.last]
     for index, tick in enumerate(steps):
@@ -203,7 +248,9 @@ def _draw_grid(axes: _Axes, y_ticks: Sequence[float], percent: bool) -> Iterable
         yield _vertical_line("axis", x, BASE, BASE + 4)
         fraction = (tick - axes.first) / (axes.last - axes.first)  # a name at an end stays inside
         anchor = "start" if fraction < 0.03 else "end" if fraction > 0.97 else "middle"
-        yield element("text", f"{'' if index else 'step '}{number_text(tick)}", x=x, y=HEIGHT - 7, text_anchor=anchor)
+        yield element(
+            "text", f"{'' if index else chart.x_title + ' '}{number_text(tick)}", x=x, y=HEIGHT - 7, text_anchor=anchor
+        )
     yield _horizontal_line("axis", BASE)
 
 
@@ -219,9 +266,11 @@ def _draw_curve(curve: Curve, axes: _Axes, buckets: int) -> Iterable[Html]:
         pen_up = False
     yield element("path", class_=f"line {_look_classes(curve.look)}{' thin' if curve.thin else ''}", d="".join(path))
     finite = [(x, y) for x, y in curve.points if y is not None and (y > 0 or not axes.log)]
-    if (curve.dots and len(finite) <= MAX_DOTS) or len(finite) == 1:
+    if (curve.dots and len(finite) <= (MAX_THIN_DOTS if curve.thin else MAX_DOTS)) or len(finite) == 1:
         fill = f"fill{curve.look % len(LIGHT)}"
-        yield from (element("circle", class_=fill, cx=axes.x(x), cy=axes.y(y), r=2.6) for x, y in finite)
+        yield from (
+            element("circle", class_=fill, cx=axes.x(x), cy=axes.y(y), r=1.8 if curve.thin else 2.6) for x, y in finite
+        )
     if broken:
         yield element("path", class_="broken", d="".join(broken[:MAX_BROKEN]))
 
@@ -252,15 +301,16 @@ def _draw_restarts_and_checkpoints(marks: Marks, axes: _Axes) -> Iterable[Html]:
         yield element("path", class_="checkpoint", d=f"M{axes.x(step)} {BASE - 7}l4 7h-8z")
 
 
-def _chart_legend(chart: Chart) -> Html:
-    looks = [(_look_classes(curve.look), curve.label) for curve in chart.curves]
-    looks += [(LEVEL, f"{name} {number_text(value, chart.percent)}") for name, value in chart.levels]
+def _charts_legend(charts: Sequence[Chart]) -> Html:
+    """Return one legend for the curves and the marks of all charts."""
+    curves = [curve for chart in charts for curve in chart.curves]
+    looks = dict.fromkeys((_look_classes(curve.look), curve.label) for curve in curves)
     entries = [(path_mark(f"line {look}", "M1 6H33"), label) for look, label in looks]
-    if chart.marks.restarts:
+    if any(chart.marks.restarts for chart in charts):
         entries.append((path_mark("restart", "M17 0V12"), "restart"))
-    if chart.marks.checkpoints:
+    if any(chart.marks.checkpoints for chart in charts):
         entries.append((path_mark("checkpoint", "M17 1l6 10h-12z"), "checkpoint kept"))
-    if any(y is None for curve in chart.curves for _, y in curve.points):
+    if any(y is None for curve in curves for _, y in curve.points):
         entries.append((path_mark("broken", "M17 1v10"), "not finite"))
     return legend_html(entries)
 

@@ -13,6 +13,8 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri
 # Without a closing tag in HTML, or closed at once in SVG.
 EMPTY = {"meta", "rect", "line", "path", "circle", "image", "use", "input"}
 # Control characters but tab and newline, and halves of surrogate pairs: no HTML file may hold them.
+SECTION = re.compile(r"<section><h2>(.*?)</h2>", re.DOTALL)
+MIN_CONTENTS = 3  # sections from which on a page has a table of contents
 UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -56,15 +58,16 @@ def element(tag: str, *children: object, **attributes: object) -> Html:
 def table(head: Iterable[object], rows: Iterable[Iterable[object]], label: str, class_: str | None = None) -> Html:
     """Return a table that scrolls horizontally on a narrow screen, also by keyboard.
 
-    Each row begins with its name. For a table without titles, `head` is ().
+    Each row begins with its name; a cell may be a `td` element. For a table without titles, `head` is ().
     """
     cells = [element("th", cell, scope="col") for cell in head]
     top = element("thead", element("tr", *cells)) if cells else ""
-    body = [
-        element("tr", element("th", first, scope="row"), *(element("td", cell) for cell in rest))
-        for first, *rest in rows
-    ]
+    body = [element("tr", element("th", first, scope="row"), *map(_table_cell, rest)) for first, *rest in rows]
     return scrolled(element("table", top, element("tbody", *body), class_=class_), label)
+
+
+def _table_cell(cell: object) -> Html:
+    return cell if isinstance(cell, Html) and cell.startswith("<td") else element("td", cell)
 
 
 def scrolled(child: Html, label: str, class_: str = "scroll") -> Html:
@@ -82,6 +85,12 @@ def section(title: str, *children: object) -> Html:
     return element("section", element("h2", title), *children)
 
 
+def verdict_html(verdict: str, is_bad: bool, reasons: Iterable[object]) -> Html:
+    """Return a verdict of two or three words with its reasons beside it."""
+    badge = element("b", verdict, class_="bad" if is_bad else "good")
+    return element("div", badge, element("ul", *(element("li", reason) for reason in reasons)), class_="health")
+
+
 def note(*children: object) -> Html:
     """Return a paragraph in small letters."""
     return element("p", *children, class_="note")
@@ -94,6 +103,8 @@ def shortened(text: str, max_characters: int) -> str:
 
 def page(title: str, *children: object, command: str = "", style: str = "") -> str:
     """Return the text of an HTML file that loads no other file and runs no script.
+
+    A table of contents stays at the top of the window. It has a link to each child that is a `section`.
 
     Args:
         title: title of the window.
@@ -112,8 +123,22 @@ def page(title: str, *children: object, command: str = "", style: str = "") -> s
         Html(f"<style>{STYLE}{style}</style>"),
     )
     foot = [note(f"Written by bert-jax {command}, version {__version__}.")] if command else []
-    body = element("body", element("main", *children, *foot))
+    links, parts = _with_anchors(children)
+    contents = element("nav", *links, class_="contents", aria_label="contents") if len(links) >= MIN_CONTENTS else ""
+    body = element("body", contents, element("main", *parts, *foot))
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
+
+
+def _with_anchors(children: Iterable[object]) -> tuple[list[Html], list[Html]]:
+    """Return links to the children that are sections, and the children, in which these sections have an id."""
+    links, parts = list[Html](), list[Html]()
+    for child in map(escape_html, children):
+        if title := SECTION.match(child):
+            anchor = f"section{len(links)}"
+            links.append(element("a", Html(title[1]), href=f"#{anchor}"))
+            child = Html(child.replace("<section>", f'<section id="{anchor}">', 1))
+        parts.append(child)
+    return links, parts
 
 
 def write_page(output: str, make: Callable[[], str]) -> str:

@@ -5,7 +5,7 @@ lines, 4.5 to 1 for text), colors are darker on a light page and lighter on a da
 dashes.
 """
 
-LIGHT = ("#0072b2", "#d55e00", "#007a5a", "#a64d85", "#5b5b5b", "#8a6d00", "#2a8cc4")
+LIGHT = ("#0072b2", "#c05500", "#007a5a", "#a64d85", "#5b5b5b", "#8a6d00", "#1f78ad")
 DARK = ("#56b4e9", "#f0914d", "#2bc79b", "#e199c3", "#b5b5b5", "#e3c53d", "#9fd0ef")
 DASHES = ("none", "7 4", "2 3", "9 3 2 3")
 
@@ -38,7 +38,18 @@ p{margin:.5rem 0;max-width:48rem;overflow-wrap:anywhere}
 .good,.bad{display:inline-block;padding:.1rem .6rem;border-radius:1rem;font-weight:600}
 .good{color:var(--good);background:var(--goodback)}
 .bad{color:var(--bad);background:var(--badback)}
-nav a{margin-right:1rem}
+.contents{position:sticky;top:0;z-index:2;display:flex;gap:.25rem 1.25rem;overflow-x:auto;padding:.5rem 1rem;
+background:var(--page);border-bottom:1px solid var(--rule);white-space:nowrap;scrollbar-width:thin}
+@media (min-width:73rem){.contents{padding-inline:calc(50% - 35rem)}}
+section{scroll-margin-top:3rem}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,10rem),1fr));gap:.75rem;margin:1rem 0}
+.tiles div{border:1px solid var(--rule);border-radius:6px;padding:.5rem .75rem;background:var(--panel)}
+.tiles dt{color:var(--soft);font-size:.9rem}
+.tiles dd{margin:0;font-size:1.6rem;font-weight:600;line-height:1.3;overflow-wrap:anywhere}
+.tiles .note{font-size:.9rem;font-weight:400}
+.health{display:flex;flex-wrap:wrap;gap:.25rem .75rem;align-items:baseline;margin:1rem 0}
+.health ul{flex:1 1 20rem;margin:0;padding-left:1.2rem;overflow-wrap:anywhere}
+.health .good+ul{list-style:none;padding:0}
 a{color:var(--line0)}
 :focus-visible{outline:3px solid var(--line0);outline-offset:2px}
 details{margin:.5rem 0;border:1px solid var(--rule);border-radius:6px;padding:0 .75rem}
@@ -50,12 +61,29 @@ th,td{border:1px solid var(--rule);padding:.25rem .6rem;text-align:left;vertical
 max-width:32rem}
 thead th{background:var(--panel)}
 tbody th{font-weight:500}
+.right{background:var(--goodback);color:var(--good);font-weight:600}
+.wrong{background:var(--badback);color:var(--bad);font-weight:600}
+td .note{display:block}
 .changed tbody td:first-of-type{background:var(--changed);font-weight:600}
 pre{background:var(--panel);border:1px solid var(--rule);border-radius:6px;padding:.75rem;overflow-x:auto;
 font-size:.85rem}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1rem}
 figure{margin:0;padding:.5rem;border:1px solid var(--rule);border-radius:6px;min-width:0}
 figure h3{margin:0 .25rem}
+.plot{position:relative}
+.values{position:absolute;inset:0}
+.values label{position:absolute;top:0;bottom:0}
+.values input{position:absolute;opacity:0;margin:0;top:50%}
+.values label::before{content:"";position:absolute;top:7%;bottom:9%;left:var(--at);border-left:1px solid var(--text)}
+.values span{position:absolute;z-index:1;top:7%;left:calc(var(--at) + .4rem);padding:.1rem .5rem;border-radius:4px;
+background:var(--text);color:var(--page);font-size:.8rem;white-space:pre;pointer-events:none}
+.values .left span{left:auto;right:calc(100% - var(--at) + .4rem)}
+.values label::before,.values span{visibility:hidden}
+.values label:hover::before,.values label:hover span{visibility:visible}
+.values:not(:hover) :focus-visible+span,.values:not(:hover) label:has(:focus-visible)::before{visibility:visible}
+.by-tokens,.by-time{display:none}
+main:has(#by-tokens:checked) .by-tokens,main:has(#by-time:checked) .by-time{display:grid}
+main:has(#by-tokens:checked) .by-steps,main:has(#by-time:checked) .by-steps{display:none}
 svg{display:block}
 svg:where(:not(.real)){width:100%;height:auto}
 svg text{fill:var(--soft);font-size:13px}
@@ -68,6 +96,7 @@ svg .restart{stroke:var(--text);stroke-width:1.2;stroke-dasharray:1 3}
 svg .checkpoint{fill:var(--soft)}
 svg .broken{stroke:var(--bad);stroke-width:1.5}
 svg .mark{fill:none;stroke:var(--text);stroke-width:2}
+svg .level{paint-order:stroke;stroke:var(--page);stroke-width:4px}
 svg .inside{fill:var(--page);font-weight:600;dominant-baseline:central}
 .wide{max-width:48rem}
 .legend{display:flex;flex-wrap:wrap;gap:.1rem 1rem;margin:.25rem;padding:0;list-style:none}
@@ -75,12 +104,13 @@ svg .inside{fill:var(--page);font-weight:600;dominant-baseline:central}
 .legend svg{width:34px;height:12px;flex:none}
 .sequence{line-height:1.9;max-width:none;white-space:pre-wrap}
 .special{color:var(--soft);font-size:.8em}
+mark.answer{font-weight:600}
 .pair{border-left:3px solid var(--line0);padding-left:.6rem}
-mark{padding:.05rem .3rem;border-radius:4px;white-space:nowrap}
+mark{padding:.05rem .3rem;border-radius:4px;white-space:nowrap;color:inherit;background:var(--changed)}
 mark.hit{color:var(--good);background:var(--goodback)}
 mark.miss{color:var(--bad);background:var(--badback);border-bottom:2px dashed var(--bad)}
 mark .read{color:var(--read);font-size:.8em}
-@media (max-width:30rem){svg text{font-size:17px}}
+@media (max-width:30rem){.plot text,.wide text{font-size:17px}}
 .maps{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,20rem),1fr));gap:1rem}
 .map{image-rendering:pixelated}
 .card{border:1px solid var(--rule);border-radius:6px;padding:0 .75rem .5rem;margin:.75rem 0}
@@ -112,6 +142,6 @@ main{counter-reset:shown}
 .reads:hover text{font-weight:600}
 .defined{position:absolute}
 @media (prefers-color-scheme:dark){.map{filter:invert(1)}}
-@media print{details{border:0}.scroll{overflow:visible}}
+@media print{details{border:0}.scroll{overflow:visible}.contents,.values{display:none}}
 """
 )

@@ -9,6 +9,7 @@ plot.py            the charts as a picture
 predictions.py     held-out sequences with masks and the model's predictions
 record.py          the content of a work directory, read without trusting it
 sections.py        tables of corpus, last values, settings, cost and the command that repeats the run
+tiles.py           the five figures of a run that the page shows first
 warnings.py        a summary of a run in three sentences, and warnings: add a function to RUN_CHECKS
 write.py           writes or serves the page, with JAX on the CPU
 """

@@ -1,5 +1,6 @@
 """Time, tokens and energy of a run: measured, or estimated from published figures."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from bert_jax.training.tensorboard import RunStart
 WATTS_PER_CORE = 12.0  # of a CPU without published figures; Lannelongue et al. 2021, "Green Algorithms"
 MAX_UNMEASURED = 0.01  # fraction of the time without measured energy that is ignored
 JOULES_PER_KWH = 3.6e6
+MIN_KWH = 0.1  # smaller energies are shown in Wh
 WATTS_OPTION = "bert-jax report --watts takes the power of all devices."
 DURATIONS = {"days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
 MACHINE = ("devices", "device_kind", "processes", "cores")
@@ -34,30 +36,70 @@ class CostRows(NamedTuple):
     note: str
 
 
-def cost_rows(run: Run, assumed: AssumedPower) -> CostRows:
-    """Return names and values of time, tokens, energy and CO2, and a note about their sources."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunCost:
+    """Time, tokens and energy of a run; None if not recorded."""
+
+    seconds: float | None  # from the first to the last event of each start, evaluations and saving included
+    tokens_per_second: float | None  # median
+    tokens: int | None  # padding included; None for a fine-tuning
+    joules: dict[str, float]  # "measured" and "estimated", without unknown values
+    energy_note: str  # source of the energy, or the reason for its absence
+    grams: float | None  # CO2; None if --grams_per_kwh or the energy is unknown
+
+
+def measure_cost(run: Run, assumed: AssumedPower) -> RunCost:
+    """Return the cost of a run."""
     sessions = [session for training in run.trainings for session in training.sessions]
     seconds = sum(session.ended - session.began for session in sessions)
     lines = [line for training in run.trainings for line in training.lines if line["split"] == "train"]
-    rows = [("wall-clock time", _format_duration(seconds) if sessions else "not recorded")]
-    if speeds := [speed for line in lines if (speed := line.get("tokens_per_second")) is not None]:
-        rows.append(("tokens per second, median", f"{float(np.median(speeds)):,.0f}"))
-    if run.pretraining:
-        rows.append(("tokens, padding included", f"{run.pretraining.tokens_read(run.trainings[0].last_step):,}"))
+    speeds = [speed for line in lines if (speed := line.get("tokens_per_second")) is not None]
+    joules, energy_note = _estimate_energy(run.machine, sessions, seconds, assumed.watts)
+    has_grams = joules and assumed.grams_per_kwh is not None
+    return RunCost(
+        seconds=seconds if sessions else None,
+        tokens_per_second=float(np.median(speeds)) if speeds else None,
+        tokens=run.pretraining.tokens_read(run.trainings[0].last_step) if run.pretraining else None,
+        joules=joules,
+        energy_note=energy_note,
+        grams=sum(joules.values()) / JOULES_PER_KWH * (assumed.grams_per_kwh or 0.0) if has_grams else None,
+    )
+
+
+def cost_rows(run: Run, assumed: AssumedPower) -> CostRows:
+    """Return names and values of time, tokens, energy and CO2, and a note about their sources."""
+    cost = measure_cost(run, assumed)
+    rows = [("wall-clock time", "not recorded" if cost.seconds is None else format_duration(cost.seconds))]
+    if cost.tokens_per_second is not None:
+        rows.append(("tokens per second, median", f"{cost.tokens_per_second:,.0f}"))
+    if cost.tokens is not None:
+        rows.append(("tokens, padding included", f"{cost.tokens:,}"))
     machine = "not recorded"
     if run.machine:
         machine = MACHINE_TEXT.format_map({name: run.machine.get(name, "?") for name in MACHINE})
     rows.append(("machine", machine))
-    joules, energy_note = _estimate_energy(run.machine, sessions, seconds, assumed.watts)
-    rows += [(f"energy, {source}", f"{value / JOULES_PER_KWH:.3g} kWh") for source, value in joules.items()]
-    if joules and assumed.grams_per_kwh is not None:
-        grams = sum(joules.values()) / JOULES_PER_KWH * assumed.grams_per_kwh
-        rows.append((f"CO2 at {assumed.grams_per_kwh:g} g per kWh", f"{grams / 1000:.3g} kg"))
-    note = f"Time is from the first to the last event of each start, evaluations and saving included. {energy_note}"
+    rows += [(f"energy, {source}", format_energy(value)) for source, value in cost.joules.items()]
+    if cost.grams is not None:
+        rows.append((f"CO2 at {assumed.grams_per_kwh:g} g per kWh", format_grams(cost.grams)))
+    note = (
+        f"Time is from the first to the last event of each start, evaluations and saving included. {cost.energy_note}"
+    )
     return CostRows(rows, note)
 
 
-def _format_duration(seconds: float) -> str:
+def format_energy(joules: float) -> str:
+    """Return an energy in kWh, or in Wh if it is small."""
+    kilowatt_hours = joules / JOULES_PER_KWH
+    return f"{kilowatt_hours:.3g} kWh" if kilowatt_hours >= MIN_KWH else f"{1000 * kilowatt_hours:.2g} Wh"
+
+
+def format_grams(grams: float) -> str:
+    """Return a mass in kg, or in g if it is below 100 g."""
+    return f"{grams / 1000:.3g} kg" if grams >= 100 else f"{grams:.2g} g"
+
+
+def format_duration(seconds: float) -> str:
+    """Return a time in its largest unit: 2.5 hours."""
     unit, size = next((unit, size) for unit, size in DURATIONS.items() if seconds >= size or size == 1)
     return f"{seconds / size:,.1f} {unit}"
 

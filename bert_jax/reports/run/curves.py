@@ -1,8 +1,13 @@
 """The charts of one training, or of several trainings in shared charts, for the page and for `bert-jax plot`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from bert_jax.reports.html.chart import Chart, Curve, Marks
+from bert_jax.reports.html.point_values import Point
+from bert_jax.reports.run.cost import DURATIONS
 from bert_jax.reports.run.record import PretrainingFacts, Training
 from bert_jax.training.metrics import WEIGHTED
 from bert_jax.training.plateau import MASKED_LOSS
@@ -15,48 +20,95 @@ NOT_CURVES = ("step", "split", "seq_len", "batch_size", "loss", "unigram_entropy
 OBJECTIVE_ENDINGS = ("_loss", "_accuracy")
 OBJECTIVE_WORDS = {"mlm": "masked-token", "nsp": "next-sentence", "sop": "sentence-order", "replaced": "replaced-token"}
 OPTIMIZATION = {"learning_rate": "learning rate", "grad_norm": "gradient norm"}
+UTILIZATION = "model_flops_utilization"
 SPEED = {
     "tokens_per_second": "tokens per second",
-    "model_flops_utilization": "model FLOPs utilization",
+    UTILIZATION: "model FLOPs utilization",
     "input_wait_fraction": "time spent waiting for input",
-    "memory_bytes": "memory (bytes)",
+    "memory_bytes": "memory",
 }
-FRACTIONS = ("model_flops_utilization", "input_wait_fraction")
+HOUR = 3600.0
+TIMES = {"days": 48 * HOUR, "hours": 2 * HOUR, "minutes": 120.0, "seconds": 0.0}  # unit of an axis -> shortest time
+FRACTIONS = (UTILIZATION, "input_wait_fraction")
 LOG_FROM = 30.0  # ratio of highest to lowest gradient norm from which on the axis is logarithmic
 
 
-def training_charts(training: Training, phases: Sequence[Phase] = ()) -> dict[str, Chart]:
+class XAxis(NamedTuple):
+    """A horizontal axis: the name of its values, and for each training the value of a step."""
+
+    title: str
+    positions: Sequence[Callable[[float], float]]
+
+
+STEPS = XAxis("step", (float,))
+
+
+def horizontal_axes(trainings: Sequence[Training], facts: Sequence[PretrainingFacts | None]) -> dict[str, XAxis]:
+    """Return the horizontal axes that all trainings have: steps, and for pretrainings also tokens and time.
+
+    The tokens include padding. The time is the time of training steps, without evaluations and saving.
+    """
+    axes = {"steps": XAxis("step", [float] * len(trainings))}
+    pretrainings = [each for each in facts if each]
+    if len(pretrainings) < len(trainings):
+        return axes
+    axes["tokens"] = XAxis("tokens", [each.tokens_read for each in pretrainings])
+    clocks = [_training_clock(*each) for each in zip(trainings, pretrainings, strict=True)]
+    if len(timed := [clock for clock in clocks if clock]) == len(clocks):
+        longest = max(clock(training.last_step) for clock, training in zip(timed, trainings, strict=True))
+        unit = next(unit for unit, shortest in TIMES.items() if longest >= shortest)
+        axes["time"] = XAxis(unit, [lambda step, clock=clock: clock(step) / DURATIONS[unit] for clock in timed])
+    return axes
+
+
+def _training_clock(training: Training, facts: PretrainingFacts) -> Callable[[float], float] | None:
+    """Return the function from a step to the seconds of training until then; None if the speed is not recorded."""
+    speeds = [(step, speed) for step, speed in training.points("tokens_per_second", "train") if speed]
+    if not speeds:
+        return None
+    steps = [0, *(step for step, _ in speeds)]
+    seconds = np.diff([facts.tokens_read(step) for step in steps]) / [speed for _, speed in speeds]
+    return lambda step: float(np.interp(step, steps, [0.0, *np.cumsum(seconds)]))
+
+
+def training_charts(training: Training, phases: Sequence[Phase] = (), axis: XAxis = STEPS) -> dict[str, Chart]:
     """Return a chart for each metric of a training: training and held-out curves, phases, checkpoints and restarts."""
+    (position_of,) = axis.positions
+    begun = [phase for phase in phases if phase.begin < training.last_step]
     marks = Marks(
-        [(phase.begin, phase.end, f"{phase.seq_len} tokens") for phase in phases if phase.begin < training.last_step],
-        training.checkpoints,
-        [session.first_step - 1 for session in training.sessions[1:]],
+        [(position_of(phase.begin), position_of(phase.end), f"{phase.seq_len} tokens") for phase in begun],
+        [position_of(step) for step in training.checkpoints],
+        [position_of(session.first_step - 1) for session in training.sessions[1:]],
     )
     charts = {}
     for name, title in curve_titles([training]).items():
         curves = []
         if points := training.points(name, "train"):
-            curves.append(Curve("training", points, 0, thin=True))
+            curves.append(Curve("training", _points_on_axis(points, position_of), 0, dots=True, thin=True))
         if points := training.points(name, "heldout"):
-            curves.append(Curve("held out", points, 1, dots=True))
+            curves.append(Curve("held out", _points_on_axis(points, position_of), 1, dots=True))
         entropy = training.last("unigram_entropy", "train") if name == MASKED_LOSS else None
         levels = () if entropy is None else (("unigram entropy", entropy),)
-        charts[name] = _make_chart(name, title, curves, marks, levels)
+        charts[name] = _make_chart(name, title, axis.title, curves, marks, levels)
     return charts
 
 
-def comparison_charts(trainings: Sequence[Training]) -> dict[str, Chart]:
+def _points_on_axis(points: Sequence[Point], position_of: Callable[[float], float]) -> list[Point]:
+    return [(position_of(step), value) for step, value in points]
+
+
+def comparison_charts(trainings: Sequence[Training], axis: XAxis) -> dict[str, Chart]:
     """Return a chart for each metric with a curve for each training; it shows held-out values if measured."""
     charts = {}
     for name, title in curve_titles(trainings).items():
         has_heldout = any(training.points(name, "heldout") for training in trainings)
         split = "heldout" if has_heldout else "train"
         curves = [
-            Curve(training.label, points, look, dots=has_heldout, thin=not has_heldout)
-            for look, training in enumerate(trainings)
+            Curve(training.label, _points_on_axis(points, position_of), look, dots=True, thin=not has_heldout)
+            for look, (training, position_of) in enumerate(zip(trainings, axis.positions, strict=True))
             if (points := training.points(name, split))
         ]
-        charts[name] = _make_chart(name, f"{title}, {SPLITS[split]}", curves)
+        charts[name] = _make_chart(name, f"{title}, {SPLITS[split]}", axis.title, curves)
     return charts
 
 
@@ -98,6 +150,7 @@ def notes_on_curves(facts: PretrainingFacts, training: Training) -> list[str]:
 def _make_chart(
     name: str,
     title: str,
+    x_title: str,
     curves: Sequence[Curve],
     marks: Marks | None = None,
     levels: Sequence[tuple[str, float]] = (),
@@ -109,7 +162,15 @@ def _make_chart(
         curves=curves,
         levels=levels,
         marks=marks or Marks(),
-        percent="accuracy" in name or name in FRACTIONS,
+        unit=metric_unit(name),
         log=log,
         from_zero=name in SPEED or name == "learning_rate",
+        x_title=x_title,
     )
+
+
+def metric_unit(name: str) -> str:
+    """Return the unit of a metric, as `number_text` takes it: "%", "bytes" or ""."""
+    if "accuracy" in name or name in FRACTIONS:
+        return "%"
+    return "bytes" if name.endswith("_bytes") else ""

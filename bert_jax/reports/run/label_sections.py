@@ -10,6 +10,7 @@ from bert_jax.reports.run.record import Run, Training
 
 LABELS_FILE = "labels.json"  # of `finetune`: set -> the values of tasks/label_report.py
 MAX_TEXT = 200  # characters of a text in the list of errors
+MIN_CONFUSED = 0.1  # fraction of a gold label from which a count of the confusion matrix is colored
 MIN_SUPPORT = 5  # examples of a label from which a warning says that no example of it was found
 
 
@@ -67,9 +68,19 @@ def _confusion_html(report: dict[str, Any]) -> Html:
     if "confusion" not in report:
         return Html("")
     names = [row["label"] for row in report["labels"]]
-    rows = [(name, *counts) for name, counts in zip(names, report["confusion"], strict=True)]
+    rows = [
+        (name, *(_confusion_cell(count, sum(counts), row == column) for column, count in enumerate(counts)))
+        for row, (name, counts) in enumerate(zip(names, report["confusion"], strict=True))
+    ]
     matrix = table(("gold", *names), rows, "confusion matrix")
     return folded("Confusion matrix: rows are gold labels", matrix, open_=True)
+
+
+def _confusion_cell(count: int, num_gold: int, is_right: bool) -> Html:
+    """Return a count of the confusion matrix; its fraction of the gold label and its color show large counts."""
+    if count < MIN_CONFUSED * num_gold or not count:
+        return element("td", count or "")
+    return element("td", f"{count} ({count / num_gold:.0%})", class_="right" if is_right else "wrong")
 
 
 def _calibration_html(calibration: dict[str, Any]) -> Html:

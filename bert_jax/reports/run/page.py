@@ -3,31 +3,44 @@
 import dataclasses
 import math
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from bert_jax.console import Console
 from bert_jax.errors import UserError
-from bert_jax.reports.html.chart import charts_side_by_side
-from bert_jax.reports.html.markup import Html, element, folded, note, page, section
-from bert_jax.reports.run.cost import AssumedPower
-from bert_jax.reports.run.curves import comparison_charts, notes_on_curves, training_charts
+from bert_jax.parallel.chips import CHIPS
+from bert_jax.reports.html.chart import Chart, charts_by_axis
+from bert_jax.reports.html.markup import Html, element, folded, note, page, section, verdict_html
+from bert_jax.reports.run.cost import AssumedPower, measure_cost
+from bert_jax.reports.run.curves import (
+    UTILIZATION,
+    comparison_charts,
+    horizontal_axes,
+    notes_on_curves,
+    training_charts,
+)
 from bert_jax.reports.run.label_sections import label_section
 from bert_jax.reports.run.predictions import predictions_section
 from bert_jax.reports.run.record import Run, Training, read_runs
 from bert_jax.reports.run.sections import (
     corpus_section,
     cost_section,
-    dev_score_table,
+    dev_score_section,
     find_run_corpus,
     last_values_section,
     reproduction_section,
     settings_section,
     use_section,
 )
-from bert_jax.reports.run.warnings import RunSummary, summarize_run
+from bert_jax.reports.run.tiles import run_tiles, tiles_html, tiles_table
+from bert_jax.reports.run.warnings import HEALTHY_REASON, RunSummary, comparison_warnings, summarize_run
+from bert_jax.training.metrics import Line
 
 NUM_SEQUENCES = 20
 MIN_SEQUENCES = 3
+NO_PEAK = (
+    "Model FLOPs utilization is left out: this device has no published peak, and a peak that a run measures is too low "
+    "while other programs run."
+)
 
 
 def report_page(
@@ -48,32 +61,62 @@ def report_page(
     for name, value in assumed._asdict().items():
         if value is not None and not 0 < value < math.inf:
             raise UserError(f"--{name} {value:g}: give a number above 0")
-    runs = read_runs(workdirs)
+    runs = [_without_measured_peak(run) for run in read_runs(workdirs)]
     num_each = num_sequences and max(MIN_SEQUENCES, num_sequences // len(runs))
     if len(runs) == 1:
         (run,) = runs
         title = run.label
-        parts = [*_summary_html(summarize_run(run)), dev_score_table(run.results), *_curve_sections(run)]
+        parts = [*_overview(run, assumed), *_finetuning_sections(run), *_curve_sections(run)]
         parts += _remaining_sections(run, num_each, assumed, console)
     else:
         title = f"{len(runs)} runs: {', '.join(run.label for run in runs)}"
         folds = []
         for run in runs:
-            summary, sections = summarize_run(run), _remaining_sections(run, num_each, assumed, console)
-            head = f"{run.label}: {summary.verdict}"
-            folds.append(folded(head, *_summary_html(summary), dev_score_table(run.results), *sections))
-        trainings = [training for run in runs for training in _trainings_with_run_label(run)]
-        parts = [*_comparison_sections(trainings), section("Each run", *folds)]
+            sections = [*_finetuning_sections(run), *_remaining_sections(run, num_each, assumed, console)]
+            head = f"{run.label}: {summarize_run(run).verdict}"
+            folds.append(folded(head, *_overview(run, assumed), *sections))
+        parts = [*_comparison_overview(runs, assumed), *_comparison_sections(runs), section("Each run", *folds)]
     return page(title, element("h1", title), *parts, command="report")
 
 
-def _summary_html(summary: RunSummary) -> list[Html]:
-    warnings = element("ul", *(element("li", warning) for warning in summary.warnings))
-    return [
-        element("p", summary.verdict, class_="bad" if summary.warnings else "good"),
-        *(element("p", sentence, class_="lead") for sentence in summary.sentences),
-        warnings if summary.warnings else Html(""),
+def _without_measured_peak(run: Run) -> Run:
+    """Return the run without FLOPs utilization if its device has no published peak.
+
+    The peak of a CPU is measured at the start of a run. Other programs that run at that time make it too low.
+    """
+    if run.machine.get("device_kind") in CHIPS:
+        return run
+    trainings = [
+        dataclasses.replace(training, lines=[_without(line, UTILIZATION) for line in training.lines])
+        for training in run.trainings
     ]
+    return dataclasses.replace(run, trainings=tuple(trainings))
+
+
+def _without(line: Line, name: str) -> Line:
+    return {key: value for key, value in line.items() if key != name}
+
+
+def _overview(run: Run, assumed: AssumedPower) -> list[Html]:
+    """Return the tiles of a run, its health with the reason, and its summary in sentences, collapsed."""
+    summary = summarize_run(run)
+    return [
+        tiles_html(run_tiles(run, measure_cost(run, assumed))),
+        _health_html(summary),
+        folded("The run in sentences", *(element("p", sentence) for sentence in summary.sentences)),
+    ]
+
+
+def _health_html(summary: RunSummary) -> Html:
+    """Return the verdict on a run, and the warnings or the checks without a warning."""
+    return verdict_html(summary.verdict, bool(summary.warnings), summary.warnings or (HEALTHY_REASON,))
+
+
+def _comparison_overview(runs: Sequence[Run], assumed: AssumedPower) -> list[Html]:
+    """Return warnings about runs that cannot be compared, and a table with the tiles of all runs."""
+    warnings = comparison_warnings(runs)
+    rows = [(run.label, summarize_run(run).verdict, run_tiles(run, measure_cost(run, assumed))) for run in runs]
+    return [verdict_html("⚠ not comparable", True, warnings) if warnings else Html(""), tiles_table(rows)]
 
 
 def _trainings_with_run_label(run: Run) -> list[Training]:
@@ -85,19 +128,38 @@ def _trainings_with_run_label(run: Run) -> list[Training]:
     ]
 
 
+def _finetuning_sections(run: Run) -> list[Html]:
+    """Return the sections with the scores and the labels of a fine-tuning; [] for a pretraining."""
+    return [part for part in (label_section(run), dev_score_section(run.results)) if part]
+
+
 def _curve_sections(run: Run) -> list[Html]:
     """Return the sections with the curves of a single run and their last values."""
-    if len(run.trainings) > 1:
-        return _comparison_sections(run.trainings)
-    (training,), facts = run.trainings, run.pretraining
+    (training, *others), facts = run.trainings, run.pretraining
+    axes = horizontal_axes(run.trainings, [facts] * len(run.trainings))
     notes = [note(text) for text in notes_on_curves(facts, training)] if facts else []
-    charts = training_charts(training, facts.phases if facts else ())
-    return [section("Curves", charts_side_by_side(charts.values()), *notes), last_values_section(run.trainings)]
+    if run.machine.get("device_kind") not in CHIPS:
+        notes.append(note(NO_PEAK))
+    phases = facts.phases if facts else ()
+    charts = {
+        name: comparison_charts(run.trainings, axis) if others else training_charts(training, phases, axis)
+        for name, axis in axes.items()
+    }
+    return _curve_section(charts, notes) + [last_values_section(run.trainings)]
 
 
-def _comparison_sections(trainings: Sequence[Training]) -> list[Html]:
-    charts = comparison_charts(trainings)
-    return [section("Curves", charts_side_by_side(charts.values())), last_values_section(trainings)]
+def _comparison_sections(runs: Sequence[Run]) -> list[Html]:
+    """Return the sections with the curves of several runs and their last values."""
+    pairs = [(training, run.pretraining) for run in runs for training in _trainings_with_run_label(run)]
+    trainings = [training for training, _ in pairs]
+    axes = horizontal_axes(trainings, [facts for _, facts in pairs])
+    charts = {name: comparison_charts(trainings, axis) for name, axis in axes.items()}
+    return _curve_section(charts, []) + [last_values_section(trainings)]
+
+
+def _curve_section(charts: Mapping[str, Mapping[str, Chart]], notes: Sequence[Html]) -> list[Html]:
+    """Return a section with charts (axis -> metric -> chart); the notes are below the charts."""
+    return [section("Curves", charts_by_axis({name: list(group.values()) for name, group in charts.items()}), *notes)]
 
 
 def _remaining_sections(run: Run, num_sequences: int, assumed: AssumedPower, console: Console) -> list[Html]:
@@ -109,10 +171,10 @@ def _remaining_sections(run: Run, num_sequences: int, assumed: AssumedPower, con
         if num_sequences:
             parts.append(predictions_section(run.path, facts, run.seed, step, mixture, num_sequences, console))
     else:
-        text = "A fine-tuning run has a task instead of a corpus and masks; its answers lie in predictions/."
-        parts = [section("Corpus and sequences", note(text))]
+        parts = [
+            section("Answers", note("The answers of the best model to the dev and test sets are in predictions/."))
+        ]
     return [
-        label_section(run),
         *parts,
         settings_section(run.settings),
         cost_section(run, assumed),

@@ -25,7 +25,7 @@ from bert_jax.errors import UserError
 from bert_jax.files import read_file
 from bert_jax.models import Head
 from bert_jax.objectives import OBJECTIVES
-from bert_jax.reports.html.chart import Point
+from bert_jax.reports.html.point_values import Point
 from bert_jax.training.checkpoint import saved_steps
 from bert_jax.training.metrics import Line, damaged_lines, read_metrics
 from bert_jax.training.plateau import Plateau, expected_end_of_plateau
@@ -254,7 +254,7 @@ def _read_results(path: pathlib.Path) -> FinetuningResults | None:
         results = FinetuningResults(values["metric"], values["best"], values["mean"], values["runs"])
         for training in [results.best, *results.trainings]:
             sum(training["scores"].values())  # all are numbers
-        for metric in results.best["scores"]:
+        for metric in {results.metric, *results.best["scores"]}:
             results.mean_and_deviation(metric)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

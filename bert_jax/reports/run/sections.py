@@ -11,10 +11,11 @@ from bert_jax.corpus.copies import find_duplicates
 from bert_jax.corpus.mixture import Mixture, open_mixture
 from bert_jax.corpus.statistics import QUANTILES, distribution, document_sizes
 from bert_jax.errors import UserError
-from bert_jax.reports.html.markup import Html, element, folded, join_html, note, section, table
+from bert_jax.reports.html.chart import number_text
+from bert_jax.reports.html.markup import Html, element, folded, note, section, table
 from bert_jax.reports.next_commands import finetuned_commands, pretrained_commands
 from bert_jax.reports.run.cost import NOT_VERSIONS, AssumedPower, cost_rows
-from bert_jax.reports.run.curves import FRACTIONS, NOT_CURVES, SPLITS, curve_titles
+from bert_jax.reports.run.curves import FRACTIONS, NOT_CURVES, SPLITS, curve_titles, metric_unit
 from bert_jax.reports.run.record import FinetuningResults, PretrainingFacts, Run, Setting, Training
 from bert_jax.tokenizer import load_tokenizer
 
@@ -145,6 +146,8 @@ def _format_figure(name: str, value: float | None) -> str:
         return f"{value:.3g}"
     if name in FRACTIONS:
         return f"{value:.1%}"
+    if metric_unit(name) == "bytes":
+        return number_text(value, "bytes")
     return f"{value:,.0f}" if abs(value) >= 1000 else format_metric(name, float(value))
 
 
@@ -218,12 +221,12 @@ def reproduction_section(run: Run) -> Html:
     )
 
 
-def dev_score_table(results: FinetuningResults | None) -> Html:
-    """Return a table with the dev scores of each training of a `finetune`; return an empty text without results."""
+def dev_score_section(results: FinetuningResults | None) -> Html:
+    """Return the section with the dev scores of each training of a `finetune`; an empty text without results."""
     if results is None:
         return Html("")
     names = dict.fromkeys(name for training in results.trainings for name in training["scores"])
     rows = [[*map(training.get, RESULT_TITLES), *map(training["scores"].get, names)] for training in results.trainings]
     cells = [[f"{cell:.4g}" if isinstance(cell, float) else cell for cell in row] for row in rows]
     head = [*RESULT_TITLES.values(), *(name.replace("_", " ") for name in names)]
-    return join_html([element("h3", "Dev scores of each training"), table(head, cells, "dev scores")])
+    return section("Dev scores", table(head, cells, "dev scores"))

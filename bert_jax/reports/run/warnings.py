@@ -18,10 +18,18 @@ MIN_NORMS = 20  # lines of metrics; with fewer lines, growth is not checked
 MAX_RISE = 0.1  # nats of a held-out loss above its lowest value
 MAX_SKIPPED = 0.01  # of all steps
 MAX_NAMED_RESTARTS = 3
-HEALTHY = (
-    "Nothing looks wrong: losses and gradients are finite, the held-out loss does not rise, and the gradient norm ends "
-    f"below {MAX_NORM_GROWTH:g} times its usual value. Fine-tuning and bert-jax score show the quality of the model."
+_CHECKED = (
+    "losses and gradients are finite, the held-out loss does not rise, and the gradient norm ends below "
+    f"{MAX_NORM_GROWTH:g} times its usual value"
 )
+HEALTHY_REASON = f"{_CHECKED.capitalize()}."
+HEALTHY = f"Nothing looks wrong: {_CHECKED}. Fine-tuning and bert-jax score show the quality of the model."
+# Part of the fingerprint -> the consequence of a difference between runs of the same verb.
+DIFFERENCES = {
+    "tokenizer": "different vocabularies. Losses, accuracies and numbers of tokens then count different units",
+    "corpus": "different corpora. Losses and accuracies are then about different held-out texts",
+    "task": "different tasks. Scores are then about different examples",
+}
 NOT_SCORES = ("step", "split", "seq_len")  # of a held-out line of a fine-tuning
 
 
@@ -102,6 +110,21 @@ def _check_heldout_rises(training: Training, run: Run) -> str:
         return ""
     rise = f"{min(losses):.2f} to {losses[-1]:.2f}"
     return f"the held-out masked-token loss rose from {rise}: the model memorizes its training text"
+
+
+def comparison_warnings(runs: Sequence[Run]) -> list[str]:
+    """Return warnings about runs whose figures cannot be compared."""
+    if len({run.verb for run in runs}) > 1:
+        return ["Losses and scores of a pretraining and of a fine-tuning are not comparable."]
+    warnings = []
+    for name, text in DIFFERENCES.items():
+        labels: dict[str | None, list[str]] = {}
+        for run in runs:
+            labels.setdefault(run.fingerprint.get(name), []).append(run.label)
+        if len(labels) > 1 and (name != "tokenizer" or runs[0].pretraining):
+            groups = " / ".join(", ".join(group) for group in labels.values())
+            warnings.append(f"{groups} have {text}.")
+    return warnings
 
 
 # (a training, its run) -> a warning about the training, or "".

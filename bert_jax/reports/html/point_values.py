@@ -1,0 +1,77 @@
+"""The values of a chart at a point: shown under the pointer and by the arrow keys, without a script.
+
+A transparent strip of the chart is the label of a radio button. The buttons of a chart are one stop of the Tab key.
+"""
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert_jax.reports.html.markup import Html, element
+
+MAX_STRIPS = 100  # of a chart
+MAX_LABELS = 8  # values in a strip
+
+Point = tuple[float, float | None]  # x and y; None where the run had no finite number
+
+
+def values_by_x(curves: Sequence[tuple[str, Sequence[Point]]]) -> list[tuple[float, list[tuple[str, float]]]]:
+    """Return x -> the values of the curves near x, as (label, y), in ascending order of x.
+
+    All x of the curves are in the result; if there are more than `MAX_STRIPS`, the result has all x of the curve with
+    the fewest points, as far as they fit, and evenly chosen x of the others. A curve without a point at x has its
+    nearest point, if this is less than a strip away.
+    """
+    finite = [(label, dict(point for point in points if point[1] is not None)) for label, points in curves]
+    finite = [(label, points) for label, points in finite if points][:MAX_LABELS]
+    if not finite:
+        return []
+    every = np.unique(np.concatenate([list(points) for _, points in finite]))
+    width = (every[-1] - every[0]) / MAX_STRIPS
+    if len(every) > MAX_STRIPS:
+        fewest = np.sort(list(min((points for _, points in finite), key=len)))
+        parts = [_evenly_chosen(fewest, MAX_STRIPS // 2), _evenly_chosen(every, MAX_STRIPS // 2)]
+        every = np.unique(np.concatenate(parts))
+    columns = [(label, np.sort(list(points)), points) for label, points in finite]
+    values_at = []
+    for x in every.tolist():
+        values = []
+        for label, xs, points in columns:
+            nearest = min(xs[max(0, np.searchsorted(xs, x) - 1) :][:2].tolist(), key=lambda each: abs(each - x))
+            if nearest == x or abs(nearest - x) < width:
+                values.append((label, float(points[nearest] or 0.0)))
+        values_at.append((x, values))
+    return values_at
+
+
+def _evenly_chosen(values: np.ndarray, count: int) -> np.ndarray:
+    return values[np.unique(np.linspace(0, len(values) - 1, min(len(values), count)).astype(int))]
+
+
+def point_values(name: str, texts: Sequence[tuple[float, str]]) -> Html:
+    """Return the strips over a chart, which show text.
+
+    Args:
+        name: name of the group of radio buttons, unique in the page.
+        texts: position (fraction of the width of the drawing) and text of each strip, in order.
+    """
+    if not texts:
+        return Html("")
+    positions = [100 * position for position, _ in texts]
+    ends = [positions[0] - 1, *(sum(pair) / 2 for pair in itertools.pairwise(positions))]
+    ends.append(positions[-1] + 1)
+    strips = []
+    for index, (_, text) in enumerate(texts):
+        left, width = ends[index], max(ends[index + 1] - ends[index], 0.01)
+        at = 100 * (positions[index] - left) / width
+        strips.append(
+            element(
+                "label",
+                element("input", type="radio", name=name, checked=index == len(texts) - 1),
+                element("span", text),
+                class_="left" if positions[index] > 50 else None,
+                style=f"left:{left:.2f}%;width:{width:.2f}%;--at:{at:.0f}%",
+            )
+        )
+    return element("div", *strips, class_="values", role="radiogroup", aria_label=name)
