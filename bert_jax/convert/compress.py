@@ -17,7 +17,7 @@ from bert_jax.checkpoints.load_model import Weights, read_weights
 from bert_jax.config import ComputeConfig
 from bert_jax.console import Console
 from bert_jax.convert.eval_sets import EvalSet, Runner, compare_scores, eval_set_of
-from bert_jax.convert.export import card_text, with_heads, write_huggingface, write_onnx
+from bert_jax.convert.export import card_text, with_exported_heads, write_huggingface, write_onnx
 from bert_jax.convert.prune import TARGETS, prune
 from bert_jax.errors import check_output
 from bert_jax.files import output_directory
@@ -72,7 +72,7 @@ def compress_model(
         package is missing, or `output` exists and is not empty.
     """
     check_output(output)
-    weights = with_heads(read_weights(model, console=console), is_class=True)
+    weights = with_exported_heads(read_weights(model, console=console), is_class=True)
     eval_set = eval_set_of(weights, data, num_examples, console)
     with tempfile.TemporaryDirectory() as scratch:
         console.say(f"{method}: making the smaller model")

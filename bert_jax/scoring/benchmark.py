@@ -84,7 +84,7 @@ def all_token_queries(context: ScoringContext, item: Item, tokens: tuple[TextTok
     return [sentence_queries(context, text_tokens) for text_tokens in tokens]
 
 
-def win_score(first: float, second: float) -> float:
+def preference_score(first: float, second: float) -> float:
     """Return 1 if `first` is higher, 0 if it is lower, and one half for a tie."""
     return 0.5 if first == second else float(first > second)
 

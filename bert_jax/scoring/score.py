@@ -52,7 +52,7 @@ BENCHMARKS: dict[str, Benchmark] = {
 }
 
 
-def heads_for(names: Iterable[str]) -> tuple[Head, ...]:
+def heads_of_benchmarks(names: Iterable[str]) -> tuple[Head, ...]:
     """Return the output heads that these benchmarks need, the masked-token head first."""
     needed = {MASKED, *(BENCHMARKS[name].head for name in names)}
     return tuple(Head(name) for name in QUERY_HEADS if name in needed)

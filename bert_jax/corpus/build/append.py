@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.corpus.build.cleaning.chunk import CleaningCounts
-from bert_jax.corpus.build.cleaning.recipe import Recipe, make_step
+from bert_jax.corpus.build.cleaning.recipe import Recipe, make_cleaning_step
 from bert_jax.corpus.build.corpus_writer import CONTENT, SIGNATURES, BaseCorpus, ShardInfo, SignatureFiles
 from bert_jax.corpus.build.dedup_decisions import Decisions, StoredSignatures, decide_copies
 from bert_jax.corpus.build.encoding import DocumentCounts
@@ -99,7 +99,7 @@ def read_existing_corpus(
             )
     if rules is not None:
         name = str(directory / MANIFEST)
-        steps = tuple(make_step(name, rule, parameters) for rule, parameters in rules.items())
+        steps = tuple(make_cleaning_step(name, rule, parameters) for rule, parameters in rules.items())
         recipe = Recipe(name, steps, settings["deduplicate"], against)
     return ExistingCorpus(BaseCorpus(directory, manifest), tokenizer, recipe, settings)
 

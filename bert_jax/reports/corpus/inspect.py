@@ -75,26 +75,26 @@ def inspect_corpus(
             raise
         no_sequences = str(error)  # a corpus of too few documents still has figures
 
-    def count() -> CorpusFigures:
+    def count_figures() -> CorpusFigures:
         with console.working("counting"):
             return corpus_figures(mixture, tokenizer, sequences, no_sequences, phase.seq_len, data)
 
     if html is not None:
-        print(write_page(html, lambda: inspect_page(count(), tokenizer, sequences, sequence_number or 0)))
+        print(write_page(html, lambda: inspect_page(count_figures(), tokenizer, sequences, sequence_number or 0)))
         return
     numbers = range(NUM_SHOWN) if sequence_number is None else [sequence_number]
     examples = {}
     if sequences:
         examples = {each: sequence_examples(sequences.batch(np.array([each])), 0, tokenizer) for each in numbers}
     if as_json:
-        figures = count()
+        figures = count_figures()
         print(json.dumps(figures_json(figures, corpus_warnings(figures), examples)))
         return
     width = min(max(MIN_WIDTH, shutil.get_terminal_size().columns), MAX_WIDTH)
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     lines: list[str] = []
     if sequence_number is None:
-        figures = count()
+        figures = count_figures()
         lines += figures_lines(figures, tokenizer, width, color)
         lines += warning_lines(corpus_warnings(figures), width, color)
     if sequences:

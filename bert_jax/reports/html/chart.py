@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from bert_jax.reports.html.markup import Html, element, note
+from bert_jax.reports.html.markup import Html, element, small_paragraph
 from bert_jax.reports.html.style import DASHES, LIGHT
 
 WIDTH, HEIGHT = 480, 280  # in the units of the drawing, which scales with the page
@@ -64,7 +64,7 @@ def chart_html(chart: Chart) -> Html:
     values = [y for curve in chart.curves for _, y in curve.points if y is not None and (y > 0 or not chart.log)]
     steps = [x for curve in chart.curves for x, _ in curve.points]
     if not values:
-        return element("figure", element("h3", chart.title), note("no finite number"))
+        return element("figure", element("h3", chart.title), small_paragraph("no finite number"))
     values += [level for _, level in chart.levels]
     low, high = (0.0 if chart.from_zero else min(values)), max(values)
     y_ticks = log_ticks(low, high) if chart.log else ticks(low, high)
@@ -217,7 +217,9 @@ def _draw_curve(curve: Curve, axes: _Axes, buckets: int) -> Iterable[Html]:
             continue
         path.append(f"{'M' if pen_up else 'L'}{axes.x(x)} {axes.y(y)}")
         pen_up = False
-    yield element("path", class_=f"line {_look_classes(curve.look)}{' thin' if curve.thin else ''}", d="".join(path))
+    yield element(
+        "path", class_=f"line {_color_and_dash_classes(curve.look)}{' thin' if curve.thin else ''}", d="".join(path)
+    )
     finite = [(x, y) for x, y in curve.points if y is not None and (y > 0 or not axes.log)]
     if (curve.dots and len(finite) <= MAX_DOTS) or len(finite) == 1:
         fill = f"fill{curve.look % len(LIGHT)}"
@@ -226,7 +228,7 @@ def _draw_curve(curve: Curve, axes: _Axes, buckets: int) -> Iterable[Html]:
         yield element("path", class_="broken", d="".join(broken[:MAX_BROKEN]))
 
 
-def _look_classes(index: int) -> str:
+def _color_and_dash_classes(index: int) -> str:
     """Return the CSS classes of color and dashes; lines of equal color have different dashes."""
     return f"line{index % len(LIGHT)} dash{index % len(DASHES)}"
 
@@ -253,7 +255,7 @@ def _draw_restarts_and_checkpoints(marks: Marks, axes: _Axes) -> Iterable[Html]:
 
 
 def _chart_legend(chart: Chart) -> Html:
-    looks = [(_look_classes(curve.look), curve.label) for curve in chart.curves]
+    looks = [(_color_and_dash_classes(curve.look), curve.label) for curve in chart.curves]
     looks += [(LEVEL, f"{name} {number_text(value, chart.percent)}") for name, value in chart.levels]
     entries = [(path_mark(f"line {look}", "M1 6H33"), label) for look, label in looks]
     if chart.marks.restarts:

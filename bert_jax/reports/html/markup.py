@@ -64,15 +64,15 @@ def table(head: Iterable[object], rows: Iterable[Iterable[object]], label: str, 
         element("tr", element("th", first, scope="row"), *(element("td", cell) for cell in rest))
         for first, *rest in rows
     ]
-    return scrolled(element("table", top, element("tbody", *body), class_=class_), label)
+    return scrollable(element("table", top, element("tbody", *body), class_=class_), label)
 
 
-def scrolled(child: Html, label: str, class_: str = "scroll") -> Html:
+def scrollable(child: Html, label: str, class_: str = "scroll") -> Html:
     """Return a scrollable element, which the keyboard can scroll, too; `label` names it for screen readers."""
     return element("div", child, class_=class_, tabindex=0, role="region", aria_label=label)
 
 
-def folded(title: object, *children: object, open_: bool = False) -> Html:
+def collapsible(title: object, *children: object, open_: bool = False) -> Html:
     """Return a collapsible element, which opens by mouse or keyboard."""
     return element("details", element("summary", title), *children, open=open_)
 
@@ -82,7 +82,7 @@ def section(title: str, *children: object) -> Html:
     return element("section", element("h2", title), *children)
 
 
-def note(*children: object) -> Html:
+def small_paragraph(*children: object) -> Html:
     """Return a paragraph in small letters."""
     return element("p", *children, class_="note")
 
@@ -111,7 +111,7 @@ def page(title: str, *children: object, command: str = "", style: str = "") -> s
         element("title", title),
         Html(f"<style>{STYLE}{style}</style>"),
     )
-    foot = [note(f"Written by bert-jax {command}, version {__version__}.")] if command else []
+    foot = [small_paragraph(f"Written by bert-jax {command}, version {__version__}.")] if command else []
     body = element("body", element("main", *children, *foot))
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.reports.html.chart import charts_side_by_side
-from bert_jax.reports.html.markup import Html, element, folded, note, page, section
+from bert_jax.reports.html.markup import Html, collapsible, element, page, section, small_paragraph
 from bert_jax.reports.run.cost import AssumedPower
 from bert_jax.reports.run.curves import comparison_charts, notes_on_curves, training_charts
 from bert_jax.reports.run.label_sections import label_section
@@ -61,7 +61,7 @@ def report_page(
         for run in runs:
             summary, sections = summarize_run(run), _remaining_sections(run, num_each, assumed, console)
             head = f"{run.label}: {summary.verdict}"
-            folds.append(folded(head, *_summary_html(summary), dev_score_table(run.results), *sections))
+            folds.append(collapsible(head, *_summary_html(summary), dev_score_table(run.results), *sections))
         trainings = [training for run in runs for training in _trainings_with_run_label(run)]
         parts = [*_comparison_sections(trainings), section("Each run", *folds)]
     return page(title, element("h1", title), *parts, command="report")
@@ -90,7 +90,7 @@ def _curve_sections(run: Run) -> list[Html]:
     if len(run.trainings) > 1:
         return _comparison_sections(run.trainings)
     (training,), facts = run.trainings, run.pretraining
-    notes = [note(text) for text in notes_on_curves(facts, training)] if facts else []
+    notes = [small_paragraph(text) for text in notes_on_curves(facts, training)] if facts else []
     charts = training_charts(training, facts.phases if facts else ())
     return [section("Curves", charts_side_by_side(charts.values()), *notes), last_values_section(run.trainings)]
 
@@ -110,7 +110,7 @@ def _remaining_sections(run: Run, num_sequences: int, assumed: AssumedPower, con
             parts.append(predictions_section(run.path, facts, run.seed, step, mixture, num_sequences, console))
     else:
         text = "A fine-tuning run has a task instead of a corpus and masks; its answers lie in predictions/."
-        parts = [section("Corpus and sequences", note(text))]
+        parts = [section("Corpus and sequences", small_paragraph(text))]
     return [
         label_section(run),
         *parts,
