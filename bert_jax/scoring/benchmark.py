@@ -36,7 +36,7 @@ class ScoredItem(NamedTuple):
     log_probabilities: tuple[np.ndarray, ...]  # of each text, float64 [queries]
 
     @property
-    def sums(self) -> tuple[float, ...]:
+    def text_scores(self) -> tuple[float, ...]:
         """The score of each text: the sum of its log-probabilities."""
         return tuple(float(values.sum()) for values in self.log_probabilities)
 

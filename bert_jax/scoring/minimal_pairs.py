@@ -50,7 +50,7 @@ def _read_pairs(path: pathlib.Path) -> list[Item]:
 
 def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
     """Return the fraction of pairs whose acceptable sentence has the higher sum; ties count half."""
-    sums = [pair.sums for pair in scored]
+    sums = [pair.text_scores for pair in scored]
     ties = sum(good == bad for good, bad in sums)
     accuracy = (sum(good > bad for good, bad in sums) + ties / 2) / len(sums)
     return {"pairs": len(sums), "accuracy": accuracy, "ties": ties}

@@ -78,7 +78,7 @@ def test_minimal_pairs_by_paradigm(bert, tmp_path, suffix):
     wanted = {}
     for name, pairs in PAIRS.items():
         sums = [[sentence_sum(model, tokenizer, sentence) for sentence in pair] for pair in pairs]
-        found = [one.sums for one in scored if one.item.group == name]
+        found = [one.text_scores for one in scored if one.item.group == name]
         np.testing.assert_allclose(found, sums, rtol=0, atol=1e-4)
         wanted[name] = sum(good > bad for good, bad in sums) / len(sums)
     assert {name: row["accuracy"] for name, row in report.rows.items()} == wanted
@@ -466,7 +466,7 @@ def test_a_long_line_is_split_between_words_and_scored_whole(bert, tmp_path):
     fits = next(n for n in range(60, 0, -1) if len(tokenizer(" ".join(words[:n]))["input_ids"]) <= 64)
     parts = [" ".join(words[:fits]), " ".join(words[fits:])]
     wanted = sum(sentence_sum(model, tokenizer, part) for part in parts)
-    assert scored.sums[0] == pytest.approx(wanted, abs=1e-3)
+    assert scored.text_scores[0] == pytest.approx(wanted, abs=1e-3)
 
 
 def test_pieces_of_words():

@@ -290,4 +290,4 @@ def _write_choice(directory: pathlib.Path, text: str, choice: Choice, rates: lis
         content = {"budget": text, "measured": measured, "choice": dataclasses.asdict(choice)}
         write_text(directory / FILE, json.dumps(content, indent=1) + "\n")
     if mirror := mirror_of(directory):
-        mirror.send(FILE)
+        mirror.upload_now(FILE)

@@ -74,7 +74,7 @@ def chart_html(chart: Chart) -> Html:
         "svg",
         *_draw_phases(chart.marks, axes),
         *_draw_grid(axes, y_ticks, chart.percent),
-        *(_horizontal_line(f"line {LEVEL}", axes.y(level)) for _, level in chart.levels),
+        *(_horizontal_line(f"line {LEVEL}", axes.y_coordinate(level)) for _, level in chart.levels),
         *(part for curve in chart.curves for part in _draw_curve(curve, axes, buckets)),
         *_draw_restarts_and_checkpoints(chart.marks, axes),
         viewBox=f"0 0 {WIDTH} {HEIGHT}",
@@ -166,11 +166,11 @@ class _Axes(NamedTuple):
     high: float
     log: bool
 
-    def x(self, step: float) -> str:
+    def x_coordinate(self, step: float) -> str:
         """Return the x coordinate of a step."""
         return _coordinate(LEFT + (WIDTH - LEFT - RIGHT) * (step - self.first) / (self.last - self.first))
 
-    def y(self, value: float) -> str:
+    def y_coordinate(self, value: float) -> str:
         """Return the y coordinate of a value."""
         ends = (self.low, self.high, value)
         low, high, scaled = (math.log(max(end, 1e-30)) for end in ends) if self.log else ends
@@ -193,13 +193,13 @@ def _vertical_line(class_: str, x: str, top: float, bottom: float) -> Html:
 def _draw_grid(axes: _Axes, y_ticks: Sequence[float], percent: bool) -> Iterable[Html]:
     """Yield grid lines and numbers of both axes."""
     for tick in y_ticks:
-        y = axes.y(tick)
+        y = axes.y_coordinate(tick)
         yield _horizontal_line("grid", y)
         name = number_text(tick, percent)
         yield element("text", name, x=LEFT - 6, y=y, text_anchor="end", dominant_baseline="middle")
     steps = [tick for tick in ticks(axes.first, axes.last, NUM_STEPS) if axes.first <= tick <= axes.last]
     for index, tick in enumerate(steps):
-        x = axes.x(tick)
+        x = axes.x_coordinate(tick)
         yield _vertical_line("axis", x, BASE, BASE + 4)
         fraction = (tick - axes.first) / (axes.last - axes.first)  # a name at an end stays inside
         anchor = "start" if fraction < 0.03 else "end" if fraction > 0.97 else "middle"
@@ -213,9 +213,9 @@ def _draw_curve(curve: Curve, axes: _Axes, buckets: int) -> Iterable[Html]:
     for x, y in downsample(curve.points, buckets):
         if y is None or (axes.log and y <= 0):
             pen_up = True
-            broken.append(f"M{axes.x(x)} {TOP}v8")
+            broken.append(f"M{axes.x_coordinate(x)} {TOP}v8")
             continue
-        path.append(f"{'M' if pen_up else 'L'}{axes.x(x)} {axes.y(y)}")
+        path.append(f"{'M' if pen_up else 'L'}{axes.x_coordinate(x)} {axes.y_coordinate(y)}")
         pen_up = False
     yield element(
         "path", class_=f"line {_color_and_dash_classes(curve.look)}{' thin' if curve.thin else ''}", d="".join(path)
@@ -223,7 +223,9 @@ def _draw_curve(curve: Curve, axes: _Axes, buckets: int) -> Iterable[Html]:
     finite = [(x, y) for x, y in curve.points if y is not None and (y > 0 or not axes.log)]
     if (curve.dots and len(finite) <= MAX_DOTS) or len(finite) == 1:
         fill = f"fill{curve.look % len(LIGHT)}"
-        yield from (element("circle", class_=fill, cx=axes.x(x), cy=axes.y(y), r=2.6) for x, y in finite)
+        yield from (
+            element("circle", class_=fill, cx=axes.x_coordinate(x), cy=axes.y_coordinate(y), r=2.6) for x, y in finite
+        )
     if broken:
         yield element("path", class_="broken", d="".join(broken[:MAX_BROKEN]))
 
@@ -238,7 +240,7 @@ def _draw_phases(marks: Marks, axes: _Axes) -> Iterable[Html]:
     if len(marks.phases) < 2:
         return
     for index, (begin, end, name) in enumerate(marks.phases):
-        left, right = float(axes.x(begin)), float(axes.x(min(end, axes.last)))
+        left, right = float(axes.x_coordinate(begin)), float(axes.x_coordinate(min(end, axes.last)))
         if right <= left:
             continue
         if index % 2:
@@ -249,9 +251,9 @@ def _draw_phases(marks: Marks, axes: _Axes) -> Iterable[Html]:
 
 def _draw_restarts_and_checkpoints(marks: Marks, axes: _Axes) -> Iterable[Html]:
     for step in marks.restarts:
-        yield _vertical_line("restart", axes.x(step), TOP, BASE)
+        yield _vertical_line("restart", axes.x_coordinate(step), TOP, BASE)
     for step in marks.checkpoints:
-        yield element("path", class_="checkpoint", d=f"M{axes.x(step)} {BASE - 7}l4 7h-8z")
+        yield element("path", class_="checkpoint", d=f"M{axes.x_coordinate(step)} {BASE - 7}l4 7h-8z")
 
 
 def _chart_legend(chart: Chart) -> Html:
