@@ -56,7 +56,7 @@ def compress_model(
     num_examples: int,
     console: Console,
 ) -> list[str]:
-    """Write a smaller model to the directory `output`; return lines on size, time and score, which the card also has.
+    """Write a smaller model to the directory `output`; return the lines of the model card on size, time and score.
 
     Args:
         model: directory of a fine-tuned model, or of a model with a masked-token head.

@@ -101,8 +101,8 @@ def token_sources(old: Tokenizer, new: Tokenizer) -> TokenSources:
 def with_rows_for_new_tokens(weights: Weights, sources: TokenSources, new: Tokenizer) -> Weights:
     """Return the model in which every array over the vocabulary has the rows of `sources`, with the heads of `weights`.
 
-    The ids of special tokens in the config change with the vocabulary; so does the first position if it follows the id
-    of the padding token.
+    The ids of special tokens in the config change with the vocabulary; the first position changes, too, if it
+    is derived from the id of the padding token.
     """
     family, old_size, vocab_size = FAMILIES[weights.config.family], weights.config.vocab_size, new.vocab_size
     modules = [*family.encoder, *(module for model_class in family.classes for module in model_class.modules)]

@@ -291,7 +291,7 @@ def _fusion_parameters(fused: Computation) -> dict[int, Instruction]:
 
 
 def _fusion_bytes_read(module: HloModule, fused: Computation, parameter: Instruction, carries: bool = False) -> float:
-    """Return the bytes that a fusion reads of a parameter, which are only the slices of a sliced parameter.
+    """Return the bytes that a fusion reads of a parameter; of a sliced parameter, count only the slices.
 
     A fusion that `carries` on the transfer of another fusion does not read the parameters of the transfer.
     """

@@ -333,7 +333,7 @@ def _with_rows_by_label(weights: Weights, labels: tuple[str, ...]) -> Weights:
 
 
 def head_labels_text(labels: tuple[str, ...], weights: Weights) -> str:
-    """Return, as text, for each label of the task the label of the head's row that it takes; "" for a new head."""
+    """Return a text that names the row of the trained head that each label of the task takes; "" for a new head."""
     if not labels or any(path.startswith(weights.heads[0].name) for path in weights.new):
         return ""
     if not weights.labels:

@@ -53,7 +53,7 @@ def label_warnings(labels: Sequence[str], counts: Mapping[int, int], several: bo
     for index, name in enumerate(labels):
         alike.setdefault(_plain_name(name), []).append(index)
     lines = [
-        f"labels that differ in spelling alone: {with_counts(group)}; if they are one label, give one in all rows"
+        f"labels that differ in spelling alone: {with_counts(group)}; give a single spelling in all rows"
         for group in alike.values()
         if len(group) > 1
     ]

@@ -117,7 +117,7 @@ def train_byte_level(text: TrainingText, vocab_size: int, lowercase: bool, norma
     """Return a byte-level BPE vocabulary of exactly `vocab_size` tokens; `normalization` is a row of `NORMALIZATIONS`.
 
     Raises:
-        UserError: as `wordpiece.train_wordpiece`, or the library of the normalization is missing.
+        UserError: `wordpiece.train_wordpiece` would raise it, or the library of the normalization is missing.
     """
     steps = [*NORMALIZATIONS[normalization](), *([{"type": "Lowercase"}] if lowercase else [])]
     normalizer = {"type": "Sequence", "normalizers": steps} if len(steps) > 1 else next(iter(steps), None)

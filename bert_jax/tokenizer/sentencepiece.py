@@ -55,7 +55,7 @@ def parse_spiece_model(
     Only the table changes BigBird's text, as in the library that BigBird's authors use; the table keeps capitals.
 
     Raises:
-        UserError: as `parse_model` and `define_sentencepiece`, or `do_lower_case` contradicts the table of the model.
+        UserError: `parse_model` or `define_sentencepiece` raises it, or `do_lower_case` contradicts the model's table.
     """
     model = parse_model(files[0])
     asked = config.get("do_lower_case", lowercase)

@@ -164,7 +164,7 @@ def open_signatures(corpus: str, near: bool = False) -> StoredSignatures:
     """Return the signatures of a corpus, or of a snapshot CORPUS@FINGERPRINT, as `read_stored_signatures`.
 
     Raises:
-        UserError: as `read_manifest` and `read_stored_signatures`; also if `near` is True and the corpus was prepared
+        UserError: `read_manifest` or `read_stored_signatures` raises it, or `near` is True and the corpus was prepared
             without `--deduplicate near`.
     """
     directory, snapshot = split_snapshot(corpus)
@@ -196,7 +196,7 @@ def compare_corpora(corpus: str, reference: str) -> CorpusComparison:
             its fingerprint.
 
     Raises:
-        UserError: as `read_manifest` and `read_stored_signatures`.
+        UserError: `read_manifest` or `read_stored_signatures` raises it.
     """
     blocks, stored = open_signatures(corpus).blocks, open_signatures(reference)
     near = all(any(block.rows["bands"].any() for block in both) for both in (blocks, stored.blocks))

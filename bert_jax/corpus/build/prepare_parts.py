@@ -88,7 +88,7 @@ def prepare_missing_parts(
         say: function that prints a line; called when a preparation resumes.
 
     Raises:
-        UserError: as `prepare`; a part adds no document.
+        UserError: `prepare` raises it, or a part adds no document.
     """
     files = readers.find_files(inputs, options)
     for part in range(len(fingerprints(read_manifest(corpus))), count):

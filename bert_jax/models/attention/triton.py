@@ -65,7 +65,7 @@ def triton_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
 
 
 def _radius_counts(inputs: AttentionInputs) -> RadiusCounts:
-    """Return (radius, number of layers) for the layers that this program computes; a scan computes all layers."""
+    """Return each radius, and its number of layers, among the layers of this program; a scan computes all layers."""
     if isinstance(inputs.radius, int):
         return ((inputs.radius, 1),)
     if inputs.radius is None:

@@ -259,7 +259,7 @@ def _read_results(path: pathlib.Path) -> FinetuningResults | None:
 
 
 def _without_directories(value: Any) -> Any:
-    """Return a config value in which the last name of a path replaces the path."""
+    """Return a config value with the last name of each path in place of the path."""
     if isinstance(value, dict):
         return {key: _without_directories(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
