@@ -14,9 +14,8 @@ from its run at equal tokens; with --time_of, from runs on another machine. Rows
 
 Two sets of documents are kept apart. Recipes were tuned on the held-out documents of the corpus (column "tuned on").
 The reported loss is measured on the documents of --report, which influenced no choice. --report is a text or,
-with --corpus, a corpus with an equal tokenizer.
-Losses of rows with another vocabulary are losses of other tokens. Compare such
-rows with care by their distance to the unigram entropy, or by `bert-jax score`.
+with --corpus, a corpus with an equal tokenizer. Losses of rows with another vocabulary are losses of other tokens.
+Compare such rows with care by their distance to the unigram entropy, or by `bert-jax score`.
 """
 
 import argparse
