@@ -121,7 +121,7 @@ format: $(VENV)/.installed-dev
 
 docs: $(VENV)/.installed-dev
 	$(BIN)/python docs/reference.py docs/api
-	$(BIN)/python -m mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 	@echo 'build/site/index.html; its search needs a server: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site'
 
 # Without what an earlier build left: setuptools would put modules that are gone into the wheel.

@@ -194,6 +194,7 @@ runtime_version() {
         v5litepod-*) echo v2-alpha-tpuv5-lite ;;
         v5p-*) echo v2-alpha-tpuv5 ;;
         v6e-*) echo v2-alpha-tpuv6e ;;
+        v5e-*) die "Google Cloud's name of ${of[ACCELERATOR_TYPE]} is v5litepod-${of[ACCELERATOR_TYPE]#v5e-}: set ACCELERATOR_TYPE to it" ;;
         *) die "no default runtime version for ${of[ACCELERATOR_TYPE]}: pass --runtime_version" ;;
     esac
 }

@@ -105,6 +105,8 @@ def parse_vocab_json(
     vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
     definition = define_byte_level(vocabulary, (), special, bool(config.get("add_prefix_space")))
     definition["model"]["merges"] = _parse_merges(files[1], vocabulary)
+    if "backend" in config:  # the mask token of transformers 5 leaves the space before it
+        definition["added_tokens"] = [{**token, "lstrip": False} for token in definition["added_tokens"]]
     return definition
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from bert_jax.errors import UserError
 from bert_jax.tokenizer import byte_level, sentencepiece, wordpiece
-from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
+from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens, components
 
 # (contents of the files, special tokens, tokenizer_config.json, lowercase or None) -> definition
 Parse = Callable[[Sequence[bytes], SpecialTokens, Mapping[str, Any], bool | None], Definition]
@@ -29,6 +29,8 @@ class TokenizerClass:
         settings: the entries of `tokenizer_config.json` that the class follows, and their defaults.
         has_token_types: True if the class returns token types for a directory without `model_input_names`.
         has_token_types_in_5: value of `has_token_types` for transformers 5; None: equal to `has_token_types`.
+        normalizer: type of the normalizer that the class builds in transformers 5, which ignores the normalizer of
+            `tokenizer.json`; "" for a class without a normalizer, None if the settings tell all.
     """
 
     files: tuple[str, ...] = ()
@@ -37,6 +39,7 @@ class TokenizerClass:
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     has_token_types: bool = True
     has_token_types_in_5: bool | None = None
+    normalizer: str | None = None
 
 
 _GENERAL = TokenizerClass(has_token_types_in_5=False)  # takes tokenizer.json as it is
@@ -45,6 +48,7 @@ _BERT = TokenizerClass(
     parse=wordpiece.parse_vocab_txt,
     special=wordpiece.SPECIAL,
     settings=wordpiece.Normalizer()._asdict(),
+    normalizer=wordpiece.NORMALIZER,
 )
 _ROBERTA = TokenizerClass(
     files=(byte_level.VOCABULARY, byte_level.MERGES),
@@ -52,6 +56,7 @@ _ROBERTA = TokenizerClass(
     special=byte_level.SPECIAL,
     settings={"add_prefix_space": False},
     has_token_types=False,
+    normalizer="",
 )
 _ALBERT = TokenizerClass(
     files=(sentencepiece.FILE,),
@@ -60,6 +65,7 @@ _ALBERT = TokenizerClass(
     settings={"do_lower_case": True, "keep_accents": False, "add_prefix_space": True},
     has_token_types_in_5=False,
 )
+GENERAL_CLASS = "PreTrainedTokenizerFast"  # its name in a file, which both versions of transformers know
 CLASSES: dict[str, TokenizerClass] = {
     **dict.fromkeys(("BertTokenizer", "ElectraTokenizer", "MobileBertTokenizer", "ConvBertTokenizer"), _BERT),
     **dict.fromkeys(("SqueezeBertTokenizer", "LayoutLMTokenizer"), _BERT),
@@ -150,18 +156,52 @@ def has_token_types(class_name: str, config: Mapping[str, Any]) -> bool:
     return row.has_token_types
 
 
-def check_settings(class_name: str, config: Mapping[str, Any], in_definition: Mapping[str, Any]) -> None:
-    """Raise UserError if the settings that a class follows differ from `tokenizer.json`.
+def check_settings(
+    class_name: str, config: Mapping[str, Any], definition: Definition, in_definition: Mapping[str, Any]
+) -> None:
+    """Raise UserError if transformers opens the directory with other rules than `tokenizer.json` has.
+
+    Version 5 of transformers, which writes `backend` into a config, builds a normalizer from the class and its
+    settings. Version 4 does so only for a `BertNormalizer`; it applies any other normalizer of the file.
 
     Args:
         class_name: name of the class; "" compares every setting in the config.
         config: content of `tokenizer_config.json`.
+        definition: content of `tokenizer.json`.
         in_definition: the settings that `tokenizer.json` implements.
     """
-    followed = CLASSES.get(class_name, _GENERAL).settings if class_name else in_definition
-    for name, default in followed.items():
-        if name in in_definition and config.get(name, default) != in_definition[name]:
+    row = CLASSES.get(class_name, _GENERAL)
+    for name, default in (row.settings if class_name else in_definition).items():
+        is_followed = "backend" in config or _follows_in_4(name, definition)
+        if is_followed and name in in_definition and config.get(name, default) != in_definition[name]:
             value = config.get(name, f"missing, which means {default},")
             raise UserError(
                 f"{name} is {in_definition[name]} in it, but {value} in tokenizer_config.json; make them equal"
             )
+    if "backend" in config and row.normalizer not in (None, _normalizer_type(definition)):
+        raise UserError(
+            f"{class_name} of transformers 5 ignores the normalizer in it; remove the normalizer, or set "
+            f"tokenizer_class to {GENERAL_CLASS} in tokenizer_config.json, which applies it"
+        )
+
+
+def is_opened_alike(
+    class_name: str, config: Mapping[str, Any], definition: Definition, in_definition: Mapping[str, Any]
+) -> bool:
+    """Return whether transformers 5 opens the directory with the rules of `tokenizer.json`; see `check_settings`."""
+    try:
+        check_settings(class_name, {**config, "backend": "tokenizers"}, definition, in_definition)
+    except UserError:
+        return False
+    return True
+
+
+def _follows_in_4(name: str, definition: Definition) -> bool:
+    """Return whether transformers 4 follows a setting if `tokenizer.json` contradicts the setting."""
+    if name == "add_prefix_space":
+        return any(step.get("type") == "ByteLevel" for step in components(definition["pre_tokenizer"]))
+    return _normalizer_type(definition) == wordpiece.NORMALIZER
+
+
+def _normalizer_type(definition: Definition) -> str:
+    return str((definition["normalizer"] or {"type": ""})["type"])

@@ -117,7 +117,7 @@ def _load_definition(
     tokenizer = build_tokenizer(definition, special, has_token_types(class_name, config), kind=kind, tokens=tokens)
     if lowercase is not None and lowercase != tokenizer.lowercase:
         raise UserError(f"the file sets lowercase to {tokenizer.lowercase}, but you asked for {lowercase}")
-    check_settings(class_name, config, kind.config_settings(definition))
+    check_settings(class_name, config, definition, kind.config_settings(definition))
     if kind.parse_tokens and (vocabulary_file := file.with_name(kind.vocabulary_files[0])).exists():
         vocabulary_tokens = kind.parse_tokens(_read_table_file(vocabulary_file))
         if list(tokens[: len(vocabulary_tokens)]) != vocabulary_tokens:

@@ -9,6 +9,7 @@ from typing import Any
 
 from bert_jax.files import new_directory
 from bert_jax.tokenizer.byte_level import with_prefix_space
+from bert_jax.tokenizer.classes import GENERAL_CLASS, is_opened_alike, name_class
 from bert_jax.tokenizer.load import CONFIG, DEFINITION, FILES, load_tokenizer
 from bert_jax.tokenizer.tokenizer import Tokenizer
 
@@ -41,7 +42,8 @@ def copy_tokenizer(source: str | os.PathLike[str], target: str | os.PathLike[str
     """Copy the files of a tokenizer into an existing directory, so that `AutoTokenizer` opens it.
 
     If the source lacks them, the copy also gets `tokenizer.json`, and `tokenizer_class` and `model_input_names` in
-    `tokenizer_config.json`.
+    `tokenizer_config.json`. The copy names the general class if transformers 5 would
+    open the class of the source with other rules.
 
     Args:
         source: directory of a tokenizer.
@@ -60,8 +62,13 @@ def copy_tokenizer(source: str | os.PathLike[str], target: str | os.PathLike[str
     config = json.loads((source / CONFIG).read_bytes()) if (source / CONFIG).exists() else {}
     if not ((source / DEFINITION).exists() and config.get("tokenizer_class")):
         _write_definition(tokenizer, target, config)
-    elif "model_input_names" not in config:
-        _write_config({**config, **_input_names(tokenizer)}, target)
+    else:
+        added: dict[str, Any] = {} if "model_input_names" in config else {**_input_names(tokenizer)}
+        settings = tokenizer.kind.config_settings(tokenizer.definition)
+        if not is_opened_alike(name_class(config, {}), config, tokenizer.definition, settings):
+            added |= {"tokenizer_class": GENERAL_CLASS, **_special_names(tokenizer)}
+        if added:
+            _write_config({**config, **added}, target)
     if spaces_words and tokenizer.kind.word_prefix:
         _write_json(with_prefix_space(tokenizer.definition), target / DEFINITION)
         _write_config({**json.loads((target / CONFIG).read_bytes()), "add_prefix_space": True}, target)
@@ -72,10 +79,15 @@ def _write_definition(tokenizer: Tokenizer, directory: pathlib.Path, config: Map
     settings = {
         **tokenizer.kind.tokenizer_config(tokenizer.definition, tokenizer.special),
         **_input_names(tokenizer),
-        **{f"{role}_token": token for role, token in tokenizer.special._asdict().items()},
+        **_special_names(tokenizer),
     }
     _write_json(tokenizer.definition, directory / DEFINITION)
     _write_config({"model_max_length": MAX_LENGTH, **config, **settings}, directory)
+
+
+def _special_names(tokenizer: Tokenizer) -> dict[str, str]:
+    """Return the entries of `tokenizer_config.json` that name the special tokens."""
+    return {f"{role}_token": token for role, token in tokenizer.special._asdict().items()}
 
 
 def _input_names(tokenizer: Tokenizer) -> dict[str, list[str]]:

@@ -19,6 +19,7 @@ from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
 SPECIAL = SpecialTokens("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SEPARATORS = 1
 PREFIX = "##"  # prefix of a piece that continues a word
+NORMALIZER = "BertNormalizer"
 MAX_WORD = 100  # characters; WordPiece encodes a longer word as the unknown token
 WORDPIECE_MODEL: Definition = {
     "type": "WordPiece",
@@ -41,7 +42,7 @@ def word_splitting_steps(normalizer: Normalizer) -> Definition:
     """Return the parts of a definition that clean text and split it into words."""
     return {
         "normalizer": {
-            "type": "BertNormalizer",
+            "type": NORMALIZER,
             "clean_text": True,
             "handle_chinese_chars": normalizer.tokenize_chinese_chars,
             "strip_accents": normalizer.strip_accents,

@@ -95,8 +95,10 @@ def _wordpieces() -> list[str]:
 
 
 def _byte_tokens() -> list[str]:
+    """Return tokens of letters, and a token for each of the 256 bytes, as every published vocabulary has."""
     letters = [*LETTERS, *LETTERS.upper()]
-    return ["Ġ", ".", "-", "'", *letters, *(f"Ġ{letter}" for letter in letters)]
+    tokens = ["Ġ", ".", "-", "'", *letters, *(f"Ġ{letter}" for letter in letters)]
+    return [*tokens, *sorted({*tokenizers.pre_tokenizers.ByteLevel.alphabet()} - {*tokens})]
 
 
 def _merges() -> Any:

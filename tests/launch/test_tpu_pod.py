@@ -251,6 +251,9 @@ def test_runtime_versions_and_provisioning(cloud, accelerator, runtime) -> None:
     assert "--runtime-version=mine " in cloud.call("create", "--dry_run", "--runtime_version", "mine")
     unknown = cloud.call("create", "--dry_run", "--accelerator_type", "v9-8", status=2)
     assert "pass --runtime_version" in unknown
+    other_name = cloud.call("create", "--dry_run", "--accelerator_type", "v5e-64", status=2)
+    assert "set ACCELERATOR_TYPE" in other_name
+    assert "v5litepod-64" in other_name
 
 
 def test_flex_start(cloud) -> None:

@@ -6,6 +6,7 @@ import pathlib
 from typing import Any
 
 import pytest
+import tokenizers
 
 from bert_jax.errors import UserError
 from bert_jax.tasks.kinds.texts import text_features
@@ -319,3 +320,57 @@ def test_a_copy_for_words_encodes_them_as_the_model_learned_them(general: bool, 
     encoded = copy(words, is_split_into_words=True, add_special_tokens=False)["input_ids"]
     assert encoded == [i for word in learned for i in word]
     assert load_tokenizer(tmp_path / "copy").encode_words(words) == learned
+
+
+NORMALIZERS = tokenizers.normalizers
+CHAIN = NORMALIZERS.Sequence([NORMALIZERS.Lowercase(), NORMALIZERS.BertNormalizer(lowercase=False)])
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "config", "normalizer"),
+    [
+        (roberta, "RobertaTokenizer", {"add_prefix_space": False}, NORMALIZERS.Lowercase()),
+        (roberta, "RobertaTokenizer", {}, NORMALIZERS.Sequence([NORMALIZERS.Lowercase(), NORMALIZERS.NFKC()])),
+        (bert, "BertTokenizer", {"do_lower_case": True}, CHAIN),
+        (mpnet, "MPNetTokenizer", {"do_lower_case": True}, NORMALIZERS.Lowercase()),
+    ],
+)
+def test_a_normalizer_that_version_5_ignores_is_applied_as_by_version_4(
+    make: Any, name: str, config: dict[str, Any], normalizer: Any, tmp_path: pathlib.Path
+) -> None:
+    """Version 4 opened tokenizer.json with the library alone, and so does the general class of both versions."""
+    (source := tmp_path / "source").mkdir()
+    (copy := tmp_path / "copy").mkdir()
+    library = make().backend_tokenizer
+    library.normalizer = normalizer
+    library.save(str(source / "tokenizer.json"))
+    roles = {role: str(token) for role, token in make().special_tokens_map.items()}
+    config = {"tokenizer_class": f"{name}Fast", **config, **roles}
+    (source / "tokenizer_config.json").write_text(json.dumps(config))
+    ours = load_tokenizer(source)
+    copy_tokenizer(source, copy)
+    theirs = transformers.AutoTokenizer.from_pretrained(copy)
+    for text in ("THE Baker", "ﬁne THÉ 中", "the"):
+        expected = library.encode(text, add_special_tokens=False).ids
+        assert ours.encode_inputs([text])[0] == expected
+        assert theirs(text, add_special_tokens=False)["input_ids"] == expected
+    assert theirs.mask_token == roles["mask_token"]
+
+    (source / "tokenizer_config.json").write_text(json.dumps({**config, "backend": "tokenizers"}))
+    with pytest.raises(UserError, match=r"of transformers 5 ignores the normalizer|make them equal"):
+        load_tokenizer(source)
+
+
+def test_the_mask_token_of_version_5_leaves_the_space_before_it(tmp_path: pathlib.Path) -> None:
+    """In a directory with the vocabulary alone; version 4 took the space into the mask token."""
+    theirs = saved(roberta(), tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary(ROBERTA)))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in MERGES))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    text = "the <mask> bread"
+    assert load_tokenizer(tmp_path).encode_inputs([text])[0] == theirs(text, add_special_tokens=False)["input_ids"]
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "backend"}))
+    without_space = theirs("the<mask> bread", add_special_tokens=False)["input_ids"]
+    assert load_tokenizer(tmp_path).encode_inputs([text])[0] == without_space
