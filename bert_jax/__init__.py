@@ -31,6 +31,7 @@ The packages, in the order of imports, which is also the order in which data flo
     convert/         one model directory -> another: export, compress, vocabulary
     api.py           runs for Python
     dryrun/          a recipe compiled for devices that are not present: memory, time, cost
+    verbs.py         the other verbs of the command line for Python
     cli/             the command line
 """
 
@@ -38,7 +39,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bert_jax.api import OpenRun, finetune, make_batches, open_run, pretrain
+    from bert_jax.api import OpenRun, PretrainRun, finetune, make_batches, open_run, pretrain
     from bert_jax.config import (
         ComputeConfig,
         EncoderConfig,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         read_config,
         resolve,
     )
+    from bert_jax.corpus.build.clean import clean_texts
     from bert_jax.corpus.build.prepare import prepare
     from bert_jax.corpus.store import open_corpus
     from bert_jax.errors import UserError
@@ -58,6 +60,20 @@ if TYPE_CHECKING:
     from bert_jax.objectives import make_objective
     from bert_jax.tokenizer import load_tokenizer
     from bert_jax.tokenizer.train import train_tokenizer
+    from bert_jax.verbs import (
+        attention,
+        bias,
+        compile_recipe,
+        compress,
+        evaluate,
+        export,
+        inspect,
+        plot,
+        report,
+        score,
+        verify,
+        vocabulary,
+    )
 
 __version__ = "0.1.0"
 __all__ = [
@@ -68,10 +84,19 @@ __all__ = [
     "LoadedModel",
     "OpenRun",
     "PretrainConfig",
+    "PretrainRun",
     "UserError",
+    "attention",
+    "bias",
+    "clean_texts",
+    "compile_recipe",
+    "compress",
+    "evaluate",
+    "export",
     "export_model",
     "finetune",
     "finetune_config",
+    "inspect",
     "load",
     "load_tokenizer",
     "make_batches",
@@ -79,12 +104,17 @@ __all__ = [
     "make_objective",
     "open_corpus",
     "open_run",
+    "plot",
     "prepare",
     "pretrain",
     "pretrain_config",
     "read_config",
+    "report",
     "resolve",
+    "score",
     "train_tokenizer",
+    "verify",
+    "vocabulary",
 ]
 
 # Name -> module below bert_jax.
@@ -96,23 +126,37 @@ _MODULES = {
     "LoadedModel": "loaded_model",
     "OpenRun": "api",
     "PretrainConfig": "config",
+    "PretrainRun": "api",
     "UserError": "errors",
-    "make_batches": "api",
+    "attention": "verbs",
+    "bias": "verbs",
+    "clean_texts": "corpus.build.clean",
+    "compile_recipe": "verbs",
+    "compress": "verbs",
+    "evaluate": "verbs",
+    "export": "verbs",
     "export_model": "interop.huggingface.model",
     "finetune": "api",
     "finetune_config": "config",
+    "inspect": "verbs",
     "load": "loaded_model",
     "load_tokenizer": "tokenizer",
+    "make_batches": "api",
     "make_model": "models",
     "make_objective": "objectives",
     "open_corpus": "corpus.store",
     "open_run": "api",
+    "plot": "verbs",
     "prepare": "corpus.build.prepare",
     "pretrain": "api",
     "pretrain_config": "config",
     "read_config": "config",
+    "report": "verbs",
     "resolve": "config",
+    "score": "verbs",
     "train_tokenizer": "tokenizer.train",
+    "verify": "verbs",
+    "vocabulary": "verbs",
 }
 
 

@@ -21,6 +21,7 @@ from bert_jax.console import Console, notebook_table
 from bert_jax.corpus.mixture import open_mixture
 from bert_jax.errors import UserError
 from bert_jax.finetuning import finetune as finetuning
+from bert_jax.loaded_model import LoadedModel, load
 from bert_jax.objectives.base import Batch
 from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.pretraining import pretrain as pretraining
@@ -29,6 +30,7 @@ from bert_jax.pretraining.data import sequence_rules, training_batches
 from bert_jax.pretraining.text import text_as_corpus
 from bert_jax.reports.run.record import Training, read_runs
 from bert_jax.reports.run.warnings import RunSummary, summarize_run
+from bert_jax.training.metrics import read_metrics
 from bert_jax.training.plan import open_session
 from bert_jax.training.remote_workdir import local_copy
 from bert_jax.training.schedules import plan_phases
@@ -36,6 +38,22 @@ from bert_jax.training.workdir import read_run
 
 AnyConfig = TypeVar("AnyConfig", PretrainConfig, FinetuneConfig)
 Overrides = Mapping[str, Any]  # {"train.steps": 9}
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainRun:
+    """The result of `pretrain`; it is false if a signal ended the run early."""
+
+    directory: pathlib.Path  # work directory, with the checkpoints and metrics.jsonl
+    finished: bool  # False: a signal ended the run, whose state is saved; the same call resumes the run
+    metrics: Mapping[str, float]  # last evaluation on held-out documents, or the last training step without evaluation
+
+    def __bool__(self) -> bool:
+        return self.finished
+
+    def load(self) -> LoadedModel:
+        """Return the model of the newest checkpoint."""
+        return load(self.directory)
 
 
 class OpenRun(NamedTuple):
@@ -71,8 +89,8 @@ def pretrain(
     overrides: Overrides | None = None,
     console: Console | None = None,
     budget: str | None = None,
-) -> bool:
-    """Run or resume a pretraining in `workdir`; return False if a signal ended the run early (its state is saved).
+) -> PretrainRun:
+    """Run or resume a pretraining in `workdir`; return the run, with its last metrics and a function that loads it.
 
     Args:
         config: a recipe by file or name, a `ConfigDict` such as `pretrain_config()`, or a frozen config.
@@ -91,7 +109,15 @@ def pretrain(
         if budget is not None:
             frozen = config_for_budget(frozen, budget, directory, console, tuple(overrides or ()))
         with open_session(console, frozen.watchdog) as session:
-            return pretraining.pretrain_in_directory(frozen, directory, session, preparation)
+            finished = pretraining.pretrain_in_directory(frozen, directory, session, preparation)
+    return PretrainRun(directory, finished, _last_metrics(directory))
+
+
+def _last_metrics(directory: pathlib.Path) -> dict[str, float]:
+    """Return the last line about held-out documents in metrics.jsonl, or the last line if there is none."""
+    lines = read_metrics(directory / "metrics.jsonl")
+    chosen = [line for line in lines if line["split"] == "heldout"] or lines
+    return {name: value for name, value in chosen[-1].items() if name != "split"} if chosen else {}
 
 
 def finetune(

@@ -45,6 +45,7 @@ ORDER = (
     "convert",
     "api",
     "dryrun",
+    "verbs",
     "cli",
     "__main__",
 )

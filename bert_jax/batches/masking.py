@@ -60,13 +60,16 @@ class Masking(NamedTuple):
     `whole_words` is whether units are words instead of tokens. `max_words` is the published maximum of words per
     candidate. `weights` is (max_words, config) -> float64 [max_words], proportional to the probability of 1, 2, ...
     words. `one_draw` is whether a single draw decides if all tokens of a candidate become [MASK], become random tokens,
-    or stay.
+    or stay. `token_weights` is (ids int32 [tokens], vocabulary) -> float64 [tokens] above 0: candidates are drawn in
+    proportion to the largest weight of the tokens of their first word, such as rare tokens or named spans; None: all
+    weights are equal. The weight of a token may depend only on ids of its own example.
     """
 
     whole_words: bool
     max_words: int
     weights: Callable[[int, DataConfig], np.ndarray]
     one_draw: bool = False
+    token_weights: Callable[[np.ndarray, Vocabulary], np.ndarray] | None = None
 
 
 def _harmonic_span_weights(max_words: int, config: DataConfig) -> np.ndarray:
@@ -215,6 +218,9 @@ def mask_tokens(
     example = np.repeat(np.arange(len(lengths)), np.diff(words.bounds))
     offset = words.tokens[words.first[:-1]] - starts[example]
     bits = _bits_at_offsets(seed, Stream.MASK_POSITION, numbers, example, offset)
+    if masking.token_weights:
+        weights = masking.token_weights(ids, vocabulary)[words.tokens]
+        bits = _weighted_bits(bits, np.maximum.reduceat(weights, words.first[:-1]) if bits.size else bits)
     order = _first_words_in_random_order(words.bounds, bits, np.diff(words.bounds) if masking.whole_words else quota)
     max_words = (config.max_span_length or masking.max_words) if masking.max_words > 1 else 1
     if not masking.whole_words:
@@ -236,6 +242,18 @@ def mask_tokens(
     positions = words.tokens[np.repeat(begin - np.cumsum(size) + size, size) + np.arange(size.sum())]
     drawn_at = np.repeat(words.tokens[begin], size) if masking.one_draw else positions
     return Masked(_replace_tokens_at(ids, positions, drawn_at, starts, numbers, seed, config, vocabulary), positions)
+
+
+def _weighted_bits(bits: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return bits whose order draws words without replacement in proportion to their weights, uint64 [words].
+
+    The key of a word is -log(u) / weight, ascending, with uniform u (Efraimidis and Spirakis 2006). Only the order of
+    words of one example has a meaning, so the order in the batch does not change it.
+    """
+    keys = -np.log1p(-uniform_floats(bits)) / weights
+    ranks = np.empty(len(keys), np.uint64)
+    ranks[np.argsort(keys, kind="stable")] = np.arange(len(keys), dtype=np.uint64)
+    return ranks << np.uint64(_WORD_BITS)
 
 
 def _replace_tokens_at(

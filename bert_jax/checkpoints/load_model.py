@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from bert_jax import files, strict_json
-from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig, to_json
+from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig, check_rows, to_json
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
@@ -180,6 +180,7 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
     config, fingerprint = workdir.read_run(directory)
     if not isinstance(config, PretrainConfig):
         raise UserError(f"{directory}: a run of `finetune`; give the work directory of a `pretrain`")
+    check_rows(config, directory)
     if not saved_steps(checkpoints_in(directory)):
         raise UserError(f"{directory}: no checkpoint yet")
     checkpoints = Checkpoints(directory, config.checkpoint, read_only=True)
@@ -209,6 +210,7 @@ def trains_auxiliary_model(path: str | os.PathLike[str], part: str) -> bool:
     if not (directory / "run.json").is_file():
         return False
     config, _ = workdir.read_run(directory)
+    check_rows(config, directory)
     return isinstance(config, PretrainConfig) and part in OBJECTIVES[config.objective].auxiliary(
         config.model, config.replaced_tokens
     )

@@ -100,6 +100,17 @@ def add_recipe(parser: argparse.ArgumentParser, example: str, without_recipe: st
     )
 
 
+def add_own_recipe(parser: argparse.ArgumentParser) -> None:
+    """Add `--recipe`."""
+    parser.add_argument(
+        "--recipe",
+        dest="own_recipe",
+        type=local_path,
+        metavar="FILE",
+        help="recipe of the run, if it adds rows to tables, such as a masking rule or an optimizer; the file is run",
+    )
+
+
 def add_platform(parser: argparse.ArgumentParser) -> None:
     """Add `--platform`."""
     parser.add_argument(

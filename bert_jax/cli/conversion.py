@@ -10,11 +10,11 @@ from bert_jax.cli.command import (
     add_model,
     add_number,
     add_output,
+    add_own_recipe,
     local_path,
     open_console,
     path_or_url,
 )
-from bert_jax.errors import UserError
 
 
 def _add_export_options(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +39,7 @@ def _add_export_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--head", metavar="NAME", help="head to write (default: all heads that the format can express)")
     parser.add_argument("--part", metavar="NAME", help="model of the run to write: generator (default: config.model)")
     add_number(parser, "--step", STEP_HELP)
+    add_own_recipe(parser)
     parser.add_argument(
         "--license", metavar="ID", help="license of the model for the model card: an id such as apache-2.0"
     )
@@ -119,21 +120,20 @@ def _add_compress_options(parser: argparse.ArgumentParser) -> None:
 
 def run_compress(args: argparse.Namespace) -> None:
     """Write a smaller model; print its size, speed and score before and after."""
-    from bert_jax.convert.compress import compress_model
-    from bert_jax.convert.prune import TARGETS
     from bert_jax.parallel.platform import use_compilation_cache
-    from bert_jax.training.remote_workdir import local_copy
+    from bert_jax.verbs import compress
 
-    if (args.amount is None) == (args.method in TARGETS):
-        raise UserError(f"the methods {', '.join(TARGETS)} need --amount; other methods do not accept it")
-    if args.amount is not None and not 0 < args.amount < 1:
-        raise UserError(f"--amount {args.amount:g}: a fraction above 0 and below 1")
-    if args.examples < 1:
-        raise UserError(f"--examples {args.examples}: at least 1")
     use_compilation_cache()
-    model, output, amount = local_copy(args.model), pathlib.Path(args.output), args.amount or 0.0
     with open_console() as console, console.working("compressing"):
-        lines = compress_model(model, output, args.method, amount, args.data, args.examples, console)
+        lines = compress(
+            args.model,
+            args.output,
+            method=args.method,
+            amount=args.amount,
+            data=args.data,
+            examples=args.examples,
+            console=console,
+        )
     print("\n".join([*lines, args.output]))
 
 

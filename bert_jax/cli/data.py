@@ -443,10 +443,11 @@ def run_inspect(args: argparse.Namespace) -> None:
 
         print(format_comparison(compare_corpora(args.corpus, args.against), args.corpus, args.against))
         return
-    from bert_jax.reports.corpus.inspect import inspect_corpus
+    from bert_jax.reports.corpus.inspect import inspect_corpus, open_inspection
 
     with open_console() as console:
-        inspect_corpus(args.corpus, args.config, args.overrides, args.sequence, args.json, console, args.html)
+        inspection = open_inspection(args.corpus, args.config, args.overrides, args.sequence, console)
+        inspect_corpus(inspection, args.json, args.html)
 
 
 INSPECT = Verb(

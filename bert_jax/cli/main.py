@@ -44,6 +44,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     args = parse_arguments(VERBS, sys.argv[1:] if argv is None else argv)
     try:
+        if getattr(args, "own_recipe", None):
+            from bert_jax.config.load import run_recipe
+
+            run_recipe(args.own_recipe)
         return VERBS[args.verb].run(args) or 0
     except UserError as error:
         if args.debug:

@@ -12,6 +12,7 @@ from bert_jax.cli.command import (
     add_flag,
     add_number,
     add_output,
+    add_own_recipe,
     add_workdir,
     local_path,
     open_console,
@@ -23,6 +24,7 @@ from bert_jax.errors import UserError, shown
 def _add_evaluate_options(parser: argparse.ArgumentParser) -> None:
     add_workdir(parser)
     add_number(parser, "--step", STEP_HELP)
+    add_own_recipe(parser)
     parser.add_argument(
         "--corpus",
         metavar="DIR",
@@ -93,6 +95,7 @@ def _add_report_options(parser: argparse.ArgumentParser) -> None:
         "--follow",
         "serve the page, without sequences, to this machine while the run trains; Ctrl-C ends the server",
     )
+    add_own_recipe(parser)
     add_number(parser, "--port", f"port of --follow; 0 takes any free port (default: {FOLLOW_PORT})")
     parser.add_argument(
         "--watts",

@@ -155,20 +155,17 @@ def run_bias(args: argparse.Namespace) -> None:
     from bert_jax.reports.bias_metric_notes import MEANINGS, metric_notes
     from bert_jax.reports.bias_page import bias_json, bias_page
     from bert_jax.reports.html.markup import check_html_name
-    from bert_jax.scoring.score import BENCHMARKS, heads_of_benchmarks, run_benchmark, scoring_model
+    from bert_jax.scoring.score import heads_of_benchmarks, scoring_model
     from bert_jax.scoring.templates import PACKAGED
+    from bert_jax.verbs import bias_reports
 
     wanted = [(name, source) for name in MEANINGS for source in getattr(args, name)]
     wanted = wanted or [("templates", source) for source in PACKAGED]
     check_html_name(args.output or ".html")
     use_compilation_cache()
-    reports = []
     with open_console() as console, new_output(args.output) as file:
         model = open_model(args.model, heads_of_benchmarks(name for name, _ in wanted))
-        scoring = scoring_model(model)
-        for name, source in wanted:
-            progress = functools.partial(console.progress, f"scoring {source}", unit=BENCHMARKS[name].unit)
-            reports.append(run_benchmark(scoring, name, source, args.fraction, progress)[0])
+        reports = bias_reports(scoring_model(model), wanted, args.fraction, console)
         if file:
             file.write(bias_page(args.model, reports))
     if args.json:

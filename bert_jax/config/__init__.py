@@ -15,6 +15,7 @@ write_recipe.py  a config as a recipe file with the fields that differ from the 
 
 from bert_jax.config.checks import (
     check_choices,
+    check_rows,
     check_warmup,
     no_effect_error,
     refuse_fields_without_effect,
@@ -80,6 +81,7 @@ __all__ = [
     "TrainConfig",
     "WatchdogConfig",
     "check_choices",
+    "check_rows",
     "check_warmup",
     "command_line_key",
     "config_differences",

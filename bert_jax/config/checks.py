@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 from bert_jax.config.field import ReadBy
-from bert_jax.config.schema import DataConfig, OptimizerConfig, PretrainConfig
+from bert_jax.config.schema import Config, DataConfig, OptimizerConfig, PretrainConfig
 from bert_jax.errors import UserError, did_you_mean
 
 
@@ -50,6 +50,20 @@ def check_choices(config: Any, path: str = "config") -> None:
             and value not in (table := table_of_field(setting.field))
         ):
             raise UserError(f"{setting.key}={value!r}: choose from {', '.join(table)}{did_you_mean(value, table)}")
+
+
+def check_rows(config: Config, workdir: object) -> None:
+    """Raise UserError if the config of the run in `workdir` names a row of a table that only the run's recipe adds.
+
+    The recipe is not run here, because a work directory is data, which may come from anywhere.
+    """
+    try:
+        check_choices(config)
+    except UserError as error:
+        raise UserError(
+            f"{workdir}: {error}; if a recipe adds this row, `evaluate`, `report` and `export` need it: "
+            f"--recipe {config.recipe or 'FILE'}"
+        ) from None
 
 
 def refuse_fields_without_effect(

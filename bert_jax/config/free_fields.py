@@ -3,7 +3,8 @@
 # Fields that a resumed run may change: the learned weights stay the same up to rounding, and with
 # train.grad_accum_steps also up to the masks of dropout. data.corpus, task.data and
 # teacher are locations; the run's fingerprint holds their content. A run with checkpoints keeps its first init_from
-# and generator_from and says so. evaluate changes only the measurements.
+# and generator_from and says so. A recipe may move, as the other fields hold its values. evaluate changes only the
+# measurements.
 FREE_TO_CHANGE = (
     "compute.scan_layers",
     "compute.attention",
@@ -22,6 +23,7 @@ FREE_TO_CHANGE = (
     "watchdog",
     "profile",
     "init_from",
+    "recipe",
     "replaced_tokens.generator_from",
     "distillation.teacher",
     "task.data",

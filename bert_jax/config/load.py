@@ -64,7 +64,7 @@ def read_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequence[s
         UserError: the file is no recipe, or a recipe of the other kind; or an override names no key, has a wrong type
         or has no effect.
     """
-    config = _run_recipe(recipe) if recipe else _as_config_dict(kind())
+    config = run_recipe(recipe) if recipe else _as_config_dict(kind())
     if (recipe_class := _config_class_of(config)) is not kind:  # a list of unknown keys would explain less
         work, verb = ("fine-tuning", "finetune") if recipe_class is FinetuneConfig else ("pretraining", "pretrain")
         raise UserError(f"--config={find_recipe(recipe or '')} is a {work} recipe; run it with `bert-jax {verb}`")
@@ -81,12 +81,13 @@ def read_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequence[s
     config = _with_overrides(kind, config, {key: value for key, value in values.items() if value != "None"})
     for key in (key for key, value in values.items() if value == "None"):  # ml_collections has no spelling for it
         config_flags.config_path.set_value(key, config, None)
-    return resolve(kind, config, values)
+    built = resolve(kind, config, values)
+    return dataclasses.replace(built, recipe=_own_recipe(recipe)) if recipe and built.recipe is None else built
 
 
 def recipe_kind(recipe: str) -> type[PretrainConfig] | type[FinetuneConfig]:
     """Return the class of the config that a recipe makes; raise UserError for a file that is no recipe."""
-    return _config_class_of(_run_recipe(recipe))
+    return _config_class_of(run_recipe(recipe))
 
 
 def command_line_key(key: str) -> str:
@@ -335,8 +336,18 @@ def find_recipe(recipe: str) -> str:
     )
 
 
-def _run_recipe(recipe: str) -> ml_collections.ConfigDict:
-    """Return the result of a recipe's get_config(), called with the argument after the colon, if any."""
+def _own_recipe(recipe: str) -> str | None:
+    """Return the absolute path of a user's recipe, with its argument; None for a recipe that comes with bert_jax."""
+    path, colon, argument = find_recipe(recipe).partition(":")
+    absolute = pathlib.Path(path).resolve()
+    return None if absolute in recipes().values() else f"{absolute}{colon}{argument}"
+
+
+def run_recipe(recipe: str) -> ml_collections.ConfigDict:
+    """Return the result of a recipe's get_config(), called with the argument after the colon, if any.
+
+    A recipe that adds rows to tables (a masking rule, an optimizer) adds them for this process.
+    """
     file = find_recipe(recipe)
     path, colon, argument = file.partition(":")
     try:

@@ -440,6 +440,9 @@ class _SharedConfig:
     """The fields that pretraining and fine-tuning share."""
 
     seed: int = field(0, "seed of parameters, sequences and dropout", AT_LEAST_0)
+    recipe: str | None = field(
+        None, "file of your own recipe, recorded by --config; None: a recipe that comes with bert-jax, or no recipe"
+    )
     init_from: str | None = field(
         None,
         "initial weights: an export, a work directory, a Hugging Face directory, or OWNER/NAME of the Hub; None: "

@@ -15,6 +15,7 @@ from bert_jax.config.field import (
 )
 
 WITH_TEACHER = ReadBy("teacher", not_values=(None, ""))
+WITH_TEMPLATE = ReadBy("template", not_values=(None,))
 WITH_ADAPTER = ReadBy("rank", not_values=(None,))
 
 
@@ -46,6 +47,17 @@ class TaskConfig:
     labels: str | None = field(None, "labels of a custom task: 'no,yes'; None: the labels of the training file, sorted")
     label_separator: str | None = field(
         None, "character between the labels of a text in CSV and TSV, for kinds with several labels"
+    )
+    template: str | None = field(
+        None,
+        "text with one mask that a classification makes of its texts, such as '{text} It was [MASK].'; the label is "
+        "then the word at the mask, by the masked-token head (PET, LM-BFF); None: a classification head",
+    )
+    verbalizers: str | None = field(
+        None,
+        "words of the labels at the mask, each of one token: 'positive=great|good,negative=terrible'; a label that is "
+        "not named is its word",
+        read_by=WITH_TEMPLATE,
     )
     threshold: float | None = field(
         None,

@@ -33,7 +33,7 @@ def recipe_text(config: Config) -> str:
     lines, imports = list[str](), [start]
     for name, value in to_json(config).items():
         if not isinstance(value, dict):
-            if value != defaults[name]:
+            if value != defaults[name] and name != "recipe":
                 lines.append(f"config.{name} = {value!r}")
             continue
         fields = {key: item for key, item in value.items() if key != "phases" and item != defaults[name][key]}

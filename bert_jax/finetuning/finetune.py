@@ -55,6 +55,7 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
         inputs = read_task_inputs(
             config.init_from, settings, config.train, freeze, config.seed, console, config.adapter
         )
+    settings = inputs.settings
 
     # Resolve the config: fill in the lengths to pad to, the numbers of steps, and absolute paths.
     feed, phase = plan_training(inputs, settings, config.train)
@@ -99,6 +100,8 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
             console.say("config.task.random_weights: only the architecture and the tokenizer are used, no parameter")
         elif line := head_labels_text(inputs.task.labels, inputs.weights):
             console.say(line)
+        if settings.verbalizers:
+            console.say(f"words of the labels at the mask of '{settings.template}': {settings.verbalizers}")
 
         # Train with each learning rate and each seed.
         evaluation_feed = feed._replace(batch_size=config.evaluate.batch_size)

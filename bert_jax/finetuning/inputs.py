@@ -29,7 +29,7 @@ from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS, class_of
 from bert_jax.models import Adapter, Model, draw_missing, make_model
 from bert_jax.models.adapters import with_adapter
-from bert_jax.models.heads import OF_TASKS
+from bert_jax.models.heads import OF_PRETRAINING, OF_TASKS
 from bert_jax.objectives.base import Objective
 from bert_jax.objectives.frozen_encoder import with_frozen_encoder
 from bert_jax.objectives.tasks import make_task_objective, task_head
@@ -50,6 +50,7 @@ class TaskInputs:
     """The inputs of all trainings of a run: task, weights, sets."""
 
     task: Task
+    settings: TaskConfig  # settings of the task, with the values that follow from labels and tokenizer
     weights: Weights  # initial weights, with the head of the task
     architecture: EncoderConfig  # architecture of the weights, with the dropout of this run
     teacher: TaskTeacher | None
@@ -104,7 +105,9 @@ def read_task_inputs(
 
     # Weights and tokenizer.
     rng = jax.random.key(seed)
-    weights = _with_rows_by_label(read_weights(init_from, (head,), rng, console), task.labels)
+    # A head of pretraining cannot start from random weights.
+    rng_of_head = None if head.name in OF_PRETRAINING else rng
+    weights = _with_rows_by_label(read_weights(init_from, (head,), rng_of_head, console), task.labels)
     class_of(weights.config, weights.heads)  # the best model is written as this class
     if kind.head == "sentence_embedding":
         _check_sentence_modules(weights)
@@ -125,6 +128,7 @@ def read_task_inputs(
         raise UserError(
             f"config.task.max_seq_len={settings.max_seq_len}, but the model reads {weights.config.max_positions} tokens"
         )
+    settings = kind.fill_settings(settings, task.labels, tokenizer)
     if settings.bilstm:
         weights = _with_bilstm(weights, tokenizer, rng)
     if adapter and adapter.rank is not None:
@@ -149,6 +153,7 @@ def read_task_inputs(
     dropouts = ("dropout", "attention_dropout", "classifier_dropout") if settings.dropout is not None else ()
     return TaskInputs(
         task=task,
+        settings=settings,
         weights=weights,
         architecture=dataclasses.replace(weights.config, **dict.fromkeys(dropouts, settings.dropout)),
         teacher=teacher,
@@ -186,11 +191,18 @@ def describe_adapter(inputs: TaskInputs, objective: Objective) -> str:
         for shapes in (objective.shapes, inputs.weights.params["encoder"])
     )
     names = ", ".join(target.name.rpartition("{layer}.")[2] for target in inputs.adapter.targets)
-    without_peft = "; `peft` opens no weights but an export, so the adapter is merged into model/ alone"
+    without_peft = (
+        "; `peft` opens only a head of a task over an exported model, so the adapter is merged into model/ alone"
+    )
     return (
         f"training an adapter of rank {inputs.adapter.rank} beside {names}, and the head: {trained:,} of "
-        f"{trained + frozen:,} weights{'' if (inputs.weights.directory / 'config.json').is_file() else without_peft}"
+        f"{trained + frozen:,} weights{'' if peft_can_open(inputs.weights) else without_peft}"
     )
+
+
+def peft_can_open(weights: Weights) -> bool:
+    """Return whether `peft` can open an adapter of these weights: they are an export, and their head is of a task."""
+    return (weights.directory / "config.json").is_file() and weights.heads[0].name not in OF_PRETRAINING
 
 
 class FeedAndPhase(NamedTuple):
@@ -333,8 +345,12 @@ def _with_rows_by_label(weights: Weights, labels: tuple[str, ...]) -> Weights:
 
 
 def head_labels_text(labels: tuple[str, ...], weights: Weights) -> str:
-    """Return a text that names the row of the trained head that each label of the task takes; "" for a new head."""
-    if not labels or any(path.startswith(weights.heads[0].name) for path in weights.new):
+    """Return a text that names the row of the trained head that each label of the task takes; "" without such rows."""
+    if (
+        not labels
+        or not weights.heads[0].classes
+        or any(path.startswith(weights.heads[0].name) for path in weights.new)
+    ):
         return ""
     if not weights.labels:
         return "the labels of the trained head have no names; label 0 of the task continues its label 0, and so on"

@@ -15,7 +15,7 @@ from bert_jax.config import TaskConfig
 from bert_jax.console import Console
 from bert_jax.errors import UserError, writing
 from bert_jax.files import write_text
-from bert_jax.finetuning.inputs import TaskInputs, task_model
+from bert_jax.finetuning.inputs import TaskInputs, peft_can_open, task_model
 from bert_jax.finetuning.task_data import make_dev_evaluation, task_training_batches
 from bert_jax.interop import huggingface
 from bert_jax.interop.huggingface.model import TASK_FILE
@@ -178,7 +178,7 @@ def export_best(inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Pat
         extra |= sentence_module_files(modules, inputs.architecture.hidden_size)
     if inputs.adapter:
         on_host = {**on_host, "encoder": weights.params["encoder"]}
-        if (weights.directory / "config.json").is_file():  # otherwise, `peft` could not open the base model
+        if peft_can_open(weights):
             files = peft_files(inputs.adapter, on_host, inputs.architecture, weights.heads, weights.directory)
             extra |= {f"{FOLDER}/{name}": content for name, content in files.items()}
         on_host = merge_into_weights(inputs.adapter, on_host)
@@ -188,7 +188,7 @@ def export_best(inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Pat
         weights.heads,
         weights.directory,
         target,
-        task.labels,
+        task.labels if weights.heads[0].classes else (),  # words of the vocabulary have no labels in config.json
         extra,
         problem=KINDS[task.kind].problem,
         spaces_words=KINDS[task.kind].reads_words,

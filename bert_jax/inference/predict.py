@@ -31,6 +31,7 @@ from bert_jax.inference.outputs import LocalPredict, Outputs, local_predictor
 from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS
 from bert_jax.models import Head, make_model
+from bert_jax.models.heads import OF_PRETRAINING
 from bert_jax.tasks.batching import Feed, fixed_buckets
 from bert_jax.tasks.custom import given_columns
 from bert_jax.tasks.features import Features
@@ -80,7 +81,9 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
         name
         for name, kind in KINDS.items()
         for head in loaded.heads
-        if _head_fits(kind, head) and (loaded.problem == kind.problem or not loaded.problem)
+        if _head_fits(kind, head)
+        and (loaded.problem == kind.problem or not loaded.problem)
+        and (path.is_file() or head.name not in OF_PRETRAINING)
     ]
     if not kinds:
         names = ", ".join(head.name for head in loaded.heads) or "no head"
@@ -92,8 +95,9 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     if path.is_file():
         described |= _read_settings(path, described)
     kind = described["kind"]
-    if kind not in kinds or (KINDS[kind].label_names and described["labels"] != [*labels]):
+    if kind not in kinds or (KINDS[kind].classes is None and described["labels"] != [*labels]):
         raise UserError(f"{path} and config.json are of different tasks; export the model again")
+    labels = tuple(map(str, described["labels"]))
     settings = section_from_values(TaskConfig, described["config"], str(path))
     settings = dataclasses.replace(settings, max_seq_len=min(settings.max_seq_len, loaded.config.max_positions))
     task = Task(

@@ -101,9 +101,18 @@ class Encoded:
 
 
 def masked_token(head: Head, x: Encoded) -> Arrays:
-    """Return `mlm_logits` at `masked_positions`, `[batch, predictions, padded_vocab]`; padding entries are -1e9."""
+    """Return `mlm_logits` at `masked_positions`, `[batch, predictions, padded_vocab]`; padding entries are -1e9.
+
+    If the batch has `verbalizers`, int32 `[batch, labels, words]` of token ids, return `sequence_logits` `[batch,
+    labels]` instead: the mean of the logits of the words of each label at the first position. An id below 0 is no word.
+    """
     masked = jnp.take_along_axis(x.hidden, x.batch["masked_positions"][:, :, None], axis=1)
-    return {"mlm_logits": MaskedTokenHead(x.config, x.dtype, name=head.name)(masked, x.table)}
+    logits = MaskedTokenHead(x.config, x.dtype, name=head.name)(masked, x.table)
+    if "verbalizers" not in x.batch:
+        return {"mlm_logits": logits}
+    words = x.batch["verbalizers"]
+    of_words = jnp.take_along_axis(logits[:, 0], words.reshape(len(words), -1), axis=1).reshape(words.shape)
+    return {"sequence_logits": jnp.mean(of_words, axis=-1, where=words >= 0)}
 
 
 def next_token(head: Head, x: Encoded) -> Arrays:

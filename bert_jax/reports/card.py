@@ -7,15 +7,19 @@ from typing import NamedTuple
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from bert_jax import __version__
+from bert_jax import __version__, strict_json
 from bert_jax.checkpoints.load_model import Weights, weights_digest
+from bert_jax.config import TaskConfig, section_from_values
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
+from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS, largest_class
 from bert_jax.readers.rows import parse_json
 from bert_jax.reports.provenance import NamedValues, Provenance, provenance_of
 from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.kinds.kind import TaskKind
 from bert_jax.tasks.kinds.similarity import SIMILARITY
+from bert_jax.tokenizer import load_tokenizer
 from bert_jax.training.metrics import WEIGHTED
 
 LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]*")  # an identifier of the Hub, such as apache-2.0
@@ -67,6 +71,7 @@ def model_card(
     if base_model is not None and not HUB_ID.fullmatch(base_model):
         raise UserError(f"--base_model {base_model}: give an id of the Hugging Face Hub, such as owner/name")
     provenance, use = provenance_of(directory, weights.step), _choose_use(weights)
+    code = _prediction_code(weights)
     in_transformers = FAMILIES[weights.config.family].in_transformers
     name = directory.resolve().name
     metadata = ModelCardData(
@@ -87,7 +92,7 @@ def model_card(
         *_introduction(weights, provenance.origin, use),
         *limits,
         "## Load it\n",
-        _code_block(_loading_code(use, in_transformers), "python"),
+        _code_block(code or _loading_code(use, in_transformers), "python"),
         *_training_sections(provenance),
     ]
     title = f"# {_escaped_markdown_line(name)}\n"
@@ -115,9 +120,10 @@ def _choose_use(weights: Weights) -> ModelUse:
     if weights.sentences is not None:
         return SENTENCES
     heads = {head.name: head.classes for head in weights.heads}
+    kind, _ = _task_of(weights)
     for head, use in USES.items():
         if head in heads:
-            return use
+            return use._replace(purpose=kind.purpose) if kind and kind.head == head else use
     for kind in KINDS.values():
         classes = heads.get(kind.head)
         if classes is not None and (classes > 1 if kind.classes is None else classes == kind.classes):
@@ -125,6 +131,21 @@ def _choose_use(weights: Weights) -> ModelUse:
             _, with_for, task = opener.name.partition("For") if opener else ("", "", "")
             return ModelUse(kind.pipeline_tag, f"AutoModel{with_for}{task}", kind.purpose)
     return BARE
+
+
+def _task_of(weights: Weights) -> tuple[TaskKind | None, TaskConfig]:
+    """Return the kind and the settings of the task in a model's directory; (None, the defaults) without a task."""
+    path = weights.directory / TASK_FILE
+    described = strict_json.read_object(path) if path.is_file() else {}
+    return KINDS.get(described.get("kind", "")), section_from_values(TaskConfig, described.get("config", {}), str(path))
+
+
+def _prediction_code(weights: Weights) -> str:
+    """Return Python code that predicts with transformers; "" if the task has none, or the model lacks its head."""
+    kind, settings = _task_of(weights)
+    if not kind or not kind.usage_code or kind.head not in {head.name for head in weights.heads}:
+        return ""
+    return kind.usage_code(settings, load_tokenizer(weights.directory))
 
 
 def _introduction(weights: Weights, origin: str, use: ModelUse) -> Iterable[str]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.tasks.custom import FORMAT, NAME, custom_columns, custom_task
+from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind
 from bert_jax.tasks.task import Columns, SetSource, Task
 
@@ -434,4 +435,5 @@ def resolve_task(config: TaskConfig) -> Task:
             f"config.task.name: no task '{config.name}'{did_you_mean(config.name or '', names)} "
             f"(there are {', '.join(names)})"
         )
-    return dataclasses.replace(task, best=config.metric or task.best)
+    kind = KINDS[task.kind].prompt_kind if config.template is not None else ""
+    return dataclasses.replace(task, kind=kind or task.kind, best=config.metric or task.best)

@@ -14,9 +14,10 @@ from bert_jax.batches.windows import slot_windows
 from bert_jax.config import PretrainConfig, check_choices, read_config
 from bert_jax.console import Console
 from bert_jax.errors import UserError
-from bert_jax.reports.corpus.inspect import inspect_corpus
+from bert_jax.reports.corpus.inspect import inspect_corpus, open_inspection
 from tests.helpers.written_corpus import text, write_corpus
 
+QUIET = Console(silent=True)
 OVERRIDES = ["--config.data.masking=two_words", "--config.data.sentence_pairs=halves"]
 
 
@@ -61,20 +62,14 @@ def test_a_config_names_new_rules(new_rules):
 def test_sequences_of_new_rules(new_rules, tmp_path, capsys):
     rng = random.Random(0)
     corpus = write_corpus(tmp_path, [text(rng, 20) for _ in range(20)])
-    inspect_corpus(str(corpus), None, OVERRIDES, None, as_json=True, console=Console(silent=True))
+    inspect_corpus(open_inspection(str(corpus), None, OVERRIDES, None, QUIET), as_json=True)
     report = json.loads(capsys.readouterr().out)
     assert report["sequences"]["labelled"] == 0
     for example in report["examples"]:
         first, second = (len(words.replace("[SEP]", "").replace("[CLS]", "").split()) for words in example["texts"])
         assert abs(first - second) <= 0.3 * first
-    inspect_corpus(
-        str(corpus),
-        None,
-        [*OVERRIDES, "--config.data.mask_probability=0.02"],
-        3,
-        as_json=False,
-        console=Console(silent=True),
-    )
+    few = [*OVERRIDES, "--config.data.mask_probability=0.02"]
+    inspect_corpus(open_inspection(str(corpus), None, few, 3, QUIET), as_json=False)
     shown = capsys.readouterr().out
     assert "label 0: B follows A" in shown
     assert "2 to predict" in shown  # 2 % of up to 128 tokens: the two words of one candidate

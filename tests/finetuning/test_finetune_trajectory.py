@@ -6,6 +6,7 @@ teacher of the task adds torch's divergence from a second model; the losses of s
 focal losses are written in torch's functions.
 """
 
+import dataclasses
 import functools
 import itertools
 import random
@@ -95,6 +96,7 @@ WITHOUT_EFFECT = {
 EXAMPLE = {
     "sequence_classification": lambda rng: (one := texts(rng)) | {"label": LETTERS.index(one["text"][0]) % 3},
     "multilabel_classification": several,
+    "prompt_classification": lambda rng: (text := words(rng, 2, 20)) and {"text": text, "label": len(text) % 3},
     "regression": lambda rng: (one := texts(rng)) | {"label": one["text"].count("a") - 0.3 * len(one["text"])},
     "token_classification": sentence,
     "question_answering": question,
@@ -104,6 +106,7 @@ EXAMPLE = {
 CLASS = {
     "sequence_classification": "ForSequenceClassification",
     "multilabel_classification": "ForSequenceClassification",
+    "prompt_classification": "ForMaskedLM",
     "regression": "ForSequenceClassification",
     "token_classification": "ForTokenClassification",
     "question_answering": "ForQuestionAnswering",
@@ -113,12 +116,19 @@ CLASS = {
 TARGETS = {
     "sequence_classification": {"labels": "labels"},
     "multilabel_classification": {"labels": "label_set"},
+    "prompt_classification": {},
     "regression": {"labels": "values"},
     "question_answering": {"start_positions": "starts", "end_positions": "ends"},
     "multiple_choice": {"labels": "labels"},
 }
 
 
+MASK_ID = 4  # in the vocabulary of tiny_models
+WORDS = (("a", "d"), ("b",), ("c",))
+SETTINGS = {
+    "similarity": {"temperature": 0.2, "positive_from": 2.0},
+    "prompt_classification": {"template": "{text} j [MASK].", "verbalizers": "a=a|d"},
+}
 BALANCED = {
     ("sequence_classification", "balanced"): {"class_weights": "balanced"},
     ("sequence_classification", "focal"): {"focal_gamma": 2.0},
@@ -141,12 +151,15 @@ BALANCED = {
         ("similarity", "bert", (16, MAX_POSITIONS), None),
         ("question_answering", "distilbert", (MAX_POSITIONS,), "bert"),
         ("multilabel_classification", "bert", (16, MAX_POSITIONS), None),
+        ("prompt_classification", "bert", (16, MAX_POSITIONS), None),
+        ("prompt_classification", "modernbert", (MAX_POSITIONS,), None),
         *((kind, "bert", (MAX_POSITIONS,), name) for kind, name in BALANCED),
     ],
 )
 def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets, teacher):
     labels = {"num_labels": 1, "problem_type": "regression"} if kind == "regression" else {"num_labels": 3}
     labels |= {"problem_type": "multi_label_classification"} if kind == "multilabel_classification" else {}
+    labels = {} if kind == "prompt_classification" else labels
     balanced = BALANCED.get((kind, teacher), {})
     teacher = None if balanced else teacher
     more = dict.fromkeys(DROPOUT[family], 0.0)
@@ -158,11 +171,12 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets, teache
     made.train.update(batch_size=BATCH)
     made.optimizer.update(peak_learning_rate=2e-3, warmup_fraction=WARMUP / STEPS, schedule="linear", weight_decay=0.1)
     made.task.update(kind=kind, max_seq_len=MAX_POSITIONS, max_query_length=8, doc_stride=6)
-    made.task.update({"similarity": {"temperature": 0.2, "positive_from": 2.0}}.get(kind, {}))
+    made.task.update(SETTINGS.get(kind, {}))
     made.task.update({"teacher": "the teacher", "soft_fraction": 0.4, "soft_temperature": 1.7} if teacher else {})
     made.task.update(balanced)
     made.optimizer.update(clip_norm=0.5 if balanced or kind == "multilabel_classification" else 1.0)
     config = c.resolve(c.FinetuneConfig, made)
+    config = dataclasses.replace(config, task=KINDS[kind].fill_settings(config.task, "abc", tokenizer))
     rng = random.Random(7)
     examples = [{"id": str(number)} | EXAMPLE[kind](rng) for number in range(EXAMPLES)]
     features = make_features(KINDS[kind], examples, tokenizer, config.task)[0]
@@ -176,7 +190,7 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets, teache
     part = TaskSplit("train", examples, features)
 
     heads = (task_head(kind, 3),)
-    loaded = load_model(tmp_path, heads if kind == "similarity" else None)
+    loaded = load_model(tmp_path, None if KINDS[kind].classes is None else heads)
     assert loaded.heads == heads
     assert (loaded.config.dropout, loaded.config.attention_dropout, loaded.config.classifier_dropout) == (0, 0, 0)
     # The teacher has dropout, which it does not use, and token types, which its student lacks.
@@ -205,17 +219,24 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets, teache
             phase.grad_accum_steps,
         )
     )
-    ours = []
+    ours, states = [], []
     for batch in batches:
         state, metrics = step(state, batch)
         ours.append(metrics["means"]["task_loss"].value())
+        states.append(jax.device_get(state.params))
     assert step._cache_size() == len(buckets)
 
     model.get_input_embeddings().padding_idx = None  # in the published code padding is learned too
 
+    early = []  # the weights before each of the first three steps
+
     def loss_of(model, batch):
+        if len(early) < 3:
+            early.append({name: x.detach().numpy().copy() for name, x in model.state_dict().items()})
         if kind == "similarity":
             return torch_training.contrastive_loss(model, batch, config.task.temperature)
+        if kind == "prompt_classification":
+            return word_loss(model, batch, [[tokenizer.tokens.index(word) for word in of] for of in WORDS])
         found = model(**reference_inputs(model, kind, batch))
         if balanced:
             return balanced_loss(found.logits, kind, reference_inputs(model, kind, batch), weights, config.task)
@@ -228,15 +249,29 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets, teache
         "the loss hardly moves: the comparison shows nothing"
     )
     assert max(norms) > config.optimizer.clip_norm, "clipping is never at work"
+    np.testing.assert_allclose(ours[0], theirs[0], rtol=0, atol=1e-5)
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-4)
     final = {name: x.detach().numpy() for name, x in model.state_dict().items()}
-    for name, tensor in to_tensors(jax.device_get(state.params), loaded.config, heads).items():
-        if name.endswith((*KEY_BIASES, *WITHOUT_EFFECT.get(kind, ()))):
-            continue
-        # Padding matters where a loss is over all positions.
-        noise = name.endswith(("word_embeddings.weight", "tok_embeddings.weight")) and kind != "question_answering"
-        compared = np.arange(len(tensor)) != tokenizer.pad_id if noise else ...
-        np.testing.assert_allclose(tensor[compared], final[name][compared], rtol=0, atol=1e-4, err_msg=name)
+    # The rate of the first step is 0, so the second step is the first change.
+    assert any(not np.array_equal(early[2][name], x) for name, x in early[1].items())
+    for params, expected, tolerance in ((states[1], early[2], 1e-5), (states[-1], final, 1e-4)):
+        for name, tensor in to_tensors(params, loaded.config, heads).items():
+            if name.endswith((*KEY_BIASES, *WITHOUT_EFFECT.get(kind, ()))):
+                continue
+            # Padding matters where a loss is over all positions.
+            noise = name.endswith(("word_embeddings.weight", "tok_embeddings.weight")) and kind != "question_answering"
+            compared = np.arange(len(tensor)) != tokenizer.pad_id if noise else ...
+            np.testing.assert_allclose(tensor[compared], expected[name][compared], rtol=0, atol=tolerance, err_msg=name)
+
+
+def word_loss(model, batch, ids):
+    """Cross entropy over the mean logits of the words of each label at the only mask, as in PET."""
+    real = batch["example_weights"] > 0
+    logits = model(**reference_inputs(model, "prompt_classification", batch)).logits
+    masks = torch.tensor(batch["input_ids"][real] == MASK_ID)
+    at_mask = torch.stack([of_text[mask].squeeze(0) for of_text, mask in zip(logits, masks, strict=True)])
+    of_labels = torch.stack([at_mask[:, of_label].mean(1) for of_label in ids], dim=1)
+    return functional.cross_entropy(of_labels, torch.tensor(batch["labels"][real]).long())
 
 
 def torch_weights(kind, examples, scheme):

@@ -68,6 +68,28 @@ def tags(step: int) -> dict[str, np.ndarray]:
     }
 
 
+def weighted_tags(step: int) -> dict[str, np.ndarray]:
+    """Tags whose labels have weights."""
+    batch = tags(step)
+    of_label = np.array([0.5, 1.0, 2.5], np.float32)
+    return batch | {"token_weights": batch["token_weights"] * of_label[batch["token_labels"]]}
+
+
+def label_sets(step: int) -> dict[str, np.ndarray]:
+    """Any number of labels for a text, with weights of the true labels."""
+    label_set = (np.random.default_rng(step).random((SEQUENCES, NUM_LABELS)) < 0.4).astype(np.float32)
+    weights = np.where(label_set > 0, np.array([0.5, 1.0, 2.5], np.float32), np.float32(1))
+    return random_batch(step * SEQUENCES, SEQUENCES, LENGTH) | {"label_set": label_set, "label_weights": weights}
+
+
+def prompts(step: int) -> dict[str, np.ndarray]:
+    """A mask in each text, and one or two words for each label."""
+    batch = random_batch(step * SEQUENCES, SEQUENCES, LENGTH, predictions=1)
+    labels = np.random.default_rng(step).integers(0, NUM_LABELS, SEQUENCES, np.int32)
+    words = np.array([[7, 8], [9, -1], [70, 98]], np.int32)
+    return batch | {"labels": labels, "verbalizers": np.tile(words, (SEQUENCES, 1, 1))}
+
+
 def pairs(step: int) -> dict[str, np.ndarray]:
     """Two texts of each example; some examples are no positives, and some texts are copies on another device."""
     both = [random_batch(2 * SEQUENCES * step + first, SEQUENCES, LENGTH) for first in (0, SEQUENCES)]
@@ -91,6 +113,7 @@ class Case(NamedTuple):
 def cases() -> dict[str, Case]:
     """The objectives that test_meshes.py does not train."""
     more = {"teacher": "the teacher", "hidden_weight": 0.5}
+    focal = TaskConfig(focal_gamma=2.0)
     from_teacher = TaskConfig(teacher="the teacher", soft_fraction=0.4, soft_temperature=2.0)
     return {
         "left to right": Case(pretraining("left_to_right", model={"causal": True}), (2, 2, 2), 2),
@@ -98,6 +121,9 @@ def cases() -> dict[str, Case]:
         "similarity": Case(task("similarity", TaskConfig()), (8, 1, 1), batch=pairs),
         "adapter": Case(adapter(), (2, 2, 2), 2, tags),
         "task distillation": Case(task("token_classification", from_teacher, TEACHER), (2, 2, 2), 2, tags),
+        "weighted and focal": Case(task("token_classification", focal), (8, 1, 1), 2, weighted_tags),
+        "label sets": Case(task("multilabel_classification", focal), (2, 2, 2), batch=label_sets),
+        "prompts": Case(task("prompt_classification", TaskConfig()), (2, 2, 2), batch=prompts),
     }
 
 
@@ -127,7 +153,10 @@ def farthest(ours: Any, theirs: Any) -> float:
 
 
 def main() -> None:
+    """Train the cases that the arguments name."""
     for name, case in cases().items():
+        if name not in sys.argv[1:]:
+            continue
         start = jax.device_get((case.objective.init(jax.random.key(0)), case.objective.init_frozen(jax.random.key(1))))
         (one, ours), (eight, theirs) = (trained(case, sizes, *start) for sizes in ((1, 1, 1), case.mesh))
         apart, moved = farthest(ours, theirs), farthest(ours, start[0])

@@ -37,11 +37,11 @@ def mesh_of(data: int, fsdp: int, tensor: int) -> jax.sharding.AbstractMesh:
     return jax.sharding.AbstractMesh((data, fsdp, tensor), ("data", "fsdp", "tensor"))
 
 
-def on_eight_devices(script: str) -> list[dict]:
+def on_eight_devices(script: str, *arguments: str) -> list[dict]:
     """The lines that a script prints."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     run = subprocess.run(
-        [sys.executable, ROOT / "tests" / "helpers" / script],
+        [sys.executable, ROOT / "tests" / "helpers" / script, *arguments],
         # NPROC sizes XLA's thread pool: with only as many threads as cores, waiting collectives fill it.
         env=os.environ | {"XLA_FLAGS": flags, "NPROC": "64", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -72,16 +72,17 @@ def test_eight_devices_compute_like_one_device(eight_devices):
         assert row["gradients"] < 1e-4, row
 
 
-def test_eight_devices_train_other_objectives_as_one():
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("left to right", "distillation", "similarity", "adapter", "task distillation"),
+        pytest.param(("weighted and focal", "label sets", "prompts"), marks=pytest.mark.slow),
+    ],
+)
+def test_eight_devices_train_other_objectives_as_one(names):
     """Three steps with dropout: losses and gradient norms, and the parameters after them."""
-    rows = on_eight_devices("sharded_steps.py")
-    assert [row["name"] for row in rows] == [
-        "left to right",
-        "distillation",
-        "similarity",
-        "adapter",
-        "task distillation",
-    ]
+    rows = on_eight_devices("sharded_steps.py", *names)
+    assert tuple(row["name"] for row in rows) == names
     for row in rows:
         assert row["eight"]["losses"] == pytest.approx(row["one"]["losses"], rel=0, abs=1e-5), row
         assert row["eight"]["norms"] == pytest.approx(row["one"]["norms"], rel=1e-5), row

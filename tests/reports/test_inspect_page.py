@@ -14,7 +14,7 @@ from bert_jax.console import Console
 from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.manifest import manifest_seal
 from bert_jax.reports.corpus.checks import TEXT_CHECKS, SequenceText, text_warnings
-from bert_jax.reports.corpus.inspect import inspect_corpus
+from bert_jax.reports.corpus.inspect import inspect_corpus, open_inspection
 from bert_jax.reports.corpus.page import PER_PAGE
 from bert_jax.tokenizer.train import train_tokenizer
 from tests.helpers.browser import SHIFT, TAB, Opened
@@ -28,7 +28,8 @@ SINGLE = "--config.data.sentence_pairs=document_sentences"
 
 def written(places: str, output: pathlib.Path, *overrides: str) -> str:
     """The page of the corpora, checked by the strict reader."""
-    inspect_corpus(places, None, overrides, None, as_json=False, console=Console(silent=True), html=str(output))
+    inspection = open_inspection(places, None, overrides, None, Console(silent=True))
+    inspect_corpus(inspection, as_json=False, html=str(output))
     found = output.read_text()
     assert Page(found).text
     return found

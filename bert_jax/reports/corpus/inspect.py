@@ -1,18 +1,20 @@
 """`bert-jax inspect`: a corpus before training, as text, JSON or a page."""
 
+import dataclasses
 import json
 import os
 import shutil
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert_jax.batches.masking import changing_mask_rate, data_config_of_phase
 from bert_jax.batches.pipeline import Sequences, make_sequences, symbols_of
-from bert_jax.config import PretrainConfig, check_choices, read_config, refuse_fields_without_effect
+from bert_jax.config import DataConfig, PretrainConfig, check_choices, read_config, refuse_fields_without_effect
 from bert_jax.console import Console
-from bert_jax.corpus.mixture import open_mixture
+from bert_jax.corpus.mixture import Mixture, open_mixture
 from bert_jax.errors import UserError
 from bert_jax.reports.corpus.checks import corpus_warnings
 from bert_jax.reports.corpus.examples import sequence_examples
@@ -21,32 +23,53 @@ from bert_jax.reports.corpus.inspect_text import figures_lines, sequences_lines,
 from bert_jax.reports.corpus.page import inspect_page
 from bert_jax.reports.html.markup import write_page
 
+if TYPE_CHECKING:
+    from bert_jax.tokenizer import Tokenizer
+
 NUM_SHOWN = 3
 MAX_NUMBER = (1 << 62) - 1
 MIN_WIDTH, MAX_WIDTH = 40, 120  # columns: longer lines are hard to read
 
 
-def inspect_corpus(
-    corpus: str,
-    recipe: str | None,
-    overrides: Sequence[str],
-    sequence_number: int | None,
-    as_json: bool,
-    console: Console,
-    html: str | None = None,
-) -> None:
-    """Print figures, warnings and the first sequences of a corpus or mixture, or a single sequence.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """A corpus or mixture with its tokenizer, and the sequences that a recipe makes from it."""
 
-    With `html`, write a page to that .html file instead, and print the name of the file.
+    mixture: Mixture
+    tokenizer: "Tokenizer"
+    data: DataConfig
+    seq_len: int  # of the first phase
+    sequences: Sequences | None
+    no_sequences: str  # the reason if there are no sequences
+    sequence_number: int | None  # number of the only sequence to show; None: the first sequences
+    console: Console
+
+    def figures(self) -> CorpusFigures:
+        """Return the figures of the corpus; counts all of its tokens."""
+        with self.console.working("counting"):
+            return corpus_figures(
+                self.mixture, self.tokenizer, self.sequences, self.no_sequences, self.seq_len, self.data
+            )
+
+    def examples(self) -> dict[int, Any]:
+        """Return number -> the examples of each sequence to show."""
+        if not self.sequences:
+            return {}
+        numbers = range(NUM_SHOWN) if self.sequence_number is None else [self.sequence_number]
+        return {each: sequence_examples(self.sequences.batch(np.array([each])), 0, self.tokenizer) for each in numbers}
+
+
+def open_inspection(
+    corpus: str, recipe: str | None, overrides: Sequence[str], sequence_number: int | None, console: Console
+) -> Inspection:
+    """Open a corpus or mixture, and the sequences that the first phase of a recipe makes from it.
 
     Args:
         corpus: directories of corpora; they replace `config.data.corpus`.
         recipe: name or file of a recipe, whose first phase determines the sequences; None: the defaults.
         overrides: overrides of the recipe's fields.
-        sequence_number: number of the only sequence to print, from 0; numbering continues over epochs.
-        as_json: print one JSON object with all figures and the chosen sequence or the first sequences.
+        sequence_number: number of the only sequence to show, from 0; numbering continues over epochs.
         console: console that prints progress for a large corpus.
-        html: .html file for a page with all figures and the sequences that begin at `sequence_number`.
 
     Raises:
         UserError: `sequence_number` is out of range, or an error of the functions that are called.
@@ -74,30 +97,54 @@ def inspect_corpus(
         if sequence_number is not None or np.diff(split.source_documents).min() > 1:
             raise
         no_sequences = str(error)  # a corpus of too few documents still has figures
+    return Inspection(
+        mixture=mixture,
+        tokenizer=tokenizer,
+        data=data,
+        seq_len=phase.seq_len,
+        sequences=sequences,
+        no_sequences=no_sequences,
+        sequence_number=sequence_number,
+        console=console,
+    )
 
-    def count_figures() -> CorpusFigures:
-        with console.working("counting"):
-            return corpus_figures(mixture, tokenizer, sequences, no_sequences, phase.seq_len, data)
 
+def inspection_json(inspection: Inspection) -> dict[str, Any]:
+    """Return all figures, the warnings, and the sequences to show, as JSON values."""
+    figures = inspection.figures()
+    return figures_json(figures, corpus_warnings(figures), inspection.examples())
+
+
+def inspection_page(inspection: Inspection) -> str:
+    """Return a page with all figures, and the sequences from the number to show on."""
+    first = inspection.sequence_number or 0
+    return inspect_page(inspection.figures(), inspection.tokenizer, inspection.sequences, first)
+
+
+def inspect_corpus(inspection: Inspection, as_json: bool, html: str | None = None) -> None:
+    """Print figures, warnings and the first sequences of a corpus or mixture, or a single sequence.
+
+    Args:
+        inspection: corpus and sequences.
+        as_json: print one JSON object with all figures and the chosen sequence or the first sequences.
+        html: .html file for `inspection_page`, whose name is then printed in place of the figures.
+    """
     if html is not None:
-        print(write_page(html, lambda: inspect_page(count_figures(), tokenizer, sequences, sequence_number or 0)))
+        print(write_page(html, lambda: inspection_page(inspection)))
         return
-    numbers = range(NUM_SHOWN) if sequence_number is None else [sequence_number]
-    examples = {}
-    if sequences:
-        examples = {each: sequence_examples(sequences.batch(np.array([each])), 0, tokenizer) for each in numbers}
     if as_json:
-        figures = count_figures()
-        print(json.dumps(figures_json(figures, corpus_warnings(figures), examples)))
+        print(json.dumps(inspection_json(inspection)))
         return
+    examples, sequences = inspection.examples(), inspection.sequences
     width = min(max(MIN_WIDTH, shutil.get_terminal_size().columns), MAX_WIDTH)
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     lines: list[str] = []
-    if sequence_number is None:
-        figures = count_figures()
-        lines += figures_lines(figures, tokenizer, width, color)
+    if inspection.sequence_number is None:
+        figures = inspection.figures()
+        lines += figures_lines(figures, inspection.tokenizer, width, color)
         lines += warning_lines(corpus_warnings(figures), width, color)
     if sequences:
-        lines += sequences_lines(examples, sequences.num_per_epoch, phase.seq_len, data.sentence_pairs, width, color)
+        pairs = inspection.data.sentence_pairs
+        lines += sequences_lines(examples, sequences.num_per_epoch, inspection.seq_len, pairs, width, color)
     encoding = sys.stdout.encoding or "utf-8"
     print("\n".join(lines).encode(encoding, "replace").decode(encoding))  # a terminal may lack some scripts

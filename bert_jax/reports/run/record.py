@@ -13,6 +13,7 @@ from bert_jax.config import (
     EncoderConfig,
     FinetuneConfig,
     PretrainConfig,
+    check_rows,
     fields_of,
     from_json,
     to_json,
@@ -160,6 +161,7 @@ def read_runs(workdirs: Sequence[pathlib.Path]) -> tuple[Run, ...]:
 def read_workdir(path: pathlib.Path, label: str = "") -> Run:
     """Return the run of a work directory, which may lack metrics; raise UserError if the directory holds no run."""
     config, fingerprint = read_run(path)
+    check_rows(config, path)
     directories = sorted(directory for directory in (path / "runs").glob("*") if directory.is_dir()) or [path]
     trainings = [read_training(directory, directory.name if directory != path else label) for directory in directories]
     pretraining, task, random_weights = None, "", False

@@ -7,6 +7,7 @@ kind.py                       the type `TaskKind`: everything in which kinds dif
 multilabel_classification.py  any number of labels for a text or a pair of texts
 multilabel_score.py           F1 of sets of labels, and the threshold with the best F1
 multiple_choice.py            the right continuation of a text among several continuations
+prompt_classification.py      a label for a text or a pair of texts, as the word at the mask of a template
 question_answering.py         a span of a context as the answer to a question
 records.py                    checks of the values of a record, shared by the kinds
 regression.py                 a number for a text or a pair of texts
@@ -20,6 +21,7 @@ token_classification.py       a label for each word of a sentence
 from bert_jax.tasks.kinds.kind import TaskKind
 from bert_jax.tasks.kinds.multilabel_classification import MULTILABEL_CLASSIFICATION
 from bert_jax.tasks.kinds.multiple_choice import MULTIPLE_CHOICE
+from bert_jax.tasks.kinds.prompt_classification import PROMPT_CLASSIFICATION
 from bert_jax.tasks.kinds.question_answering import QUESTION_ANSWERING
 from bert_jax.tasks.kinds.regression import REGRESSION
 from bert_jax.tasks.kinds.sequence_classification import SEQUENCE_CLASSIFICATION
@@ -30,6 +32,7 @@ from bert_jax.tasks.kinds.token_classification import TOKEN_CLASSIFICATION
 KINDS: dict[str, TaskKind] = {
     "regression": REGRESSION,
     "sequence_classification": SEQUENCE_CLASSIFICATION,
+    "prompt_classification": PROMPT_CLASSIFICATION,
     "multilabel_classification": MULTILABEL_CLASSIFICATION,
     "token_classification": TOKEN_CLASSIFICATION,
     "question_answering": QUESTION_ANSWERING,

@@ -99,11 +99,18 @@ class TaskKind:
     tune: Callable[[Examples, Predictions, TaskConfig], Tuned] | None = None
     impossible: bool = False  # in a custom task, questions may have no answer
     settings: tuple[str, ...] = ()  # fields of TaskConfig that this kind reads and some kinds do not
+    # The settings, with the values that follow from the labels and the tokenizer.
+    fill_settings: Callable[[TaskConfig, Sequence[str], Tokenizer], TaskConfig] = lambda settings, labels, tokenizer: (
+        settings
+    )
+    prompt_kind: str = ""  # the kind that `config.task.template` selects in place of this kind; "": no such kind
     recipe: str = "glue"  # name of the recipe for a user's own file
     # Whether a file is of this kind. The arguments are its first text, its labels and the separator of labels that the
     # user gave.
     fits_file: Callable[[Any, Sequence[Any], str | None], bool] = lambda text, labels, separator: False
     pipeline_tag: str = "feature-extraction"  # name on the Hugging Face Hub, in the card of a model
+    # Python code that predicts the label of a text with transformers, for a kind that no pipeline of transformers has.
+    usage_code: Callable[[TaskConfig, Tokenizer], str] | None = None
     purpose: str = "the task that it was trained on"  # purpose of a model, as a noun phrase
     unlabeled: tuple[str, ...] = ("test",)  # splits whose examples may have no labels
 

@@ -45,6 +45,7 @@ SEQUENCE_CLASSIFICATION = TaskKind(
     features=_features,
     head="sequence_classification",
     settings=("class_weights", "focal_gamma", "oversample"),
+    prompt_kind="prompt_classification",
     fits_file=lambda text, labels, separator: (
         isinstance(text, str)
         and not separator

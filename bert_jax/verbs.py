@@ -1,0 +1,359 @@
+"""The verbs of the command line as functions: they take keyword arguments, and return a value in place of printing it.
+
+Each calls the function that its verb calls. The other verbs are `train_tokenizer`, `prepare`, `pretrain` and `finetune`
+(api.py), and methods of `LoadedModel`: `fill_mask`, `predict`, `encode`. Mistakes raise UserError.
+"""
+
+import functools
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bert_jax.api import Overrides, as_config
+from bert_jax.checkpoints.load_model import open_model, weights_digest
+from bert_jax.checkpoints.verify import Verified, verify_directory
+from bert_jax.config import FinetuneConfig, PretrainConfig
+from bert_jax.config.load import recipe_kind, run_recipe
+from bert_jax.console import Console
+from bert_jax.convert.compress import compress_model
+from bert_jax.convert.export import CardFacts, export_directory
+from bert_jax.convert.prune import TARGETS
+from bert_jax.convert.vocabulary import change_vocabulary
+from bert_jax.dryrun.dry_run import dry_run, finetuning_compile_inputs, pretraining_compile_inputs, recipe_total
+from bert_jax.dryrun.report import report_json
+from bert_jax.dryrun.topology import topology_devices
+from bert_jax.errors import UserError
+from bert_jax.inference import embed
+from bert_jax.pretraining.evaluate import evaluate_checkpoint
+from bert_jax.reports.attention.write import write_attention_file
+from bert_jax.reports.bias_metric_notes import MEANINGS
+from bert_jax.reports.bias_page import bias_json, bias_page
+from bert_jax.reports.corpus.inspect import inspection_json, inspection_page, open_inspection
+from bert_jax.reports.html.markup import write_page
+from bert_jax.reports.run.plot import plot_run
+from bert_jax.reports.run.write import write_report
+from bert_jax.scoring.retrieval import retrieval_json, score_retrieval
+from bert_jax.scoring.score import (
+    BENCHMARKS,
+    BenchmarkReport,
+    ScoringModel,
+    heads_of_benchmarks,
+    results_json,
+    run_benchmark,
+    scoring_model,
+)
+from bert_jax.scoring.templates import PACKAGED
+from bert_jax.training.remote_workdir import local_copy
+
+PathLike = str | os.PathLike[str]
+
+
+def evaluate(
+    workdir: PathLike,
+    *,
+    step: int | None = None,
+    corpus: PathLike | None = None,
+    recipe: PathLike | None = None,
+    console: Console | None = None,
+) -> dict[str, float | int]:
+    """Return the held-out metrics of a run of `pretrain`: losses in nats, accuracies, the unigram entropy.
+
+    Args:
+        workdir: work directory of `pretrain`.
+        step: step of the checkpoint; None: the newest undamaged checkpoint.
+        corpus: a corpus to read instead of the corpus of the run.
+        recipe: recipe that adds rows to tables, such as a masking rule; it is run first.
+        console: printer of progress; None: a console on stderr.
+    """
+    add_rows(recipe)
+    corpus_path = None if corpus is None else pathlib.Path(corpus)
+    return evaluate_checkpoint(local_copy(workdir), step, console or Console(), corpus_path)
+
+
+def report(
+    workdirs: PathLike | Sequence[PathLike],
+    output: PathLike,
+    *,
+    watts: float | None = None,
+    grams_per_kwh: float | None = None,
+    recipe: PathLike | None = None,
+) -> str:
+    """Write a run, or several, as an .html page; return its name.
+
+    Args:
+        workdirs: one work directory of `pretrain` or `finetune`, or several.
+        output: .html file to create.
+        watts: power of all devices, to estimate energy that was not measured; None: published powers.
+        grams_per_kwh: CO2 per kWh of the electricity; None: no estimate of CO2.
+        recipe: as in `evaluate`.
+    """
+    add_rows(recipe)
+    several = [workdirs] if isinstance(workdirs, str | os.PathLike) else workdirs
+    return write_report([os.fspath(workdir) for workdir in several], os.fspath(output), watts, grams_per_kwh)
+
+
+def plot(workdir: PathLike, output: PathLike, *, console: Console | None = None) -> str:
+    """Draw the learning curves of a run into a .png, .pdf or .svg file; return its name."""
+    plot_run(local_copy(workdir), pathlib.Path(output), (console or Console()).say)
+    return os.fspath(output)
+
+
+def verify(directory: PathLike, *, console: Console | None = None) -> Verified:
+    """Compare every byte of a tokenizer, a corpus, an export or a work directory with its digests.
+
+    `damage` of the result has a line for each damaged part; `checked` names the files, and `bytes` is their size.
+    """
+    return verify_directory(local_copy(directory), (console or Console()).progress)
+
+
+def inspect(
+    corpus: PathLike,
+    *,
+    recipe: str | None = None,
+    overrides: Overrides | None = None,
+    sequence: int | None = None,
+    html: PathLike | None = None,
+    console: Console | None = None,
+) -> dict[str, Any]:
+    """Return figures and warnings of a corpus, and training sequences that are made from it.
+
+    Args:
+        corpus: corpora of `prepare`, as in `config.data.corpus`.
+        recipe: name or file of a recipe, whose first phase determines the sequences; None: the defaults.
+        overrides: values by key that replace values of the recipe: {"data.masking": "span"}.
+        sequence: number of the only sequence, from 0; None: the first sequences.
+        html: .html file to create with a page of all figures; None: no page.
+        console: printer of progress; None: a console on stderr.
+    """
+    words = [f"--config.{key}={value}" for key, value in (overrides or {}).items()]
+    inspection = open_inspection(os.fspath(corpus), recipe, words, sequence, console or Console())
+    if html is not None:
+        write_page(os.fspath(html), lambda: inspection_page(inspection))
+    return inspection_json(inspection)
+
+
+def compile_recipe(
+    config: Any,
+    overrides: Overrides | None = None,
+    *,
+    topology: str | None = None,
+    price_per_chip_hour: float | None = None,
+    watts_per_chip: float | None = None,
+    console: Console | None = None,
+) -> dict[str, Any]:
+    """Return memory, time and cost of a recipe before it runs, in bytes, FLOPs and seconds, with a list `phases`.
+
+    Args:
+        config: a recipe by file or name, a `ConfigDict`, or a frozen config.
+        overrides: values by key that replace values of a recipe.
+        topology: TPU slice such as "v5e:16x16", or GPUs of a host such as "h100:8"; None: the devices of this machine.
+        price_per_chip_hour, watts_per_chip: prices and power of the cost; None: no estimate, or published values.
+        console: printer of progress; None: a console on stderr.
+    """
+    console = console or Console()
+    devices = topology_devices(topology) if topology else None
+    frozen = as_config(_config_class(config), config, overrides)
+    work = (
+        finetuning_compile_inputs(frozen, console)
+        if isinstance(frozen, FinetuneConfig)
+        else pretraining_compile_inputs(frozen)
+    )
+    compiled = dry_run(work, devices, console.say)
+    return report_json(compiled, recipe_total(compiled, price_per_chip_hour, watts_per_chip))
+
+
+def _config_class(config: Any) -> Any:
+    """Return the class of a config in any form: `PretrainConfig` or `FinetuneConfig`."""
+    if isinstance(config, str):
+        return recipe_kind(config)
+    return FinetuneConfig if hasattr(config, "task") else PretrainConfig
+
+
+def export(
+    model: PathLike,
+    output: PathLike,
+    *,
+    format: str = "huggingface",
+    head: str | None = None,
+    part: str | None = None,
+    step: int | None = None,
+    license: str | None = None,
+    base_model: str | None = None,
+    bias: PathLike | None = None,
+    recipe: PathLike | None = None,
+    console: Console | None = None,
+) -> str:
+    """Write a model for other programs; return the name of the directory.
+
+    Args:
+        model: a work directory, a model directory, or Google's TensorFlow checkpoint of a BERT.
+        output: directory to create.
+        format: a row of `bert_jax.convert.export.FORMATS`.
+        head: the only head to write; None: all heads that the format can express.
+        part: an auxiliary model of the run, such as "generator".
+        step: step of the checkpoint; None: the newest undamaged checkpoint.
+        license, base_model, bias: facts for the model card: a license, an id on the Hub, a file of `bias --json`.
+        recipe: as in `evaluate`.
+        console: printer of progress; None: a console on stderr.
+    """
+    add_rows(recipe)
+    facts = CardFacts(license, base_model, None if bias is None else pathlib.Path(bias))
+    export_directory(
+        local_copy(model),
+        pathlib.Path(output),
+        format,
+        console or Console(),
+        step=step,
+        head=head,
+        part=part,
+        card_facts=facts,
+    )
+    return os.fspath(output)
+
+
+def compress(
+    model: PathLike,
+    output: PathLike,
+    *,
+    method: str,
+    amount: float | None = None,
+    data: PathLike | None = None,
+    examples: int = 256,
+    console: Console | None = None,
+) -> list[str]:
+    """Write a smaller model; return lines about its size, time and score before and after.
+
+    Args:
+        model: directory of a fine-tuned model, or of a model with a masked-token head.
+        output: directory to create.
+        method: "heads", "mlp", "layers" or "onnx_int8".
+        amount: fraction of heads, MLP features or layers to remove; None for "onnx_int8".
+        data: files of the task, or a corpus, to score on; None: the files that `finetune` read.
+        examples: number of training examples that measure the importance of parts.
+        console: printer of progress; None: a console on stderr.
+    """
+    if (amount is None) == (method in TARGETS):
+        raise UserError(f"the methods {', '.join(TARGETS)} need --amount; other methods do not accept it")
+    if amount is not None and not 0 < amount < 1:
+        raise UserError(f"--amount {amount:g}: a fraction above 0 and below 1")
+    if examples < 1:
+        raise UserError(f"--examples {examples}: at least 1")
+    source = None if data is None else os.fspath(data)
+    target = pathlib.Path(output)
+    return compress_model(local_copy(model), target, method, amount or 0.0, source, examples, console or Console())
+
+
+def vocabulary(model: PathLike, tokenizer: PathLike, output: PathLike, *, console: Console | None = None) -> str:
+    """Write a model with the vocabulary of another tokenizer, for further pretraining; return its directory."""
+    change_vocabulary(local_copy(model), pathlib.Path(tokenizer), pathlib.Path(output), console or Console())
+    return os.fspath(output)
+
+
+def attention(
+    model: PathLike,
+    text: str,
+    pair: str | None = None,
+    *,
+    output: PathLike,
+    words: bool = False,
+    layer: int | None = None,
+    head: int | None = None,
+    first_token: int = 0,
+) -> str:
+    """Draw the attention of each head in a text as an .html page or a picture; return its name.
+
+    `write_attention_file` of bert_jax/reports/attention/write.py documents the arguments.
+    """
+    return write_attention_file(os.fspath(model), text, pair, os.fspath(output), words, layer, head, first_token)
+
+
+def score(
+    model: PathLike,
+    *,
+    masking: str = "within_word_l2r",
+    temperature: float = 1.0,
+    fraction: float = 1.0,
+    retrieval: Sequence[PathLike] = (),
+    split: str = "test",
+    console: Console | None = None,
+    **data: Sequence[str],
+) -> dict[str, Any]:
+    """Return the scores of a model on minimal pairs, text, bias pairs and test collections, as `score --json` prints.
+
+    Args:
+        model: model directory.
+        masking, temperature: as in `LoadedModel.score`.
+        fraction: fraction of the items of each paradigm or group.
+        retrieval: test collections in the layout of BEIR.
+        split: judgments of `retrieval`: qrels/SPLIT.tsv.
+        console: printer of progress; None: a console on stderr.
+        data: name of a benchmark -> its sources: pairs=["zorro_small"], crows_pairs=["crows.csv"].
+    """
+    wanted, console = _wanted(data, BENCHMARKS), console or Console()
+    if not wanted and not retrieval:
+        raise UserError(f"nothing to score; give {' or '.join((*BENCHMARKS, 'retrieval'))}")
+    opened = open_model(model, heads_of_benchmarks(name for name, _ in wanted) if wanted else embed.HEADS)
+    results = []
+    if wanted:
+        scoring = scoring_model(opened, masking, temperature)
+        for name, source in wanted:
+            progress = functools.partial(console.progress, f"scoring {source}", unit=BENCHMARKS[name].unit)
+            results.append(run_benchmark(scoring, name, source, fraction, progress))
+    values = results_json(os.fspath(model), results)
+    for collection in retrieval:
+        measures = score_retrieval(opened, pathlib.Path(collection), split, progress=console.progress)
+        values["results"].append(retrieval_json(measures))
+    return values
+
+
+def bias(
+    model: PathLike,
+    *,
+    fraction: float = 1.0,
+    output: PathLike | None = None,
+    console: Console | None = None,
+    **data: Sequence[str],
+) -> dict[str, Any]:
+    """Return a model's associations with their meanings and limits, as `bias --json` prints; `export` reads them.
+
+    Args:
+        model: model directory.
+        fraction: fraction of the items of each group.
+        output: .html file to create; None: no page.
+        console: printer of progress; None: a console on stderr.
+        data: name of a data set -> its sources: crows_pairs=["crows.csv"]; without any, the templates of occupations.
+    """
+    wanted = _wanted(data, MEANINGS) or [("templates", source) for source in PACKAGED]
+    opened = open_model(model, heads_of_benchmarks(name for name, _ in wanted))
+    reports = bias_reports(scoring_model(opened), wanted, fraction, console or Console())
+    if output is not None:
+        write_page(os.fspath(output), lambda: bias_page(os.fspath(model), reports))
+    return bias_json(os.fspath(model), weights_digest(opened.params), reports)
+
+
+def bias_reports(
+    model: ScoringModel, wanted: Sequence[tuple[str, str]], fraction: float, console: Console
+) -> list[BenchmarkReport]:
+    """Return the report of each (data set, source)."""
+    reports = []
+    for name, source in wanted:
+        progress = functools.partial(console.progress, f"scoring {source}", unit=BENCHMARKS[name].unit)
+        reports.append(run_benchmark(model, name, source, fraction, progress)[0])
+    return reports
+
+
+def _wanted(data: Mapping[str, Sequence[str]], known: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return (benchmark, source) for each source, in the order of the table; raise UserError for an unknown name."""
+    for name, sources in data.items():
+        if name not in known:
+            raise UserError(f"{name}: no such data set; there are {', '.join(known)}")
+        if isinstance(sources, str):
+            raise UserError(f"{name}='{sources}' is one string; give a list of files")
+    return [(name, source) for name in known for source in data.get(name, ())]
+
+
+def add_rows(recipe: PathLike | None) -> None:
+    """Run a recipe, which may add rows to tables for this process; None: nothing is run."""
+    if recipe is not None:
+        run_recipe(os.fspath(recipe))

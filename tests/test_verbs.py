@@ -1,0 +1,159 @@
+"""The verbs as functions: equal to the output of their commands; and runs whose recipe adds rows to tables."""
+
+import json
+
+import pytest
+
+import bert_jax
+from bert_jax.batches.masking import MASKINGS
+from bert_jax.cli.main import VERBS, main
+from bert_jax.console import Console
+from bert_jax.training.optimizers import OPTIMIZERS
+from tests.helpers.commands import World, make_world
+
+QUIET = Console(silent=True)
+# Verb -> its name in Python, where the two differ; None: a method of `LoadedModel`, or below.
+IN_PYTHON = {
+    "tokenizer": "train_tokenizer",
+    "clean": "clean_texts",
+    "config": "read_config",
+    "compile": "compile_recipe",
+    "fill-mask": None,
+    "predict": None,
+    "embed": None,
+}
+METHODS = {"fill-mask": "fill_mask", "predict": "predict", "embed": "encode"}
+RECIPE = """
+import optax
+
+from bert_jax.batches.masking import MASKINGS, Masking
+from bert_jax.config import phases, pretrain_config
+from bert_jax.training.optimizers import OPTIMIZERS
+
+MASKINGS["own_words"] = Masking(
+    whole_words=True,
+    max_words=1,
+    weights=lambda max_words, config: [1.0],
+    token_weights=lambda ids, vocabulary: 1.0 + 3.0 * (ids > 20),
+)
+OPTIMIZERS["own_lion"] = lambda rate, config, info: optax.lion(rate, config.beta1, config.beta2)
+
+
+def get_config():
+    config = pretrain_config()
+    config.model.update(hidden_size=16, num_layers=1, num_heads=2, mlp_size=24, max_positions=24)
+    config.train.update(steps=2, batch_size=4, log_every=1, phases=phases({"seq_len": 24}))
+    config.evaluate.update(every=2, num_sequences=8, batch_size=4)
+    config.data.masking = "own_words"
+    config.optimizer.update(name="own_lion", peak_learning_rate=1e-4, warmup_fraction=0.0)
+    return config
+"""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> World:
+    made = make_world(tmp_path_factory.mktemp("world"))
+    assert bert_jax.export(made.run, made.model, console=QUIET) == str(made.model)
+    return made
+
+
+def printed(capsys, *argv):
+    capsys.readouterr()
+    assert main([str(word) for word in argv]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_every_verb_is_in_python():
+    for verb in VERBS:
+        name = IN_PYTHON.get(verb, verb)
+        assert name in bert_jax.__all__ if name else callable(getattr(bert_jax.LoadedModel, METHODS[verb]))
+
+
+def test_values_are_those_that_the_commands_print(world, capsys, tmp_path):
+    assert bert_jax.evaluate(world.run, console=QUIET) == pytest.approx(
+        printed(capsys, "evaluate", "--workdir", world.run, "--json")
+    )
+    inspected = bert_jax.inspect(world.corpus, overrides={"data.sentence_pairs": "none"}, console=QUIET)
+    command = printed(capsys, "inspect", world.corpus, "--json", "--config.data.sentence_pairs=none")
+    assert json.loads(json.dumps(inspected)) == command
+    scores = bert_jax.score(world.model, pairs=["zorro_small"], fraction=0.02, console=QUIET)
+    command = printed(capsys, "score", "--model", world.model, "--pairs", "zorro_small", "--fraction", 0.02, "--json")
+    assert json.loads(json.dumps(scores)) == command
+    templates = tmp_path / "templates.jsonl"
+    words = [token for token in bert_jax.load_tokenizer(world.tokenizer).tokens if token.isalpha()][-4:]
+    groups = {"first": [words[2]], "second": [words[3]]}
+    template = {"template": "{} [MASK].", "fillers": words[:2], "groups": groups}
+    templates.write_text(json.dumps(template) + "\n")
+    found = bert_jax.bias(world.model, templates=[str(templates)], console=QUIET)
+    command = printed(capsys, "bias", "--model", world.model, "--templates", templates, "--json")
+    assert json.loads(json.dumps(found)) == command
+
+
+def test_pages_and_directories_are_written(world, tmp_path):
+    page = tmp_path / "page.html"
+    assert bert_jax.report(world.run, page) == str(page)
+    assert "</html>" in page.read_text()
+    assert bert_jax.attention(world.model, "a text", output=tmp_path / "attention.html").endswith("attention.html")
+    assert bert_jax.verify(world.run, console=QUIET).damage == []
+    bert_jax.train_tokenizer([[str(world.texts)]], 150, tmp_path / "tokenizer")
+    name = bert_jax.vocabulary(world.model, tmp_path / "tokenizer", tmp_path / "smaller", console=QUIET)
+    assert bert_jax.load(name).config.vocab_size == 150
+    with pytest.raises(bert_jax.UserError, match="need --amount"):
+        bert_jax.compress(world.model, tmp_path / "small", method="layers")
+    with pytest.raises(bert_jax.UserError, match="no such data set"):
+        bert_jax.score(world.model, pears=["zorro_small"])
+
+
+def test_a_compiled_recipe_has_its_memory(world):
+    sizes = {"model.hidden_size": 16, "model.num_layers": 1, "model.num_heads": 2, "model.mlp_size": 24}
+    report = bert_jax.compile_recipe("demo", sizes | {"model.vocab_size": 100, "train.steps": 10}, console=QUIET)
+    assert report["phases"]
+    json.dumps(report)
+
+
+@pytest.fixture(scope="module")
+def own(world, tmp_path_factory):
+    """A run of a recipe that adds rows, in a process that has forgotten the rows."""
+    place = tmp_path_factory.mktemp("own")
+    (place / "own.py").write_text(RECIPE)
+    run = bert_jax.pretrain(str(place / "own.py"), place / "run", {"data.corpus": str(world.corpus)}, console=QUIET)
+    assert run
+    assert run.directory == place / "run"
+    assert run.metrics["mlm_loss"] > 0
+    assert run.metrics["step"] == 2
+    assert run.load().config.hidden_size == 16
+    forget()
+    yield place
+    forget()
+
+
+def forget():
+    MASKINGS.pop("own_words", None)
+    OPTIMIZERS.pop("own_lion", None)
+
+
+def test_the_recipe_is_named_where_its_row_is_missing(own, tmp_path, capsys):
+    recipe, run = own / "own.py", own / "run"
+    commands = (
+        ["evaluate", "--workdir", run],
+        ["report", run, "--output", tmp_path / "page.html"],
+        ["export", "--workdir", run, "--output", tmp_path / "model"],
+    )
+    for command in commands:
+        forget()
+        assert main([str(word) for word in command]) == 2
+        err = capsys.readouterr().err
+        assert "own_" in err
+        assert f"--recipe {recipe}" in err
+        assert len(err.splitlines()) <= 2
+        assert main([str(word) for word in (*command, "--recipe", recipe)]) == 0
+    forget()
+    assert bert_jax.evaluate(run, recipe=recipe, console=QUIET)["mlm_loss"] > 0
+    assert main(["verify", str(run)]) == 0
+
+
+def test_a_recipe_of_the_package_is_not_recorded_and_an_own_recipe_may_move(own, world):
+    assert bert_jax.read_config(bert_jax.PretrainConfig, "demo", []).recipe is None
+    moved = own / "moved.py"
+    moved.write_text(RECIPE)
+    assert bert_jax.pretrain(str(moved), own / "run", {"data.corpus": str(world.corpus)}, console=QUIET)
