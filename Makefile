@@ -138,6 +138,7 @@ bench-device:
 
 faults: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks.faults --minutes $(MINUTES) --scratch $(SCRATCH)
+	$(BIN)/python -m benchmarks.odd_places
 
 clean:
 	rm -rf $(VENV) .venv-* $(DEMO) .cache .pytest_cache .ruff_cache .mypy_cache *.egg-info build dist docs/api

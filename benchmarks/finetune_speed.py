@@ -65,6 +65,7 @@ def ours(directory: pathlib.Path, arguments: argparse.Namespace, write: Write) -
     from bert_jax.config import FinetuneConfig, resolve, to_json
     from bert_jax.config.recipes import finetuning as recipe
     from bert_jax.console import Console
+    from bert_jax.finetuning.batch_shapes import with_rows
     from bert_jax.finetuning.inputs import objective_of_task, plan_training, read_task_inputs
     from bert_jax.finetuning.task_data import task_training_batches
     from bert_jax.objectives.base import Batch
@@ -86,7 +87,9 @@ def ours(directory: pathlib.Path, arguments: argparse.Namespace, write: Write) -
         console, config = Console(log), resolve(FinetuneConfig, values)
         settings, train = config.task, config.train
         inputs = read_task_inputs(config.init_from, settings, train, False, config.seed, console)
+        mesh = make_mesh(config.mesh)
         feed, phase = plan_training(inputs, settings, train)
+        feed = with_rows(feed, inputs.train.features, arguments.epochs, 1, inputs.architectures, config.compute, mesh)
         plan = Plan(
             workdir=directory / "ours",
             root=directory / "ours",
@@ -95,7 +98,7 @@ def ours(directory: pathlib.Path, arguments: argparse.Namespace, write: Write) -
             seed=config.seed,
             objective=objective_of_task(inputs, settings, config.compute, freeze_encoder=False),
             phases=(phase,),
-            mesh=make_mesh(config.mesh),
+            mesh=mesh,
             optimizer=config.optimizer,
             compute=config.compute,
             train=train,

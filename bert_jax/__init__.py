@@ -72,6 +72,7 @@ if TYPE_CHECKING:
         report,
         score,
         verify,
+        verify_run,
         vocabulary,
     )
 
@@ -114,6 +115,7 @@ __all__ = [
     "score",
     "train_tokenizer",
     "verify",
+    "verify_run",
     "vocabulary",
 ]
 
@@ -156,6 +158,7 @@ _MODULES = {
     "score": "verbs",
     "train_tokenizer": "tokenizer.train",
     "verify": "verbs",
+    "verify_run": "verbs",
     "vocabulary": "verbs",
 }
 

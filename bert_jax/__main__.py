@@ -1,7 +1,9 @@
 """`bert-jax VERB` and `python -m bert_jax VERB`: the command line."""
 
+import contextlib
 import os
 import signal
+import sys
 import types
 
 EXCEPTION_SWALLOWING_CALLBACKS = ("_xla_gc_callback", "__del__")  # Python prints and forgets their exceptions
@@ -10,6 +12,8 @@ RETRY_SECONDS = 0.02
 
 def run() -> int:
     """Run the command line, and return its exit status."""
+    _remove_working_directory_from_path()
+    _open_standard_streams()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell may have set SIGINT to be ignored
         signal.signal(signal.SIGINT, _raise_keyboard_interrupt)
         signal.signal(signal.SIGALRM, _raise_keyboard_interrupt)
@@ -20,6 +24,36 @@ def run() -> int:
     except KeyboardInterrupt:  # before the verb runs; a verb prints its own message
         os.write(2, b"bert-jax: interrupted\n")
         return 130
+
+
+def _remove_working_directory_from_path() -> None:
+    """Import no module from the working directory, where data may lie, in this process and in its workers.
+
+    `python -m bert_jax` puts the working directory first, and Python's worker processes do so as well.
+    """
+    os.environ["PYTHONSAFEPATH"] = "1"
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    with contextlib.suppress(FileNotFoundError):  # the working directory was removed
+        if sys.path and not sys.flags.safe_path and sys.path[0] in ("", os.getcwd()) and sys.path[0] != root:
+            del sys.path[0]
+
+
+def _open_standard_streams() -> None:
+    """Replace standard streams that are closed, and write standard output and standard error by `console`.
+
+    The descriptor of a closed stream would go to the next file that is opened, and messages would go into that file.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # Writing to standard output must fail, so /dev/null is opened for reading only.
+            os.open(os.devnull, os.O_WRONLY if descriptor == 2 else os.O_RDONLY)
+    if sys.stdin is None:
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 (until the exit)
+    from bert_jax.console import escaping_stream
+
+    sys.stdout, sys.stderr = escaping_stream(1, sys.stdout), escaping_stream(2, sys.stderr)
 
 
 def _raise_keyboard_interrupt(signum: int, frame: types.FrameType | None) -> None:

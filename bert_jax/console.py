@@ -1,7 +1,9 @@
 """Progress and messages of a command on a terminal, and tables for a notebook."""
 
+import codecs
 import contextlib
 import html
+import io
 import math
 import sys
 import threading
@@ -11,9 +13,47 @@ from typing import Any, TextIO
 
 from bert_jax.errors import shown
 
+STANDARD_OUTPUT = "standard output"  # in messages
 LIVE_SECONDS = 0.1  # between two states of a progress line on a terminal
 LOG_SECONDS = 5.0  # between two progress lines elsewhere
 QUIET_SECONDS = 3.0  # before the first line of work whose parts cannot be counted
+
+
+class _StandardOutput(io.FileIO):
+    """Standard output, whose errors name it: in other errors of a write, the file is unknown."""
+
+    def write(self, data: Any) -> int:
+        """Write as `io.FileIO.write`."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, STANDARD_OUTPUT) from None
+
+
+def escaping_stream(descriptor: int, stream: TextIO | None) -> TextIO:
+    """Return a stream for standard output (1) or standard error (2) that escapes text which its encoding lacks.
+
+    Args:
+        descriptor: file descriptor; the errors of all descriptors but 2 name standard output.
+        stream: the stream that it replaces, whose encoding it takes; None: UTF-8.
+    """
+    codecs.register_error("bert_jax_escape", _escape_for_stream)
+    raw = (
+        io.FileIO(descriptor, "w", closefd=False)
+        if descriptor == 2
+        else _StandardOutput(descriptor, "w", closefd=False)
+    )
+    encoding = stream.encoding if stream else "utf-8"
+    line_buffering = descriptor == 2 or raw.isatty()
+    return io.TextIOWrapper(io.BufferedWriter(raw), encoding, "bert_jax_escape", line_buffering=line_buffering)
+
+
+def _escape_for_stream(error: UnicodeError) -> tuple[str, int]:
+    """Return `\\u00e9` in place of a character that a stream cannot encode, which JSON reads as the character."""
+    assert isinstance(error, UnicodeEncodeError)
+    utf16 = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    units = (int.from_bytes(utf16[index : index + 2]) for index in range(0, len(utf16), 2))
+    return "".join(f"\\u{unit:04x}" for unit in units), error.end
 
 
 class Console:

@@ -5,12 +5,50 @@ import difflib
 import errno
 import os
 import pathlib
+import re
 import sys
 from collections.abc import Iterable, Iterator
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 SHOWN: dict[str, str] = {}  # local copy -> the URL that the user gave (training/remote_workdir.py)
-REASONS = {errno.EEXIST: "a file exists at this path", errno.ENOTDIR: "a part of its path is a file"}
+REASONS = {
+    errno.EEXIST: "a file exists at this path",
+    errno.ENOTDIR: "a part of its path is a file",
+    errno.ELOOP: "a symbolic link leads to itself",
+}
+# Number of an operating-system error that a wrong path causes -> remedy. Every other number is a failure of the
+# storage, which may end without the user's help.
+WRONG_PATH = {
+    errno.ENOENT: "check the name",
+    errno.ENOTDIR: "check the name",
+    errno.EISDIR: "give a file",
+    errno.EEXIST: "choose another name",
+    errno.ENOTEMPTY: "choose another name",
+    errno.EACCES: "check the permissions (ls -l), or choose another place",
+    errno.EPERM: "check the permissions (ls -l), or choose another place",
+    errno.EROFS: "choose another place",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ELOOP: "remove the link, or give the name of the file",
+    errno.EINVAL: "give a file or a directory on a disk",
+    errno.ESPIPE: "give a file or a directory on a disk",
+    errno.ENXIO: "give a file or a directory on a disk",
+    errno.ENODEV: "give a file or a directory on a disk",
+    errno.ENOTTY: "give a file or a directory on a disk",
+    errno.EOPNOTSUPP: "give a file or a directory on a disk",
+    errno.ETXTBSY: "choose another name",
+    errno.EXDEV: "choose a place on one disk",
+    errno.EILSEQ: "choose another name",
+    errno.EFBIG: "choose a disk that holds larger files",
+    errno.EMLINK: "choose another place",
+    errno.EBUSY: "choose another place",
+}
+FAILED_STORAGE = {
+    **dict.fromkeys(FULL, "make room, then start again"),
+    errno.EMFILE: "raise the limit of open files (ulimit -n 65536), then start again",
+    errno.ENFILE: "raise the limit of open files of the machine (sysctl fs.file-max), then start again",
+}
+START_AGAIN = "check the storage, then start again"
+CONTROL_CHARACTER = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # without tab and line end
 
 
 class UserError(Exception):
@@ -26,16 +64,72 @@ class UserError(Exception):
 
 
 class StorageError(UserError):
-    """A failure of object storage, which may be temporary; launchers start the run again, as after a crash."""
+    """A failure of a disk or of object storage, which may end; launchers start the run again, as after a crash."""
 
     status = 1
 
 
 def shown(text: str) -> str:
-    """Return a message in which the user's URL replaces each local copy of `SHOWN`."""
+    """Return a text for the terminal: the user's URL replaces each local copy of `SHOWN`, and `escaped` the rest."""
     for local_copy, url in SHOWN.items():
         text = text.replace(local_copy, url)
-    return text
+    return escaped(text)
+
+
+def escaped(text: str) -> str:
+    """Return a text in which `\\x1b` stands for a control character of a terminal, and `\\xff` for a byte of a name.
+
+    A stranger names files, tokens and labels: their control characters would move the cursor or hide lines. Python
+    stores a byte of a name that is not UTF-8 as half of a surrogate pair, which no terminal can show.
+    """
+    return CONTROL_CHARACTER.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if 0xDC80 <= code <= 0xDCFF:
+        code -= 0xDC00
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def file_error(error: OSError, path: object = None, deed: str = "", fix: str = "") -> UserError:
+    """Return the UserError for an error of the operating system: the path, the reason and the remedy on one line.
+
+    A wrong path is a mistake of the user; every other number, such as a full disk, is a `StorageError`.
+
+    Args:
+        error: the error.
+        path: path for the message; None: the paths that the error names.
+        deed: "cannot be read" or "cannot be written"; "": the reason alone.
+        fix: remedy; "": the remedy of the error's number.
+    """
+    code = error.errno or 0
+    reason = REASONS.get(code, error.strerror or str(error) or type(error).__name__)
+    names = [path] if path is not None else [name for name in (error.filename, error.filename2) if name is not None]
+    where = " and ".join(_one_line(name) for name in names)
+    known = WRONG_PATH.get(code) or FAILED_STORAGE.get(code) or START_AGAIN
+    what = f"{deed} ({reason})" if deed else reason
+    kind = UserError if code in WRONG_PATH else StorageError
+    return kind(f"{f'{where}: ' if where else ''}{what}; {fix or known}")
+
+
+def wrapped_os_error(error: Exception) -> OSError:
+    """Return the error of the operating system that the text of a library's error contains, with that text."""
+    text = str(error)
+    codes = (code for code in errno.errorcode if os.strerror(code) in text)
+    return OSError(next(codes, errno.EIO), text)
+
+
+def with_message(error: UserError, message: str) -> UserError:
+    """Return an error with another message and the exit status of `error`."""
+    return (StorageError if isinstance(error, StorageError) else UserError)(message)
+
+
+def _one_line(name: object) -> str:
+    """Return a path as one line of at most 200 characters."""
+    text = os.fsdecode(name) if isinstance(name, str | bytes | os.PathLike) else f"file descriptor {name}"
+    text = text.replace("\n", "\\n") or "''"
+    return text if len(text) <= 200 else f"{text[:90]} ... {text[-90:]}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -58,7 +152,7 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
 
 @contextlib.contextmanager
 def writing(path: str | os.PathLike[str], fix: str = "make room, or choose another place") -> Iterator[None]:
-    """Turn the error of a full disk or a read-only directory into a UserError that names `path`.
+    """Turn the error of a full disk or a read-only directory into `file_error`, which names `path`.
 
     Args:
         path: the file or directory that is being written.
@@ -70,8 +164,16 @@ def writing(path: str | os.PathLike[str], fix: str = "make room, or choose anoth
     except OSError as error:
         if error.errno not in FULL:
             fix = fix.removeprefix("make room, or ").replace("make room", "fix that")
-        reason = REASONS.get(error.errno or 0, error.strerror or error)
-        raise UserError(f"{path}: cannot be written ({reason}); {fix}") from error
+        raise file_error(error, path, "cannot be written", fix) from error
+
+
+@contextlib.contextmanager
+def reading(path: str | os.PathLike[str], fix: str = "") -> Iterator[None]:
+    """Turn an error of the operating system into `file_error`, which names `path`; `fix` is the advice."""
+    try:
+        yield
+    except OSError as error:
+        raise file_error(error, path, "cannot be read", fix) from error
 
 
 def resource_error_message(error: Exception, advice: str) -> str:

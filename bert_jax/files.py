@@ -6,23 +6,100 @@ process leaves one behind.
 """
 
 import contextlib
+import functools
 import hashlib
 import os
 import pathlib
 import re
 import secrets
 import shutil
+import stat
+import sys
+import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import IO, Any
 
-from bert_jax.errors import UserError, check_output, writing
+from bert_jax.errors import WRONG_PATH, StorageError, UserError, check_output, escaped, file_error, writing
 
 SUMS = "SHA256SUMS"
 LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 PIECE_BYTES = 1 << 20
 RUN_SCHEMES = ("gs", "s3")  # of URLs of a run or a model
 SMALL_BYTES = 32 << 20  # up to this size a file is read at every opening: config, tokenizer, small weights
+MAX_SUMS_BYTES = 16 << 20
 OnRead = Callable[[int], None]
+# Kind of a path that is no regular file -> its name in messages.
+SPECIAL_FILES = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a directory",
+}
+
+
+def open_regular_file(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Open a file of a directory that a stranger may have made, for reading.
+
+    A pipe or a device could keep the reader waiting forever, so only regular files and links to them are opened. A pipe
+    that takes the place of the file between the check and the opening is opened without waiting, and refused.
+
+    Raises:
+        UserError: the path is no regular file. StorageError: the storage fails.
+        OSError: the path is wrong: absent, or not permitted.
+    """
+    try:
+        _check_kind(path, os.stat(path).st_mode)
+        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY), "rb")
+    except OSError as error:
+        if error.errno in WRONG_PATH:
+            raise
+        raise file_error(error, path, "cannot be read") from None
+    try:
+        _check_kind(path, os.fstat(file.fileno()).st_mode)
+    except UserError:
+        file.close()
+        raise
+    return file
+
+
+def read_file(path: str | os.PathLike[str], max_bytes: int | None = None, name: str = "") -> bytes:
+    """Return the content of a file of a directory that a stranger may have made; raise as `open_regular_file`.
+
+    Args:
+        path: path of the file.
+        max_bytes: a larger file raises UserError; None: no limit.
+        name: name of the file in messages; "": its path.
+    """
+    with open_regular_file(path) as file:
+        try:
+            data = file.read(-1 if max_bytes is None else max_bytes + 1)
+        except OSError as error:
+            raise file_error(error, name or path, "cannot be read") from None
+    if max_bytes is not None and len(data) > max_bytes:
+        raise UserError(
+            f"{name or path} has more than {max_bytes >> 20} MiB, too many for such a file; give a smaller file"
+        )
+    return data
+
+
+def check_file(path: str | os.PathLike[str]) -> None:
+    """Raise as `open_regular_file` if a library, which opens a path itself, should not open this path."""
+    open_regular_file(path).close()
+
+
+def check_files_below(directory: pathlib.Path) -> None:
+    """Raise as `check_file` for the files below a directory that a library opens."""
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            check_file(os.path.join(folder, name))
+
+
+def _check_kind(path: str | os.PathLike[str], mode: int) -> None:
+    """Raise UserError for the mode of a path that is no regular file."""
+    if not stat.S_ISREG(mode):
+        kind = SPECIAL_FILES.get(stat.S_IFMT(mode), "no regular file")
+        raise UserError(f"{os.fspath(path)}: {kind}, not a file; replace it by a file, or remove it")
 
 
 @contextlib.contextmanager
@@ -92,8 +169,47 @@ def write_text(target: str | os.PathLike[str], text: str) -> None:
 
 
 def user_cache() -> pathlib.Path:
-    """Return bert_jax's directory in the user's cache, whose files can be deleted and made again."""
-    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "bert_jax"
+    """Return bert_jax's directory in the user's cache, whose files can be deleted and made again.
+
+    Without a home directory, or where the cache cannot be written, as in many containers, it is a private directory in
+    the directory for temporary files; a line on stderr says so once.
+
+    Raises:
+        UserError: no directory for temporary files can be written.
+    """
+    directory = _cache_of(os.environ.get("XDG_CACHE_HOME", ""), os.environ.get("HOME", ""), os.getuid())
+    if directory is None:
+        raise UserError(
+            "neither the cache of the user nor a directory for temporary files can be written; set TMPDIR to a "
+            "directory that you may write"
+        )
+    return directory
+
+
+@functools.cache
+def _cache_of(xdg_cache: str, home: str, user: int) -> pathlib.Path | None:
+    """Return the first directory that can be written: below XDG_CACHE_HOME, HOME or TMPDIR; None if there is none."""
+    # Relative paths are not valid (XDG Base Directory Specification).
+    wanted = xdg_cache if os.path.isabs(xdg_cache) else home and os.path.join(home, ".cache")
+    if wanted:
+        directory = pathlib.Path(wanted, "bert_jax")
+        with contextlib.suppress(OSError, ValueError):
+            directory.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=directory).close()
+            return directory
+    try:
+        directory = pathlib.Path(tempfile.gettempdir(), f"bert_jax-{user}")
+        with contextlib.suppress(FileExistsError):
+            directory.mkdir(mode=0o700)
+        status = directory.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != user or status.st_mode & 0o077:
+            directory = pathlib.Path(tempfile.mkdtemp(prefix="bert_jax-"))  # another user has taken the name
+        tempfile.TemporaryFile(dir=directory).close()
+    except OSError:
+        return None
+    reason = f"{escaped(wanted)} cannot be written" if wanted else "there is no HOME"
+    print(f"bert-jax: the cache is {directory}, since {reason}; XDG_CACHE_HOME chooses another", file=sys.stderr)
+    return directory
 
 
 def url_refusal(text: str, run: bool = False) -> str:
@@ -134,11 +250,16 @@ def sync(path: pathlib.Path) -> None:
 
 
 def sha256_of(path: str | os.PathLike[str], on_read: OnRead | None = None) -> str:
-    """Return the hex SHA-256 of a file; call `on_read` with the number of bytes of each piece."""
+    """Return the hex SHA-256 of a file of the size that it has at first; raise as `open_regular_file`.
+
+    `on_read` is called with the number of bytes of each piece.
+    """
     digest = hashlib.sha256()
-    with open(path, "rb", buffering=0) as file:
-        while piece := file.read(PIECE_BYTES):
+    with open_regular_file(path) as file:
+        left = os.fstat(file.fileno()).st_size  # a file that grows as it is read would never end
+        while left > 0 and (piece := file.read(min(left, PIECE_BYTES))):
             digest.update(piece)
+            left -= len(piece)
             if on_read:
                 on_read(len(piece))
     return digest.hexdigest()
@@ -158,16 +279,22 @@ def read_sums(directory: pathlib.Path) -> dict[str, str]:
     """
     path = directory / SUMS
     try:
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    except (OSError, ValueError) as error:
+        lines = read_file(path, MAX_SUMS_BYTES).decode().splitlines()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise file_error(error, path, "cannot be read") from None
+    except ValueError as error:
         raise UserError(f"{path}: cannot be read ({error})") from None
     matches = [LINE.fullmatch(line) for line in lines]
     digests = {match[2].removeprefix("./"): match[1] for match in matches if match}
-    if path.exists() and (not lines or len(digests) < len(lines)):
+    if not lines or len(digests) < len(lines):
         raise UserError(f"{path}: damaged, not lines of `DIGEST  NAME`; copy the directory again, or remove this file")
     for name in digests:
         if pathlib.PurePosixPath(name).is_absolute() or ".." in pathlib.PurePosixPath(name).parts:
-            raise UserError(f"{path}: names {name}, which is not in this directory")
+            raise UserError(f"{path}: names {name}, which is not in this directory; remove this file")
+        if name != escaped(name):
+            raise UserError(f"{path}: names {name!r}, which has a control character; remove this file")
     digests.pop(SUMS, None)  # no file holds its own digest
     return digests
 
@@ -201,6 +328,10 @@ def damaged_files(
             lines.append(f"{path}: missing, but listed in {source}")
         except OSError as error:
             lines.append(f"{path}: cannot be read ({error.strerror or error})")
+        except StorageError:
+            raise
+        except UserError as error:  # no regular file
+            lines.append(str(error))
     return lines
 
 

@@ -8,15 +8,18 @@ import json
 import math
 import pathlib
 import re
+from collections.abc import Callable
 from typing import Any
 
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, file_error
+from bert_jax.files import read_file
 
 MAX_DEPTH = 100  # of lists and objects in each other
 MAX_BYTES = 16 << 20  # of a file with settings; parsed, it takes some 25 times as much
 MAX_TABLE_BYTES = 64 << 20  # of a vocabulary, or a manifest of many shards
 # A string, which may hold brackets, or a bracket. The last quote is optional: otherwise the search for the end of an
 # unclosed string would begin again at each of its characters.
+_TERMINAL_CONTROL = re.compile("[\x7f-\x9f\u2028\u2029]")  # JSON itself escapes those below a space
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{\]}]', re.DOTALL)
 
 
@@ -53,15 +56,16 @@ def read_bounded_bytes(path: pathlib.Path, max_bytes: int = MAX_BYTES, name: str
 
     Messages call the file `name`, or its path if `name` is ''.
     """
-    name = name or str(path)
     try:
-        with path.open("rb") as file:
-            data = file.read(max_bytes + 1)
+        return read_file(path, max_bytes, name)
     except OSError as error:
-        raise UserError(f"{name} cannot be read ({error.strerror or error})") from None
-    if len(data) > max_bytes:
-        raise UserError(f"{name} has more than {max_bytes >> 20} MiB, too many for such a file; give a smaller file")
-    return data
+        raise file_error(error, name or path, "cannot be read") from None
+
+
+def json_line(value: Any, default: Callable[[Any], Any] | None = None) -> str:
+    """Return the JSON of a value on one line, without control characters of a terminal."""
+    text = json.dumps(value, ensure_ascii=False, default=default)
+    return _TERMINAL_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _parse_bytes(text: bytes, where: str) -> Any:

@@ -19,6 +19,7 @@ from bert_jax.console import Console
 from bert_jax.convert.compress import compress_model
 from bert_jax.convert.export import CardFacts, export_directory
 from bert_jax.convert.prune import TARGETS
+from bert_jax.convert.verify_run import RuntimeCheck, check_runtimes
 from bert_jax.convert.vocabulary import change_vocabulary
 from bert_jax.dryrun.dry_run import dry_run, finetuning_compile_inputs, pretraining_compile_inputs, recipe_total
 from bert_jax.dryrun.report import report_json
@@ -107,6 +108,24 @@ def verify(directory: PathLike, *, console: Console | None = None) -> Verified:
     return verify_directory(local_copy(directory), (console or Console()).progress)
 
 
+def verify_run(
+    directory: PathLike,
+    *,
+    original: PathLike | None = None,
+    data: str | None = None,
+    console: Console | None = None,
+) -> list[RuntimeCheck]:
+    """Run an export in every installed runtime, and compare its outputs with the outputs of bert_jax.
+
+    Args:
+        directory: directory of `export`, or a model directory of transformers.
+        original: the model that was exported, whose score is printed beside the score of each runtime.
+        data: data of the scores; None: the data that `finetune` read.
+        console: printer of progress; None: a console on stderr.
+    """
+    return list(check_runtimes(local_copy(directory), original, data, console or Console()))
+
+
 def inspect(
     corpus: PathLike,
     *,
@@ -181,6 +200,7 @@ def export(
     license: str | None = None,
     base_model: str | None = None,
     bias: PathLike | None = None,
+    measure: bool = False,
     recipe: PathLike | None = None,
     console: Console | None = None,
 ) -> str:
@@ -194,6 +214,7 @@ def export(
         part: an auxiliary model of the run, such as "generator".
         step: step of the checkpoint; None: the newest undamaged checkpoint.
         license, base_model, bias: facts for the model card: a license, an id on the Hub, a file of `bias --json`.
+        measure: whether README.md of a program gets the output of its code, and latencies.
         recipe: as in `evaluate`.
         console: printer of progress; None: a console on stderr.
     """
@@ -208,6 +229,7 @@ def export(
         head=head,
         part=part,
         card_facts=facts,
+        measure=measure,
     )
     return os.fspath(output)
 

@@ -37,7 +37,8 @@ if [[ $devices ]]; then
 fi
 
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])') || exit
-export BERT_JAX_TOKEN=${BERT_JAX_TOKEN:-$(python3 -c 'import secrets; print(secrets.token_hex())')}  # other runs are strangers
+# shellcheck source=launch/draw_token.sh
+source "$(dirname "${BASH_SOURCE[0]}")/draw_token.sh"  # other runs are strangers
 one() {  # process I
     local i=$1
     shift

@@ -245,7 +245,23 @@ run() {
     [[ -f ${of[CONFIG]} ]] || die "CONFIG: ${of[CONFIG]}: no such file"
     [[ ! -v of[CORPUS] ]] || corpus=("--config.data.corpus=${of[CORPUS]}")
     copy "$(realpath "${of[CONFIG]}")" bert_jax/recipe.py &&
+        copy_token &&
         on_workers all "$(worker start "${of[WORKDIR]}" "${corpus[@]}" "${arguments[@]}")"
+}
+
+copy_token() {  # a new secret of the processes, to every host, in a file that only this user reads
+    local file=$HOME/.bert_jax_token_${of[NAME]} status=0
+    if ((dry_run)); then
+        printf '%s\n' "(umask 077 && od -An -vtx1 -N32 /dev/urandom | tr -d ' \n' >$(quoted "$file"))"
+    else
+        rm -f "$file"
+        # A subshell, because each run draws a secret.
+        # shellcheck source=launch/draw_token.sh
+        (umask 077 && source "$(dirname "${BASH_SOURCE[0]}")/draw_token.sh" && printf '%s' "$BERT_JAX_TOKEN" >"$file")
+    fi
+    copy "$file" bert_jax/token || status=$?
+    if ((!dry_run)); then rm -f "$file"; fi
+    return "$status"
 }
 
 logs() {

@@ -54,6 +54,10 @@ train() {
     [[ ! -e slice ]] || name=slice-$(cat slice)-$name  # written by tpu_pod.sh where there are several
     echo $$ >pid
     trap : TERM  # the child receives it as well; wait until it has saved
+    if [[ -e token ]]; then
+        BERT_JAX_TOKEN=$(cat token)
+        export BERT_JAX_TOKEN
+    fi
     HOST_NAME=$name bash pretrain.sh --keep_log 60 "$workdir" --config recipe.py "$@" || status=$?
     echo "$status" >status.tmp
     mv status.tmp status

@@ -33,7 +33,8 @@ def verify_directory(path: pathlib.Path, progress: Progress = lambda activity, d
         UserError: the directory does not exist, or has no digests.
     """
     if not path.is_dir():
-        raise UserError(f"{path}: no such directory")
+        reason = "a file; give the directory that holds it" if path.exists() else "no such directory"
+        raise UserError(f"{path}: {reason}")
     for pattern, row in KINDS.items():
         if any(path.glob(pattern)):
             try:
@@ -102,7 +103,7 @@ def _verify_work_directory(path: pathlib.Path, progress: Progress) -> Verified:
             damage.append(f"{directory / 'metrics.jsonl'}: damaged lines: {len(lines)}")
     for json_path in (*path.glob("budget.json"), *path.glob("results.json"), *path.glob("runs/*/result.json")):
         try:
-            json.loads(json_path.read_bytes())
+            json.loads(files.read_file(json_path))
         except ValueError as error:
             damage.append(f"{json_path}: {error}")
     for model in (path / "model", *path.glob("runs/*/best-*")):

@@ -9,8 +9,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 
-from bert_jax.errors import writing
+from bert_jax.errors import escaped, writing
 from bert_jax.files import new_file, url_refusal
+from bert_jax.strict_json import json_line
 
 MODEL_HELP = (
     "model: a work directory of `pretrain` or `finetune`, a directory made by `export`, or a Hugging Face "
@@ -144,6 +145,16 @@ def open_console(silent: bool = False) -> Iterator[Any]:
 
     with contextlib.closing(Console(silent=silent)) as console:
         yield console
+
+
+def print_text(text: str) -> None:
+    """Print lines to standard output; names and texts of strangers in them have no control characters."""
+    print(escaped(text))
+
+
+def print_json(value: Any) -> None:
+    """Print a value as a line of JSON to standard output."""
+    print(json_line(value))
 
 
 @contextlib.contextmanager

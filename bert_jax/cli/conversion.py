@@ -7,6 +7,7 @@ from bert_jax.cli.command import (
     MODEL_HELP,
     STEP_HELP,
     Verb,
+    add_flag,
     add_model,
     add_number,
     add_output,
@@ -14,6 +15,7 @@ from bert_jax.cli.command import (
     local_path,
     open_console,
     path_or_url,
+    print_text,
 )
 
 
@@ -32,9 +34,15 @@ def _add_export_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--format",
-        choices=["huggingface", "stablehlo", "onnx", "onnx_int8", "peft"],
+        choices=["huggingface", "stablehlo", "onnx", "onnx_int8", "openvino", "peft"],
         default="huggingface",
         help="target format (default: huggingface)",
+    )
+    add_flag(
+        parser,
+        "--measure",
+        "run the Python code of the output's README.md, measure the latency of each installed runtime and of torch on "
+        "one core, and add the results to README.md (stablehlo, onnx, onnx_int8, openvino)",
     )
     parser.add_argument("--head", metavar="NAME", help="head to write (default: all heads that the format can express)")
     parser.add_argument("--part", metavar="NAME", help="model of the run to write: generator (default: config.model)")
@@ -74,6 +82,7 @@ def run_export(args: argparse.Namespace) -> None:
                 head=args.head,
                 part=args.part,
                 card_facts=facts,
+                measure=args.measure,
             )
             if args.push_to_hub:
                 console.say(f"uploaded: {push_to_hub(output, args.push_to_hub)}")
@@ -85,8 +94,10 @@ EXPORT = Verb(
         "The format huggingface is a directory for AutoModelFor... and AutoTokenizer of transformers. stablehlo "
         "is a program that jax runs without bert_jax. onnx is an ONNX graph; it needs pip install onnxscript "
         "torch transformers. onnx_int8 is an ONNX graph with int8 weights, a quarter of the bytes; `bert-jax "
-        "compress` also measures its loss of score. peft is the adapter of a model that was fine-tuned with "
-        "config.adapter.rank, for the library peft."
+        "compress` also measures its loss of score. openvino is a model for OpenVINO; it also needs pip install "
+        "openvino. These four formats have a README.md with Python code, and `verify --run` compares their outputs. "
+        "The programs of sentence encoders return vectors of texts. peft is the adapter of a model that was fine-tuned "
+        "with config.adapter.rank, for the library peft."
     ),
     example="--workdir runs/base --output my-bert/",
     add_options=_add_export_options,
@@ -134,7 +145,7 @@ def run_compress(args: argparse.Namespace) -> None:
             examples=args.examples,
             console=console,
         )
-    print("\n".join([*lines, args.output]))
+    print_text("\n".join([*lines, args.output]))
 
 
 COMPRESS = Verb(

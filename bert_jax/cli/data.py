@@ -1,13 +1,21 @@
 """Verbs that make and show corpora: tokenizer, clean, prepare, inspect."""
 
 import argparse
-import json
 import os
 import shlex
 import sys
 from typing import Any
 
-from bert_jax.cli.command import Verb, add_flag, add_number, add_output, local_path, open_console
+from bert_jax.cli.command import (
+    Verb,
+    add_flag,
+    add_number,
+    add_output,
+    local_path,
+    open_console,
+    print_json,
+    print_text,
+)
 from bert_jax.errors import UserError
 
 INPUT_HELP = (
@@ -183,7 +191,7 @@ def run_tokenizer(args: argparse.Namespace) -> None:
             progress=console.preparation,
             say=console.say,
         )
-    print(report)
+    print_text(report)
 
 
 TOKENIZER = Verb(
@@ -234,7 +242,7 @@ def run_clean(args: argparse.Namespace) -> None:
             progress=console.preparation,
             say=console.say,
         )
-    print(json.dumps(account, ensure_ascii=False) if args.json else format_account(account, args.output))
+    print_json(account) if args.json else print_text(format_account(account, args.output))
 
 
 CLEAN = Verb(
@@ -383,7 +391,7 @@ def run_prepare(args: argparse.Namespace) -> None:
             )
     for warning in manifest["warnings"]:
         print(f"warning: {warning}", file=sys.stderr)
-    print(format_summary(manifest, args.output))
+    print_text(format_summary(manifest, args.output))
 
 
 PREPARE = Verb(
@@ -441,7 +449,7 @@ def run_inspect(args: argparse.Namespace) -> None:
             raise UserError("--against compares documents: leave out --config, --sequence and the fields of a config")
         from bert_jax.corpus.build.append import compare_corpora, format_comparison
 
-        print(format_comparison(compare_corpora(args.corpus, args.against), args.corpus, args.against))
+        print_text(format_comparison(compare_corpora(args.corpus, args.against), args.corpus, args.against))
         return
     from bert_jax.reports.corpus.inspect import inspect_corpus, open_inspection
 

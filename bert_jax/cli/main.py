@@ -1,5 +1,6 @@
 """The verbs of the command line, and the status with which it ends."""
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -7,8 +8,10 @@ from collections.abc import Sequence
 from bert_jax.cli import conversion, data, models, runs, scores, training
 from bert_jax.cli.command import Verb
 from bert_jax.cli.parser import parse_arguments
-from bert_jax.errors import UserError, resource_error_message
+from bert_jax.console import STANDARD_OUTPUT
+from bert_jax.errors import CONTROL_CHARACTER, FULL, UserError, escaped, file_error, resource_error_message, shown
 
+BROKEN_PIPE = 141
 VERBS: dict[str, Verb] = {
     "tokenizer": data.TOKENIZER,
     "clean": data.CLEAN,
@@ -38,9 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb and return its exit status.
 
     0: success, also if `pretrain` or `finetune` saves and stops after Ctrl-C or SIGTERM. 1: a recipe does not fit in
-    memory, `verify` finds damage, or object storage fails. 2: a mistake that the user can fix. 124: another process of
-    the run is lost or hangs. 130: Ctrl-C, or a second Ctrl-C in `pretrain` and `finetune`. 141: the reader of the
-    output is gone, as in `predict | head`, like SIGPIPE in a shell.
+    memory, `verify` finds damage, or storage fails (a full disk, an I/O error, too many open files, standard output
+    that cannot be written). 2: a mistake that the user can fix. 124: another process of the run is lost or hangs. 130:
+    Ctrl-C, or a second Ctrl-C in `pretrain` and `finetune`. 141: the reader of the output is gone, as in `predict |
+    head`, like SIGPIPE in a shell.
     """
     args = parse_arguments(VERBS, sys.argv[1:] if argv is None else argv)
     try:
@@ -48,21 +52,42 @@ def main(argv: Sequence[str] | None = None) -> int:
             from bert_jax.config.load import run_recipe
 
             run_recipe(args.own_recipe)
-        return VERBS[args.verb].run(args) or 0
-    except UserError as error:
-        if args.debug:
-            raise
-        print(f"bert-jax {args.verb}: {error}", file=sys.stderr)
-        return error.status
+        status = VERBS[args.verb].run(args) or 0
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return status
     except KeyboardInterrupt:
-        print(f"bert-jax {args.verb}: interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes the rest there at the exit
-        return 141
-    except Exception as error:  # a lack of memory or of devices has no exception class; other errors are raised again
-        message = resource_error_message(error, VERBS[args.verb].memory_advice)
-        if args.debug or not message:
+        status, message = 130, "interrupted"
+    except Exception as error:
+        output = getattr(args, "output", None) or getattr(args, "workdir", None)
+        status, message = _status_and_message(error, output, VERBS[args.verb].memory_advice)
+        if isinstance(error, OSError) and error.filename == STANDARD_OUTPUT:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes the rest again at the exit
+        elif not message or args.debug:
             raise
+    if message:
         print(f"bert-jax {args.verb}: {message}", file=sys.stderr)
-        return 2
+    return status
+
+
+def _status_and_message(error: Exception, output: object, memory_advice: str) -> tuple[int, str]:
+    """Return the exit status and the line for an error of a verb; no line for a bug, whose traceback is printed.
+
+    Every error of the operating system that no function has worded ends here. The error of a write names no path, so
+    the line names the output of the verb and the directory for temporary files.
+    """
+    if isinstance(error, UserError):
+        return error.status, str(error)
+    if isinstance(error, OSError) and error.filename == STANDARD_OUTPUT:
+        if error.errno == errno.EPIPE:
+            return BROKEN_PIPE, ""
+        return 1, str(file_error(error, deed="cannot be written", fix="send it to a file on a disk with room"))
+    if isinstance(error, OSError) and error.errno:
+        places = [str(output)] * isinstance(output, str) + [f"TMPDIR ({os.environ.get('TMPDIR', '/tmp')})"]
+        unnamed = error.errno in FULL and error.filename is None
+        worded = file_error(error, " or ".join(places) if unnamed else None)
+        return worded.status, str(worded)
+    if isinstance(error, UnicodeEncodeError) and CONTROL_CHARACTER.search(error.object):
+        return 2, f"{escaped(error.object):.200}: this name is not UTF-8; rename the file or directory (mv)"
+    message = resource_error_message(error, memory_advice)  # a lack of memory or of devices has no exception class
+    return (2, shown(message)) if message else (1, "")

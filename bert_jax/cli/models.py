@@ -2,7 +2,6 @@
 
 import argparse
 import functools
-import json
 import pathlib
 import sys
 
@@ -16,6 +15,8 @@ from bert_jax.cli.command import (
     add_text,
     local_path,
     open_console,
+    print_json,
+    print_text,
 )
 from bert_jax.errors import UserError
 
@@ -47,12 +48,12 @@ def run_fill_mask(args: argparse.Namespace) -> None:
             if num_texts > 1:
                 console.progress("filling", num_texts - 1, total, "texts")
             if args.json:
-                print(json.dumps(predictions, ensure_ascii=False))
+                print_json(predictions)
                 continue
             if num_texts > 1:
                 print()
             for prediction in predictions:
-                print(f"{prediction['probability']:7.2%}  {prediction['token']:<16}  {prediction['text']}")
+                print_text(f"{prediction['probability']:7.2%}  {prediction['token']:<16}  {prediction['text']}")
         if not num_texts:
             raise UserError(f"{source_name(args.input)}: no text in it; write one per line")
 
@@ -94,7 +95,7 @@ def run_attention(args: argparse.Namespace) -> None:
         written = write_attention_file(
             args.model, args.text, args.pair, args.output, args.words, args.layer, args.head, args.first_token
         )
-    print(written)
+    print_text(written)
 
 
 ATTENTION = Verb(
@@ -231,7 +232,9 @@ def run_embed(args: argparse.Namespace) -> None:
     cut = f", {made.truncated:,} of them cut" if made.truncated else ""
     spelled = f", {made.spelled:,} of them with a spelled special token" if made.spelled else ""
     empty = f", {made.empty:,} of them empty" if made.empty else ""
-    print(f"{made.texts:,} texts{cut}{spelled}{empty}, {made.tokens:,} tokens, {made.width} features -> {args.output}")
+    print_text(
+        f"{made.texts:,} texts{cut}{spelled}{empty}, {made.tokens:,} tokens, {made.width} features -> {args.output}"
+    )
 
 
 EMBED = Verb(

@@ -25,6 +25,10 @@ OTHER_VERBS = {
     "infer": "predict",
     "convert": "export",
     "mask": "fill-mask",
+    "ner": "finetune",
+    "lora": "finetune",
+    "search": "score",
+    "vocab": "tokenizer",
     "prune": "compress",
     "quantize": "export",
     "benchmark": "score",
@@ -91,7 +95,7 @@ def parse_arguments(verbs: Mapping[str, Verb], argv: Sequence[str]) -> argparse.
     options of `Verb.bare_words`.
 
     Exit with status 2 for a word that belongs to no option, and for an option or an override that is given twice. Exit
-    with status 0 after printing help, also if `argv` is empty.
+    with status 0 after printing help, also if `argv` is empty. `help`, `help VERB` and `version` are as the options.
     """
     overrides, words = _split_overrides(argv)
     if words and words[0] in verbs:
@@ -100,9 +104,14 @@ def parse_arguments(verbs: Mapping[str, Verb], argv: Sequence[str]) -> argparse.
         args, unknown = _parse_verb(parser, words[1:], verb.bare_words)
     else:
         top = make_parser(verbs)
-        if not argv:
+        asks_for_help = words[:1] == ["help"]
+        if asks_for_help and len(words) > 1 and words[1] in verbs:
+            return parse_arguments(verbs, [words[1], "--help"])
+        if asks_for_help or not argv:
             top.print_help()
             top.exit()
+        if words == ["version"]:
+            words = ["--version"]
         if words and not words[0].startswith("-"):
             top.error(f"no verb '{words[0]}'{_suggested_verb(words[0], verbs)}")
         args, unknown = top.parse_known_args(words)

@@ -1,7 +1,6 @@
 """Verbs about a run: evaluate, plot, report, verify."""
 
 import argparse
-import json
 import pathlib
 import time
 
@@ -17,6 +16,8 @@ from bert_jax.cli.command import (
     local_path,
     open_console,
     path_or_url,
+    print_json,
+    print_text,
 )
 from bert_jax.errors import UserError, shown
 
@@ -43,7 +44,7 @@ def run_evaluate(args: argparse.Namespace) -> None:
     with open_console() as console:
         corpus = pathlib.Path(args.corpus) if args.corpus else None
         metrics = evaluate_checkpoint(local_copy(args.workdir), args.step, console, corpus)
-    print(json.dumps(metrics) if args.json else evaluation_table(metrics, args.corpus))
+    print_json(metrics) if args.json else print_text(evaluation_table(metrics, args.corpus))
 
 
 EVALUATE = Verb(
@@ -71,7 +72,7 @@ def run_plot(args: argparse.Namespace) -> None:
 
     with open_console() as console:
         plot_run(local_copy(args.workdir), pathlib.Path(args.output), console.say)
-    print(args.output)
+    print_text(args.output)
 
 
 PLOT = Verb(
@@ -118,7 +119,7 @@ def run_report(args: argparse.Namespace) -> None:
         return
     if args.port is not None:
         raise UserError("--port: only with --follow")
-    print(write_report(args.workdir, args.output, args.watts, args.grams_per_kwh))
+    print_text(write_report(args.workdir, args.output, args.watts, args.grams_per_kwh))
 
 
 REPORT = Verb(
@@ -140,21 +141,58 @@ def _add_verify_options(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="directory made by `tokenizer`, `prepare` or `export`, or a work directory of `pretrain` or `finetune`",
     )
+    add_flag(
+        parser,
+        "--run",
+        "also run an export in every installed runtime (torch, sentence-transformers, onnxruntime, openvino, jax), and "
+        "compare the outputs with the outputs of bert_jax",
+    )
+    parser.add_argument(
+        "--original",
+        metavar="DIR",
+        help="with --run: the model that was exported; prints the scores of both on the data of its task",
+    )
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        help="with --original: the files of the task, or a corpus for a pretrained model (default: the files that "
+        "`finetune` read)",
+    )
 
 
 def run_verify(args: argparse.Namespace) -> int:
-    """Print a line for each damaged part of a directory; return 1 for a damaged directory."""
+    """Print a line for each damaged part of a directory, and for each runtime; return 1 for damage or a difference."""
     from bert_jax.checkpoints.verify import verify_directory
+    from bert_jax.files import SUMS
     from bert_jax.training.remote_workdir import local_copy
 
-    began = time.monotonic()
+    if args.original and not args.run:
+        raise UserError("--original: only with --run")
+    if args.data and not args.original:
+        raise UserError("--data: only with --original")
+    began, path = time.monotonic(), local_copy(args.path)
+    if args.run and (path / "config.json").is_file() and not (path / SUMS).is_file():
+        return _run_runtimes(args)  # a directory of another program has no digests
     with open_console() as console:
-        result = verify_directory(local_copy(args.path), console.progress)
+        result = verify_directory(path, console.progress)
     for line in map(shown, result.damage):
-        print(line)
+        print_text(line)
     read = f"{result.checked}; {result.bytes / 1e6:,.1f} MB read in {time.monotonic() - began:.1f} s"
-    print(f"{args.path}: {f'{len(result.damage)} damaged' if result.damage else 'intact'} ({read})")
-    return 1 if result.damage else 0
+    print_text(f"{args.path}: {f'{len(result.damage)} damaged' if result.damage else 'intact'} ({read})")
+    return 1 if result.damage else _run_runtimes(args) if args.run else 0
+
+
+def _run_runtimes(args: argparse.Namespace) -> int:
+    """Print a line for each runtime of an export; return 1 if outputs differ."""
+    from bert_jax.convert.verify_run import check_runtimes
+    from bert_jax.training.remote_workdir import local_copy
+
+    status = 0
+    with open_console() as console:
+        for check in check_runtimes(local_copy(args.path), args.original, args.data, console):
+            print_text(shown(check.line))
+            status |= not check.is_equal
+    return status
 
 
 VERIFY = Verb(
@@ -162,8 +200,9 @@ VERIFY = Verb(
     description=(
         "Tokenizers and exports have their digests in SHA256SUMS, a corpus in its manifest, and a work directory "
         "in the records of its checkpoints, which also cover run.json and tokenizer/. Prints a line for each "
-        "damaged part. Exits with 0 if everything is intact, with 1 if anything is damaged, and with 2 if there "
-        "are no digests."
+        "damaged part. With --run, also runs an export in every installed runtime, and compares its outputs. Exits "
+        "with 0 if everything is intact, with 1 if anything is damaged or different, and with 2 if there are no "
+        "digests."
     ),
     example="runs/base",
     add_options=_add_verify_options,

@@ -6,7 +6,7 @@ import json
 import pathlib
 from typing import Any
 
-from bert_jax.cli.command import Verb, add_flag, add_model, local_path, new_output, open_console
+from bert_jax.cli.command import Verb, add_flag, add_model, local_path, new_output, open_console, print_json, print_text
 from bert_jax.errors import UserError
 
 
@@ -115,10 +115,10 @@ def run_score(args: argparse.Namespace) -> None:
         if file:
             json.dump(as_json(details=True), file, ensure_ascii=False)
     if args.json:
-        print(json.dumps(as_json(details=False), ensure_ascii=False))
+        print_json(as_json(details=False))
     else:
         tables = [score_table(report) for report, _ in results] + [retrieval_table(report) for report in retrievals]
-        print("\n\n".join(tables))
+        print_text("\n\n".join(tables))
 
 
 SCORE = Verb(
@@ -169,9 +169,11 @@ def run_bias(args: argparse.Namespace) -> None:
         if file:
             file.write(bias_page(args.model, reports))
     if args.json:
-        print(json.dumps(bias_json(args.model, weights_digest(model.params), reports), ensure_ascii=False))
+        print_json(bias_json(args.model, weights_digest(model.params), reports))
     else:
-        print("\n\n".join(f"{score_table(report)}\n\n{metric_notes_text(metric_notes(report))}" for report in reports))
+        print_text(
+            "\n\n".join(f"{score_table(report)}\n\n{metric_notes_text(metric_notes(report))}" for report in reports)
+        )
 
 
 BIAS = Verb(

@@ -2,12 +2,21 @@
 
 import argparse
 import dataclasses
-import json
 import pathlib
 import sys
 from typing import Any, NamedTuple
 
-from bert_jax.cli.command import Verb, add_flag, add_platform, add_processes, add_recipe, add_workdir, open_console
+from bert_jax.cli.command import (
+    Verb,
+    add_flag,
+    add_platform,
+    add_processes,
+    add_recipe,
+    add_workdir,
+    open_console,
+    print_json,
+    print_text,
+)
 from bert_jax.errors import UserError
 
 MEMORY_ADVICE = "lower config.train.batch_size, or raise config.train.grad_accum_steps, or the values of the phase"
@@ -66,9 +75,9 @@ def run_config(args: argparse.Namespace) -> None:
     from bert_jax.cli.config_text import config_json, config_text
 
     if args.json:
-        print(json.dumps(config_json(args.recipe, args.overrides)))
+        print_json(config_json(args.recipe, args.overrides))
     else:
-        print(config_text(args.recipe, args.overrides))
+        print_text(config_text(args.recipe, args.overrides))
 
 
 CONFIG = Verb(
@@ -131,7 +140,7 @@ def run_compile(args: argparse.Namespace) -> int:
         )
         report = dry_run(work, devices, console.say)
     total = recipe_total(report, args.price_per_chip_hour, args.watts_per_chip)
-    print(json.dumps(report_json(report, total)) if args.json else report_text(report, total))
+    print_json(report_json(report, total)) if args.json else print_text(report_text(report, total))
     return 0 if all(phase.fits for phase in report.phases) else 1
 
 
@@ -200,7 +209,7 @@ def run_pretrain(args: argparse.Namespace) -> None:
         config, tokenizer = read_run(workdir)[0], load_tokenizer(workdir / "tokenizer")
         assert isinstance(config, PretrainConfig)
         heads = OBJECTIVES[config.objective].heads(config.data.sentence_pairs)
-        print(pretrained_model_text(args.workdir, heads, tokenizer.tokens[tokenizer.mask_id]))
+        print_text(pretrained_model_text(args.workdir, heads, tokenizer.tokens[tokenizer.mask_id]))
 
 
 PRETRAIN = Verb(
@@ -304,7 +313,7 @@ def run_finetune(args: argparse.Namespace) -> None:
     if results and first:
         from bert_jax.cli.results_text import finetuning_table
 
-        print(json.dumps(results) if args.json else finetuning_table(results, args.workdir))
+        print_json(results) if args.json else print_text(finetuning_table(results, args.workdir))
 
 
 FINETUNE = Verb(

@@ -330,10 +330,8 @@ def find_recipe(recipe: str) -> str:
     if path:
         return f"{path}{colon}{argument}"
     near = nearest(pathlib.Path(name).stem, short)
-    raise UserError(
-        f"--config={recipe}: no such file or recipe{f'; did you mean {near}?' if near else ''} "
-        f"(recipes: {', '.join(known)})"
-    )
+    suggestion = f"did you mean {near}?" if near else "such as small_cpu, bert_base or finetune/glue;"
+    raise UserError(f"--config={recipe}: no such file or recipe; {suggestion} `bert-jax config` lists all")
 
 
 def _own_recipe(recipe: str) -> str | None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 import pathlib
 import shutil
 import statistics
@@ -17,12 +18,14 @@ from bert_jax.checkpoints.load_model import Weights, read_weights
 from bert_jax.config import ComputeConfig
 from bert_jax.console import Console
 from bert_jax.convert.eval_sets import EvalSet, Runner, compare_scores, eval_set_of
+from bert_jax.convert.expected_outputs import FILE, compute_expected, expected_file
 from bert_jax.convert.export import card_text, with_exported_heads, write_huggingface, write_onnx
 from bert_jax.convert.prune import TARGETS, prune
+from bert_jax.convert.runtimes import open_runtime, select_outputs
 from bert_jax.errors import check_output
 from bert_jax.files import output_directory
 from bert_jax.interop.huggingface import CARD
-from bert_jax.interop.onnx_file import FILE, quantize_onnx
+from bert_jax.interop.onnx_file import quantize_onnx
 from bert_jax.models import make_model
 from bert_jax.objectives.base import Batch
 
@@ -82,11 +85,13 @@ def compress_model(
         if (compressed.directory / "model.safetensors").is_file():
             card = card_text(compressed.weights, model)
         else:
-            card = f"# {model.resolve().name}: {compressed.description}"
+            card = f"# {os.path.basename(os.path.realpath(model))}: {compressed.description}"
         with output_directory(output) as partial:
             for path in compressed.directory.iterdir():
                 if path.name not in ("SHA256SUMS", CARD):
                     shutil.copyfile(path, partial / path.name)
+            if METHODS[method] is _quantize:  # which `verify --run` compares the file with
+                (partial / FILE).write_bytes(expected_file(compute_expected(weights, method)))
             (partial / CARD).write_text(f"{card.rstrip()}\n\n{card_section(lines)}", encoding="utf-8")
     return lines
 
@@ -146,26 +151,9 @@ def jax_runner(weights: Weights) -> Runner:
 
 
 def onnx_runner(directory: pathlib.Path, output_names: Sequence[str]) -> Runner:
-    """Return a function that runs a directory of `export_onnx` in onnxruntime, with outputs named by `output_names`.
-
-    The function selects the logits of masked tokens at `masked_positions`.
-    """
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(directory / FILE, options, providers=["CPUExecutionProvider"])
-    input_names = [node.name for node in session.get_inputs()]
-
-    def run(batch: Batch) -> dict[str, np.ndarray]:
-        inputs = {name: np.asarray(batch[name], np.int64) for name in input_names}
-        outputs = dict(zip(output_names, session.run(None, inputs), strict=False))
-        if "mlm_logits" in outputs:
-            positions = np.asarray(batch["masked_positions"])[:, :, None]
-            outputs["mlm_logits"] = np.take_along_axis(outputs["mlm_logits"], positions, axis=1)
-        return outputs
-
-    return run
+    """Return a function that runs a directory of `export_onnx` in onnxruntime, with the outputs `output_names`."""
+    run = open_runtime("onnxruntime", directory)
+    return lambda batch: select_outputs(run(batch), output_names, batch)
 
 
 def _prune(target: str, weights: Weights, eval_set: EvalSet, amount: float, scratch: pathlib.Path) -> Compressed:

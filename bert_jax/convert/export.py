@@ -1,27 +1,29 @@
 """Export of the model of any model directory to the formats of other programs."""
 
 import dataclasses
+import functools
 import pathlib
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import jax
 
-from bert_jax import files
+from bert_jax import files, strict_json
 from bert_jax.checkpoints.load_model import Weights, read_weights
 from bert_jax.console import Console
+from bert_jax.convert.expected_outputs import add_sentence_vectors, has_vectors, output_heads
+from bert_jax.convert.program import move_up, write_program
 from bert_jax.errors import UserError, check_output
+from bert_jax.files import read_file
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import CARD, TASK_FILE, export_model
 from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
 from bert_jax.interop.huggingface.peft import FOLDER
-from bert_jax.interop.onnx_file import export_onnx, quantize_onnx
+from bert_jax.interop.onnx_file import convert_to_openvino, export_onnx, quantize_onnx
 from bert_jax.interop.sentence_modules import sentence_module_files
 from bert_jax.interop.stablehlo import export_stablehlo
 from bert_jax.interop.tensors import largest_class, shapes_of, top_level
-from bert_jax.models import Head
 from bert_jax.reports.card import model_card
 from bert_jax.tokenizer import copy_tokenizer
 from bert_jax.training.checkpoint import read_record
@@ -49,6 +51,7 @@ def export_directory(
     head: str | None = None,
     part: str | None = None,
     card_facts: CardFacts = CardFacts(),
+    measure: bool = False,
 ) -> None:
     """Write a model to the directory `output` atomically.
 
@@ -62,21 +65,49 @@ def export_directory(
         with most.
         part: an auxiliary model that a run of `pretrain` trains, such as "generator".
         card_facts: facts for the model card of a directory of transformers.
+        measure: whether README.md gets the output of its code and the latency of each installed runtime.
 
     Raises:
-        UserError: `model` holds no model, the format cannot express the model, or `output` exists and is not empty.
+        UserError: `model` holds no model, the format cannot express the model or has no runtime to measure, or `output`
+            exists and is not empty.
     """
     check_output(output)
+    if measure and not FORMATS[target].title:
+        programs = ", ".join(name for name, row in FORMATS.items() if row.title)
+        raise UserError(f"--measure: only for the formats {programs}")
     sealed = resolve_model_dir(model)
     # Every byte is checked, as the output gets new digests.
     files.check_sums(sealed, [name for name in files.read_sums(sealed) if name != CARD], None)
     row, weights = FORMATS[target], read_weights(model, console=console, step=step, part=part)
     exported, is_huggingface = with_exported_heads(weights, row.is_class, head), row.write is write_huggingface
-    row.write(exported, output, {CARD: card_text(exported, model, card_facts)} if is_huggingface else {})
+    if is_huggingface:
+        row.write(exported, output, {CARD: card_text(exported, model, card_facts)})
+    elif row.title:
+        one_class, has_torch = (
+            with_exported_heads(exported, is_class=True),
+            FAMILIES[exported.config.family].in_transformers,
+        )
+        write_program(
+            exported,
+            output,
+            lambda weights, directory: row.write(weights, directory, {}),
+            format_name=target,
+            runtimes=row.runtimes,
+            title=f"{model.resolve().name}: {row.title}",
+            is_int8=row.tolerance is None,
+            write_for_torch=functools.partial(write_huggingface, one_class, extra={}) if has_torch else None,
+            measure=measure,
+            console=console,
+        )
+    else:
+        row.write(exported, output, {})
     if is_huggingface and exported.step is not None:
         _compare_metrics(model, exported.step, console)
-    if exported.sentences is not None and not is_huggingface:
-        console.say("left out: pooling, length and prompt of modules.json; this format has only the encoder")
+    if has_vectors(exported.sentences) and not is_huggingface:
+        if row.title:
+            console.say(f"length, lower case and prompt are in the code of {CARD}; the program starts from token ids")
+        else:
+            console.say("left out: pooling, length and prompt of modules.json; this format has only the encoder")
     family = FAMILIES[exported.config.family]
     if left_out := left_out_heads(weights, exported):
         has_class = any(left_out[0] in model_class.heads for model_class in family.classes)
@@ -116,7 +147,7 @@ def card_text(weights: Weights, model: pathlib.Path, facts: CardFacts = CardFact
     """Return the existing card of a model; return a new card if no card exists, or if there are facts to add."""
     path = weights.directory / CARD
     if path.is_file() and facts == CardFacts():
-        return path.read_text(encoding="utf-8", errors="replace")
+        return read_file(path, strict_json.MAX_BYTES).decode(errors="replace")
     return model_card(weights, model, facts.license, facts.base_model, facts.bias)
 
 
@@ -147,18 +178,29 @@ def write_huggingface(weights: Weights, output: pathlib.Path, extra: Mapping[str
 def usage_files(weights: Weights) -> dict[str, str]:
     """Return name -> text of the files that describe a model's use: its task, its sentence-transformers modules."""
     path = weights.directory / TASK_FILE
-    usage = {TASK_FILE: path.read_text(encoding="utf-8")} if path.is_file() else {}
+    usage = {TASK_FILE: read_file(path, strict_json.MAX_BYTES).decode()} if path.is_file() else {}
     if weights.sentences is not None and not weights.sentences.activation:
-        usage |= sentence_module_files(weights.sentences, weights.config.hidden_size)
+        usage |= sentence_module_files(weights.sentences, weights.config.hidden_size, weights.config.max_positions)
     return usage
 
 
 def write_stablehlo(weights: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
-    """Write a StableHLO program; an encoder without a head gives its last states. `extra`, the card, is ignored."""
+    """Write a StableHLO program with the tokenizer; an encoder without a head gives its last states, or vectors."""
+    sentences = weights.sentences if has_vectors(weights.sentences) else None
+    with files.output_directory(output) as partial:
+        export_stablehlo(
+            weights.params,
+            weights.config,
+            output_heads(weights.heads),
+            partial / "program",
+            weights.labels,
+            (lambda outputs, inputs: add_sentence_vectors(outputs, inputs["attention_mask"], sentences))
+            if sentences
+            else (lambda outputs, inputs: outputs),
+        )
+        move_up(partial / "program")
+        copy_tokenizer(weights.directory, partial)
     del extra
-    is_bare = {head.name for head in weights.heads} <= {"pooled"}
-    heads = (*weights.heads, Head("last_hidden_state")) if is_bare else weights.heads
-    export_stablehlo(weights.params, weights.config, heads, output, weights.labels)
 
 
 def write_onnx(weights: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
@@ -174,12 +216,17 @@ def write_onnx(weights: Weights, output: pathlib.Path, extra: Mapping[str, str])
         export_onnx(path, output)
 
 
-def write_onnx_int8(weights: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
-    """Write a directory with an ONNX file of int8 weights."""
+def _write_from_onnx(
+    convert: Callable[[pathlib.Path, pathlib.Path], None],
+    weights: Weights,
+    output: pathlib.Path,
+    extra: Mapping[str, str],
+) -> None:
+    """Write a directory that `convert` makes of a directory with an ONNX file in float32."""
     with tempfile.TemporaryDirectory() as directory:
         float32 = pathlib.Path(directory) / "float32"
         write_onnx(weights, float32, extra)
-        quantize_onnx(float32, output)
+        convert(float32, output)
 
 
 def write_peft(weights: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
@@ -196,17 +243,33 @@ def write_peft(weights: Weights, output: pathlib.Path, extra: Mapping[str, str])
         shutil.copy(weights.directory / TASK_FILE, partial)
 
 
-class ExportFormat(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportFormat:
     """A row of FORMATS."""
 
     write: Callable[[Weights, pathlib.Path, Mapping[str, str]], None]  # (model, directory, extra files)
-    is_class: bool  # whether only the heads of one class of transformers are written
+    is_class: bool = True  # whether only the heads of one class of transformers are written
+    runtimes: tuple[str, ...] = ()  # rows of RUNTIMES that run a directory; README.md has the code of the first
+    tolerance: float | None = 1e-5  # of `largest_difference` to the outputs of bert_jax; None: int8, without a limit
+    title: str = ""  # end of the title of README.md; "": the directory has a model card
 
 
 FORMATS: dict[str, ExportFormat] = {
-    "huggingface": ExportFormat(write_huggingface, True),
-    "stablehlo": ExportFormat(write_stablehlo, False),
-    "onnx": ExportFormat(write_onnx, True),
-    "onnx_int8": ExportFormat(write_onnx_int8, True),
-    "peft": ExportFormat(write_peft, True),
+    "huggingface": ExportFormat(write=write_huggingface, runtimes=("transformers", "sentence-transformers")),
+    "stablehlo": ExportFormat(
+        write=write_stablehlo, is_class=False, runtimes=("jax",), title="a StableHLO program in float32"
+    ),
+    "onnx": ExportFormat(write=write_onnx, runtimes=("onnxruntime", "openvino"), title="an ONNX file in float32"),
+    "onnx_int8": ExportFormat(
+        write=functools.partial(_write_from_onnx, quantize_onnx),
+        runtimes=("onnxruntime",),
+        tolerance=None,
+        title="an ONNX file with int8 weights",
+    ),
+    "openvino": ExportFormat(
+        write=functools.partial(_write_from_onnx, convert_to_openvino),
+        runtimes=("openvino",),
+        title="an OpenVINO model in float32",
+    ),
+    "peft": ExportFormat(write=write_peft),
 }

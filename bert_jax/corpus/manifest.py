@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from bert_jax import strict_json
 from bert_jax.errors import UserError
-from bert_jax.files import damaged_files
+from bert_jax.files import damaged_files, read_file
 
 FORMAT_VERSION = 1
 WORDS_VERSION = 2  # version 1, but records also store which tokens begin a word of a segmenter
@@ -47,6 +47,11 @@ def read_manifest(directory: pathlib.Path, snapshot: str = "") -> dict[str, Any]
         UserError: the manifest is missing, changed, or of another format; there is no such snapshot.
     """
     if not directory.is_dir():
+        if directory.is_file():
+            raise UserError(
+                f"{directory}: a file, not a corpus; make a corpus of it with `prepare --input`, or give text as "
+                "--config.data.text=FILES"
+            )
         raise UserError(f"{directory}: no such corpus directory; make a corpus with `prepare --output {directory}`")
     manifest = _read_manifest_file(directory, MANIFEST)
     name = snapshot_file(manifest, snapshot, str(directory)) if snapshot else MANIFEST
@@ -77,7 +82,7 @@ def _read_manifest_file(directory: pathlib.Path, name: str) -> dict[str, Any]:
     """Return the manifest in the file `name`; raise UserError if it is missing, changed, or of another format."""
     path = directory / name
     try:
-        manifest = strict_json.parse(path.read_text(encoding="utf-8"))
+        manifest = strict_json.parse(read_file(path, strict_json.MAX_TABLE_BYTES).decode())
         version = manifest["format_version"]
     except (OSError, ValueError, KeyError, TypeError):
         hints = {

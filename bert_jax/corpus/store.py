@@ -30,8 +30,8 @@ import numpy as np
 
 from bert_jax.console import notebook_table
 from bert_jax.corpus.manifest import WORDS_VERSION, read_manifest
-from bert_jax.errors import UserError
-from bert_jax.files import sha256_of
+from bert_jax.errors import UserError, file_error
+from bert_jax.files import check_file, sha256_of
 
 if TYPE_CHECKING:
     from array_record.python.array_record_module import ArrayRecordReader
@@ -365,6 +365,7 @@ def _open_shard(shard: Shard) -> "ArrayRecordReader":
     from array_record.python.array_record_module import ArrayRecordReader
 
     try:
+        check_file(shard.path)
         size = shard.path.stat().st_size
         # ArrayRecord opens a truncated file without an error, so the size is checked here.
         if size != shard.bytes:
@@ -378,9 +379,8 @@ def _open_shard(shard: Shard) -> "ArrayRecordReader":
             )
     except (OSError, RuntimeError) as error:
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-            raise UserError(
-                f"{shard.path}: {error.strerror}; lower --config.data.num_threads, or raise `ulimit -n`"
-            ) from None
+            fix = "lower --config.data.num_threads, or raise `ulimit -n`"
+            raise file_error(error, shard.path, fix=fix) from None
         raise UserError(f"{shard.path}: cannot be read ({error}); copy or prepare the corpus again") from None
     return reader
 
@@ -391,6 +391,7 @@ def load_array(path: pathlib.Path, sha256: str, mmap_mode: Literal["r"] | None =
         if sha256_of(path) == sha256:
             return np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise UserError(f"{path}: cannot be read ({reason}); copy or prepare the corpus again") from None
+        if isinstance(error, OSError) and error.errno:
+            raise file_error(error, path, "cannot be read", "copy or prepare the corpus again") from None
+        raise UserError(f"{path}: cannot be read ({error}); copy or prepare the corpus again") from None
     raise UserError(f"{path}: digest differs from the manifest; copy or prepare the corpus again")

@@ -1,5 +1,6 @@
 """The main function of `bert-jax finetune`, and the steps that it calls.
 
+batch_shapes.py  the shapes of training batches: padded sequences, or rows of sequences laid end to end
 finetune.py    the main function: from weights, a task and a config to the best model, its scores and its predictions
 inputs.py      weights, task and sets, checked against each other; the loss and the batches made from them
 own_labels.py  the config of a fine-tuning on a user's own file

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 
 from bert_jax.config import FinetuneConfig, check_choices, check_warmup, flatten, refuse_fields_without_effect, to_json
+from bert_jax.finetuning.batch_shapes import with_rows
 from bert_jax.finetuning.inputs import (
     describe_adapter,
     head_labels_text,
@@ -26,6 +27,7 @@ from bert_jax.finetuning.training import train_one
 from bert_jax.parallel import sharding
 from bert_jax.pretraining.initial_weights import describe_start
 from bert_jax.readers.hub import absolute_path
+from bert_jax.tasks.batching import describe_shapes
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import package_versions
 from bert_jax.training.plan import Plan, Session
@@ -58,13 +60,19 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
     settings = inputs.settings
 
     # Resolve the config: fill in the lengths to pad to, the numbers of steps, and absolute paths.
+    mesh = sharding.make_mesh(config.mesh)
     feed, phase = plan_training(inputs, settings, config.train)
+    if not settings.buckets:  # lengths that the user chose are kept
+        accum_steps = config.train.grad_accum_steps
+        feed = with_rows(
+            feed, inputs.train.features, settings.epochs, accum_steps, inputs.architectures, config.compute, mesh
+        )
     config = resolve_finetune_config(config, steps_per_epoch=math.ceil(len(inputs.train.features) / feed.batch_size))
     check_warmup(config.optimizer, phase.end)
     dev_sizes = ", ".join(f"{len(split.examples):,} in {split.name}" for split in inputs.dev)
     console.say(
         f"task {inputs.task.name}: {len(inputs.train.examples):,} examples in train, {dev_sizes}; {phase.end:,} steps "
-        f"of {feed.batch_size} sequences, of up to {', '.join(map(str, feed.buckets))} tokens"
+        f"of {feed.batch_size} sequences, {describe_shapes(feed, inputs.train.features)}"
     )
 
     # Agree with the other processes, and make the plan that all trainings share.
@@ -79,7 +87,7 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
         seed=config.seed,
         objective=objective_of_task(inputs, settings, config.compute, freeze),
         phases=(phase,),
-        mesh=sharding.make_mesh(config.mesh),
+        mesh=mesh,
         optimizer=config.optimizer,
         compute=config.compute,
         train=config.train,

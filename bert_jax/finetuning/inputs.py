@@ -62,6 +62,11 @@ class TaskInputs:
     adapter: Adapter | None  # None: all weights are trained
 
     @property
+    def architectures(self) -> tuple[EncoderConfig, ...]:
+        """Architectures that read each batch: of the model, and of a teacher."""
+        return (self.weights.config, *([self.teacher.config] if self.teacher else []))
+
+    @property
     def fingerprint(self) -> dict[str, str]:
         """Digests of the inputs that a resumed training must find again."""
         digests = {
@@ -213,7 +218,7 @@ class FeedAndPhase(NamedTuple):
 
 
 def plan_training(inputs: TaskInputs, settings: TaskConfig, train: FinetuneTrainConfig) -> FeedAndPhase:
-    """Return the settings of batches, and the single phase of a training: passes over the training set.
+    """Return the settings of padded batches, and the single phase of a training: passes over the training set.
 
     The lengths of the labeled sets determine the lengths that batches are padded to, so every sequence fits.
     """
@@ -227,8 +232,8 @@ def plan_training(inputs: TaskInputs, settings: TaskConfig, train: FinetuneTrain
             f"{max_positions}, the longest that the model reads"
         )
     # A student without token types ignores the token types that its teacher needs.
-    models = [inputs.weights.config, *([inputs.teacher.config] if inputs.teacher else [])]
-    feed = Feed(buckets, train.batch_size, max(model.num_token_types for model in models), inputs.tokenizer.pad_id)
+    num_token_types = max(model.num_token_types for model in inputs.architectures)
+    feed = Feed(buckets, train.batch_size, num_token_types, inputs.tokenizer.pad_id)
     phase = Phase(
         end=max(1, round(settings.epochs * math.ceil(len(inputs.train.features) / train.batch_size))),
         seq_len=buckets[-1],

@@ -90,7 +90,7 @@ def write_results(
             elif threshold is not None:
                 tuned = {"thresholds": threshold}
             path = partial / TASK_FILE
-            values = json.loads(path.read_text(encoding="utf-8")) | tuned
+            values = json.loads(files.read_file(path)) | tuned
             path.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
         if any(reports.values()):
             files.write_text(directory / LABELS_FILE, json.dumps(reports, indent=1) + "\n")

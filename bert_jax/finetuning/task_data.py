@@ -17,7 +17,7 @@ from bert_jax.models import Model, Params
 from bert_jax.objectives.base import Batch
 from bert_jax.parallel import sharding
 from bert_jax.parallel.memory import out_of_memory_in_evaluation_as_user_error
-from bert_jax.tasks.batching import Feed, collate_batches, plan_evaluation, plan_feature_batches
+from bert_jax.tasks.batching import Feed, collate_batches, plan_evaluation, plan_training_epoch
 from bert_jax.tasks.features import SPELLED, Features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Predictions, TaskKind, Threshold, Tuned, make_features
@@ -81,11 +81,10 @@ def task_training_batches(
     split: TaskSplit, feed: Feed, seed: int, blocks: sharding.BatchBlocks, step: int
 ) -> Generator[Batch, None, None]:
     """Yield this process's part of the training batches from `step` on, without end; seed and epoch set the order."""
-    lengths = np.array([features.length for features in split.features], np.int64)
-    per_epoch = -(-len(lengths) // feed.batch_size)
+    per_epoch = -(-len(split.features) // feed.batch_size)
     epoch, first = divmod(step, per_epoch)
     while True:
-        batches = plan_feature_batches(lengths, feed.buckets, feed.batch_size, seed, epoch, shuffle=True)
+        batches = plan_training_epoch(feed, split.features, seed, epoch)
         yield from collate_batches(feed, split.features, batches[first:], blocks)
         epoch, first = epoch + 1, 0
 

@@ -14,7 +14,7 @@ from bert_jax import strict_json
 from bert_jax.config import TaskConfig
 from bert_jax.console import Console
 from bert_jax.errors import UserError, writing
-from bert_jax.files import write_text
+from bert_jax.files import read_file, write_text
 from bert_jax.finetuning.inputs import TaskInputs, peft_can_open, task_model
 from bert_jax.finetuning.task_data import make_dev_evaluation, task_training_batches
 from bert_jax.interop import huggingface
@@ -126,7 +126,7 @@ def data_of_adapter(data: Data, params: Params) -> Data:
 def read_result(path: pathlib.Path, console: Console) -> dict[str, Any] | None:
     """Return the result of a finished training; None if the file is absent or damaged (a line reports damage)."""
     try:
-        result: dict[str, Any] = strict_json.parse(path.read_text(encoding="utf-8"))
+        result: dict[str, Any] = strict_json.parse(read_file(path, strict_json.MAX_BYTES).decode())
         if result.pop("seal", None) != _seal(result):
             raise ValueError("its seal does not match")
     except FileNotFoundError:
@@ -175,7 +175,7 @@ def export_best(inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Pat
     if weights.heads[0].name == "sentence_embedding":
         known = weights.sentences or SentenceModules()  # the prompts and the name of the similarity stay
         modules = dataclasses.replace(known, folder="", normalize=True, max_seq_len=settings.max_seq_len)
-        extra |= sentence_module_files(modules, inputs.architecture.hidden_size)
+        extra |= sentence_module_files(modules, inputs.architecture.hidden_size, inputs.architecture.max_positions)
     if inputs.adapter:
         on_host = {**on_host, "encoder": weights.params["encoder"]}
         if peft_can_open(weights):

@@ -251,7 +251,7 @@ class _Embedder:
         lengths = np.array([text.length for text in features], np.int64)
         params = {"encoder": self._model.params["encoder"]}
         config, pad_id = self._model.config, self._model.tokenizer.pad_id
-        for indices, length in plan_feature_batches(lengths, buckets, batch_size, seed=0, epoch=0, shuffle=False):
+        for indices, length, _ in plan_feature_batches(lengths, buckets, batch_size, seed=0, epoch=0, shuffle=False):
             batch = collate([features[i] for i in indices], length, config.num_token_types, pad_id, batch_size)
             del batch["example_weights"]
             values = np.asarray(self._compute(params, batch))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import IO, Any, NamedTuple
 
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, file_error
 from bert_jax.readers.rows import check_object, parse_json, read_lines, read_text_lines
 
 STDIN = "-"
@@ -102,14 +102,14 @@ def texts_by_key(line: Input, keys: Sequence[str] = ("text", "text_pair")) -> di
 
 @contextlib.contextmanager
 def readable_twice(source: str | os.PathLike[str]) -> Iterator[str | os.PathLike[str]]:
-    """Yield a source that can be read repeatedly: for standard input, a temporary file with its content."""
-    if source != STDIN:
+    """Yield a source that can be read repeatedly: for standard input or a pipe, a temporary file with its content."""
+    if source != STDIN and not pathlib.Path(source).is_fifo():
         yield source
         return
     with tempfile.TemporaryDirectory() as directory:
-        copy = pathlib.Path(directory) / "standard input"
-        with copy.open("wb") as file:
-            shutil.copyfileobj(sys.stdin.buffer, file)
+        copy = pathlib.Path(directory, source_name(source)).with_name(f"content{pathlib.Path(source).suffix}")
+        with _open_source(source) as stream, copy.open("wb") as file:
+            shutil.copyfileobj(stream, file)
         yield copy
 
 
@@ -122,7 +122,7 @@ def _open_source(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     try:
         file = open(source, "rb")  # noqa: SIM115 (closed below)
     except OSError as error:
-        raise UserError(f"{source}: cannot be read ({error.strerror or error})") from None
+        raise file_error(error, source, "cannot be read") from None
     with file:
         yield file
 

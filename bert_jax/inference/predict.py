@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import itertools
-import json
 import os
 import pathlib
 import sys
@@ -32,6 +31,7 @@ from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS
 from bert_jax.models import Head, make_model
 from bert_jax.models.heads import OF_PRETRAINING
+from bert_jax.strict_json import json_line
 from bert_jax.tasks.batching import Feed, fixed_buckets
 from bert_jax.tasks.custom import given_columns
 from bert_jax.tasks.features import Features
@@ -182,7 +182,7 @@ def predict_file(
     def write_predictions(out: IO[str]) -> None:
         predictions = predict_inputs(predictor, read(), counts, lambda done: progress(done, total), copy_input)
         for prediction in predictions:
-            out.write(json.dumps(prediction, ensure_ascii=False, default=str) + "\n")
+            out.write(json_line(prediction, str) + "\n")
         out.flush()
         if not counts["examples"]:
             raise UserError(f"{source_name(source)}: no example in it; write one per line")

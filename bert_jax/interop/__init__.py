@@ -6,6 +6,6 @@ tensors.py           conversion of our parameters to named tensors, and back
 sentence_modules.py  pooling, length and prompt of a sentence-transformers directory: read and write
 google_tf.py         TensorFlow checkpoints of Google's BERT: load
 stablehlo.py         export as a StableHLO program, which JAX runs without bert_jax
-onnx_file.py         export as an ONNX file, for other runtimes
-onnx_programs.py     PROGRAMS: torch code that replaces an encoder which torch cannot export; a row per family
+onnx_file.py         export as an ONNX file, in float32 or int8, or as an OpenVINO model
+onnx_programs.py     torch code of exports: sentence vectors, and PROGRAMS, encoders that torch cannot export
 """

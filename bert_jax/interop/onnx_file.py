@@ -1,13 +1,14 @@
-"""Export of a model directory as an ONNX file, for runtimes outside Python and JAX.
+"""Export of a model directory as an ONNX file or an OpenVINO model, for runtimes outside Python and JAX.
 
-The export goes by way of PyTorch: `transformers` opens the directory and `torch.onnx` exports the model. The owners of
-the two formats maintain these libraries.
+The export goes by way of PyTorch: `transformers` opens the directory, `torch.onnx` exports the model, and OpenVINO
+converts the ONNX file. The owners of the formats maintain these libraries.
 """
 
 import contextlib
 import os
 import pathlib
 import shutil
+import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -16,20 +17,23 @@ from bert_jax.errors import UserError, needs_packages
 from bert_jax.files import output_directory
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface.model_config import read_model_config
-from bert_jax.interop.onnx_programs import PROGRAMS
+from bert_jax.interop.onnx_programs import PROGRAMS, sentence_vectors
+from bert_jax.interop.sentence_modules import MODULE_FILES, VECTORS, read_sentence_modules
 from bert_jax.tokenizer import tokenizer_files
 
 FILE = "model.onnx"
+OPENVINO_FILE = "openvino_model.xml"  # the name that sentence-transformers and Optimum look for
 MAX_FILE_BYTES = 2_000_000_000  # Protocol Buffers limit a file's size; larger weights go into a second file
 
 
 def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
-    """Write `model.onnx` into the directory `output`, beside `config.json` and the tokenizer of `directory`.
+    """Write `model.onnx` into the directory `output`, beside the config, tokenizer and modules of `directory`.
 
     Inputs are `input_ids`, `attention_mask` and, if the model has several token types, `token_type_ids`. They are int64
     and have the shape `[batch, length]`, or `[batch, choices, length]` for multiple choice. Outputs are float32 and
-    have the names of transformers: `logits`, `start_logits`, `last_hidden_state`, .... All dimensions of the inputs are
-    dynamic.
+    have the names of transformers: `logits`, `start_logits`, `last_hidden_state`, .... A directory with a Pooling of
+    sentence-transformers also has the output `sentence_embedding`, `[batch, hidden]`: the vectors after pooling and
+    normalization. All dimensions of the inputs are dynamic.
 
     Args:
         directory: directory of transformers, such as an output of `export_model`.
@@ -58,6 +62,9 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
     )
     with output_directory(pathlib.Path(output)) as partial, _silenced_loggers():
         model = getattr(transformers, described.architecture).from_pretrained(source, local_files_only=True).eval()
+        modules = read_sentence_modules(source)
+        if modules and modules.activation:  # a CrossEncoder has no vectors
+            modules = None
         program = PROGRAMS.get(described.encoder.family)
         add_inputs = program(model, described.encoder) if program else dict
 
@@ -69,12 +76,16 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
                 self.model = model
 
             def forward(self, *inputs: Any) -> Any:
-                return self.model(**add_inputs(dict(zip(names, inputs, strict=True)))).to_tuple()
+                batch = dict(zip(names, inputs, strict=True))
+                outputs = self.model(**add_inputs(batch)).to_tuple()
+                if modules is None:
+                    return outputs
+                return *outputs, sentence_vectors(outputs[0], batch["attention_mask"], modules)
 
         # A separate tensor for each input: torch would treat a shared tensor as a single input.
         example = {name: torch.ones((2, 3, 4)[-len(axes) :], dtype=torch.int64) for name in names}
         with torch.no_grad():
-            outputs = list(model(**add_inputs(example)).keys())
+            outputs = [*model(**add_inputs(example)).keys(), *([VECTORS] if modules else [])]
         sizes = {i: torch.export.Dim(name, min=1) for i, name in enumerate(axes[:-1])}
         sizes[len(axes) - 1] = torch.export.Dim("length", min=1, max=described.encoder.max_positions)
         torch.onnx.export(
@@ -88,15 +99,15 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
             external_data=sum(x.numel() * x.element_size() for x in model.parameters()) > MAX_FILE_BYTES,
             verbose=False,
         )
-        for path in (source / "config.json", *tokenizer_files(source)):
-            shutil.copyfile(path, partial / path.name)
+        _copy_small_files(source, partial)
 
 
 def quantize_onnx(source: pathlib.Path, output: pathlib.Path) -> None:
     """Copy a directory of `export_onnx` with int8 weights, which onnxruntime multiplies with int8 activations.
 
     The quantization is dynamic: each output feature of the weights has a constant scale, and inference computes a scale
-    for each matrix of activations. Inputs and outputs stay as they are; norms, softmax and sums are float32.
+    for each matrix of activations. Inputs and outputs stay as they are; norms, softmax and sums are float32. As a
+    matrix of activations holds all texts of a batch and their padding, the outputs for a text depend on its batch.
 
     Raises:
         UserError: onnxruntime or onnx is not installed, or `output` is in use.
@@ -108,8 +119,42 @@ def quantize_onnx(source: pathlib.Path, output: pathlib.Path) -> None:
         model = onnx.load(source / FILE)
         del model.graph.value_info[:]  # the exporter's shapes of transposed weights are wrong; they are inferred again
         quantize_dynamic(model, partial / FILE, per_channel=True, weight_type=QuantType.QInt8)
-        for path in (source / "config.json", *tokenizer_files(source)):
-            shutil.copyfile(path, partial / path.name)
+        _copy_small_files(source, partial)
+
+
+def convert_to_openvino(source: pathlib.Path, output: pathlib.Path) -> None:
+    """Convert a directory of `export_onnx` to a directory with `openvino_model.xml` and float32 `openvino_model.bin`.
+
+    Raises:
+        UserError: openvino is not installed, or `output` is in use.
+    """
+    with needs_packages("an OpenVINO model", "openvino"):
+        openvino = import_openvino()
+    with output_directory(output) as partial:
+        model = openvino.Core().read_model(source / FILE)
+        openvino.save_model(model, partial / OPENVINO_FILE, compress_to_fp16=False)
+        _copy_small_files(source, partial)
+
+
+def import_openvino() -> Any:
+    """Return the module `openvino`, imported without its telemetry.
+
+    By default, each import of openvino 2026.4 sends an event to its maker, from a forked process. Without the package
+    openvino_telemetry, openvino sends nothing.
+    """
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # an import then fails
+    import openvino
+
+    return openvino
+
+
+def _copy_small_files(source: pathlib.Path, target: pathlib.Path) -> None:
+    """Copy config, tokenizer, and the files of sentence-transformers that exist."""
+    modules = [path for name in MODULE_FILES if (path := source / name).is_file()]
+    for path in (source / "config.json", *tokenizer_files(source), *modules):
+        copy = target / path.relative_to(source)
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copyfile(path, copy)
 
 
 @contextlib.contextmanager

@@ -1,8 +1,8 @@
-"""Torch encoders for models of long texts: they replace encoders of transformers that torch cannot export.
+"""Torch code that an export adds to models of transformers: encoders for long texts, and pooling to sentence vectors.
 
-Every layer computes the attention scores of all pairs of tokens, then masks the pairs outside the model's attention
-pattern. So one program serves every length. Results equal the results of transformers, but memory grows with the square
-of the length.
+The encoders for long texts replace encoders of transformers that torch cannot export. Every layer computes the
+attention scores of all pairs of tokens, then masks the pairs outside the model's attention pattern. So one program
+serves every length. Results equal the results of transformers, but memory grows with the square of the length.
 """
 
 import math
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bert_jax.config import EncoderConfig
+from bert_jax.interop.sentence_modules import SentenceModules
 
 Inputs = dict[str, Any]  # name -> int64 tensor `[batch, length]`, or `[batch, choices, length]`
 
@@ -96,6 +97,26 @@ PROGRAMS: Mapping[str, Callable[[Any, EncoderConfig], Callable[[Inputs], Inputs]
     "longformer": replace_longformer_encoder,
     "big_bird": replace_big_bird_encoder,
 }
+
+
+def sentence_vectors(hidden: Any, attention_mask: Any, modules: SentenceModules) -> Any:
+    """Return the vectors of texts, `[batch, hidden]`, as in sentence-transformers.
+
+    Args:
+        hidden: last hidden states, float32 `[batch, length, hidden]`.
+        attention_mask: int64 `[batch, length]`.
+        modules: pooling and normalization.
+    """
+    import torch
+
+    is_real = attention_mask[..., None] != 0
+    poolings: dict[str, Callable[[], Any]] = {
+        "mean": lambda: (hidden * is_real).sum(1) / is_real.sum(1),
+        "cls": lambda: hidden[:, 0],
+        "max": lambda: torch.where(is_real, hidden, -torch.inf).amax(1),
+    }
+    vectors = poolings[modules.pooling]()
+    return torch.nn.functional.normalize(vectors, dim=-1) if modules.normalize else vectors
 
 
 def _score_bias(readable: Any) -> Any:

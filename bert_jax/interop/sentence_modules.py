@@ -1,7 +1,8 @@
 """Directories of sentence-transformers: the steps before and after the encoder.
 
 `modules.json` lists the modules: a Transformer, a Pooling, and perhaps a Normalize. Version 6 of the library writes
-other fields than earlier versions. Both forms can be read; the older form is written, because every version reads it.
+other fields than earlier versions. Both forms can be read. The form of version 5.3 is written, because version 6, Text
+Embeddings Inference and vLLM read it. Text Embeddings Inference refuses the later form.
 """
 
 import dataclasses
@@ -18,8 +19,11 @@ KNOWN = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
 CROSS_ENCODER = ["Transformer"]  # the modules of a CrossEncoder, which scores pairs
 # Activations of a CrossEncoder's score: name of the class in torch -> our name.
 CROSS_ENCODER_ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "identity"}
+TORCH_MODULES = {"Sigmoid": "torch.nn.modules.activation", "Identity": "torch.nn.modules.linear"}
 # Our name of a pooling (in inference.embed.POOLINGS), which version 6 uses as well -> its field in earlier versions.
 POOLINGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
+# Further fields of version 5.3; Text Embeddings Inference 1.2 needs the first.
+OTHER_POOLINGS = ("mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
 VECTORS = "sentence_embedding"
 OF_TEXT = {"method": "forward", "method_output_name": "last_hidden_state"}
 OF_PAIR = {"method": "forward", "method_output_name": "logits"}
@@ -42,6 +46,9 @@ CROSS_ENCODER_FIELDS = TRANSFORMER_FIELDS | {
 TRANSFORMER = "sentence_bert_config.json"
 OLD_FAMILIES = ("roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 TRANSFORMER_FILES = (TRANSFORMER, *(f"sentence_{family}_config.json" for family in OLD_FAMILIES))
+# Files that `sentence_module_files` writes.
+PROMPTS, POOLING = "config_sentence_transformers.json", "1_Pooling/config.json"
+MODULE_FILES = (MODULES, TRANSFORMER, POOLING, PROMPTS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,7 +91,7 @@ def read_sentence_modules(directory: pathlib.Path) -> SentenceModules | None:
     folder = modules[0][1]
     if "Normalize" in kinds:
         _check_normalize(directory / modules[2][1] / "config.json")
-    prompts, default_prompt, similarity = _read_prompts_and_similarity(directory / "config_sentence_transformers.json")
+    prompts, default_prompt, similarity = _read_prompts_and_similarity(directory / PROMPTS)
     transformer = _read_transformer_fields(directory / folder, TRANSFORMER_FIELDS)
     return SentenceModules(
         folder=folder,
@@ -110,14 +117,17 @@ def cross_encoder_activation(name: Any, where: str) -> str:
 
 
 def cross_encoder_fields(activation: str) -> dict[str, Any]:
-    """Return the fields of `config.json` for the activation of a CrossEncoder; {} for ''."""
-    classes = {row: f"torch.nn.{name}" for name, row in CROSS_ENCODER_ACTIVATIONS.items()}
+    """Return the fields of `config.json` for the activation of a CrossEncoder; {} for ''.
+
+    The class has the name of its module, because vLLM reads only names that begin with `torch.nn.modules.`.
+    """
+    classes = {row: f"{TORCH_MODULES[name]}.{name}" for name, row in CROSS_ENCODER_ACTIVATIONS.items()}
     return {"sentence_transformers": {"activation_fn": classes[activation], "version": "4.1.0"}} if activation else {}
 
 
 def _read_cross_encoder(directory: pathlib.Path, folder: str) -> SentenceModules:
     """Return the settings of a CrossEncoder in the layout of sentence-transformers 6."""
-    path = directory / "config_sentence_transformers.json"
+    path = directory / PROMPTS
     fields = read_object(path) if path.is_file() else {}
     if fields.get("model_type") != "CrossEncoder":
         raise UserError(f"{directory / MODULES}: a Transformer without Pooling; only a CrossEncoder has no Pooling")
@@ -130,18 +140,25 @@ def _read_cross_encoder(directory: pathlib.Path, folder: str) -> SentenceModules
     )
 
 
-def sentence_module_files(modules: SentenceModules, hidden_size: int) -> dict[str, str]:
-    """Return name -> text of the files that make an exported encoder a directory of sentence-transformers."""
+def sentence_module_files(modules: SentenceModules, hidden_size: int, max_positions: int) -> dict[str, str]:
+    """Return name -> text of the files that make an exported encoder a directory of sentence-transformers.
+
+    Args:
+        modules: the steps from texts to vectors.
+        hidden_size: width of the vectors.
+        max_positions: number of tokens that the model can read; Text Embeddings Inference needs a maximum length.
+    """
     kinds = [("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")][: 2 + modules.normalize]
     pooling = {field: modules.pooling == name for name, field in POOLINGS.items()}
+    pooling |= {f"pooling_mode_{name}": False for name in OTHER_POOLINGS}
     files: dict[str, Any] = {
         MODULES: [
             {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
             for n, (kind, path) in enumerate(kinds)
         ],
-        TRANSFORMER: {"max_seq_length": modules.max_seq_len, "do_lower_case": modules.lower_case},
-        "1_Pooling/config.json": {"word_embedding_dimension": hidden_size, **pooling},
-        "config_sentence_transformers.json": {
+        TRANSFORMER: {"max_seq_length": modules.max_seq_len or max_positions, "do_lower_case": modules.lower_case},
+        POOLING: {"word_embedding_dimension": hidden_size, **pooling, "include_prompt": True},
+        PROMPTS: {
             "prompts": dict(modules.prompts),
             "default_prompt_name": modules.default_prompt,
             "similarity_fn_name": modules.similarity,

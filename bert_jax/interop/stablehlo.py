@@ -8,7 +8,7 @@ each input shape.
 import json
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -22,6 +22,7 @@ from bert_jax.files import output_directory
 from bert_jax.interop.tensors import flatten_params
 from bert_jax.models import Head, Params, make_model
 
+Arrays = dict[str, jax.Array]
 PLATFORMS = ("cpu", "tpu", "cuda")
 PROGRAM, WEIGHTS, MANIFEST = "model.stablehlo", "weights.npz", "manifest.json"
 # Dimensions of an input of sequences, and of an input of multiple choice.
@@ -36,6 +37,7 @@ def export_stablehlo(
     heads: tuple[Head, ...],
     output: str | os.PathLike[str],
     labels: Sequence[str] = (),
+    extend_outputs: Callable[[Arrays, Arrays], Arrays] = lambda outputs, inputs: outputs,
 ) -> None:
     """Write the directory `output`: `model.stablehlo`, `weights.npz`, `manifest.json`.
 
@@ -53,6 +55,7 @@ def export_stablehlo(
         heads: the outputs of the program.
         output: directory to write; it appears only when it is complete.
         labels: names of the classes, for the manifest.
+        extend_outputs: (outputs of the model, inputs) -> outputs of the program.
 
     Raises:
         UserError: the number of labels is not the number of classes, or `output` is in use.
@@ -68,7 +71,7 @@ def export_stablehlo(
     def program(weights: list[jax.Array], *arrays: jax.Array) -> dict[str, jax.Array]:
         batch = dict(zip(inputs, arrays, strict=True))
         batch.setdefault("token_type_ids", jnp.zeros_like(batch["input_ids"]))
-        outputs = model.apply(jax.tree.unflatten(structure, weights), batch, None)
+        outputs = extend_outputs(model.apply(jax.tree.unflatten(structure, weights), batch, None), batch)
         return {name: x[..., : config.vocab_size] if name in VOCABULARY else x for name, x in outputs.items()}
 
     sizes = _symbolic_sizes(inputs, config.max_positions)

@@ -5,6 +5,7 @@ Only this package uses linen; it knows no objectives, data and tasks.
 model.py      an architecture as pure functions; parameter counts, FLOPs, missing heads
 heads.py      encoder and heads together; add a function and a row of HEADS for a head
 encoder.py    embeddings, then the blocks, scanned or unrolled; attention weights of all layers
+token_rows.py  tokens of padded sequences -> rows that the encoder reads, and back
 blocks.py     the block; add a row to BLOCKS for a form of residual connection, and to MLPS for an MLP
 attention/    the attention layer; add a file and a row of KERNELS for a kernel
 positions.py  position schemes; add a row to POSITIONS for a scheme

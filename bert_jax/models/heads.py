@@ -20,6 +20,7 @@ from bert_jax.models.encoder import Encoder, GlobalTokenMask
 from bert_jax.models.init import init_scales, kernel_init, vocabulary_initializer
 from bert_jax.models.layers import ACTIVATIONS, Linear, logical_param
 from bert_jax.models.norms import norm_layer
+from bert_jax.models.token_rows import encoder_inputs, padded_sequences
 from bert_jax.parallel.sharding import constrain
 
 PADDING_LOGIT = -1e9  # of the padding of the vocabulary; its exponential is exactly 0
@@ -42,6 +43,8 @@ class Network(nn.Module):
 
     If the batch has `segment_ids`, int32 `[batch, length]`, sequences are packed. Then `cls_positions`, int32 `[batch,
     examples]`, are the positions of the first token of each example, and 0 for an absent example.
+
+    If the batch has `row_tokens`, its sequences are padded, and the encoder reads them in rows (token_rows.py).
     """
 
     config: EncoderConfig
@@ -53,12 +56,13 @@ class Network(nn.Module):
         config, dtype = self.config, jnp.dtype(self.compute.dtype)
         names = {head.name for head in self.heads}
         encoder = Encoder(config, self.compute, "hidden_states" in names, name="encoder")
-        length = batch["input_ids"].shape[-1]  # each choice of an example is one sequence
-        ids, types, mask = (
-            batch[name].reshape(-1, length) for name in ("input_ids", "token_type_ids", "attention_mask")
-        )
-        segments = batch.get("segment_ids")
-        hidden, every_layer = encoder(ids, types, mask, segments, rng, global_token_mask(config, names, ids))
+        inputs = encoder_inputs(batch)
+        hidden, every_layer = encoder(*inputs, rng, global_token_mask(config, names, inputs.input_ids))
+        # From here on, all arrays have padded sequences.
+        hidden = padded_sequences(hidden, batch)
+        if every_layer is not None:
+            every_layer = jax.vmap(lambda states: padded_sequences(states, batch))(every_layer)
+        mask = batch["attention_mask"].reshape(-1, batch["attention_mask"].shape[-1])
         task_input = hidden
         if config.bilstm and names & OF_TASKS:
             task_input = BiLstm(config, dtype, name="bilstm")(hidden, batch.get("segment_ids", mask))
@@ -162,6 +166,8 @@ def question_answering(head: Head, x: Encoded) -> Arrays:
     else:  # BERT has no dropout here
         tokens = dropout(x.tokens, x.config.classifier_dropout if x.config.pooler_on_tokens else 0.0, x.seed)
         logits = classification_layer(x.config, x.dtype, 2, head.name)(tokens)
+    if "row_tokens" in x.batch:  # no vector of padding exists, so that padding has no part in the softmax
+        logits = jnp.where(x.batch["attention_mask"][..., None] != 0, logits.astype(jnp.float32), PADDING_LOGIT)
     return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 
 

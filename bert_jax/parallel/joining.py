@@ -9,12 +9,12 @@ import jax
 from jax.experimental import multihost_utils
 
 from bert_jax.config import WatchdogConfig
-from bert_jax.errors import UserError, resource_error_message
+from bert_jax.errors import UserError, file_error, resource_error_message, shown
 from bert_jax.parallel import clusters
 from bert_jax.parallel.platform import check_platform
 from bert_jax.parallel.preemption import Interrupt
 from bert_jax.parallel.relay import Process, start_relay
-from bert_jax.parallel.rendezvous import PeerMismatch, Peers, PeerTimeout, rendezvous
+from bert_jax.parallel.rendezvous import PeerMismatch, Peers, PeerTimeout, loopback_address, rendezvous
 from bert_jax.parallel.watchdog import LOST, Watchdog
 
 
@@ -24,14 +24,14 @@ def find_peers(coordinator: str | None, num_processes: int | None, process_id: i
     The token of the peers is BERT_JAX_TOKEN in the environment.
 
     Raises:
-        UserError: some of the options are missing, contradict each other, or the environment is malformed.
+        UserError: some of the options are missing, contradict each other, or the environment is malformed; or a run of
+            several hosts has no token.
     """
     given = {"--coordinator": coordinator, "--num_processes": num_processes, "--process_id": process_id}
     missing = [name for name, value in given.items() if value is None]
     if len(missing) == len(given):
         try:
-            peers = clusters.detect_peers()
-            return peers._replace(token=_token_of_environment()) if peers else None
+            return _with_token(clusters.detect_peers())
         except (KeyError, ValueError) as error:
             raise UserError(
                 f"the environment of the cluster is malformed ({type(error).__name__}: {error}); "
@@ -48,11 +48,21 @@ def find_peers(coordinator: str | None, num_processes: int | None, process_id: i
         raise UserError(
             f"--process_id {process_id} with --num_processes {num_processes}: must be from 0 to {num_processes - 1}"
         )
-    return Peers(coordinator, num_processes, process_id, token=_token_of_environment()) if num_processes > 1 else None
+    return _with_token(Peers(coordinator, num_processes, process_id) if num_processes > 1 else None)
 
 
-def _token_of_environment() -> str:
-    return os.environ.get("BERT_JAX_TOKEN", "")
+def _with_token(peers: Peers | None) -> Peers | None:
+    """Return the peers with the token of the environment; raise UserError if a run of several hosts has none."""
+    if peers is None:
+        return None
+    token = os.environ.get("BERT_JAX_TOKEN", "")
+    if not token and not loopback_address(peers.coordinator.rpartition(":")[0]):
+        raise UserError(
+            f"BERT_JAX_TOKEN is not set, and anyone who reaches {peers.coordinator} could join the run\n"
+            "print a secret: python3 -c 'import secrets; print(secrets.token_hex())'; then in each process: "
+            "export BERT_JAX_TOKEN=SECRET"
+        )
+    return peers._replace(token=token)
 
 
 FOREVER = 1 << 20  # seconds, 12 days: JAX takes no None
@@ -80,7 +90,7 @@ def joined_processes(
     except PeerMismatch as error:
         raise UserError(str(error)) from error
     except PeerTimeout as error:
-        print(f"bert-jax {verb}: {error}", file=sys.stderr)
+        print(f"bert-jax {verb}: {shown(str(error))}", file=sys.stderr)
         sys.exit(LOST)
     watchdog = Watchdog(limits, peers.process_id, membership)
     try:
@@ -100,6 +110,12 @@ def joined_processes(
     except KeyboardInterrupt:
         print(f"bert-jax {verb}: interrupted", file=sys.stderr)
         watchdog.end_all("interrupted", 130)
+    except OSError as error:
+        if not error.errno:
+            watchdog.end_all_with_traceback(error)
+        worded = file_error(error)
+        print(f"bert-jax {verb}: {worded}", file=sys.stderr)
+        watchdog.end_all(str(worded), worded.status)
     except Exception as error:  # the other processes must hear of any end
         if message := resource_error_message(error, memory_advice):
             print(f"bert-jax {verb}: {message}", file=sys.stderr)
@@ -115,7 +131,9 @@ def _start_jax(peers: Peers, limits: WatchdogConfig) -> Process | None:
     """
     jax.config.update("jax_cpu_collectives_implementation", "gloo")  # ignored on other platforms
     host, _, port = peers.coordinator.rpartition(":")
-    address, relay = f"127.0.0.1:{port}", None
+    loopback = loopback_address(host)
+    loopback = f"[{loopback}]" if ":" in loopback else loopback
+    address, relay = f"{loopback or '127.0.0.1'}:{port}", None
     stages = (limits.start_seconds, limits.compile_seconds, limits.step_seconds, limits.save_seconds)
     seconds = [FOREVER if limit is None else int(limit) for limit in stages]
     if peers.process_id > 0:
@@ -125,6 +143,7 @@ def _start_jax(peers: Peers, limits: WatchdogConfig) -> Process | None:
         peers.num_processes,
         peers.process_id,
         peers.local_device_ids,
+        coordinator_bind_address=address if loopback else None,  # only processes of this machine can connect
         cluster_detection_method="deactivate",
         initialization_timeout=seconds[0] + 60,
         heartbeat_timeout_seconds=max(seconds) + 100,

@@ -7,22 +7,29 @@ connection, and keeps waiting for the processes of the run.
 
 import contextlib
 import hmac
+import ipaddress
 import json
-import queue
+import selectors
 import socket
-import threading
 import time
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Generator, Iterable
+from typing import Any, Literal, NamedTuple
 
 from bert_jax import strict_json
 from bert_jax.parallel.relay import connect_with_retries
 
 Message = dict[str, Any]
 MAX_MESSAGE_BYTES = 1 << 20
-HELLO_SECONDS = 5.0  # limit for the first message of a connection
+MAX_HELLO_BYTES = 1 << 12  # of the first line of a connection
+HELLO_SECONDS = 5.0  # limit for the first line of a connection
+MAX_ARRIVALS = 64  # connections that wait for their first line
+MIN_ARRIVAL_SECONDS = 0.05  # time of a connection before another takes its place
+JOIN_TRIES = 8  # connections to process 0, which may close a connection before it has read the first line
+JOIN_PAUSE = 0.2  # seconds
 ANSWER_SECONDS = 10.0  # limit for the answer of process 0
 FOREVER = 1e9  # seconds
+MAX_WAIT_SECONDS = 600.0  # of a call of the operating system
+CLOSED = "closed the connection: it stopped before all processes were present, or its BERT_JAX_TOKEN is different"
 
 
 class Peers(NamedTuple):
@@ -46,9 +53,9 @@ class PeerMismatch(Exception):
 class Link:
     """A connection that carries messages to and from another process."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, received: bytes = b"") -> None:
         self.socket = sock
-        self._received = b""
+        self._received = received  # bytes of the next message
 
     def send(self, message: Message) -> None:
         """Send a message; raise OSError if the peer is gone, TimeoutError if the peer does not read."""
@@ -70,13 +77,26 @@ class Link:
         except ValueError as error:
             raise EOFError from error  # no process of this program sends such a line
 
-    def receive_first(self, seconds: float) -> Message:
-        """Return the first message and read nothing after it; raise TimeoutError after `seconds`."""
-        end = time.monotonic() + seconds
-        while True:
-            self.socket.settimeout(max(0.01, end - time.monotonic()))
-            if messages := self.receive(1):
-                return messages[0]
+    def receive_first(self, seconds: float) -> Any:
+        """Return the first message and read nothing after it; None for a line that is no JSON.
+
+        Raises:
+            TimeoutError: no line after `seconds`. EOFError, OSError: the peer is gone, or its line has no end.
+        """
+        end, line = time.monotonic() + seconds, bytearray()
+        while not line.endswith(b"\n"):
+            if (left := end - time.monotonic()) <= 0:
+                raise TimeoutError
+            self.socket.settimeout(min(left, MAX_WAIT_SECONDS))
+            with contextlib.suppress(TimeoutError):
+                byte = self.socket.recv(1)
+                if not byte or len(line) > MAX_MESSAGE_BYTES:
+                    raise EOFError
+                line += byte
+        try:
+            return strict_json.parse(line.decode())
+        except ValueError:
+            return None
 
 
 class Membership(NamedTuple):
@@ -100,28 +120,34 @@ def rendezvous(peers: Peers, seconds: float | None) -> Membership:
 def _gather_hellos(peers: Peers, seconds: float) -> Membership:
     """Return the membership in process 0, which waits for a connection from every other process."""
     count = peers.num_processes
-    hosts, links, strangers = {0: socket.gethostname()}, dict[int, Link](), 0
-    end = time.monotonic() + seconds
-    with _incoming_hellos(int(peers.coordinator.rpartition(":")[2])) as arrivals:
-        while len(hosts) < count:
-            try:
-                link, hello = arrivals.get(timeout=max(0.01, end - time.monotonic()))
-            except queue.Empty as error:
-                timeout = PeerTimeout(_missing_message(hosts, count, seconds, strangers))
-                _send_error_and_close(links.values(), timeout)
-                raise timeout from error
-            if hello is None or not hmac.compare_digest(_token_bytes(hello.token), _token_bytes(peers.token)):
-                link.socket.close()
-                strangers += 1
+    hosts, links, num_strangers = {0: socket.gethostname()}, dict[int, Link](), 0
+    host, _, port = peers.coordinator.rpartition(":")
+    with (
+        _listening_socket(int(port), loopback_address(host)) as server,
+        contextlib.closing(_hellos(server, time.monotonic() + seconds)) as hellos,
+    ):
+        for link, hello in hellos:
+            if link is None or hello is None:
+                num_strangers += 1
+            elif not hmac.compare_digest(_token_bytes(hello.token), _token_bytes(peers.token)):
+                num_strangers += 1
+                _send_error_and_close([link], PeerTimeout(f"process 0 ({hosts[0]}) {CLOSED}"))
             elif wrong := _contradiction_message(hello, hosts, count):
                 mismatch = PeerMismatch(wrong)
                 _send_error_and_close([*links.values(), link], mismatch)
                 raise mismatch
             else:
                 hosts[hello.process_id], links[hello.process_id] = hello.host, link
+            if len(hosts) == count:
+                break
+        else:
+            timeout = PeerTimeout(_missing_message(hosts, count, seconds, num_strangers))
+            _send_error_and_close(links.values(), timeout)
+            raise timeout
     host_names = tuple(hosts[process_id] for process_id in range(count))
     for link in links.values():
-        link.send({"hosts": host_names})
+        with contextlib.suppress(OSError):  # the watchdog notices a process that is gone
+            link.send({"hosts": host_names})
     return Membership(host_names, links)
 
 
@@ -134,37 +160,90 @@ class Hello(NamedTuple):
     token: str
 
 
-@contextlib.contextmanager
-def _incoming_hellos(port: int) -> Iterator[queue.SimpleQueue[tuple[Link, Hello | None]]]:
-    """Yield a queue of the connections to a port, each with its `Hello`, or None for any other first message."""
-    arrivals, ended = queue.SimpleQueue[tuple[Link, Hello | None]](), threading.Event()
+class _Arrival(NamedTuple):
+    """A connection without a complete first line: the time of its arrival, and the bytes so far."""
 
-    def greet(link: Link) -> None:
+    time: float
+    received: bytearray
+
+
+def _hellos(server: socket.socket, end: float) -> Generator[tuple[Link | None, Hello | None]]:
+    """Yield each process that connects, with its `Hello`, and (None, None) for each stranger, until the time `end`.
+
+    A connection has `HELLO_SECONDS` to send a line of at most `MAX_HELLO_BYTES`. At most `MAX_ARRIVALS` connections
+    wait for their line; a further connection takes the place of the oldest of them.
+    """
+    server.setblocking(False)
+    arrivals = dict[socket.socket, _Arrival]()  # the oldest first
+    with selectors.DefaultSelector() as selector:
+
+        def forget(sock: socket.socket) -> bytearray:
+            selector.unregister(sock)
+            return arrivals.pop(sock).received
+
+        selector.register(server, selectors.EVENT_READ)
         try:
-            message = link.receive_first(HELLO_SECONDS)
-        except (TimeoutError, EOFError):
-            message = {}
-        if ended.is_set():
-            return link.socket.close()
-        types = [type(message.get(name)) for name in Hello._fields] if isinstance(message, dict) else []
-        arrivals.put((link, Hello(**message) if types == [int, int, str, str] and len(message) == 4 else None))
-
-    def accept() -> None:
-        with contextlib.suppress(OSError):  # at the end
-            while True:
-                threading.Thread(target=greet, args=(Link(server.accept()[0]),), daemon=True).start()
-
-    with _listening_socket(port) as server:
-        thread = threading.Thread(target=accept, daemon=True)
-        thread.start()
-        try:
-            yield arrivals
+            while (now := time.monotonic()) < end:
+                first = min((arrival.time + HELLO_SECONDS for arrival in arrivals.values()), default=end)
+                ready = [
+                    key.fileobj for key, _ in selector.select(min(max(0.0, min(first, end) - now), MAX_WAIT_SECONDS))
+                ]
+                for sock in [sock for sock in ready if isinstance(sock, socket.socket) and sock is not server]:
+                    hello = _receive_hello(sock, arrivals[sock].received)
+                    if hello is None:
+                        continue  # the line is incomplete
+                    link = Link(sock, bytes(forget(sock)))
+                    if isinstance(hello, Hello):
+                        sock.settimeout(None)
+                        yield link, hello
+                    else:
+                        sock.close()
+                        yield None, None
+                now = time.monotonic()
+                late = [sock for sock, arrival in arrivals.items() if now > arrival.time + HELLO_SECONDS]
+                oldest = next(iter(arrivals), None)
+                is_full = len(arrivals) == MAX_ARRIVALS
+                if oldest and is_full and not late and now > arrivals[oldest].time + MIN_ARRIVAL_SECONDS:
+                    late = [oldest]
+                for sock in late:
+                    forget(sock)
+                    sock.close()
+                    yield None, None
+                if server in ready and len(arrivals) < MAX_ARRIVALS:
+                    with contextlib.suppress(OSError):  # the stranger is gone, or there are too many open files
+                        sock = server.accept()[0]
+                        sock.setblocking(False)
+                        arrivals[sock] = _Arrival(now, bytearray())
+                        selector.register(sock, selectors.EVENT_READ)
+                elif server in ready:
+                    time.sleep(MIN_ARRIVAL_SECONDS / 10)
         finally:
-            server.shutdown(socket.SHUT_RDWR)  # wakes `accept`: the port must be free for JAX
-            thread.join()
-            ended.set()
-            while not arrivals.empty():
-                arrivals.get()[0].socket.close()
+            for sock in arrivals:
+                sock.close()
+
+
+def _receive_hello(sock: socket.socket, received: bytearray) -> Hello | Literal[False] | None:
+    """Add the bytes that have arrived to `received`; return the `Hello` of a complete line, and remove the line.
+
+    Return None while the line is incomplete, and False if no process of a run sends such bytes.
+    """
+    try:
+        data = sock.recv(MAX_HELLO_BYTES)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return False
+    received += data
+    line, line_end, rest = received.partition(b"\n")
+    if not line_end:
+        return None if data and len(received) <= MAX_HELLO_BYTES else False
+    received[:] = rest
+    try:
+        message = strict_json.parse(line.decode())
+    except ValueError:
+        return False
+    types = [type(message.get(name)) for name in Hello._fields] if isinstance(message, dict) else []
+    return Hello(**message) if types == [int, int, str, str] and len(message) == 4 else False
 
 
 def _contradiction_message(hello: Hello, hosts: dict[int, str], count: int) -> str:
@@ -207,30 +286,58 @@ def _join_process_0(peers: Peers, seconds: float) -> Membership:
     """Connect to process 0, and return the membership. Every process except process 0 calls this function."""
     host, _, port = peers.coordinator.rpartition(":")
     coordinator = f"process 0 (the coordinator, {peers.coordinator})"
-    try:
-        link = Link(connect_with_retries(host.strip("[]"), int(port), seconds))
-    except TimeoutError as error:
-        raise PeerTimeout(
-            f"{coordinator} never started, within {seconds:g} s (config.watchdog.start_seconds)"
-        ) from error
     hello = Hello(peers.process_id, peers.num_processes, socket.gethostname(), peers.token)
-    link.send(hello._asdict())
+    answer: Any = None
+    end = time.monotonic() + seconds
+    for _ in range(JOIN_TRIES):
+        try:
+            link = Link(connect_with_retries(host.strip("[]"), int(port), end - time.monotonic()))
+        except TimeoutError as error:
+            raise PeerTimeout(
+                f"{coordinator} never started, within {seconds:g} s (config.watchdog.start_seconds)"
+            ) from error
+        try:
+            link.send(hello._asdict())
+            # Process 0 may have started later than this process.
+            answer = link.receive_first(end - time.monotonic() + ANSWER_SECONDS)
+            break
+        except TimeoutError as error:
+            link.socket.close()
+            raise PeerTimeout(f"{coordinator} {CLOSED}") from error
+        except (EOFError, OSError):
+            link.socket.close()
+            time.sleep(JOIN_PAUSE)
+    else:
+        raise PeerTimeout(f"{coordinator} {CLOSED}")
+    match answer:
+        case {"hosts": [*hosts]} if len(hosts) == peers.num_processes and all(isinstance(x, str) for x in hosts):
+            link.socket.settimeout(None)
+            return Membership(tuple(hosts), {0: link})
+        case {"timeout": str(text)}:
+            error = PeerTimeout(text)
+        case {"mismatch": str(text)}:
+            error = PeerMismatch(text)
+        case _:
+            error = PeerTimeout(f"{coordinator} does not answer as process 0 of a run; check the address and the port")
+    link.socket.close()
+    raise error
+
+
+def loopback_address(host: str) -> str:
+    """Return the address of a host that has only loopback addresses, such as 127.0.0.1; "" for other hosts."""
     try:
-        answer = link.receive_first(seconds + ANSWER_SECONDS)  # process 0 may have started later than this process
-    except (TimeoutError, EOFError) as error:
-        link.socket.close()
-        raise PeerTimeout(
-            f"{coordinator} closed the connection: it stopped before all processes were present, or its BERT_JAX_TOKEN "
-            "is different"
-        ) from error
-    if "hosts" not in answer:
-        link.socket.close()
-        raise PeerTimeout(answer["timeout"]) if "timeout" in answer else PeerMismatch(answer["mismatch"])
-    return Membership(tuple(answer["hosts"]), {0: link})
+        found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return ""
+    addresses = sorted({str(address[0]) for *_, address in found}, key=lambda address: ":" in address)
+    return addresses[0] if all(ipaddress.ip_address(address).is_loopback for address in addresses) else ""
 
 
-def _listening_socket(port: int) -> socket.socket:
-    """Return a socket that listens on a port, for IPv4 and, where the host has it, IPv6."""
+def _listening_socket(port: int, address: str) -> socket.socket:
+    """Return a socket that listens on a port of `address`; "": on all addresses, IPv4 and, where present, IPv6."""
+    if address:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        return socket.create_server((address, port), family=family, backlog=1024)
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024)
     return socket.create_server(("", port), backlog=1024)

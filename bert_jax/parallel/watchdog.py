@@ -16,6 +16,7 @@ import traceback
 from typing import NamedTuple, NoReturn
 
 from bert_jax.config import WatchdogConfig
+from bert_jax.errors import shown
 from bert_jax.parallel.rendezvous import Membership, Message
 
 LOST = 124  # exit status where a process is lost or hangs
@@ -258,7 +259,7 @@ class Watchdog:
                     while True:
                         link.receive()
         if status == LOST or not self._own_error:
-            sys.stderr.write(f"bert-jax: {message}\n")
+            sys.stderr.write(f"bert-jax: {shown(message)}\n")
         elif status == 1:
             sys.stderr.write(self._own_error)
         _exit(status)

@@ -12,7 +12,7 @@ from bert_jax.config import EncoderConfig, EvaluateConfig, MeshConfig
 from bert_jax.console import Console
 from bert_jax.corpus.mixture import open_mixture
 from bert_jax.corpus.statistics import unigram_entropy
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, with_message
 from bert_jax.models import Head
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.objectives.base import Batch, Objective, Params
@@ -126,7 +126,7 @@ def evaluate_checkpoint(
             teacher = read_teacher(teacher_path, tokenizer, max_seq_len, config.data.corpus, console)
     except UserError as error:
         moved = f"resume with `bert-jax pretrain --workdir {directory}` and the new path, which the run then records"
-        raise UserError(f"{error}; if it was moved, {moved}") from None
+        raise with_message(error, f"{error}; if it was moved, {moved}") from None
     if teacher.fingerprint.get("teacher") != fingerprint.get("teacher"):
         raise UserError(f"{teacher_path} is not the model that {directory} learned from")
     objective = make_objective(config, teacher.config)

@@ -10,8 +10,9 @@ from typing import NamedTuple
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from bert_jax import strict_json
 from bert_jax.errors import writing
-from bert_jax.files import write_text
+from bert_jax.files import read_file, write_text
 
 LOCK = "requirements.lock"
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)$", re.MULTILINE)
@@ -32,7 +33,7 @@ def lock_versions(workdir: pathlib.Path, say: Callable[[str], None]) -> None:
             write_text(path, "\n".join([about, *pins, ""]))
         return
     try:
-        locked = PIN.findall(path.read_text(encoding="utf-8"))
+        locked = PIN.findall(read_file(path, strict_json.MAX_BYTES).decode())
     except (OSError, ValueError) as error:  # a damaged file ends no run
         say(f"{path}: cannot be read ({error}); remove it, and the next start writes it again")
         return

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from bert_jax.checkpoints.load_model import digest, read_weights
 from bert_jax.config import EncoderConfig
 from bert_jax.console import Console
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, with_message
 from bert_jax.models import PRESETS, Head, Params
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
 
@@ -33,7 +33,7 @@ def read_teacher(path: str | None, tokenizer: Tokenizer, max_seq_len: int, corpu
     try:
         weights = read_weights(path, (Head("masked_token"),), console=console)
     except UserError as error:
-        raise UserError(f"the teacher, config.distillation.teacher: {error}") from None
+        raise with_message(error, f"the teacher, config.distillation.teacher: {error}") from None
     if load_tokenizer(weights.directory).tokens != tokenizer.tokens:
         raise UserError(
             f"{corpus} was prepared with another vocabulary than config.distillation.teacher={path}; "

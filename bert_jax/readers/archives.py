@@ -27,6 +27,8 @@ BROKEN_ARCHIVE = (
     NotImplementedError,
     UnicodeDecodeError,
 )
+_ZIP_HEADER_BYTES = 30  # before the name of a member
+_MEMBER_BYTES = 256  # unpacked bytes that a member of a zip archive counts for, in addition to its content
 _MAX_HEADER = 1 << 20  # bytes of a name or other metadata in a tar archive, which tarfile holds in memory
 _HOLDS_HEADER = (
     tarfile.GNUTYPE_LONGNAME,
@@ -133,10 +135,21 @@ class _StrictTarInfo(tarfile.TarInfo):
         member.sparse = [(0, 0)]  # type: ignore[assignment]  # typeshed declares no list
 
 
+def check_overlap(archive: zipfile.ZipFile) -> None:
+    """Raise BadZipFile if two members of an archive share bytes: few bytes would unpack to many (CVE-2019-13232)."""
+    end = 0
+    for info in sorted(archive.infolist(), key=lambda info: info.header_offset):
+        if info.header_offset < end:
+            raise zipfile.BadZipFile(f"{info.filename} shares bytes with another member")
+        end = info.header_offset + _ZIP_HEADER_BYTES + info.compress_size
+
+
 def _zip_members(path: str, stream: IO[bytes], unpacked: Unpacked, pattern: str) -> Iterator[Member]:
     """Yield the members of a zip archive whose names match `pattern`."""
     with zipfile.ZipFile(stream) as archive:
+        check_overlap(archive)
         for info in archive.infolist():
+            unpacked.add(_MEMBER_BYTES)
             name = f"{path}:{info.filename}"
             kind = stat.S_IFMT(info.external_attr >> 16)
             if info.is_dir() or not fnmatch.fnmatchcase(info.filename, pattern):

@@ -142,7 +142,7 @@ def _check_digests(directory: pathlib.Path, name: HubName) -> None:
     The name of a file in the cache is its digest: SHA-256 of a large file, git's digest of a small file.
     """
     for path in sorted(path for path in directory.rglob("*") if path.is_file()):
-        blob = path.resolve()
+        blob = pathlib.Path(os.path.realpath(path))
         if SHA256.fullmatch(blob.name):
             digest = sha256_of(blob)
         elif GIT.fullmatch(blob.name):

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from bert_jax.errors import UserError, did_you_mean
+from bert_jax.errors import UserError, did_you_mean, file_error, with_message
 from bert_jax.readers import archives, data_sets, pieces, python_docs, storage
 from bert_jax.readers.documents import DEFAULT, DOCUMENT_UNITS, ENCODING_ERRORS, Document, RawDocument, ReadOptions
 from bert_jax.readers.formats.fields import template_parts
@@ -264,10 +264,10 @@ def _errors_with_name(path: str) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        raise UserError(str(error) if path in str(error) else f"{path}: {error}") from None
+        raise with_message(error, str(error) if path in str(error) else f"{path}: {error}") from None
     except Exception as error:  # decoders raise many types, depending on the bytes
         if isinstance(error, OSError) and error.errno:
-            raise UserError(f"{path}: cannot be read ({error.strerror}); fix that or leave it out") from None
+            raise file_error(error, path, "cannot be read", "fix that or leave it out") from None
         if isinstance(error, (*archives.BROKEN_ARCHIVE, OSError)):
             raise UserError(f"{path}: broken archive ({error}); fetch it again or leave it out") from None
         if storage.is_url(path):

@@ -100,17 +100,22 @@ class Line(NamedTuple):
     too_large: bool = False
 
 
-def read_lines(stream: IO[bytes], max_bytes: int = MAX_RECORD_BYTES) -> Iterator[Line]:
-    """Yield every line of a stream, and hold at most `max_bytes` of a line in memory."""
+def read_lines(stream: IO[bytes], max_bytes: int = MAX_RECORD_BYTES, ends_at_too_large: bool = False) -> Iterator[Line]:
+    """Yield every line of a stream, and hold at most `max_bytes` of a line in memory.
+
+    With `ends_at_too_large`, a larger line is the last: its end, which a device never reaches, is not looked for.
+    """
     line_number = 0
     while data := stream.readline(max_bytes + 1):
         line_number += 1
         if len(data) <= max_bytes:
             yield Line(line_number, data)
             continue
-        while not data.endswith(b"\n") and (data := stream.readline(1 << 20)):
+        while not ends_at_too_large and not data.endswith(b"\n") and (data := stream.readline(1 << 20)):
             pass
         yield Line(line_number, b"", too_large=True)
+        if ends_at_too_large:
+            return
 
 
 class NumberedLine(NamedTuple):
@@ -126,7 +131,7 @@ def read_text_lines(name: str, stream: IO[bytes], max_bytes: int) -> Iterator[Nu
     Raises:
         UserError: a line has more than `max_bytes` or is not UTF-8.
     """
-    for line_number, data, too_large in read_lines(stream, max_bytes):
+    for line_number, data, too_large in read_lines(stream, max_bytes, ends_at_too_large=True):
         where = f"{name}:{line_number}"
         if too_large:
             raise UserError(f"{where}: a line of more than {max_bytes >> 20} MiB; split it")

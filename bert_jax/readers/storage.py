@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple, TypeVar
 
-from bert_jax.errors import FULL, StorageError, UserError, needs_packages
+from bert_jax.errors import FULL, StorageError, UserError, file_error, needs_packages
 from bert_jax.files import new_file
 
 Result = TypeVar("Result")
@@ -229,7 +229,7 @@ def _files_below(directory: str) -> list[str]:
 
 def _refuse_unreadable(error: OSError) -> None:
     """Raise UserError for a directory that `os.walk` would skip."""
-    raise UserError(f"{error.filename}: cannot be read ({error.strerror}); check the permissions, or leave it out")
+    raise file_error(error, error.filename, "cannot be read", "check the permissions, or leave it out")
 
 
 def _find_url(item: str, system: Any, inner: str, wanted: Callable[[str], bool]) -> list[str]:
@@ -281,7 +281,9 @@ def _file_errors(path: str, failure: type[UserError] = UserError) -> Iterator[No
         raised = UserError if _is_permanent(error) else failure
         if isinstance(error, OSError):
             if error.errno in FULL:
-                raise UserError(f"{path}: cannot be copied ({error.strerror}); make room") from None
+                raise file_error(error, path, "cannot be copied", "make room") from None
+            if error.errno and not is_url(path):
+                raise file_error(error, path, "cannot be reached", "check the name and the permissions") from None
             raise raised(
                 f"{path}: cannot be reached ({error.strerror or error}); check the name and the permissions"
             ) from None

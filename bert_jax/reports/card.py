@@ -1,5 +1,6 @@
 """README.md of an export: metadata for the Hugging Face Hub, then use, limits, scores, training and cost."""
 
+import os
 import pathlib
 import re
 from collections.abc import Iterable
@@ -10,7 +11,7 @@ from huggingface_hub import EvalResult, ModelCardData
 from bert_jax import __version__, strict_json
 from bert_jax.checkpoints.load_model import Weights, weights_digest
 from bert_jax.config import TaskConfig, section_from_values
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, file_error
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS, largest_class
@@ -73,7 +74,7 @@ def model_card(
     provenance, use = provenance_of(directory, weights.step), _choose_use(weights)
     code = _prediction_code(weights)
     in_transformers = FAMILIES[weights.config.family].in_transformers
-    name = directory.resolve().name
+    name = os.path.basename(os.path.realpath(directory))
     metadata = ModelCardData(
         language=[*provenance.languages] or None,
         license=license_,
@@ -215,7 +216,7 @@ def _bias_section(report: pathlib.Path, weights: str) -> list[str]:
                     raise TypeError("a sentence is no text")
                 lines.append(f"- {_escaped_markdown_line(f'{says} {limits}')}")
     except OSError as error:
-        raise UserError(f"--bias {report}: cannot be read ({error.strerror or error})") from None
+        raise file_error(error, f"--bias {report}", "cannot be read") from None
     except (KeyError, TypeError, UnicodeDecodeError):
         raise UserError(f"--bias {report}: not a bias report; give the output of `bert-jax bias --json`") from None
     if measured != weights:

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, file_error
+from bert_jax.files import read_file
 from bert_jax.readers.rows import read_rows
 from bert_jax.scoring.log_probabilities import MASKED
 from bert_jax.scoring.queries import Queries, ScoringContext, TextTokens, sentence_queries
@@ -98,7 +99,7 @@ def file_or_files_in(path: pathlib.Path, suffixes: Sequence[str]) -> list[pathli
     if path.is_file():
         return [path]
     if not path.is_dir():
-        raise UserError(f"{path}: no such file or directory")
+        raise UserError(f"{path}: no such file or directory; give the files of the benchmark (docs/score.md)")
     files = sorted(file for file in path.iterdir() if file.name.endswith(tuple(suffixes)))
     if not files:
         raise UserError(f"{path}: no file that ends in {' or '.join(suffixes)} in it")
@@ -143,11 +144,11 @@ def read_table(
 def read_utf8(file: pathlib.Path) -> str:
     """Return the content of a UTF-8 file, plain or in gzip; raise UserError if the file cannot be read."""
     try:
-        content = file.read_bytes()
+        content = read_file(file)
         return (gzip.decompress(content) if file.suffix == ".gz" else content).decode()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"{file}: a damaged gzip file ({error}); copy it again") from None
     except OSError as error:
-        raise UserError(f"{file}: cannot be read ({error.strerror or error})") from None
+        raise file_error(error, file, "cannot be read") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{file}: not UTF-8 ({error.reason} at byte {error.start}); convert it") from None

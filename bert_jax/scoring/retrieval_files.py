@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
+from bert_jax.files import open_regular_file
 from bert_jax.readers.rows import check_object, parse_json, read_rows, read_text_lines
 
 MAX_LINE_BYTES = 64 << 20
@@ -117,9 +118,8 @@ class _PlacedLine(NamedTuple):
 
 def _lines_with_place(path: pathlib.Path) -> Iterator[_PlacedLine]:
     """Yield the place and the text of each line that is not blank."""
-    opened: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
     try:
-        with opened(path, "rb") as stream:
+        with open_regular_file(path) as file, gzip.open(file) if path.suffix == ".gz" else file as stream:
             for number, text in read_text_lines(str(path), stream, MAX_LINE_BYTES):
                 if text.strip():
                     yield _PlacedLine(f"{path}:{number}", text)
@@ -136,7 +136,7 @@ def _read_judgments(path: pathlib.Path) -> dict[str, dict[str, int]]:
         )
         raise UserError(f"{path}: not a file; {advice}")
     judgments: dict[str, dict[str, int]] = {}
-    with path.open("rb") as stream:
+    with open_regular_file(path) as stream:
         for row in read_rows(stream, "\t", quoted=False):
             where = f"{path}:{row.first_line}"
             if len(row.values) != 3:

@@ -1,4 +1,4 @@
-"""Batches of features: the lengths that features are padded to (buckets), and the features and arrays of each batch."""
+"""Batches of features: lengths to pad to (buckets) or rows to fill, and the features and arrays of each batch."""
 
 from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -8,6 +8,7 @@ import numpy as np
 from bert_jax.batches.hashing import Stream, random_bits
 from bert_jax.errors import UserError
 from bert_jax.tasks.features import Features
+from bert_jax.tasks.rows import RowShape, deal_batches, lay_in_rows, num_rows_needed
 
 if TYPE_CHECKING:
     from bert_jax.parallel.sharding import BatchBlocks
@@ -21,6 +22,8 @@ SHORTEST = 16  # tokens of the shortest bucket, if the buckets are chosen before
 # trains on some ten thousand tokens and an accelerator on millions. The cost is a constant, so that the choice of
 # buckets depends on the data alone.
 PROGRAM_TOKENS = 200_000
+ROW_FACTORS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)  # lengths of rows to try, in lengths of the longest sequence
+SAMPLED_BATCHES = 64  # from which the number of rows of a batch is found; a batch with more tokens has more rows
 
 
 class Feed(NamedTuple):
@@ -30,13 +33,15 @@ class Feed(NamedTuple):
     batch_size: int
     num_token_types: int
     pad_id: int
+    rows: RowShape | None = None  # of the sequences, which are also padded to the last bucket; None: no rows
 
 
 class PlannedBatch(NamedTuple):
-    """The features of a batch, and their length after padding."""
+    """The features of a batch, their length after padding, and the rows that hold their tokens."""
 
     indices: np.ndarray  # int64 [<= batch_size]
     length: int
+    rows: RowShape | None = None
 
 
 def choose_buckets(
@@ -124,21 +129,128 @@ def plan_feature_batches(
     ]
 
 
+def plan_training_epoch(feed: Feed, features: Sequence[Features], seed: int, epoch: int) -> list[PlannedBatch]:
+    """Return the batches of an epoch of training; seed and epoch, counted from 0, determine their order."""
+    if feed.rows is None:
+        lengths = np.array([feature.length for feature in features], np.int64)
+        return plan_feature_batches(lengths, feed.buckets, feed.batch_size, seed, epoch, shuffle=True)
+    return _plan_rows(feed, features, feed.rows, seed, epoch, shuffle=True)
+
+
 def plan_evaluation(feed: Feed, features: Sequence[Features]) -> list[PlannedBatch]:
-    """Return the batches of an evaluation pass over the features, in ascending order of their length."""
-    lengths = np.array([feature.length for feature in features], np.int64)
-    return plan_feature_batches(lengths, feed.buckets, feed.batch_size, seed=0, epoch=0, shuffle=False)
+    """Return the batches of an evaluation pass over the features; all of them have equal rows.
+
+    Without rows, the batches are in ascending order of their length.
+    """
+    if feed.rows is None:
+        lengths = np.array([feature.length for feature in features], np.int64)
+        return plan_feature_batches(lengths, feed.buckets, feed.batch_size, seed=0, epoch=0, shuffle=False)
+    shape = feed.rows._replace(data_shards=1, micro_batches=1)
+    planned = _plan_rows(feed, features, shape, seed=0, epoch=0, shuffle=False)
+    needed = max(num_rows_needed(_sequence_lengths(feed, features, batch), shape) for batch in planned)
+    return [batch._replace(rows=shape._replace(num_rows=needed)) for batch in planned]
+
+
+def _plan_rows(
+    feed: Feed, features: Sequence[Features], shape: RowShape, seed: int, epoch: int, shuffle: bool
+) -> list[PlannedBatch]:
+    """Return the batches of an epoch whose sequences are laid in rows."""
+    num_tokens = np.array([feature.num_tokens for feature in features], np.int64)
+    batches = deal_batches(num_tokens, feed.batch_size, shape, seed, epoch, shuffle)
+    return [PlannedBatch(indices, feed.buckets[-1], shape) for indices in batches]
+
+
+def _sequence_lengths(feed: Feed, features: Sequence[Features], planned: PlannedBatch) -> np.ndarray:
+    """Return the tokens of each sequence of a batch, int64 `[batch, sequences of an example]`; 0 in the filler."""
+    lengths = np.zeros((feed.batch_size, len(features[planned.indices[0]].sequences)), np.int64)
+    for row, index in enumerate(planned.indices):
+        lengths[row] = [len(ids) for ids, _ in features[index].sequences]
+    return lengths
+
+
+def choose_rows(
+    feed: Feed,
+    features: Sequence[Features],
+    empty: RowShape,
+    *,
+    passes: float,
+    pair_cost: float,
+    max_row_length: int,
+) -> Feed:
+    """Return the feed with the rows of the lowest cost, or without rows if padding to its buckets is cheaper.
+
+    The cost is the number of computed tokens over all passes, plus `pair_cost` per pair of a query and a key, plus
+    `PROGRAM_TOKENS` per compiled program. Rows need a single program, so small data sets gain most. Where attention
+    computes all pairs of a row, a large data set of long sequences is cheaper with padding.
+
+    Args:
+        feed: lengths to pad to, and the batch size.
+        features: features of the training set.
+        empty: the parts of a batch and the number of devices; length and number of rows have no meaning.
+        passes: number of passes over the features.
+        pair_cost: time of a pair divided by the time of a token; 0 where a kernel skips pairs of different sequences.
+        max_row_length: maximum number of tokens in a row.
+    """
+
+    def cost(candidate: Feed) -> float:
+        tokens = sum(
+            places * (1.0 + pair_cost * length) for length, places in _computed_tokens(candidate, features).items()
+        )
+        return passes * tokens + PROGRAM_TOKENS * len(candidate.buckets)
+
+    longest = feed.buckets[-1]
+    lengths = {-(-int(longest * factor) // MULTIPLE) * MULTIPLE for factor in ROW_FACTORS}
+    candidates = [feed]
+    for row_length in sorted({min(length, max_row_length) for length in lengths}):
+        shape = empty._replace(length=row_length, num_rows=1)
+        candidate = feed._replace(buckets=(longest,), rows=shape)
+        planned = plan_training_epoch(candidate, features, seed=0, epoch=0)
+        sampled = planned[:: -(-len(planned) // SAMPLED_BATCHES)]
+        num_rows = max(num_rows_needed(_sequence_lengths(feed, features, batch), shape) for batch in sampled)
+        candidates.append(candidate._replace(rows=shape._replace(num_rows=num_rows)))
+    return min(candidates, key=cost)
+
+
+def _computed_tokens(feed: Feed, features: Sequence[Features]) -> dict[int, int]:
+    """Return length of rows or of padded sequences -> tokens that the encoder computes in an epoch, filler included.
+
+    Without rows, the copies that fill the last batch of a length are not counted.
+    """
+    if feed.rows:
+        num_batches = -(-len(features) // feed.batch_size)
+        return {feed.rows.length: num_batches * feed.rows.num_rows * feed.rows.length}
+    computed = dict.fromkeys(feed.buckets, 0)
+    for feature in features:
+        length = feed.buckets[int(np.searchsorted(feed.buckets, feature.length))]
+        computed[length] += length * len(feature.sequences)
+    return computed
+
+
+def describe_shapes(feed: Feed, features: Sequence[Features]) -> str:
+    """Return the shapes of batches and the fraction of the computed tokens that is filler, as text."""
+    filler = 1.0 - sum(feature.num_tokens for feature in features) / sum(_computed_tokens(feed, features).values())
+    shapes = f"padded to {', '.join(map(str, feed.buckets))} tokens"
+    if feed.rows:
+        shapes = f"end to end in {feed.rows.num_rows} rows of {feed.rows.length} tokens"
+    return f"{shapes} ({100 * filler:.1f} % filler)"
 
 
 def collate_batches(
     feed: Feed, features: Sequence[Features], batches: Iterable[PlannedBatch], blocks: "BatchBlocks"
 ) -> Generator[Batch, None, None]:
     """Yield, for each planned batch, the rows of this process."""
-    block_size = feed.batch_size // blocks.num_blocks
-    rows = np.concatenate([np.arange(block * block_size, (block + 1) * block_size) for block in blocks.blocks])
-    for indices, length in batches:
-        batch = collate([features[i] for i in indices], length, feed.num_token_types, feed.pad_id, feed.batch_size)
-        yield {name: x[rows] for name, x in batch.items()} if blocks.num_blocks > 1 else batch
+
+    def of_process(x: np.ndarray) -> np.ndarray:
+        parts = np.split(x, blocks.num_blocks)
+        return np.concatenate([parts[block] for block in blocks.blocks])
+
+    for planned in batches:
+        chosen = [features[i] for i in planned.indices]
+        batch = collate(chosen, planned.length, feed.num_token_types, feed.pad_id, feed.batch_size)
+        if planned.rows:
+            batch |= lay_in_rows(_sequence_lengths(feed, features, planned), planned.length, planned.rows)
+            batch["token_places"] = batch["token_places"].reshape(batch["input_ids"].shape)
+        yield {name: of_process(x) for name, x in batch.items()} if blocks.num_blocks > 1 else batch
 
 
 def collate(features: Sequence[Features], seq_len: int, num_token_types: int, pad_id: int, batch_size: int) -> Batch:

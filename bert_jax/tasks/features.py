@@ -45,6 +45,11 @@ class Features(NamedTuple):
         """Number of tokens (of the longest choice)."""
         return max(len(ids) for ids, _ in self.sequences)
 
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens of all choices."""
+        return sum(len(ids) for ids, _ in self.sequences)
+
 
 def encode_distinct(texts: Iterable[str], encode: Callable[[Sequence[str]], list[Encoded]]) -> dict[str, Encoded]:
     """Return text -> its encoding. Each distinct text is encoded once, because questions share contexts.

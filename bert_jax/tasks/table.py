@@ -412,6 +412,14 @@ def prediction_source(config: TaskConfig, kind: TaskKind, file: str) -> SetSourc
     return SetSource(format=columns.pop(FORMAT, ""), columns=columns)
 
 
+# Words that stand for no task but for a kind of task -> the kind.
+KINDS_OF_WORDS = {
+    **dict.fromkeys(("ner", "pos", "tagging"), "token_classification"),
+    "qa": "question_answering",
+    **dict.fromkeys(("sentiment", "classification"), "sequence_classification"),
+}
+
+
 def resolve_task(config: TaskConfig) -> Task:
     """Return the task that a configuration names, or a custom task; `config.metric` chooses its best checkpoint.
 
@@ -431,9 +439,15 @@ def resolve_task(config: TaskConfig) -> Task:
                 )
     else:
         names = (*TASKS, NAME)
-        raise UserError(
-            f"config.task.name: no task '{config.name}'{did_you_mean(config.name or '', names)} "
-            f"(there are {', '.join(names)})"
-        )
+        same_end = [name for name in names if config.name and name.endswith(f"-{config.name}")]
+        wanted_kind = KINDS_OF_WORDS.get((config.name or "").lower(), "")
+        of_kind = [name for name in TASKS if TASKS[name].kind == wanted_kind] or same_end
+        if not config.name:
+            reason = "no task; give --config.task.name, such as sst2, squad1 or conll2003"
+        elif of_kind:
+            reason = f"no task '{config.name}'; did you mean one of {', '.join(of_kind)}?"
+        else:
+            reason = f"no task '{config.name}'{did_you_mean(config.name, names)}"
+        raise UserError(f"config.task.name: {reason} (docs/finetune.md lists all; {NAME} is for your own files)")
     kind = KINDS[task.kind].prompt_kind if config.template is not None else ""
     return dataclasses.replace(task, kind=kind or task.kind, best=config.metric or task.best)

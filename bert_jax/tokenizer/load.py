@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bert_jax import strict_json
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, with_message
 from bert_jax.files import check_sums
 from bert_jax.readers.hub import local_tokenizer
 from bert_jax.tokenizer import tokenizer_json
@@ -73,7 +73,7 @@ def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) 
         row = class_of_vocabulary(class_name, file.name if file.name in CLASS_OF_FILE else OTHER_NAME)
         return _load_vocabulary(file, row, class_name, config, lowercase)
     except UserError as error:
-        raise UserError(f"{file}: {error}") from None
+        raise with_message(error, f"{file}: {error}") from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # wrong types of values
         reason = f"{type(error).__name__}: {error}"
         raise UserError(
@@ -94,8 +94,8 @@ def _find_definition_file(path: pathlib.Path) -> pathlib.Path:
         paths = [path] if path.exists() else []
     if not paths:
         raise UserError(
-            f"{path}: no such vocabulary; give a directory made by `tokenizer`, or one with "
-            f"{', '.join(candidates[:-1])} or {candidates[-1]}"
+            f"{path}: no such vocabulary; give a directory with {', '.join(candidates[:-1])} or {candidates[-1]}, or a "
+            "name of the Hub as OWNER/NAME"
         )
     return paths[0]
 

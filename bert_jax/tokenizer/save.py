@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from bert_jax.files import new_directory
+from bert_jax.files import new_directory, read_file
 from bert_jax.tokenizer.byte_level import with_prefix_space
 from bert_jax.tokenizer.classes import GENERAL_CLASS, is_opened_alike, name_class
 from bert_jax.tokenizer.load import CONFIG, DEFINITION, FILES, load_tokenizer
@@ -59,7 +59,7 @@ def copy_tokenizer(source: str | os.PathLike[str], target: str | os.PathLike[str
     tokenizer = load_tokenizer(source)
     for path in tokenizer_files(source):
         shutil.copyfile(path, target / path.name)
-    config = json.loads((source / CONFIG).read_bytes()) if (source / CONFIG).exists() else {}
+    config = json.loads(read_file(source / CONFIG)) if (source / CONFIG).exists() else {}
     if not ((source / DEFINITION).exists() and config.get("tokenizer_class")):
         _write_definition(tokenizer, target, config)
     else:

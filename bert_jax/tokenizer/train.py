@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from bert_jax import readers as sources
-from bert_jax.errors import UserError, check_output, did_you_mean, writing
+from bert_jax.errors import UserError, check_output, did_you_mean, with_message, writing
 from bert_jax.readers import ReadOptions
 from bert_jax.readers.rejections import Rejections, rejection_hint
 from bert_jax.tokenizer import training_report as report
@@ -107,7 +107,7 @@ def train_tokenizer(
         text = TrainingText(pieces, _character_frequency(counts, rates))
         tokenizer, files_to_save = _train_kind(text, vocab_size, kind, lowercase, normalization)
     except UserError as error:
-        raise UserError(f"{error}{report.left_out_text(rejected)}") from None
+        raise with_message(error, f"{error}{report.left_out_text(rejected)}") from None
     with writing(output):
         save_tokenizer(tokenizer, output, files_to_save)
     case = "uncased" if lowercase else "cased"

@@ -34,6 +34,7 @@ from jax.experimental import multihost_utils
 from bert_jax import errors
 from bert_jax.config import CheckpointConfig
 from bert_jax.errors import StorageError, UserError
+from bert_jax.files import check_files_below
 from bert_jax.training.remote_workdir import COMMITTED, checkpoints_in, mirror_of
 
 Tree = Any
@@ -371,6 +372,8 @@ def read_record(directory: Place, step: int) -> Record:
     If the record names another step, the directory was renamed, and counts as damaged.
     """
     try:
+        if isinstance(directory, pathlib.Path):
+            check_files_below(directory / str(step))
         record = ocp.JsonCheckpointHandler().restore(directory / str(step) / "run")
     except Exception as error:  # Orbax raises whatever its storage layers raise
         raise CorruptCheckpointError(f"its record cannot be read: {_first_line_of_cause(error)}") from error

@@ -138,8 +138,8 @@ class _TrainingLoop:
                 batch = self._next_batch(batches)
                 compiled_at = step
                 while step < phase.end and not self.is_stopped and not interrupt.should_stop():
-                    # The choices of an example are separate sequences.
-                    *shape, seq_len = batch["input_ids"].shape
+                    # The choices of an example are separate sequences, unless the encoder reads rows of sequences.
+                    *shape, seq_len = batch.get("row_tokens", batch["input_ids"]).shape
                     remat = plan.compute.remat
                     settings = BatchSettings(phase.batch_size, seq_len, phase.grad_accum_steps, remat, phase.batch_keys)
                     key = (phase, tuple((name, x.shape) for name, x in sorted(batch.items())))

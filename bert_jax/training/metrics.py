@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from bert_jax import strict_json
 from bert_jax.errors import writing
-from bert_jax.files import write_text
+from bert_jax.files import read_file, write_text
 from bert_jax.parallel.energy import Meter
 from bert_jax.training.tensorboard import ENERGY, TensorBoard
 from bert_jax.training.trackers import MetricsSender
@@ -183,7 +183,7 @@ class _MetricsLine(NamedTuple):
 
 def _parse_lines(path: pathlib.Path) -> list[_MetricsLine]:
     """Return (text, parsed line or None if damaged) of each line; an incomplete last line is left out."""
-    text = path.read_bytes() if path.exists() else b""
+    text = read_file(path) if path.exists() else b""
     return [_MetricsLine(line, _parse_line(line)) for line in text.split(b"\n")[:-1]]
 
 

@@ -10,7 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_jax.files import read_file
+
 ENERGY = "train/energy_joules"  # since this start of the run
+MAX_EVENTS_BYTES = 1 << 30
 BINS = 30  # of a histogram, all of one width; TensorBoard draws as many
 
 
@@ -85,7 +88,7 @@ def read_starts(workdir: pathlib.Path) -> list[RunStart]:
 
     starts = []
     for path in sorted((workdir / "tensorboard").glob("events.*")):
-        data, offset, events = path.read_bytes(), 0, []
+        data, offset, events = read_file(path, MAX_EVENTS_BYTES), 0, []
         while offset + 12 <= len(data):
             (length,) = struct.unpack_from("<Q", data, offset)
             record = data[offset + 12 : offset + 12 + length]

@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError, writing
-from bert_jax.files import write_text
+from bert_jax.files import read_file, write_text
 
 ANSWER_SECONDS = 60.0  # until a service opens a run; until Weights & Biases uploads the rest when a process ends
 CLOSE_SECONDS = 10.0  # until a tracker has taken the last lines
+MAX_ID_BYTES = 1000
 MAX_WAITING = 1000  # lines of metrics that a tracker has not taken yet
 PROJECT = "bert_jax"  # of Weights & Biases; experiment of MLflow
 MAX_PARAMS, MAX_CHARACTERS = 100, 500  # of one request to MLflow; of a parameter
@@ -121,7 +122,7 @@ class MetricsSender:
         self._error: Exception | None = None
         self._given_up = False
         path = workdir / f"{name}.id"
-        known = path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else None
+        known = read_file(path, MAX_ID_BYTES).decode(errors="replace").strip() if path.exists() else None
         title = os.path.relpath(workdir, root / os.pardir)
         self._thread = threading.Thread(
             target=self._run_thread, args=(workdir, title, known or None, settings), name=name, daemon=True

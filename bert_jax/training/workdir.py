@@ -14,8 +14,8 @@ import jax
 from bert_jax import __version__, strict_json
 from bert_jax.config import Config, PretrainConfig, flatten, from_json, to_json
 from bert_jax.corpus.manifest import split_snapshot
-from bert_jax.errors import UserError, writing
-from bert_jax.files import new_directory, remove_partial, write_text
+from bert_jax.errors import UserError, with_message, writing
+from bert_jax.files import new_directory, read_file, remove_partial, write_text
 from bert_jax.parallel.energy import find_counters
 from bert_jax.readers.hub import local_model, parse_hub_name
 from bert_jax.tokenizer import copy_tokenizer, load_tokenizer
@@ -170,7 +170,7 @@ def read_run(workdir: pathlib.Path) -> RecordedRun:
     if not path.exists():
         raise UserError(f"{workdir}: no run here (no run.json); `bert-jax pretrain` trains a run")
     try:
-        run = strict_json.parse(path.read_text(encoding="utf-8"))
+        run = strict_json.parse(read_file(path, strict_json.MAX_BYTES).decode())
         values, fingerprint = run["config"], run["fingerprint"]
         if not isinstance(values, dict) or "tokenizer" not in fingerprint:
             raise ValueError("no config or no fingerprint")
@@ -181,7 +181,9 @@ def read_run(workdir: pathlib.Path) -> RecordedRun:
     try:
         return RecordedRun(from_json(values), fingerprint)
     except UserError as error:
-        raise UserError(f"{path}: damaged, or written by another version of bert_jax ({error}); {RESTORE}") from None
+        raise with_message(
+            error, f"{path}: damaged, or written by another version of bert_jax ({error}); {RESTORE}"
+        ) from None
 
 
 def recorded_config(workdir: pathlib.Path) -> PretrainConfig | None:
@@ -217,7 +219,7 @@ def machine_info() -> dict[str, str | int]:
 def read_machine(workdir: pathlib.Path) -> dict[str, str | int]:
     """Return devices and versions at the last start of the run in `workdir`; {} if run.json has none."""
     try:
-        machine = strict_json.parse((workdir / "run.json").read_text(encoding="utf-8"))["machine"]
+        machine = strict_json.parse(read_file(workdir / "run.json", strict_json.MAX_BYTES).decode())["machine"]
         return {str(name): value for name, value in machine.items() if isinstance(value, str | int)}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}

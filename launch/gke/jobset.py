@@ -11,6 +11,7 @@ import argparse
 import json
 import math
 import re
+import secrets
 import sys
 from typing import Any, NoReturn
 
@@ -115,6 +116,23 @@ def jobset(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def manifest(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the JobSet and the secret of its processes, without which anyone in the cluster could join the run."""
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": secret_name(args), "namespace": args.namespace},
+        "type": "Opaque",
+        "stringData": {"token": secrets.token_hex()},
+    }
+    return {"apiVersion": "v1", "kind": "List", "items": [secret, jobset(args)]}
+
+
+def secret_name(args: argparse.Namespace) -> str:
+    """Return the name of the secret."""
+    return f"{args.name}-token"
+
+
 def pod(args: argparse.Namespace, accelerator: str, chips: int) -> dict[str, Any]:
     """Return the pod of one host."""
     selector = {"cloud.google.com/gke-tpu-accelerator": accelerator, "cloud.google.com/gke-tpu-topology": args.topology}
@@ -139,6 +157,12 @@ def pod(args: argparse.Namespace, accelerator: str, chips: int) -> dict[str, Any
                 "image": args.image,
                 # Kubernetes expands $(NAME); $$ stands for a dollar sign.
                 "command": [word.replace("$", "$$") for word in (*training, *corpus, *args.arguments)],
+                "env": [
+                    {
+                        "name": "BERT_JAX_TOKEN",
+                        "valueFrom": {"secretKeyRef": {"name": secret_name(args), "key": "token"}},
+                    }
+                ],
                 # Ports: traffic between the hosts of a slice, metrics, traffic between slices.
                 "ports": [{"containerPort": port} for port in (8471, 8431, 8080)[: 3 if args.slices > 1 else 2]],
                 "resources": {"requests": {"google.com/tpu": chips}, "limits": {"google.com/tpu": chips}},
@@ -173,4 +197,4 @@ def refuse(message: str) -> NoReturn:
 
 
 if __name__ == "__main__":
-    print(json.dumps(jobset(parser().parse_args()), indent=2))
+    print(json.dumps(manifest(parser().parse_args()), indent=2))

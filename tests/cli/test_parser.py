@@ -1,6 +1,7 @@
 """Arguments and help of every verb, and refusals of unknown words."""
 
 import dataclasses
+import os
 import shlex
 import signal
 import subprocess
@@ -26,12 +27,13 @@ OPTIONS = {
     "config": "--json",
     "compile": "--config --topology --price_per_chip_hour --watts_per_chip --json",
     "pretrain": f"--config --workdir --budget --platform {PROCESSES}",
-    "evaluate": "--workdir --step --corpus --json",
+    "evaluate": "--workdir --step --corpus --recipe --json",
     "plot": "--workdir --output",
-    "report": "--output --follow --port --watts --grams_per_kwh",
-    "export": "--workdir --output --push_to_hub --format --head --part --step --license --base_model --bias",
+    "report": "--output --follow --port --watts --grams_per_kwh --recipe",
+    "export": "--workdir --output --push_to_hub --format --measure --head --part --step --recipe --license "
+    "--base_model --bias",
     "compress": "--model --method --amount --data --examples --output",
-    "verify": "",
+    "verify": "--run --original --data",
     "vocabulary": "--model --tokenizer --output",
     "fill-mask": "--model --top_k --json --input",
     "attention": "--model --output --words --layer --head --first_token",
@@ -319,7 +321,9 @@ def test_ctrl_c_inside_an_import_ends_without_a_traceback(tmp_path) -> None:
     text = "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\n    [0] * 9\nexcept BaseException:\n"
     (tmp_path / "tokenizers.py").write_text(text + "    raise ImportError('initialization failed')\n")
     argv = [sys.executable, "-m", "bert_jax", "tokenizer", "--input", "x", "--vocab_size", "9", "--output", "y"]
-    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    environment = os.environ | {"PYTHONPATH": path}
+    done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "bert-jax: interrupted\n")
     with pytest.raises(KeyboardInterrupt):
         _raise_keyboard_interrupt(signal.SIGINT, None)

@@ -81,7 +81,10 @@ def test_rows_are_carried_over(family: str, tmp_path: pathlib.Path, capsys: pyte
 
 def test_sentence_modules_and_task_file_are_copied(model: pathlib.Path, tmp_path: pathlib.Path) -> None:
     modules = SentenceModules(pooling="max", normalize=True, max_seq_len=7, prompts={"query": "q "})
-    for name, text in {**sentence_module_files(modules, hidden_size=16), "task.json": '{"kind": "x"}\n'}.items():
+    for name, text in {
+        **sentence_module_files(modules, hidden_size=16, max_positions=32),
+        "task.json": '{"kind": "x"}\n',
+    }.items():
         (model / name).parent.mkdir(exist_ok=True)
         (model / name).write_text(text)
     (tmp_path / "new").mkdir()

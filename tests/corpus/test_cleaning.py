@@ -325,6 +325,8 @@ MISTAKES = [
     ("[language]", "[language] needs the parameter 'keep'"),
     ("[language]\nkeep = ['xx']", "[language] keep: 'xx' is no language of py3langid"),
     ("[contamination]\nfiles = ['nowhere.json']", "nowhere.json"),
+    ("[contamination]\nfiles = ['http://127.0.0.1/x.json']", "is no local file; copy it to this machine"),
+    ("[contamination]\nfiles = ['file:///etc/passwd']", "is no local file; copy it to this machine"),
     ("gopher_quality = 3", "gopher_quality is a rule; write it as a table, [gopher_quality]"),
     ("deduplicate = 'all'", "deduplicate: give one of none, split, exact, near"),
     ("[a", "cannot be read as TOML"),

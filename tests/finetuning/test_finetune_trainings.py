@@ -96,6 +96,19 @@ def test_an_interrupted_run_resumes_to_the_same_result(grid, world, tmp_path, mo
         assert (tmp_path / name).read_bytes() == (workdir / name).read_bytes()
 
 
+def test_a_run_in_rows_resumes_to_the_same_weights(world, tmp_path, monkeypatch, capsys):
+    """Without given buckets, sequences lie end to end in rows; dropout is at work."""
+    in_rows = ("task.buckets=None", "task.dropout=0.1")
+    results = finetune(world, tmp_path / "once", "sequence_classification", *in_rows)
+    assert "sequences, end to end in" in capsys.readouterr().err
+    with monkeypatch.context() as patch:
+        stop_after(patch, 3)
+        assert finetune(world, tmp_path / "twice", "sequence_classification", *in_rows) is None
+    assert finetune(world, tmp_path / "twice", "sequence_classification", *in_rows) == results
+    for name in ("model/model.safetensors", "predictions/custom-dev.jsonl"):
+        assert (tmp_path / "twice" / name).read_bytes() == (tmp_path / "once" / name).read_bytes()
+
+
 def test_a_signal_in_the_last_evaluation_loses_nothing(grid, world, tmp_path, monkeypatch):
     """The evaluation is made up for, and the result is that of a run without a signal."""
     progress, seen = Console.progress, []

@@ -25,8 +25,10 @@ def test_predictions_equal_the_predictions_of_transformers(tmp_path, family):
 def test_bad_texts_options_and_models_are_refused(tmp_path):
     _, tokenizer = tiny_models.save(tmp_path / "roberta", "roberta")
     roberta = open_model(tmp_path / "roberta", HEADS)
-    with pytest.raises(UserError, match="the text has no <mask>"):
+    with pytest.raises(UserError, match=r"the text has \[MASK\], which is not the mask of this model; write <mask>"):
         fill_masks(roberta, "a [MASK]")
+    with pytest.raises(UserError, match="the text has no <mask>"):
+        fill_masks(roberta, "a word")
     with pytest.raises(UserError, match="tokens; this model reads 32"):
         fill_masks(roberta, "a <mask>" * 20)
     with pytest.raises(UserError, match=f"choose from 1 to {len(tokenizer)}"):

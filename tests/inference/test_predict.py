@@ -12,6 +12,7 @@ import torch
 import transformers
 
 from bert_jax.cli.main import main
+from bert_jax.console import escaping_stream
 from bert_jax.errors import UserError
 from bert_jax.inference import predict as module
 from bert_jax.inference.inputs import Input
@@ -156,12 +157,10 @@ def test_a_closed_pipe_is_no_error(models, tmp_path, monkeypatch, capsys):
     write_lines(tmp_path / "in.jsonl", lines("sequence_classification", 5, seed=1))
     reader, writer = os.pipe()
     os.close(reader)
-    with open(writer, "w") as out:
-        monkeypatch.setattr("sys.stdout", out)
-        assert (
-            main(["predict", "--model", str(models / "sequence_classification"), "--input", str(tmp_path / "in.jsonl")])
-            == 141
-        )
+    monkeypatch.setattr("sys.stdout", escaping_stream(writer, None))
+    argv = ["predict", "--model", str(models / "sequence_classification"), "--input", str(tmp_path / "in.jsonl")]
+    assert main(argv) == 141
+    os.close(writer)
     assert capsys.readouterr().err == ""
 
 

@@ -5,7 +5,6 @@ import warnings
 
 import pytest
 
-from tests.helpers.directory_cases import TOKENS
 from tests.helpers.opened_by_both import CRASHED, READ, UNREAD, WRONG, compare_case
 from tests.helpers.random_directories import draw_case, write_case
 
@@ -35,19 +34,11 @@ def test_a_case_is_a_function_of_seed_and_number(tmp_path):
     assert contents[0] == contents[1]
 
 
-def is_open(case) -> bool:
-    """Return whether a difference is known: a word without ids is unknown here and left out by transformers.
-
-    The small byte-level vocabularies of the generator lack bytes, so that they have such words.
-    """
-    return case.task == TOKENS
-
-
 def check(outcomes: dict[int, tuple]) -> None:
     for number, (case, outcome) in outcomes.items():
         assert outcome.kind != CRASHED, f"{number}: {case}: {outcome}"
-        assert outcome.kind != WRONG or is_open(case), f"{number}: {case}: {outcome}"
-        if not case.odd and not is_open(case):
+        assert outcome.kind != WRONG, f"{number}: {case}: {outcome}"
+        if not case.odd:
             assert outcome.kind == READ, f"{number}: {case}: {outcome}"
 
 

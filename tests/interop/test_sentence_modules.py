@@ -136,11 +136,11 @@ def test_the_file_of_a_transformer_had_other_names(encoder, tmp_path):
     np.testing.assert_allclose(found, model.encode(TEXTS), rtol=0, atol=1e-5)
 
 
-def test_a_format_without_modules_says_so(encoder, tmp_path, capfd):
+def test_a_program_of_vectors_says_where_the_prompt_is(encoder, tmp_path, capfd):
     save_theirs(encoder, tmp_path / "theirs", "cls")
     paths = ["--model", str(tmp_path / "theirs"), "--output", str(tmp_path / "ours"), "--format", "stablehlo"]
     assert main(["export", *paths]) == 0
-    assert "left out: pooling, length and prompt of modules.json" in capfd.readouterr().err
+    assert "length, lower case and prompt are in the code of README.md" in capfd.readouterr().err
 
 
 def test_the_encoder_in_a_folder_of_its_own(encoder, tmp_path):

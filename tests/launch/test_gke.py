@@ -41,12 +41,30 @@ def jobset(*more: str, **options: str) -> subprocess.CompletedProcess:
 def manifest(*more: str, **options: str) -> dict:
     done = jobset(*more, **options)
     assert done.returncode == 0, done.stderr
-    return yaml.safe_load(done.stdout)
+    secret, made = yaml.safe_load(done.stdout)["items"]
+    assert secret["kind"] == "Secret"
+    return made
 
 
 def job_of(made: dict) -> dict:
     (replicated,) = made["spec"]["replicatedJobs"]
     return replicated["template"]["spec"]
+
+
+def test_the_token_is_a_secret_that_each_manifest_draws() -> None:
+    lists = [yaml.safe_load(jobset(name="x").stdout) for _ in range(2)]
+    secrets = [made["items"][0] for made in lists]
+    tokens = {secret["stringData"]["token"] for secret in secrets}
+    assert {len(token) for token in tokens} == {64}
+    assert len(tokens) == 2
+    for made in lists:
+        secret, jobs = made["items"]
+        assert secret["metadata"] == {"name": "x-token", "namespace": jobs["metadata"]["namespace"]}
+        assert secret["stringData"]["token"] not in json.dumps(jobs)
+        (container,) = job_of(jobs)["template"]["spec"]["containers"]
+        (variable,) = container["env"]
+        assert variable["name"] == "BERT_JAX_TOKEN"
+        assert variable["valueFrom"]["secretKeyRef"] == {"name": "x-token", "key": "token"}
 
 
 def test_several_slices_are_replicas_with_a_port_between_them() -> None:

@@ -91,6 +91,9 @@ def test_requeued_until_finished(cluster) -> None:
     lines = [json.loads(line) for line in (cluster.place / "argv.jsonl").read_text().splitlines()]
     expected = ["pretrain", "--workdir", str(cluster.workdir), "--config", "x; touch canary", "two\nlines"]
     assert [line[1:] for line in lines] == [expected] * 6
+    tokens = (cluster.place / "tokens").read_text().split()  # two processes in each of three starts
+    assert {len(token) for token in tokens} == {64}
+    assert len(set(tokens)) == 3
     steps = [json.loads(line)["step"] for line in (cluster.workdir / "metrics.jsonl").read_text().splitlines()]
     assert steps == list(range(1, 41))
     assert not list(cluster.place.rglob("canary*"))

@@ -95,6 +95,10 @@ def test_from_create_to_delete(cloud) -> None:
     assert cloud.steps() == STEPS
     expected = ["pretrain", "--workdir", URL, "--config", "recipe.py"]
     assert cloud.starts(0) == cloud.starts(1) == [expected, expected]
+    first, second = [(cloud.home(host) / "token").read_text() for host in (0, 1)]
+    assert first == second
+    assert len(first) == 64
+    assert (cloud.home(0) / "token").stat().st_mode & 0o777 == 0o600
     log = (cloud.home(0) / "log").read_text()
     cloud.call("delete")
     assert "absent" in cloud.call("status")
@@ -155,7 +159,7 @@ def test_dry_run_of_babysit(cloud) -> None:
     printed = cloud.call("babysit", "--dry_run", "--delete_when_done")
     commands = [line.split()[4] for line in printed.splitlines() if line.startswith("gcloud compute tpus ")]
     looks = ["describe", "describe"]
-    assert commands == ["create", *looks, "ssh", "scp", "ssh", "scp", "ssh", *looks, "ssh", "delete", "delete"]
+    assert commands == ["create", *looks, "ssh", "scp", "ssh", "scp", "scp", "ssh", *looks, "ssh", "delete", "delete"]
     assert cloud.calls() == []
 
 

@@ -2,6 +2,7 @@
 """A stand-in for bert-jax: counts steps, saves and resumes like it, and exits as the files in $STANDIN_SCRIPT say.
 
 $STANDIN_SCRIPT/argv.jsonl   arguments of each start; only host 0 writes metrics and checkpoints
+$STANDIN_SCRIPT/tokens       BERT_JAX_TOKEN of each start
 $STANDIN_BUCKETS             a directory, which is gs://
 $STANDIN_SCRIPT/next         a list of [exit status, step], one per start: exit there; empty: run to the end
 """
@@ -29,6 +30,8 @@ def main() -> int:
     host = int(os.environ.get("HOST", numbered))
     with open(SCRIPT / "argv.jsonl", "a") as file:
         file.write(json.dumps([host, *sys.argv[1:]]) + "\n")
+    with open(SCRIPT / "tokens", "a") as file:
+        file.write(os.environ.get("BERT_JAX_TOKEN", "none") + "\n")
     url = sys.argv[sys.argv.index("--workdir") + 1]
     in_bucket = url.startswith("gs://")
     workdir = pathlib.Path(os.environ["STANDIN_BUCKETS"], url.removeprefix("gs://")) if in_bucket else pathlib.Path(url)

@@ -23,7 +23,7 @@ from bert_jax.corpus.build.corpus_writer import write_json
 from bert_jax.corpus.build.encoding import Chunk
 from bert_jax.corpus.manifest import manifest_seal
 from bert_jax.errors import UserError
-from bert_jax.files import sha256_of, sync
+from bert_jax.files import read_file, sha256_of, sync
 
 Result = TypeVar("Result")
 BlockKey = tuple[int, int]  # index of a partition, and index of the block in the partition
@@ -72,7 +72,7 @@ class FinishedBlocks:
         records = {}
         for path in sorted(self.directory.glob("*.json")):
             with contextlib.suppress(OSError, ValueError, AttributeError):
-                record = json.loads(path.read_text(encoding="utf-8"))
+                record = json.loads(read_file(path))
                 if record.get("seal") == manifest_seal(record):
                     records[record["partition"], record["block"]] = record
         return records
@@ -191,6 +191,7 @@ def map_chunks(
         for chunk in chunks:
             yield ChunkResult(dataclasses.replace(chunk, documents=()), work(chunk))
         return
+    os.environ.setdefault("PYTHONSAFEPATH", "1")  # workers import no module that lies in the working directory
     executor = concurrent.futures.ProcessPoolExecutor(
         num_workers,
         # Processes are spawned, since a fork would copy locks that threads of the library may hold.

@@ -31,7 +31,7 @@ from bert_jax.corpus.build.passes import FinishedBlocks
 from bert_jax.corpus.build.summary import count_noun
 from bert_jax.corpus.manifest import MANIFEST, read_manifest
 from bert_jax.errors import UserError, check_output
-from bert_jax.files import SUMS, new_file, sync, write_sums
+from bert_jax.files import SUMS, new_file, read_file, sync, write_sums
 
 
 class UnfinishedCorpus:
@@ -96,7 +96,7 @@ class UnfinishedCorpus:
     def _keep_finished_blocks(self) -> None:
         """Reuse the blocks that a killed preparation of equal identity finished, and remove everything else."""
         try:
-            before = strict_json.parse((self._directory / "plan.json").read_text(encoding="utf-8"))
+            before = strict_json.parse(read_file(self._directory / "plan.json").decode())
         except (OSError, ValueError):
             before = None
         before = before if isinstance(before, dict) else {}
@@ -176,7 +176,7 @@ class UnfinishedCorpus:
             try:
                 yield
             except RuntimeError as error:
-                raise OSError(str(error)) from error
+                raise errors.wrapped_os_error(error) from error
 
 
 def _publish_append(source: pathlib.Path, base: BaseCorpus) -> None:

@@ -77,6 +77,8 @@ class Family:
     shared: frozenset[str] = frozenset()  # names of modules with one meaning in all classes of the family
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)  # alias -> the name in `fields`
     in_transformers: bool = True
+    # Fields without influence on the results that other readers of `config.json` need: name -> written value.
+    written: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     # Field whose value is the id of a special token -> the role of this token. The fields of `token_ids` belong to
     # EncoderConfig, the fields of `special_ids` to `config.json`.
     token_ids: Mapping[str, str] = dataclasses.field(default_factory=dict)

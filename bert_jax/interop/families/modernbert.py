@@ -112,6 +112,7 @@ def modernbert_family() -> Family:
             {"cls_token_id", "initializer_cutoff_factor", "layer_norm_eps", "sparse_prediction"}
             | {"deterministic_flash_attn", "reference_compile", "repad_logits_with_grad", "sparse_pred_ignore_index"}
         ),
+        written={"initializer_cutoff_factor": 2.0},  # Text Embeddings Inference
         spelling=Spelling(frozenset({"layer_types", "rope_parameters"}), read_layers, write_layers),
         shared=frozenset({"head.dense", "head.norm"}),
         special_ids=BEGIN_AND_END | {"cls_token_id": "cls", "sep_token_id": "sep"},

@@ -60,6 +60,7 @@ def mpnet_family() -> Family:
             "pooler_dropout": True,
         },
         fixed=FIXED | {"relative_attention_num_buckets": BUCKETS, "pad_token_id": PADDING},
+        written={"relative_attention_num_buckets": BUCKETS},  # Text Embeddings Inference
         follow_padding=True,
         special_ids=BEGIN_AND_END,
     )

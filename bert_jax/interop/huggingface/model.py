@@ -18,7 +18,7 @@ import safetensors
 import safetensors.numpy
 
 from bert_jax.config import EncoderConfig
-from bert_jax.errors import UserError, did_you_mean
+from bert_jax.errors import UserError, did_you_mean, with_message, wrapped_os_error
 from bert_jax.files import output_directory
 from bert_jax.interop.families import FAMILIES, Family, ModelClass, NamedModule
 from bert_jax.interop.huggingface.model_config import (
@@ -113,7 +113,7 @@ def load_model(
     try:
         shapes = shapes_of(config, heads)
     except UserError as error:
-        raise UserError(f"{path / 'config.json'}: {error}") from None
+        raise with_message(error, f"{path / 'config.json'}: {error}") from None
 
     loaded_heads = [head.name for head in heads if head.name in source.heads and head.classes in (0, labels.classes)]
     for copy, tied in untied.items() if {*loaded_heads} & {*OVER_VOCABULARY} else ():
@@ -209,7 +209,7 @@ def export_model(
         try:
             safetensors.numpy.save_file(tensors, partial / "model.safetensors", metadata={"format": "pt"})
         except safetensors.SafetensorError as error:  # wraps the operating system's error
-            raise UserError(f"{target}: cannot be written ({error}); make room, or choose another place") from error
+            raise wrapped_os_error(error) from error
         shutil.copymode(partial / "config.json", partial / "model.safetensors")  # the library makes its file private
         copy_tokenizer(source, partial, spaces_words)
         _adapt_tokenizer(partial / "tokenizer_config.json", tokenizer, config)

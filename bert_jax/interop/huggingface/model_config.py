@@ -93,6 +93,7 @@ def model_config_fields(config: EncoderConfig, padding_id: int, where: str) -> d
             fields[theirs] = config.max_positions + config.position_offset
     if family.spelling:
         fields = family.spelling.write(fields)
+    fields |= family.written
     fields |= {"model_type": config.family, "pad_token_id": padding_id, "tie_word_embeddings": True, "dtype": "float32"}
     wanted, parsed = (
         dataclasses.asdict(_canonical(encoder)) for encoder in (config, parse_model_config(fields, where).encoder)
@@ -112,11 +113,15 @@ def has_field(family: str, name: str) -> bool:
 
 
 def label_fields(labels: tuple[str, ...], classes: int) -> dict[str, Any]:
-    """Return `id2label` and `label2id`; if `labels` is empty, they hold the default names of transformers."""
+    """Return `id2label`, `label2id` and `num_labels`; if `labels` is empty, the names are the defaults of transformers.
+
+    Text Embeddings Inference reads the number of a ModernBERT's labels from `num_labels` alone.
+    """
     names = labels or _default_labels(classes)
     return {
         "id2label": {str(i): name for i, name in enumerate(names)},
         "label2id": {name: i for i, name in enumerate(names)},
+        "num_labels": len(names),
     }
 
 

@@ -16,6 +16,7 @@ from typing import IO, Any
 import numpy as np
 
 from bert_jax.errors import UserError, needs_packages
+from bert_jax.files import open_regular_file
 
 # The calls in a pickle that `torch.save` writes for a state dict.
 PLAIN = re.compile(
@@ -75,7 +76,7 @@ def _check_tensor(name: str, x: Any, size: int, path: pathlib.Path) -> None:
 
 def _check_pickle_calls(path: pathlib.Path) -> None:
     """Raise UserError for a file whose pickle calls a function that plain tensors do not need."""
-    with path.open("rb") as file:
+    with open_regular_file(path) as file:
         name = ""
         for stream in _pickle_streams(path, file):
             for code, argument, offset in pickletools.genops(stream):

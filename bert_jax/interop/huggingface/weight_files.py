@@ -14,7 +14,8 @@ import safetensors
 import safetensors.numpy
 
 from bert_jax import strict_json
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, file_error
+from bert_jax.files import open_regular_file
 from bert_jax.interop.huggingface.torch_file import read_torch
 
 Tensors = dict[str, np.ndarray]
@@ -73,7 +74,7 @@ READERS: dict[str, Callable[[pathlib.Path], Tensors]] = {
 def _check_header(path: pathlib.Path) -> None:
     """Raise UserError for a repeated tensor name, which the library does not report, or a dtype that numpy lacks."""
     try:
-        with path.open("rb") as file:
+        with open_regular_file(path) as file:
             length = int.from_bytes(file.read(8), "little")
             if not 2 <= length <= path.stat().st_size - 8:
                 raise UserError(f"{path} cannot be read: truncated, or no safetensors file")
@@ -81,7 +82,7 @@ def _check_header(path: pathlib.Path) -> None:
                 raise UserError(f"{path} cannot be read: a header of {length:,} bytes")
             text = file.read(length)
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror or error})") from None
+        raise file_error(error, path, "cannot be read") from None
     for name, entry in strict_json.parse_object(text, f"the header of {path}").items():
         if isinstance(entry, dict) and str(entry.get("dtype")).startswith(NARROW):
             raise UserError(f"{path}: tensor '{name}' is {entry['dtype']}; {READABLE}")

@@ -6,9 +6,12 @@ from typing import NamedTuple
 from bert_jax.errors import UserError
 
 SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+# Unit -> its other spellings, without the end "s".
+SPELLINGS = {"s": ("second", "sec"), "m": ("minute", "min"), "h": ("hour", "hr"), "d": ("day",)}
 SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 _NUMBER = r"\d+(?:\.\d+)?(?:[eE]\+?\d+)?"
 _PART = re.compile(rf"({_NUMBER})([{''.join(SECONDS)}])")
+_WORDS = {re.compile(rf"\s*({'|'.join(words)})s?\b\s*", re.IGNORECASE): unit for unit, words in SPELLINGS.items()}
 _TIME = re.compile(rf"(?:{_PART.pattern})+")
 _COUNT = re.compile(rf"({_NUMBER})\s*([{''.join(SCALES)}]?)\s*(tokens|flops)", re.IGNORECASE)
 
@@ -24,8 +27,11 @@ class Budget(NamedTuple):
 def parse_budget(text: str) -> Budget:
     """Return the budget of a text; raise UserError if the text is no time and no number of tokens or FLOPs."""
     text, budget = text.strip(), Budget()
-    if _TIME.fullmatch(text):
-        budget = Budget(seconds=sum(float(amount) * SECONDS[unit] for amount, unit in _PART.findall(text)))
+    time = text
+    for words, unit in _WORDS.items():
+        time = words.sub(unit, time)
+    if _TIME.fullmatch(time):
+        budget = Budget(seconds=sum(float(amount) * SECONDS[unit] for amount, unit in _PART.findall(time)))
     elif match := _COUNT.fullmatch(text):
         amount, scale, unit = match.groups()
         budget = Budget(**{unit.lower(): float(amount) * SCALES[scale.upper()]})

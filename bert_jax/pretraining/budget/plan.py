@@ -23,7 +23,7 @@ from bert_jax.console import Console, format_seconds
 from bert_jax.corpus.build.prepare_parts import estimate_text_tokens
 from bert_jax.corpus.mixture import open_mixture
 from bert_jax.errors import UserError, writing
-from bert_jax.files import write_text
+from bert_jax.files import read_file, write_text
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.parallel import sharding
 from bert_jax.pretraining.budget.amounts import Budget, parse_budget
@@ -263,7 +263,7 @@ def _read_recorded_choice(directory: pathlib.Path, text: str) -> Choice | None:
     if not (directory / "run.json").exists() and not checkpoints_in(directory).exists():
         return None  # a choice without a run belongs to a refused command
     try:
-        values = strict_json.parse((directory / FILE).read_text(encoding="utf-8"))
+        values = strict_json.parse(read_file(directory / FILE, strict_json.MAX_BYTES).decode())
         budget, choice = values["budget"], Choice(**values["choice"])
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError(

@@ -15,6 +15,7 @@ from typing import IO
 from xml.etree import ElementTree
 
 from bert_jax.errors import writing
+from bert_jax.readers.archives import check_overlap
 from bert_jax.readers.documents import MAX_RECORD_BYTES, RawDocument, ReadOptions, RejectedError, Unpacked
 from bert_jax.readers.formats.html import fragment_text
 
@@ -26,7 +27,8 @@ _HTML = {_XHTML, "text/html"}
 _CHAPTER_END = "\x1e"  # of a chapter; XML and HTML forbid it
 # A CDATA section, or a comment, which may hold the start of a section.
 _CDATA = re.compile(r"<!--(?:.*?-->|.*)|<!\[CDATA\[(?:(.*?)\]\]>|.*)", re.DOTALL)
-_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, UnicodeDecodeError, ElementTree.ParseError)
+# LookupError: an item that is missing, or an unknown encoding.
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, LookupError, RuntimeError, ValueError, ElementTree.ParseError)
 
 
 def read_epub(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
@@ -42,10 +44,11 @@ def read_epub(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[Ra
         unpacked = Unpacked(file.tell(), options.max_unpacked_bytes)
         try:
             with zipfile.ZipFile(file) as archive:
+                check_overlap(archive)
                 data = b"".join(_chapters(archive, unpacked))
         except RejectedError as error:
             yield RawDocument(name=name, rejected=str(error))
-        except (*_BROKEN, KeyError, RuntimeError, ValueError):
+        except _BROKEN:
             yield RawDocument(name=name, rejected="broken EPUB")
         else:
             is_empty = not data.strip()

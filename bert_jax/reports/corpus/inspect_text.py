@@ -9,6 +9,7 @@ from bert_jax.batches.masking import MAX_WORD_TOKENS
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.console import text_table
 from bert_jax.corpus.statistics import QUANTILES, count_predictions
+from bert_jax.errors import escaped
 from bert_jax.reports.corpus.examples import TEXT_NAMES, SequenceExample
 from bert_jax.reports.corpus.figures import NO_SEGMENTER, CorpusFigures, CorpusSource
 from bert_jax.reports.corpus.terminal import KEPT_SPACE, StyledText, filled_lines, paint, styled_lines
@@ -42,7 +43,7 @@ def figures_lines(figures: CorpusFigures, tokenizer: "Tokenizer", width: int, co
     }
     lines = []
     for title, block in blocks.items():
-        lines += [paint(title, "title", color), *(f"  {line}".rstrip() for line in block), ""]
+        lines += [paint(title, "title", color), *(f"  {escaped(line)}".rstrip() for line in block), ""]
     return lines
 
 

@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from bert_jax.errors import escaped
 from bert_jax.reports.corpus.examples import printable
 
 # Style -> parameters of the control sequence that begins it.
@@ -26,6 +27,7 @@ StyledText = tuple[str, str]  # a text and its style
 
 def paint(text: str, style: str, color: bool) -> str:
     """Return `text` in a style, or unchanged without color."""
+    text = escaped(text)
     return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if color and STYLES[style] and text else text
 
 

@@ -1,12 +1,15 @@
 """Serves the page of runs that are still training, only to this machine."""
 
 import contextlib
+import hmac
 import http
 import http.server
 import pathlib
+import secrets
+import socket
 import threading
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bert_jax.console import Console
 from bert_jax.errors import UserError
@@ -18,7 +21,8 @@ from bert_jax.training.workdir import read_run
 
 LOOPBACK = "127.0.0.1"
 REFRESH_SECONDS = 10
-IDLE_SECONDS = 30  # after which a connection that asks for nothing is closed
+IDLE_SECONDS = 30  # after which a connection is closed
+MAX_CONNECTIONS = 32  # at a time
 WATCHED_FILES = ("run.json", "metrics.jsonl", "results.json", "checkpoints/*", "tensorboard/*")  # of each training
 
 
@@ -39,15 +43,48 @@ def follow_runs(workdirs: Sequence[str], port: int, assumed: AssumedPower, conso
     if not 0 <= port < 1 << 16:
         raise UserError(f"--port {port}: give a number from 0 to 65535")
     try:
-        server = http.server.ThreadingHTTPServer((LOOPBACK, port), request_handler(_LatestPage(workdirs, assumed).page))
+        secret = secrets.token_urlsafe()
+        server = _Server((LOOPBACK, port), request_handler(_LatestPage(workdirs, assumed).page, secret))
     except OSError as error:
         raise UserError(f"--port {port}: cannot be served on ({error.strerror}); choose another, or 0") from None
     with server:
         console.say(
-            f"http://{LOOPBACK}:{server.server_port} shows {', '.join(workdirs)} and reloads itself every "
-            f"{REFRESH_SECONDS} s; Ctrl-C ends it"
+            f"http://{LOOPBACK}:{server.server_port}/?token={secret} shows {', '.join(workdirs)} and reloads itself "
+            f"every {REFRESH_SECONDS} s; Ctrl-C ends it"
         )
         server.serve_forever()
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    """A server of at most `MAX_CONNECTIONS` at a time; it closes further connections at once."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Start a thread for a connection."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer a connection, which ends after `IDLE_SECONDS` even if it sends a byte now and then."""
+        deadline = threading.Timer(IDLE_SECONDS, _end_connection, [request])
+        deadline.daemon = True
+        deadline.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            deadline.cancel()
+            self._free.release()
+
+
+def _end_connection(request: socket.socket) -> None:
+    """End both directions of a connection, which ends a read that waits."""
+    with contextlib.suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
 
 
 class _LatestPage:
@@ -88,8 +125,11 @@ def _file_stats(workdirs: Sequence[pathlib.Path]) -> list[_NamedFileStat]:
     return [_NamedFileStat(name, stat.st_mtime_ns, stat.st_size) for name, stat in stats]
 
 
-def request_handler(make: Callable[[], bytes]) -> type[http.server.BaseHTTPRequestHandler]:
-    """Return a class that answers HTTP requests with the page that `make` returns."""
+def request_handler(make: Callable[[], bytes], secret: str) -> type[http.server.BaseHTTPRequestHandler]:
+    """Return a class that answers HTTP requests with the page that `make` returns, if the URL has the secret.
+
+    The other users of this machine can connect to the port, but do not know the secret.
+    """
 
     class Handler(http.server.BaseHTTPRequestHandler):
         """Handler of `GET /`; it refuses other host names than this machine's, against DNS rebinding."""
@@ -105,7 +145,7 @@ def request_handler(make: Callable[[], bytes]) -> type[http.server.BaseHTTPReque
             name = (self.headers.get("Host") or "").rsplit(":", 1)[0]
             if name not in (LOOPBACK, "localhost"):
                 self.send_error(http.HTTPStatus.FORBIDDEN)
-            elif self.path != "/":
+            elif not hmac.compare_digest(self.path.encode(), f"/?token={secret}".encode()):
                 self.send_error(http.HTTPStatus.NOT_FOUND)
             else:
                 content = make()

@@ -4,6 +4,7 @@ import pathlib
 from typing import Any
 
 from bert_jax import strict_json
+from bert_jax.files import read_file
 from bert_jax.reports.html.markup import (
     Html,
     collapsible,
@@ -24,7 +25,7 @@ MIN_SUPPORT = 5  # examples of a label from which a warning says that no example
 def read_label_reports(path: pathlib.Path) -> dict[str, Any]:
     """Return the reports on the labels of each dev set; {} where there are none, or the file is damaged."""
     try:
-        reports = strict_json.parse((path / LABELS_FILE).read_text(encoding="utf-8"))
+        reports = strict_json.parse(read_file(path / LABELS_FILE, strict_json.MAX_BYTES).decode())
         for report in filter(None, reports.values()):
             _label_report_html(report)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):

@@ -1,6 +1,7 @@
 """The learning curves of a run as a picture, for `bert-jax plot`."""
 
 import math
+import os
 import pathlib
 from collections.abc import Callable, Mapping
 
@@ -22,7 +23,7 @@ def plot_run(workdir: pathlib.Path, output: pathlib.Path, say: Callable[[str], N
     Raises:
         UserError: matplotlib is not installed, the run has no metrics yet, or `output` cannot be written.
     """
-    training = read_training(workdir, workdir.resolve().name)
+    training = read_training(workdir, os.path.basename(os.path.realpath(workdir)))
     if training.num_damaged:
         say(f"{workdir / 'metrics.jsonl'}: damaged lines, left out: {training.num_damaged}")
     charts = {
@@ -32,7 +33,8 @@ def plot_run(workdir: pathlib.Path, output: pathlib.Path, say: Callable[[str], N
     }
     if not charts or not training.names("train"):
         several = f"; give one of its trainings, {workdir / 'runs'}/*, or use `report`" * (workdir / "runs").is_dir()
-        raise UserError(f"{workdir}: no metrics yet{several}")
+        reason = "no metrics yet" if pathlib.Path(workdir).is_dir() else "no such run"
+        raise UserError(f"{workdir}: {reason}{several}")
     _draw_charts(charts, training.label, output)
 
 

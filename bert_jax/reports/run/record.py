@@ -22,6 +22,7 @@ from bert_jax.config.schema import WITH_MUON
 from bert_jax.config.write_recipe import recipe_text, values_and_defaults
 from bert_jax.console import format_metric
 from bert_jax.errors import UserError
+from bert_jax.files import read_file
 from bert_jax.models import Head
 from bert_jax.objectives import OBJECTIVES
 from bert_jax.reports.html.chart import Point
@@ -145,7 +146,7 @@ class Run:
 
 def read_runs(workdirs: Sequence[pathlib.Path]) -> tuple[Run, ...]:
     """Return the runs of work directories, with unique labels; raise UserError if a directory holds no metrics."""
-    paths = [workdir.resolve() for workdir in workdirs]
+    paths = [pathlib.Path(os.path.realpath(workdir)) for workdir in workdirs]
     for path in paths:
         if paths.count(path) > 1:
             raise UserError(f"{path} is given twice")
@@ -249,7 +250,7 @@ def _finite_value_or_none(value: Any) -> Any:
 def _read_results(path: pathlib.Path) -> FinetuningResults | None:
     """Return the results of a fine-tuning; None before its end, or if results.json is damaged."""
     try:
-        values = strict_json.parse((path / "results.json").read_text(encoding="utf-8"))
+        values = strict_json.parse(read_file(path / "results.json", strict_json.MAX_BYTES).decode())
         results = FinetuningResults(values["metric"], values["best"], values["mean"], values["runs"])
         for training in [results.best, *results.trainings]:
             sum(training["scores"].values())  # all are numbers

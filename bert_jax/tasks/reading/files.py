@@ -6,7 +6,8 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import IO
 
-from bert_jax.errors import UserError, did_you_mean
+from bert_jax.errors import UserError, did_you_mean, file_error
+from bert_jax.files import open_regular_file
 from bert_jax.readers.documents import MAX_RATIO
 from bert_jax.readers.rows import decode_marked
 from bert_jax.tasks.task import Columns
@@ -31,12 +32,12 @@ def read_task_bytes(path: str) -> bytes:
         UserError: the file cannot be read or is a broken archive.
     """
     try:
-        with open(path, "rb") as file:
+        with open_regular_file(path) as file:
             return _gunzip(file, path) if path.endswith(".gz") else file.read()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"{path}: broken archive ({error}); fetch it again") from None
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); check config.task.data") from None
+        raise file_error(error, path, "cannot be read", "check config.task.data") from None
 
 
 def read_task_text(path: str) -> str:

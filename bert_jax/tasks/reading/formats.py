@@ -91,12 +91,18 @@ def read_delimited(
 
 
 def _find_separator(data: bytes, usual: str, required: Set[str]) -> str:
-    """Return the first separator with which the header has all required columns; `usual` is the first to be tried."""
-    for separator in dict.fromkeys((usual, *SEPARATORS)):
-        header = next(read_rows(io.BytesIO(data), separator, True, max_bytes=len(data)))
-        if required <= {name.strip() for name in header.values}:
-            return separator
-    return usual
+    """Return the separator with which the header has most of the required columns; `usual` wins a tie.
+
+    If the header lacks a required column with each separator, the number of columns breaks ties, so that an error can
+    name the columns.
+    """
+
+    def matches(separator: str) -> tuple[int, int]:
+        names = next(read_rows(io.BytesIO(data), separator, True, max_bytes=len(data))).values
+        num_required = len(required & {name.strip() for name in names})
+        return num_required, len(names) if num_required < len(required) else 0
+
+    return max(dict.fromkeys((usual, *SEPARATORS)), key=matches)
 
 
 def _absent_column_error(where: str, field: str, columns: Columns, names: list[str], separator: str) -> UserError:

@@ -53,6 +53,9 @@ def check_evaluation_files(*, files: Sequence[str], ngram: int) -> None:
     """Raise UserError if the files cannot be read, or have no n-gram of that length."""
     if ngram < 1:
         raise UserError(f"ngram: {ngram} words; give at least 1")
+    for name in files:
+        if "://" in name or name.startswith("tfds:"):
+            raise UserError(f"files: {name} is no local file; copy it to this machine, and name the copy")
     read_ngram_index.cache_clear()  # files of the same names may have changed
     read_ngram_index(tuple(files), ngram)
 

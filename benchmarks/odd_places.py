@@ -1,0 +1,490 @@
+"""Give odd files and odd places to every path option of every verb: does each verb end with a line?
+
+    python -m benchmarks.odd_places --output odd_places.jsonl
+
+A trial is a verb in a fork of this process, with one path that is odd: the path of an option, or the path of a file
+inside a model, tokenizer, corpus, work directory or task that a stranger made. A trial passes if the verb ends within
+`SECONDS`, without a traceback, and prints a line if its status is not 0. Outcomes are appended to --output as JSON
+lines, and a trial whose outcome is there is not repeated. The exit status is 1 if a trial fails. Root also tries
+the permissions of a user without rights, and a full disk.
+"""
+
+import argparse
+import collections
+import ctypes
+import itertools
+import json
+import os
+import pathlib
+import re
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from benchmarks.faults.world import World, finetune, make_world, pretrain, start
+
+SECONDS = 60.0  # limit of a trial
+MEMORY = 8 << 30  # bytes of address space of a trial
+NOBODY = 65534  # user and group of the trials of permissions
+OUTCOMES = ("worked", "refused", "silent", "traceback", "hung")
+FAILURES = ("silent", "traceback", "hung")
+STATUSES = (0, 1, 2)
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # of a terminal; a line of progress uses none elsewhere
+TEXT = "A bad cab did feed a [MASK] in the ibid.\n"
+
+
+class Trial(NamedTuple):
+    """A verb whose arguments contain an odd path; `user` is the user id that the verb runs as."""
+
+    name: str
+    argv: list[str]
+    user: int = 0
+
+
+# ---------------------------------------------------------------------------------------------- paths of the options
+
+INPUTS: dict[str, Callable[[World], list[str]]] = {  # verb and option -> words; ODD is the path
+    "tokenizer --input": lambda w: ["tokenizer", "--input", "ODD", "--vocab_size=200", "--output", "OUT"],
+    "clean --input": lambda w: ["clean", "--input", "ODD", "--output", "OUT", "--workers=1"],
+    "clean --recipe": lambda w: ["clean", "--input", f"{w.texts}", "--recipe", "ODD", "--output", "OUT"],
+    "prepare --input": lambda w: ["prepare", "--input", "ODD", "--tokenizer", f"{w.tokenizer}", *OUT_1],
+    "prepare --tokenizer": lambda w: ["prepare", "--input", f"{w.texts}", "--tokenizer", "ODD", *OUT_1],
+    "prepare --clean": lambda w: [*prepare_to(w, "OUT"), "--clean", "ODD"],
+    "inspect CORPUS": lambda w: ["inspect", "ODD"],
+    "inspect --against": lambda w: ["inspect", f"{w.corpus}", "--against", "ODD"],
+    "inspect --config": lambda w: ["inspect", f"{w.corpus}", "--config", "ODD"],
+    "config RECIPE": lambda w: ["config", "ODD"],
+    "compile --config": lambda w: ["compile", "--config", "ODD"],
+    "pretrain --config": lambda w: ["pretrain", "--config", "ODD", "--workdir", "OUT"],
+    "pretrain data.corpus": lambda w: pretrain(w._replace(corpus=ODD), OUT),
+    "pretrain init_from": lambda w: pretrain(w, OUT, "--config.init_from=ODD"),
+    "evaluate --workdir": lambda w: ["evaluate", "--workdir", "ODD"],
+    "evaluate --corpus": lambda w: ["evaluate", "--workdir", f"{w.run}", "--corpus", "ODD"],
+    "plot --workdir": lambda w: ["plot", "--workdir", "ODD", "--output", "OUT.png"],
+    "report WORKDIR": lambda w: ["report", "ODD", "--output", "OUT.html"],
+    "report --follow": lambda w: ["report", "ODD", "--follow", "--port=0"],
+    "export --workdir": lambda w: ["export", "--workdir", "ODD", "--output", "OUT"],
+    "export --bias": lambda w: ["export", "--workdir", f"{w.run}", "--output", "OUT", "--bias", "ODD"],
+    "compress --model": lambda w: [*COMPRESS, "--model", "ODD", "--data", f"{w.corpus}", "--output", "OUT"],
+    "compress --data": lambda w: [*COMPRESS, "--model", f"{w.model}", "--data", "ODD", "--output", "OUT"],
+    "verify DIR": lambda w: ["verify", "ODD"],
+    "vocabulary --model": lambda w: ["vocabulary", "--model", "ODD", "--tokenizer", f"{w.tokenizer}", *OUT_0],
+    "vocabulary --tokenizer": lambda w: ["vocabulary", "--model", f"{w.model}", "--tokenizer", "ODD", *OUT_0],
+    "fill-mask --model": lambda w: ["fill-mask", "--model", "ODD", TEXT],
+    "fill-mask --input": lambda w: ["fill-mask", "--model", f"{w.model}", "--input", "ODD"],
+    "attention --model": lambda w: ["attention", "--model", "ODD", "--output", "OUT.html", TEXT],
+    "finetune --config": lambda w: ["finetune", "--config", "ODD", "--workdir", "OUT"],
+    "finetune init_from": lambda w: finetune(w._replace(model=ODD), OUT),
+    "finetune task.data": lambda w: finetune(w._replace(task=ODD), OUT),
+    "finetune --data": lambda w: [*own_file(w), "--data", "ODD"],
+    "finetune --dev": lambda w: [*own_file(w), "--data", f"{w.task}/train.jsonl", "--dev", "ODD"],
+    "predict --model": lambda w: ["predict", "--model", "ODD", "--input", f"{w.task}/dev.jsonl"],
+    "predict --input": lambda w: ["predict", "--model", f"{w.tuned}", "--input", "ODD"],
+    "embed --model": lambda w: ["embed", "--model", "ODD", "--input", f"{w.task}/dev.jsonl", "--output", "OUT.npy"],
+    "embed --input": lambda w: ["embed", "--model", f"{w.model}", "--input", "ODD", "--output", "OUT.npy"],
+    "score --model": lambda w: ["score", "--model", "ODD", "--text", f"{w.task}/dev.jsonl"],
+    "score --text": lambda w: ["score", "--model", f"{w.model}", "--text", "ODD"],
+    "score --pairs": lambda w: ["score", "--model", f"{w.model}", "--pairs", "ODD"],
+    "score --retrieval": lambda w: ["score", "--model", f"{w.model}", "--retrieval", "ODD"],
+    "bias --model": lambda w: ["bias", "--model", "ODD", "--templates", "occupations"],
+    "bias --crows_pairs": lambda w: ["bias", "--model", f"{w.model}", "--crows_pairs", "ODD"],
+    "bias --stereoset": lambda w: ["bias", "--model", f"{w.model}", "--stereoset", "ODD"],
+    "bias --winobias": lambda w: ["bias", "--model", f"{w.model}", "--winobias", "ODD"],
+    "bias --templates": lambda w: ["bias", "--model", f"{w.model}", "--templates", "ODD"],
+}  # fmt: skip
+OUTPUTS: dict[str, Callable[[World], list[str]]] = {
+    "tokenizer --output": lambda w: ["tokenizer", "--input", f"{w.texts}", "--vocab_size=200", "--output", "ODD"],
+    "clean --output": lambda w: ["clean", "--input", f"{w.texts}", "--output", "ODD", "--workers=1"],
+    "clean --keep_removed": lambda w: [*CLEAN, "--input", f"{w.texts}", "--output=OUT.jsonl", "--keep_removed", "ODD"],
+    "prepare --output": lambda w: prepare_to(w, "ODD"),
+    "prepare --append": lambda w: ["prepare", "--append", "--input", f"{w.texts}", "--output", "ODD", "--workers=1"],
+    "prepare --keep_removed": lambda w: [*prepare_to(w, "OUT"), "--deduplicate=exact", "--keep_removed", "ODD"],
+    "inspect --html": lambda w: ["inspect", f"{w.corpus}", "--html", "ODD"],
+    "pretrain --workdir": lambda w: pretrain(w, ODD),
+    "plot --output": lambda w: ["plot", "--workdir", f"{w.run}", "--output", "ODD"],
+    "report --output": lambda w: ["report", f"{w.run}", "--output", "ODD"],
+    "export --output": lambda w: ["export", "--workdir", f"{w.run}", "--output", "ODD"],
+    "compress --output": lambda w: [*COMPRESS, "--model", f"{w.model}", "--data", f"{w.corpus}", "--output", "ODD"],
+    "vocabulary --output": lambda w: [*OTHER_WORDS, f"{w.tokenizer}", "--model", f"{w.model}", "--output", "ODD"],
+    "attention --output": lambda w: ["attention", "--model", f"{w.model}", "--output", "ODD", TEXT],
+    "finetune --workdir": lambda w: finetune(w, ODD),
+    "predict --output": lambda w: ["predict", "--model", f"{w.tuned}", *lines_of(w), "--output", "ODD"],
+    "embed --output": lambda w: embed_to(w, "ODD"),
+    "embed --projector": lambda w: [*embed_to(w, "OUT.npy"), "--projector", "ODD"],
+    "score --output": lambda w: ["score", "--model", f"{w.model}", "--text", f"{w.task}/dev.jsonl", "--output", "ODD"],
+}  # fmt: skip
+ODD, OUT = pathlib.Path("ODD"), pathlib.Path("OUT")
+OUT_0, OUT_1 = ("--output", "OUT"), ("--output", "OUT", "--workers=1")
+COMPRESS, CLEAN = ("compress", "--method=heads", "--amount=0.5", "--examples=8"), ("clean", "--workers=1")
+OTHER_WORDS = ("vocabulary", "--tokenizer")
+
+
+def prepare_to(world: World, output: str) -> list[str]:
+    """Return the words of `prepare` for the texts of the world."""
+    return [
+        "prepare",
+        "--input",
+        f"{world.texts}",
+        "--tokenizer",
+        f"{world.tokenizer}",
+        "--output",
+        output,
+        "--workers=1",
+    ]
+
+
+def lines_of(world: World) -> list[str]:
+    """Return the option with lines of text."""
+    return ["--input", f"{world.task}/dev.jsonl"]
+
+
+def embed_to(world: World, output: str) -> list[str]:
+    """Return the words of `embed`."""
+    return ["embed", "--model", f"{world.model}", *lines_of(world), "--output", output]
+
+
+def own_file(world: World) -> list[str]:
+    """Return the words of `finetune` for a file of labels, without the file."""
+    words = ["--text=text", "--label=label", "--config.task.learning_rates=(1e-3,)", "--config.task.num_seeds=1"]
+    return ["finetune", "--workdir", "OUT", "--init_from", f"{world.model}", *words, "--config.task.epochs=1"]
+
+
+def odd_inputs(scratch: pathlib.Path) -> Iterator[tuple[str, str, int]]:
+    """Make odd paths to read; yield the kind, the path and the user."""
+    yield "absent", f"{scratch}/absent", 0
+    yield "empty name", "", 0
+    yield "name too long", f"{scratch}/{'n' * 300}", 0
+    yield "path too long", f"{scratch}/{'n/' * 3000}x", 0
+    yield "not a directory", f"{file_at(scratch / 'plain', TEXT)}/x", 0
+    os.symlink("loop", scratch / "loop")
+    yield "link to itself", f"{scratch}/loop", 0
+    yield "link to nothing", f"{link_at(scratch / 'dangling', 'nowhere')}", 0
+    yield "socket", f"{socket_at(scratch / 'socket')}", 0
+    yield "/dev/null", "/dev/null", 0
+    yield "/dev/full", "/dev/full", 0
+    yield "/proc/self/mem", "/proc/self/mem", 0
+    (scratch / "empty").mkdir()
+    yield "empty directory", f"{scratch}/empty", 0
+    yield "empty file", f"{file_at(scratch / 'empty.txt', '')}", 0
+    yield "plain file", f"{file_at(scratch / 'plain.txt', TEXT)}", 0
+    yield "name that is not UTF-8", f"{file_at(scratch / os.fsdecode(b'caf' + bytes([0xE9])), TEXT)}", 0
+    yield "name with escapes", f"{file_at(scratch / chr(27) / '[31mred', TEXT)}", 0
+    yield "absent name with escapes", f"{scratch}/\x1b[31mabsent\x07", 0
+    yield "absent name that is not UTF-8", f"{scratch}/{os.fsdecode(bytes([0xE9, 0x9B]))}", 0
+    if os.getuid() == 0:
+        yield "file without permission", f"{mode_of(file_at(scratch / 'closed', TEXT), 0)}", NOBODY
+        yield "directory without permission", f"{mode_of(directory_at(scratch / 'shut'), 0)}", NOBODY
+        yield "below a directory without permission", f"{scratch}/shut/x", NOBODY
+        yield "directory that may be listed only", f"{mode_of(directory_at(scratch / 'listed'), 0o444)}", NOBODY
+
+
+def odd_outputs(scratch: pathlib.Path) -> Iterator[tuple[str, str, int]]:
+    """Make odd paths to write; yield the kind, the path and the user."""
+    yield "empty name", "", 0
+    yield "name too long", f"{scratch}/{'n' * 300}", 0
+    yield "path too long", f"{scratch}/{'n/' * 3000}x", 0
+    yield "name of 250 letters", f"{scratch}/{'n' * 250}", 0
+    yield "below a file", f"{file_at(scratch / 'plain', TEXT)}/x", 0
+    os.symlink("loop", scratch / "loop")
+    yield "link to itself", f"{scratch}/loop", 0
+    yield "below a link to itself", f"{scratch}/loop/x", 0
+    yield "link to nothing", f"{link_at(scratch / 'dangling', 'nowhere/x')}", 0
+    yield "socket", f"{socket_at(scratch / 'socket')}", 0
+    os.mkfifo(scratch / "pipe")
+    yield "pipe", f"{scratch}/pipe", 0
+    yield "/dev/full", "/dev/full", 0
+    yield "/proc", "/proc/x", 0
+    yield "directory that is not empty", f"{scratch}", 0
+    yield "below an absent directory", f"{scratch}/absent/x", 0
+    yield "name that is not UTF-8", f"{scratch}/{os.fsdecode(bytes([0xE9, 0x9B]))}", 0
+    yield "name with escapes", f"{scratch}/\x1b[31mred", 0
+    if os.getuid() == 0:
+        yield "read-only directory", f"{mode_of(directory_at(scratch / 'read'), 0o555)}/x", NOBODY
+        yield "directory without permission", f"{mode_of(directory_at(scratch / 'shut'), 0)}/x", NOBODY
+        if full := full_disk(scratch / "full"):
+            yield "full disk", f"{full}/x", 0
+
+
+def file_at(path: pathlib.Path, text: str) -> pathlib.Path:
+    """Write a text file, and return its path."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def link_at(path: pathlib.Path, target: str) -> pathlib.Path:
+    """Make a symbolic link, and return its path."""
+    path.symlink_to(target)
+    return path
+
+
+def directory_at(path: pathlib.Path) -> pathlib.Path:
+    """Make a directory with a file in it, and return its path."""
+    path.mkdir()
+    (path / "config.json").write_text("{}")
+    (path / "a.txt").write_text(TEXT)
+    return path
+
+
+def mode_of(path: pathlib.Path, mode: int) -> pathlib.Path:
+    """Set the permissions of a path, and return the path."""
+    path.chmod(mode)
+    return path
+
+
+def socket_at(path: pathlib.Path) -> pathlib.Path:
+    """Make a socket file, and return its path."""
+    with socket.socket(socket.AF_UNIX) as server:
+        before = os.getcwd()
+        os.chdir(path.parent)  # the name of a socket has at most 107 bytes
+        server.bind(path.name)
+        os.chdir(before)
+    return path
+
+
+def full_disk(path: pathlib.Path) -> pathlib.Path | None:
+    """Mount a file system of 16 KiB; return its directory, or None if this user may not mount."""
+    path.mkdir(exist_ok=True)
+    if not os.path.ismount(path):
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.mount(b"tmpfs", os.fsencode(path), b"tmpfs", 0, b"size=16k"):
+            return None
+        path.chmod(0o777)
+    return path
+
+
+# ------------------------------------------------------------------------------------- files in strangers' directories
+
+READERS: dict[str, list[str]] = {  # field of World -> rows of INPUTS that read such a directory
+    "model": [
+        "fill-mask --model", "attention --model", "embed --model", "score --model", "bias --model", "export --workdir",
+        "compress --model", "vocabulary --model", "pretrain init_from", "finetune init_from", "verify DIR",
+    ],
+    "tokenizer": ["prepare --tokenizer", "vocabulary --tokenizer", "verify DIR"],
+    "corpus": ["inspect CORPUS", "inspect --against", "pretrain data.corpus", "evaluate --corpus", "verify DIR"],
+    "run": [
+        "evaluate --workdir", "plot --workdir", "report WORKDIR", "export --workdir", "fill-mask --model", "verify DIR",
+    ],
+    "tuned": ["predict --model", "report WORKDIR", "export --workdir", "verify DIR"],
+    "task": ["finetune task.data"],
+}  # fmt: skip
+
+
+def make_pipe(path: pathlib.Path) -> None:
+    """Make a named pipe that nobody writes to."""
+    os.mkfifo(path)
+
+
+ODD_FILES: dict[str, Callable[[pathlib.Path], object]] = {
+    "pipe": make_pipe,
+    "link to /dev/zero": lambda path: path.symlink_to("/dev/zero"),
+    "socket": socket_at,
+    "directory": lambda path: path.mkdir(),
+    "link to itself": lambda path: path.symlink_to(path.name),
+    "link to a pipe": lambda path: (make_pipe(path.with_name("a pipe")), path.symlink_to("a pipe")),
+    "1 TiB": lambda path: (path.touch(), os.truncate(path, 1 << 40)),
+    "no permission": lambda path: (path.touch(), path.chmod(0)),
+}
+
+
+def odd_copies(world: World, field: str, scratch: pathlib.Path) -> Iterator[tuple[str, pathlib.Path, int]]:
+    """Yield copies of a directory of the world, each with an odd file in the place of one of its files."""
+    source = getattr(world, field)
+    sums = "SHA256SUMS"
+    names = {re.sub(r"\d{3,}|(?<=checkpoints/)\d+|events.*", "*", f"{path.relative_to(source)}"): path
+             for path in sorted(source.rglob("*")) if path.is_file() and path.stat().st_size}  # fmt: skip
+    for (shown, path), (kind, make), listed in itertools.product(names.items(), ODD_FILES.items(), (True, False)):
+        has_sums = any((source / folder / sums).exists() for folder in ("", "model", "tokenizer"))
+        if not listed and not has_sums:
+            continue
+        target = scratch / f"{field} {shown} {kind} {listed}".replace("/", "_").replace("*", "_")
+        shutil.copytree(source, target, symlinks=True)
+        odd = target / path.relative_to(source)
+        odd.unlink()
+        if not listed:
+            for file in target.rglob(sums):
+                file.unlink()
+        if odd.name == sums and not listed:
+            shutil.rmtree(target)
+            continue
+        make(odd)
+        yield (
+            f"{shown}: {kind}{'' if listed else ', without SHA256SUMS'}",
+            target,
+            NOBODY if kind == "no permission" else 0,
+        )
+        shutil.rmtree(target)
+    # Names that a stranger wrote.
+    if (source / sums).exists():
+        for kind, name in {
+            "escapes": "\x1b[31mred\x07",
+            "NUL": "a\0b",
+            "not UTF-8": os.fsdecode(b"\xff"),
+            "long": "n" * 300,
+        }.items():
+            target = scratch / f"{field} {kind}"
+            shutil.copytree(source, target)
+            with open(target / sums, "a", errors="surrogateescape") as file:
+                file.write(f"{'0' * 64}  {name}\n")
+            yield f"{sums}: a name with {kind}", target, 0
+            shutil.rmtree(target)
+
+
+# ------------------------------------------------------------------------------------------------------------- trials
+
+
+def trials(world: World, scratch: pathlib.Path) -> Iterator[Trial]:
+    """Yield every trial; the odd path of a trial exists until the next trial is taken."""
+    for rows, make in ((INPUTS, odd_inputs), (OUTPUTS, odd_outputs)):
+        places = fresh(scratch / "places")
+        for kind, odd, user in make(places):
+            for name, words in rows.items():
+                out = fresh(scratch / "out")
+                out.chmod(0o777)
+                argv = [word.replace("ODD", odd).replace("OUT", f"{out}/x") for word in words(world)]
+                yield Trial(f"{name}: {kind}", argv, user)
+                if rows is OUTPUTS:
+                    clean_up(pathlib.Path(odd))
+        unmount(places / "full")
+    for field, names in READERS.items():
+        for kind, odd, user in odd_copies(world, field, fresh(scratch / "places")):
+            for name in names:
+                out = fresh(scratch / "out")
+                out.chmod(0o777)
+                argv = [word.replace("ODD", f"{odd}").replace("OUT", f"{out}/x") for word in INPUTS[name](world)]
+                yield Trial(f"{name}: {field}/{kind}", argv, user)
+
+
+def clean_up(path: pathlib.Path) -> None:
+    """Remove the output of a trial that worked, so that the next verb finds the place as it was."""
+    if len(path.parts) > 4 and path.name in ("x", "n" * 250) and not path.is_symlink():
+        if os.path.isdir(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def unmount(path: pathlib.Path) -> None:
+    """Unmount the full disk, if it is mounted."""
+    if os.path.ismount(path):
+        ctypes.CDLL(None).umount(os.fsencode(path))
+
+
+def fresh(path: pathlib.Path) -> pathlib.Path:
+    """Return an empty directory, in a directory that every user may write."""
+    for inner in path.glob("*"):
+        if inner.is_dir() and not inner.is_symlink():
+            inner.chmod(0o755)
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    path.parent.chmod(0o777)
+    return path
+
+
+def run(trial: Trial, scratch: pathlib.Path) -> dict[str, Any]:
+    """Run a trial, and return its record."""
+    here = fresh(scratch / "here")
+    here.chmod(0o777)
+    ended = start_as(trial.user, trial.argv, here).wait(20.0 if "--follow" in trial.argv else SECONDS)
+    text = ended.text
+    lines = [line for line in text.splitlines() if line.strip()]
+    if ended.status is None:
+        outcome = "worked" if "--follow" in trial.argv and "Traceback" not in text else "hung"
+    elif "Traceback (most recent" in text or ended.status not in STATUSES or "Exception ignored" in text:
+        outcome = "traceback"
+    elif CONTROL.search(text.replace("\r", "")) or (ended.status and not lines):
+        outcome = "silent"
+    else:
+        outcome = "refused" if ended.status else "worked"
+    record = {"trial": trial.name, "outcome": outcome, "status": ended.status, "seconds": round(ended.seconds, 2)}
+    return record | {"text": text[-1500:], "argv": [ascii(word)[:200] for word in trial.argv]}
+
+
+def start_as(user: int, argv: list[str], scratch: pathlib.Path) -> Any:
+    """Start a verb in a fork, as another user if `user` is not 0."""
+    if not user:
+        return start(argv, scratch, memory=MEMORY)
+    os.setresgid(NOBODY, NOBODY, 0)
+    os.setresuid(user, user, 0)  # the fork keeps these ids; this process takes its own again
+    try:
+        return start(argv, scratch, memory=MEMORY)
+    finally:
+        os.setresuid(0, 0, 0)
+        os.setresgid(0, 0, 0)
+
+
+def main() -> int:
+    """Run the trials that have no outcome yet; print the table and the failures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", default="odd_places.jsonl", help="file for the outcomes, as JSON lines")
+    parser.add_argument("--world", help="directory for the inputs of all trials, made once (default: temporary)")
+    parser.add_argument("--only", default="", help="pattern of the names of the trials to run")
+    parser.add_argument("--share", default="0/1", help="part of the trials: I/N, for N processes side by side")
+    args = parser.parse_args()
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    preload()
+    done = {}
+    output = pathlib.Path(args.output)
+    if output.exists():
+        done = {record["trial"]: record for record in map(json.loads, output.read_text().splitlines())}
+    index, count = map(int, args.share.split("/"))
+    with tempfile.TemporaryDirectory(prefix="bert-jax-odd.") as name:
+        scratch = pathlib.Path(name).resolve()
+        scratch.chmod(0o755)
+        directory = pathlib.Path(args.world or scratch / "world").resolve()
+        world = World(directory, *(directory / part for part in World._fields[1:]))
+        if not (directory / "made").exists():
+            shutil.rmtree(directory, ignore_errors=True)
+            directory.mkdir(parents=True)
+            world = make_world(directory)
+            (directory / "made").touch()
+        with open(output, "a") as file:
+            for position, trial in enumerate(trials(world, scratch / "work")):
+                if trial.name in done or not re.search(args.only, trial.name) or position % count != index:
+                    continue
+                done[trial.name] = run(trial, scratch / "work")
+                file.write(json.dumps(done[trial.name]) + "\n")
+                file.flush()
+    return report([record for record in done.values() if re.search(args.only, record["trial"])])
+
+
+def preload() -> None:
+    """Import the modules of all verbs, so that no trial imports them."""
+    import importlib
+    import warnings
+
+    from benchmarks.faults.__main__ import MODULES
+
+    warnings.filterwarnings("ignore", message=r"os\.fork")  # JAX has no threads when a process forks
+    modules = (
+        "corpus.build.clean", "corpus.build.append", "reports.corpus.inspect", "reports.run.page", "reports.run.plot",
+        "reports.run.follow", "reports.attention.write", "convert.compress", "scoring.retrieval", "scoring.score",
+        "dryrun.dry_run", "dryrun.report", "cli.main", "inference.inputs", "scoring.minimal_pairs",
+        "finetuning.own_labels", "reports.card", "cli.config_text",
+    )  # fmt: skip
+    for module in (*MODULES, *modules):
+        importlib.import_module(f"bert_jax.{module}")
+
+
+def report(records: list[dict[str, Any]]) -> int:
+    """Print the table and the failures; return the exit status."""
+    kinds: dict[str, collections.Counter[str]] = {}
+    for record in records:
+        verb = record["trial"].split(" ")[0]
+        kinds.setdefault(verb, collections.Counter())[record["outcome"]] += 1
+    print(f"| verb | trials | {' | '.join(OUTCOMES)} |")
+    print("| --- " * (2 + len(OUTCOMES)) + "|")
+    total = sum(kinds.values(), collections.Counter())
+    for verb, counts in [*sorted(kinds.items()), ("all", total)]:
+        print(f"| {verb} | {counts.total():,} | {' | '.join(f'{counts[outcome]:,}' for outcome in OUTCOMES)} |")
+    failures = [record for record in records if record["outcome"] in FAILURES]
+    for record in failures:
+        print(f"\n{record['outcome']} (status {record['status']}): {record['trial']}\n{record['text'][-800:]!s}")
+    return int(bool(failures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,177 @@
+"""A batch and the outputs that a model has for it, computed by bert_jax: the reference for every other runtime.
+
+An export holds them in `expected_outputs.safetensors`, so that `bert-jax verify --run` needs no other model.
+"""
+
+import dataclasses
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from bert_jax import __version__
+from bert_jax.checkpoints.load_model import Weights
+from bert_jax.config import ComputeConfig, EncoderConfig
+from bert_jax.convert.runtimes import Arrays
+from bert_jax.errors import UserError
+from bert_jax.inference.embed import POOLINGS
+from bert_jax.interop.sentence_modules import VECTORS, SentenceModules
+from bert_jax.models import Head, Params, make_model
+from bert_jax.models.heads import unit_length
+from bert_jax.tokenizer import Tokenizer, load_tokenizer
+
+FILE = "expected_outputs.safetensors"
+LENGTH, ROWS, CHOICES = 16, 3, 2
+OVER_VOCABULARY = ("mlm_logits", "next_logits")  # the model pads the last axis of these outputs
+PER_TOKEN = ("next_logits", "replaced_logits", "token_logits", "start_logits", "end_logits", "last_hidden_state")
+IMPOSSIBLE = -1e5  # lower logits mark tokens that cannot be an answer
+
+
+@dataclasses.dataclass(frozen=True)
+class ExpectedOutputs:
+    """A batch, and the outputs that a model has for it."""
+
+    format: str  # a row of export.FORMATS
+    batch: dict[str, np.ndarray]  # int32 arrays with `ROWS` rows
+    outputs: dict[str, np.ndarray]  # our names -> float32
+
+
+def output_heads(heads: tuple[Head, ...]) -> tuple[Head, ...]:
+    """Return the heads of an exported program; an encoder without a head returns its last hidden states."""
+    is_bare = {head.name for head in heads} <= {"pooled"}
+    return (*heads, Head("last_hidden_state")) if is_bare else heads
+
+
+def has_vectors(sentences: SentenceModules | None) -> bool:
+    """Return whether a model computes a vector for each text; a CrossEncoder does not."""
+    return sentences is not None and not sentences.activation
+
+
+def add_sentence_vectors(
+    outputs: dict[str, jax.Array], attention_mask: jax.Array, sentences: SentenceModules
+) -> dict[str, jax.Array]:
+    """Return the outputs with `sentence_embedding`, float32 `[batch, hidden]`, from `last_hidden_state`."""
+    pool = POOLINGS[sentences.pooling]
+    assert pool  # only `tokens`, which is no pooling of sentence-transformers, has no function
+    vectors = pool(outputs["last_hidden_state"], attention_mask)
+    return outputs | {VECTORS: unit_length(vectors) if sentences.normalize else vectors}
+
+
+def example_batch(config: EncoderConfig, heads: tuple[Head, ...], tokenizer: Tokenizer) -> dict[str, np.ndarray]:
+    """Return a batch of three rows of different lengths, from random tokens between the special tokens.
+
+    Returns:
+        `input_ids`, `token_type_ids` and `attention_mask`, int32 `[3, length]`, or `[3, choices, length]` for a head of
+        multiple choice; for a masked-token head also `masked_positions`, int32 `[3, 2]`.
+    """
+    names, rng = {head.name for head in heads}, np.random.default_rng(0)
+    longest = min(LENGTH, config.max_positions)
+    lengths = [longest, max(longest // 2, 3), 3]
+    words = np.setdiff1d(np.arange(tokenizer.vocab_size), [*tokenizer.special_ids.values()])
+    num_choices = CHOICES if "multiple_choice" in names else 1
+    shape = (ROWS, num_choices, longest)
+    ids, types, mask = np.full(shape, tokenizer.pad_id, np.int32), np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+    for row, length in enumerate(lengths):
+        ids[row, :, :length] = rng.choice(words, (num_choices, length))
+        ids[row, :, 0], ids[row, :, length - 1] = tokenizer.cls_id, tokenizer.sep_id
+        mask[row, :, :length] = 1
+        if length > 5:  # a pair of texts
+            ids[row, :, length // 2] = tokenizer.sep_id
+            types[row, :, length // 2 + 1 : length] = config.num_token_types > 1
+    arrays = {"input_ids": ids, "token_type_ids": types, "attention_mask": mask}
+    if "multiple_choice" not in names:
+        arrays = {name: x[:, 0] for name, x in arrays.items()}
+    if "masked_token" in names:
+        arrays["masked_positions"] = np.array([[1, length - 1] for length in lengths], np.int32)
+    return arrays
+
+
+def compute_expected(weights: Weights, format_name: str) -> ExpectedOutputs:
+    """Return a batch, and the outputs of a model that bert_jax computes for it in float32."""
+    batch = example_batch(weights.config, weights.heads, load_tokenizer(weights.directory))
+    model = make_model(weights.config, ComputeConfig(attention="xla"), output_heads(weights.heads))
+
+    @jax.jit
+    def run(params: Params, batch: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        outputs = model.apply(params, batch, None)
+        outputs = {
+            name: x[..., : weights.config.vocab_size] if name in OVER_VOCABULARY else x for name, x in outputs.items()
+        }
+        if weights.sentences is None or not has_vectors(weights.sentences):
+            return outputs
+        return add_sentence_vectors(outputs, batch["attention_mask"], weights.sentences)
+
+    with jax.default_matmul_precision("highest"):
+        outputs = run(weights.params, {name: jnp.asarray(x) for name, x in batch.items()})
+    return ExpectedOutputs(format_name, batch, {name: np.asarray(x, np.float32) for name, x in outputs.items()})
+
+
+def expected_file(expected: ExpectedOutputs) -> bytes:
+    """Return the contents of `expected_outputs.safetensors`."""
+    arrays = {f"inputs/{name}": x for name, x in expected.batch.items()}
+    arrays |= {f"outputs/{name}": np.ascontiguousarray(x) for name, x in expected.outputs.items()}
+    return safetensors.numpy.save(arrays, {"format": expected.format, "bert_jax": __version__})
+
+
+def read_expected(path: pathlib.Path) -> ExpectedOutputs:
+    """Read `expected_outputs.safetensors`; raise UserError if it is damaged."""
+    try:
+        with safetensors.safe_open(path, "numpy") as file:
+            arrays, metadata = {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (OSError, safetensors.SafetensorError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); export the model again") from None
+    inputs, outputs = (
+        {name.removeprefix(part): x for name, x in arrays.items() if name.startswith(part)}
+        for part in ("inputs/", "outputs/")
+    )
+    if not outputs or not {"input_ids", "attention_mask"} <= inputs.keys():
+        raise UserError(f"{path}: holds no inputs and outputs of a model; export the model again")
+    return ExpectedOutputs(metadata.get("format", ""), inputs, outputs)
+
+
+def rows_without_padding(arrays: Arrays, batch: Arrays) -> list[dict[str, np.ndarray]]:
+    """Return each row of `arrays` as a batch of one row, cut to the tokens of the row.
+
+    Args:
+        arrays: inputs or outputs of `batch`; arrays whose second axis is not about tokens are not cut.
+        batch: the inputs; `attention_mask` decides the tokens.
+    """
+    lengths = batch["attention_mask"].reshape(ROWS, -1, batch["attention_mask"].shape[-1]).sum(-1).max(-1)
+    rows = []
+    for row, length in enumerate(lengths):
+        cut = {name: x[row : row + 1] for name, x in arrays.items()}
+        rows.append(
+            {
+                name: x[:, : length - 1] if name == "next_logits" else x[:, :length] if name in PER_TOKEN else x
+                for name, x in cut.items()
+            }
+            | {
+                name: x[..., :length]
+                for name, x in cut.items()
+                if name in ("input_ids", "token_type_ids", "attention_mask")
+            }
+        )
+    return rows
+
+
+def largest_difference(expected: Arrays, actual: Arrays, batch: Arrays) -> float:
+    """Return the largest difference at real tokens, divided by the largest expected number of its output, at least 1.
+
+    Raises UserError if an output has another shape than expected.
+    """
+    largest = 0.0
+    for name, wanted in expected.items():
+        x = actual[name]
+        if x.shape != wanted.shape:
+            raise UserError(f"the output {name} has the shape {x.shape}, not {wanted.shape}")
+        counts = wanted > IMPOSSIBLE
+        if name in PER_TOKEN:
+            mask = batch["attention_mask"][:, : wanted.shape[1]] != 0
+            counts &= mask.reshape(mask.shape + (1,) * (wanted.ndim - 2))
+        scale = max(1.0, float(np.abs(wanted[counts]).max(initial=0.0)))
+        difference = np.abs(x[counts] - wanted[counts]).max(initial=0.0)
+        largest = max(largest, float(difference) / scale if np.isfinite(difference) else np.inf)
+    return largest

@@ -1,0 +1,225 @@
+"""README.md of an exported program: Python code that runs it, the check of its outputs, and its latency."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from bert_jax.convert.expected_outputs import has_vectors
+from bert_jax.interop import stablehlo
+from bert_jax.interop.huggingface.model import MULTI_LABEL
+from bert_jax.interop.onnx_file import FILE as ONNX_FILE
+from bert_jax.interop.onnx_file import OPENVINO_FILE
+from bert_jax.interop.sentence_modules import VECTORS, SentenceModules
+from bert_jax.models import Head
+from bert_jax.tasks.kinds.multilabel_classification import DEFAULT_THRESHOLD
+from bert_jax.tokenizer import Tokenizer
+
+FENCE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+class ProgramCode(NamedTuple):
+    """Python code of a row of PROGRAM_CODE."""
+
+    imports: str
+    open: str  # opens the program
+    call: str  # computes `outputs` from `inputs`
+    our_names: bool = False  # whether the outputs have our names instead of the names of transformers
+
+
+PROGRAM_CODE: dict[str, ProgramCode] = {
+    "onnxruntime": ProgramCode(
+        "import numpy as np\nimport onnxruntime\nfrom tokenizers import Tokenizer\n",
+        f"""session = onnxruntime.InferenceSession("{ONNX_FILE}", providers=["CPUExecutionProvider"])
+names = [output.name for output in session.get_outputs()]
+""",
+        "outputs = dict(zip(names, session.run(names, inputs)))\n",
+    ),
+    "openvino": ProgramCode(
+        "import numpy as np\nimport openvino\nfrom tokenizers import Tokenizer\n",
+        f"""# Without the hint, OpenVINO computes in bfloat16 on a CPU that multiplies bfloat16.
+model = openvino.compile_model("{OPENVINO_FILE}", "CPU", {{"INFERENCE_PRECISION_HINT": "f32"}})
+""",
+        "outputs = {port.any_name: x for port, x in model(inputs).items()}\n",
+    ),
+    "jax": ProgramCode(
+        "import json\n\nimport jax\nimport jax.export\nimport numpy as np\nfrom tokenizers import Tokenizer\n",
+        f"""manifest = json.load(open("{stablehlo.MANIFEST}"))
+archive = np.load("{stablehlo.WEIGHTS}")
+weights = [jax.device_put(archive[name]) for name in manifest["weights"]]
+program = jax.jit(jax.export.deserialize(bytearray(open("{stablehlo.PROGRAM}", "rb").read())).call)
+""",
+        """arrays = [np.asarray(inputs[entry["name"]], np.int32) for entry in manifest["inputs"]]
+outputs = {name: np.asarray(x) for name, x in program(weights, *arrays).items()}
+""",
+        our_names=True,
+    ),
+}
+
+
+class AnswerCode(NamedTuple):
+    """A row of ANSWER_CODE. In the code, LOGITS stands for the name of the output."""
+
+    print: str  # prints the answer from `outputs`
+    texts: str = 'texts = ["a text", "another text"]\n'
+    inputs: str = ""  # changes `inputs`
+    is_labeled: bool = False  # whether the code reads `labels`
+
+
+# Kind of answer -> its code.
+ANSWER_CODE: dict[str, AnswerCode] = {
+    "label": AnswerCode(
+        "for logits in outputs[LOGITS]:\n    print(labels[logits.argmax()])\n",
+        is_labeled=True,
+    ),
+    "label_set": AnswerCode(
+        "for logits in outputs[LOGITS]:\n"
+        "    probabilities = 1 / (1 + np.exp(-logits))\n"
+        "    print([label for label, p, t in zip(labels, probabilities, thresholds) if p >= t])\n",
+        is_labeled=True,
+    ),
+    "value": AnswerCode("print(outputs[LOGITS][:, 0])\n"),
+    "probability": AnswerCode("print(1 / (1 + np.exp(-outputs[LOGITS][:, 0])))\n"),
+    "token_labels": AnswerCode(
+        "for encoding, logits in zip(encodings, outputs[LOGITS]):\n"
+        "    print([(token, labels[i]) for token, i in zip(encoding.tokens, logits.argmax(-1))])\n",
+        is_labeled=True,
+    ),
+    "span": AnswerCode(
+        'scores = outputs["start_logits"][0][:, None] + outputs["end_logits"][0]\n'
+        "in_text = np.array([number == 1 for number in encodings[0].sequence_ids])\n"
+        "scores[~np.triu(np.outer(in_text, in_text))] = -np.inf\n"
+        "first, last = np.unravel_index(scores.argmax(), scores.shape)\n"
+        "offsets = encodings[0].offsets\n"
+        "print(texts[0][1][offsets[first][0] : offsets[last][1]])\n",
+        texts='texts = [("a question", "a text with the answer")]\n',
+    ),
+    "choice": AnswerCode(
+        "print(outputs[LOGITS][0].argmax())  # number of the best continuation\n",
+        texts='texts = [("a text", "a continuation"), ("a text", "another continuation")]\n',
+        inputs="inputs = {name: x[None] for name, x in inputs.items()}  # the choices of one example\n",
+    ),
+    "token": AnswerCode(
+        "print(tokenizer.id_to_token(int(outputs[LOGITS][0, AT_MASK].argmax())))\n",
+        texts='texts = [f"a {MASK} text"]\n',
+        inputs="position = encodings[0].tokens.index(MASK)\n",
+    ),
+    "vectors": AnswerCode(f'vectors = outputs["{VECTORS}"]\nprint(vectors.shape)\nprint(vectors @ vectors.T)\n'),
+    "shapes": AnswerCode("for name, x in outputs.items():\n    print(name, x.shape)\n"),
+}
+# Head -> the kind of its answer; other heads have the kind "shapes". `answer_kind` returns the kind of classifiers.
+KINDS_OF_HEADS = {
+    "token_classification": "token_labels",
+    "question_answering": "span",
+    "multiple_choice": "choice",
+    "masked_token": "token",
+}
+OUR_LOGITS = {"token_labels": "token_logits", "choice": "choice_logits", "token": "mlm_logits"}
+
+
+def answer_kind(heads: Sequence[Head], problem: str, activation: str, sentences: SentenceModules | None) -> str:
+    """Return the row of ANSWER_CODE for a model with these heads."""
+    if has_vectors(sentences):
+        return "vectors"
+    head = heads[0] if heads else Head("")
+    if head.name != "sequence_classification":
+        return KINDS_OF_HEADS.get(head.name, "shapes")
+    if head.classes == 1:
+        return "probability" if activation == "sigmoid" else "value"
+    return "label_set" if problem == MULTI_LABEL else "label"
+
+
+def usage_code(
+    runtime: str,
+    kind: str,
+    tokenizer: Tokenizer,
+    has_token_types: bool,
+    max_length: int,
+    labels: Sequence[str],
+    thresholds: Sequence[float] | None,
+    sentences: SentenceModules | None,
+    logits: str,
+) -> str:
+    """Return Python code that runs the program in the current directory and prints its answer for a text.
+
+    Args:
+        runtime: a row of PROGRAM_CODE.
+        kind: a row of ANSWER_CODE.
+        tokenizer: the tokenizer, for the padding and the mask token.
+        has_token_types: whether the program has the input `token_type_ids`.
+        max_length: maximum number of tokens.
+        labels: names of the classes.
+        thresholds: probability from which a text has a label, for each label; None: 0.5 for all labels.
+        sentences: prompt and lower case of a model of sentence vectors.
+        logits: name of the logits in transformers.
+    """
+    program, answer = PROGRAM_CODE[runtime], ANSWER_CODE[kind]
+    key = json.dumps(OUR_LOGITS.get(kind, "sequence_logits") if program.our_names else logits)
+    printing = answer.print.replace("LOGITS", key).replace("AT_MASK", "0" if program.our_names else "position")
+    constants, inputs, texts = "", answer.inputs, answer.texts
+    if answer.is_labeled:
+        constants = f"labels = {json.dumps(list(labels), ensure_ascii=False)}\n"
+    if kind == "label_set":
+        constants += f"thresholds = {json.dumps(list(thresholds or [DEFAULT_THRESHOLD] * len(labels)))}\n"
+    if kind == "token":
+        constants = f"MASK = {json.dumps(tokenizer.special.mask, ensure_ascii=False)}\n"
+        inputs += 'inputs["masked_positions"] = np.array([[position]])\n' if program.our_names else ""
+    if sentences and (sentences.prompt or sentences.lower_case):
+        changed = f"{json.dumps(sentences.prompt, ensure_ascii=False)} + text" if sentences.prompt else "text"
+        changed = f"({changed}).lower()" if sentences.lower_case else changed
+        texts += f"texts = [{changed} for text in texts]\n"
+    token_types = '    "token_type_ids": np.array([encoding.type_ids for encoding in encodings], np.int64),\n'
+    token_types = token_types if has_token_types else ""
+    padding = json.dumps(tokenizer.special.pad, ensure_ascii=False)
+    return (
+        f"{program.imports}\n{program.open}"
+        f'tokenizer = Tokenizer.from_file("tokenizer.json")\n'
+        f"tokenizer.enable_truncation({max_length})\n"
+        f"tokenizer.enable_padding(pad_id={tokenizer.pad_id}, pad_token={padding})\n{constants}\n"
+        f"{texts}"
+        "encodings = tokenizer.encode_batch(texts)\n"
+        "inputs = {\n"
+        '    "input_ids": np.array([encoding.ids for encoding in encodings], np.int64),\n'
+        '    "attention_mask": np.array([encoding.attention_mask for encoding in encodings], np.int64),\n'
+        f"{token_types}}}\n"
+        f"{inputs}{program.call}{printing}"
+    )
+
+
+def readme_text(title: str, notes: Sequence[str], package: str, code: str) -> str:
+    """Return README.md of a program, without measurements."""
+    return "\n".join(
+        [
+            f"# {title}\n",
+            *(f"{note}\n" for note in notes),
+            "## Run it\n",
+            f"`pip install {package} numpy tokenizers`, then in this directory:\n",
+            f"```python\n{code}```\n",
+            "## Check it\n",
+            "`expected_outputs.safetensors` holds the outputs of bert_jax for a batch of random tokens. "
+            "`bert-jax verify --run .` compares every installed runtime with them.\n",
+        ]
+    )
+
+
+def measurements_text(printed: str, latency: Mapping[str, Mapping[int, float]], machine: str, length: int) -> str:
+    """Return the sections of README.md on the code that ran and on latency.
+
+    Args:
+        printed: output of the code in "Run it".
+        latency: runtime and version -> batch size -> median milliseconds of a batch.
+        machine: the processor.
+        length: tokens of a text.
+    """
+    sizes: list[Any] = list(next(iter(latency.values())))
+    lines = [
+        "## Measured\n",
+        "The code above ran when this directory was written. It printed:\n",
+        f"```\n{printed}```\n",
+    ]
+    lines += [f"Median milliseconds of a batch of texts of {length} tokens, on one core of {machine}:\n"]
+    lines += ["| runtime | " + " | ".join(f"batch {size}" for size in sizes) + " |", "| --- " * (1 + len(sizes)) + "|"]
+    lines += [
+        f"| {name} | " + " | ".join(f"{times[size]:,.1f}" for size in sizes) + " |" for name, times in latency.items()
+    ]
+    return "\n".join([*lines, ""])

@@ -1,0 +1,143 @@
+"""Directory of an exported program: the program, its expected outputs, and README.md with the code that runs it."""
+
+import pathlib
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+
+from bert_jax import files, strict_json
+from bert_jax.checkpoints.load_model import Weights
+from bert_jax.console import Console
+from bert_jax.convert.expected_outputs import FILE, compute_expected, expected_file, has_vectors
+from bert_jax.convert.export_readme import FENCE, answer_kind, measurements_text, readme_text, usage_code
+from bert_jax.convert.latency import LENGTH, measure_latency
+from bert_jax.convert.runtimes import RUNTIMES
+from bert_jax.errors import UserError
+from bert_jax.interop.huggingface import CARD, TASK_FILE
+from bert_jax.interop.sentence_modules import VECTORS
+from bert_jax.models.heads import OF_PRETRAINING
+from bert_jax.tokenizer import load_tokenizer
+
+
+def write_program(
+    weights: Weights,
+    output: pathlib.Path,
+    write: Callable[[Weights, pathlib.Path], None],
+    *,
+    format_name: str,
+    runtimes: tuple[str, ...],
+    title: str,
+    is_int8: bool,
+    write_for_torch: Callable[[pathlib.Path], None] | None,
+    measure: bool,
+    console: Console,
+) -> None:
+    """Write a program for a runtime, with `expected_outputs.safetensors` and README.md.
+
+    Args:
+        weights: the model.
+        output: a directory that does not exist or is empty.
+        write: writes the program and its small files to a new directory.
+        format_name: row of export.FORMATS.
+        runtimes: rows of RUNTIMES that run the program; README.md has the code of the first.
+        title: title of README.md.
+        is_int8: whether the program multiplies int8 numbers.
+        write_for_torch: writes the model for transformers to a new directory; None: transformers has no such model.
+        measure: whether README.md gets the output of its code, and the latency of each installed runtime and of torch.
+        console: console that prints progress.
+
+    Raises:
+        UserError: the program cannot be written, or `measure` needs a runtime that is not installed.
+    """
+    if measure and not RUNTIMES[runtimes[0]].is_installed:
+        raise UserError(f"--measure runs the program: pip install {RUNTIMES[runtimes[0]].package}")
+    with files.output_directory(output) as partial:
+        write(weights, partial / "program")
+        move_up(partial / "program")
+        (partial / FILE).write_bytes(expected_file(compute_expected(weights, format_name)))
+        readme = program_readme(weights, title, runtimes[0], is_int8)
+        if measure:
+            printed = run_readme_code(readme, partial)
+            console.say("measuring the latency on one core")
+            latency = _measure_latencies(runtimes, partial, weights.config.max_positions, write_for_torch)
+            length = min(LENGTH, weights.config.max_positions)
+            readme += "\n" + measurements_text(printed, latency, processor_name(), length)
+        (partial / CARD).write_text(readme, encoding="utf-8")
+
+
+def program_readme(weights: Weights, title: str, runtime: str, is_int8: bool) -> str:
+    """Return README.md of a program that the row `runtime` of RUNTIMES runs."""
+    sentences = weights.sentences if has_vectors(weights.sentences) else None
+    kind = answer_kind(weights.heads, weights.problem, weights.activation, sentences)
+    classes = max((head.classes for head in weights.heads), default=0)
+    task = weights.directory / TASK_FILE
+    code = usage_code(
+        runtime,
+        kind,
+        load_tokenizer(weights.directory),
+        has_token_types=weights.config.num_token_types > 1,
+        max_length=(sentences.max_seq_len if sentences else None) or weights.config.max_positions,
+        labels=weights.labels or [f"LABEL_{i}" for i in range(classes)],
+        thresholds=strict_json.read_object(task).get("thresholds") if task.is_file() else None,
+        sentences=sentences,
+        # The classes of transformers with two heads of pretraining.
+        logits="prediction_logits" if len({head.name for head in weights.heads} & OF_PRETRAINING) > 1 else "logits",
+    )
+    notes = []
+    if sentences:
+        unit = " and scaled to length 1" if sentences.normalize else ""
+        notes.append(f"The output `{VECTORS}` is a vector for each text, by {sentences.pooling} pooling{unit}.")
+    if is_int8:
+        notes.append(
+            "Inference computes a scale for the activations of a whole batch. So the outputs for a text depend on the "
+            "other texts of the batch and on its padding. A batch of texts of equal length has no padding."
+        )
+    if runtime == "openvino":
+        notes.append("`import openvino` reports its use to Intel unless the command `opt_in_out --opt_out` ran before.")
+    return readme_text(title, notes, RUNTIMES[runtime].package, code)
+
+
+def run_readme_code(readme: str, directory: pathlib.Path) -> str:
+    """Run the Python code of a README.md in a directory, in a process of its own; return the printed text."""
+    code = 'import sys\nsys.modules["openvino_telemetry"] = None\n' + FENCE.findall(readme)[0]  # see import_openvino
+    done = subprocess.run([sys.executable, "-c", code], cwd=directory, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UserError(f"the code of {CARD} fails: {''.join(done.stderr.strip().splitlines()[-1:])}")
+    return done.stdout
+
+
+def _measure_latencies(
+    runtimes: tuple[str, ...],
+    directory: pathlib.Path,
+    max_length: int,
+    write_for_torch: Callable[[pathlib.Path], None] | None,
+) -> Mapping[str, Mapping[int, float]]:
+    """Return runtime and version -> batch size -> milliseconds, for the installed runtimes of a program and torch."""
+    directories = dict.fromkeys(runtimes, directory)
+    with tempfile.TemporaryDirectory() as scratch:
+        if write_for_torch and RUNTIMES["transformers"].is_installed:
+            directories["transformers"] = pathlib.Path(scratch) / "transformers"
+            write_for_torch(directories["transformers"])
+        return {
+            RUNTIMES[name].label: measure_latency(name, path, directory / FILE, max_length)
+            for name, path in directories.items()
+            if RUNTIMES[name].is_installed
+        }
+
+
+def processor_name() -> str:
+    """Return the name of this machine's processor."""
+    path = pathlib.Path("/proc/cpuinfo")
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def move_up(directory: pathlib.Path) -> None:
+    """Move the files of a directory into its parent, without their digests, and remove the directory."""
+    (directory / files.SUMS).unlink(missing_ok=True)
+    for path in directory.iterdir():
+        path.rename(directory.parent / path.name)
+    directory.rmdir()

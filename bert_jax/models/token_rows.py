@@ -1,0 +1,75 @@
+"""Tokens of padded sequences, moved into rows that the encoder reads, and back (tasks/rows.py makes the places).
+
+A batch in rows has two more arrays: `row_tokens`, int32 `[rows, row length]`, for each place in the rows the index of
+its token in the flat padded sequences, or -1; and `token_places`, int32 in the shape of `input_ids`, for each token the
+index of its place in the flat rows, or -1.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from bert_jax.config import EncoderConfig
+
+
+class EncoderInputs(NamedTuple):
+    """The inputs of the encoder, int32 `[rows, length]`."""
+
+    input_ids: jax.Array
+    token_type_ids: jax.Array
+    attention_mask: jax.Array
+    segments: jax.Array | None  # 1, 2, ... for the sequences of a row, 0 for empty places; None: one sequence per row
+
+
+def padding_needed(config: EncoderConfig) -> str:
+    """Return why sequences of this architecture cannot share a row, as text; "" if they can."""
+    if config.block_size is not None:
+        return "block-sparse attention has blocks that begin at the first token of a row"
+    if config.separator_id is not None:
+        return "global tokens attend to the whole row"
+    return ""
+
+
+def encoder_inputs(batch: Mapping[str, jax.Array]) -> EncoderInputs:
+    """Return the inputs of the encoder: the rows of a batch that has them, else the padded sequences."""
+    length = batch["input_ids"].shape[-1]  # each choice of an example is one sequence
+    if "row_tokens" not in batch:
+        ids, types, mask = (
+            batch[name].reshape(-1, length) for name in ("input_ids", "token_type_ids", "attention_mask")
+        )
+        return EncoderInputs(ids, types, mask, batch.get("segment_ids"))
+    tokens = batch["row_tokens"]
+    present = tokens >= 0
+    ids, types = (jnp.where(present, batch[name].reshape(-1)[tokens], 0) for name in ("input_ids", "token_type_ids"))
+    sequence = jnp.where(present, tokens // length, -1)
+    begins = jnp.pad(sequence[:, 1:] != sequence[:, :-1], ((0, 0), (1, 0)), constant_values=True)
+    mask = present.astype(jnp.int32)
+    return EncoderInputs(ids, types, mask, jnp.cumsum(begins, axis=1, dtype=jnp.int32) * mask)
+
+
+def padded_sequences(hidden: jax.Array, batch: Mapping[str, jax.Array]) -> jax.Array:
+    """Return the hidden states `[sequences, length, hidden]` from rows, with 0 in padding; without rows, `hidden`."""
+    if "row_tokens" not in batch:
+        return hidden
+    places = batch["token_places"]
+    padded = _move(hidden.reshape(-1, hidden.shape[-1]), places.reshape(-1), batch["row_tokens"].reshape(-1))
+    return padded.reshape(-1, places.shape[-1], hidden.shape[-1])
+
+
+@jax.custom_vjp
+def _move(x: jax.Array, source: jax.Array, target: jax.Array) -> jax.Array:
+    """Return row `source[i]` of `x` as row i, and 0 for -1; `target` is the inverse of `source`.
+
+    The gradient is a gather, too, since a scatter is slow.
+    """
+    return jnp.where((source >= 0)[:, None], x[source], 0)
+
+
+def _move_backward(saved: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array, None, None]:
+    source, target = saved
+    return _move(gradient, target, source), None, None
+
+
+_move.defvjp(lambda x, source, target: (_move(x, source, target), (source, target)), _move_backward)
