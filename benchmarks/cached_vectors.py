@@ -9,11 +9,11 @@ the shortest CPU time of a step.
 
 import argparse
 import functools
-import sys
 import time
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.config import ComputeConfig, EncoderConfig, OptimizerConfig, TaskConfig
@@ -55,7 +55,7 @@ def main() -> None:
     for batch_size in args.batches:
         steps = max(1, batch_size // args.micro_batch)
         data[batch_size] = pairs(batch_size, args.length)
-        step = functools.partial(train_step, objective, optimizer, lambda step: 1e-3, steps)
+        step = functools.partial(train_step, objective, optimizer, lambda step: jnp.asarray(1e-3), steps)
         programs[batch_size] = jax.jit(step).lower(initial, data[batch_size]).compile()
         sizes: Any = programs[batch_size].memory_analysis()
         size = sizes.argument_size_in_bytes + sizes.output_size_in_bytes + sizes.temp_size_in_bytes
@@ -79,4 +79,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

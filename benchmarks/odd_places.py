@@ -46,6 +46,11 @@ class Trial(NamedTuple):
 
 # ---------------------------------------------------------------------------------------------- paths of the options
 
+ODD, OUT = pathlib.Path("ODD"), pathlib.Path("OUT")
+OUT_0, OUT_1 = ("--output", "OUT"), ("--output", "OUT", "--workers=1")
+COMPRESS, CLEAN = ("compress", "--method=heads", "--amount=0.5", "--examples=8"), ("clean", "--workers=1")
+OTHER_WORDS = ("vocabulary", "--tokenizer")
+
 INPUTS: dict[str, Callable[[World], list[str]]] = {  # verb and option -> words; ODD is the path
     "tokenizer --input": lambda w: ["tokenizer", "--input", "ODD", "--vocab_size=200", "--output", "OUT"],
     "clean --input": lambda w: ["clean", "--input", "ODD", "--output", "OUT", "--workers=1"],
@@ -116,10 +121,6 @@ OUTPUTS: dict[str, Callable[[World], list[str]]] = {
     "embed --projector": lambda w: [*embed_to(w, "OUT.npy"), "--projector", "ODD"],
     "score --output": lambda w: ["score", "--model", f"{w.model}", "--text", f"{w.task}/dev.jsonl", "--output", "ODD"],
 }  # fmt: skip
-ODD, OUT = pathlib.Path("ODD"), pathlib.Path("OUT")
-OUT_0, OUT_1 = ("--output", "OUT"), ("--output", "OUT", "--workers=1")
-COMPRESS, CLEAN = ("compress", "--method=heads", "--amount=0.5", "--examples=8"), ("clean", "--workers=1")
-OTHER_WORDS = ("vocabulary", "--tokenizer")
 
 
 def prepare_to(world: World, output: str) -> list[str]:
@@ -278,15 +279,33 @@ def make_pipe(path: pathlib.Path) -> None:
     os.mkfifo(path)
 
 
+def link_to_pipe(path: pathlib.Path) -> None:
+    """Make a link to a named pipe."""
+    make_pipe(path.with_name("a pipe"))
+    path.symlink_to("a pipe")
+
+
+def large_file(path: pathlib.Path) -> None:
+    """Make a sparse file of 1 TiB."""
+    path.touch()
+    os.truncate(path, 1 << 40)
+
+
+def unreadable_file(path: pathlib.Path) -> None:
+    """Make a file without permissions."""
+    path.touch()
+    path.chmod(0)
+
+
 ODD_FILES: dict[str, Callable[[pathlib.Path], object]] = {
     "pipe": make_pipe,
     "link to /dev/zero": lambda path: path.symlink_to("/dev/zero"),
     "socket": socket_at,
     "directory": lambda path: path.mkdir(),
     "link to itself": lambda path: path.symlink_to(path.name),
-    "link to a pipe": lambda path: (make_pipe(path.with_name("a pipe")), path.symlink_to("a pipe")),
-    "1 TiB": lambda path: (path.touch(), os.truncate(path, 1 << 40)),
-    "no permission": lambda path: (path.touch(), path.chmod(0)),
+    "link to a pipe": link_to_pipe,
+    "1 TiB": large_file,
+    "no permission": unreadable_file,
 }
 
 
@@ -327,8 +346,8 @@ def odd_copies(world: World, field: str, scratch: pathlib.Path) -> Iterator[tupl
         }.items():
             target = scratch / f"{field} {kind}"
             shutil.copytree(source, target)
-            with open(target / sums, "a", errors="surrogateescape") as file:
-                file.write(f"{'0' * 64}  {name}\n")
+            with open(target / sums, "a", errors="surrogateescape") as sums_file:
+                sums_file.write(f"{'0' * 64}  {name}\n")
             yield f"{sums}: a name with {kind}", target, 0
             shutil.rmtree(target)
 

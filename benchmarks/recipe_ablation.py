@@ -13,9 +13,9 @@ from its run at equal tokens; with --time_of, from runs on another machine. Rows
 `--seeds` seeds, the other rows with one seed.
 
 Two sets of documents are kept apart. Recipes were tuned on the held-out documents of the corpus (column "tuned on").
-The reported loss is measured on the documents of --report, by which nothing was chosen: a text, or with --corpus
-another corpus with an equal tokenizer. Losses of rows with another vocabulary are losses of other tokens. Compare such
-rows with care by their distance to the unigram entropy, or by `bert-jax score`.
+The reported loss is measured on the documents of --report, which influenced no choice. --report is a text or,
+with --corpus, a corpus with an equal tokenizer. Losses of rows with another vocabulary are losses of other tokens.
+Compare such rows with care by their distance to the unigram entropy, or by `bert-jax score`.
 """
 
 import argparse
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def jobs(rows: Sequence[str], modes: Sequence[str], seeds: int) -> Iterator[Job]:
-    """Yield the runs, mode by mode; a run at equal time needs the row's run at equal tokens."""
+    """Yield the runs, mode by mode, because a run at equal time needs the run of the row at equal tokens."""
     for mode in modes:
         for seed in range(seeds):
             for row in rows:

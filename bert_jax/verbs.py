@@ -39,7 +39,7 @@ from bert_jax.scoring.score import (
     BENCHMARKS,
     BenchmarkReport,
     ScoringModel,
-    heads_for,
+    heads_of_benchmarks,
     results_json,
     run_benchmark,
     scoring_model,
@@ -123,7 +123,11 @@ def verify_run(
         data: data of the scores; None: the data that `finetune` read.
         console: printer of progress; None: a console on stderr.
     """
-    return list(check_runtimes(local_copy(directory), original, data, console or Console()))
+    return list(
+        check_runtimes(
+            local_copy(directory), None if original is None else os.fspath(original), data, console or Console()
+        )
+    )
 
 
 def inspect(
@@ -315,7 +319,7 @@ def score(
     wanted, console = _wanted(data, BENCHMARKS), console or Console()
     if not wanted and not retrieval:
         raise UserError(f"nothing to score; give {' or '.join((*BENCHMARKS, 'retrieval'))}")
-    opened = open_model(model, heads_for(name for name, _ in wanted) if wanted else embed.HEADS)
+    opened = open_model(model, heads_of_benchmarks(name for name, _ in wanted) if wanted else embed.HEADS)
     results = []
     if wanted:
         scoring = scoring_model(opened, masking, temperature)
@@ -347,7 +351,7 @@ def bias(
         data: name of a data set -> its sources: crows_pairs=["crows.csv"]; without any, the templates of occupations.
     """
     wanted = _wanted(data, MEANINGS) or [("templates", source) for source in PACKAGED]
-    opened = open_model(model, heads_for(name for name, _ in wanted))
+    opened = open_model(model, heads_of_benchmarks(name for name, _ in wanted))
     reports = bias_reports(scoring_model(opened), wanted, fraction, console or Console())
     if output is not None:
         write_page(os.fspath(output), lambda: bias_page(os.fspath(model), reports))

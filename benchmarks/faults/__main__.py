@@ -154,7 +154,7 @@ def in_processes(count: int, work: Callable[[int], None]) -> int:
 
 
 def _work(right: Any, names: list[str], seed: int, worker: int, end: float, root: pathlib.Path) -> None:
-    """Run trials in one process until the time is up, next the class that lags most; write JSON lines."""
+    """Run trials in one process until the time is up. The class with the fewest trials is next. Write JSON lines."""
     counts = collections.Counter[str]()
     with open(root / f"outcomes.{worker}", "w") as file:
         while time.monotonic() < end:

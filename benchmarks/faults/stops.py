@@ -62,7 +62,7 @@ def _badly(ended: Ended, signum: signal.Signals, name: str, seconds: float, harm
 
 
 def seconds_of(world: World, name: str) -> float:
-    """Return slightly more than the seconds that an undisturbed verb takes on this machine."""
+    """Return 1.1 times the seconds that a verb takes on this machine without a fault."""
     return 1.1 * float(json.loads((world.directory / "seconds.json").read_text())[name])
 
 

@@ -197,7 +197,7 @@ class DocumentWeights(NamedTuple):
     """Sampling weights of documents for random second texts.
 
     `start`, int64 [documents + 1], is the running total of the weights of documents. Within a document, the weight of a
-    slot is the number of its tokens plus the source's entry of `slot`, int64 [sources].
+    slot is the number of its tokens plus `slot[k]` for source k; `slot` is int64 [sources].
     """
 
     start: np.ndarray

@@ -19,7 +19,7 @@ _FIRST_NUMBER = 4  # below it are special tokens
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SequenceFigures:
-    """Figures of the first `num_sequences` sequences of `seq_len` tokens; an epoch has `num_per_epoch`.
+    """Figures of the first `num_sequences` sequences of `seq_len` tokens; an epoch has `num_per_epoch` sequences.
 
     Attributes:
         seq_len, num_sequences, num_per_epoch: numbers, as in the first line.

@@ -36,12 +36,13 @@ def read_architecture(path: str | os.PathLike[str]) -> EncoderConfig:
 
 
 def read_run_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequence[str]) -> AnyConfig:
-    """Return the config of a run, as `read_config`; `--config.model=from_init` takes all fields of `config.model`.
+    """Return the config of a run, as `read_config` does; understand `--config.model=from_init`, too.
 
-    They are the fields of the architecture of `config.init_from`. Further overrides of `config.model` still count.
+    This override takes all fields of `config.model` from the architecture of `config.init_from`. Further overrides of
+    `config.model` still count.
 
     Raises:
-        UserError: as `read_config`, and where `config.init_from` is not set or describes no architecture.
+        UserError: `read_config` raises it, or `config.init_from` is not set or describes no architecture.
     """
     is_pretraining: bool = kind is PretrainConfig
     if not is_pretraining or FROM_INIT not in overrides:

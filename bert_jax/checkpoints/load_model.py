@@ -204,7 +204,7 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
     return RestoredRun(config, step, params)
 
 
-def has_part(path: str | os.PathLike[str], part: str) -> bool:
+def trains_auxiliary_model(path: str | os.PathLike[str], part: str) -> bool:
     """Return whether `path` is a work directory of `pretrain` whose run trains the auxiliary model `part`."""
     directory = workdir.resolve_model_dir(path)
     if not (directory / "run.json").is_file():

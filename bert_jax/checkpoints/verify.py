@@ -128,12 +128,12 @@ def _megabyte_progress(progress: Progress, size: int) -> Callable[[int], None]:
     """Return a function that takes the bytes of each read piece and reports the megabytes read, out of `size` bytes."""
     done = 0
 
-    def read(count: int) -> None:
+    def add_read_bytes(count: int) -> None:
         nonlocal done
         done += count
         progress("verifying", done // 10**6, size // 10**6, "MB")
 
-    return read
+    return add_read_bytes
 
 
 def _total_bytes(path: pathlib.Path, *names: str) -> int:

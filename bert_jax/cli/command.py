@@ -55,7 +55,7 @@ def path_or_url(text: str) -> str:
     return text
 
 
-def readable_text(text: str) -> str:
+def utf8_text(text: str) -> str:
     """Return a text; refuse bytes that are not UTF-8, which Python stores as halves of surrogate pairs."""
     if not text.isascii() and re.search("[\ud800-\udfff]", text):
         raise argparse.ArgumentTypeError("the text is not UTF-8; set the terminal to it, or use a file")
@@ -87,7 +87,7 @@ def add_workdir(options: Options, meaning: str = RUN_HELP) -> None:
 
 def add_text(parser: argparse.ArgumentParser, name: str, meaning: str, nargs: str | None = None) -> None:
     """Add a positional argument with a text."""
-    parser.add_argument(name, nargs=nargs, type=readable_text, metavar=name.upper(), help=meaning)
+    parser.add_argument(name, nargs=nargs, type=utf8_text, metavar=name.upper(), help=meaning)
 
 
 def add_recipe(parser: argparse.ArgumentParser, example: str, without_recipe: str | None = None) -> None:

@@ -36,7 +36,7 @@ def run_fill_mask(args: argparse.Namespace) -> None:
 
     from bert_jax.checkpoints.load_model import open_model
     from bert_jax.inference.fill_mask import HEADS, fill_masks
-    from bert_jax.inference.inputs import Input, num_inputs, read_inputs, source_name, texts_of
+    from bert_jax.inference.inputs import Input, num_inputs, read_inputs, source_name, texts_by_key
 
     inputs = [Input("the text", 1, {"text": args.text})] if args.input is None else read_inputs(args.input)
     total = None if args.input is None else num_inputs(args.input)
@@ -44,7 +44,7 @@ def run_fill_mask(args: argparse.Namespace) -> None:
     with open_console(silent=sys.stdout.isatty()) as console:
         num_texts = 0
         for num_texts, text in enumerate(inputs, 1):
-            predictions = fill_masks(model, texts_of(text)["text"], args.top_k, text.where)
+            predictions = fill_masks(model, texts_by_key(text)["text"], args.top_k, text.where)
             if num_texts > 1:
                 console.progress("filling", num_texts - 1, total, "texts")
             if args.json:

@@ -155,7 +155,7 @@ def _parse_verb(parser: Parser, words: Sequence[str], bare_word_options: Sequenc
     option has no value.
     """
     parser.postpone_required()
-    args, unknown = parser.parse_known_args(_spelled(words, parser))
+    args, unknown = parser.parse_known_args(_with_full_option_names(words, parser))
     given: set[str] = getattr(args, "given", set())
     actions = {action.dest: action for action in parser._actions}
     for action in (actions[name] for name in bare_word_options):
@@ -178,7 +178,7 @@ def _parse_verb(parser: Parser, words: Sequence[str], bare_word_options: Sequenc
     return _ParsedVerb(args, unknown)
 
 
-def _spelled(words: Sequence[str], parser: Parser) -> list[str]:
+def _with_full_option_names(words: Sequence[str], parser: Parser) -> list[str]:
     """Return words with the options as the parser spells them."""
     options = parser.options()
     positional = {action.dest for action in parser._actions if not action.option_strings}

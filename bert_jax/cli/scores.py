@@ -87,7 +87,7 @@ def run_score(args: argparse.Namespace) -> None:
     from bert_jax.inference.embed import HEADS
     from bert_jax.parallel.platform import use_compilation_cache
     from bert_jax.scoring.retrieval import retrieval_json, score_retrieval
-    from bert_jax.scoring.score import BENCHMARKS, heads_for, results_json, run_benchmark, scoring_model
+    from bert_jax.scoring.score import BENCHMARKS, heads_of_benchmarks, results_json, run_benchmark, scoring_model
 
     wanted = [(name, source) for name in BENCHMARKS for source in getattr(args, name)]
     if not wanted and not args.retrieval:
@@ -96,7 +96,7 @@ def run_score(args: argparse.Namespace) -> None:
     use_compilation_cache()
     results = []
     with open_console() as console, new_output(args.output) as file:
-        opened = open_model(args.model, heads_for(name for name, _ in wanted) if wanted else HEADS)
+        opened = open_model(args.model, heads_of_benchmarks(name for name, _ in wanted) if wanted else HEADS)
         if wanted:
             model = scoring_model(opened, args.masking, args.temperature)
         for name, source in wanted:
@@ -155,7 +155,7 @@ def run_bias(args: argparse.Namespace) -> None:
     from bert_jax.reports.bias_metric_notes import MEANINGS, metric_notes
     from bert_jax.reports.bias_page import bias_json, bias_page
     from bert_jax.reports.html.markup import check_html_name
-    from bert_jax.scoring.score import heads_for, scoring_model
+    from bert_jax.scoring.score import heads_of_benchmarks, scoring_model
     from bert_jax.scoring.templates import PACKAGED
     from bert_jax.verbs import bias_reports
 
@@ -164,7 +164,7 @@ def run_bias(args: argparse.Namespace) -> None:
     check_html_name(args.output or ".html")
     use_compilation_cache()
     with open_console() as console, new_output(args.output) as file:
-        model = open_model(args.model, heads_for(name for name, _ in wanted))
+        model = open_model(args.model, heads_of_benchmarks(name for name, _ in wanted))
         reports = bias_reports(scoring_model(model), wanted, args.fraction, console)
         if file:
             file.write(bias_page(args.model, reports))

@@ -262,7 +262,7 @@ def _add_finetune_options(parser: argparse.ArgumentParser) -> None:
     add_processes(parser)
 
 
-def _with_own_labels(args: argparse.Namespace) -> None:
+def _apply_description_of_data(args: argparse.Namespace) -> None:
     """Put the recipe and the overrides that describe `--data` into the arguments; print the choices."""
     if args.init_from:
         if any(override.startswith("--config.init_from=") for override in args.overrides):
@@ -304,7 +304,7 @@ def _with_own_labels(args: argparse.Namespace) -> None:
 
 def run_finetune(args: argparse.Namespace) -> None:
     """Train a task on a pretrained model, or resume its run, and print the scores."""
-    _with_own_labels(args)
+    _apply_description_of_data(args)
 
     from bert_jax.config import FinetuneConfig
     from bert_jax.finetuning.finetune import finetune_in_directory

@@ -147,7 +147,7 @@ def flatten(values: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def config_differences(saved: dict[str, Any], wanted: dict[str, Any], also_free: tuple[str, ...] = ()) -> list[str]:
-    """Return a line for each key in which two configs differ and that changes the results of a run.
+    """Return a line for each key that differs between two configs and changes the results of a run.
 
     Args:
         saved: a config as `to_json` writes it.

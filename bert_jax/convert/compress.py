@@ -19,7 +19,7 @@ from bert_jax.config import ComputeConfig
 from bert_jax.console import Console
 from bert_jax.convert.eval_sets import EvalSet, Runner, compare_scores, eval_set_of
 from bert_jax.convert.expected_outputs import FILE, compute_expected, expected_file
-from bert_jax.convert.export import card_text, with_heads, write_huggingface, write_onnx
+from bert_jax.convert.export import card_text, with_exported_heads, write_huggingface, write_onnx
 from bert_jax.convert.prune import TARGETS, prune
 from bert_jax.convert.runtimes import open_runtime, select_outputs
 from bert_jax.errors import check_output
@@ -59,7 +59,7 @@ def compress_model(
     num_examples: int,
     console: Console,
 ) -> list[str]:
-    """Write a smaller model to the directory `output`; return lines on size, time and score, which the card also has.
+    """Write a smaller model to the directory `output`; return the lines of the model card on size, time and score.
 
     Args:
         model: directory of a fine-tuned model, or of a model with a masked-token head.
@@ -75,7 +75,7 @@ def compress_model(
         package is missing, or `output` exists and is not empty.
     """
     check_output(output)
-    weights = with_heads(read_weights(model, console=console), is_class=True)
+    weights = with_exported_heads(read_weights(model, console=console), is_class=True)
     eval_set = eval_set_of(weights, data, num_examples, console)
     with tempfile.TemporaryDirectory() as scratch:
         console.say(f"{method}: making the smaller model")

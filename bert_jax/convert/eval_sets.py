@@ -117,21 +117,21 @@ def task_eval_set(weights: Weights, data: str | None, num_examples: int, console
     if kind.head not in {head.name for head in weights.heads}:
         raise UserError(f"{path}: a model of {task.kind} has no head to measure; compress the pretrained model instead")
 
-    def read_set(split: str) -> TaskSplit:
+    def read_split_of_task(split: str) -> TaskSplit:
         return read_split(task, settings, (*existing_sets(task, settings, split), split)[0], tokenizer, console)
 
     def training_examples() -> Batch:
-        features = read_set("train").features
+        features = read_split_of_task("train").features
         sample = [features[n] for n in np.random.default_rng(0).permutation(len(features))[:num_examples]]
         max_length = max(example.length for example in sample)
         return _indexed_batches(weights, sample, len(sample), (max_length,), tokenizer.pad_id)[0][1]
 
-    dev = read_set("dev")
+    dev = read_split_of_task("dev")
     buckets = fixed_buckets(max(example.length for example in dev.features))
     indexed_batches = _indexed_batches(weights, dev.features, BATCH, buckets, tokenizer.pad_id)
     threshold = described.get("null_threshold") if task.impossible else described.get("thresholds")
 
-    def scorer(outputs: Outputs) -> Callable[[np.ndarray], float]:
+    def example_scorer(outputs: Outputs) -> Callable[[np.ndarray], float]:
         by_input: list[dict[str, np.ndarray]] = [{} for _ in dev.features]
         for (indices, _), arrays in zip(indexed_batches, outputs, strict=True):
             for row, index in enumerate(indices):
@@ -156,7 +156,7 @@ def task_eval_set(weights: Weights, data: str | None, num_examples: int, console
         num_units=len(dev.examples),
         outputs=tuple(output for output, _ in kind.loss.targets),
         batches=[batch for _, batch in indexed_batches],
-        scorer=scorer,
+        scorer=example_scorer,
         training_examples=training_examples,
         loss=loss,
     )
@@ -183,7 +183,7 @@ def corpus_eval_set(weights: Weights, corpus: pathlib.Path, num_examples: int) -
     heldout = first_batches("heldout", SEQUENCES, BATCH)
     has_masked = np.concatenate([batch["masked_weights"].sum(1) for batch in heldout]) > 0
 
-    def scorer(outputs: Outputs) -> Callable[[np.ndarray], float]:
+    def sequence_scorer(outputs: Outputs) -> Callable[[np.ndarray], float]:
         pairs = [_masked_losses(arrays[MASKED], batch) for arrays, batch in zip(outputs, heldout, strict=True)]
         losses, counts = (np.concatenate(arrays)[has_masked] for arrays in zip(*pairs, strict=True))
         return lambda draw: float(losses[draw].sum() / counts[draw].sum())
@@ -203,7 +203,7 @@ def corpus_eval_set(weights: Weights, corpus: pathlib.Path, num_examples: int) -
         num_units=int(has_masked.sum()),
         outputs=(MASKED,),
         batches=heldout,
-        scorer=scorer,
+        scorer=sequence_scorer,
         training_examples=lambda: first_batches("train", num_examples, num_examples)[0],
         loss=loss,
     )

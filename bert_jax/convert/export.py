@@ -79,11 +79,14 @@ def export_directory(
     # Every byte is checked, as the output gets new digests.
     files.check_sums(sealed, [name for name in files.read_sums(sealed) if name != CARD], None)
     row, weights = FORMATS[target], read_weights(model, console=console, step=step, part=part)
-    exported, is_huggingface = with_heads(weights, row.is_class, head), row.write is write_huggingface
+    exported, is_huggingface = with_exported_heads(weights, row.is_class, head), row.write is write_huggingface
     if is_huggingface:
         row.write(exported, output, {CARD: card_text(exported, model, card_facts)})
     elif row.title:
-        one_class, has_torch = with_heads(exported, is_class=True), FAMILIES[exported.config.family].in_transformers
+        one_class, has_torch = (
+            with_exported_heads(exported, is_class=True),
+            FAMILIES[exported.config.family].in_transformers,
+        )
         write_program(
             exported,
             output,
@@ -116,7 +119,7 @@ def export_directory(
     console.say(f"{exported.config.family} with {names} -> {output}")
 
 
-def with_heads(weights: Weights, is_class: bool, head: str | None = None) -> Weights:
+def with_exported_heads(weights: Weights, is_class: bool, head: str | None = None) -> Weights:
     """Return the model with all heads, or only with `head`; raise UserError if it lacks `head`.
 
     With `is_class`, return only the heads of one class of transformers.

@@ -107,7 +107,7 @@ def remove_heads(config: EncoderConfig, flat: Flat, importance: np.ndarray, amou
     most families cannot state the size of heads. In these families the model gets the family "research", which only
     bert_jax reads.
     """
-    num_removed = _num_removed(amount, config.num_heads, "heads of each layer")
+    num_removed = _num_to_remove(amount, config.num_heads, "heads of each layer")
     if POSITIONS[config.positions].bias:
         importance = np.broadcast_to(importance.sum(axis=0), importance.shape)
     heads_LxH = _most_important(importance, config.num_heads - num_removed)
@@ -138,7 +138,7 @@ def gate_mlp(flat: Flat, gates: jax.Array) -> Flat:
 def remove_mlp_features(config: EncoderConfig, flat: Flat, importance: np.ndarray, amount: float) -> SmallerModel:
     """Remove the least important features; all MLPs keep the same number of features."""
     size = max(FEATURE_MULTIPLE, round((1 - amount) * config.mlp_size / FEATURE_MULTIPLE) * FEATURE_MULTIPLE)
-    _num_removed((config.mlp_size - size) / config.mlp_size, config.mlp_size, "MLP features")
+    _num_to_remove((config.mlp_size - size) / config.mlp_size, config.mlp_size, "MLP features")
     removed, mlps = Flat(), _mlps(flat)
     for mlp, importance_of_mlp in zip(mlps, np.split(importance, len(mlps), axis=1), strict=True):
         features = _most_important(importance_of_mlp, size)
@@ -184,7 +184,7 @@ def remove_layers(config: EncoderConfig, flat: Flat, importance: np.ndarray, amo
     """Remove the least important layers; the remaining layers keep the pattern of global and local layers."""
     if config.share_layers:
         raise UserError("all layers share their parameters (share_layers): none can be removed by itself")
-    num_removed = _num_removed(amount, config.num_layers, "layers")
+    num_removed = _num_to_remove(amount, config.num_layers, "layers")
     layers = best_layers(config, importance, config.num_layers - num_removed)
     removed = ", ".join(str(layer) for layer in range(config.num_layers) if layer not in layers)
     windows = tuple(config.local_windows[layer] for layer in layers) if config.local_windows else None
@@ -212,7 +212,7 @@ def best_layers(config: EncoderConfig, importance: np.ndarray, count: int) -> li
     return best[count][1]
 
 
-def _num_removed(amount: float, total: int, parts: str) -> int:
+def _num_to_remove(amount: float, total: int, parts: str) -> int:
     """Return the number of parts to remove; raise UserError if it is none or all."""
     count = round(amount * total)
     if not 0 < count < total:

@@ -18,7 +18,7 @@ from bert_jax.convert.expected_outputs import (
     read_expected,
     rows_without_padding,
 )
-from bert_jax.convert.export import FORMATS, with_heads
+from bert_jax.convert.export import FORMATS, with_exported_heads
 from bert_jax.convert.runtimes import RUNTIMES, Arrays, Run, select_outputs
 from bert_jax.errors import UserError
 from bert_jax.training.workdir import resolve_model_dir
@@ -54,7 +54,7 @@ def check_runtimes(
     row = FORMATS.get(expected.format)
     if row is None or not row.runtimes:
         raise UserError(f"{directory}: no runtime for the format '{expected.format}'")
-    weights = with_heads(read_weights(original, console=console), is_class=True) if original else None
+    weights = with_exported_heads(read_weights(original, console=console), is_class=True) if original else None
     eval_set = eval_set_of(weights, data, 0, console) if weights else None
     num_run = 0
     for name in row.runtimes:
@@ -81,7 +81,7 @@ def expected_outputs(directory: pathlib.Path, console: Console) -> ExpectedOutpu
         raise UserError(
             f"{directory}: no {FILE} and no weights that bert_jax reads; give a directory of `bert-jax export`"
         )
-    return compute_expected(with_heads(read_weights(directory, console=console), is_class=True), "huggingface")
+    return compute_expected(with_exported_heads(read_weights(directory, console=console), is_class=True), "huggingface")
 
 
 def check_runtime(

@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_jax.checkpoints.load_model import Weights, read_weights
 from bert_jax.console import Console
-from bert_jax.convert.export import left_out_heads, usage_files, with_heads
+from bert_jax.convert.export import left_out_heads, usage_files, with_exported_heads
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import export_model
@@ -52,7 +52,7 @@ def change_vocabulary(model: pathlib.Path, tokenizer: pathlib.Path, output: path
     if old.sha256 == new.sha256:
         raise UserError(f"{tokenizer}: the model has this vocabulary already")
     sources = token_sources(old, new)
-    changed = carry_over(with_heads(weights, is_class=True), sources, new)
+    changed = with_rows_for_new_tokens(with_exported_heads(weights, is_class=True), sources, new)
     export_model(
         changed.params,
         changed.config,
@@ -98,17 +98,17 @@ def token_sources(old: Tokenizer, new: Tokenizer) -> TokenSources:
     return TokenSources(old_ids, np.repeat(np.arange(len(counts)), counts), num_shared, counts.count(0))
 
 
-def carry_over(weights: Weights, sources: TokenSources, new: Tokenizer) -> Weights:
+def with_rows_for_new_tokens(weights: Weights, sources: TokenSources, new: Tokenizer) -> Weights:
     """Return the model in which every array over the vocabulary has the rows of `sources`, with the heads of `weights`.
 
-    The ids of special tokens in the config change with the vocabulary; so does the first position if it follows the id
-    of the padding token.
+    The ids of special tokens in the config change with the vocabulary; the first position changes, too, if it
+    is derived from the id of the padding token.
     """
     family, old_size, vocab_size = FAMILIES[weights.config.family], weights.config.vocab_size, new.vocab_size
     modules = [*family.encoder, *(module for model_class in family.classes for module in model_class.modules)]
     counts = np.bincount(sources.new_ids, minlength=vocab_size)
 
-    def carried_over(x: np.ndarray) -> np.ndarray:
+    def rows_for_new_tokens(x: np.ndarray) -> np.ndarray:
         rows = np.zeros((vocab_size, *x.shape[1:]))
         np.add.at(rows, sources.new_ids, x[sources.old_ids])
         rows /= np.maximum(counts, 1).reshape(-1, *(1,) * (x.ndim - 1))
@@ -120,7 +120,7 @@ def carry_over(weights: Weights, sources: TokenSources, new: Tokenizer) -> Weigh
     shapes = shapes_of(weights.config, weights.heads)
     over_vocabulary = {stored.path for stored in iterate_stored_tensors(modules, shapes) if stored.has_vocabulary}
     flat = {path: np.asarray(x) for path, x in flatten_params(weights.params).items() if path in shapes}
-    flat = {path: carried_over(x) if path in over_vocabulary else x for path, x in flat.items()}
+    flat = {path: rows_for_new_tokens(x) if path in over_vocabulary else x for path, x in flat.items()}
     ids: dict[str, Any] = {name: new.special_ids[role] for name, role in family.token_ids.items()}
     config = dataclasses.replace(weights.config, vocab_size=vocab_size, **ids)
     if family.follow_padding:

@@ -12,7 +12,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from bert_jax import strict_json
-from bert_jax.corpus.manifest import MANIFEST, digests_of, fingerprints, is_unchanged, read_manifest, snapshot_file
+from bert_jax.corpus.manifest import (
+    MANIFEST,
+    digests_of_read_files,
+    fingerprints,
+    is_unchanged,
+    read_manifest,
+    snapshot_file,
+)
 from bert_jax.errors import UserError, writing
 from bert_jax.files import new_file, sha256_of, user_cache
 
@@ -122,7 +129,7 @@ def _download_manifest(url: str, name: str) -> _DownloadedManifest:
     try:
         content = _download(f"{url}/{name}")
         manifest = strict_json.parse(content.decode())
-        if not is_unchanged(manifest) or any("/" in file for file in digests_of(manifest)):
+        if not is_unchanged(manifest) or any("/" in file for file in digests_of_read_files(manifest)):
             raise ValueError("changed since it was written")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{url}/{name}: not the manifest of a corpus ({error}); prepare the corpus again") from None
@@ -138,9 +145,12 @@ def _read_remote(url: str, snapshot: str) -> _RemoteCorpus:
     if name != MANIFEST:
         content, manifest = _download_manifest(url, name)
     try:
-        digests = digests_of(manifest)
+        digests = digests_of_read_files(manifest)
         for older in manifest.get("snapshots", ()):
-            digests |= {older["name"]: older["sha256"], **digests_of(_download_manifest(url, older["name"])[1])}
+            digests |= {
+                older["name"]: older["sha256"],
+                **digests_of_read_files(_download_manifest(url, older["name"])[1]),
+            }
         tokenizer_sha256 = manifest["tokenizer"]["sha256"]
         num_bytes = sum(shard["bytes"] for split in manifest["splits"].values() for shard in split["shards"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -13,7 +13,7 @@ import numpy as np
 
 from bert_jax.corpus.build.dedup_decisions import THRESHOLD
 from bert_jax.corpus.build.signatures import SHINGLE, hash_shingles, jaccard
-from bert_jax.corpus.statistics import MAX_TOKENS_READ, document_sizes, sample_within_limit
+from bert_jax.corpus.statistics import MAX_TOKENS_READ, document_sizes, random_indices_within_cost
 from bert_jax.corpus.store import MAX_RECORD, Split, running_total
 
 LOWEST_HASHES = 16  # number of hashes that the table stores for each held-out document
@@ -69,7 +69,7 @@ def find_duplicates(train: Split, heldout: Split, limit: int = MAX_TOKENS_READ) 
     _, shape, count = np.unique(tokens * (sentences.max() + 1) + sentences, return_inverse=True, return_counts=True)
     cost = np.bincount(shape, np.where(count[shape] > 1, tokens, 0)).astype(np.int64)
     is_taken = np.zeros(len(cost), bool)
-    is_taken[sample_within_limit(cost, limit)] = True
+    is_taken[random_indices_within_cost(cost, limit)] = True
     is_compared = is_taken[shape]
     documents = np.flatnonzero(is_compared & (count[shape] > 1))
     digests = bytearray()
@@ -99,7 +99,10 @@ def find_leaks(train: Split, heldout: Split, limit: int = MAX_TOKENS_READ) -> Le
     heldout_cost, train_cost = (
         np.minimum(document_sizes(split)[0], MAX_RECORDS * MAX_RECORD) for split in (heldout, train)
     )
-    heldout_read, train_read = sample_within_limit(heldout_cost, limit // 10), sample_within_limit(train_cost, limit)
+    heldout_read, train_read = (
+        random_indices_within_cost(heldout_cost, limit // 10),
+        random_indices_within_cost(train_cost, limit),
+    )
     near = set[int]()
     for heldout_document, train_document in _candidate_pairs(train, train_read, *_lowest_hashes(heldout, heldout_read)):
         if heldout_document not in near:

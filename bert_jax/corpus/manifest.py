@@ -99,7 +99,7 @@ def _read_manifest_file(directory: pathlib.Path, name: str) -> dict[str, Any]:
         )
     try:
         unchanged = is_unchanged(manifest)
-        names = [*digests_of(manifest), *other_digests(manifest)]
+        names = [*digests_of_read_files(manifest), *digests_of_unread_files(manifest)]
     except (AttributeError, KeyError, TypeError):
         unchanged = False
     if not unchanged:
@@ -117,7 +117,7 @@ def is_unchanged(manifest: Mapping[str, Any]) -> bool:
 
     Raises AttributeError, KeyError or TypeError if it is not a manifest.
     """
-    return fingerprint(manifest) == manifest["fingerprint"] and seal(manifest) == manifest["seal"]
+    return fingerprint(manifest) == manifest["fingerprint"] and manifest_seal(manifest) == manifest["seal"]
 
 
 def verify_corpus(directory: pathlib.Path, read: Callable[[int], None] = lambda count: None) -> list[str]:
@@ -140,13 +140,13 @@ def all_digests(directory: pathlib.Path) -> dict[str, str]:
     newest, digests = read_manifest(directory), dict[str, str]()
     older = [_read_manifest_file(directory, entry["name"]) for entry in newest.get("snapshots", ())]
     for manifest in (*older, newest):
-        digests |= digests_of(manifest) | other_digests(manifest)
+        digests |= digests_of_read_files(manifest) | digests_of_unread_files(manifest)
     signatures = {entry["name"] for entry in newest["signatures"]}
     has_signatures = any((directory / name).exists() for name in signatures)
     return {name: digest for name, digest in digests.items() if has_signatures or name not in signatures}
 
 
-def digests_of(manifest: Mapping[str, Any]) -> dict[str, str]:
+def digests_of_read_files(manifest: Mapping[str, Any]) -> dict[str, str]:
     """Return file name -> hex SHA-256 of the shards and indexes, which training reads."""
     return {
         file["name"]: file["sha256"]
@@ -155,7 +155,7 @@ def digests_of(manifest: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def other_digests(manifest: Mapping[str, Any]) -> dict[str, str]:
+def digests_of_unread_files(manifest: Mapping[str, Any]) -> dict[str, str]:
     """Return file name -> hex SHA-256 of signatures and of the manifests of older snapshots."""
     return {file["name"]: file["sha256"] for file in (*manifest["signatures"], *manifest.get("snapshots", ()))}
 
@@ -170,7 +170,7 @@ def fingerprint(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def seal(manifest: Mapping[str, Any]) -> str:
+def manifest_seal(manifest: Mapping[str, Any]) -> str:
     """Return the seal of a manifest: hex SHA-256 of its whole content except the seal."""
     content = json.dumps({name: value for name, value in manifest.items() if name != "seal"})
     return hashlib.sha256(json.dumps(json.loads(content), sort_keys=True).encode()).hexdigest()

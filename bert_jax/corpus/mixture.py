@@ -83,7 +83,7 @@ def open_mixture(
         progress: called while a corpus is copied.
 
     Raises:
-        UserError: as `find_corpora`, `local_corpus` and `open_corpus`; the corpora have different tokenizers.
+        UserError: `find_corpora`, `local_corpus` or `open_corpus` raises it, or the corpora have different tokenizers.
     """
     named = [split_snapshot(item) for item in find_corpora(corpus)]
     recorded_snapshots = [split_snapshot(item)[1] for item in find_corpora(recorded)] if recorded else []

@@ -81,13 +81,13 @@ class TokenFigures:
     long_words_by_vocabulary: float | None
 
 
-def distribution(lengths: np.ndarray) -> Distribution:
+def length_distribution(lengths: np.ndarray) -> Distribution:
     """Return the distribution of int64 [any] lengths."""
     values, counts = np.unique(lengths, return_counts=True)
-    return _distribution(values, counts)
+    return _weighted_distribution(values, counts)
 
 
-def _distribution(values: np.ndarray, counts: np.ndarray) -> Distribution:
+def _weighted_distribution(values: np.ndarray, counts: np.ndarray) -> Distribution:
     """Return the distribution of ascending `values`, each of which occurs as often as `counts` says."""
     total = int(counts.sum())
     if not total:
@@ -120,7 +120,7 @@ def token_figures(
 
     `max_word_tokens`: number of tokens of the longest word that whole-word masking masks together.
     """
-    records = sample_within_limit(split.tokens_per_record, limit)
+    records = random_indices_within_cost(split.tokens_per_record, limit)
     counts = np.zeros(tokenizer.vocab_size, np.int64)
     sentence_counts = np.zeros(1, np.int64)  # number of sentences of each length
     joined, joined_by_vocabulary = np.zeros(2, np.int64), np.zeros(2, np.int64)
@@ -147,7 +147,7 @@ def token_figures(
         num_records=split.num_records,
         tokens=num_tokens,
         counts=counts,
-        sentences=_distribution(np.arange(len(sentence_counts)), sentence_counts),
+        sentences=_weighted_distribution(np.arange(len(sentence_counts)), sentence_counts),
         unknown=float(counts[tokenizer.unk_id] / at_least_1),
         tokens_per_word=num_tokens / max(1, int(counts[~tokenizer.continues].sum())),
         characters_per_word=characters / max(1, words),
@@ -186,14 +186,14 @@ def token_fractions(split: Split, vocab_size: int, limit: int = MAX_ENTROPY_TOKE
 
     If the split has more than `limit` tokens, a random sample of records, with a fixed seed, is read.
     """
-    records, counts = sample_within_limit(split.tokens_per_record, limit), np.zeros(vocab_size, np.int64)
+    records, counts = random_indices_within_cost(split.tokens_per_record, limit), np.zeros(vocab_size, np.int64)
     for first in range(0, len(records), _RECORDS_AT_ONCE):
         tokens, *_ = split.read(records[first : first + _RECORDS_AT_ONCE])
         counts += np.bincount(tokens, minlength=vocab_size)
     return counts / counts.sum()
 
 
-def sample_within_limit(cost: np.ndarray, limit: int) -> np.ndarray:
+def random_indices_within_cost(cost: np.ndarray, limit: int) -> np.ndarray:
     """Return ascending indexes, int64, of a random sample that costs at most `limit`; at least one item."""
     if cost.sum() <= limit:
         return np.arange(len(cost))

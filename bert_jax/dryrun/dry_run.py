@@ -257,12 +257,12 @@ def recipe_total(report: Report, price: float | None, watts: float | None) -> To
     steps = [phase.phase.end - phase.phase.begin for phase in report.phases]
     watts = report.watts if watts is None else watts
 
-    def over_phases(bound: str) -> float | None:
+    def seconds_of_all_steps(bound: str) -> float | None:
         """Return the seconds of all steps, if each takes the time of a bound, `fastest` or `slowest`."""
         seconds: list[Any] = [getattr(phase.estimate, bound, None) for phase in report.phases]
         return None if None in seconds else sum(s * n for s, n in zip(seconds, steps, strict=True))
 
-    fastest, slowest = over_phases("fastest"), over_phases("slowest")
+    fastest, slowest = seconds_of_all_steps("fastest"), seconds_of_all_steps("slowest")
     known = None if fastest is None or slowest is None else (fastest, slowest)
 
     def scaled(factor: float | None) -> tuple[float, float] | None:

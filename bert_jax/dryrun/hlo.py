@@ -131,7 +131,7 @@ def _padded_shape(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
     return (*physical[:first], *rounded)
 
 
-def called_computations(instruction: Instruction, *keys: str) -> Iterator[str]:
+def called_computation_names(instruction: Instruction, *keys: str) -> Iterator[str]:
     """Yield the names of the computations that an instruction calls by attributes such as `calls` or `body`."""
     for key in keys:
         yield from re.findall(rf"\b{key}=%?([\w.\-]+)", instruction.attributes)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.dryrun.hlo import Array, Computation, HloModule, Instruction, called_computations, parse_hlo
+from bert_jax.dryrun.hlo import Array, Computation, HloModule, Instruction, called_computation_names, parse_hlo
 from bert_jax.dryrun.kernels import kernel_kind, library_call, result_arrays
 
 
@@ -120,19 +120,19 @@ def _executed_instructions(module: HloModule, name: str, times: int, loops: bool
         yield _ExecutedInstruction(times, computation, op)
         if op.opcode == "while":
             trips = _trip_count(module, computation, op) if loops else 1
-            for part in called_computations(op, "body", "condition"):
+            for part in called_computation_names(op, "body", "condition"):
                 yield from _executed_instructions(module, part, times * trips, loops)
         elif op.opcode in ("call", "call-start"):  # TPU7x: SparseCores run collectives beside the program
-            for part in called_computations(op, "to_apply"):
+            for part in called_computation_names(op, "to_apply"):
                 yield from _executed_instructions(module, part, times, loops)
         elif op.opcode == "async-start":
-            for part in called_computations(op, "calls"):
+            for part in called_computation_names(op, "calls"):
                 yield from _executed_instructions(module, part, times, loops)
         elif op.opcode == "conditional":
             listed = re.findall(r"branch_computations=\{([^}]*)\}", op.attributes)
             names = [
                 *re.findall(r"[\w.\-]+", "".join(listed)),
-                *called_computations(op, "true_computation", "false_computation"),
+                *called_computation_names(op, "true_computation", "false_computation"),
             ]
             branches = [[*_executed_instructions(module, part, times, loops)] for part in names]
             yield from max(
@@ -144,7 +144,7 @@ def _trip_count(module: HloModule, computation: Computation, loop: Instruction) 
     """Return the trip count of a loop, from the compiler's annotation or from the constant that bounds its counter."""
     if noted := re.search(r'"?known_trip_count"?:\s*\{"n":"(\d+)"\}', loop.attributes):
         return int(noted[1])
-    condition = module.computations[next(called_computations(loop, "condition"))]
+    condition = module.computations[next(called_computation_names(loop, "condition"))]
     for op in _instructions_with_fused(module, condition):
         if op.opcode == "compare" and "direction=LT" in op.attributes:
             for constant in _instructions_with_fused(module, condition):
@@ -158,7 +158,7 @@ def _instructions_with_fused(module: HloModule, computation: Computation) -> Ite
     for op in computation.instructions.values():
         yield op
         if op.opcode == "fusion":
-            for part in called_computations(op, "calls"):
+            for part in called_computation_names(op, "calls"):
                 yield from _instructions_with_fused(module, module.computations[part])
 
 
@@ -167,16 +167,16 @@ def _instruction_flops(module: HloModule, computation: Computation, op: Instruct
     if op.opcode == "fusion":
         return sum(
             _instruction_flops(module, fused, inner)
-            for part in called_computations(op, "calls")
+            for part in called_computation_names(op, "calls")
             for fused in [module.computations[part]]
             for inner in fused.instructions.values()
         )
-    if (noted := _declared_cost(op)) is not None:
+    if (noted := _cost_declared_by_kernel(op)) is not None:
         return noted["flops"]
     library = library_call(op)
     if op.opcode in TRANSCENDENTAL or (op.opcode in NO_FLOPS and not library):
         return 0.0
-    operands = [computation.instructions[name].arrays[0] for name in op.operands if _has_array(computation, name)]
+    operands = [computation.instructions[name].arrays[0] for name in op.operands if _yields_array(computation, name)]
     if library:
         return library.flops(op, operands)
     result = op.arrays[0]
@@ -193,7 +193,7 @@ def _instruction_flops(module: HloModule, computation: Computation, op: Instruct
     return float(result.size)
 
 
-def _declared_cost(op: Instruction) -> dict[str, float] | None:
+def _cost_declared_by_kernel(op: Instruction) -> dict[str, float] | None:
     """Return the cost that the author of a kernel declares (`pl.CostEstimate` of a Pallas call); None without it."""
     match = re.search(r'"cost_estimate":\{([^}]*)\}', op.attributes) if op.opcode == "custom-call" else None
     if not match:
@@ -202,7 +202,7 @@ def _declared_cost(op: Instruction) -> dict[str, float] | None:
     return {"flops": 0.0, "bytes_accessed": 0.0} | noted
 
 
-def _has_array(computation: Computation, name: str) -> bool:
+def _yields_array(computation: Computation, name: str) -> bool:
     return bool(computation.instructions[name].arrays)
 
 
@@ -217,16 +217,16 @@ def _convolution_flops(op: Instruction, lhs: Array, rhs: Array, result: Array) -
         dict(re.findall(r"(\w+)=(\S+)", match[1])) if (match := re.search(r"window=\{(.*?)\}", op.attributes)) else {}
     )
 
-    def parts(key: str, default: str, axis: int) -> list[int]:
+    def window_numbers(key: str, default: str, axis: int) -> list[int]:
         values = window[key].split("x") if key in window else [default] * (axis + 1)
         return [int(value) for value in values[axis].split("_")]
 
     multiply_adds = float(result_size["b"] * result_size["f"] * rhs_size["i"])
     for axis in range(len(labels[1]) - 2):
         (stride,), (lhs_dilate,), (rhs_dilate,) = (
-            parts(key, "1", axis) for key in ("stride", "lhs_dilate", "rhs_dilate")
+            window_numbers(key, "1", axis) for key in ("stride", "lhs_dilate", "rhs_dilate")
         )
-        low = parts("pad", "0_0", axis)[0]
+        low = window_numbers("pad", "0_0", axis)[0]
         outputs = np.arange(result_size[str(axis)])[:, None] * stride
         places = outputs + np.arange(rhs_size[str(axis)]) * rhs_dilate - low
         inside = (places >= 0) & (places < lhs_size[str(axis)] * lhs_dilate) & (places % lhs_dilate == 0)
@@ -247,12 +247,12 @@ def _total_and_hbm_bytes(module: HloModule, computation: Computation, op: Instru
     """Return the bytes that an instruction reads and writes, and the part of these bytes in HBM."""
     if op.opcode in NO_BYTES or re.search('target="(AllocateBuffer|ConcatBitcast)"', op.attributes):
         return _MovedBytes(0.0, 0.0)
-    if (noted := _declared_cost(op)) is not None:
+    if (noted := _cost_declared_by_kernel(op)) is not None:
         return _MovedBytes(noted["bytes_accessed"], noted["bytes_accessed"])
     moved: list[tuple[float, bool]] = []  # (bytes, in_vmem)
     by_name = computation.instructions
     if op.opcode == "fusion":
-        for part in called_computations(op, "calls"):
+        for part in called_computation_names(op, "calls"):
             fused = module.computations[part]
             numbered, carries = _fusion_parameters(fused), _continues_transfer(part, fused)
             for index, name in enumerate(op.operands):
@@ -291,7 +291,7 @@ def _fusion_parameters(fused: Computation) -> dict[int, Instruction]:
 
 
 def _fusion_bytes_read(module: HloModule, fused: Computation, parameter: Instruction, carries: bool = False) -> float:
-    """Return the bytes that a fusion reads of a parameter, which are only the slices of a sliced parameter.
+    """Return the bytes that a fusion reads of a parameter; of a sliced parameter, count only the slices.
 
     A fusion that `carries` on the transfer of another fusion does not read the parameters of the transfer.
     """
@@ -302,14 +302,18 @@ def _fusion_bytes_read(module: HloModule, fused: Computation, parameter: Instruc
         first = user.operands[0] == parameter.name
         if first and user.opcode in ("slice", "dynamic-slice", "gather"):
             total += user.arrays[0].stored
-        elif first and (user.opcode in ELEMENT_BY_ELEMENT or _retiles(module, user)) and user is not fused.root:
+        elif (
+            first
+            and (user.opcode in ELEMENT_BY_ELEMENT or _only_changes_tiles(module, user))
+            and user is not fused.root
+        ):
             # Only the elements that later slices take are computed.
             read = _fusion_bytes_read(module, fused, user) / user.arrays[0].stored
             total += min(read, 1.0) * sum(array.stored for array in parameter.arrays)
         elif first and user.opcode == "dynamic-update-slice":
             continue  # written, not read
         elif user.opcode == "fusion":
-            inner = module.computations[next(called_computations(user, "calls"))]
+            inner = module.computations[next(called_computation_names(user, "calls"))]
             numbered = _fusion_parameters(inner)
             total += sum(
                 _fusion_bytes_read(module, inner, numbered[i])
@@ -321,9 +325,9 @@ def _fusion_bytes_read(module: HloModule, fused: Computation, parameter: Instruc
     return total
 
 
-def _retiles(module: HloModule, op: Instruction) -> bool:
+def _only_changes_tiles(module: HloModule, op: Instruction) -> bool:
     """Return whether an instruction of a fusion only changes the tiles of an array (TPU7x: 16 x 128 to 8 x 128)."""
-    names = called_computations(op, "calls") if op.opcode == "fusion" else ()
+    names = called_computation_names(op, "calls") if op.opcode == "fusion" else ()
     opcodes = [[inner.opcode for inner in module.computations[name].instructions.values()] for name in names]
     return opcodes == [["parameter", "copy"]]
 
@@ -333,17 +337,17 @@ def _fusion_bytes_written(fused: Computation, carries: bool = False) -> list[flo
     by_name = fused.instructions
     roots = [by_name[name] for name in fused.root.operands] if fused.root.opcode == "tuple" else [fused.root]
 
-    def written(root: Instruction) -> list[float]:
+    def bytes_written_by_root(root: Instruction) -> list[float]:
         """Return the written bytes of each array of a root."""
         if root.opcode == "bitcast":
-            return written(by_name[root.operands[0]])
+            return bytes_written_by_root(by_name[root.operands[0]])
         if root.opcode == "dynamic-update-slice":
             return [float(by_name[root.operands[1]].arrays[0].stored)]
         if carries and root.opcode in ("parameter", "custom-call", *COLLECTIVES):
             return [0.0] * len(root.arrays)
         return [float(array.stored) for array in root.arrays]
 
-    return [size for root in roots for size in written(root)]
+    return [size for root in roots for size in bytes_written_by_root(root)]
 
 
 class _Collective(NamedTuple):
@@ -357,7 +361,7 @@ class _Collective(NamedTuple):
 def _instruction_collectives(module: HloModule, computation: Computation, op: Instruction) -> Iterator[_Collective]:
     """Yield (kind, bytes, devices of a group) of the collectives in an instruction, which may be a fusion."""
     if op.opcode == "fusion":
-        for part in called_computations(op, "calls"):
+        for part in called_computation_names(op, "calls"):
             fused = module.computations[part]
             scatter = part.startswith("all-reduce-scatter")  # TPU: an all-reduce of which each device takes its slice
             for inner in fused.instructions.values() if not _continues_transfer(part, fused) else ():

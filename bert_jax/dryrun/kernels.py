@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from bert_jax.dryrun.hlo import Array, HloModule, Instruction, called_computations
+from bert_jax.dryrun.hlo import Array, HloModule, Instruction, called_computation_names
 
 
 class Call(NamedTuple):
@@ -95,7 +95,7 @@ def kernel_kind(module: HloModule, op: Instruction) -> str | None:
         return "fusion"
     return (
         "Triton product"
-        if any(_has_product(module, part) for part in called_computations(op, "calls"))
+        if any(_has_product(module, part) for part in called_computation_names(op, "calls"))
         else "Triton fusion"
     )
 
@@ -104,6 +104,6 @@ def _has_product(module: HloModule, name: str) -> bool:
     """Return whether a computation, or a computation that it calls, has a matrix product."""
     instructions = module.computations[name].instructions.values()
     return any(
-        op.opcode == "dot" or any(_has_product(module, part) for part in called_computations(op, "calls"))
+        op.opcode == "dot" or any(_has_product(module, part) for part in called_computation_names(op, "calls"))
         for op in instructions
     )

@@ -326,7 +326,7 @@ def _with_rows_by_label(weights: Weights, labels: tuple[str, ...]) -> Weights:
 
 
 def head_labels_text(labels: tuple[str, ...], weights: Weights) -> str:
-    """Return, as text, for each label of the task the label of the head's row that it takes; "" without such rows."""
+    """Return a text that names the row of the trained head that each label of the task takes; "" without such rows."""
     if (
         not labels
         or not weights.heads[0].classes

@@ -69,8 +69,8 @@ def write_results(
         )
 
     def write(split: TaskSplit, predictions: Predictions) -> None:
-        path = directory / "predictions" / submission.file_name(task, split.name)
-        submission.write(task, split.examples, predictions.values, path, predictions.details)
+        path = directory / "predictions" / submission.submission_file_name(task, split.name)
+        submission.write_submission(task, split.examples, predictions.values, path, predictions.details)
 
     threshold: Threshold = None
     reports: dict[str, dict[str, Any] | None] = {}

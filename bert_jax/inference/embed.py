@@ -17,7 +17,7 @@ from bert_jax.checkpoints.load_model import OpenModel, open_model
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.inference.feature_files import token_file, vector_file
-from bert_jax.inference.inputs import Input, read_inputs, readable_twice, source_name, texts_of
+from bert_jax.inference.inputs import Input, read_inputs, readable_twice, source_name, texts_by_key
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.models import Head, Params, make_model
 from bert_jax.models.heads import unit_length
@@ -227,7 +227,7 @@ class _Embedder:
         """Return the tokens of each text after truncation, and the counts of `text_features`."""
         examples = []
         for line in inputs:
-            texts = texts_of(line)
+            texts = texts_by_key(line)
             texts["text"] = self._modules.prompt + texts["text"]
             if self._modules.lower_case:
                 texts = {name: text.lower() for name, text in texts.items()}

@@ -43,10 +43,10 @@ def vector_file(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator
         start = file.tell()
         file.truncate(start + 4 * math.prod(shape))
 
-        def put(text_index: int, input_ids: np.ndarray, values: np.ndarray) -> None:
+        def write_vector(text_index: int, input_ids: np.ndarray, values: np.ndarray) -> None:
             _write_array(file, start, text_index * width, values.astype("<f4"))
 
-        yield put
+        yield write_vector
 
 
 @contextlib.contextmanager
@@ -63,12 +63,12 @@ def token_file(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator[
         starts = _safetensors_header(file, shapes | {"input_ids": ("int32", (total,))})
         _write_array(file, starts["offsets"], 0, offsets.astype("<i8"))
 
-        def put(text_index: int, input_ids: np.ndarray, values: np.ndarray) -> None:
+        def write_token_vectors(text_index: int, input_ids: np.ndarray, values: np.ndarray) -> None:
             first, end = map(int, offsets[text_index : text_index + 2])
             _write_array(file, starts["features"], first * width, values[: end - first].astype("<f4"))
             _write_array(file, starts["input_ids"], first, input_ids.astype("<i4"))
 
-        yield put
+        yield write_token_vectors
 
 
 def check_projector(directory: pathlib.Path, source: str, output: pathlib.Path) -> None:

@@ -50,12 +50,14 @@ def fill_masks(model: OpenModel, text: str, top_k: int = 5, name: str = "the tex
     ids = np.array(tokenizer.encode(text), np.int32)
     masks = np.flatnonzero(ids == tokenizer.mask_id).astype(np.int32)
     if not masks.size:
-        mask = tokenizer.tokens[tokenizer.mask_id]
-        foreign_mask = next((token for token in ("[MASK]", "<mask>") if token != mask and token in text), "")
+        mask_token = tokenizer.tokens[tokenizer.mask_id]
+        foreign_mask = next((token for token in ("[MASK]", "<mask>") if token != mask_token and token in text), "")
         reason = (
-            f"has {foreign_mask}, which is not the mask of this model; write {mask} instead" if foreign_mask else ""
+            f"has {foreign_mask}, which is not the mask of this model; write {mask_token} instead"
+            if foreign_mask
+            else ""
         )
-        raise UserError(f"{name} {reason or f'has no {mask}; write it where a token is missing'}")
+        raise UserError(f"{name} {reason or f'has no {mask_token}; write it where a token is missing'}")
     if ids.size > config.max_positions:
         raise UserError(f"{name} has {ids.size} tokens; this model reads {config.max_positions}")
     length = min(_rounded_up(ids.size, MULTIPLE_OF_TOKENS), config.max_positions)

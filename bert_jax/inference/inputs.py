@@ -87,7 +87,7 @@ def source_name(source: str | os.PathLike[str]) -> str:
     return "standard input" if source == STDIN else str(source)
 
 
-def texts_of(line: Input, keys: Sequence[str] = ("text", "text_pair")) -> dict[str, str]:
+def texts_by_key(line: Input, keys: Sequence[str] = ("text", "text_pair")) -> dict[str, str]:
     """Return the texts of an input by key; raise UserError if the first key is missing or a value is not a text."""
     if keys[0] not in line.fields:
         raise UserError(f"{line.where}: the object has no '{keys[0]}'; add this field")

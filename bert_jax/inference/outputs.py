@@ -35,10 +35,10 @@ def make_predict(
         for planned, batch in zip(plan, batches, strict=False):
             launched = planned.indices, apply(params, sharding.place_batch(batch, mesh))
             if pending:
-                _scatter(outputs, *pending)
+                _write_at_indices(outputs, *pending)
             pending = launched
         if pending:
-            _scatter(outputs, *pending)
+            _write_at_indices(outputs, *pending)
         return outputs
 
     return predict
@@ -66,7 +66,7 @@ def local_predictor(model: Model, params: Params, feed: Feed) -> LocalPredict:
     return outputs_of
 
 
-def _scatter(outputs: list[Outputs], indices: np.ndarray, batch_outputs: dict[str, jax.Array]) -> None:
+def _write_at_indices(outputs: list[Outputs], indices: np.ndarray, batch_outputs: dict[str, jax.Array]) -> None:
     """Write the outputs of a batch into `outputs`, at the indices of its inputs."""
     arrays = {name: np.asarray(x) for name, x in jax.device_get(batch_outputs).items()}
     for row, index in enumerate(indices):

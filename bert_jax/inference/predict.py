@@ -179,7 +179,7 @@ def predict_file(
     if total is not None:
         check_inputs(predictor, read())
 
-    def write(out: IO[str]) -> None:
+    def write_predictions(out: IO[str]) -> None:
         predictions = predict_inputs(predictor, read(), counts, lambda done: progress(done, total), copy_input)
         for prediction in predictions:
             out.write(json_line(prediction, str) + "\n")
@@ -188,10 +188,10 @@ def predict_file(
             raise UserError(f"{source_name(source)}: no example in it; write one per line")
 
     if target == "-":
-        write(sys.stdout)
+        write_predictions(sys.stdout)
         return counts
     with writing(target, "choose another --output"), new_file(target) as out:
-        write(out)
+        write_predictions(out)
     return counts
 
 

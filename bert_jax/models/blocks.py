@@ -154,7 +154,7 @@ class BottleneckBlock(nn.Module):
 
 
 class _InnerMlp(nn.Module):
-    """An MLP before the last MLP, with its norm, in a separate scope; its parameters have the names of the last MLP."""
+    """An MLP with a norm, before the last MLP of a block; parameters in a separate scope have the last MLP's names."""
 
     config: EncoderConfig
     dtype: jnp.dtype

@@ -153,7 +153,7 @@ def rotary_neighbor_terms(config: EncoderConfig) -> NeighborTerms:
 
 
 def learned_neighbor_terms(config: EncoderConfig) -> NeighborTerms:
-    """Return the terms for learned positions, with which a head compares sinusoids in the rows of query and key."""
+    """Return the terms for learned positions: sinusoids in the position table, which a head compares."""
     width = config.hidden_size
     speeds = WAVES[-(config.head_dim // 2) :]
     num_waves = len(speeds)

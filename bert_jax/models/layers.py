@@ -94,7 +94,7 @@ class LowRank:
     seed: jax.Array | None  # uint32 [2]; None: no dropout
     dropout: float
 
-    def product(self, x: jax.Array, dtype: jnp.dtype) -> jax.Array:
+    def low_rank_product(self, x: jax.Array, dtype: jnp.dtype) -> jax.Array:
         """Return the term for `x` `[batch, ..., inputs]`, in `dtype`."""
         rows = dropout(x, self.dropout, self.seed).astype(dtype).reshape(-1, x.shape[-1])
         y = (rows @ self.a.astype(dtype)) @ self.b.astype(dtype)
@@ -120,7 +120,7 @@ class Linear(nn.Module):
     save_product: bool = False  # on GPUs, for the backward pass, which adds the bias again
 
     @nn.compact
-    def arrays(self) -> KernelAndBias:
+    def kernel_and_bias(self) -> KernelAndBias:
         """Return kernel and bias in `dtype`."""
         kernel = logical_param(self, "kernel", matrix_initializer(self.stddev, self.identity), self.shape, self.axes)
         if not self.bias:
@@ -137,12 +137,12 @@ class Linear(nn.Module):
 
     def biased(self, x: jax.Array) -> Biased:
         """Return the product and the bias, without adding them."""
-        kernel, bias = self.arrays()
+        kernel, bias = self.kernel_and_bias()
         # As a product of two matrices: XLA's gradient of a contraction over more axes is half as fast on CPU.
         y = x.astype(self.dtype).reshape(-1, self.shape[0]) @ kernel
         y = y.reshape(*x.shape[:-1], self.shape[1])
         if self.has_adapter():
-            y = y + self.get_variable(ADAPTER, LOW_RANK).product(x, self.dtype)
+            y = y + self.get_variable(ADAPTER, LOW_RANK).low_rank_product(x, self.dtype)
         return Biased(save_on_gpu(y) if self.save_product else y, bias)
 
 

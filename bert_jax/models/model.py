@@ -205,7 +205,7 @@ def model_flops(config: EncoderConfig, seq_len: int, predictions: int) -> float:
 
 
 def _num_attended_pairs(seq_len: int, config: EncoderConfig, layer: int) -> int:
-    """Return the number of pairs of a query and a key to which it attends, in a block."""
+    """Return the number of query-key pairs of a sequence that the attention of a block computes."""
     if config.block_size and seq_len > (5 + 2 * config.random_blocks) * config.block_size:
         size = config.block_size
         return (

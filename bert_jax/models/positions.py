@@ -134,9 +134,9 @@ def relative_bias(module: nn.Module, config: EncoderConfig, length: int) -> jax.
 def distance_buckets(distances: jax.Array, num_buckets: int, max_distance: int) -> jax.Array:
     """Return the bucket of each distance of a key from a query, int32, as in T5's encoder.
 
-    Half of the buckets are for keys to the right. In each half, the first half of the buckets hold one distance each.
-    The sizes of the other buckets grow logarithmically up to `max_distance`, and the last bucket also holds all larger
-    distances.
+    Half of the buckets are for keys to the right. In each half, each of the first buckets (half of them) has a single
+    distance. The sizes of the other buckets grow logarithmically up to `max_distance`, and the last bucket also holds
+    all larger distances.
     """
     side, single = num_buckets // 2, num_buckets // 4
     if num_buckets % 2 or max_distance <= single:
@@ -166,7 +166,7 @@ def distance_embeddings(module: nn.Module, config: EncoderConfig, length: int) -
 def distance_rows(away: jax.Array, config: EncoderConfig) -> jax.Array:
     """Return the row of each distance, int32, of a query from its key or of a key from its query.
 
-    In each half, the first half of the rows hold one distance each. The other rows hold ranges that grow
+    In each half, each of the first rows (half of them) has a single distance. The other rows have ranges that grow
     logarithmically up to `relative_max_distance`, and the last row also holds all larger distances.
     """
     half, max_distance = config.relative_buckets // 2, config.relative_max_distance

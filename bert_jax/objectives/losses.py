@@ -68,7 +68,7 @@ def is_token(batch: Batch) -> jax.Array:
 
 
 def write_at_masks(batch: Batch, array: jax.Array, values: jax.Array) -> jax.Array:
-    """Return `array` `[batch, length]`, in which masks of positive weight have `values` `[batch, predictions]`."""
+    """Return `array` `[batch, length]` with `values` `[batch, predictions]` in place of masks of positive weight."""
     length = array.shape[1]
     positions = jnp.where(batch["masked_weights"] > 0, batch["masked_positions"], length)
 

@@ -117,7 +117,7 @@ def teacher_kl(
     assert labels.scores is not None
     scores = _own_scores(vectors)
     teacher = labels.scores * (temperature / options.score_temperature)  # `divergence` divides both by one temperature
-    return LossAndCorrectness(divergence(scores, teacher, temperature), _is_positive_best(scores))
+    return LossAndCorrectness(divergence(scores, teacher, jnp.asarray(temperature)), _is_positive_best(scores))
 
 
 def cosent(

@@ -314,13 +314,15 @@ def _join_process_0(peers: Peers, seconds: float) -> Membership:
             link.socket.settimeout(None)
             return Membership(tuple(hosts), {0: link})
         case {"timeout": str(text)}:
-            error = PeerTimeout(text)
+            refusal: Exception = PeerTimeout(text)
         case {"mismatch": str(text)}:
-            error = PeerMismatch(text)
+            refusal = PeerMismatch(text)
         case _:
-            error = PeerTimeout(f"{coordinator} does not answer as process 0 of a run; check the address and the port")
+            refusal = PeerTimeout(
+                f"{coordinator} does not answer as process 0 of a run; check the address and the port"
+            )
     link.socket.close()
-    raise error
+    raise refusal
 
 
 def loopback_address(host: str) -> str:

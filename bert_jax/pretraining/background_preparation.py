@@ -60,7 +60,7 @@ def run_preparation(job: str) -> int:
     """
     inputs, corpus, num_parts = json.loads(job)
     os.nice(LOWER_PRIORITY)
-    threading.Thread(target=_end_with_run, daemon=True).start()
+    threading.Thread(target=_end_when_run_ends, daemon=True).start()
     try:
         with open(os.path.join(os.path.dirname(corpus), "rest.lock"), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # another run may prepare the text
@@ -71,7 +71,7 @@ def run_preparation(job: str) -> int:
     return 0
 
 
-def _end_with_run() -> None:
+def _end_when_run_ends() -> None:
     """End this process and its workers when the run closes this process's standard input."""
     os.read(0, 1)  # unbuffered: the lock of a buffer that a thread reads from would fail the normal exit
     os._exit(1)

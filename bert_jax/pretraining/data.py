@@ -66,7 +66,7 @@ def training_batches(
 
     def split_batches(split: Split, phase: Phase, step: int) -> Batches:
         sequences = phase_sequences(split, phase)
-        return _block_batches(sequences, rules.data, phase.first_sequence(step), phase.batch_size, None, blocks)
+        return _batches_of_process(sequences, rules.data, phase.first_sequence(step), phase.batch_size, None, blocks)
 
     split, num_snapshots = corpus.split("train"), rules.data.snapshots or 1
     for phase in phases:
@@ -104,12 +104,12 @@ def heldout_batches(
 
     def batches(phase: Phase) -> Batches:
         sequences, end = sequences_and_end(phase)
-        return _block_batches(sequences, rules.data, 0, batch_size, end, blocks)
+        return _batches_of_process(sequences, rules.data, 0, batch_size, end, blocks)
 
     return Heldout(batches, lambda phase: -(-sequences_and_end(phase)[1] // batch_size))
 
 
-def _block_batches(
+def _batches_of_process(
     sequences: Sequences, data: DataConfig, first: int, batch_size: int, end: int | None, blocks: BatchBlocks
 ) -> Batches:
     """Yield the concatenated blocks of this process in each batch, from sequence `first` to `end` (None: endlessly)."""

@@ -10,7 +10,7 @@ from bert_jax.batches.masking import data_config_of_phase
 from bert_jax.batches.pipeline import make_sequences
 from bert_jax.batches.statistics import sequence_figures
 from bert_jax.config import ComputeConfig, EncoderConfig
-from bert_jax.corpus.build.prepare_parts import prepared_fraction, text_tokens
+from bert_jax.corpus.build.prepare_parts import estimate_text_tokens, prepared_fraction
 from bert_jax.corpus.mixture import Mixture
 from bert_jax.corpus.statistics import EVALUATED_FRACTION, count_predictions, few_predictions_warning
 from bert_jax.models import describe_used_kernel
@@ -68,7 +68,7 @@ def describe_run(
         tokens = (phase.end - phase.begin) * phase.batch_size * phase.seq_len
         if not tokens:
             continue
-        text_size = split.num_tokens if num_snapshots == 1 else text_tokens(split.num_tokens, num_snapshots)
+        text_size = split.num_tokens if num_snapshots == 1 else estimate_text_tokens(split.num_tokens, num_snapshots)
         passes = np.format_float_positional(tokens / text_size, precision=3, fractional=False, trim="-")
         yield (
             f"phase {index}: steps {phase.begin:,} to {phase.end:,} of {phase.batch_size} sequences x "

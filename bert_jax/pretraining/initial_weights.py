@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
-from bert_jax.checkpoints.load_model import Weights, has_part, read_weights
+from bert_jax.checkpoints.load_model import Weights, read_weights, trains_auxiliary_model
 from bert_jax.checkpoints.longer_positions import with_longer_positions
 from bert_jax.config import EncoderConfig, fill_inherited_fields, flatten
 from bert_jax.console import Console
@@ -117,7 +117,7 @@ def read_initial_weights(
     params, key = weights.params, jax.random.fold_in(jax.random.key(seed), 1)
     for name, part in auxiliary.items():
         path = part.init_from or init_from
-        if not part.init_from and not has_part(path, name):
+        if not part.init_from and not trains_auxiliary_model(path, name):
             console.say(f"randomly initialized: the {name}")
             part_params = draw_missing(part.config, part.heads, {}, key)
         else:

@@ -15,7 +15,7 @@ from bert_jax.console import Console
 from bert_jax.corpus.build.encoding import PrepareSettings
 from bert_jax.corpus.build.plan import plan_inputs, preparation_identity
 from bert_jax.corpus.build.prepare import format_summary, prepare
-from bert_jax.corpus.build.prepare_parts import files_of_part, num_parts, prepared_fraction
+from bert_jax.corpus.build.prepare_parts import files_of_part, num_parts_of_text, prepared_fraction
 from bert_jax.corpus.manifest import SHORT, fingerprints, read_manifest
 from bert_jax.errors import UserError
 from bert_jax.files import user_cache
@@ -91,7 +91,7 @@ def _corpus_of_text(
     planned = plan_inputs(inputs, options, say)
     files, made_of = planned.files, preparation_identity(planned, None, PrepareSettings())
     made_of["the tokenizer"] = load_tokenizer(tokenizer).sha256 if tokenizer else vocab_size
-    made_of["the parts"] = count = num_snapshots or num_parts(files, options)
+    made_of["the parts"] = count = num_snapshots or num_parts_of_text(files, options)
     name = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
     directory = user_cache() / "text" / name
     directory.mkdir(parents=True, exist_ok=True)

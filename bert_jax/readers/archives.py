@@ -163,7 +163,7 @@ def _zip_members(path: str, stream: IO[bytes], unpacked: Unpacked, pattern: str)
                 yield Member(name, info.filename, rejected="unknown compression")
             else:
                 with archive.open(info) as content:
-                    yield _open_member(path, info.filename, _counted_stream(content, unpacked), unpacked)
+                    yield _open_member(path, info.filename, _byte_counting_stream(content, unpacked), unpacked)
 
 
 class _Decompressed(NamedTuple):
@@ -177,10 +177,10 @@ def _decompress(name: str, stream: IO[bytes], unpacked: Unpacked) -> _Decompress
     """Return the `uncompressed_name`, and the decompressed stream."""
     suffix = os.path.splitext(name)[1]
     opener = _OPENERS.get(_TAR_SUFFIXES.get(suffix, suffix))
-    return _Decompressed(uncompressed_name(name), _counted_stream(opener(stream), unpacked) if opener else stream)
+    return _Decompressed(uncompressed_name(name), _byte_counting_stream(opener(stream), unpacked) if opener else stream)
 
 
-def _counted_stream(stream: Any, unpacked: Unpacked) -> IO[bytes]:
+def _byte_counting_stream(stream: Any, unpacked: Unpacked) -> IO[bytes]:
     """Return a buffered stream that adds the bytes it reads to `unpacked`."""
     return io.BufferedReader(_CountedStream(stream, unpacked), _DECOMPRESSED_BYTES)
 

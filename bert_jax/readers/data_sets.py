@@ -37,7 +37,7 @@ def open_builder(name: str, prepare: bool = False) -> Any:
 
     Args:
         name: name of a data set for `parse_data_set_name`.
-        prepare: True if TFDS downloads and prepares a data set that it knows and that has no files yet.
+        prepare: True lets TFDS download and prepare a known data set that has no files yet.
 
     Raises:
         UserError: TFDS is not installed, the data set is missing and cannot be prepared, or the format of its files is

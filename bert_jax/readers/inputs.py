@@ -154,7 +154,7 @@ def _read_in_order(files: Sequence[str], options: ReadOptions) -> Iterator[RawDo
         with _errors_with_name(path):
             documents = _input_kind(path).read(path, options)
             if options.stretch != DEFAULT.stretch and is_divisible(path, options):
-                documents = _select_stretch(path, options, documents)
+                documents = _documents_of_stretch(path, options, documents)
             for raw in documents:
                 raw.bytes_read += bytes_before
                 yield raw
@@ -238,7 +238,7 @@ def _is_archive(path: str) -> bool:
     return archives.uncompressed_name(path).endswith((".tar", ".zip"))
 
 
-def _select_stretch(path: str, options: ReadOptions, documents: Iterator[RawDocument]) -> Iterator[RawDocument]:
+def _documents_of_stretch(path: str, options: ReadOptions, documents: Iterator[RawDocument]) -> Iterator[RawDocument]:
     """Yield the documents of a file that begin in the part `options.stretch` of its bytes; 1 includes the end.
 
     `bytes_read` grows in blocks. In a block, the sizes of the documents give the beginning of each document.

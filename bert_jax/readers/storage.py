@@ -74,11 +74,11 @@ def file_version(path: str) -> str:
 def list_versions(url: str) -> dict[str, str]:
     """Return the versions of the files below a URL by name (`file_version`). Raises the errors of `upload`."""
 
-    def listed(system: Any, inner: str) -> dict[str, str]:
+    def versions_of_files(system: Any, inner: str) -> dict[str, str]:
         details = system.find(inner, detail=True)
         return {path.removeprefix(f"{inner}/"): str(details[path]) for path in details if path != inner}
 
-    return _request(url, listed)
+    return _request(url, versions_of_files)
 
 
 def upload(local_path: str | os.PathLike[str], url: str) -> None:
@@ -88,7 +88,7 @@ def upload(local_path: str | os.PathLike[str], url: str) -> None:
         UserError: the file cannot be read, or the target cannot be written. StorageError: the storage does not answer.
     """
 
-    def write(system: Any, inner: str) -> None:
+    def write_file(system: Any, inner: str) -> None:
         if system.async_impl:  # object storage: a file appears when it is complete
             system.put_file(os.fspath(local_path), inner)
             return
@@ -98,7 +98,7 @@ def upload(local_path: str | os.PathLike[str], url: str) -> None:
             shutil.copyfileobj(source, target)
 
     if is_url(url):
-        _request(url, write)
+        _request(url, write_file)
     else:
         with _file_errors(url):
             _write_local(_local_path(url), lambda partial: shutil.copyfile(local_path, partial))
@@ -120,14 +120,14 @@ def download(url: str, local_path: str | os.PathLike[str]) -> None:
 def read_url(url: str) -> bytes | None:
     """Return the content of the file at a URL or path; None if there is no file. Raises the errors of `upload`."""
 
-    def read(system: Any, inner: str) -> bytes | None:
+    def read_file(system: Any, inner: str) -> bytes | None:
         try:
             return bytes(system.cat_file(inner))
         except FileNotFoundError:
             return None
 
     if is_url(url):
-        return _request(url, read)
+        return _request(url, read_file)
     with _file_errors(url):
         return pathlib.Path(_local_path(url)).read_bytes() if os.path.exists(_local_path(url)) else None
 
@@ -140,12 +140,12 @@ def write_bytes(content: bytes, url: str) -> None:
 def remove(path: str) -> None:
     """Remove a directory, or a file of object storage and all files below, if they exist. Raises errors of `upload`."""
 
-    def removed(system: Any, inner: str) -> None:
+    def remove_file(system: Any, inner: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             system.rm(inner, recursive=True)
 
     if is_url(path):
-        _request(path, removed)
+        _request(path, remove_file)
     else:
         with _file_errors(path), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(_local_path(path))
@@ -154,11 +154,11 @@ def remove(path: str) -> None:
 def move(url: str, target: str) -> None:
     """Move all files below a URL; object storage copies them. Raises the errors of `upload`."""
 
-    def copied(system: Any, inner: str) -> None:
+    def copy_file(system: Any, inner: str) -> None:
         for path in system.find(inner):
             system.cp_file(path, f"{_file_system(target)[1]}{path.removeprefix(inner)}")
 
-    _request(url, copied)
+    _request(url, copy_file)
     remove(url)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from bert_jax.reports.bias_metric_notes import metric_notes, wilson_interval
 from bert_jax.reports.html.chart import legend_html, path_mark
-from bert_jax.reports.html.markup import Html, element, folded, note, page, section, shortened, table
+from bert_jax.reports.html.markup import Html, collapsible, element, page, section, shortened, small_paragraph, table
 from bert_jax.reports.html.style import LIGHT
 from bert_jax.scoring.score import BENCHMARKS, BenchmarkReport
 from bert_jax.scoring.templates import HIDDEN, PROBABILITY, template_groups
@@ -74,11 +74,11 @@ def _benchmark_section(report: BenchmarkReport) -> Html:
     caveat = next(iter(metric_notes(report)))
     return section(
         TITLES[report.benchmark],
-        note(about + report.masking),
+        small_paragraph(about + report.masking),
         element("p", f"{caveat.says} {caveat.does_not_say}"),
         PICTURES[report.benchmark](report),
         table(("figure", "value", "meaning", "limits"), rows, "figures and their meanings"),
-        folded(
+        collapsible(
             f"All figures by group ({len(report.rows):,})",
             table(("", *map(_without_underscores, report.total)), groups, "figures by group"),
         ),

@@ -37,7 +37,7 @@ class ScoredItem(NamedTuple):
     log_probabilities: tuple[np.ndarray, ...]  # of each text, float64 [queries]
 
     @property
-    def sums(self) -> tuple[float, ...]:
+    def text_scores(self) -> tuple[float, ...]:
         """The score of each text: the sum of its log-probabilities."""
         return tuple(float(values.sum()) for values in self.log_probabilities)
 
@@ -85,7 +85,7 @@ def all_token_queries(context: ScoringContext, item: Item, tokens: tuple[TextTok
     return [sentence_queries(context, text_tokens) for text_tokens in tokens]
 
 
-def win_score(first: float, second: float) -> float:
+def preference_score(first: float, second: float) -> float:
     """Return 1 if `first` is higher, 0 if it is lower, and one half for a tie."""
     return 0.5 if first == second else float(first > second)
 

@@ -55,7 +55,7 @@ def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
     """
     prefers: dict[str, list[bool]] = {direction: [] for direction in DIRECTIONS}
     for pair in scored:
-        first, second = (round(value, DECIMALS) for value in pair.sums)
+        first, second = (round(value, DECIMALS) for value in pair.text_scores)
         if first != second:
             prefers[pair.item.details].append(first > second)
     decided = [choice for choices in prefers.values() for choice in choices]

@@ -4,7 +4,7 @@ import pathlib
 from collections.abc import Callable, Iterator, Sequence
 
 from bert_jax.errors import UserError
-from bert_jax.inference.inputs import read_inputs, texts_of
+from bert_jax.inference.inputs import read_inputs, texts_by_key
 from bert_jax.scoring.benchmark import Benchmark, Figures, Item, ScoredItem, all_token_queries, file_or_files_in
 from bert_jax.scoring.queries import ScoringContext
 
@@ -18,7 +18,7 @@ def _read_json_lines(path: pathlib.Path) -> Iterator[Item]:
     2020), one object per line; without UID, the file name names the paradigm.
     """
     for line in read_inputs(path):
-        texts = texts_of(line, (GOOD,)) | texts_of(line, (BAD,))
+        texts = texts_by_key(line, (GOOD,)) | texts_by_key(line, (BAD,))
         yield Item(line.where, str(line.fields.get(PARADIGM, path.stem)), (texts[GOOD], texts[BAD]))
 
 
@@ -50,7 +50,7 @@ def _read_pairs(path: pathlib.Path) -> list[Item]:
 
 def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
     """Return the fraction of pairs whose acceptable sentence has the higher sum; ties count half."""
-    sums = [pair.sums for pair in scored]
+    sums = [pair.text_scores for pair in scored]
     ties = sum(good == bad for good, bad in sums)
     accuracy = (sum(good > bad for good, bad in sums) + ties / 2) / len(sums)
     return {"pairs": len(sums), "accuracy": accuracy, "ties": ties}

@@ -5,7 +5,7 @@ import gzip
 import pathlib
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 from bert_jax.errors import UserError
 from bert_jax.files import open_regular_file
@@ -119,7 +119,8 @@ class _PlacedLine(NamedTuple):
 def _lines_with_place(path: pathlib.Path) -> Iterator[_PlacedLine]:
     """Yield the place and the text of each line that is not blank."""
     try:
-        with open_regular_file(path) as file, gzip.open(file) if path.suffix == ".gz" else file as stream:
+        with open_regular_file(path) as file:
+            stream = cast("IO[bytes]", gzip.open(file)) if path.suffix == ".gz" else file
             for number, text in read_text_lines(str(path), stream, MAX_LINE_BYTES):
                 if text.strip():
                     yield _PlacedLine(f"{path}:{number}", text)

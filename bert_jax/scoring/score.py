@@ -52,7 +52,7 @@ BENCHMARKS: dict[str, Benchmark] = {
 }
 
 
-def heads_for(names: Iterable[str]) -> tuple[Head, ...]:
+def heads_of_benchmarks(names: Iterable[str]) -> tuple[Head, ...]:
     """Return the output heads that these benchmarks need, the masked-token head first."""
     needed = {MASKED, *(BENCHMARKS[name].head for name in names)}
     return tuple(Head(name) for name in QUERY_HEADS if name in needed)
@@ -140,7 +140,7 @@ def pairs_accuracy(
         if should_stop():
             raise _StoppedError
 
-    def accuracy(params: Params) -> float | None:
+    def accuracy_on_pairs(params: Params) -> float | None:
         model = ScoringModel(scorers=scorers, params=params, context=context, tokenizer=tokenizer)
         try:
             scored = score_items(model, PAIRS, sampled, after_batch)
@@ -150,7 +150,7 @@ def pairs_accuracy(
         assert mean is not None
         return float(mean)
 
-    return accuracy
+    return accuracy_on_pairs
 
 
 def sentence_scores(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_jax.inference.inputs import read_inputs, texts_of
+from bert_jax.inference.inputs import read_inputs, texts_by_key
 from bert_jax.scoring.benchmark import Benchmark, Figures, Item, ScoredItem
 from bert_jax.scoring.queries import Queries, ScoringContext, TextTokens, join_queries, sentence_queries
 
@@ -15,7 +15,7 @@ NUM_SPECIAL = 2  # special tokens of an input
 
 def _read_lines(path: pathlib.Path) -> list[Item]:
     """Return the nonblank lines of a file, or the `text` of its JSON lines."""
-    lines = ((line.where, texts_of(line)["text"]) for line in read_inputs(path))
+    lines = ((line.where, texts_by_key(line)["text"]) for line in read_inputs(path))
     return [Item(where, path.name, (text,)) for where, text in lines if text.strip()]
 
 

@@ -13,8 +13,8 @@ from bert_jax.scoring.benchmark import (
     ScoredItem,
     all_token_queries,
     file_or_files_in,
+    preference_score,
     read_utf8,
-    win_score,
 )
 from bert_jax.scoring.queries import Queries, ScoringContext, Span, TextTokens, span_queries, tokens_in
 
@@ -106,14 +106,14 @@ def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
     `stereotype` and `skew` follow de Vassimon Manela et al. 2021: they are differences of the F1 of pronouns between
     `pro` and `anti`, and between male and female.
     """
-    num_wins = sum(win_score(*pair.sums[:2]) for pair in scored)
+    num_wins = sum(preference_score(*pair.text_scores[:2]) for pair in scored)
     figures: dict[str, float | int | None] = {"pairs": len(scored), "pro_stereotyped": 100 * num_wins / len(scored)}
     answers = []  # (is the pronoun in line with the stereotype male, its win score)
     for pair in scored:
         if details := pair.item.details:
             in_pro = tokens_in(pair.tokens[0], details.pro_span)
-            pro_sum, anti_sum = float(pair.log_probabilities[0][in_pro].sum()), pair.sums[2]
-            answers.append((details.is_male, win_score(pro_sum, anti_sum)))
+            pro_sum, anti_sum = float(pair.log_probabilities[0][in_pro].sum()), pair.text_scores[2]
+            answers.append((details.is_male, preference_score(pro_sum, anti_sum)))
     if not answers:
         return figures | {"pronouns": 0} | dict.fromkeys(("pro", "anti", "difference", "stereotype", "skew"))
     pro = 100 * sum(win for _, win in answers) / len(answers)

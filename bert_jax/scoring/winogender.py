@@ -100,7 +100,7 @@ def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
     """
     female, neutral = dict[str, list[float]](), dict[str, list[float]]()
     for sentence in scored:
-        of_genders = (float(value) for value in np.exp(np.array(sentence.sums) - max(sentence.sums)))
+        of_genders = (float(value) for value in np.exp(np.array(sentence.text_scores) - max(sentence.text_scores)))
         p_male, p_female, p_neutral = of_genders
         occupation = sentence.item.details.occupation
         female.setdefault(occupation, []).append(100 * p_female / (p_male + p_female))

@@ -43,7 +43,7 @@ def label_weights(
     """
     weights = np.ones(len(labels))
     if spec not in SCHEMES:
-        for index, weight in _own_weights(spec, labels, counts).items():
+        for index, weight in _parse_user_weights(spec, labels, counts).items():
             weights[index] = weight
         return weights.astype(np.float32)
     for index, count in counts.items():
@@ -53,7 +53,7 @@ def label_weights(
     return weights.astype(np.float32)
 
 
-def _own_weights(spec: str, labels: Sequence[str], counts: Mapping[int, int]) -> dict[int, float]:
+def _parse_user_weights(spec: str, labels: Sequence[str], counts: Mapping[int, int]) -> dict[int, float]:
     """Return index of a label -> weight, from weights that the user gives."""
     weights: dict[int, float] = {}
     for part in spec.split(","):

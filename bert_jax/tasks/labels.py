@@ -46,23 +46,23 @@ def label_warnings(labels: Sequence[str], counts: Mapping[int, int], several: bo
         several: True if an example may have several labels.
     """
 
-    def described(indices: Iterable[int]) -> str:
+    def with_counts(indices: Iterable[int]) -> str:
         return ", ".join(f"'{labels[index]}' ({counts.get(index, 0):,})" for index in indices)
 
     alike: dict[str, list[int]] = {}
     for index, name in enumerate(labels):
         alike.setdefault(_plain_name(name), []).append(index)
     lines = [
-        f"labels that differ in spelling alone: {described(group)}; give one of them in all rows if they are one label"
+        f"labels that differ in spelling alone: {with_counts(group)}; give a single spelling in all rows"
         for group in alike.values()
         if len(group) > 1
     ]
     if missing := [index for index, name in enumerate(labels) if name.casefold() in MISSING]:
-        lines.append(f"labels that may be missing values: {described(missing)}; remove them from the file if so")
+        lines.append(f"labels that may be missing values: {with_counts(missing)}; remove them from the file if so")
     if not several and (separator := list_separator(labels)):
         joined = [index for index, name in enumerate(labels) if separator in name]
         lines.append(
-            f"{len(joined)} labels look like lists: {described(joined[:5])}; if a text may have several labels, add "
+            f"{len(joined)} labels look like lists: {with_counts(joined[:5])}; if a text may have several labels, add "
             f"--label_separator '{separator}' (config.task.label_separator), with kind multilabel_classification"
         )
     return lines

@@ -16,13 +16,13 @@ Examples = Sequence[Example]
 SUFFIXES = {"glue": ".tsv", "squad": ".json", "conll": ".conll", "conll_tab": ".conll", "csv": ".csv"}
 
 
-def file_name(task: Task, split: str) -> str:
+def submission_file_name(task: Task, split: str) -> str:
     """Return the file name of a set: the name that the benchmark demands, or the names of the task and of the set."""
     source = task.sets.get(split)
     return (source.submission if source else "") or f"{task.name}-{split}{SUFFIXES.get(task.submission, '.jsonl')}"
 
 
-def write(
+def write_submission(
     task: Task, examples: Examples, predictions: Values, path: str | os.PathLike[str], details: Values | None = None
 ) -> None:
     """Write the predictions of a set in the format of the task; the file appears complete or not at all.
@@ -46,7 +46,7 @@ def write(
     if task.published:
         _write_file(path, FORMATS[task.submission](task, examples, predictions))
     else:
-        _write_file(path, _own_lines_text(task, examples, predictions, details))
+        _write_file(path, _json_lines_with_inputs(task, examples, predictions, details))
 
 
 def _glue_text(task: Task, examples: Examples, predictions: Values) -> str:
@@ -97,7 +97,7 @@ def _json_lines_text(task: Task, examples: Examples, predictions: Values) -> str
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
-def _own_lines_text(task: Task, examples: Examples, predictions: Values, details: Values | None) -> str:
+def _json_lines_with_inputs(task: Task, examples: Examples, predictions: Values, details: Values | None) -> str:
     """Return a JSON object per line: the prediction, its probabilities, the gold label and the columns of the row."""
     kind, lines = KINDS[task.kind], []
     for index, (example, prediction) in enumerate(zip(examples, predictions, strict=True)):

@@ -32,11 +32,11 @@ _INDEXED = _SENTENCES | {"id": "index"}
 _ENTAILED = ("entailment", "not_entailment")
 
 
-def _tsv(name: str, columns: Columns, tfds: str = "", submission: str = "") -> SetSource:
+def _tsv_source(name: str, columns: Columns, tfds: str = "", submission: str = "") -> SetSource:
     return SetSource(files=((name,),), format="tsv_plain", columns=columns, tfds=tfds, submission=submission)
 
 
-def _glue(
+def _glue_task(
     name: str,
     folder: str,
     texts: Columns,
@@ -70,7 +70,7 @@ def _glue(
         sets={
             "train": dataclasses.replace(labeled, files=(("train.tsv",),), tfds="train"),
             "dev": dataclasses.replace(labeled, files=(("dev.tsv",),), tfds="validation"),
-            "test": _tsv("test.tsv", {"id": test_id, **texts}, "test", f"{folder}.tsv"),
+            "test": _tsv_source("test.tsv", {"id": test_id, **texts}, "test", f"{folder}.tsv"),
         },
         metrics=metrics,
         best=metrics[0],
@@ -84,7 +84,7 @@ def _glue(
 
 
 _GLUE = (
-    _glue(
+    _glue_task(
         "cola",
         "CoLA",
         _SENTENCE,
@@ -94,8 +94,8 @@ _GLUE = (
         # Without a header: source, label, the author's mark, sentence.
         labeled=SetSource(format="tsv_headless", columns={"text": "3", "label": "1"}),
     ),
-    _glue("sst2", "SST-2", _SENTENCE, labels=("negative", "positive"), codes=YES_NO),
-    _glue(
+    _glue_task("sst2", "SST-2", _SENTENCE, labels=("negative", "positive"), codes=YES_NO),
+    _glue_task(
         # Microsoft's msr_paraphrase_*.txt have the same columns; config.task.train and dev may name these files.
         "mrpc",
         "MRPC",
@@ -106,7 +106,7 @@ _GLUE = (
         metrics=("f1", "accuracy"),
         tfds_texts=_SENTENCES,
     ),
-    _glue(
+    _glue_task(
         "qqp",
         "QQP",
         _QUESTIONS,
@@ -117,22 +117,22 @@ _GLUE = (
         # Some questions contain line breaks, which no reader can repair.
         labeled=SetSource(format="tsv_plain", columns={**_QUESTIONS, "label": "is_duplicate"}, broken_rows=True),
     ),
-    _glue("stsb", "STS-B", _SENTENCES, label="score", labels=(), metrics=("spearman", "pearson")),
-    _glue("qnli", "QNLI", _QNLI, labels=_ENTAILED),
-    _glue("rte", "RTE", _SENTENCES, labels=_ENTAILED),
-    _glue("wnli", "WNLI", _SENTENCES, labels=("not_entailment", "entailment"), codes=YES_NO),
+    _glue_task("stsb", "STS-B", _SENTENCES, label="score", labels=(), metrics=("spearman", "pearson")),
+    _glue_task("qnli", "QNLI", _QNLI, labels=_ENTAILED),
+    _glue_task("rte", "RTE", _SENTENCES, labels=_ENTAILED),
+    _glue_task("wnli", "WNLI", _SENTENCES, labels=("not_entailment", "entailment"), codes=YES_NO),
     Task(
         name="mnli",
         kind="sequence_classification",
         sets={
-            "train": _tsv("train.tsv", _MNLI, "train"),
-            "dev": _tsv("dev_matched.tsv", _MNLI, "validation_matched"),
-            "dev_mismatched": _tsv("dev_mismatched.tsv", _MNLI, "validation_mismatched"),
-            "test": _tsv("test_matched.tsv", _INDEXED, "test_matched", "MNLI-m.tsv"),
-            "test_mismatched": _tsv("test_mismatched.tsv", _INDEXED, "test_mismatched", "MNLI-mm.tsv"),
+            "train": _tsv_source("train.tsv", _MNLI, "train"),
+            "dev": _tsv_source("dev_matched.tsv", _MNLI, "validation_matched"),
+            "dev_mismatched": _tsv_source("dev_mismatched.tsv", _MNLI, "validation_mismatched"),
+            "test": _tsv_source("test_matched.tsv", _INDEXED, "test_matched", "MNLI-m.tsv"),
+            "test_mismatched": _tsv_source("test_mismatched.tsv", _INDEXED, "test_mismatched", "MNLI-mm.tsv"),
             # GLUE's diagnostic set has no training set. A model of MNLI predicts it if its file is in the directory of
             # MNLI.
-            "test_ax": _tsv("diagnostic/diagnostic.tsv", _INDEXED, submission="AX.tsv"),
+            "test_ax": _tsv_source("diagnostic/diagnostic.tsv", _INDEXED, submission="AX.tsv"),
         },
         metrics=("accuracy",),
         best="accuracy",
@@ -167,10 +167,10 @@ _GLUE = (
 )
 
 
-def _squad(name: str, version: str, impossible: bool) -> Task:
+def _squad_task(name: str, version: str, impossible: bool) -> Task:
     """Return a task of SQuAD. Its test sets are not public; config.task.test may name a file without answers."""
     fields = ("id", "question", "context", "answers", *(("is_impossible",) if impossible else ()))
-    task = _answers(
+    task = _extractive_answer_task(
         name,
         "squad" if impossible else "squad1",
         train=(f"train-{version}.json",),
@@ -187,7 +187,7 @@ def _squad(name: str, version: str, impossible: bool) -> Task:
     )
 
 
-def _answers(name: str, metric: str, train: tuple[str, ...], dev: Mapping[str, tuple[str, ...]]) -> Task:
+def _extractive_answer_task(name: str, metric: str, train: tuple[str, ...], dev: Mapping[str, tuple[str, ...]]) -> Task:
     """Return a task with files in the layout of SQuAD, one or several for each set; every question has an answer."""
     sets = {key: SetSource(files=(names,), format="squad") for key, names in {"train": train, **dev}.items()}
     sets["test"] = SetSource(format="squad", submission="predictions.json")
@@ -197,17 +197,17 @@ def _answers(name: str, metric: str, train: tuple[str, ...], dev: Mapping[str, t
 _XQUAD = ("ar", "de", "el", "en", "es", "hi", "ro", "ru", "th", "tr", "vi", "zh")
 
 _OTHER_LANGUAGES = (
-    _answers("korquad", "korquad", ("KorQuAD_v1.0_train.json",), {"dev": ("KorQuAD_v1.0_dev.json",)}),
+    _extractive_answer_task("korquad", "korquad", ("KorQuAD_v1.0_train.json",), {"dev": ("KorQuAD_v1.0_dev.json",)}),
     # The files of the folder squad-style-data.
-    _answers("cmrc2018", "cmrc", ("cmrc2018_train.json",), {"dev": ("cmrc2018_dev.json",)}),
-    _answers(
+    _extractive_answer_task("cmrc2018", "cmrc", ("cmrc2018_train.json",), {"dev": ("cmrc2018_dev.json",)}),
+    _extractive_answer_task(
         "jaquad",
         "jaquad",
         tuple(f"data/train/jaquad_train_{number:04}.json" for number in range(30)),
         {"dev": tuple(f"data/dev/jaquad_dev_{number:04}.json" for number in range(4))},
     ),
     # The task trains and selects on SQuAD 1.1, and scores each language whose file exists by the rule of SQuAD 1.1.
-    _answers(
+    _extractive_answer_task(
         "xquad",
         "squad1",
         ("train-v1.1.json",),
@@ -219,7 +219,7 @@ _OTHER_LANGUAGES = (
 _WORDS = {"tokens": "0", "labels": "-1"}
 
 
-def _entities(
+def _entity_task(
     name: str,
     labels: tuple[str, ...],
     format: str,
@@ -255,7 +255,7 @@ _KLUE = _iob2_labels("DT", "LC", "OG", "PS", "QT", "TI")
 
 _ENTITIES = (
     # Columns: token, part of speech, chunk, entity. The published files are in IOB1, the copies named *.txt in IOB2.
-    _entities(
+    _entity_task(
         "conll2003",
         _CONLL,
         "conll_space",
@@ -264,7 +264,7 @@ _ENTITIES = (
         test=("eng.testb", "test.txt"),
         tfds="conll2003",
     ),
-    _entities(
+    _entity_task(
         "wnut17",
         _WNUT,
         "conll_tab",
@@ -274,9 +274,9 @@ _ENTITIES = (
         submission="conll_tab",
     ),
     # The data set is one file, which its authors use as a test set; to train on a part of it, make files and name them.
-    _entities("wikigold", _CONLL, "conll_space", test=("wikigold.conll.txt",)),
+    _entity_task("wikigold", _CONLL, "conll_space", test=("wikigold.conll.txt",)),
     # A token is one character; white space is a token, too.
-    _entities(
+    _entity_task(
         "klue-ner",
         _KLUE,
         "conll_klue",
@@ -287,7 +287,7 @@ _ENTITIES = (
 )
 
 
-def _endings(
+def _ending_choice_task(
     name: str, format: str, columns: Columns, *, train: str, dev: str, test: str, test_columns: Columns
 ) -> Task:
     """Return a task in which a single ending of a text, among several endings, is right."""
@@ -311,7 +311,7 @@ _SWAG = {"text": "sent1", "start": "sent2"} | {f"choice{n}": f"ending{n}" for n 
 _CODAH = {"text": "1", "label": "6"} | {f"choice{n}": str(n + 2) for n in range(4)}
 
 _ENDINGS = (
-    _endings(
+    _ending_choice_task(
         "swag",
         "csv",
         _SWAG | {"label": "label"},
@@ -321,11 +321,13 @@ _ENDINGS = (
         test_columns=_SWAG,
     ),
     # One fold of the authors' cross-validation; config.task.train may name full_data.tsv instead.
-    _endings("codah", "tsv_headless", _CODAH, train="train.tsv", dev="dev.tsv", test="test.tsv", test_columns=_CODAH),
+    _ending_choice_task(
+        "codah", "tsv_headless", _CODAH, train="train.tsv", dev="dev.tsv", test="test.tsv", test_columns=_CODAH
+    ),
 )
 
 
-def _korean(
+def _sentence_pair_task(
     name: str,
     format: str,
     columns: Columns,
@@ -346,7 +348,7 @@ def _korean(
 
 
 _KOREAN = (
-    _korean(
+    _sentence_pair_task(
         "klue-nli",
         "json",
         _PREMISE | {"id": "guid", "label": "gold_label"},
@@ -354,14 +356,14 @@ _KOREAN = (
         labels=NLI,
         metrics=("accuracy",),
     ),
-    _korean(
+    _sentence_pair_task(
         "klue-sts",
         "json",
         _SENTENCES | {"id": "guid", "label": "labels.label"},
         {"train": ("klue-sts-v1.1_train.json",), "dev": ("klue-sts-v1.1_dev.json",)},
         metrics=("pearson", "spearman"),
     ),
-    _korean(
+    _sentence_pair_task(
         "kornli",
         "tsv_plain",
         _MNLI,
@@ -373,7 +375,7 @@ _KOREAN = (
         labels=NLI,
         metrics=("accuracy",),
     ),
-    _korean(
+    _sentence_pair_task(
         "korsts",
         "tsv_plain",
         _SENTENCES | {"label": "score"},
@@ -386,8 +388,8 @@ TASKS: dict[str, Task] = {
     task.name: task
     for task in (
         *_GLUE,
-        _squad("squad1", "v1.1", impossible=False),
-        _squad("squad2", "v2.0", impossible=True),
+        _squad_task("squad1", "v1.1", impossible=False),
+        _squad_task("squad2", "v2.0", impossible=True),
         *_OTHER_LANGUAGES,
         *_ENTITIES,
         *_ENDINGS,

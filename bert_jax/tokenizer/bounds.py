@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bert_jax.errors import UserError
-from bert_jax.tokenizer.tokenizer_json import Definition, components
+from bert_jax.tokenizer.tokenizer_json import Definition, steps_of_part
 
 _CONTRACTIONS = "'s|'t|'re|'ve|'m|'ll|'d"
 _WORD_THEN_REST = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -46,7 +46,7 @@ MAX_WORD = 1_000  # characters of a word, because WordPiece tries all prefixes o
 def check_bounds(definition: Definition) -> None:
     """Raise UserError for a definition that may take for ever on a text, or make a text many times longer."""
     for part in PARTS:
-        steps = list(components(definition[part]))
+        steps = list(steps_of_part(definition[part]))
         counts = collections.Counter(str(step.get("type")) for step in steps)
         if len(steps) > MAX_COMPONENTS or any(counts[kind] > 1 for kind in LENGTHENING):
             raise UserError(f"its {part} has {len(steps)} steps, some of them repeated, which may lengthen a text much")

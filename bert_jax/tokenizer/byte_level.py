@@ -72,19 +72,22 @@ def tokens_without_space(definition: Definition, tokens: Sequence[str]) -> list[
 def with_prefix_space(definition: Definition) -> Definition:
     """Return the definition with `add_prefix_space`, so that a word alone is encoded as inside a sentence."""
 
-    def spaced(part: Any) -> Any:
+    def component_with_prefix_space(part: Any) -> Any:
         if isinstance(part, list):
-            return [spaced(step) for step in part]
+            return [component_with_prefix_space(step) for step in part]
         if not isinstance(part, dict):
             return part
-        return {key: key == "add_prefix_space" or spaced(value) for key, value in part.items()}
+        return {key: key == "add_prefix_space" or component_with_prefix_space(value) for key, value in part.items()}
 
-    return {**definition, **{name: spaced(definition[name]) for name in ("pre_tokenizer", "post_processor")}}
+    return {
+        **definition,
+        **{name: component_with_prefix_space(definition[name]) for name in ("pre_tokenizer", "post_processor")},
+    }
 
 
 def byte_level_settings(definition: Definition) -> dict[str, Any]:
     """Return the settings of a `tokenizer_config.json` that the definition implements."""
-    steps = tokenizer_json.components(definition["pre_tokenizer"])
+    steps = tokenizer_json.steps_of_part(definition["pre_tokenizer"])
     return {"add_prefix_space": any(bool(step.get("add_prefix_space")) for step in steps)}
 
 
@@ -116,7 +119,7 @@ def train_byte_level(text: TrainingText, vocab_size: int, lowercase: bool, norma
     """Return a byte-level BPE vocabulary of exactly `vocab_size` tokens; `normalization` is a row of `NORMALIZATIONS`.
 
     Raises:
-        UserError: as `wordpiece.train_wordpiece`, or the library of the normalization is missing.
+        UserError: `wordpiece.train_wordpiece` would raise it, or the library of the normalization is missing.
     """
     steps = [*NORMALIZATIONS[normalization](), *([{"type": "Lowercase"}] if lowercase else [])]
     normalizer = {"type": "Sequence", "normalizers": steps} if len(steps) > 1 else next(iter(steps), None)

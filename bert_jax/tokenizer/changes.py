@@ -30,11 +30,13 @@ class ChangeKind(NamedTuple):
     cure: str = _KEEP
 
 
-def _has_step(*types: str) -> Callable[[Tokenizer], bool]:
+def _has_normalizer_step(*types: str) -> Callable[[Tokenizer], bool]:
     """Return a function that tells whether the normalizer of a tokenizer has a step of one of the types."""
 
     def has_step(tokenizer: Tokenizer) -> bool:
-        return any(step.get("type") in types for step in tokenizer_json.components(tokenizer.definition["normalizer"]))
+        return any(
+            step.get("type") in types for step in tokenizer_json.steps_of_part(tokenizer.definition["normalizer"])
+        )
 
     return has_step
 
@@ -59,17 +61,21 @@ def _is_mark(character: str) -> bool:
 
 def _drops_spaces(tokenizer: Tokenizer) -> bool:
     """Return whether the user of a tokenizer expects changes of white space."""
-    steps = tokenizer_json.components(tokenizer.definition["pre_tokenizer"])
-    return any(step.get("type") in NO_SPACES for step in steps) or _has_step("NFKC")(tokenizer)
+    steps = tokenizer_json.steps_of_part(tokenizer.definition["pre_tokenizer"])
+    return any(step.get("type") in NO_SPACES for step in steps) or _has_normalizer_step("NFKC")(tokenizer)
 
 
 OTHER = "replaced by other characters"  # changes that no combination of the other kinds explains
 # A change gets the first kind that explains it alone; otherwise the first two kinds that explain it, and so on.
 KINDS = {
-    "canonical form (NFC)": ChangeKind(functools.partial(unicodedata.normalize, "NFC"), _has_step("NFC", "NFKC")),
+    "canonical form (NFC)": ChangeKind(
+        functools.partial(unicodedata.normalize, "NFC"), _has_normalizer_step("NFC", "NFKC")
+    ),
     "control or zero-width character removed": ChangeKind(_without_invisible, lambda tokenizer: False),
     "white space changed": ChangeKind(lambda text: "".join(text.split()), _drops_spaces),
-    "compatibility form (NFKC)": ChangeKind(functools.partial(unicodedata.normalize, "NFKC"), _has_step("NFKC")),
+    "compatibility form (NFKC)": ChangeKind(
+        functools.partial(unicodedata.normalize, "NFKC"), _has_normalizer_step("NFKC")
+    ),
     "accent or other mark removed": ChangeKind(
         _without_marks, lambda tokenizer: False, "a tokenizer that is trained with --cased keeps accents"
     ),

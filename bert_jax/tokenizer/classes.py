@@ -11,7 +11,7 @@ from typing import Any
 
 from bert_jax.errors import UserError
 from bert_jax.tokenizer import byte_level, sentencepiece, wordpiece
-from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens, components
+from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens, steps_of_part
 
 # (contents of the files, special tokens, tokenizer_config.json, lowercase or None) -> definition
 Parse = Callable[[Sequence[bytes], SpecialTokens, Mapping[str, Any], bool | None], Definition]
@@ -199,7 +199,7 @@ def is_opened_alike(
 def _follows_in_4(name: str, definition: Definition) -> bool:
     """Return whether transformers 4 follows a setting if `tokenizer.json` contradicts the setting."""
     if name == "add_prefix_space":
-        return any(step.get("type") == "ByteLevel" for step in components(definition["pre_tokenizer"]))
+        return any(step.get("type") == "ByteLevel" for step in steps_of_part(definition["pre_tokenizer"]))
     return _normalizer_type(definition) == wordpiece.NORMALIZER
 
 

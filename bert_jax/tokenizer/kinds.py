@@ -16,7 +16,7 @@ def _general_class_config(definition: Definition, special: SpecialTokens) -> dic
     return tokenizer_json.GENERAL_CONFIG
 
 
-def _no_settings(definition: Definition) -> dict[str, Any]:
+def _without_settings(definition: Definition) -> dict[str, Any]:
     """Return {}, for a kind without settings in tokenizer_config.json."""
     return {}
 
@@ -62,8 +62,10 @@ class TokenizerKind:
     mask_takes_space: bool = False
     vocabulary_files: tuple[str, ...] = ()
     parse_tokens: Callable[[bytes], list[str]] | None = None
-    digest_content: Callable[[Definition, Sequence[str], SpecialTokens], list[Any]] = tokenizer_json.digest_content
-    config_settings: Callable[[Definition], dict[str, Any]] = _no_settings
+    digest_content: Callable[[Definition, Sequence[str], SpecialTokens], list[Any]] = (
+        tokenizer_json.content_that_decides_ids
+    )
+    config_settings: Callable[[Definition], dict[str, Any]] = _without_settings
     tokenizer_config: Callable[[Definition, SpecialTokens], dict[str, Any]] = _general_class_config
     writes_vocabulary: bool = False
 
@@ -80,7 +82,7 @@ _KINDS = (
         pre_tokenizers=(),
         special=wordpiece.SPECIAL,
         separators=wordpiece.SEPARATORS,
-        continues=wordpiece.prefixed_pieces,
+        continues=wordpiece.tokens_inside_words,
         train={"bert": wordpiece.train_wordpiece},
         vocabulary_files=("vocab.txt",),
         parse_tokens=wordpiece.vocab_txt_tokens,
@@ -95,7 +97,7 @@ _KINDS = (
         pre_tokenizers=(),
         special=wordpiece.SPECIAL,
         separators=wordpiece.SEPARATORS,
-        continues=wordpiece.prefixed_pieces,
+        continues=wordpiece.tokens_inside_words,
         train={"bert": wordpiece.train_bpe},
     ),
     TokenizerKind(
@@ -118,7 +120,7 @@ _KINDS = (
         pre_tokenizers=("Metaspace",),
         special=sentencepiece.SPECIAL,
         separators=sentencepiece.SEPARATORS,
-        continues=sentencepiece.pieces_without_space,
+        continues=sentencepiece.tokens_without_word_mark,
         train=_train_by_normalization(sentencepiece.train_unigram, sentencepiece.NORMALIZATIONS),
         trains_in_memory=True,
         mask_takes_space=True,
@@ -131,7 +133,7 @@ _KINDS = (
         pre_tokenizers=("Metaspace",),
         special=sentencepiece.SPECIAL,
         separators=sentencepiece.SEPARATORS,
-        continues=sentencepiece.pieces_without_space,
+        continues=sentencepiece.tokens_without_word_mark,
         train=_train_by_normalization(sentencepiece.train_sentencepiece_bpe, sentencepiece.NORMALIZATIONS),
         trains_in_memory=True,
         keeps_single_occurrences=True,
@@ -139,13 +141,13 @@ _KINDS = (
         config_settings=sentencepiece.sentencepiece_settings,
     ),
 )
-TOKENIZERS = {kind.name: kind for kind in _KINDS}  # `kind_of` returns the first kind that fits
+TOKENIZERS = {kind.name: kind for kind in _KINDS}  # `tokenizer_kind_of` returns the first kind that fits
 
 
-def kind_of(definition: Definition) -> TokenizerKind:
+def tokenizer_kind_of(definition: Definition) -> TokenizerKind:
     """Return the row of TOKENIZERS for a definition; raise UserError for an unknown kind."""
     model = definition["model"]
-    pre_tokenizers = {part.get("type") for part in tokenizer_json.components(definition["pre_tokenizer"])}
+    pre_tokenizers = {part.get("type") for part in tokenizer_json.steps_of_part(definition["pre_tokenizer"])}
     for kind in TOKENIZERS.values():
         if all(model.get(name) == value for name, value in kind.model.items()) and (
             not kind.pre_tokenizers or pre_tokenizers & set(kind.pre_tokenizers)

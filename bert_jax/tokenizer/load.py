@@ -30,7 +30,7 @@ from bert_jax.tokenizer.classes import (
     has_token_types,
     name_class,
 )
-from bert_jax.tokenizer.kinds import kind_of
+from bert_jax.tokenizer.kinds import tokenizer_kind_of
 from bert_jax.tokenizer.tokenizer import Tokenizer, build_tokenizer
 from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
 
@@ -105,9 +105,9 @@ def _load_definition(
 ) -> Tokenizer:
     """Return the tokenizer of a `tokenizer.json`."""
     definition = tokenizer_json.complete_definition(strict_json.parse_object(_read_table_file(file), file.name))
-    kind = kind_of(definition)
+    kind = tokenizer_kind_of(definition)
     special = _special_tokens(config, CLASSES.get(class_name, CLASSES[""]).special or kind.special)
-    tokens = tokenizer_json.tokens_of(definition)
+    tokens = tokenizer_json.tokens_in_id_order(definition)
     vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
     # transformers, too, adds special tokens and a post-processor that a file lacks.
     definition = tokenizer_json.with_special_tokens(
@@ -141,7 +141,7 @@ def _load_vocabulary(
     special = _special_tokens(config, row.special)
     files = [_read_table_file(path) for path in (file, *further_files)]
     definition = row.parse(files, special, config, lowercase)
-    vocabulary = {token: token_id for token_id, token in enumerate(tokenizer_json.tokens_of(definition))}
+    vocabulary = {token: token_id for token_id, token in enumerate(tokenizer_json.tokens_in_id_order(definition))}
     if unknown := _read_json_beside(file, ADDED).keys() - vocabulary.keys():
         raise _unknown_tokens_error(unknown)
     definition = _with_listed_tokens(definition, config, vocabulary)
@@ -160,11 +160,11 @@ def _with_listed_tokens(definition: Definition, config: Mapping[str, Any], vocab
     decoder = config.get("added_tokens_decoder") or {}
     extra = config.get("extra_special_tokens") or ()
     names = [*(config.get("additional_special_tokens") or ()), *(extra.values() if isinstance(extra, dict) else extra)]
-    names += [name for role in ("bos_token", "eos_token") if _content(name := config.get(role)) in vocabulary]
+    names += [name for role in ("bos_token", "eos_token") if _token_name(name := config.get(role)) in vocabulary]
     tokens = {token["content"]: token for token in definition["added_tokens"]}
     tokens |= {token["content"]: {**token, "id": int(token_id)} for token_id, token in decoder.items()}
-    for name in map(_content, names):
-        tokens.setdefault(name, tokenizer_json.special_token(name, vocabulary.get(name, -1)))
+    for name in map(_token_name, names):
+        tokens.setdefault(name, tokenizer_json.added_special_token(name, vocabulary.get(name, -1)))
     unknown = [name for name, token in tokens.items() if vocabulary.get(name) != token["id"]]
     if unknown:
         raise _unknown_tokens_error(unknown)
@@ -178,7 +178,7 @@ def _unknown_tokens_error(tokens: Iterable[str]) -> UserError:
     )
 
 
-def _content(token: Any) -> Any:
+def _token_name(token: Any) -> Any:
     """Return the name of a token that a config gives as a name or as an object with the name as its `content`."""
     return token.get("content") if isinstance(token, dict) else token
 
@@ -187,7 +187,7 @@ def _special_tokens(config: Mapping[str, Any], default: SpecialTokens) -> Specia
     """Return the names of the special tokens: the names in a config replace the names in `default`."""
     names: dict[str, str] = {}
     for role, default_name in default._asdict().items():
-        name = _content(config.get(f"{role}_token") or default_name)
+        name = _token_name(config.get(f"{role}_token") or default_name)
         if not isinstance(name, str):
             raise UserError(f"{role}_token in {CONFIG} or {NAMES} beside it is not a string; write the token as text")
         names[role] = name

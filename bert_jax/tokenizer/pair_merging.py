@@ -36,7 +36,7 @@ class TrainedVocabulary(NamedTuple):
     files: Mapping[str, bytes] = {}
 
 
-def alphabet(counts: Mapping[str, float], normalize: Callable[[str], str]) -> list[str]:
+def required_characters(counts: Mapping[str, float], normalize: Callable[[str], str]) -> list[str]:
     """Return the normalized characters, without spaces, that a vocabulary must contain, in the order of code points."""
     weights: dict[str, float] = {}
     for character in sorted(counts):  # a fixed order: sums of floats depend on it
@@ -55,7 +55,7 @@ def check_text_has_characters(text: TrainingText) -> None:
         raise UserError("the text to train a vocabulary from is empty; give files with words in them")
 
 
-def check_filled(num_tokens: int, vocab_size: int) -> None:
+def check_vocabulary_is_full(num_tokens: int, vocab_size: int) -> None:
     """Raise UserError if training made fewer tokens than requested."""
     if num_tokens < vocab_size:
         raise UserError(
@@ -127,5 +127,5 @@ def merge_pairs(
     library = tokenizers.Tokenizer.from_str(json.dumps(plain))
     library.train_from_iterator(pieces, trainer)
     ids = library.get_vocab()
-    check_filled(len(ids), vocab_size)
+    check_vocabulary_is_full(len(ids), vocab_size)
     return TokensAndMerges(sorted(ids, key=ids.__getitem__), json.loads(library.to_str())["model"]["merges"])

@@ -55,7 +55,7 @@ def parse_spiece_model(
     Only the table changes BigBird's text, as in the library that BigBird's authors use; the table keeps capitals.
 
     Raises:
-        UserError: as `parse_model` and `define_sentencepiece`, or `do_lower_case` contradicts the table of the model.
+        UserError: `parse_model` or `define_sentencepiece` raises it, or `do_lower_case` contradicts the model's table.
     """
     model = parse_model(files[0])
     asked = config.get("do_lower_case", lowercase)
@@ -140,8 +140,8 @@ def define_sentencepiece(model: Any, normalizers: Sequence[Definition], special:
 
 def sentencepiece_settings(definition: Definition) -> dict[str, Any]:
     """Return the settings of a `tokenizer_config.json` that the definition implements."""
-    normalizers = {step.get("type") for step in tokenizer_json.components(definition["normalizer"])}
-    pre_tokenizers = list(tokenizer_json.components(definition["pre_tokenizer"]))
+    normalizers = {step.get("type") for step in tokenizer_json.steps_of_part(definition["normalizer"])}
+    pre_tokenizers = list(tokenizer_json.steps_of_part(definition["pre_tokenizer"]))
     return {
         "do_lower_case": "Lowercase" in normalizers,
         "keep_accents": "StripAccents" not in normalizers,
@@ -153,7 +153,7 @@ def sentencepiece_settings(definition: Definition) -> dict[str, Any]:
     }
 
 
-def pieces_without_space(definition: Definition, tokens: Sequence[str]) -> list[bool]:
+def tokens_without_word_mark(definition: Definition, tokens: Sequence[str]) -> list[bool]:
     """Return whether each token continues the word before it: it lacks the leading '▁'."""
     return [not token.startswith(SPACE) for token in tokens]
 
@@ -230,7 +230,7 @@ def _train_sentencepiece(
             raise pair_merging.vocabulary_too_small(vocab_size, int(least[1])) from None
         raise UserError(f"sentencepiece cannot train on this text: {error}") from None
     model = parse_model(written.getvalue())
-    pair_merging.check_filled(len(model.pieces), vocab_size)
+    pair_merging.check_vocabulary_is_full(len(model.pieces), vocab_size)
     model.normalizer_spec.name = OWN + rule
     model.normalizer_spec.ClearField("normalization_rule_tsv")  # the name of a deleted temporary file
     definition = define_sentencepiece(model, _case_folding(rule))
@@ -266,7 +266,7 @@ def _rare_characters(text: TrainingText, normalize: Callable[[str], str]) -> dic
     """Return a table for `str.translate` that replaces rare characters, which the vocabulary lacks, with spaces."""
     spaces = str.maketrans(SPACE + RESERVED, "  ")  # the library puts SPACE before every text
     normal = {character: normalize(character).translate(spaces) for character in text.characters}
-    known = {" ", *pair_merging.alphabet(text.characters, normal.__getitem__)}
+    known = {" ", *pair_merging.required_characters(text.characters, normal.__getitem__)}
     return {ord(character): " " for character in normal if not known.issuperset(normal[character])} | {
         ord(RESERVED): " "
     }

@@ -14,7 +14,7 @@ import tokenizers
 
 from bert_jax.errors import UserError
 from bert_jax.tokenizer import bounds, tokenizer_json, wordpiece
-from bert_jax.tokenizer.kinds import TokenizerKind, kind_of
+from bert_jax.tokenizer.kinds import TokenizerKind, tokenizer_kind_of
 from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
 from bert_jax.tokenizer.wordpiece import Normalizer
 
@@ -95,22 +95,22 @@ class Tokenizer:
         A spelled [PAD], [UNK], [CLS], [SEP] or [MASK] becomes ordinary tokens, so no text of a corpus can forge [SEP].
         Every other added token becomes that token.
         """
-        return _ids(self.plain, sentences)
+        return _encode_texts(self.plain, sentences)
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[EncodedText]:
         """Encode as `encode_sentences` does; the result includes the characters and the word of each id."""
-        return _ids_with_offsets(self.plain, texts)
+        return _encode_texts_with_offsets(self.plain, texts)
 
     def encode_inputs(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text that a user gives a model, without [CLS] and [SEP] around it.
 
         As in transformers, every special or added token that is spelled in a text becomes that token.
         """
-        return _ids(self.with_special_tokens, texts)
+        return _encode_texts(self.with_special_tokens, texts)
 
     def encode_inputs_with_offsets(self, texts: Sequence[str]) -> list[EncodedText]:
         """Encode as `encode_inputs` does; the result includes the characters and the word of each id."""
-        return _ids_with_offsets(self.with_special_tokens, texts)
+        return _encode_texts_with_offsets(self.with_special_tokens, texts)
 
     def spells_special_token(self, ids: Sequence[int]) -> bool:
         """Return whether the ids of a text include [PAD], [CLS], [SEP] or [MASK]."""
@@ -126,7 +126,7 @@ class Tokenizer:
         normalizer = self.plain.normalizer
         if normalizer is None:
             return list(parts)
-        with _no_panic():
+        with _library_errors_as_user_errors():
             before = normalizer.normalize_str("00").index("0") + 1  # some normalizers begin every text with a mark
             return [normalizer.normalize_str(f"0{part}0")[before:-1] for part in parts]
 
@@ -153,7 +153,7 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of [CLS], the text and [SEP]; a special token spelled in the text becomes that token."""
-        with _no_panic():
+        with _library_errors_as_user_errors():
             return self.with_special_tokens.encode(text).ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -168,7 +168,7 @@ class Tokenizer:
                 f"id {outside[0]} is outside the vocabulary of {self.vocab_size:,} tokens; did another "
                 "tokenizer make it?"
             )
-        with _no_panic():
+        with _library_errors_as_user_errors():
             return self.with_special_tokens.decode(list(ids), skip_special_tokens=False)
 
     def __reduce__(self) -> tuple[Callable[..., "Tokenizer"], tuple[Definition, SpecialTokens, bool, bool]]:
@@ -205,12 +205,12 @@ def build_tokenizer(
     Raises:
         UserError: the kind is unknown, or the definition is broken.
     """
-    kind = kind or kind_of(definition)
+    kind = kind or tokenizer_kind_of(definition)
     bounds.check_bounds(definition)
-    tokens = tokens or tokenizer_json.tokens_of(definition)
+    tokens = tokens or tokenizer_json.tokens_in_id_order(definition)
     separators, second_type = tokenizer_json.pair_layout(definition, special)
     plain_definition = tokenizer_json.without_role_tokens(definition, special)
-    with _no_panic():
+    with _library_errors_as_user_errors():
         with_special_tokens = tokenizers.Tokenizer.from_str(json.dumps(definition))
         plain = tokenizers.Tokenizer.from_str(json.dumps(plain_definition))
     vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
@@ -223,7 +223,7 @@ def build_tokenizer(
     continues = np.array(kind.continues(definition, tokens), bool)
     continues[[token["id"] for token in added_tokens]] = False  # the text is split around each added token
     continues.flags.writeable = False
-    normalizers = list(tokenizer_json.components(definition["normalizer"]))
+    normalizers = list(tokenizer_json.steps_of_part(definition["normalizer"]))
     return Tokenizer(
         kind=kind,
         definition=definition,
@@ -241,21 +241,21 @@ def build_tokenizer(
     )
 
 
-def _ids(library: tokenizers.Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+def _encode_texts(library: tokenizers.Tokenizer, texts: Sequence[str]) -> list[list[int]]:
     """Return the ids of each text, without [CLS] and [SEP] around it."""
-    with _no_panic():
+    with _library_errors_as_user_errors():
         return [encoded.ids for encoded in library.encode_batch_fast(texts, add_special_tokens=False)]
 
 
-def _ids_with_offsets(library: tokenizers.Tokenizer, texts: Sequence[str]) -> list[EncodedText]:
-    """Return the ids of each text as `_ids` does, with the characters and the word of each id."""
-    with _no_panic():
+def _encode_texts_with_offsets(library: tokenizers.Tokenizer, texts: Sequence[str]) -> list[EncodedText]:
+    """Return the ids of each text as `_encode_texts` does, with the characters and the word of each id."""
+    with _library_errors_as_user_errors():
         encoded = library.encode_batch(texts, add_special_tokens=False)
     return [EncodedText(text.ids, text.offsets, text.word_ids) for text in encoded]
 
 
 @contextlib.contextmanager
-def _no_panic() -> Iterator[None]:
+def _library_errors_as_user_errors() -> Iterator[None]:
     """Turn an error of the library `tokenizers` into a UserError.
 
     The library raises a bare Exception, or a PanicException, which is not a subclass of Exception.

@@ -75,7 +75,7 @@ def with_special_tokens(
         )
     known = {token["content"] for token in definition["added_tokens"]}
     new = [
-        special_token(token, vocabulary[token], lstrip=mask_takes_space and token == special.mask)
+        added_special_token(token, vocabulary[token], lstrip=mask_takes_space and token == special.mask)
         for token in dict.fromkeys(special)
         if token not in known
     ]
@@ -86,7 +86,7 @@ def with_special_tokens(
     }
 
 
-def special_token(content: str, token_id: int, lstrip: bool = False) -> Definition:
+def added_special_token(content: str, token_id: int, lstrip: bool = False) -> Definition:
     """Return a special token as an added token, which the library finds in a text.
 
     With `lstrip`, the token includes the spaces before it.
@@ -112,7 +112,7 @@ def other_added_tokens(definition: Definition, special: SpecialTokens) -> list[d
     return [token for token in definition["added_tokens"] if token["content"] not in special]
 
 
-def components(part: Definition | None) -> Iterator[Definition]:
+def steps_of_part(part: Definition | None) -> Iterator[Definition]:
     """Yield the steps of a part of a definition (such as its normalizer): the part itself, or a sequence's members."""
     if part is None:
         return
@@ -123,7 +123,7 @@ def components(part: Definition | None) -> Iterator[Definition]:
         return
     for members in MEMBERS:
         for member in part.get(members, ()):
-            yield from components(member)
+            yield from steps_of_part(member)
 
 
 def complete_definition(content: Definition) -> Definition:
@@ -148,7 +148,7 @@ def complete_definition(content: Definition) -> Definition:
     }
 
 
-def tokens_of(definition: Definition) -> tuple[str, ...]:
+def tokens_in_id_order(definition: Definition) -> tuple[str, ...]:
     """Return every token in the order of ids.
 
     Raises:
@@ -206,7 +206,7 @@ def pair_layout(definition: Definition, special: SpecialTokens) -> PairLayout:
         UserError: a single text does not become `cls text sep`, a pair does not become `cls text sep ... text sep`, the
             tokens are not the tokens in `special`, or the token types are others.
     """
-    for processor in components(definition["post_processor"]):
+    for processor in steps_of_part(definition["post_processor"]):
         kind = processor.get("type")
         if kind in ("BertProcessing", "RobertaProcessing"):
             between = 2 if kind == "RobertaProcessing" else 1
@@ -214,8 +214,8 @@ def pair_layout(definition: Definition, special: SpecialTokens) -> PairLayout:
             single, pair = [first, "A", last], [first, "A", *[last] * between, "B", last]
             types = [0] * (between + 2) + [int(between == 1)] * 2
         elif kind == "TemplateProcessing":
-            single, pair = _template(processor["single"], "id"), _template(processor["pair"], "id")
-            types = [int(value) for value in _template(processor["pair"], "type_id")]
+            single, pair = _template_values(processor["single"], "id"), _template_values(processor["pair"], "id")
+            types = [int(value) for value in _template_values(processor["pair"], "type_id")]
             between = len(pair) - 4
         else:
             continue
@@ -228,7 +228,7 @@ def pair_layout(definition: Definition, special: SpecialTokens) -> PairLayout:
     raise UserError("unknown post_processor; BERT's and RoBERTa's are supported")
 
 
-def digest_content(definition: Definition, tokens: Sequence[str], special: SpecialTokens) -> list[Any]:
+def content_that_decides_ids(definition: Definition, tokens: Sequence[str], special: SpecialTokens) -> list[Any]:
     """Return everything that decides the ids of a text, for a digest."""
     model = definition["model"]
     listed = ("type", "vocab", "merges")
@@ -244,7 +244,7 @@ def digest_content(definition: Definition, tokens: Sequence[str], special: Speci
     ]
 
 
-def _template(pieces: Sequence[Mapping[str, Mapping[str, Any]]], key: str) -> list[Any]:
+def _template_values(pieces: Sequence[Mapping[str, Mapping[str, Any]]], key: str) -> list[Any]:
     """Return the value of `key` in each piece of a template; for `id`, such as '[CLS]', 'A', '[SEP]'."""
     return [value[key] for piece in pieces for value in piece.values()]
 

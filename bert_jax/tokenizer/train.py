@@ -84,7 +84,7 @@ def train_tokenizer(
             )
         rejected += rejections.reasons
     sizes = [source.characters for source in counts]
-    rates = sample.source_rates(sizes, smoothing, weights, sample_characters)
+    rates = sample.num_uses_per_source(sizes, smoothing, weights, sample_characters)
     used = sum(size * rate for size, rate in zip(sizes, rates, strict=True))
     if TOKENIZERS[kind].trains_in_memory and used > MAX_IN_MEMORY:
         raise UserError(
@@ -100,7 +100,7 @@ def train_tokenizer(
             for piece in _cut_texts(reader.texts(index)):
                 if part == 1 or sample.hash_fraction(piece) >= 1 - part:  # pieces that the training sample draws last
                     sample_pieces.append(piece)
-                yield from [piece] * sample.num_copies(piece, rate)
+                yield from [piece] * sample.num_uses_of_piece(piece, rate)
         say(f"learning {vocab_size:,} tokens from {used:,.0f} characters")
 
     try:
@@ -115,7 +115,7 @@ def train_tokenizer(
         [
             f"{tokenizer.vocab_size:,} tokens, {kind}, {case}, normalization {normalization}, sha256 "
             f"{tokenizer.sha256[:12]}, in {output}{report.left_out_text(rejected)}",
-            *report.source_lines(tokenizer, inputs, counts, rates, samples),
+            *report.source_report_lines(tokenizer, inputs, counts, rates, samples),
             *report.accent_warning(tokenizer, counts),
             *report.single_token_warning(tokenizer, counts, samples),
         ]

@@ -44,7 +44,7 @@ def count_tokens(tokenizer: Tokenizer, texts: Iterable[str]) -> TokenCounts:
     return TokenCounts(words, characters, tokens, unknown)
 
 
-def source_lines(
+def source_report_lines(
     tokenizer: Tokenizer,
     inputs: Sequence[Sequence[str]],
     counts: Sequence[CharacterCounts],

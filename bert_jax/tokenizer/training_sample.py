@@ -31,7 +31,7 @@ def count_characters(pieces: Iterable[str]) -> CharacterCounts:
 def check_sampling(
     num_sources: int, smoothing: float, weights: Sequence[float] | None, sample_characters: int | None
 ) -> None:
-    """Raise UserError for arguments of `source_rates` that are out of range."""
+    """Raise UserError for arguments of `num_uses_per_source` that are out of range."""
     if not 0 <= smoothing <= 1:
         raise UserError(f"--smoothing {smoothing:g}: give 0 (equal fractions) to 1 (in proportion to size)")
     if weights is not None and len(weights) != num_sources:
@@ -48,7 +48,7 @@ def check_sampling(
         )
 
 
-def source_rates(
+def num_uses_per_source(
     sizes: Sequence[int],
     smoothing: float = 1.0,
     weights: Sequence[float] | None = None,
@@ -70,7 +70,7 @@ def source_rates(
     return [total * want / sum(wanted) / size for want, size in zip(wanted, sizes, strict=True)]
 
 
-def num_copies(piece: str, rate: float) -> int:
+def num_uses_of_piece(piece: str, rate: float) -> int:
     """Return how often a piece is used, so that its source is used `rate` times on average."""
     times, part = divmod(rate, 1.0)
     return int(times) + (part > 0 and hash_fraction(piece) < part)

@@ -54,13 +54,13 @@ def word_splitting_steps(normalizer: Normalizer) -> Definition:
 
 def normalizer_of(definition: Definition) -> Normalizer:
     """Return the normalizer of a definition; steps that `Normalizer` cannot express are left out."""
-    part = next(iter(tokenizer_json.components(definition["normalizer"])), {})
+    part = next(iter(tokenizer_json.steps_of_part(definition["normalizer"])), {})
     return Normalizer(
         bool(part.get("lowercase")), part.get("strip_accents"), bool(part.get("handle_chinese_chars", False))
     )
 
 
-def prefixed_pieces(definition: Definition, tokens: Sequence[str]) -> list[bool]:
+def tokens_inside_words(definition: Definition, tokens: Sequence[str]) -> list[bool]:
     """Return whether each token continues the word before it, which means that it begins with the prefix."""
     prefix = definition["model"].get("continuing_subword_prefix") or PREFIX
     return [token.startswith(prefix) for token in tokens]
@@ -85,7 +85,7 @@ def define_wordpiece(
             f"{token!r} is on lines {first_id + 1} and {vocabulary[token] + 1}; the first is never used, so rename it"
         )
     model = {**WORDPIECE_MODEL, "unk_token": special.unk, "vocab": vocabulary}
-    return _define(special, vocabulary, normalizer, model, separators, mask_takes_space)
+    return _define_over_words(special, vocabulary, normalizer, model, separators, mask_takes_space)
 
 
 def define_bpe(tokens: Sequence[str], merges: Sequence[Sequence[str]], normalizer: Normalizer) -> Definition:
@@ -102,10 +102,10 @@ def define_bpe(tokens: Sequence[str], merges: Sequence[Sequence[str]], normalize
         "vocab": vocabulary,
         "merges": [list(pair) for pair in merges],
     }
-    return _define(SPECIAL, vocabulary, normalizer, model)
+    return _define_over_words(SPECIAL, vocabulary, normalizer, model)
 
 
-def _define(
+def _define_over_words(
     special: SpecialTokens,
     vocabulary: Mapping[str, int],
     normalizer: Normalizer,
@@ -164,19 +164,22 @@ def wordpiece_settings(definition: Definition) -> dict[str, Any]:
 
 def wordpiece_digest_content(definition: Definition, tokens: Sequence[str], special: SpecialTokens) -> list[Any]:
     """Return everything that decides the ids of a text, for a digest."""
-    if _is_plain(definition, special):
+    if _has_only_bert_settings(definition, special):
         return ["wordpiece", list(tokens), normalizer_of(definition)._asdict(), MAX_WORD]
-    return tokenizer_json.digest_content(definition, tokens, special)
+    return tokenizer_json.content_that_decides_ids(definition, tokens, special)
 
 
 def wordpiece_tokenizer_config(definition: Definition, special: SpecialTokens) -> dict[str, Any]:
     """Return the entries of `tokenizer_config.json` by which transformers builds the same tokenizer."""
-    if _is_plain(definition, special) and tokenizer_json.pair_layout(definition, special)[0] == SEPARATORS:
+    if (
+        _has_only_bert_settings(definition, special)
+        and tokenizer_json.pair_layout(definition, special)[0] == SEPARATORS
+    ):
         return {"tokenizer_class": "BertTokenizer", **normalizer_of(definition)._asdict()}
     return tokenizer_json.GENERAL_CONFIG
 
 
-def _is_plain(definition: Definition, special: SpecialTokens) -> bool:
+def _has_only_bert_settings(definition: Definition, special: SpecialTokens) -> bool:
     """Return whether the vocabulary, the names in `SPECIAL` and a `Normalizer` describe the definition completely."""
     model = {name: value for name, value in definition["model"].items() if name != "vocab"}
     added = {token["content"] for token in definition["added_tokens"]}
@@ -210,7 +213,7 @@ def _merge_within_words(text: TrainingText, vocab_size: int, normalizer: Normali
     untrained = define_bpe(SPECIAL, (), normalizer)
     library = tokenizers.Tokenizer.from_str(json.dumps(untrained))
     pair_merging.check_text_has_characters(text)
-    characters = pair_merging.alphabet(text.characters, library.normalizer.normalize_str)
+    characters = pair_merging.required_characters(text.characters, library.normalizer.normalize_str)
     after = {character: library.normalizer.normalize_str("x" + character) for character in characters}
     is_one_word = {character: len(library.pre_tokenizer.pre_tokenize_str(after[character])) == 1 for character in after}
     # The library numbers the characters inside words in the order of a hash map, and these numbers break ties between

@@ -173,7 +173,7 @@ class Checkpoints:
                     f"{self._mirror.url}: several processes can write a checkpoint only to gs://; mount "
                     "the storage (mount-s3) and give the path there, or train with one process"
                 )
-            self._mirror.fetch(states=True)
+            self._mirror.download_new_files(states=True)
         options = ocp.CheckpointManagerOptions(
             preservation_policy=None if read_only else KeptSteps(settings),
             read_only=read_only,
@@ -209,7 +209,7 @@ class Checkpoints:
         size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
         with writing_checkpoints(self.directory):
             if self._mirror and jax.process_index() == 0:
-                self._mirror.push()
+                self._mirror.upload_changed_files()
             # On a full disk, TensorStore's threads would print a traceback for every array.
             if isinstance(self.directory, pathlib.Path) and shutil.disk_usage(self.directory).free < size + DISK_MARGIN:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -218,7 +218,7 @@ class Checkpoints:
             )
             if self._mirror and self._copied:
                 self._manager.wait_until_finished()
-                self._mirror.push()
+                self._mirror.upload_changed_files()
         return size
 
     def wait(self) -> None:
@@ -331,7 +331,7 @@ class Checkpoints:
             )
         return None
 
-    def set_aside(self, step: int) -> None:
+    def set_later_checkpoints_aside(self, step: int) -> None:
         """Move the damaged checkpoints after `step` to `WORKDIR/damaged/`."""
         for newer in [saved for saved in self.complete_steps() if saved > step and jax.process_index() == 0]:
             _move_directory(self.directory / str(newer), self.directory.parent / "damaged" / str(newer))

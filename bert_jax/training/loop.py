@@ -61,7 +61,7 @@ def fit(plan: Plan, data: Data, start: Start, checkpoints: Checkpoints, session:
     loop = _TrainingLoop(plan, data, checkpoints, session, file, start.means)
     state = start.state._replace(frozen=jax.device_put(data.frozen, plan.state_layout.shardings.frozen))
     try:
-        is_done = loop.run(state, start.step)
+        is_done = loop.train_from(state, start.step)
     except BaseException:
         if jax.process_count() == 1:  # a process of several cannot finish alone a checkpoint that all write
             loop.close()
@@ -90,13 +90,13 @@ class MetricsInterval:
         self.waited = 0.0  # seconds of waiting for input
         self._began, self._paused = time.perf_counter(), 0.0
 
-    def pause_since(self, began: float) -> float:
+    def count_pause_since(self, began: float) -> float:
         """Count the time since `began` (of time.perf_counter) as a pause, and return its seconds."""
         seconds = time.perf_counter() - began
         self._paused += seconds
         return seconds
 
-    def seconds(self) -> float:
+    def seconds_without_pauses(self) -> float:
         """Return the seconds so far, without pauses."""
         return time.perf_counter() - self._began - self._paused
 
@@ -123,7 +123,7 @@ class _TrainingLoop:
         self.is_stopped = False  # by data.should_stop
         self.peak_flops = (peak_flops() or 0.0) * plan.mesh.size  # 0: unknown
 
-    def run(self, state: TrainState, step: int) -> bool:
+    def train_from(self, state: TrainState, step: int) -> bool:
         """Train from `step` on; return whether the run is complete."""
         plan, interrupt, watchdog = self.plan, self.session.interrupt, self.session.watchdog
         programs: dict[Any, jax.stages.Compiled] = {}  # by phase and shapes
@@ -139,7 +139,7 @@ class _TrainingLoop:
                 compiled_at = step
                 while step < phase.end and not self.is_stopped and not interrupt.should_stop():
                     # The choices of an example are separate sequences, unless the encoder reads rows of sequences.
-                    *shape, seq_len = batch.get("row_tokens", batch["input_ids"]).shape
+                    *shape, seq_len = (batch["row_tokens"] if "row_tokens" in batch else batch["input_ids"]).shape
                     remat = plan.compute.remat
                     settings = BatchSettings(phase.batch_size, seq_len, phase.grad_accum_steps, remat, phase.batch_keys)
                     key = (phase, tuple((name, x.shape) for name, x in sorted(batch.items())))
@@ -148,7 +148,7 @@ class _TrainingLoop:
                         compiled_at = step
                     self._arm_watchdog(step, compiled_at)
                     if self.profile and self.profile.begins_at(step):
-                        self._switch_profile(self.profile.begin)
+                        self._begin_or_end_trace(self.profile.begin)
                     named = self.profile.annotation(step) if self.profile else contextlib.nullcontext()
                     with named, out_of_memory_as_user_error(settings):
                         state, metrics = programs[key](state, batch)
@@ -158,7 +158,7 @@ class _TrainingLoop:
                         step=step, phase=phase, num_sequences=math.prod(shape), settings=settings, metrics=metrics
                     )
                     if self.profile and self.profile.ends_at(step):
-                        self._switch_profile(self.profile.end)
+                        self._begin_or_end_trace(self.profile.end)
                     is_last = step == plan.last_step
                     if is_last or _is_multiple(step, plan.evaluate_every):
                         self._evaluate(step, phase, state)
@@ -193,7 +193,7 @@ class _TrainingLoop:
         plan, console, began = self.plan, self.session.console, time.perf_counter()
         step = jit_step(
             plan.objective,
-            plan.update,
+            plan.param_optimizer,
             plan.learning_rate,
             settings.grad_accum_steps,
             mesh=plan.mesh,
@@ -204,7 +204,7 @@ class _TrainingLoop:
         with out_of_memory_as_user_error(settings):
             compiled: jax.stages.Compiled = step.lower(state, batch).compile()
         check_memory(compiled, plan.mesh, settings)
-        seconds = self.interval.pause_since(began)
+        seconds = self.interval.count_pause_since(began)
         console.say(f"compiled the step for {settings.seq_len} tokens in {seconds:.1f} s")
         return compiled
 
@@ -212,12 +212,12 @@ class _TrainingLoop:
         """Start the watchdog's limit for the step after `step`; the first run of a program also opens connections."""
         self.session.watchdog.enter_stage("compile" if step < compiled_at + 2 else "step", step + 1)
 
-    def _switch_profile(self, switch: Callable[[], None]) -> None:
+    def _begin_or_end_trace(self, switch: Callable[[], None]) -> None:
         """Wait for all launched steps, then begin or end the trace."""
         self._collect_pending_step()
         began = time.perf_counter()
         switch()
-        self.interval.pause_since(began)
+        self.interval.count_pause_since(began)
 
     def _next_batch(self, batches: Generator[Batch, None, None]) -> Batch:
         """Return the next batch on the devices; if it is not prepared yet, wait, and count the waiting time."""
@@ -247,7 +247,7 @@ class _TrainingLoop:
             )
         if not _is_multiple(step, train.log_every) and step < self.plan.last_step:
             return
-        seconds = interval.seconds()
+        seconds = interval.seconds_without_pauses()
         line: Line = {"step": step, "split": "train"} | mean_values(interval.means)
         line |= {"learning_rate": report["learning_rate"], "grad_norm": report["grad_norm"]}
         line |= {"skipped_steps": report["skipped"], "seq_len": seq_len}
@@ -283,7 +283,7 @@ class _TrainingLoop:
         self._record_metrics({"step": step, "split": "heldout"} | metrics | {"seq_len": phase.seq_len} | averaged)
         if self.data.should_stop:
             self.is_stopped = self.data.should_stop(step, metrics, evaluated_params(state))
-        self.interval.pause_since(began)
+        self.interval.count_pause_since(began)
 
     def _heldout_batches(self, phase: Phase, step: int) -> Generator[Batch, None, None]:
         """Yield the batches of an evaluation, each under the watchdog; stop early if the run should stop."""
@@ -322,7 +322,7 @@ class _TrainingLoop:
             "metrics": self.file.digest() if self.file else None,
         }
         size = self.checkpoints.save(step, state._replace(frozen=()), record)
-        self.policy.record_save(step, self.interval.pause_since(began), size)
+        self.policy.record_save(step, self.interval.count_pause_since(began), size)
 
 
 def _is_multiple(step: int, every: int | None) -> bool:

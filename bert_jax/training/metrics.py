@@ -95,7 +95,7 @@ class MetricsFile:
             self._board.write(line["step"], numbers)
             if finite_norms := [norm for norm in grad_norms if math.isfinite(norm)]:
                 self._board.write_histogram(line["step"], GRAD_NORMS, finite_norms)
-        self._digest.add(finite)
+        self._digest.add_line(finite)
         if self._tracker:
             self._tracker.write(line["step"], numbers)
 
@@ -156,9 +156,9 @@ class _LinesDigest:
     def __init__(self, lines: Iterable[Line]) -> None:
         self._num_lines, self._hash = 0, hashlib.sha256(b"[")
         for line in lines:
-            self.add(line)
+            self.add_line(line)
 
-    def add(self, line: Line) -> None:
+    def add_line(self, line: Line) -> None:
         without_timed = {name: value for name, value in line.items() if name not in TIMED}
         self._hash.update(f"{', ' if self._num_lines else ''}{json.dumps(without_timed, sort_keys=True)}".encode())
         self._num_lines += 1

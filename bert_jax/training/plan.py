@@ -46,7 +46,7 @@ class Plan:
         return self.phases[-1].end
 
     @functools.cached_property
-    def update(self) -> Optimizer:
+    def param_optimizer(self) -> Optimizer:
         """The optimizer of the objective's parameters."""
         return make_optimizer(self.optimizer, self.objective.logical_axes, self.objective.sections)
 
@@ -58,7 +58,7 @@ class Plan:
     @functools.cached_property
     def state_layout(self) -> StateLayout:
         """The shapes and shardings of the state."""
-        return state_layout(self.objective, self.update, self.mesh)
+        return state_layout(self.objective, self.param_optimizer, self.mesh)
 
 
 class Heldout(NamedTuple):

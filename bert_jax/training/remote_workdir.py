@@ -57,7 +57,7 @@ class Mirror:
         """Return whether checkpoints are files of the local copy; otherwise Orbax writes them to the URL."""
         return not self.url.startswith(ORBAX_WRITES)
 
-    def fetch(self, states: bool = False) -> None:
+    def download_new_files(self, states: bool = False) -> None:
         """Download new files from the URL, and delete local files that the URL lacks; the owner does nothing.
 
         If checkpoints are files of the local copy, their arrays are downloaded only with `states`.
@@ -87,7 +87,7 @@ class Mirror:
         self._pushed = {name: _size_and_time(self.directory / name) for name in remote}
 
     @contextlib.contextmanager
-    def owned(self) -> Iterator[None]:
+    def as_owner(self) -> Iterator[None]:
         """Make this process the owner of the run during the `with` block.
 
         A previous owner stops before its next checkpoint. Changed files are uploaded at the end of the block, unless an
@@ -96,22 +96,22 @@ class Mirror:
         from bert_jax.readers import storage
 
         if self.copies_checkpoints:
-            self.fetch(states=True)
+            self.download_new_files(states=True)
             cut_off = [name for name in storage.list_versions(self.url) if CHECKPOINT.fullmatch(name)]
             _call_in_threads(lambda name: storage.remove(f"{self.url}/{name}"), set(cut_off) - self._fetched.keys())
         self._owner = f"{secrets.token_hex(8)} {socket.gethostname()} {os.getpid()}".encode()
         try:
             storage.write_bytes(self._owner, f"{self.url}/{OWNER}")
             yield
-            self.push()
+            self.upload_changed_files()
         finally:
             self._owner = b""
 
-    def send(self, name: str) -> None:
-        """Upload a file immediately, because `fetch` would delete a local file that the URL lacks."""
+    def upload_now(self, name: str) -> None:
+        """Upload a file immediately, because `download_new_files` would delete a local file that the URL lacks."""
         _upload_files(self.directory, [name], self.url)
 
-    def push(self) -> None:
+    def upload_changed_files(self) -> None:
         """Upload changed files, and remove deleted files at the URL, if this process owns the run.
 
         Raises:
@@ -151,7 +151,7 @@ def local_copy(path_or_url: str | os.PathLike[str]) -> pathlib.Path:
         return pathlib.Path(path_or_url)
     url = text.rstrip("/")
     mirror = next((mirror for mirror in _open if mirror.url == url), None) or Mirror(url)
-    mirror.fetch()
+    mirror.download_new_files()
     return mirror.directory
 
 

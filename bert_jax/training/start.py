@@ -80,7 +80,7 @@ def restore_start(plan: Plan, checkpoints: Checkpoints, console: Console) -> Sta
     changed = [f"{name} {saved[name]} -> {present[name]}" for name in present if saved.get(name) != present[name]]
     if changed:
         console.say(f"saved with other versions ({', '.join(changed)}): resuming, but not bit for bit")
-    checkpoints.set_aside(step)
+    checkpoints.set_later_checkpoints_aside(step)
     if step < plan.last_step:
         path = checkpoints.directory / str(step)
         console.say(f"resuming at step {step:,} from {path}, sequence {record['sequence']:,}")
@@ -95,7 +95,7 @@ def restore_start(plan: Plan, checkpoints: Checkpoints, console: Console) -> Sta
 
 def initial_state(plan: Plan, params: Params | None) -> Start:
     """Return the start of a new run from float32 parameters in the structure of its objective; None: random values."""
-    init = functools.partial(init_state, plan.seed, plan.objective, plan.update)
+    init = functools.partial(init_state, plan.seed, plan.objective, plan.param_optimizer)
     shardings = plan.state_layout.shardings._replace(frozen=())
     if params is None:
         state = jax.jit(init, out_shardings=shardings)()

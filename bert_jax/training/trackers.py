@@ -125,7 +125,7 @@ class MetricsSender:
         known = read_file(path, MAX_ID_BYTES).decode(errors="replace").strip() if path.exists() else None
         title = os.path.relpath(workdir, root / os.pardir)
         self._thread = threading.Thread(
-            target=self._work, args=(workdir, title, known or None, settings), name=name, daemon=True
+            target=self._run_thread, args=(workdir, title, known or None, settings), name=name, daemon=True
         )
         self._thread.start()
         self._opened.wait(ANSWER_SECONDS)
@@ -145,17 +145,17 @@ class MetricsSender:
 
     def write(self, step: int, numbers: Mapping[str, float]) -> None:
         """Send each number under its name."""
-        self._put((step, numbers))
+        self._queue_line((step, numbers))
 
     def close(self) -> None:
         """Wait at most CLOSE_SECONDS for unsent lines, and close the run of the tracker, which can be resumed."""
-        self._put(None)
+        self._queue_line(None)
         if not self._given_up:
             self._thread.join(CLOSE_SECONDS)
             if self._error or self._thread.is_alive():
                 self._give_up(self._error)
 
-    def _put(self, line: tuple[int, Mapping[str, float]] | None) -> None:
+    def _queue_line(self, line: tuple[int, Mapping[str, float]] | None) -> None:
         """Pass a line to the thread, or None for the end."""
         if self._given_up:
             return
@@ -175,7 +175,7 @@ class MetricsSender:
             "them"
         )
 
-    def _work(self, workdir: pathlib.Path, title: str, known: str | None, settings: Mapping[str, Any]) -> None:
+    def _run_thread(self, workdir: pathlib.Path, title: str, known: str | None, settings: Mapping[str, Any]) -> None:
         """Open the tracker, send lines until None, and close it; this is the main function of the thread."""
         try:
             tracker = TRACKERS[self._name](workdir, title, known, settings)

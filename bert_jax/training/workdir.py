@@ -55,7 +55,7 @@ def locked_workdir(workdir: pathlib.Path) -> Iterator[None]:
             for directory in (workdir, *workdir.glob("runs/lr*_seed*")):
                 remove_partial(directory, WRITTEN)
         mirror = mirror_of(workdir)
-        with mirror.owned() if mirror else contextlib.nullcontext():
+        with mirror.as_owner() if mirror else contextlib.nullcontext():
             yield
 
 
@@ -93,7 +93,7 @@ def write_or_check_run(
         run = {"config": config, "fingerprint": fingerprint, "machine": machine_info()}
         write_text(path, json.dumps(run, indent=1) + "\n")
     if mirror := mirror_of(workdir):
-        mirror.push()
+        mirror.upload_changed_files()
 
 
 def check_run_matches_record(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, record: Record) -> None:

@@ -15,11 +15,11 @@ from bert_jax import readers as sources
 from bert_jax.corpus.build import prepare_parts as parts
 from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.build.prepare_parts import (
+    estimate_text_tokens,
     files_of_part,
-    num_parts,
+    num_parts_of_text,
     prepare_missing_parts,
     prepared_fraction,
-    text_tokens,
 )
 from bert_jax.corpus.manifest import fingerprints, read_manifest
 from bert_jax.corpus.store import SPLITS, open_corpus
@@ -109,11 +109,15 @@ def test_the_number_of_parts_follows_from_the_size(tmp_path: pathlib.Path, monke
     file, size = str(write_jsonl(tmp_path / "a.jsonl")), (tmp_path / "a.jsonl").stat().st_size
     for most, expected in ((size, 1), (size - 1, 2), (size // 4 + 1, 2), (size // 5, 3), (size // 64 + 1, 4)):
         monkeypatch.setattr(parts, "MAX_FIRST_PART_BYTES", most)
-        assert num_parts([file], ReadOptions()) == expected
+        assert num_parts_of_text([file], ReadOptions()) == expected
         assert prepared_fraction(0, expected) * size <= most
     (tmp_path / "book.txt").write_text(text(random.Random(0), 300))
-    assert num_parts([file, str(tmp_path / "book.txt")], ReadOptions()) == 1
-    assert (text_tokens(100, None), text_tokens(100, 1), text_tokens(100, 3)) == (100, 100, 1600)
+    assert num_parts_of_text([file, str(tmp_path / "book.txt")], ReadOptions()) == 1
+    assert (estimate_text_tokens(100, None), estimate_text_tokens(100, 1), estimate_text_tokens(100, 3)) == (
+        100,
+        100,
+        1600,
+    )
 
 
 def test_the_corpus_of_all_parts_has_all_documents(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from bert_jax.corpus import copies
 from bert_jax.corpus.copies import find_duplicates
-from bert_jax.corpus.statistics import QUANTILES, distribution, document_sizes, token_figures
+from bert_jax.corpus.statistics import QUANTILES, document_sizes, length_distribution, token_figures
 from bert_jax.corpus.store import open_corpus
 from bert_jax.tokenizer import load_tokenizer
 from tests.helpers.written_corpus import WORDS, sentence, text, write_corpus
@@ -54,13 +54,13 @@ def spelled(texts):
 def test_distribution():
     rng = np.random.default_rng(0)
     for lengths in (rng.integers(1, 9, 7), rng.geometric(0.01, 1000), np.array([5]), np.array([0, 0, 1, 2, 3, 4])):
-        found = distribution(lengths)
+        found = length_distribution(lengths)
         assert found.quantiles == tuple(np.percentile(lengths, 100 * np.array(QUANTILES), method="inverted_cdf"))
         assert found.num_lengths == len(lengths)
         assert found.mean == pytest.approx(lengths.mean())
         bars = collections.Counter(max(0, int(length).bit_length() - 1) for length in lengths)
         assert list(found.doublings) == [bars[power] for power in range(max(bars) + 1)]
-    assert distribution(np.zeros(0, np.int64)) == (0, 0.0, (0,) * len(QUANTILES), ())
+    assert length_distribution(np.zeros(0, np.int64)) == (0, 0.0, (0,) * len(QUANTILES), ())
 
 
 def test_sizes_of_documents(corpus, texts):
@@ -87,7 +87,7 @@ def test_figures_of_tokens(tmp_path, texts):
         assert found.counts[tokenizer.tokens.index(piece)] == words["xyz"]
     assert found.unknown == words[UNKNOWN] / number
     assert found.tokens_per_word == number / sum(words.values())
-    assert found.sentences == distribution(train.read(np.arange(train.num_records))[1])
+    assert found.sentences == length_distribution(train.read(np.arange(train.num_records))[1])
 
 
 def test_characters_of_words(tmp_path):
@@ -96,7 +96,7 @@ def test_characters_of_words(tmp_path):
     found = token_figures(open_corpus(corpus).split("train"), load_tokenizer(tmp_path / "tokenizer"), 8)
     assert found.characters_per_word == (4 + 4 + 3 + 1 + 3 + 1) / 6
     assert found.tokens_per_word == (1 + 1 + 3 + 1 + 3 + 1) / 6
-    assert found.sentences == distribution(np.array([6, 4]))
+    assert found.sentences == length_distribution(np.array([6, 4]))
 
 
 def test_a_sample_of_tokens_is_like_the_whole(corpus, tokenizer):

@@ -17,7 +17,7 @@ from tokenizers import pre_tokenizers
 from bert_jax.corpus import store as corpus
 from bert_jax.corpus.build.corpus_writer import ShardInfo, cut_sentences, pack_document, token_dtype, write_shard
 from bert_jax.corpus.build.encoding import inside_character
-from bert_jax.corpus.manifest import seal, verify_corpus
+from bert_jax.corpus.manifest import manifest_seal, verify_corpus
 from bert_jax.corpus.store import Split, open_corpus
 from bert_jax.errors import UserError
 from bert_jax.tokenizer import build_tokenizer, byte_level
@@ -273,7 +273,7 @@ def damage_manifest(directory, change):
 def elsewhere(manifest):
     """As someone else may write it, with a seal."""
     manifest["splits"]["train"]["shards"][0]["name"] = f"../c/{SHARD}"
-    manifest["seal"] = seal(manifest)
+    manifest["seal"] = manifest_seal(manifest)
 
 
 def cut(path, keep):

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from bert_jax.errors import UserError
-from bert_jax.inference.inputs import num_inputs, read_inputs, readable_twice, texts_of
+from bert_jax.inference.inputs import num_inputs, read_inputs, readable_twice, texts_by_key
 
 
 def found(source):
@@ -76,4 +76,4 @@ def test_bad_lines_are_named(tmp_path, name, content, says):
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=says):
-        [texts_of(one) for one in read_inputs(tmp_path / name)]
+        [texts_by_key(one) for one in read_inputs(tmp_path / name)]

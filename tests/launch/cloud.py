@@ -26,11 +26,16 @@ SETTINGS = {
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    """Far longer than it takes: an error if something hangs, not a measurement."""
-    end = time.monotonic() + seconds
+    """Wait far longer than the condition takes, so that only a hang is an error.
+
+    A pause is as long as the look before it, because a look at a slice starts a dozen processes.
+    """
+    end = began = time.monotonic()
+    end += seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
+        time.sleep(max(0.02, time.monotonic() - began))
+        began = time.monotonic()
 
 
 def alive(pid: int) -> bool:

@@ -13,7 +13,7 @@ from huggingface_hub import ModelCard
 
 from bert_jax.checkpoints.load_model import Weights, weights_digest
 from bert_jax.config import EncoderConfig, FinetuneConfig, finetune_config, resolve, to_json
-from bert_jax.corpus.manifest import fingerprint, seal
+from bert_jax.corpus.manifest import fingerprint, manifest_seal
 from bert_jax.errors import UserError
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.models import Head
@@ -39,7 +39,7 @@ def test_the_card_of_a_pretraining_run(tmp_path: pathlib.Path) -> None:
     train = {"documents": 7, "tokens": 12_345, "dtype": "u2", "shards": [], "index": {"name": "i", "sha256": ""}}
     manifest = {"format_version": 1, "tokenizer": {"sha256": ""}, "splits": {"train": train}, "signatures": []}
     manifest |= {"settings": {"language": "fr"}, "fingerprint": fingerprint(manifest)}
-    manifest |= {"seal": seal(manifest)}
+    manifest |= {"seal": manifest_seal(manifest)}
     (tmp_path / "books" / "manifest.json").write_text(json.dumps(manifest))
     corpus = f"{tmp_path / 'books'}, {tmp_path / 'absent'}"
     phases = [{"seq_len": n, "fraction": part} for n, part in ((128, 0.5), (256, 0.2), (512, 0.3))]

@@ -12,7 +12,7 @@ import pytest
 
 from bert_jax.console import Console
 from bert_jax.corpus.build.prepare import prepare
-from bert_jax.corpus.manifest import seal
+from bert_jax.corpus.manifest import manifest_seal
 from bert_jax.reports.corpus.checks import TEXT_CHECKS, SequenceText, text_warnings
 from bert_jax.reports.corpus.inspect import inspect_corpus, open_inspection
 from bert_jax.reports.corpus.page import PER_PAGE
@@ -51,7 +51,7 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         place = write_corpus(tmp_path_factory.mktemp(name), texts)
         manifest = json.loads((place / "manifest.json").read_text())
         manifest["settings"]["language"] = language
-        (place / "manifest.json").write_text(json.dumps(manifest | {"seal": seal(manifest)}))
+        (place / "manifest.json").write_text(json.dumps(manifest | {"seal": manifest_seal(manifest)}))
         made[str(place)] = texts
     return made
 
@@ -162,7 +162,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     manifest = prepare([str(place / "texts")], place / "tokenizer", place / "corpus", workers=1, heldout_fraction=0.5)
     forged = manifest | {"documents": manifest["documents"] | {"rejected": {HOSTILE[0]: 3}}}
     forged["settings"]["language"] = HOSTILE[1]
-    forged |= {"seal": seal(forged)}
+    forged |= {"seal": manifest_seal(forged)}
     (place / "corpus" / "manifest.json").write_text(json.dumps(forged))
     corpus = place / "<svg onload=alert(9)>"
     (place / "corpus").rename(corpus)

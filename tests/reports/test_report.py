@@ -12,7 +12,7 @@ import pytest
 
 from bert_jax.console import Console
 from bert_jax.corpus.build.prepare import prepare
-from bert_jax.corpus.manifest import seal
+from bert_jax.corpus.manifest import manifest_seal
 from bert_jax.errors import UserError
 from bert_jax.reports.corpus.examples import sequence_examples
 from bert_jax.reports.run import predictions
@@ -49,7 +49,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     path = place / "corpus" / "manifest.json"
     rejected = {"rejected": {HOSTILE[0]: 3}}
     forged = manifest | {"documents": manifest["documents"] | rejected}
-    path.write_text(json.dumps(forged | {"seal": seal(forged)}))
+    path.write_text(json.dumps(forged | {"seal": manifest_seal(forged)}))
     lines = [line | {f"{HOSTILE[1]}_loss": 1.0} for line in curve(1000, 20)]
     run = place / HOSTILE[1].replace("/", "")
     machine = {"devices": 1, "device_kind": HOSTILE[0], HOSTILE[2]: HOSTILE[3], "control": HOSTILE[5]}

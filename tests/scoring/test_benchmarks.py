@@ -20,7 +20,7 @@ from bert_jax.checkpoints.load_model import open_model
 from bert_jax.errors import UserError
 from bert_jax.scoring.benchmark import Item, ScoredItem, load_items
 from bert_jax.scoring.queries import TextTokens
-from bert_jax.scoring.score import BENCHMARKS, heads_for, run_benchmark, sample_items, scoring_model
+from bert_jax.scoring.score import BENCHMARKS, heads_of_benchmarks, run_benchmark, sample_items, scoring_model
 from bert_jax.scoring.texts import piece_ends
 from bert_jax.scoring.winobias import PronounPair
 from tests.scoring.scored_models import save
@@ -78,7 +78,7 @@ def test_minimal_pairs_by_paradigm(bert, tmp_path, suffix):
     wanted = {}
     for name, pairs in PAIRS.items():
         sums = [[sentence_sum(model, tokenizer, sentence) for sentence in pair] for pair in pairs]
-        found = [one.sums for one in scored if one.item.group == name]
+        found = [one.text_scores for one in scored if one.item.group == name]
         np.testing.assert_allclose(found, sums, rtol=0, atol=1e-4)
         wanted[name] = sum(good > bad for good, bad in sums) / len(sums)
     assert {name: row["accuracy"] for name, row in report.rows.items()} == wanted
@@ -225,7 +225,7 @@ def test_stereosets_next_sentences_with_the_published_metric(tmp_path):
         for context, after in zip(NEXT, AFTER, strict=True)
     ]
     (tmp_path / "dev.json").write_text(json.dumps({"data": {"intersentence": items, "intrasentence": []}}))
-    ours = scoring_model(open_model(tmp_path / "model", heads_for(["intersentence"])))
+    ours = scoring_model(open_model(tmp_path / "model", heads_of_benchmarks(["intersentence"])))
     report, scored = run_benchmark(ours, "intersentence", tmp_path / "dev.json")
     counts = []
     for context, after, one in zip(NEXT, AFTER, scored, strict=True):
@@ -238,7 +238,7 @@ def test_stereosets_next_sentences_with_the_published_metric(tmp_path):
     lms, ss = np.mean(counts, 0)
     wanted = {"items": 2, "language_modeling_score": lms, "stereotype_score": ss, "icat": lms * min(ss, 100 - ss) / 50}
     assert report.total == pytest.approx(wanted)
-    masked = scoring_model(open_model(tmp_path / "model", heads_for(["stereoset"])))
+    masked = scoring_model(open_model(tmp_path / "model", heads_of_benchmarks(["stereoset"])))
     with pytest.raises(UserError, match="benchmark intersentence: the benchmark needs a next_sentence head"):
         run_benchmark(masked, "intersentence", tmp_path / "dev.json")
 
@@ -466,7 +466,7 @@ def test_a_long_line_is_split_between_words_and_scored_whole(bert, tmp_path):
     fits = next(n for n in range(60, 0, -1) if len(tokenizer(" ".join(words[:n]))["input_ids"]) <= 64)
     parts = [" ".join(words[:fits]), " ".join(words[fits:])]
     wanted = sum(sentence_sum(model, tokenizer, part) for part in parts)
-    assert scored.sums[0] == pytest.approx(wanted, abs=1e-3)
+    assert scored.text_scores[0] == pytest.approx(wanted, abs=1e-3)
 
 
 def test_pieces_of_words():

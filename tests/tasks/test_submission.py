@@ -11,7 +11,7 @@ import pytest
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.tasks.reading.examples import read_task_examples
-from bert_jax.tasks.submission import file_name, write
+from bert_jax.tasks.submission import submission_file_name, write_submission
 from bert_jax.tasks.table import TASKS, resolve_task
 
 
@@ -20,13 +20,15 @@ def examples(*ids, **fields):
 
 
 def test_file_names_equal_the_names_that_the_glue_server_expects():
-    names = {file_name(task, split) for task in TASKS.values() for split in task.sets if task.submission == "glue"}
+    names = {
+        submission_file_name(task, split) for task in TASKS.values() for split in task.sets if task.submission == "glue"
+    }
     tests = {name for name in names if "-train" not in name and "-dev" not in name}
     assert tests == {"CoLA.tsv", "SST-2.tsv", "MRPC.tsv", "QQP.tsv", "STS-B.tsv", "MNLI-m.tsv", "MNLI-mm.tsv",
                      "QNLI.tsv", "RTE.tsv", "WNLI.tsv", "AX.tsv"}  # fmt: skip
-    assert file_name(TASKS["mnli"], "dev_mismatched") == "mnli-dev_mismatched.tsv"
-    assert file_name(TASKS["squad1"], "dev") == "squad1-dev.json"
-    assert file_name(TASKS["klue-nli"], "dev") == "klue-nli-dev.jsonl"
+    assert submission_file_name(TASKS["mnli"], "dev_mismatched") == "mnli-dev_mismatched.tsv"
+    assert submission_file_name(TASKS["squad1"], "dev") == "squad1-dev.json"
+    assert submission_file_name(TASKS["klue-nli"], "dev") == "klue-nli-dev.jsonl"
 
 
 @pytest.mark.parametrize(
@@ -40,12 +42,12 @@ def test_file_names_equal_the_names_that_the_glue_server_expects():
     ],
 )
 def test_glue(task, predictions, lines, tmp_path):
-    write(TASKS[task], examples("0", "1"), predictions, tmp_path / "a.tsv")
+    write_submission(TASKS[task], examples("0", "1"), predictions, tmp_path / "a.tsv")
     assert (tmp_path / "a.tsv").read_text() == "\n".join(["index\tprediction", *lines, ""])
 
 
 def test_glue_is_in_the_order_of_the_index(tmp_path):
-    write(TASKS["rte"], examples("10", "9", "2"), [0, 1, 1], tmp_path / "a.tsv")
+    write_submission(TASKS["rte"], examples("10", "9", "2"), [0, 1, 1], tmp_path / "a.tsv")
     assert (tmp_path / "a.tsv").read_text().split()[2::2] == ["2", "9", "10"]
 
 
@@ -55,7 +57,9 @@ def test_squad_has_the_format_of_published_predictions(real_data, tmp_path):
         published = json.load(archive.extractfile(next(iter(members.values()))))
     config = TaskConfig(name="squad2", data=str(real_data / "squad"), dev="dev-v2.0.recon.json")
     questions = read_task_examples(TASKS["squad2"], config, "dev")
-    write(TASKS["squad2"], questions, [published[question["id"]] for question in questions], tmp_path / "a.json")
+    write_submission(
+        TASKS["squad2"], questions, [published[question["id"]] for question in questions], tmp_path / "a.json"
+    )
     assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8")) == published
 
 
@@ -65,7 +69,7 @@ def test_tags_are_read_back_by_the_reader(real_data, tmp_path):
     config = TaskConfig(name="wnut17", data=str(real_data / "ner" / "wnut17"))
     dev = read_task_examples(task, config, "dev")
     turned = [[(label + 1) % 13 for label in example["labels"]] for example in dev]
-    write(task, dev, turned, tmp_path / "a.conll")
+    write_submission(task, dev, turned, tmp_path / "a.conll")
     lines = [line.split("\t") for line in (tmp_path / "a.conll").read_text(encoding="utf-8").split("\n") if line]
     for column, labels in ((1, [example["labels"] for example in dev]), (2, turned)):
         assert [line[column] for line in lines] == [task.labels[label] for sentence in labels for label in sentence]
@@ -75,12 +79,12 @@ def test_tags_are_read_back_by_the_reader(real_data, tmp_path):
 
 
 def test_tags_of_a_test_set_have_no_published_column(tmp_path):
-    write(TASKS["conll2003"], examples("0", tokens=["Ada", "is"]), [[1, 0]], tmp_path / "a.conll")
+    write_submission(TASKS["conll2003"], examples("0", tokens=["Ada", "is"]), [[1, 0]], tmp_path / "a.conll")
     assert (tmp_path / "a.conll").read_text() == "Ada B-PER\nis O\n\n"
 
 
 def test_choices(tmp_path):
-    write(TASKS["swag"], examples("0", "1"), np.array([3, 0]), tmp_path / "a.csv")
+    write_submission(TASKS["swag"], examples("0", "1"), np.array([3, 0]), tmp_path / "a.csv")
     with open(tmp_path / "a.csv", newline="") as file:
         assert list(csv.DictReader(file)) == [{"id": "0", "label": "3"}, {"id": "1", "label": "0"}]
 
@@ -96,7 +100,7 @@ def test_choices(tmp_path):
     ],
 )
 def test_json_lines_of_every_kind(task, fields, predictions, line, tmp_path):
-    write(
+    write_submission(
         dataclasses.replace(TASKS[task], submission="json_lines"),
         examples("x", **fields),
         predictions,
@@ -108,19 +112,19 @@ def test_json_lines_of_every_kind(task, fields, predictions, line, tmp_path):
 
 def test_predictions_of_other_examples_are_refused(tmp_path):
     with pytest.raises(ValueError, match="3 predictions for 2 examples"):
-        write(TASKS["rte"], examples("0", "1"), [0, 1, 1], tmp_path / "a.tsv")
+        write_submission(TASKS["rte"], examples("0", "1"), [0, 1, 1], tmp_path / "a.tsv")
     with pytest.raises(ValueError, match="0 predictions for 1 examples"):
-        write(TASKS["squad1"], examples("a"), [], tmp_path / "a.json")
+        write_submission(TASKS["squad1"], examples("a"), [], tmp_path / "a.json")
     assert not list(tmp_path.iterdir())
 
 
 def test_a_failed_write_leaves_the_file_as_it_was(tmp_path):
     path = tmp_path / "a.tsv"
-    write(TASKS["rte"], examples("0"), [0], path)
+    write_submission(TASKS["rte"], examples("0"), [0], path)
     before = path.read_text()
     with pytest.raises(IndexError):
-        write(TASKS["rte"], examples("0"), [7], path)
+        write_submission(TASKS["rte"], examples("0"), [7], path)
     with pytest.raises(UserError, match=r"absent/a.tsv: cannot be written"):
-        write(TASKS["rte"], examples("0"), [0], tmp_path / "absent" / "a.tsv")
+        write_submission(TASKS["rte"], examples("0"), [0], tmp_path / "absent" / "a.tsv")
     assert path.read_text() == before
     assert [file.name for file in tmp_path.iterdir()] == ["a.tsv"]

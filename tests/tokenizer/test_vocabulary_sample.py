@@ -13,7 +13,7 @@ from bert_jax.errors import UserError
 from bert_jax.readers.documents import ReadOptions
 from bert_jax.tokenizer import TOKENIZERS, load_tokenizer
 from bert_jax.tokenizer.train import train_tokenizer
-from bert_jax.tokenizer.training_sample import count_characters, hash_fraction, num_copies, source_rates
+from bert_jax.tokenizer.training_sample import count_characters, hash_fraction, num_uses_of_piece, num_uses_per_source
 
 SENTENCE = "the cat sat on the mat and the dogs chatted on the shattered mattress , catching the doggedest .\n"
 
@@ -27,7 +27,7 @@ def test_characters_are_counted():
 @pytest.mark.parametrize("sample", [None, 500, 10**9])
 def test_fractions_follow_exponential_smoothing(smoothing, sample):
     sizes = [100_000, 3_000, 10]
-    found = source_rates(sizes, smoothing, None, sample)
+    found = num_uses_per_source(sizes, smoothing, None, sample)
     taken = [rate * size for rate, size in zip(found, sizes, strict=True)]
     assert math.isclose(sum(taken), 500 if sample == 500 else sum(sizes))
     for mine, size in zip(taken, sizes, strict=True):
@@ -35,24 +35,28 @@ def test_fractions_follow_exponential_smoothing(smoothing, sample):
 
 
 def test_a_source_that_is_used_fully_has_rate_1():
-    assert source_rates([3, 7_000_001, 9]) == source_rates([3, 7_000_001, 9], sample_characters=10**10) == [1.0] * 3
-    assert source_rates([300, 100], sample_characters=40) == [0.1, 0.1]
-    assert source_rates([300, 100], weights=(1, 1)) == [200 / 300, 2.0]
+    assert (
+        num_uses_per_source([3, 7_000_001, 9])
+        == num_uses_per_source([3, 7_000_001, 9], sample_characters=10**10)
+        == [1.0] * 3
+    )
+    assert num_uses_per_source([300, 100], sample_characters=40) == [0.1, 0.1]
+    assert num_uses_per_source([300, 100], weights=(1, 1)) == [200 / 300, 2.0]
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.05, 0.5, 1.0, 2.3])
 def test_a_hash_of_the_text_samples_at_the_rate(rate):
     number = 100_000
-    found = [num_copies(f"text {n}", rate) for n in range(number)]
+    found = [num_uses_of_piece(f"text {n}", rate) for n in range(number)]
     assert set(found) <= {math.floor(rate), math.ceil(rate)}
     deviation = math.sqrt(number * (rate % 1) * (1 - rate % 1))
     assert abs(sum(found) - rate * number) <= 4 * deviation
-    assert found[:99] == [num_copies(f"text {n}", rate) for n in range(99)]
+    assert found[:99] == [num_uses_of_piece(f"text {n}", rate) for n in range(99)]
 
 
 def test_a_larger_sample_includes_a_smaller_sample():
     texts = [f"text {n}" for n in range(1000)]
-    small, large = ({text for text in texts if num_copies(text, rate)} for rate in (0.1, 0.3))
+    small, large = ({text for text in texts if num_uses_of_piece(text, rate)} for rate in (0.1, 0.3))
     assert small < large
     deciles = collections.Counter(int(10 * hash_fraction(text)) for text in texts)
     assert set(deciles) == set(range(10))

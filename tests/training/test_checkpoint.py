@@ -204,7 +204,7 @@ def test_a_flipped_bit_on_disk_falls_back_to_the_checkpoint_before(tmp_path: pat
         if step == 1:
             detected += 1
             assert "checkpoints/2 is damaged" in said[0]
-            checkpoints.set_aside(1)
+            checkpoints.set_later_checkpoints_aside(1)
             assert checkpoints.complete_steps() == [1]
             assert (workdir / "damaged" / "2").is_dir()
         checkpoints.close()

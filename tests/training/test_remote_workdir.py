@@ -51,7 +51,7 @@ def test_small_files_are_copied_and_checkpoints_are_not() -> None:
     written(**{"checkpoints/2/run/metadata": "d", "runs/lr1_seed0/checkpoints/2/x": "e", "damaged/4/x": "f"})
     written(**{"logs/host.log": "g"})
     mirror = Mirror(URL)
-    mirror.fetch()
+    mirror.download_new_files()
     assert local(mirror) == {"run.json": "a", "runs/lr1_seed0/metrics.jsonl": "b"}
     assert mirror_of(mirror.directory / "runs" / "lr1_seed0") is mirror
     assert mirror_of(mirror.directory.parent) is None
@@ -60,12 +60,12 @@ def test_small_files_are_copied_and_checkpoints_are_not() -> None:
 def test_a_later_fetch_copies_new_files_and_removes_deleted_files(memory, monkeypatch) -> None:
     written(**{"run.json": "a", "metrics.jsonl": "b", "tensorboard/old": "c"})
     mirror = Mirror(URL)
-    mirror.fetch()
+    mirror.download_new_files()
     written(**{"metrics.jsonl": "bb"})
     memory.rm_file(f"{URL}/tensorboard/old")
     copied, get = [], storage.download
     monkeypatch.setattr(storage, "download", lambda url, path: copied.append(url) or get(url, path))
-    mirror.fetch()
+    mirror.download_new_files()
     assert copied == [f"{URL}/metrics.jsonl"]
     assert local(mirror) == {"run.json": "a", "metrics.jsonl": "bb"}
 
@@ -73,12 +73,12 @@ def test_a_later_fetch_copies_new_files_and_removes_deleted_files(memory, monkey
 def test_a_fetch_drops_local_files_of_a_failed_run() -> None:
     written(**{"run.json": "a"})
     mirror = Mirror(URL)
-    mirror.fetch()
-    with contextlib.suppress(UserError), mirror.owned():
+    mirror.download_new_files()
+    with contextlib.suppress(UserError), mirror.as_owner():
         (mirror.directory / "run.json").write_text("changed")
         (mirror.directory / "metrics.jsonl").write_text("line")
         raise UserError("nan")
-    mirror.fetch()
+    mirror.download_new_files()
     assert local(mirror) == {"run.json": "a"}
 
 
@@ -86,7 +86,7 @@ def test_an_object_whose_name_leads_out_of_the_directory_is_refused() -> None:
     written(**{"run.json": "a", "../../../outside": "b"})
     mirror = Mirror(URL)
     with pytest.raises(UserError, match="outside' is not a valid file name"):
-        mirror.fetch()
+        mirror.download_new_files()
     assert not list(mirror.directory.parents[4].rglob("outside"))
 
 
@@ -94,25 +94,25 @@ def test_directories_that_a_killed_process_left_half_uploaded_are_not_there() ->
     whole = {"model/config.json": "a", "model/1_Pooling/config.json": "b", "model/SHA256SUMS": "c"}
     written(**whole, **{"tokenizer/vocab.txt": "d", "runs/lr1_seed0/best-4/config.json": "e", "predictions/x": "f"})
     mirror = Mirror(URL)
-    mirror.fetch()
+    mirror.download_new_files()
     assert local(mirror) == whole | {"predictions/x": "f"}
 
 
 def test_the_owner_uploads_changed_files_and_the_sums_of_a_directory_last(monkeypatch) -> None:
     written(**{"run.json": "a", "runs/lr1_seed0/best-2/SHA256SUMS": "b", "notes.txt": "of the user"})
     mirror = Mirror(URL)
-    mirror.fetch()
+    mirror.download_new_files()
     (mirror.directory / "runs/lr1_seed0/best-2/SHA256SUMS").unlink()
     for name in ("tokenizer/SHA256SUMS", "tokenizer/vocab.txt", ".lock", ".run.json.01234567.partial"):
         (mirror.directory / name).parent.mkdir(exist_ok=True)
         (mirror.directory / name).write_text("new")
     sent, put = [], storage.upload
     monkeypatch.setattr(storage, "upload", lambda path, url: sent.append(url) or put(path, url))
-    mirror.push()
+    mirror.upload_changed_files()
     assert sent == []  # not the owner
     written(**{"later.txt": "of the user"})
-    with mirror.owned():
-        mirror.push()
+    with mirror.as_owner():
+        mirror.upload_changed_files()
         assert sent == [f"{URL}/tokenizer/vocab.txt", f"{URL}/tokenizer/SHA256SUMS"]
         (mirror.directory / "metrics.jsonl").write_text("line")
     assert sent[2:] == [f"{URL}/metrics.jsonl"]
@@ -125,10 +125,10 @@ def test_the_owner_uploads_changed_files_and_the_sums_of_a_directory_last(monkey
 def test_of_two_owners_the_first_stops_and_changes_nothing() -> None:
     first, second = Mirror(URL), Mirror(URL)
     assert first.directory != second.directory
-    with first.owned():
+    with first.as_owner():
         (first.directory / "metrics.jsonl").write_text("first")
-        with second.owned(), pytest.raises(UserError, match=f"{URL}: another process trains here since"):
-            first.push()
+        with second.as_owner(), pytest.raises(UserError, match=f"{URL}: another process trains here since"):
+            first.upload_changed_files()
         assert remote().keys() == {"owner"}
         written(owner=first._owner.decode())  # so that the block ends as usual
 
@@ -137,7 +137,7 @@ def test_a_directory_is_of_one_process_and_its_successor_finds_it_empty(monkeypa
     monkeypatch.setattr(module.os, "close", lambda handle: None)
     written(**{"run.json": "a"})
     first = Mirror(URL)
-    first.fetch()
+    first.download_new_files()
     monkeypatch.setattr(module.fcntl, "flock", lambda *_: None)  # as after the end of the first process
     again = Mirror(URL)
     assert again.directory == first.directory
@@ -175,7 +175,7 @@ def test_files_move_below_another_url() -> None:
 def test_a_corpus_is_no_work_directory() -> None:
     written(**{"manifest.json": "{}"})
     with pytest.raises(UserError, match=f"{URL} holds a corpus"):
-        Mirror(URL).fetch()
+        Mirror(URL).download_new_files()
 
 
 @pytest.mark.parametrize(

@@ -160,12 +160,12 @@ def test_the_arrays_are_copied_for_those_alone_who_read_them(memory) -> None:
     def local() -> set[str]:
         return {one.relative_to(mirror.directory).as_posix() for one in mirror.directory.rglob("*") if one.is_file()}
 
-    mirror.fetch()
+    mirror.download_new_files()
     small = {"run.json", "checkpoints/2/run/metadata", f"checkpoints/2/{COMMITTED}"}
     assert local() == small  # step 4 is not whole
-    mirror.fetch(states=True)
+    mirror.download_new_files(states=True)
     assert local() == small | {"checkpoints/2/state/d/1"}
-    mirror.fetch()
+    mirror.download_new_files()
     assert small <= local()
 
 
@@ -178,16 +178,16 @@ def test_the_mark_of_a_checkpoint_is_uploaded_last_and_removed_first(memory, mon
         )
     mirror = Mirror(URL)
     place = mirror.directory / "checkpoints"
-    with mirror.owned():
+    with mirror.as_owner():
         for name in ("2/run/metadata", "2/state/d/1", f"2/{COMMITTED}", "4.orbax-checkpoint-tmp/run/metadata"):
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             (place / name).write_text("x")
-        mirror.push()
+        mirror.upload_changed_files()
         assert order[-1] == f"upload {URL}/checkpoints/2/{COMMITTED}"
         assert len(order) == 3
         for path in sorted((place / "2").rglob("*"), reverse=True):
             path.unlink() if path.is_file() else path.rmdir()
         (place / "2").rmdir()
-        mirror.push()
+        mirror.upload_changed_files()
         assert order[3] == f"remove {URL}/checkpoints/2/{COMMITTED}"
     assert set(remote()) == {"owner"}

@@ -64,7 +64,7 @@ def clean_partitions(
 
 
 class _Clean(beam.DoFn):
-    """Chunk -> (block, (number of the chunk, kept, removed)), and as a separate output the counts of its documents."""
+    """A function from a chunk to (block, (chunk number, kept, removed)); the second output counts documents."""
 
     COUNTS = "counts"
 

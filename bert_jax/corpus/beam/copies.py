@@ -33,7 +33,7 @@ def find_copies_with_beam(
         partitions: partitions of the documents.
         settings: how the documents are read and compared.
         against: name of a corpus in a recipe -> its directory, as a worker opens it.
-        output: directory or URL of the corpus, to which the signatures that it keeps are written.
+        output: directory or URL of the corpus, which gets the signatures of its documents.
         work_url: directory or URL for the signatures of all documents, and the decisions.
     """
     near = compares_documents(settings.deduplicate)

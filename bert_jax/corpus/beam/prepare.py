@@ -66,7 +66,7 @@ def prepare_with_beam(
         The manifest.
 
     Raises:
-        UserError: as `prepare`, on any machine; options that Beam does not know.
+        UserError: `prepare` would raise it, on any machine; or Beam does not know an option.
     """
     recipe = None if clean is None else read_recipe(clean)
     settings = make_settings(read_options, options, recipe)

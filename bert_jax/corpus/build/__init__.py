@@ -3,7 +3,7 @@
 Files in the order in which a preparation enters them:
 
 prepare.py           `prepare`, which the verb calls: all steps on this machine; corpus/beam has the steps for Beam
-plan.py              options, settings and inputs, checked before the work; the identity by which it resumes
+plan.py              options, settings and inputs, checked before the work; the identity of a preparation that resumes
 append.py            the corpus that documents are added to; the signatures that a corpus keeps
 staging.py           the directory of a corpus that is being written; its finished blocks survive a kill
 passes.py            a pass over all documents: chunks on all cores, results in order, finished blocks

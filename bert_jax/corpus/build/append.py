@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.corpus.build.cleaning.chunk import CleaningCounts
-from bert_jax.corpus.build.cleaning.recipe import Recipe, make_step
+from bert_jax.corpus.build.cleaning.recipe import Recipe, make_cleaning_step
 from bert_jax.corpus.build.corpus_writer import CONTENT, SIGNATURES, BaseCorpus, ShardInfo, SignatureFiles
 from bert_jax.corpus.build.dedup_decisions import Decisions, StoredSignatures, decide_copies
 from bert_jax.corpus.build.encoding import DocumentCounts
@@ -99,7 +99,7 @@ def read_existing_corpus(
             )
     if rules is not None:
         name = str(directory / MANIFEST)
-        steps = tuple(make_step(name, rule, parameters) for rule, parameters in rules.items())
+        steps = tuple(make_cleaning_step(name, rule, parameters) for rule, parameters in rules.items())
         recipe = Recipe(name, steps, settings["deduplicate"], against)
     return ExistingCorpus(BaseCorpus(directory, manifest), tokenizer, recipe, settings)
 
@@ -164,7 +164,7 @@ def open_signatures(corpus: str, near: bool = False) -> StoredSignatures:
     """Return the signatures of a corpus, or of a snapshot CORPUS@FINGERPRINT, as `read_stored_signatures`.
 
     Raises:
-        UserError: as `read_manifest` and `read_stored_signatures`; also if `near` is True and the corpus was prepared
+        UserError: `read_manifest` or `read_stored_signatures` raises it, or `near` is True and the corpus was prepared
             without `--deduplicate near`.
     """
     directory, snapshot = split_snapshot(corpus)
@@ -196,7 +196,7 @@ def compare_corpora(corpus: str, reference: str) -> CorpusComparison:
             its fingerprint.
 
     Raises:
-        UserError: as `read_manifest` and `read_stored_signatures`.
+        UserError: `read_manifest` or `read_stored_signatures` raises it.
     """
     blocks, stored = open_signatures(corpus).blocks, open_signatures(reference)
     near = all(any(block.rows["bands"].any() for block in both) for both in (blocks, stored.blocks))

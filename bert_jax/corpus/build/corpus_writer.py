@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from array_record.python.array_record_module import ArrayRecordWriter
 
-from bert_jax.corpus.manifest import FORMAT_VERSION, MANIFEST, fingerprint, seal
+from bert_jax.corpus.manifest import FORMAT_VERSION, MANIFEST, fingerprint, manifest_seal
 from bert_jax.corpus.store import MAX_RECORD, MAX_SENTENCE, SPLITS
 from bert_jax.files import sha256_of, sync, write_text
 
@@ -367,7 +367,7 @@ def make_manifest(
         }
         manifest["snapshots"] = [*base.manifest.get("snapshots", ()), snapshot]
     manifest = {**manifest, "fingerprint": fingerprint(manifest)}
-    return {**manifest, "seal": seal(manifest)}
+    return {**manifest, "seal": manifest_seal(manifest)}
 
 
 def _save_arrays(

@@ -55,7 +55,7 @@ def find_copies(
             setting.
 
     Raises:
-        UserError: as `read_chunks` and `sign_documents`.
+        UserError: `read_chunks` or `sign_documents` raises it.
     """
     path = signed.directory / DECISIONS
     if all(signed.is_finished(partition.index) for partition in partitions):

@@ -27,7 +27,7 @@ from bert_jax.readers import RawDocument, ReadOptions, to_document
 from bert_jax.readers.rejections import Rejections, first_fields
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.tokenizer.changes import count_changes
-from bert_jax.tokenizer.tokenizer_json import components
+from bert_jax.tokenizer.tokenizer_json import steps_of_part
 
 MIN_HELDOUT = 2  # minimum number of held-out documents: the second sentence of a pair may come from another document
 UNKNOWN_READ = 500  # maximum number of sentences of a chunk that are encoded again to count unknown characters
@@ -213,7 +213,7 @@ def inside_character(tokenizer: Tokenizer) -> np.ndarray:
 
     A sentence of too many tokens is not cut before such a token.
     """
-    parts = components(tokenizer.definition.get("pre_tokenizer"))
+    parts = steps_of_part(tokenizer.definition.get("pre_tokenizer"))
     letters = _LETTERS if any(part.get("type") == "ByteLevel" for part in parts) else {}
     within = [0x80 <= letters.get(token[:1], 0) < 0xC0 or bool(_BYTE.fullmatch(token)) for token in tokenizer.tokens]
     return np.array(within, bool)

@@ -21,7 +21,7 @@ import numpy as np
 from bert_jax.corpus.build.chunks import Partition
 from bert_jax.corpus.build.corpus_writer import write_json
 from bert_jax.corpus.build.encoding import Chunk
-from bert_jax.corpus.manifest import seal
+from bert_jax.corpus.manifest import manifest_seal
 from bert_jax.errors import UserError
 from bert_jax.files import read_file, sha256_of, sync
 
@@ -73,7 +73,7 @@ class FinishedBlocks:
         for path in sorted(self.directory.glob("*.json")):
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 record = json.loads(read_file(path))
-                if record.get("seal") == seal(record):
+                if record.get("seal") == manifest_seal(record):
                     records[record["partition"], record["block"]] = record
         return records
 
@@ -128,7 +128,7 @@ class FinishedBlocks:
                         sync(path)
                         digests[path.name] = sha256_of(path)
             record = {"partition": key[0], "block": key[1], "is_last": is_last, **known, "sha256": digests}
-            write_json(self.path(key, "json"), {**record, "seal": seal(record)})
+            write_json(self.path(key, "json"), {**record, "seal": manifest_seal(record)})
         self.records[key] = record
 
     def load_array(self, key: BlockKey, part: str, dtype: Any) -> np.ndarray:

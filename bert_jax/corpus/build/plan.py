@@ -92,7 +92,7 @@ def plan_inputs(inputs: Sequence[str], read_options: ReadOptions, say: Callable[
     """Return the files that the inputs name, and their partitions.
 
     Raises:
-        UserError: as `readers.find_files` and `readers.check_read_options`.
+        UserError: `readers.find_files` or `readers.check_read_options` raises it.
     """
     files = readers.find_files(inputs, read_options, say)
     readers.check_read_options(files, read_options)

@@ -28,9 +28,9 @@ from bert_jax.corpus.build.plan import (
 from bert_jax.corpus.build.staging import UnfinishedCorpus
 from bert_jax.corpus.build.summary import (
     TooManyRejectedUserError,
-    add_copies,
     check_rejected,
     format_summary,
+    sum_copies_of_append,
     summarize_corpus,
 )
 from bert_jax.errors import UserError
@@ -153,7 +153,7 @@ def prepare(
                 unfinished.discard()
             raise
         if decisions and not adds_nothing:
-            summary["copies"] = add_copies(decisions.count_copies(), existing and existing.base.manifest)
+            summary["copies"] = sum_copies_of_append(decisions.count_copies(), existing and existing.base.manifest)
         if recipe:
             summary["cleaning"] = {**recipe.for_manifest(), **sum_cleaning_counts(cleaning_counts).for_manifest()}
         if removed and cleaned:

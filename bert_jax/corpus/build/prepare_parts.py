@@ -20,7 +20,7 @@ GROWTH = 4
 GOLDEN_RATIO = 0.6180339887498949  # for every n, its first n multiples, modulo 1, are spread evenly
 
 
-def num_parts(files: Sequence[str], options: ReadOptions) -> int:
+def num_parts_of_text(files: Sequence[str], options: ReadOptions) -> int:
     """Return the number of parts of a text: 1 for a short text, and for a large file that cannot be divided."""
     if not all(readers.is_small(path) or readers.is_divisible(path, options) for path in files):
         return 1
@@ -35,7 +35,7 @@ def prepared_fraction(part: int, count: int) -> float:
     return float(GROWTH) ** (part + 1 - count)
 
 
-def text_tokens(first_part_tokens: int, count: int | None) -> int:
+def estimate_text_tokens(first_part_tokens: int, count: int | None) -> int:
     """Estimate the tokens of a text from the tokens of its first part; `count` parts, None for a single part."""
     return round(first_part_tokens / prepared_fraction(0, count or 1))
 
@@ -88,7 +88,7 @@ def prepare_missing_parts(
         say: function that prints a line; called when a preparation resumes.
 
     Raises:
-        UserError: as `prepare`; a part adds no document.
+        UserError: `prepare` raises it, or a part adds no document.
     """
     files = readers.find_files(inputs, options)
     for part in range(len(fingerprints(read_manifest(corpus))), count):

@@ -59,12 +59,12 @@ _DELETED = {"": bytes(_ASCII_IGNORED), " ": bytes(code for code in _ASCII_IGNORE
 
 def normal_form(text: str) -> str:
     """Return the letters, marks, numbers and symbols of a text in NFKC, case folded; if there are none, the text."""
-    return _fold(text, "") or text
+    return _normal_form_with_spaces(text, "") or text
 
 
 def normal_words(text: str) -> list[str]:
     """Return the words of the normal form, split at white space; in scripts without spaces, the characters."""
-    spaced = _fold(text, " ")
+    spaced = _normal_form_with_spaces(text, " ")
     return (spaced if spaced.isascii() else _UNSPACED.sub(r" \g<0> ", spaced)).split()
 
 
@@ -92,7 +92,7 @@ def choose_split(hash_of_text: int, heldout_fraction: float) -> str:
     return "heldout" if hash_of_text < heldout_fraction * 2**64 else "train"
 
 
-def _fold(text: str, space: str) -> str:
+def _normal_form_with_spaces(text: str, space: str) -> str:
     """Return the normal form of a text with `space`, '' or ' ', in place of each white space."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
@@ -176,7 +176,7 @@ def sign_documents(documents: Sequence[RawDocument], read_options: ReadOptions, 
     if not has_words.any():
         return Signatures(rows, np.zeros(0, "<u4"))
     shingles, starts = hash_shingles_of_texts([words for words in texts if words])
-    rows["bands"][has_words] = _band_hashes(shingles, starts)
+    rows["bands"][has_words] = _minhash_band_hashes(shingles, starts)
     sketches = [np.unique(hashes >> np.uint64(32))[:SKETCH] for hashes in np.split(shingles, starts[1:])]
     rows["sketch"][has_words] = [len(sketch) for sketch in sketches]
     return Signatures(rows, np.concatenate(sketches).astype("<u4"))
@@ -196,7 +196,7 @@ def jaccard(first: np.ndarray, second: np.ndarray, sketch_size: int | None = Non
     return int(np.searchsorted(common, union[-1], side="right")) / len(union)
 
 
-def _band_hashes(shingles: np.ndarray, starts: np.ndarray) -> np.ndarray:
+def _minhash_band_hashes(shingles: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """Return a hash for each band of MinHash values of each text, uint32 [texts, BANDS]."""
     lowest = np.empty([BANDS * ROWS, len(starts)], np.uint64)
     for row, multiplier in enumerate(_MULTIPLIERS):

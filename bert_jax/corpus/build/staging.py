@@ -87,13 +87,13 @@ class UnfinishedCorpus:
                     f"{self._output}: another preparation has added to this corpus meanwhile; run the command again"
                 )
             with self.writing():
-                self._resume()
+                self._keep_finished_blocks()
         except BaseException:
             self._close()
             raise
         return self
 
-    def _resume(self) -> None:
+    def _keep_finished_blocks(self) -> None:
         """Reuse the blocks that a killed preparation of equal identity finished, and remove everything else."""
         try:
             before = strict_json.parse(read_file(self._directory / "plan.json").decode())

@@ -55,7 +55,7 @@ def summarize_corpus(
     if not stored:
         raise UserError(
             f"0 of {num_read:,} documents could be used: {rejected}; "
-            f"{hint_about(counts.rejected, counts.fields, settings.read_options)}"
+            f"{hint_about_rejections(counts.rejected, counts.fields, settings.read_options)}"
         )
     check_rejected(counts.rejected, num_read, counts.fields, settings)
     if not train:
@@ -99,7 +99,7 @@ def summarize_corpus(
     }
 
 
-def add_copies(copies: Mapping[str, int], before: Mapping[str, Any] | None) -> dict[str, int]:
+def sum_copies_of_append(copies: Mapping[str, int], before: Mapping[str, Any] | None) -> dict[str, int]:
     """Return kind of copy -> number of kept documents: of a preparation plus of the manifest before an append."""
     known = before.get("copies", {}) if before else {}
     return {kind: count + known.get(kind, 0) for kind, count in copies.items()}
@@ -114,7 +114,7 @@ def check_rejected(rejected: Mapping[str, int], num_documents: int, fields: str,
         fields: field names of a record that lacks the requested field.
         settings: settings of the preparation.
     """
-    faults = {reason: count for reason, count in rejected.items() if not _is_choice(reason)}
+    faults = {reason: count for reason, count in rejected.items() if not _is_intended_rejection(reason)}
     num_faults = sum(faults.values())
     if num_faults > settings.max_rejected_fraction * num_documents:
         raise TooManyRejectedUserError(
@@ -124,23 +124,23 @@ def check_rejected(rejected: Mapping[str, int], num_documents: int, fields: str,
         )
 
 
-def hint_about(rejected: Mapping[str, int], fields: str, options: ReadOptions) -> str:
+def hint_about_rejections(rejected: Mapping[str, int], fields: str, options: ReadOptions) -> str:
     """Return advice about the reason for which most documents were rejected."""
-    if OF in (reason := most_common_reason(rejected)) and _is_choice(reason):
+    if OF in (reason := most_common_reason(rejected)) and _is_intended_rejection(reason):
         return "they are in that corpus already; leave it out of the recipe's `against` to keep copies"
-    if _is_rule(reason):
+    if _is_cleaning_rule(reason):
         return "change the recipe of the cleaning, or leave its rule out"
     return rejection_hint(rejected, fields, options)
 
 
-def _is_rule(reason: str) -> bool:
+def _is_cleaning_rule(reason: str) -> bool:
     """Return whether a reason for rejection is a rule of a cleaning."""
     return reason.partition(": ")[0] in RULES
 
 
-def _is_choice(reason: str) -> bool:
+def _is_intended_rejection(reason: str) -> bool:
     """Return whether a reason for rejection is a choice, such as a rule of a cleaning, or loses no text."""
-    return reason.partition(OF)[0] in NO_FAULTS or _is_rule(reason)
+    return reason.partition(OF)[0] in NO_FAULTS or _is_cleaning_rule(reason)
 
 
 def _split_warnings(settings: PrepareSettings, counts: DocumentCounts, train: int, heldout: int) -> Iterator[str]:
@@ -237,11 +237,13 @@ def format_summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) 
     reasons = describe_rejections(documents["rejected"])
     first_line = ""
     if unchanged := manifest.get("unchanged"):
-        first_line = f"{output}: unchanged; of {_format_added(unchanged['in'], unchanged['rejected'])}\n"
+        first_line = f"{output}: unchanged; of {_format_counts_of_append(unchanged['in'], unchanged['rejected'])}\n"
     elif snapshots := manifest.get("snapshots"):
         before = snapshots[-1]["documents"]
         new = {reason: count - before["rejected"].get(reason, 0) for reason, count in documents["rejected"].items()}
-        added = _format_added(documents["in"] - before["in"], {reason: count for reason, count in new.items() if count})
+        added = _format_counts_of_append(
+            documents["in"] - before["in"], {reason: count for reason, count in new.items() if count}
+        )
         first_line = f"{output}: snapshot {len(snapshots) + 1}, {manifest['fingerprint'][:SHORT]}: of {added}\n"
     cleaning = f"{format_cleaning(manifest['cleaning'])}\n" if "cleaning" in manifest else ""
     splits = ", ".join(
@@ -283,7 +285,7 @@ def format_changes(manifest: Mapping[str, Any]) -> str:
     return f"characters changed by the tokenizer: {', '.join(percent) or 'none'}{sample}"
 
 
-def _format_added(num_documents: int, rejected: Mapping[str, int]) -> str:
+def _format_counts_of_append(num_documents: int, rejected: Mapping[str, int]) -> str:
     """Return the counts of new, added and rejected documents of an append, as text."""
     num_rejected = sum(rejected.values())
     reasons = f" ({describe_rejections(rejected)})" if num_rejected else ""

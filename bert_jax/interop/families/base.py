@@ -42,7 +42,7 @@ class ModelClass(NamedTuple):
 
 
 class Field(NamedTuple):
-    """The field of `EncoderConfig` that a field of `config.json` sets, or several fields that it sets to one value."""
+    """The fields of `EncoderConfig` that a field of `config.json` sets; it sets all of them to an equal value."""
 
     name: str
     default: int | float | str | None  # value of transformers for a file without the field; None: the field may be null

@@ -87,7 +87,7 @@ def load_model(
             bfloat16 are widened to float32, which is exact; float64 is rounded to float32.
         wanted: the heads to load. None: the heads of the class in `architectures` that the file has; if the file names
             no class, the heads of the largest class that the tensors fill.
-        rng: random key with which the model's `init` draws the parts of `wanted` that the checkpoint lacks. A head
+        rng: random key for `init`, which draws the parts of `wanted` that the checkpoint lacks. A head
             whose number of classes differs from the checkpoint's counts as lacking.
 
     Raises:

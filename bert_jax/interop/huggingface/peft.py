@@ -99,7 +99,7 @@ def find_targets(config: EncoderConfig, names: Sequence[str] | None) -> tuple[Ta
         return ALL_LINEAR in names or bool({*names} & {*_dotted_suffixes(name)})
 
     return tuple(
-        Target(name, _matrices_path(modules), tuple(module.path for module in sorted(modules, key=_part_index)))
+        Target(name, _lora_path(modules), tuple(module.path for module in sorted(modules, key=_index_of_fused_part)))
         for name, modules in by_name.items()
         if is_target(name, modules)
     )
@@ -119,11 +119,11 @@ def _dotted_suffixes(name: str) -> list[str]:
     return [".".join(parts[first:]) for first in range(len(parts))]
 
 
-def _part_index(module: NamedModule) -> int:
+def _index_of_fused_part(module: NamedModule) -> int:
     return module.part[0]
 
 
-def _matrices_path(modules: list[NamedModule]) -> str:
+def _lora_path(modules: list[NamedModule]) -> str:
     """Return the path of a target's LoRA matrices: the path of its only kernel, or a new path beside its kernels."""
     if len(modules) == 1:
         return modules[0].path

@@ -63,7 +63,7 @@ def read_torch(path: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def _check_tensor(name: str, x: Any, size: int, path: pathlib.Path) -> None:
-    """Raise UserError for a tensor of which the file does not hold every number, before the tensor takes memory."""
+    """Raise UserError if the file does not hold every number of a tensor, before the tensor takes memory."""
     if x.is_conj() or x.is_neg():
         raise UserError(f"{path}: tensor '{name}' is stored negated or conjugated; save it with `resolve_neg()`")
     claimed, held = x.element_size() * math.prod(x.shape), x.untyped_storage().nbytes()

@@ -23,7 +23,7 @@ def fits_cudnn(inputs: AttentionInputs, rate: float) -> bool:
 
 
 def cudnn_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
-    """Return the context, in the shape of `inputs.q`; `rate` must be 0, and padding at the end of a sequence."""
+    """Return the context, in the shape of `inputs.q`; `rate` must be 0; padding must be at the end."""
     assert rate == 0, "kernels.py says that this kernel has no dropout"
     assert not has_score_terms(inputs), "kernels.py says that this kernel has no bias"
     batch, length, _ = inputs.q.shape

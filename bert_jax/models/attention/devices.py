@@ -14,7 +14,7 @@ FUSED_QKV = ("batch", "length", "maps", "heads")  # of FusedQKV
 
 
 def on_each_device(kernel: Callable[..., Any], inputs: AttentionInputs, *arrays: Any, axes: Any, out_axes: Any) -> Any:
-    """Return `kernel(inputs, *arrays)`; each device computes its part, and bias, window and distances must be None.
+    """Return `kernel(inputs, *arrays)`, computed in parts by the devices; bias, window and distances must be None.
 
     `axes` and `out_axes` are tuples with the logical names of the axes of `arrays` and of the results.
     """

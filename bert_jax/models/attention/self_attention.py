@@ -120,7 +120,7 @@ class SelfAttention(nn.Module):
 
     def _fused_qkv(self, x: jax.Array, projections: list[Linear]) -> FusedQKV:
         """Compute queries, keys and values by one product; a kernel reads parts of it, which XLA would copy."""
-        kernels, biases = zip(*(linear.arrays() for linear in projections), strict=True)
+        kernels, biases = zip(*(linear.kernel_and_bias() for linear in projections), strict=True)
         kernel = save_for_backward(jnp.stack(kernels, axis=1))
         products = jnp.einsum("blw,wmh->blmh", x.astype(self.dtype), kernel)
         products = save_for_backward(constrain(products, "batch", "length", "maps", "heads"))

@@ -65,7 +65,7 @@ def triton_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
 
 
 def _radius_counts(inputs: AttentionInputs) -> RadiusCounts:
-    """Return (radius, number of layers) for the layers that this program computes; a scan computes all layers."""
+    """Return each radius, and its number of layers, among the layers of this program; a scan computes all layers."""
     if isinstance(inputs.radius, int):
         return ((inputs.radius, 1),)
     if inputs.radius is None:
@@ -254,7 +254,7 @@ class _Head(NamedTuple):
     maps: tuple[Any, ...]  # q, k and v [length, head_dim]; or one array [length, 3, head_dim]
     biases: Any  # of q, k and v [3, head_dim], or None
 
-    def read(self, map_index: int, block_index: Any) -> jax.Array:
+    def read_block(self, map_index: int, block_index: Any) -> jax.Array:
         """Return a block of queries (index 0), keys (1) or values (2), without the bias."""
         rows = self.rows_of_block(block_index)
         return self.maps[map_index][rows, :] if self.biases is None else self.maps[0][rows, map_index, :]
@@ -293,11 +293,11 @@ class _Tile(NamedTuple):
     column: Any  # index of the block of keys
     transposed: bool = False
 
-    def queries(self, x: jax.Array) -> jax.Array:
+    def per_query(self, x: jax.Array) -> jax.Array:
         """Broadcast a value of each query over the tile."""
         return x[None, :] if self.transposed else x[:, None]
 
-    def keys(self, x: jax.Array) -> jax.Array:
+    def per_key(self, x: jax.Array) -> jax.Array:
         """Broadcast a value of each key over the tile."""
         return x[:, None] if self.transposed else x[None, :]
 
@@ -310,10 +310,10 @@ class _Tile(NamedTuple):
     def scores(self, q: jax.Array, k: jax.Array, key_terms: jax.Array) -> jax.Array:
         """Return the scores of the tile, in units of log 2; `key_terms`, with the mask, are added for each key."""
         head, spec = self.head, self.head.spec
-        scores = self.product(q, k) * (UNIT * q.shape[-1] ** -0.5) + self.keys(key_terms)
+        scores = self.product(q, k) * (UNIT * q.shape[-1] ** -0.5) + self.per_key(key_terms)
         rows, columns = head.rows_of_block(self.row), head.rows_of_block(self.column)
         if spec.is_packed:
-            same_segment = self.queries(head.query_ids[rows]) == self.keys(head.key_ids[columns])
+            same_segment = self.per_query(head.query_ids[rows]) == self.per_key(head.key_ids[columns])
             scores = jnp.where(same_segment, scores, MASKED_SCORE)
         if spec.has_window:
             query_index, key_index = self._token_indices()
@@ -332,7 +332,7 @@ class _Tile(NamedTuple):
     def _token_indices(self) -> _TokenIndices:
         """Return the index in the sequence of each query and of each key of the tile."""
         within, block = jax.lax.iota(jnp.int32, self.head.spec.block), self.head.spec.block
-        return _TokenIndices(self.queries(self.row * block + within), self.keys(self.column * block + within))
+        return _TokenIndices(self.per_query(self.row * block + within), self.per_key(self.column * block + within))
 
 
 def _references(refs: Sequence[Any], spec: _KernelSpec) -> _Head:
@@ -349,13 +349,13 @@ def _forward_kernel(*refs: Any, num_head_refs: int, spec: _KernelSpec) -> None:
         refs[num_head_refs:],
         pl.program_id(0),
     )
-    biases, queries = head.biases, head.read(0, row)
+    biases, queries = head.biases, head.read_block(0, row)
     queries = queries if biases is None else queries + biases[0, :]
 
     def add_block_of_keys(column: Any, state: Any) -> Any:
         total, largest, exponentials, dropped_sum = state
-        tile, values = _Tile(head, row, column), head.read(2, column)
-        scores = tile.scores(queries, head.read(1, column), head.mask(column))
+        tile, values = _Tile(head, row, column), head.read_block(2, column)
+        scores = tile.scores(queries, head.read_block(1, column), head.mask(column))
         now = jnp.maximum(largest, jnp.max(scores, axis=1))
         p, shrink = jnp.exp2(scores - now[:, None]), jnp.exp2(largest - now)
         dropped = tile.drop(p)
@@ -396,9 +396,9 @@ def _score_gradients(
     after `dp` have a value for each query.
     """
     unscale = 1 / (1 - tile.head.spec.rate)
-    p = jnp.exp2(scores - tile.queries(log_sums))
-    ds = dp * unscale + tile.queries(value_bias_terms * unscale - context_products)
-    return _ScoreGradients(tile.drop(p), p * tile.drop(ds, tile.queries(-context_products)))
+    p = jnp.exp2(scores - tile.per_query(log_sums))
+    ds = dp * unscale + tile.per_query(value_bias_terms * unscale - context_products)
+    return _ScoreGradients(tile.drop(p), p * tile.drop(ds, tile.per_query(-context_products)))
 
 
 def _key_terms(head: _Head, column: Any, k: jax.Array) -> jax.Array:
@@ -418,7 +418,7 @@ def _backward_kernel(*refs: Any, num_head_refs: int, spec: _KernelSpec) -> None:
     """Write the gradients of a block's keys and values (over all queries), and of its queries (over all keys)."""
     head, block_index = _references(refs[:num_head_refs], spec), pl.program_id(0)
     gradient, log_sums, context_products, *written = refs[num_head_refs:]
-    q, k, v = (head.read(i, block_index) for i in range(3))
+    q, k, v = (head.read_block(i, block_index) for i in range(3))
     biases, g = head.biases, gradient[head.rows_of_block(block_index), :]
     key_terms, value_bias_terms = _key_terms(head, block_index, k), jnp.zeros((spec.block,), jnp.float32)
     if biases is not None:
@@ -427,7 +427,11 @@ def _backward_kernel(*refs: Any, num_head_refs: int, spec: _KernelSpec) -> None:
 
     def add_key_gradients(row: Any, state: Any) -> Any:
         dk, dv, sums = state
-        rows, tile, queries = head.rows_of_block(row), _Tile(head, row, block_index, transposed=True), head.read(0, row)
+        rows, tile, queries = (
+            head.rows_of_block(row),
+            _Tile(head, row, block_index, transposed=True),
+            head.read_block(0, row),
+        )
         scores, dp = tile.scores(queries, k, key_terms), tile.product(gradient[rows, :], v)
         p, ds = _score_gradients(tile, scores, dp, log_sums[rows], context_products[rows])
         dk += triton.dot(ds.astype(k.dtype), queries)
@@ -435,8 +439,8 @@ def _backward_kernel(*refs: Any, num_head_refs: int, spec: _KernelSpec) -> None:
         return dk, dv, sums if biases is None else sums + jnp.sum(ds, axis=1)
 
     def add_query_gradients(column: Any, state: Any) -> Any:
-        tile, keys, rows = _Tile(head, block_index, column), head.read(1, column), head.rows_of_block(block_index)
-        scores, dp = tile.scores(q, keys, head.mask(column)), tile.product(g, head.read(2, column))
+        tile, keys, rows = _Tile(head, block_index, column), head.read_block(1, column), head.rows_of_block(block_index)
+        scores, dp = tile.scores(q, keys, head.mask(column)), tile.product(g, head.read_block(2, column))
         _, ds = _score_gradients(tile, scores, dp, log_sums[rows], context_products[rows], value_bias_terms)
         return state + triton.dot(ds.astype(k.dtype), keys)
 

@@ -20,7 +20,7 @@ from bert_jax.config import (
     with_vocab_size,
 )
 from bert_jax.console import Console, format_seconds
-from bert_jax.corpus.build.prepare_parts import text_tokens
+from bert_jax.corpus.build.prepare_parts import estimate_text_tokens
 from bert_jax.corpus.mixture import open_mixture
 from bert_jax.errors import UserError, writing
 from bert_jax.files import read_file, write_text
@@ -88,7 +88,7 @@ def config_for_budget(
         raise UserError("no corpus: give --config.data.corpus=DIR of `bert-jax prepare`, or --config.data.text=FILES")
     corpus = open_mixture(config.data.corpus, console.say, progress=console.progress)
     config = with_vocab_size(config, corpus.vocab_size)
-    tokens = text_tokens(corpus.split("train").num_tokens, config.data.snapshots)
+    tokens = estimate_text_tokens(corpus.split("train").num_tokens, config.data.snapshots)
 
     def measured_rate(choice: Choice) -> float:
         """Return the FLOP/s of real steps of a model of the chosen size, as process 0 measures them."""
@@ -290,4 +290,4 @@ def _write_choice(directory: pathlib.Path, text: str, choice: Choice, rates: lis
         content = {"budget": text, "measured": measured, "choice": dataclasses.asdict(choice)}
         write_text(directory / FILE, json.dumps(content, indent=1) + "\n")
     if mirror := mirror_of(directory):
-        mirror.send(FILE)
+        mirror.upload_now(FILE)

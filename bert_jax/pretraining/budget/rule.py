@@ -95,7 +95,7 @@ def choose_size_and_steps(
 
 
 def _tokens_within_budget(budget: Budget, flops_per_second: float | None, flops_per_token: float) -> float:
-    """Return the number of training tokens within a budget, for a size with `flops_per_token`."""
+    """Return the number of tokens on which a budget can train a model that needs `flops_per_token`."""
     if budget.tokens is not None:
         return budget.tokens
     if budget.flops is not None:

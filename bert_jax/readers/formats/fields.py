@@ -52,7 +52,7 @@ def record_text(record: dict[str, Any], options: ReadOptions) -> str:
     """Return the text of a record: a field or a template; dots in names lead into nested objects.
 
     Raises:
-        RejectedError: 'no field', and the reasons of `check_document_text`.
+        RejectedError: the record has no such field, or `check_document_text` raises it.
     """
     texts = []
     for literal, name in template_parts(options.field):

@@ -143,7 +143,7 @@ class _ItemReader:
         self._at = 0  # position in the text
         self.num_taken = 0
 
-    def _read_on(self) -> None:
+    def _read_next_block(self) -> None:
         """Double the text in memory, so that an item is scanned only a few times."""
         data = self._stream.read(max(1 << 16, len(self._text) - self._at))
         self._ended = not data
@@ -159,7 +159,7 @@ class _ItemReader:
                 return self._text[self._at]
             if self._ended:
                 return ""
-            self._read_on()
+            self._read_next_block()
 
     def expect(self, character: str) -> None:
         """Skip the next character; raise UserError if it is a different character."""
@@ -180,7 +180,7 @@ class _ItemReader:
                 reason = str(error)
             if self._ended or len(self._text) - self._at > self._max_bytes:
                 raise self._broken(reason)
-            self._read_on()
+            self._read_next_block()
         data = self._text[self._at : end].encode("utf-8", "surrogateescape")
         self._at = end
         self.num_taken += 1

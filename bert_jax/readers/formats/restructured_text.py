@@ -54,7 +54,7 @@ def restructured_text(data: str, options: ReadOptions) -> str:
     if len(data) > _MAX_CHARACTERS:
         raise RejectedError("too large")
     source = _WIDE_TABLE.sub("", data.replace("\r\n", "\n"))
-    source = _ROLE.sub(r"\1", "\n".join(_known_lines(source.split("\n"))))
+    source = _ROLE.sub(r"\1", "\n".join(_lines_with_known_directives(source.split("\n"))))
     settings = docutils.frontend.get_default_settings(docutils.parsers.rst.Parser)
     for name, value in _SETTINGS.items():
         setattr(settings, name, value)
@@ -78,7 +78,7 @@ def _load_docutils() -> Any:
     return docutils
 
 
-def _known_lines(lines: Sequence[str]) -> Iterator[str]:
+def _lines_with_known_directives(lines: Sequence[str]) -> Iterator[str]:
     """Yield the lines with directives that docutils knows: a container, whose text is kept, or a comment.
 
     docutils would drop a directive together with its text if it has an unknown option or an unexpected place.
@@ -88,7 +88,7 @@ def _known_lines(lines: Sequence[str]) -> Iterator[str]:
         indent = _indentation(line) if line.strip() else -1
         if match := _DIRECTIVE.fullmatch(line):
             directive, option = indent, -1
-            yield from _known_directive(match, lines[index + 1] if index + 1 < len(lines) else "")
+            yield from _directive_docutils_knows(match, lines[index + 1] if index + 1 < len(lines) else "")
         elif indent <= directive:
             directive = option = -1
             yield line
@@ -101,7 +101,7 @@ def _known_lines(lines: Sequence[str]) -> Iterator[str]:
             yield line
 
 
-def _known_directive(match: re.Match[str], following: str) -> Iterator[str]:
+def _directive_docutils_knows(match: re.Match[str], following: str) -> Iterator[str]:
     before, words = match[1], match[3] or ""
     name = match[2].lower()
     if name in _QUOTES:

@@ -39,12 +39,12 @@ def read_wiki_dump(name: str, stream: IO[bytes], options: ReadOptions) -> Iterat
         while data := stream.read(1 << 16):
             size += len(data)
             pages.parse(data)
-            yield from pages.take()
+            yield from pages.take_finished_pages()
             if size - pages.parser.CurrentByteIndex > _MAX_TOKEN:
                 raise expat.ExpatError("an unterminated tag")
         if size:
             pages.parse(b"", True)
-            yield from pages.take()
+            yield from pages.take_finished_pages()
     except _NotADumpError:
         pages.is_dump = False
     except expat.ExpatError as error:
@@ -82,7 +82,7 @@ class _PageCollector:
         except (LookupError, ValueError) as error:  # an unknown encoding
             raise expat.ExpatError(str(error)) from None
 
-    def take(self) -> list[RawDocument]:
+    def take_finished_pages(self) -> list[RawDocument]:
         """Return the pages that ended since the last call."""
         ready, self._ready = self._ready, []
         return ready

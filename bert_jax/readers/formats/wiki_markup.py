@@ -108,10 +108,10 @@ class _Renderer:
         self._parser_error = mwparserfromhell.parser.ParserError
         self._nodes: dict[str, Callable[[Any], str]] = {
             "Text": lambda node: node.value,
-            "Wikilink": self._link,
-            "Template": self._template,
-            "Tag": self._tag,
-            "ExternalLink": lambda node: _GONE if node.title is None else self._code(node.title),
+            "Wikilink": self._text_of_link,
+            "Template": self._text_of_template,
+            "Tag": self._text_of_tag,
+            "ExternalLink": lambda node: _GONE if node.title is None else self._text_of_code(node.title),
             "HTMLEntity": _entity_character,
             "Heading": lambda node: "\n\n",
             "Comment": lambda node: "",
@@ -122,36 +122,37 @@ class _Renderer:
         if max(_max_open_marks(markup, pair) for pair in _PAIRS) > _MAX_OPEN:
             return _MARK.sub(" ", markup)  # not a page of a wiki, but its words are kept
         try:
-            return self._code(self._parse(markup))
+            return self._text_of_code(self._parse(markup))
         except self._parser_error:  # a bug of the parser
             return _MARK.sub(" ", markup)
 
-    def _code(self, code: Any) -> str:
+    def _text_of_code(self, code: Any) -> str:
         return "".join(self._nodes[type(node).__name__](node) for node in code.nodes)
 
-    def _link(self, node: Any) -> str:
+    def _text_of_link(self, node: Any) -> str:
         title = str(node.title)
         namespace, colon, _ = title.partition(":")
         is_special = colon and namespace.strip().lower().replace("_", " ") in self._namespaces
         if is_special or _MEDIA.fullmatch(title):
             return _GONE
-        label = self._code(node.text) if node.text is not None else ""
+        label = self._text_of_code(node.text) if node.text is not None else ""
         if not label and _OTHER_LANGUAGE.match(title):
             return _GONE
-        return label or self._code(node.title).removeprefix(":")
+        return label or self._text_of_code(node.title).removeprefix(":")
 
-    def _tag(self, node: Any) -> str:
+    def _text_of_tag(self, node: Any) -> str:
         name = str(node.tag).strip().lower()
         if name in _TAGS:
             return _TAGS[name]
-        return self._code(node.contents) if node.contents is not None else ""
+        return self._text_of_code(node.contents) if node.contents is not None else ""
 
-    def _template(self, node: Any) -> str:
+    def _text_of_template(self, node: Any) -> str:
         keep = _TEMPLATES.get(str(node.name).strip().lower())
         if keep is None:
             return _GONE
         return (
-            keep([self._code(parameter.value).strip() for parameter in node.params if not parameter.showkey]) or _GONE
+            keep([self._text_of_code(parameter.value).strip() for parameter in node.params if not parameter.showkey])
+            or _GONE
         )
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from bert_jax.reports.attention.maps import CELL, MAX_LABEL, MAX_PIXELS, large_map
-from bert_jax.reports.html.markup import Html, element, folded, scrolled, section, shortened, table
+from bert_jax.reports.html.markup import Html, collapsible, element, scrollable, section, shortened, table
 
 NUM_LARGEST = 3  # weights that a row of a map shows
 MIN_LINE_WEIGHT = 0.05  # a token has at most 20 lines
@@ -29,9 +29,9 @@ def head_detail(tokens: list[str], weights: np.ndarray, layer: int, head: int) -
     return section(
         f"Layer {layer}, head {head} in detail",
         element("p", explanation),
-        scrolled(map_, f"{name}: every weight", class_="scroll tall"),
-        scrolled(attention_lines(tokens, weights, name, large=True), f"{name}: lines", class_="scroll tall"),
-        folded("The largest weights of each token as a table", table(TITLES, rows, f"{name}: largest weights")),
+        scrollable(map_, f"{name}: every weight", class_="scroll tall"),
+        scrollable(attention_lines(tokens, weights, name, large=True), f"{name}: lines", class_="scroll tall"),
+        collapsible("The largest weights of each token as a table", table(TITLES, rows, f"{name}: largest weights")),
     )
 
 

@@ -16,7 +16,7 @@ from bert_jax.reports.attention.text import (
     chosen_indexes,
     patterns_of_heads,
 )
-from bert_jax.reports.html.markup import Html, element, folded, page, section, shortened, table
+from bert_jax.reports.html.markup import Html, collapsible, element, page, section, shortened, table
 
 MAX_LINED = 32  # tokens, up to which each head has its lines: about 2 MB for 144 heads
 LEFT, RIGHT = 130, 60  # margins of the bars of a relevance
@@ -85,7 +85,10 @@ def attention_page(
         "head is the pattern that has half of its attention (Clark et al. 2019), broad where it reads nearly all "
         "tokens alike, else mixed."
     )
-    parts = [element("h1", "Attention of each head"), lead if rollout is not None else folded("The whole text", lead)]
+    parts = [
+        element("h1", "Attention of each head"),
+        lead if rollout is not None else collapsible("The whole text", lead),
+    ]
     parts.append(element("p", explanation))
     if rollout is None:
         first, last, total = attention.window.start, attention.window.stop - 1, len(attention.tokens)
@@ -162,7 +165,7 @@ def _head_figure(shown: TextAttention, layer: int, head: int, pattern: HeadPatte
         element("h3", f"Head {head}: {pattern.name}"),
         _map_with_rows(shown.tokens, weights, f"{name}: {pattern.name}; {caption}"),
         element("figcaption", caption),
-        folded("Lines", attention_lines(shown.tokens, weights, name)) if has_lines else "",
+        collapsible("Lines", attention_lines(shown.tokens, weights, name)) if has_lines else "",
     )
 
 

@@ -43,7 +43,7 @@ def write_attention_file(
     if layer is not None and head is None and not is_picture:
         raise UserError("--layer and --head together choose the head that a page shows in detail; give both or none")
 
-    def make() -> str:
+    def make_page() -> str:
         model = open_model(model_dir)
         attention = text_attention(model, text, pair, first_token)
         if words:
@@ -55,6 +55,6 @@ def write_attention_file(
         return attention_page(model, attention, text, pair, detail_of)
 
     if not is_picture:
-        return write_page(output, make)
-    make()
+        return write_page(output, make_page)
+    make_page()
     return output

@@ -17,8 +17,8 @@ from bert_jax.corpus.statistics import (
     QUANTILES,
     Distribution,
     TokenFigures,
-    distribution,
     document_sizes,
+    length_distribution,
     token_figures,
 )
 from bert_jax.corpus.store import Split
@@ -86,8 +86,8 @@ def corpus_figures(
     return CorpusFigures(
         sources=tuple(_corpus_sources(mixture, sequences, tokenizer)),
         tokenizer=dict(mixture.corpora[0].manifest["tokenizer"]),
-        documents=distribution(num_tokens),
-        sentences_per_document=distribution(num_sentences),
+        documents=length_distribution(num_tokens),
+        sentences_per_document=length_distribution(num_sentences),
         one_sentence=float((num_sentences == 1).mean()),
         tokens=tokens,
         frequent=[

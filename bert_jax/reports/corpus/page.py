@@ -10,7 +10,7 @@ from bert_jax.reports.corpus.checks import corpus_warnings
 from bert_jax.reports.corpus.figures import CorpusFigures, CorpusSource
 from bert_jax.reports.corpus.inspect_text import figures_lines
 from bert_jax.reports.corpus.sequences import ShownSequence, mark_meanings, show_sequence
-from bert_jax.reports.html.markup import Html, element, folded, note, page, section, table, verdict_html
+from bert_jax.reports.html.markup import Html, collapsible, element, page, section, small_paragraph, table, verdict_html
 
 if TYPE_CHECKING:
     from bert_jax.tokenizer import Tokenizer
@@ -44,7 +44,7 @@ def inspect_page(figures: CorpusFigures, tokenizer: "Tokenizer", sequences: Sequ
     """
     warnings = list(corpus_warnings(figures).values())
     title = ", ".join(source.name for source in figures.sources)
-    filters, parts = list[PageFilter](), [note(figures.no_sequences)]
+    filters, parts = list[PageFilter](), [small_paragraph(figures.no_sequences)]
     if sequences:
         filters, parts = _filters_and_parts(figures, tokenizer, sequences, first_number)
     lines = figures_lines(figures, tokenizer, TEXT_WIDTH, False)
@@ -53,7 +53,7 @@ def inspect_page(figures: CorpusFigures, tokenizer: "Tokenizer", sequences: Sequ
         element("h1", title),
         verdict_html("⚠ look at this" if warnings else "✓ looks healthy", bool(warnings), warnings or [NO_WARNINGS]),
         section("Sources", _source_table(figures.sources)),
-        folded("All figures", element("pre", "\n".join(lines), tabindex=0)),
+        collapsible("All figures", element("pre", "\n".join(lines), tabindex=0)),
         section("Sequences", *parts),
         command="inspect",
         style="".join(_filter_rules(filters)),
@@ -148,7 +148,7 @@ def _sequence_card(
     return element(
         "div",
         element("h3", f"Sequence {sequence_number:,}"),
-        note(f"{source}; {sequence.figures}"),
+        small_paragraph(f"{source}; {sequence.figures}"),
         element("p", *warnings) if warnings else "",
         sequence.body,
         class_=" ".join(["card", *classes]),

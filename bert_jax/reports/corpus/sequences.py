@@ -17,7 +17,7 @@ from bert_jax.reports.corpus.examples import (
     tokens_before_masking,
     vocabulary_entry,
 )
-from bert_jax.reports.html.markup import Html, element, escape_html, join_html, note
+from bert_jax.reports.html.markup import Html, element, escape_html, join_html, small_paragraph
 
 if TYPE_CHECKING:
     from bert_jax.tokenizer import Tokenizer
@@ -108,7 +108,7 @@ def _examples_html(
     for rank, (texts, label) in enumerate(examples, 1):
         titles = [f"example {rank} of {len(examples)}"] if len(examples) > 1 else []
         titles += [] if label is None else [f"label {label}: {meanings[label]}"]
-        lines = [note("; ".join(titles))] if titles else []
+        lines = [small_paragraph("; ".join(titles))] if titles else []
         for name, positions in zip(TEXT_NAMES, texts, strict=False):
             units = map(_unit_html, _split_into_units([tokens[position] for position in positions.tolist()], data))
             title = element("b", f"{name} ") if len(texts) > 1 else ""

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from bert_jax.reports.html.markup import Html, element, join_html, note
+from bert_jax.reports.html.markup import Html, element, join_html, small_paragraph
 from bert_jax.reports.html.point_values import Point, point_values, values_by_x
 from bert_jax.reports.html.style import DASHES, LIGHT
 
@@ -73,7 +73,7 @@ def charts_by_axis(charts: Mapping[str, Sequence[Chart]]) -> Html:
     choice = element("fieldset", element("legend", "Horizontal axis"), *buttons) if len(buttons) > 1 else ""
     legend = _charts_legend(next(iter(charts.values()), ()))
     drawn = [element("div", *map(chart_html, group), class_=f"charts by-{name}") for name, group in charts.items()]
-    return join_html([element("div", legend, choice, class_="filters"), *drawn, note(HINT)])
+    return join_html([element("div", legend, choice, class_="filters"), *drawn, small_paragraph(HINT)])
 
 
 def chart_html(chart: Chart) -> Html:
@@ -81,7 +81,7 @@ def chart_html(chart: Chart) -> Html:
     values = [y for curve in chart.curves for _, y in curve.points if y is not None and (y > 0 or not chart.log)]
     xs = [x for curve in chart.curves for x, _ in curve.points]
     if not values:
-        return element("figure", element("h3", chart.title), note("no finite number"))
+        return element("figure", element("h3", chart.title), small_paragraph("no finite number"))
     values += [level for _, level in chart.levels]
     low, high = (0.0 if chart.from_zero else min(values)), max(values)
     y_ticks = log_ticks(low, high) if chart.log else ticks(low, high)
@@ -199,7 +199,7 @@ class _Axes(NamedTuple):
     high: float
     log: bool
 
-    def x(self, x: float) -> str:
+    def x_coordinate(self, x: float) -> str:
         """Return the x coordinate of a value of the horizontal axis."""
         return _coordinate(WIDTH * self.fraction(x))
 
@@ -207,7 +207,7 @@ class _Axes(NamedTuple):
         """Return the position of a value of the horizontal axis, as a fraction of the width of the drawing."""
         return (LEFT + (WIDTH - LEFT - RIGHT) * (x - self.first) / (self.last - self.first)) / WIDTH
 
-    def y(self, value: float) -> str:
+    def y_coordinate(self, value: float) -> str:
         """Return the y coordinate of a value."""
         ends = (self.low, self.high, value)
         low, high, scaled = (math.log(max(end, 1e-30)) for end in ends) if self.log else ends
@@ -229,7 +229,7 @@ def _vertical_line(class_: str, x: str, top: float, bottom: float) -> Html:
 
 def _draw_level(name: str, level: float, unit: str, axes: _Axes) -> Iterable[Html]:
     """Yield a horizontal line and, above its end, its name and its value."""
-    y = axes.y(level)
+    y = axes.y_coordinate(level)
     yield _horizontal_line(f"line {LEVEL}", y)
     text = f"{name} {number_text(level, unit)}"
     yield element("text", text, class_="level", x=WIDTH - RIGHT - 4, y=_coordinate(float(y) - 5), text_anchor="end")
@@ -238,13 +238,13 @@ def _draw_level(name: str, level: float, unit: str, axes: _Axes) -> Iterable[Htm
 def _draw_grid(axes: _Axes, y_ticks: Sequence[float], chart: Chart) -> Iterable[Html]:
     """Yield grid lines and numbers of both axes."""
     for tick in y_ticks:
-        y = axes.y(tick)
+        y = axes.y_coordinate(tick)
         yield _horizontal_line("grid", y)
         name = number_text(tick, chart.unit)
         yield element("text", name, x=LEFT - 6, y=y, text_anchor="end", dominant_baseline="middle")
     steps = [tick for tick in ticks(axes.first, axes.last, NUM_STEPS) if axes.first <= tick <= axes.last]
     for index, tick in enumerate(steps):
-        x = axes.x(tick)
+        x = axes.x_coordinate(tick)
         yield _vertical_line("axis", x, BASE, BASE + 4)
         fraction = (tick - axes.first) / (axes.last - axes.first)  # a name at an end stays inside
         anchor = "start" if fraction < 0.03 else "end" if fraction > 0.97 else "middle"
@@ -260,22 +260,27 @@ def _draw_curve(curve: Curve, axes: _Axes, buckets: int) -> Iterable[Html]:
     for x, y in downsample(curve.points, buckets):
         if y is None or (axes.log and y <= 0):
             pen_up = True
-            broken.append(f"M{axes.x(x)} {TOP}v8")
+            broken.append(f"M{axes.x_coordinate(x)} {TOP}v8")
             continue
-        path.append(f"{'M' if pen_up else 'L'}{axes.x(x)} {axes.y(y)}")
+        path.append(f"{'M' if pen_up else 'L'}{axes.x_coordinate(x)} {axes.y_coordinate(y)}")
         pen_up = False
-    yield element("path", class_=f"line {_look_classes(curve.look)}{' thin' if curve.thin else ''}", d="".join(path))
+    yield element(
+        "path", class_=f"line {_color_and_dash_classes(curve.look)}{' thin' if curve.thin else ''}", d="".join(path)
+    )
     finite = [(x, y) for x, y in curve.points if y is not None and (y > 0 or not axes.log)]
     if (curve.dots and len(finite) <= (MAX_THIN_DOTS if curve.thin else MAX_DOTS)) or len(finite) == 1:
         fill = f"fill{curve.look % len(LIGHT)}"
         yield from (
-            element("circle", class_=fill, cx=axes.x(x), cy=axes.y(y), r=1.8 if curve.thin else 2.6) for x, y in finite
+            element(
+                "circle", class_=fill, cx=axes.x_coordinate(x), cy=axes.y_coordinate(y), r=1.8 if curve.thin else 2.6
+            )
+            for x, y in finite
         )
     if broken:
         yield element("path", class_="broken", d="".join(broken[:MAX_BROKEN]))
 
 
-def _look_classes(index: int) -> str:
+def _color_and_dash_classes(index: int) -> str:
     """Return the CSS classes of color and dashes; lines of equal color have different dashes."""
     return f"line{index % len(LIGHT)} dash{index % len(DASHES)}"
 
@@ -285,7 +290,7 @@ def _draw_phases(marks: Marks, axes: _Axes) -> Iterable[Html]:
     if len(marks.phases) < 2:
         return
     for index, (begin, end, name) in enumerate(marks.phases):
-        left, right = float(axes.x(begin)), float(axes.x(min(end, axes.last)))
+        left, right = float(axes.x_coordinate(begin)), float(axes.x_coordinate(min(end, axes.last)))
         if right <= left:
             continue
         if index % 2:
@@ -296,15 +301,15 @@ def _draw_phases(marks: Marks, axes: _Axes) -> Iterable[Html]:
 
 def _draw_restarts_and_checkpoints(marks: Marks, axes: _Axes) -> Iterable[Html]:
     for step in marks.restarts:
-        yield _vertical_line("restart", axes.x(step), TOP, BASE)
+        yield _vertical_line("restart", axes.x_coordinate(step), TOP, BASE)
     for step in marks.checkpoints:
-        yield element("path", class_="checkpoint", d=f"M{axes.x(step)} {BASE - 7}l4 7h-8z")
+        yield element("path", class_="checkpoint", d=f"M{axes.x_coordinate(step)} {BASE - 7}l4 7h-8z")
 
 
 def _charts_legend(charts: Sequence[Chart]) -> Html:
     """Return one legend for the curves and the marks of all charts."""
     curves = [curve for chart in charts for curve in chart.curves]
-    looks = dict.fromkeys((_look_classes(curve.look), curve.label) for curve in curves)
+    looks = dict.fromkeys((_color_and_dash_classes(curve.look), curve.label) for curve in curves)
     entries = [(path_mark(f"line {look}", "M1 6H33"), label) for look, label in looks]
     if any(chart.marks.restarts for chart in charts):
         entries.append((path_mark("restart", "M17 0V12"), "restart"))

@@ -63,19 +63,19 @@ def table(head: Iterable[object], rows: Iterable[Iterable[object]], label: str, 
     cells = [element("th", cell, scope="col") for cell in head]
     top = element("thead", element("tr", *cells)) if cells else ""
     body = [element("tr", element("th", first, scope="row"), *map(_table_cell, rest)) for first, *rest in rows]
-    return scrolled(element("table", top, element("tbody", *body), class_=class_), label)
+    return scrollable(element("table", top, element("tbody", *body), class_=class_), label)
 
 
 def _table_cell(cell: object) -> Html:
     return cell if isinstance(cell, Html) and cell.startswith("<td") else element("td", cell)
 
 
-def scrolled(child: Html, label: str, class_: str = "scroll") -> Html:
+def scrollable(child: Html, label: str, class_: str = "scroll") -> Html:
     """Return a scrollable element, which the keyboard can scroll, too; `label` names it for screen readers."""
     return element("div", child, class_=class_, tabindex=0, role="region", aria_label=label)
 
 
-def folded(title: object, *children: object, open_: bool = False) -> Html:
+def collapsible(title: object, *children: object, open_: bool = False) -> Html:
     """Return a collapsible element, which opens by mouse or keyboard."""
     return element("details", element("summary", title), *children, open=open_)
 
@@ -91,7 +91,7 @@ def verdict_html(verdict: str, is_bad: bool, reasons: Iterable[object]) -> Html:
     return element("div", badge, element("ul", *(element("li", reason) for reason in reasons)), class_="health")
 
 
-def note(*children: object) -> Html:
+def small_paragraph(*children: object) -> Html:
     """Return a paragraph in small letters."""
     return element("p", *children, class_="note")
 
@@ -122,7 +122,7 @@ def page(title: str, *children: object, command: str = "", style: str = "") -> s
         element("title", title),
         Html(f"<style>{STYLE}{style}</style>"),
     )
-    foot = [note(f"Written by bert-jax {command}, version {__version__}.")] if command else []
+    foot = [small_paragraph(f"Written by bert-jax {command}, version {__version__}.")] if command else []
     links, parts = _with_anchors(children)
     contents = element("nav", *links, class_="contents", aria_label="contents") if len(links) >= MIN_CONTENTS else ""
     body = element("body", contents, element("main", *parts, *foot))

@@ -30,7 +30,7 @@ def values_by_x(curves: Sequence[tuple[str, Sequence[Point]]]) -> list[tuple[flo
     every = np.unique(np.concatenate([list(points) for _, points in finite]))
     width = (every[-1] - every[0]) / MAX_STRIPS
     if len(every) > MAX_STRIPS:
-        fewest = np.sort(list(min((points for _, points in finite), key=len)))
+        fewest = np.sort([*min((list(points) for _, points in finite), key=lambda points: len(points))])
         parts = [_evenly_chosen(fewest, MAX_STRIPS // 2), _evenly_chosen(every, MAX_STRIPS // 2)]
         every = np.unique(np.concatenate(parts))
     columns = [(label, np.sort(list(points)), points) for label, points in finite]
@@ -46,7 +46,8 @@ def values_by_x(curves: Sequence[tuple[str, Sequence[Point]]]) -> list[tuple[flo
 
 
 def _evenly_chosen(values: np.ndarray, count: int) -> np.ndarray:
-    return values[np.unique(np.linspace(0, len(values) - 1, min(len(values), count)).astype(int))]
+    chosen: np.ndarray = values[np.unique(np.linspace(0, len(values) - 1, min(len(values), count)).astype(int))]
+    return chosen
 
 
 def point_values(name: str, texts: Sequence[tuple[float, str]]) -> Html:

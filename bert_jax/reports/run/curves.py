@@ -48,17 +48,27 @@ def horizontal_axes(trainings: Sequence[Training], facts: Sequence[PretrainingFa
 
     The tokens include padding. The time is the time of training steps, without evaluations and saving.
     """
-    axes = {"steps": XAxis("step", [float] * len(trainings))}
+    axes = {"steps": XAxis("step", [lambda step: step] * len(trainings))}
     pretrainings = [each for each in facts if each]
     if len(pretrainings) < len(trainings):
         return axes
-    axes["tokens"] = XAxis("tokens", [each.tokens_read for each in pretrainings])
+    axes["tokens"] = XAxis("tokens", [_token_count(each) for each in pretrainings])
     clocks = [_training_clock(*each) for each in zip(trainings, pretrainings, strict=True)]
     if len(timed := [clock for clock in clocks if clock]) == len(clocks):
         longest = max(clock(training.last_step) for clock, training in zip(timed, trainings, strict=True))
         unit = next(unit for unit, shortest in TIMES.items() if longest >= shortest)
-        axes["time"] = XAxis(unit, [lambda step, clock=clock: clock(step) / DURATIONS[unit] for clock in timed])
+        axes["time"] = XAxis(unit, [_scaled(clock, DURATIONS[unit]) for clock in timed])
     return axes
+
+
+def _token_count(facts: PretrainingFacts) -> Callable[[float], float]:
+    """Return the function from a step to the tokens that were read until then."""
+    return lambda step: facts.tokens_read(int(step))
+
+
+def _scaled(clock: Callable[[float], float], duration: float) -> Callable[[float], float]:
+    """Return a clock in units of `duration` seconds."""
+    return lambda step: clock(step) / duration
 
 
 def _training_clock(training: Training, facts: PretrainingFacts) -> Callable[[float], float] | None:
@@ -67,7 +77,7 @@ def _training_clock(training: Training, facts: PretrainingFacts) -> Callable[[fl
     if not speeds:
         return None
     steps = [0, *(step for step, _ in speeds)]
-    seconds = np.diff([facts.tokens_read(step) for step in steps]) / [speed for _, speed in speeds]
+    seconds = np.diff([facts.tokens_read(int(step)) for step in steps]) / [speed for _, speed in speeds]
     return lambda step: float(np.interp(step, steps, [0.0, *np.cumsum(seconds)]))
 
 

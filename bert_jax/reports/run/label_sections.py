@@ -5,7 +5,16 @@ from typing import Any
 
 from bert_jax import strict_json
 from bert_jax.files import read_file
-from bert_jax.reports.html.markup import Html, element, folded, join_html, note, section, shortened, table
+from bert_jax.reports.html.markup import (
+    Html,
+    collapsible,
+    element,
+    join_html,
+    section,
+    shortened,
+    small_paragraph,
+    table,
+)
 from bert_jax.reports.run.record import Run, Training
 
 LABELS_FILE = "labels.json"  # of `finetune`: set -> the values of tasks/label_report.py
@@ -73,7 +82,7 @@ def _confusion_html(report: dict[str, Any]) -> Html:
         for row, (name, counts) in enumerate(zip(names, report["confusion"], strict=True))
     ]
     matrix = table(("gold", *names), rows, "confusion matrix")
-    return folded("Confusion matrix: rows are gold labels", matrix, open_=True)
+    return collapsible("Confusion matrix: rows are gold labels", matrix, open_=True)
 
 
 def _confusion_cell(count: int, num_gold: int, is_right: bool) -> Html:
@@ -88,11 +97,11 @@ def _calibration_html(calibration: dict[str, Any]) -> Html:
     rows = [(f"{mean:.3f}", f"{share:.3f}", f"{count:,}") for mean, share, count in calibration["bins"]]
     return join_html(
         [
-            note(
+            small_paragraph(
                 f"Expected calibration error: {calibration['ece']:.3f}. A calibrated model is right as often as its "
                 "probabilities say."
             ),
-            folded("Calibration", table(("probability", "fraction right", "decisions"), rows, "calibration")),
+            collapsible("Calibration", table(("probability", "fraction right", "decisions"), rows, "calibration")),
         ]
     )
 
@@ -110,4 +119,4 @@ def _errors_html(report: dict[str, Any]) -> Html:
         for error in report.get("errors", ())
     ]
     head = ("id", "text", "gold", "predicted", "probability of gold")
-    return folded("Worst errors", table(head, rows, "worst errors"), open_=True) if rows else Html("")
+    return collapsible("Worst errors", table(head, rows, "worst errors"), open_=True) if rows else Html("")

@@ -9,7 +9,7 @@ from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.parallel.chips import CHIPS
 from bert_jax.reports.html.chart import Chart, charts_by_axis
-from bert_jax.reports.html.markup import Html, element, folded, note, page, section, verdict_html
+from bert_jax.reports.html.markup import Html, collapsible, element, page, section, small_paragraph, verdict_html
 from bert_jax.reports.run.cost import AssumedPower, measure_cost
 from bert_jax.reports.run.curves import (
     UTILIZATION,
@@ -74,7 +74,7 @@ def report_page(
         for run in runs:
             sections = [*_finetuning_sections(run), *_remaining_sections(run, num_each, assumed, console)]
             head = f"{run.label}: {summarize_run(run).verdict}"
-            folds.append(folded(head, *_overview(run, assumed), *sections))
+            folds.append(collapsible(head, *_overview(run, assumed), *sections))
         parts = [*_comparison_overview(runs, assumed), *_comparison_sections(runs), section("Each run", *folds)]
     return page(title, element("h1", title), *parts, command="report")
 
@@ -103,7 +103,7 @@ def _overview(run: Run, assumed: AssumedPower) -> list[Html]:
     return [
         tiles_html(run_tiles(run, measure_cost(run, assumed))),
         _health_html(summary),
-        folded("The run in sentences", *(element("p", sentence) for sentence in summary.sentences)),
+        collapsible("The run in sentences", *(element("p", sentence) for sentence in summary.sentences)),
     ]
 
 
@@ -137,9 +137,9 @@ def _curve_sections(run: Run) -> list[Html]:
     """Return the sections with the curves of a single run and their last values."""
     (training, *others), facts = run.trainings, run.pretraining
     axes = horizontal_axes(run.trainings, [facts] * len(run.trainings))
-    notes = [note(text) for text in notes_on_curves(facts, training)] if facts else []
+    notes = [small_paragraph(text) for text in notes_on_curves(facts, training)] if facts else []
     if run.machine.get("device_kind") not in CHIPS:
-        notes.append(note(NO_PEAK))
+        notes.append(small_paragraph(NO_PEAK))
     phases = facts.phases if facts else ()
     charts = {
         name: comparison_charts(run.trainings, axis) if others else training_charts(training, phases, axis)
@@ -172,7 +172,10 @@ def _remaining_sections(run: Run, num_sequences: int, assumed: AssumedPower, con
             parts.append(predictions_section(run.path, facts, run.seed, step, mixture, num_sequences, console))
     else:
         parts = [
-            section("Answers", note("The answers of the best model to the dev and test sets are in predictions/."))
+            section(
+                "Answers",
+                small_paragraph("The answers of the best model to the dev and test sets are in predictions/."),
+            )
         ]
     return [
         *parts,

@@ -18,7 +18,7 @@ from bert_jax.errors import UserError
 from bert_jax.models import Head, make_model
 from bert_jax.objectives import Batch, Params
 from bert_jax.reports.corpus.examples import SequenceExample, TextPiece, printable, sequence_examples, vocabulary_entry
-from bert_jax.reports.html.markup import Html, element, escape_html, folded, join_html, note, section
+from bert_jax.reports.html.markup import Html, collapsible, element, escape_html, join_html, section, small_paragraph
 from bert_jax.reports.run.record import PretrainingFacts
 from bert_jax.tokenizer import Tokenizer
 
@@ -70,7 +70,7 @@ def predictions_section(
             raise UserError(mixture)
         batch = heldout_batch(facts, seed, step, mixture, num_sequences)
     except UserError as error:
-        return section(title, note(f"No sequences: {error}."))
+        return section(title, small_paragraph(f"No sequences: {error}."))
     tokenizer = mixture.tokenizer()
     try:
         rows = predict_batch(workdir, batch, tokenizer, console)
@@ -173,14 +173,14 @@ def sequence_html(
     remaining, parts = iter(predictions), []
     for example in examples:
         if example.label is not None:
-            parts.append(note(f"label {example.label}: {label_meanings[example.label]}"))
+            parts.append(small_paragraph(f"label {example.label}: {label_meanings[example.label]}"))
         for order, pieces in enumerate(example.texts):
             spans = [_piece_html(piece, remaining, tokenizer) for piece in pieces]
             parts.append(element("p", *spans, class_="sequence pair" if order else "sequence", dir="auto"))
     score = ""
     if predictions and predictions[0].predicted is not None:
         score = f", {sum(prediction.is_right for prediction in predictions)} right"
-    return folded(f"Sequence {index}: {len(predictions)} to predict{score}", *parts, open_=index < NUM_UNFOLDED)
+    return collapsible(f"Sequence {index}: {len(predictions)} to predict{score}", *parts, open_=index < NUM_UNFOLDED)
 
 
 def _piece_html(piece: TextPiece, predictions: Iterator[Prediction], tokenizer: Tokenizer) -> Html:

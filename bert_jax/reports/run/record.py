@@ -202,7 +202,7 @@ def read_training(path: pathlib.Path, label: str) -> Training:
     metrics = path / "metrics.jsonl"
     return Training(
         label=label,
-        lines=[{name: _drawable_or_none(value) for name, value in line.items()} for line in read_metrics(metrics)],
+        lines=[{name: _finite_value_or_none(value) for name, value in line.items()} for line in read_metrics(metrics)],
         sessions=read_starts(path),
         checkpoints=sorted(saved_steps(checkpoints_in(path))),
         num_damaged=len(damaged_lines(metrics)),
@@ -242,7 +242,7 @@ def _left_plateau_at(config: PretrainConfig, phases: tuple[Phase, ...], training
     return plateau.left_at
 
 
-def _drawable_or_none(value: Any) -> Any:
+def _finite_value_or_none(value: Any) -> Any:
     """Return a value of a line of metrics; None for a number that is not finite or too large to draw."""
     return value if isinstance(value, str) or (value is not None and abs(value) < MAX_VALUE) else None
 
@@ -262,7 +262,7 @@ def _read_results(path: pathlib.Path) -> FinetuningResults | None:
 
 
 def _without_directories(value: Any) -> Any:
-    """Return a config value in which the last name of a path replaces the path."""
+    """Return a config value with the last name of each path in place of the path."""
     if isinstance(value, dict):
         return {key: _without_directories(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -9,10 +9,10 @@ import numpy as np
 from bert_jax.console import format_metric
 from bert_jax.corpus.copies import find_duplicates
 from bert_jax.corpus.mixture import Mixture, open_mixture
-from bert_jax.corpus.statistics import QUANTILES, distribution, document_sizes
+from bert_jax.corpus.statistics import QUANTILES, document_sizes, length_distribution
 from bert_jax.errors import UserError
 from bert_jax.reports.html.chart import number_text
-from bert_jax.reports.html.markup import Html, element, folded, note, section, table
+from bert_jax.reports.html.markup import Html, collapsible, element, section, small_paragraph, table
 from bert_jax.reports.next_commands import finetuned_commands, pretrained_commands
 from bert_jax.reports.run.cost import NOT_VERSIONS, AssumedPower, cost_rows
 from bert_jax.reports.run.curves import FRACTIONS, NOT_CURVES, SPLITS, curve_titles, metric_unit
@@ -45,7 +45,7 @@ def find_run_corpus(corpus: str, fingerprint: str | None) -> Mixture | str:
 def corpus_section(facts: PretrainingFacts, last_step: int, mixture: Mixture | str) -> Html:
     """Return the section on the corpus: sizes, epochs, rejections, duplicates, leaks and lengths of documents."""
     if isinstance(mixture, str):
-        return section("Corpus", note(f"The corpus is not shown: {mixture}."))
+        return section("Corpus", small_paragraph(f"The corpus is not shown: {mixture}."))
     rows = []
     for corpus in mixture.corpora:
         documents, language = corpus.manifest["documents"], corpus.manifest["settings"]["language"]
@@ -57,7 +57,7 @@ def corpus_section(facts: PretrainingFacts, last_step: int, mixture: Mixture | s
             rows.append((os.path.basename(str(corpus.directory)), name, *sizes, stored, rejected, language))
     head = ("corpus", "split", "documents", "sentences", "tokens", "stored of read", "rejected", "language")
     lengths, _ = document_sizes(mixture.split("train"))
-    sizes_of_documents = distribution(lengths)
+    sizes_of_documents = length_distribution(lengths)
     by_quantile = dict(zip(QUANTILES, sizes_of_documents.quantiles, strict=True))
     quantiles = [(name, f"{by_quantile[quantile]:,}") for quantile, name in QUANTILE_NAMES.items()]
     tokenizer = mixture.corpora[0].manifest["tokenizer"]
@@ -93,7 +93,7 @@ def _first_words(mixture: Mixture) -> Html:
         tokens, _, _ = mixture.corpora[0].split("train").read(np.array([0]))
         text = mixture.tokenizer().decode(tokens[:MAX_FIRST_TOKENS].tolist())
     except UserError as error:
-        return note(f"No text is shown: {error}.")
+        return small_paragraph(f"No text is shown: {error}.")
     return element("p", "The first training document begins: ", element("bdi", text), " ...")
 
 
@@ -102,7 +102,7 @@ def _copies_note(mixture: Mixture) -> Html:
     try:
         copies = find_duplicates(mixture.split("train"), mixture.split("heldout"), MAX_COMPARED_TOKENS)
     except UserError as error:
-        return note(f"Copies are not counted: {error}.")
+        return small_paragraph(f"Copies are not counted: {error}.")
     text = f"{copies.repeated:,} of {copies.train:,} training documents are copies of an earlier document"
     if copies.heldout:
         text += f"; {copies.leaked:,} of {copies.heldout:,} held-out documents are training documents too"
@@ -164,7 +164,7 @@ def _evaluation_table(trainings: Sequence[Training]) -> Html:
     ]
     count = f"{len(rows)} of {len(lines):,}" if len(rows) < len(lines) else f"{len(lines)}"
     head = ("training", "step", *(name.replace("_", " ") for name in names))
-    return folded(f"Evaluations as numbers ({count})", table(head, rows, "evaluations"))
+    return collapsible(f"Evaluations as numbers ({count})", table(head, rows, "evaluations"))
 
 
 def settings_section(settings: Sequence[Setting]) -> Html:
@@ -175,30 +175,30 @@ def settings_section(settings: Sequence[Setting]) -> Html:
     return section(
         "Settings",
         element("p", f"{len(differing)} fields differ from the defaults."),
-        folded(
+        collapsible(
             "Fields that differ",
             table(head, differing, "fields that differ", class_="changed"),
             open_=len(differing) <= MAX_UNFOLDED_SETTINGS,
         ),
-        folded(f"The {len(others)} fields at their defaults", table(head, others, "fields at their defaults")),
+        collapsible(f"The {len(others)} fields at their defaults", table(head, others, "fields at their defaults")),
     )
 
 
 def cost_section(run: Run, assumed: AssumedPower) -> Html:
     """Return the section on cost: `cost_rows` as a table."""
     rows, how_known = cost_rows(run, assumed)
-    return section("Cost", table((), rows, "cost"), note(how_known))
+    return section("Cost", table((), rows, "cost"), small_paragraph(how_known))
 
 
 def use_section(run: Run) -> Html:
     """Return the section with the directory of the model and commands that use it."""
     path = str(run.path)
     if not (run.pretraining or run.results):
-        return section("Use it", note("A fine-tuned model is there when the run has ended."))
+        return section("Use it", small_paragraph("A fine-tuned model is there when the run has ended."))
     try:
         tokenizer = load_tokenizer(run.path / "tokenizer")
     except UserError as error:
-        return section("Use it", note(f"No commands: {error}."))
+        return section("Use it", small_paragraph(f"No commands: {error}."))
     commands = finetuned_commands(path)
     if run.pretraining:
         commands = pretrained_commands(path, run.pretraining.heads, tokenizer.tokens[tokenizer.mask_id])

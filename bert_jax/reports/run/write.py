@@ -14,7 +14,7 @@ def write_report(
 ) -> str:
     """Write `report_page` to the .html file `output`, and return its name; raise UserError as they do."""
 
-    def make() -> str:
+    def make_page() -> str:
         _use_only_the_cpu()
         from bert_jax.reports.run.cost import AssumedPower
         from bert_jax.reports.run.page import report_page
@@ -25,7 +25,7 @@ def write_report(
                 [local_copy(workdir) for workdir in workdirs], console, AssumedPower(watts, grams_per_kwh)
             )
 
-    return write_page(output, make)
+    return write_page(output, make_page)
 
 
 def serve_report(

@@ -24,7 +24,7 @@ def multilabel_scores(gold: np.ndarray, predicted: np.ndarray) -> dict[str, floa
 
 
 def best_f1_threshold(probabilities: np.ndarray, gold: np.ndarray) -> float:
-    """Return the threshold from which predictions of "yes" have the best F1; of equally good thresholds, the highest.
+    """Return the threshold with the best F1 if all probabilities above it mean "yes"; of equal thresholds, the highest.
 
     The threshold is midway between the lowest probability that becomes a "yes" and the highest that becomes a "no".
 

@@ -50,7 +50,7 @@ def choice_features(
     """Return a sequence [CLS] text [SEP] choice [SEP] for each of an example's `choices`; see `text_features`.
 
     Raises:
-        UserError: as `text_features`, and for examples with different numbers of choices.
+        UserError: `text_features` would raise it, or the examples have different numbers of choices.
     """
     sizes = [len(example["choices"]) for example in examples]
     for example, size in zip(examples, sizes, strict=True):

@@ -19,7 +19,7 @@ _EMAIL = (
     rf"(?<!{_WORD})(?<!{_MARKS}){_WORD}(?:{_WORD}|{_MARKS}){{0,63}}@"
     rf"(?:[\w-]{{1,63}}\.){{1,8}}[^\W\d_{_UNSPACED}]{{2,63}}(?!{_WORD})"
 )
-# `_mask_match` checks the character before the address, since `re` finds a pattern ten times faster if the pattern
+# `_masked_address` checks the character before the address, since `re` finds a pattern ten times faster if the pattern
 # begins with a set of characters.
 _IPV4 = r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}" rf"(?!{_WORD}|\.[0-9])"
 _IPV6 = rf"(?<!{_WORD})(?<![:.])[0-9A-Fa-f:]{{2,39}}(?!{_WORD}|:)"
@@ -44,7 +44,7 @@ def _fix_encoding() -> Callable[[str], str]:
     return fix
 
 
-def check_repair(**_: object) -> None:
+def check_ftfy_installed(**_: object) -> None:
     """Raise UserError if the package ftfy is missing."""
     _fix_encoding()
 
@@ -62,13 +62,13 @@ def mask_ip_addresses(
     With `public_only`, private, local and reserved addresses stay, since they belong to no person. Code such as `a::b`
     is such an address and stays, too.
     """
-    text = re.sub(_IPV4, lambda match: _mask_match(match, ipaddress.IPv4Address, ipv4, public_only), text)
+    text = re.sub(_IPV4, lambda match: _masked_address(match, ipaddress.IPv4Address, ipv4, public_only), text)
     if "::" in text or text.count(":") >= _MIN_COLONS:
-        text = re.sub(_IPV6, lambda match: _mask_match(match, ipaddress.IPv6Address, ipv6, public_only), text)
+        text = re.sub(_IPV6, lambda match: _masked_address(match, ipaddress.IPv6Address, ipv6, public_only), text)
     return text
 
 
-def _mask_match(match: re.Match[str], kind: Callable[[str], _Address], replacement: str, public_only: bool) -> str:
+def _masked_address(match: re.Match[str], kind: Callable[[str], _Address], replacement: str, public_only: bool) -> str:
     """Return the replacement of a match, or the match itself if it is no address or not masked."""
     if match.start() and _INSIDE.match(match.string, match.start() - 1):
         return match[0]

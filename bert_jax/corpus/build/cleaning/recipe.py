@@ -24,7 +24,7 @@ _PARAMETER_TYPES: dict[Any, tuple[str, Any]] = {
     Sequence[str]: ("a list of texts", lambda value: _is_list(value, lambda item: isinstance(item, str))),
     tuple[tuple[int, float]]: (
         "a list of pairs, such as [[2, 0.2], [3, 0.18]]",
-        lambda value: _is_list(value, _is_pair),
+        lambda value: _is_list(value, _is_count_and_number),
     ),
 }
 # Types of datatrove's parameters; TOML has no null, and 0 or -1 turns a threshold off.
@@ -105,11 +105,11 @@ def read_recipe(recipe: str | os.PathLike[str]) -> Recipe:
         raise UserError(
             f'{path}: {_AGAINST} needs {_DEDUPLICATE} = "exact" or "near" before it, the definition of a copy'
         )
-    steps = tuple(make_step(f"{path}", name, given) for name, given in tables.items())
+    steps = tuple(make_cleaning_step(f"{path}", name, given) for name, given in tables.items())
     return Recipe(str(path), steps, deduplicate, tuple(against))
 
 
-def make_step(path: str, rule: str, given: Any) -> Step:
+def make_cleaning_step(path: str, rule: str, given: Any) -> Step:
     """Return a rule with the parameters `given` in its table and defaults; raise UserError for wrong parameters."""
     if rule not in RULES:
         raise UserError(f"{path}: there is no rule '{rule}'{did_you_mean(rule, [*RULES, _DEDUPLICATE, _AGAINST])}")
@@ -167,7 +167,7 @@ def _is_list(value: Any, accepts: Callable[[Any], bool]) -> bool:
     return isinstance(value, list) and all(map(accepts, value))
 
 
-def _is_pair(value: Any) -> bool:
+def _is_count_and_number(value: Any) -> bool:
     """Return whether a value is a list of a positive whole number and a finite number."""
     return _is_list(value, _is_number) and len(value) == 2 and isinstance(value[0], int) and value[0] > 0
 

@@ -44,7 +44,7 @@ def _datatrove_rule(rule: str) -> CleaningRule:
 
 
 RULES: dict[str, CleaningRule] = {
-    "repair_encoding": CleaningRule(changes.repair_encoding, changes.check_repair),
+    "repair_encoding": CleaningRule(changes.repair_encoding, changes.check_ftfy_installed),
     "language": CleaningRule(language.language, language.check_language_rule),
     **{rule: _datatrove_rule(rule) for rule in datatrove_filters.FILTERS},
     "repeated_lines": CleaningRule(repeated_lines.remove_repeated_lines, survey=repeated_lines.hash_lines),

@@ -69,7 +69,7 @@ def clean_documents(
         progress: progress over all passes; `clean_documents` begins `num_passes` passes.
 
     Raises:
-        UserError: as `read_chunks` and `clean_chunk`.
+        UserError: `read_chunks` or `clean_chunk` raises it.
     """
     repeated = ""
     for index, step in enumerate(recipe.steps):
