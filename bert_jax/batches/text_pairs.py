@@ -4,7 +4,7 @@ Pair n comes from a record, which is a document or a part of a document. An epoc
 have enough sentences. A rule draws both texts from the record, by random bits of the seed, the epoch and the record.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -165,5 +165,5 @@ def _sentences_within(bounds: np.ndarray, begin: int, end: int) -> slice:
 
 def _whole_words(is_word_start: np.ndarray, begin: int, end: int) -> slice:
     """Return the range of the words that begin and end from `begin` to `end`; the range itself without such a word."""
-    borders: Sequence[int] = np.flatnonzero(np.append(is_word_start, True)[begin : end + 1]) + begin
+    borders = np.flatnonzero(np.append(is_word_start, True)[begin : end + 1]) + begin
     return slice(int(borders[0]), int(borders[-1])) if len(borders) > 1 else slice(begin, end)

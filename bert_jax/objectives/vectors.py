@@ -34,7 +34,8 @@ def make_vector_objective(
     row = VECTOR_LOSSES[loss_name]
 
     def weights_of(batch: Batch) -> jax.Array:
-        return batch["example_weights" if row.is_graded else "positives"]
+        weights: jax.Array = batch["example_weights" if row.is_graded else "positives"]
+        return weights
 
     def normalizers(batch: Batch) -> Normalizers:
         total = jnp.sum(weights_of(batch))
