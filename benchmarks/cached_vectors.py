@@ -25,6 +25,11 @@ from bert_jax.training.step import init_state, train_step
 ENCODER = EncoderConfig(vocab_size=8_192, hidden_size=128, num_layers=2, num_heads=2, mlp_size=512, max_positions=128)
 
 
+def constant_rate(step: jax.Array) -> jax.Array:
+    """Return the learning rate of every step."""
+    return jnp.full((), 1e-3)
+
+
 def pairs(batch_size: int, length: int) -> dict[str, np.ndarray]:
     """Return random pairs of texts of `length` tokens."""
     rng = np.random.default_rng(0)
@@ -55,7 +60,7 @@ def main() -> None:
     for batch_size in args.batches:
         steps = max(1, batch_size // args.micro_batch)
         data[batch_size] = pairs(batch_size, args.length)
-        step = functools.partial(train_step, objective, optimizer, lambda step: jnp.asarray(1e-3), steps)
+        step = functools.partial(train_step, objective, optimizer, constant_rate, steps)
         programs[batch_size] = jax.jit(step).lower(initial, data[batch_size]).compile()
         sizes: Any = programs[batch_size].memory_analysis()
         size = sizes.argument_size_in_bytes + sizes.output_size_in_bytes + sizes.temp_size_in_bytes

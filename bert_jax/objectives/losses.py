@@ -32,7 +32,7 @@ def cross_entropy(logits: jax.Array, labels: jax.Array) -> LossAndCorrectness:
     return LossAndCorrectness(loss, correct)
 
 
-def divergence(student: jax.Array, teacher: jax.Array, temperature: float) -> jax.Array:
+def divergence(student: jax.Array, teacher: jax.Array, temperature: jax.Array | float) -> jax.Array:
     """Return T^2 KL(teacher || student) of two softmaxes at temperature T over the last axis, float32."""
     log_p, log_q = (jax.nn.log_softmax(logits / temperature) for logits in (teacher, student))
     return temperature**2 * jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)

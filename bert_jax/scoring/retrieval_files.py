@@ -120,7 +120,7 @@ def _lines_with_place(path: pathlib.Path) -> Iterator[_PlacedLine]:
     """Yield the place and the text of each line that is not blank."""
     try:
         with open_regular_file(path) as file:
-            stream = cast("IO[bytes]", gzip.open(file)) if path.suffix == ".gz" else file
+            stream = cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if path.suffix == ".gz" else file
             for number, text in read_text_lines(str(path), stream, MAX_LINE_BYTES):
                 if text.strip():
                     yield _PlacedLine(f"{path}:{number}", text)
