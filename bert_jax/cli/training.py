@@ -17,7 +17,7 @@ from bert_jax.cli.command import (
     print_json,
     print_text,
 )
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, escaped
 
 MEMORY_ADVICE = "lower config.train.batch_size, or raise config.train.grad_accum_steps, or the values of the phase"
 
@@ -299,7 +299,7 @@ def _apply_description_of_data(args: argparse.Namespace) -> None:
     args.overrides = [*(f"{key}={value}" for key, value in values.items() if key not in given_keys), *args.overrides]
     if not args.process_id:
         for line in described.lines:
-            print(line, file=sys.stderr)
+            print(escaped(line), file=sys.stderr)
 
 
 def run_finetune(args: argparse.Namespace) -> None:
