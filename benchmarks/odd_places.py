@@ -369,11 +369,11 @@ def trials(world: World, scratch: pathlib.Path) -> Iterator[Trial]:
                     clean_up(pathlib.Path(odd))
         unmount(places / "full")
     for field, names in READERS.items():
-        for kind, odd, user in odd_copies(world, field, fresh(scratch / "places")):
+        for kind, directory, user in odd_copies(world, field, fresh(scratch / "places")):
             for name in names:
                 out = fresh(scratch / "out")
                 out.chmod(0o777)
-                argv = [word.replace("ODD", f"{odd}").replace("OUT", f"{out}/x") for word in INPUTS[name](world)]
+                argv = [word.replace("ODD", f"{directory}").replace("OUT", f"{out}/x") for word in INPUTS[name](world)]
                 yield Trial(f"{name}: {field}/{kind}", argv, user)
 
 

@@ -65,7 +65,8 @@ class Browser:
         while (answer := self._read()).get("id") != self._number:
             self._events.append(answer)
         assert "error" not in answer, answer
-        return answer["result"]
+        result: dict[str, Any] = answer["result"]
+        return result
 
     def open(self, address: str, wide: int = 1000, high: int = 800, dark: bool = False) -> Opened:
         """Load a page in a window of that size."""
@@ -111,7 +112,8 @@ class Browser:
         while (one := self._answers.read(1)) != b"\0":
             assert one, "the browser has ended"
             found += one
-        return json.loads(found)
+        answer: dict[str, Any] = json.loads(found)
+        return answer
 
 
 @contextlib.contextmanager
