@@ -3,7 +3,8 @@
     python benchmarks/cleaning_datatrove.py --data DATA [--before CHECKOUT]
 
 DATA has the data sets under the names of tests/samples/README.md. 5,000 documents come from books (English), a treebank
-(German) and translations (French); two of three have a fault that a filter finds. For each language, the program
+(German) and translations (French); two thirds of the documents have a fault that a
+filter finds. For each language, the program
 
 1. runs the filters by datatrove's executor, in one process;
 2. runs `bert-jax clean` with two workers, kills all its processes when three blocks are finished, and runs it again;
@@ -202,7 +203,7 @@ def toml_of(recipe: dict[str, dict[str, object]]) -> str:
 
 
 def make_documents(sentences: Sequence[str], count: int) -> Iterator[str]:
-    """Yield documents of 10 to 40 sentences, as lines, paragraphs or one paragraph; two of three have a fault."""
+    """Yield documents of 10 to 40 sentences, as lines, paragraphs or one paragraph; two thirds have a fault."""
     rng = random.Random(0)
     for index in range(count):
         text = rng.choice(["\n", " ", "\n\n"]).join(rng.sample(sentences, rng.randint(10, 40)))

@@ -21,7 +21,7 @@ from bert_jax.config import phases, pretrain_config
 
 
 def main() -> None:
-    """Print the accuracy of the regression, and the fraction of random pairs."""
+    """Print the accuracy of the regression, and the fraction of the pairs that are random."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", required=True, help="a directory made by `prepare`")
     parser.add_argument("--seq_len", type=int, default=128, help="tokens of a pair")

@@ -49,7 +49,7 @@ def escaping_stream(descriptor: int, stream: TextIO | None) -> TextIO:
 
 
 def _escape_for_stream(error: UnicodeError) -> tuple[str, int]:
-    """Return `\\u00e9` in place of a character that a stream cannot encode, which JSON reads as the character."""
+    """Return `\\u00e9` for a character that a stream cannot encode. JSON decodes the result to the same character."""
     assert isinstance(error, UnicodeEncodeError)
     utf16 = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
     units = (int.from_bytes(utf16[index : index + 2]) for index in range(0, len(utf16), 2))

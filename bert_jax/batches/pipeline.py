@@ -42,7 +42,7 @@ class Symbols(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sequences:
-    """The sequences of a split with a sequence length; `make_sequences` makes them.
+    """The sequences of one length that are made from a split; `make_sequences` returns such a value.
 
     Attributes:
         batch: function from sequence numbers, int64 [batch], to a `Batch`.

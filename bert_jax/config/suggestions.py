@@ -7,7 +7,7 @@ from bert_jax.errors import nearest
 
 
 def _plain_spelling(name: str) -> str:
-    """Return a name in lowercase, without separators and without `config.`, whose spelling varies."""
+    """Return a name in lowercase, without separators and without `config.`, to compare spellings."""
     return re.sub(r"[^a-z0-9]", "", name.lower().lstrip("-").removeprefix("config."))
 
 

@@ -137,7 +137,7 @@ def rows_without_padding(arrays: Arrays, batch: Arrays) -> list[dict[str, np.nda
 
     Args:
         arrays: inputs or outputs of `batch`; arrays whose second axis is not about tokens are not cut.
-        batch: the inputs; `attention_mask` decides the tokens.
+        batch: the inputs; `attention_mask` is 1 at the tokens.
     """
     lengths = batch["attention_mask"].reshape(ROWS, -1, batch["attention_mask"].shape[-1]).sum(-1).max(-1)
     rows = []

@@ -56,7 +56,7 @@ class PruneTarget(NamedTuple):
 def prune(
     target: PruneTarget, config: EncoderConfig, params: Params, examples: Batch, loss: Loss, amount: float
 ) -> Pruned:
-    """Remove the fraction `amount` of the parts of a kind that are the least important on these examples.
+    """Remove the parts of one kind that matter least on these examples; `amount` is the fraction to remove.
 
     Raises:
         UserError: no part would be removed, or no part would be left.

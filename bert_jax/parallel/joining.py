@@ -31,7 +31,7 @@ def find_peers(coordinator: str | None, num_processes: int | None, process_id: i
     missing = [name for name, value in given.items() if value is None]
     if len(missing) == len(given):
         try:
-            return _with_token(clusters.detect_peers())
+            return _with_run_token(clusters.detect_peers())
         except (KeyError, ValueError) as error:
             raise UserError(
                 f"the environment of the cluster is malformed ({type(error).__name__}: {error}); "
@@ -48,10 +48,10 @@ def find_peers(coordinator: str | None, num_processes: int | None, process_id: i
         raise UserError(
             f"--process_id {process_id} with --num_processes {num_processes}: must be from 0 to {num_processes - 1}"
         )
-    return _with_token(Peers(coordinator, num_processes, process_id) if num_processes > 1 else None)
+    return _with_run_token(Peers(coordinator, num_processes, process_id) if num_processes > 1 else None)
 
 
-def _with_token(peers: Peers | None) -> Peers | None:
+def _with_run_token(peers: Peers | None) -> Peers | None:
     """Return the peers with the token of the environment; raise UserError if a run of several hosts has none."""
     if peers is None:
         return None

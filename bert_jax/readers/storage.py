@@ -154,11 +154,11 @@ def remove(path: str) -> None:
 def move(url: str, target: str) -> None:
     """Move all files below a URL; object storage copies them. Raises the errors of `upload`."""
 
-    def copy_file(system: Any, inner: str) -> None:
+    def copy_all_to_target(system: Any, inner: str) -> None:
         for path in system.find(inner):
             system.cp_file(path, f"{_file_system(target)[1]}{path.removeprefix(inner)}")
 
-    _request(url, copy_file)
+    _request(url, copy_all_to_target)
     remove(url)
 
 

@@ -11,7 +11,7 @@ Z = 1.959964  # standard deviations around the mean that hold 95 % of a normal d
 
 
 class Meaning(NamedTuple):
-    """The sentences about a figure; `{name}` in `says` stands for a figure, `counted_by` names its number of items."""
+    """Sentences about a number. `{name}` in `says` stands for the number, `counted_by` names its count of items."""
 
     says: str
     does_not_say: str

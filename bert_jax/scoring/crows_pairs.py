@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_jax.errors import UserError
 from bert_jax.scoring.benchmark import Benchmark, Figures, Item, ScoredItem, read_table
-from bert_jax.scoring.queries import Queries, ScoringContext, TextTokens, single_queries
+from bert_jax.scoring.queries import Queries, ScoringContext, TextTokens, queries_with_one_masked_token
 
 DATA = "crows_pairs_anonymized.csv of nyu-mll/crows-pairs"
 COLUMNS = ("sent_more", "sent_less", "stereo_antistereo", "bias_type")
@@ -40,8 +40,8 @@ def _queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]
         in_first += range(match.a, match.a + match.size)
         in_second += range(match.b, match.b + match.size)
     return [
-        single_queries(context, first, np.array(in_first, np.int64)),
-        single_queries(context, second, np.array(in_second, np.int64)),
+        queries_with_one_masked_token(context, first, np.array(in_first, np.int64)),
+        queries_with_one_masked_token(context, second, np.array(in_second, np.int64)),
     ]
 
 

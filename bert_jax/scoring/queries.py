@@ -86,7 +86,7 @@ def sentence_queries(context: ScoringContext, tokens: TextTokens) -> Queries:
     return _masked_queries(context, tokens, np.arange(len(tokens.ids)), MASKINGS[context.masking](tokens.words))
 
 
-def single_queries(context: ScoringContext, tokens: TextTokens, indexes: np.ndarray) -> Queries:
+def queries_with_one_masked_token(context: ScoringContext, tokens: TextTokens, indexes: np.ndarray) -> Queries:
     """Return a query for each token in `indexes`, int [queries], which masks only this token."""
     return _masked_queries(context, tokens, indexes, indexes[:, None] == np.arange(len(tokens.ids)))
 

@@ -46,7 +46,7 @@ def write_submission(
     if task.published:
         _write_file(path, FORMATS[task.submission](task, examples, predictions))
     else:
-        _write_file(path, _json_lines_with_inputs(task, examples, predictions, details))
+        _write_file(path, _prediction_lines_text(task, examples, predictions, details))
 
 
 def _glue_text(task: Task, examples: Examples, predictions: Values) -> str:
@@ -97,7 +97,7 @@ def _json_lines_text(task: Task, examples: Examples, predictions: Values) -> str
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
-def _json_lines_with_inputs(task: Task, examples: Examples, predictions: Values, details: Values | None) -> str:
+def _prediction_lines_text(task: Task, examples: Examples, predictions: Values, details: Values | None) -> str:
     """Return a JSON object per line: the prediction, its probabilities, the gold label and the columns of the row."""
     kind, lines = KINDS[task.kind], []
     for index, (example, prediction) in enumerate(zip(examples, predictions, strict=True)):

@@ -104,7 +104,7 @@ def _load_definition(
     file: pathlib.Path, class_name: str, config: Mapping[str, Any], lowercase: bool | None
 ) -> Tokenizer:
     """Return the tokenizer of a `tokenizer.json`."""
-    definition = tokenizer_json.complete_definition(strict_json.parse_object(_read_table_file(file), file.name))
+    definition = tokenizer_json.complete_definition(strict_json.parse_object(_read_limited_file(file), file.name))
     kind = tokenizer_kind_of(definition)
     special = _special_tokens(config, CLASSES.get(class_name, CLASSES[""]).special or kind.special)
     tokens = tokenizer_json.tokens_in_id_order(definition)
@@ -119,7 +119,7 @@ def _load_definition(
         raise UserError(f"the file sets lowercase to {tokenizer.lowercase}, but you asked for {lowercase}")
     check_settings(class_name, config, definition, kind.config_settings(definition))
     if kind.parse_tokens and (vocabulary_file := file.with_name(kind.vocabulary_files[0])).exists():
-        vocabulary_tokens = kind.parse_tokens(_read_table_file(vocabulary_file))
+        vocabulary_tokens = kind.parse_tokens(_read_limited_file(vocabulary_file))
         if list(tokens[: len(vocabulary_tokens)]) != vocabulary_tokens:
             raise UserError(
                 f"{vocabulary_file.name} beside it, of {len(vocabulary_tokens)} tokens, differs from its own "
@@ -139,7 +139,7 @@ def _load_vocabulary(
     assert row.parse
     assert row.special
     special = _special_tokens(config, row.special)
-    files = [_read_table_file(path) for path in (file, *further_files)]
+    files = [_read_limited_file(path) for path in (file, *further_files)]
     definition = row.parse(files, special, config, lowercase)
     vocabulary = {token: token_id for token_id, token in enumerate(tokenizer_json.tokens_in_id_order(definition))}
     if unknown := _read_json_beside(file, ADDED).keys() - vocabulary.keys():
@@ -197,9 +197,9 @@ def _special_tokens(config: Mapping[str, Any], default: SpecialTokens) -> Specia
 def _read_json_beside(file: pathlib.Path, name: str) -> dict[str, Any]:
     """Return the object in a JSON file in the directory of `file`; {} if there is no such file."""
     path = file.with_name(name)
-    return strict_json.parse_object(_read_table_file(path), name) if path.exists() else {}
+    return strict_json.parse_object(_read_limited_file(path), name) if path.exists() else {}
 
 
-def _read_table_file(file: pathlib.Path) -> bytes:
+def _read_limited_file(file: pathlib.Path) -> bytes:
     """Return the bytes of a file of a tokenizer; raise UserError if it is too large."""
     return strict_json.read_bounded_bytes(file, strict_json.MAX_TABLE_BYTES, file.name)

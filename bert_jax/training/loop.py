@@ -299,7 +299,7 @@ class _TrainingLoop:
             yield batch
 
     def _is_evaluation_missing(self, step: int) -> bool:
-        """Return whether the run was stopped in the evaluation of `step`, so that its line of metrics is missing."""
+        """Return whether the run was stopped during the evaluation of `step`, which then has no line of metrics."""
         is_due = step == self.plan.last_step or _is_multiple(step, self.plan.evaluate_every)
         if self.data.heldout is None or not is_due:
             return False

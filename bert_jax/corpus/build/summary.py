@@ -261,7 +261,7 @@ def format_summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) 
         f"{manifest['unknown_character_fraction']:.2%} of the characters lost, "
         f"{describe_sentence_rule(settings['language'], settings.get('segmenter', NO_SEGMENTER))}, "
         f"{count_noun(manifest['sentences_split'], 'overlong sentence')} cut in pieces\n"
-        f"{format_changes(manifest)}"
+        f"{format_tokenizer_changes(manifest)}"
     )
 
 
@@ -276,7 +276,7 @@ def format_copies(manifest: Mapping[str, Any]) -> str:
     )
 
 
-def format_changes(manifest: Mapping[str, Any]) -> str:
+def format_tokenizer_changes(manifest: Mapping[str, Any]) -> str:
     """Return a line about the characters that the tokenizer changed, from a manifest or from `summarize_corpus`."""
     fractions = sorted(manifest["changed_character_fractions"].items(), key=lambda item: -item[1])
     percent = [f"{f'{fraction:.2%}' if fraction >= 5e-5 else 'below 0.01%'} {kind}" for kind, fraction in fractions]

@@ -117,7 +117,7 @@ def _read_objects(name: str, stream: IO[bytes], max_bytes: int) -> Iterator[RawD
         while items.next_character():
             yield RawDocument(name=f"{name}:{items.num_taken + 1}", data=items.take_item(), format="jsonl")
     except _BrokenJsonError as error:
-        if items.num_taken or items.seems_to_have_more():
+        if items.num_taken or items.has_another_object_at_line_start():
             raise
         yield RawDocument(name=name, rejected=error.reason)
         read_to_end(stream)
@@ -186,7 +186,7 @@ class _ItemReader:
         self.num_taken += 1
         return data
 
-    def seems_to_have_more(self) -> bool:
+    def has_another_object_at_line_start(self) -> bool:
         """Return whether another object begins a line of the text that was read last."""
         return "\n{" in self._text[self._at :]
 

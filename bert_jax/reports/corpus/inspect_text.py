@@ -119,7 +119,7 @@ def _preparation_lines(figures: CorpusFigures) -> list[str]:
     """Return lines about stored, rejected, changed and duplicate documents."""
     # Imported here: these load the libraries that prepare text.
     from bert_jax.corpus.build.sentences import NO_LANGUAGE
-    from bert_jax.corpus.build.summary import describe_sentence_rule, format_changes
+    from bert_jax.corpus.build.summary import describe_sentence_rule, format_tokenizer_changes
     from bert_jax.readers.rejections import describe_rejections
 
     lines = []
@@ -138,7 +138,7 @@ def _preparation_lines(figures: CorpusFigures) -> list[str]:
             + f"; {rule}"
         )
         lost = _format_percent(source.prepared["unknown_character_fraction"])
-        lines.append(f"{name}characters lost in unknown tokens: {lost}; {format_changes(source.prepared)}")
+        lines.append(f"{name}characters lost in unknown tokens: {lost}; {format_tokenizer_changes(source.prepared)}")
     copies, leaks = figures.duplicates, figures.leaks
     lines.append(
         f"copies of an earlier document: {copies.repeated:,} of {copies.train:,} training documents "

@@ -48,7 +48,7 @@ class Marks(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chart:
-    """Curves with horizontal lines at named levels; `unit` ("", "%", "bytes"), `log`, `from_zero` are of the y axis."""
+    """Curves with horizontal lines at named levels; `unit`, `log` and `from_zero` apply to the y axis."""
 
     title: str
     curves: Sequence[Curve]

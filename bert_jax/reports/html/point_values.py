@@ -19,9 +19,9 @@ Point = tuple[float, float | None]  # x and y; None where the run had no finite 
 def values_by_x(curves: Sequence[tuple[str, Sequence[Point]]]) -> list[tuple[float, list[tuple[str, float]]]]:
     """Return x -> the values of the curves near x, as (label, y), in ascending order of x.
 
-    All x of the curves are in the result; if there are more than `MAX_STRIPS`, the result has all x of the curve with
-    the fewest points, as far as they fit, and evenly chosen x of the others. A curve without a point at x has its
-    nearest point, if this is less than a strip away.
+    The result has at most `MAX_STRIPS` values of x. If the curves have more, one half of the result comes from the
+    curve with the fewest points, the other half from all curves, both evenly chosen. A curve without a point at x has
+    its nearest point, if this is less than a strip away.
     """
     finite = [(label, dict(point for point in points if point[1] is not None)) for label, points in curves]
     finite = [(label, points) for label, points in finite if points][:MAX_LABELS]

@@ -49,7 +49,7 @@ def tiles_table(tiles_by_run: Sequence[tuple[str, str, Sequence[Tile]]]) -> Html
 
 
 def _pretraining_tiles(run: Run, cost: RunCost) -> list[Tile]:
-    """Return the loss with the unigram entropy as its reference, the accuracy, and the tokens of a pretraining."""
+    """Return the tiles of a pretraining: loss beside the unigram entropy, accuracy and number of tokens."""
     (training, *_), facts = run.trainings, run.pretraining
     assert facts is not None
     split = "heldout" if training.names("heldout") else "train"

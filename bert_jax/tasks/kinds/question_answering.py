@@ -61,7 +61,7 @@ def _answer(record: Record, answer: Mapping[str, Any]) -> dict[str, Any]:
 def _with_usable_answers(
     record: Record, example: dict[str, Any], training: bool, tally: Counter[str]
 ) -> dict[str, Any]:
-    """Return the example with the answers that are in the context; in a set to score, texts of all answers stay.
+    """Return the example with only the answers that are in the context. A set to score keeps the texts of all answers.
 
     Raises:
         UserError: no answer of a training example is at its `start` in the context; the message describes the first

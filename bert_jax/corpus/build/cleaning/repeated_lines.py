@@ -45,7 +45,7 @@ def hash_lines(text: str, *, min_documents: int, min_words: int) -> Iterator[int
 
 
 class HashCounts(NamedTuple):
-    """Different hashes, uint64, ascending, and the count of each, uint32."""
+    """The distinct hashes (uint64, ascending), and the count of each (uint32)."""
 
     hashes: np.ndarray
     counts: np.ndarray
