@@ -365,8 +365,9 @@ def _open_shard(shard: Shard) -> "ArrayRecordReader":
     from array_record.python.array_record_module import ArrayRecordReader
 
     try:
-        check_file(shard.path)
         size = shard.path.stat().st_size
+        if not shard.path.is_file():
+            check_file(shard.path)  # names what it is
         # ArrayRecord opens a truncated file without an error, so the size is checked here.
         if size != shard.bytes:
             raise UserError(f"{shard.path}: {size:,} bytes, the manifest says {shard.bytes:,}; copy the corpus again")

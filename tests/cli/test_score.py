@@ -152,7 +152,7 @@ def test_bias_as_text_page_json_and_limits_of_a_card(world, templates, tmp_path,
     assert (status, err) == (0, "")
     assert [line.split()[0] for line in out.splitlines()[2:6]] == [*WORDS[2:5], "all"]
     assert "It measures no bias." in " ".join(out.split())
-    assert "Words that the model expects beside 3 fillers" in page.read_text()
+    assert "Beside each of the 3 fillers, the words have less than 1 % of the probability" in page.read_text()
     status, printed, err = run(*argv, "--json")
     (result,) = json.loads(printed)["results"]
     assert result["total"] == load(world.model).benchmark("templates", templates).total

@@ -141,7 +141,7 @@ def test_the_checkpoint_of_a_directory_must_be_unique(tmp_path):
         load_google(tmp_path)
     with pytest.raises(UserError, match=r"c.ckpt.index does not exist"):
         load_google(tmp_path / "c.ckpt")
-    with pytest.raises(UserError, match=r"bert_config\.json cannot be read"):
+    with pytest.raises(UserError, match=r"bert_config\.json: cannot be read"):
         load_google(tmp_path / "a.ckpt")
 
 

@@ -227,7 +227,7 @@ def test_a_training_with_negatives_gives_a_directory_of_the_library(encoder, tmp
     write_lines(tmp_path / "train.jsonl", [triple, {"text": "abc", "text_pair": "cba"}])
     capsys.readouterr()
     assert main(training(tmp_path, encoder, tmp_path / "half")) == 2
-    assert "has no negative, but other examples have it" in capsys.readouterr().err
+    assert "differ in the number of texts or scores in negative" in capsys.readouterr().err
     save_theirs(encoder, tmp_path / "first", "cls")
     assert main(training(tmp_path, tmp_path / "first", tmp_path / "cls")) == 2
     assert "pooling 'cls'" in capsys.readouterr().err

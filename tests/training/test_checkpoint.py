@@ -225,7 +225,9 @@ def test_truncated_and_missing_files_are_damage(tmp_path: pathlib.Path) -> None:
 
 
 DAMAGED_READS = """
-import pathlib, sys, test_checkpoint
+import pathlib, sys
+sys.path.insert(0, "")  # also if PYTHONSAFEPATH is set
+import test_checkpoint
 from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError
 from bert_jax.config import CheckpointConfig
 checkpoints = Checkpoints(pathlib.Path(sys.argv[1]), CheckpointConfig())

@@ -191,7 +191,9 @@ def map_chunks(
         for chunk in chunks:
             yield ChunkResult(dataclasses.replace(chunk, documents=()), work(chunk))
         return
-    os.environ.setdefault("PYTHONSAFEPATH", "1")  # workers import no module that lies in the working directory
+    unsafe = "PYTHONSAFEPATH" not in os.environ
+    if unsafe:
+        os.environ["PYTHONSAFEPATH"] = "1"  # workers import no module that lies in the working directory
     executor = concurrent.futures.ProcessPoolExecutor(
         num_workers,
         # Processes are spawned, since a fork would copy locks that threads of the library may hold.
@@ -213,6 +215,8 @@ def map_chunks(
         raise UserError("a worker process was killed, perhaps for lack of memory; try fewer --workers") from None
     finally:
         executor.shutdown(cancel_futures=True)
+        if unsafe:
+            del os.environ["PYTHONSAFEPATH"]
 
 
 _work_of_process: Callable[[Chunk], Any]
