@@ -367,7 +367,7 @@ def _open_shard(shard: Shard) -> "ArrayRecordReader":
     try:
         size = shard.path.stat().st_size
         if not shard.path.is_file():
-            check_file(shard.path)  # names what it is
+            check_file(shard.path)  # the error names the kind of file
         # ArrayRecord opens a truncated file without an error, so the size is checked here.
         if size != shard.bytes:
             raise UserError(f"{shard.path}: {size:,} bytes, the manifest says {shard.bytes:,}; copy the corpus again")
