@@ -55,6 +55,16 @@ def released() -> Iterator[None]:
         gc.freeze()
 
 
+SAFE_PATH = os.environ.get("PYTHONSAFEPATH")
+
+
+@pytest.fixture(autouse=True)
+def safe_path_of_no_other_test() -> None:
+    """`run`, called in this process, sets PYTHONSAFEPATH; programs of later tests import from the working directory."""
+    if SAFE_PATH is None:
+        os.environ.pop("PYTHONSAFEPATH", None)
+
+
 @pytest.fixture(autouse=True)
 def nothing_said_of_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """A verb that a slow machine keeps for seconds says on stderr how long it has worked; tests compare stderr."""
