@@ -4,7 +4,6 @@ Each calls the function that its verb calls. The other verbs are `train_tokenize
 (api.py), and methods of `LoadedModel`: `fill_mask`, `predict`, `encode`. Mistakes raise UserError.
 """
 
-import functools
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -25,7 +24,6 @@ from bert_jax.dryrun.dry_run import dry_run, finetuning_compile_inputs, pretrain
 from bert_jax.dryrun.report import report_json
 from bert_jax.dryrun.topology import topology_devices
 from bert_jax.errors import UserError
-from bert_jax.inference import embed
 from bert_jax.pretraining.evaluate import evaluate_checkpoint
 from bert_jax.reports.attention.write import write_attention_file
 from bert_jax.reports.bias_metric_notes import MEANINGS
@@ -34,16 +32,12 @@ from bert_jax.reports.corpus.inspect import inspection_json, inspection_page, op
 from bert_jax.reports.html.markup import write_page
 from bert_jax.reports.run.plot import plot_run
 from bert_jax.reports.run.write import write_report
-from bert_jax.scoring.retrieval import retrieval_json, score_retrieval
 from bert_jax.scoring.score import (
     BENCHMARKS,
-    BenchmarkReport,
-    ScoringModel,
     heads_of_benchmarks,
-    results_json,
-    run_benchmark,
     scoring_model,
 )
+from bert_jax.scoring.score_model import bias_reports, score_all, scores_json
 from bert_jax.scoring.templates import PACKAGED
 from bert_jax.training.remote_workdir import local_copy
 
@@ -319,18 +313,9 @@ def score(
     wanted, console = _wanted(data, BENCHMARKS), console or Console()
     if not wanted and not retrieval:
         raise UserError(f"nothing to score; give {' or '.join((*BENCHMARKS, 'retrieval'))}")
-    opened = open_model(model, heads_of_benchmarks(name for name, _ in wanted) if wanted else embed.HEADS)
-    results = []
-    if wanted:
-        scoring = scoring_model(opened, masking, temperature)
-        for name, source in wanted:
-            progress = functools.partial(console.progress, f"scoring {source}", unit=BENCHMARKS[name].unit)
-            results.append(run_benchmark(scoring, name, source, fraction, progress))
-    values = results_json(os.fspath(model), results)
-    for collection in retrieval:
-        measures = score_retrieval(opened, pathlib.Path(collection), split, progress=console.progress)
-        values["results"].append(retrieval_json(measures))
-    return values
+    return scores_json(
+        model, score_all(model, wanted, retrieval, masking, temperature, fraction, split, console), details=False
+    )
 
 
 def bias(
@@ -356,17 +341,6 @@ def bias(
     if output is not None:
         write_page(os.fspath(output), lambda: bias_page(os.fspath(model), reports))
     return bias_json(os.fspath(model), weights_digest(opened.params), reports)
-
-
-def bias_reports(
-    model: ScoringModel, wanted: Sequence[tuple[str, str]], fraction: float, console: Console
-) -> list[BenchmarkReport]:
-    """Return the report of each (data set, source)."""
-    reports = []
-    for name, source in wanted:
-        progress = functools.partial(console.progress, f"scoring {source}", unit=BENCHMARKS[name].unit)
-        reports.append(run_benchmark(model, name, source, fraction, progress)[0])
-    return reports
 
 
 def _wanted(data: Mapping[str, Sequence[str]], known: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -59,7 +59,7 @@ SAFE_PATH = os.environ.get("PYTHONSAFEPATH")
 
 
 @pytest.fixture(autouse=True)
-def safe_path_of_no_other_test() -> None:
+def restored_safe_path() -> None:
     """`run`, called in this process, sets PYTHONSAFEPATH; programs of later tests import from the working directory."""
     if SAFE_PATH is None:
         os.environ.pop("PYTHONSAFEPATH", None)

@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status
     except KeyboardInterrupt:
         status, message = 130, "interrupted"
-    except Exception as error:
+    except Exception as error:  # the one boundary; an error without a message is raised again
         output = getattr(args, "output", None) or getattr(args, "workdir", None)
         status, message = _status_and_message(error, output, VERBS[args.verb].memory_advice)
         if isinstance(error, OSError) and error.filename == STANDARD_OUTPUT:

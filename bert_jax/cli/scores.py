@@ -1,10 +1,7 @@
 """Verbs that measure a model: score and bias."""
 
 import argparse
-import functools
 import json
-import pathlib
-from typing import Any
 
 from bert_jax.cli.command import Verb, add_flag, add_model, local_path, new_output, open_console, print_json, print_text
 from bert_jax.errors import UserError
@@ -82,43 +79,26 @@ def _add_score_options(parser: argparse.ArgumentParser) -> None:
 
 def run_score(args: argparse.Namespace) -> None:
     """Print the scores of a model on minimal pairs, text, bias pairs and test collections."""
-    from bert_jax.checkpoints.load_model import open_model
     from bert_jax.cli.results_text import retrieval_table, score_table
-    from bert_jax.inference.embed import HEADS
     from bert_jax.parallel.platform import use_compilation_cache
-    from bert_jax.scoring.retrieval import retrieval_json, score_retrieval
-    from bert_jax.scoring.score import BENCHMARKS, heads_of_benchmarks, results_json, run_benchmark, scoring_model
+    from bert_jax.scoring.score import BENCHMARKS
+    from bert_jax.scoring.score_model import score_all, scores_json
 
     wanted = [(name, source) for name in BENCHMARKS for source in getattr(args, name)]
     if not wanted and not args.retrieval:
         options = " or ".join(f"--{name}" for name in (*BENCHMARKS, "retrieval"))
         raise UserError(f"nothing to score; give {options}")
     use_compilation_cache()
-    results = []
+    choices = (args.masking, args.temperature, args.fraction, args.split)
     with open_console() as console, new_output(args.output) as file:
-        opened = open_model(args.model, heads_of_benchmarks(name for name, _ in wanted) if wanted else HEADS)
-        if wanted:
-            model = scoring_model(opened, args.masking, args.temperature)
-        for name, source in wanted:
-            progress = functools.partial(console.progress, f"scoring {source}", unit=BENCHMARKS[name].unit)
-            results.append(run_benchmark(model, name, source, args.fraction, progress))
-        retrievals = [
-            score_retrieval(opened, pathlib.Path(source), args.split, progress=console.progress)
-            for source in args.retrieval
-        ]
-
-        def as_json(details: bool) -> dict[str, Any]:
-            values = results_json(args.model, results, sentences=details)
-            values["results"] += [retrieval_json(report, queries=details) for report in retrievals]
-            return values
-
+        scores = score_all(args.model, wanted, args.retrieval, *choices, console)
         if file:
-            json.dump(as_json(details=True), file, ensure_ascii=False)
+            json.dump(scores_json(args.model, scores, details=True), file, ensure_ascii=False)
     if args.json:
-        print_json(as_json(details=False))
+        print_json(scores_json(args.model, scores, details=False))
     else:
-        tables = [score_table(report) for report, _ in results] + [retrieval_table(report) for report in retrievals]
-        print_text("\n\n".join(tables))
+        tables = [score_table(report) for report, _ in scores.benchmarks]
+        print_text("\n\n".join(tables + [retrieval_table(report) for report in scores.collections]))
 
 
 SCORE = Verb(
@@ -156,8 +136,8 @@ def run_bias(args: argparse.Namespace) -> None:
     from bert_jax.reports.bias_page import bias_json, bias_page
     from bert_jax.reports.html.markup import check_html_name
     from bert_jax.scoring.score import heads_of_benchmarks, scoring_model
+    from bert_jax.scoring.score_model import bias_reports
     from bert_jax.scoring.templates import PACKAGED
-    from bert_jax.verbs import bias_reports
 
     wanted = [(name, source) for name in MEANINGS for source in getattr(args, name)]
     wanted = wanted or [("templates", source) for source in PACKAGED]

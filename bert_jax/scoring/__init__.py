@@ -9,6 +9,7 @@ ranking.py            rankings by vectors or BM25, and measures of rankings: nDC
 retrieval.py          scores of a model on a test collection, compared with BM25
 retrieval_files.py    test collections in the layout of BEIR
 score.py              scores of a model on a benchmark; add a row to BENCHMARKS for a benchmark
+score_model.py        scores of a model on several benchmarks and collections, for the commands
 stereoset.py          StereoSet: words and next sentences
 templates.py          probabilities of words, by group, next to fillers
 texts.py              pseudo-perplexity of running text

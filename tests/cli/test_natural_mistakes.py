@@ -60,6 +60,7 @@ COMMANDS = [
         "'hauptkategorie'?",
     ),
     ("finetune --data tickets.csv --text txt --label hauptkategorie --init_from model --workdir f1", 2, "mean 'text'?"),
+    ("finetune --data tickets.csv --text txt --label kategorie --init_from model --workdir f1", 2, "mean 'text'?"),
     ("finetune --data tickets.csv --text text --label hauptkategorie --workdir f1", 2, "no weights"),
     ("compile --config=bert_base --topology tpu-v5", 2, "unknown chip 'tpu-v5'"),
     ("compile --config=bert_base --topology v5e-65", 2, "v5e-64"),

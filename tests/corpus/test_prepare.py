@@ -116,6 +116,7 @@ def test_the_same_bytes_for_any_number_of_workers(tmp_path, texts, tokenizer, mo
     assert {"manifest.json", "train.index.npy", "heldout.index.npy", "tokenizer/vocab.txt"} < set(one)
     assert len(manifests[0]["splits"]["train"]["shards"]) > 20
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2", "3"]
+    assert "PYTHONSAFEPATH" not in os.environ  # set for the workers alone
 
 
 def test_the_size_of_chunks_changes_nothing(tmp_path, texts, tokenizer, monkeypatch):

@@ -201,6 +201,12 @@ def test_a_separator_can_be_set(tmp_path):
     assert [example["text"] for example in examples] == ["x", "y"]
 
 
+def test_a_separator_inside_of_a_name_is_no_separator(tmp_path):
+    """The header has all columns with commas; semicolons would give more columns, of other names."""
+    _, examples = read(tmp_path, "a.csv", "text,label,a;b;c;d\nx;y,a,1\nz,b,2\n")
+    assert [example["text"] for example in examples] == ["x;y", "z"]
+
+
 def test_parquet_is_read_like_json(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet

@@ -116,3 +116,19 @@ def test_small_data_sets_get_rows_and_large_sets_with_costly_pairs_get_padding()
     kernel_skips_pairs, features = chosen(lengths, 1e6, 0.0, (64, 96, 128))
     assert kernel_skips_pairs.rows
     assert kernel_skips_pairs.rows.length > 128
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_sequence_goes_to_the_row_where_it_leaves_the_fewest_tokens(seed: int) -> None:
+    """As a search over all rows, from the longest sequence to the shortest."""
+    lengths = np.random.default_rng(seed).integers(1, 33, 60)
+    free: list[int] = []
+    expected = np.zeros(len(lengths), int)
+    for index in np.argsort(-lengths, kind="stable"):
+        fitting = [row for row, space in enumerate(free) if space >= lengths[index]]
+        if not fitting:
+            fitting, free = [len(free)], [*free, 32]
+        expected[index] = min(fitting, key=lambda row: (free[row], row))
+        free[expected[index]] -= lengths[index]
+    rows, _ = fit_into_rows(lengths, 32)
+    np.testing.assert_array_equal(rows, expected)

@@ -191,8 +191,8 @@ def map_chunks(
         for chunk in chunks:
             yield ChunkResult(dataclasses.replace(chunk, documents=()), work(chunk))
         return
-    unsafe = "PYTHONSAFEPATH" not in os.environ
-    if unsafe:
+    is_safe_path_set_here = "PYTHONSAFEPATH" not in os.environ
+    if is_safe_path_set_here:
         os.environ["PYTHONSAFEPATH"] = "1"  # workers import no module that lies in the working directory
     executor = concurrent.futures.ProcessPoolExecutor(
         num_workers,
@@ -215,7 +215,7 @@ def map_chunks(
         raise UserError("a worker process was killed, perhaps for lack of memory; try fewer --workers") from None
     finally:
         executor.shutdown(cancel_futures=True)
-        if unsafe:
+        if is_safe_path_set_here:
             del os.environ["PYTHONSAFEPATH"]
 
 

@@ -1,0 +1,71 @@
+"""The scores of a model on benchmarks, test collections and data sets of bias, for `score` and `bias`."""
+
+import functools
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from bert_jax.checkpoints.load_model import open_model
+from bert_jax.console import Console
+from bert_jax.inference import embed
+from bert_jax.scoring.retrieval import RetrievalReport, retrieval_json, score_retrieval
+from bert_jax.scoring.score import (
+    BENCHMARKS,
+    BenchmarkReport,
+    BenchmarkResult,
+    ScoringModel,
+    heads_of_benchmarks,
+    results_json,
+    run_benchmark,
+    scoring_model,
+)
+
+PathLike = str | os.PathLike[str]
+
+
+class Scores(NamedTuple):
+    """The scores of a model on benchmarks, and on test collections."""
+
+    benchmarks: list[BenchmarkResult]
+    collections: list[RetrievalReport]
+
+
+def score_all(
+    model: PathLike,
+    wanted: Sequence[tuple[str, str]],
+    collections: Sequence[PathLike],
+    masking: str,
+    temperature: float,
+    fraction: float,
+    split: str,
+    console: Console,
+) -> Scores:
+    """Return the scores of a model; `wanted` has (benchmark, source), the other arguments are as for `score`."""
+    opened = open_model(model, heads_of_benchmarks(name for name, _ in wanted) if wanted else embed.HEADS)
+    results = []
+    if wanted:
+        scoring = scoring_model(opened, masking, temperature)
+        for name, source in wanted:
+            progress = functools.partial(console.progress, f"scoring {source}", unit=BENCHMARKS[name].unit)
+            results.append(run_benchmark(scoring, name, source, fraction, progress))
+    reports = [score_retrieval(opened, pathlib.Path(path), split, progress=console.progress) for path in collections]
+    return Scores(results, reports)
+
+
+def scores_json(model: PathLike, scores: Scores, details: bool) -> dict[str, Any]:
+    """Return scores as JSON values; with `details`, also the score of each text and of each query."""
+    values = results_json(os.fspath(model), scores.benchmarks, sentences=details)
+    values["results"] += [retrieval_json(report, queries=details) for report in scores.collections]
+    return values
+
+
+def bias_reports(
+    model: ScoringModel, wanted: Sequence[tuple[str, str]], fraction: float, console: Console
+) -> list[BenchmarkReport]:
+    """Return the report of each (data set, source)."""
+    reports = []
+    for name, source in wanted:
+        progress = functools.partial(console.progress, f"scoring {source}", unit=BENCHMARKS[name].unit)
+        reports.append(run_benchmark(model, name, source, fraction, progress)[0])
+    return reports
