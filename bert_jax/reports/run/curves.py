@@ -78,7 +78,8 @@ def _training_clock(training: Training, facts: PretrainingFacts) -> Callable[[fl
         return None
     steps = [0, *(step for step, _ in speeds)]
     seconds = np.diff([facts.tokens_read(int(step)) for step in steps]) / [speed for _, speed in speeds]
-    return lambda step: float(np.interp(step, steps, [0.0, *np.cumsum(seconds)]))
+    known_steps, known_seconds = np.array(steps, float), np.array([0.0, *np.cumsum(seconds)])
+    return lambda step: float(np.interp(step, known_steps, known_seconds))
 
 
 def training_charts(training: Training, phases: Sequence[Phase] = (), axis: XAxis = STEPS) -> dict[str, Chart]:
