@@ -63,5 +63,10 @@ held-out masked-token accuracy   {found['mlm_accuracy']:.1%}
 {out}/run          checkpoints, metrics.jsonl, TensorBoard events
 {out}/curves.png   learning curves
 {out}/model        for transformers: AutoModelForMaskedLM.from_pretrained("{out}/model")
-{out}/report.html  the whole run on one page: open {(out / 'report.html').resolve().as_uri()}""")
+{out}/report.html  the whole run on one page: open {(out / 'report.html').resolve().as_uri()}
+
+Three things to try next:
+  bert-jax fill-mask --model {out}/model 'Raise an [MASK] if the file is missing.'
+  bert-jax attention --model {out}/model --output {out}/heads.html 'Return a new list.'
+  bert-jax pretrain --budget 30m --workdir runs/own --config.data.text='your-texts/*.txt'""")
 PYTHON
