@@ -32,6 +32,6 @@ run benchmarks/block_speed.py
 run benchmarks/long_sequences.py
 run benchmarks/input_wait.py --corpus "$work/corpus"
 run benchmarks/start_time.py --corpus "$work/corpus"
-run benchmarks/finetune_speed.py --data "$pairs" --vocab "$work/tokenizer"
+run benchmarks/finetune_speed.py --data "$pairs" --vocab "$work/tokenizer" --output "$work/finetune_speed.jsonl"
 run benchmarks/hostile_inputs.py
 run benchmarks/score_speed.py --tokenizer "$work/tokenizer"

@@ -131,7 +131,7 @@ def words_of(
     compute = jax.jit(lambda params, batch: encoder.apply(params, batch, None)["hidden_states"])
     lengths = np.array([feature.length for feature in part.features])
     vectors: list[dict[int, np.ndarray]] = [{} for _ in part.examples]
-    for indices, length, _ in plan_feature_batches(lengths, fixed_buckets(128), BATCH, seed=0, epoch=0, shuffle=False):
+    for indices, length, *_ in plan_feature_batches(lengths, fixed_buckets(128), BATCH, seed=0, epoch=0, shuffle=False):
         chosen = [part.features[index] for index in indices]
         batch = collate(chosen, length, model.config.num_token_types, model.tokenizer.pad_id, BATCH)
         states = np.asarray(compute(params, {name: batch[name] for name in batch if not name.startswith("token_l")}))
@@ -188,7 +188,7 @@ def batches(
     """Return features `[BATCH, words, width]`, numbers of words, labels, and the indices of the examples."""
     sizes = np.array([len(x) for x in inputs])
     made = []
-    for indices, length, _ in plan_feature_batches(sizes, fixed_buckets(128), BATCH, seed, epoch, shuffle):
+    for indices, length, *_ in plan_feature_batches(sizes, fixed_buckets(128), BATCH, seed, epoch, shuffle):
         x = np.zeros((BATCH, length, inputs[0].shape[1]), np.float32)
         gold, lengths = np.zeros((BATCH, length), np.int32), np.zeros(BATCH, np.int32)
         for row, index in enumerate(indices):

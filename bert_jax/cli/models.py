@@ -130,7 +130,7 @@ def _add_predict_options(parser: argparse.ArgumentParser) -> None:
         help="JSON lines file to create; - prints the lines (default: -)",
     )
     add_flag(parser, "--copy_input", "copy the fields of each input into its line, as `input`")
-    add_number(parser, "--batch_size", "sequences per step (default: 32)", default=32)
+    add_number(parser, "--batch_size", "sequences of maximum length per step (default: 32)", default=32)
 
 
 def run_predict(args: argparse.Namespace) -> None:
@@ -191,7 +191,7 @@ def _add_embed_options(parser: argparse.ArgumentParser) -> None:
         help="layers that give the vectors: last; sum4 or concat4, the sum or the concatenation of the last four; or "
         "the number of a layer, where 0 is the input of the first layer (default: last)",
     )
-    add_number(parser, "--batch_size", "texts per step (default: 32)", default=32)
+    add_number(parser, "--batch_size", "texts of maximum length per step (default: 32)", default=32)
     add_number(parser, "--max_seq_len", "maximum tokens of a text (default: the model's)")
     add_flag(parser, "--truncate", "shorten longer texts and count them (default: refuse them)")
     parser.add_argument(

@@ -25,11 +25,12 @@ from bert_jax.models import Head, Params, make_model
 from bert_jax.objectives.base import Batch, Rngs
 from bert_jax.objectives.losses import cross_entropy
 from bert_jax.objectives.tasks import make_task_objective
-from bert_jax.parallel.sharding import BatchBlocks
-from bert_jax.tasks.batching import Feed, collate_batches, fixed_buckets, plan_evaluation
+from bert_jax.parallel.sharding import SINGLE_HOST
+from bert_jax.tasks.batching import Feed, collate_batches, fixed_buckets
 from bert_jax.tasks.custom import NAME
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.prediction_batches import plan_predictions
 from bert_jax.tasks.reading.examples import existing_sets
 from bert_jax.tasks.scoring import score_predictions
 from bert_jax.tasks.table import resolve_task
@@ -38,7 +39,6 @@ from bert_jax.tokenizer import load_tokenizer
 BATCH, SEQ_LEN, SEQUENCES = 32, 128, 512
 DRAWS = 200  # of the bootstrap
 MASKED = "mlm_logits"
-SINGLE_HOST = BatchBlocks(blocks=(0,), num_blocks=1)
 
 Runner = Callable[[Batch], dict[str, np.ndarray]]  # a batch -> the outputs of its head
 Outputs = Sequence[dict[str, np.ndarray]]  # of all batches
@@ -221,7 +221,7 @@ def _indexed_batches(
 ) -> list[_IndexedBatch]:
     """Return the inputs in batches, each with the indices of its inputs."""
     feed = Feed(buckets, size, weights.config.num_token_types, pad_id)
-    plan = plan_evaluation(feed, features)
+    plan = plan_predictions(feed, features, limits=None)  # pruning reads padded sequences
     batches = collate_batches(feed, features, plan, SINGLE_HOST)
     return [_IndexedBatch(part.indices, batch) for part, batch in zip(plan, batches, strict=True)]
 

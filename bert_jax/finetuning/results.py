@@ -60,7 +60,7 @@ def write_results(
     with writing(directory, ELSEWHERE):
         (directory / "predictions").mkdir(exist_ok=True)
     loaded = huggingface.load_model(source, inputs.weights.heads)
-    outputs_of = local_predictor(make_model(loaded.config, compute, loaded.heads), loaded.params, feed)
+    outputs_of = local_predictor(make_model(loaded.config, compute, loaded.heads), loaded.params, feed, compute)
 
     def predict(split: TaskSplit) -> list[Outputs]:
         total = len(split.features)

@@ -9,19 +9,21 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from bert_jax.config import TaskConfig
+from bert_jax.config import ComputeConfig, TaskConfig
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.inference.outputs import Outputs, make_predict
+from bert_jax.inference.row_limits import row_limits
 from bert_jax.models import Model, Params
 from bert_jax.objectives.base import Batch
 from bert_jax.parallel import sharding
 from bert_jax.parallel.memory import out_of_memory_in_evaluation_as_user_error
-from bert_jax.tasks.batching import Feed, collate_batches, plan_evaluation, plan_training_epoch
+from bert_jax.tasks.batching import Feed, collate_batches, plan_training_epoch
 from bert_jax.tasks.features import SPELLED, Features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Predictions, TaskKind, Threshold, Tuned, make_features
 from bert_jax.tasks.labels import label_counts_text, label_warnings
+from bert_jax.tasks.prediction_batches import plan_predictions
 from bert_jax.tasks.reading.examples import read_task_examples
 from bert_jax.tasks.scoring import CORRELATIONS, score_predictions
 from bert_jax.tasks.task import Example, Task
@@ -147,12 +149,18 @@ class DevEvaluation(NamedTuple):
 
 
 def make_dev_evaluation(
-    task: Task, settings: TaskConfig, splits: Sequence[TaskSplit], feed: Feed, model: Model, mesh: jax.sharding.Mesh
+    task: Task,
+    settings: TaskConfig,
+    splits: Sequence[TaskSplit],
+    feed: Feed,
+    model: Model,
+    compute: ComputeConfig,
+    mesh: jax.sharding.Mesh,
 ) -> DevEvaluation:
     """Return the batches of one pass over the dev sets, and a function that scores them; {} if a signal stopped it."""
     blocks, predict = sharding.batch_blocks(mesh), make_predict(model, mesh)
     all_features = [features for split in splits for features in split.features]
-    planned = plan_evaluation(feed, all_features)
+    planned = plan_predictions(feed, all_features, row_limits((model.config,), compute, mesh))
 
     def evaluate(params: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
         with out_of_memory_in_evaluation_as_user_error():

@@ -76,7 +76,9 @@ def train_one(
 
     if not (history and is_exhausted()):
         model = task_model(inputs, plan.compute)
-        heldout, evaluate = make_dev_evaluation(inputs.task, settings, inputs.dev, evaluation_feed, model, plan.mesh)
+        heldout, evaluate = make_dev_evaluation(
+            inputs.task, settings, inputs.dev, evaluation_feed, model, plan.compute, plan.mesh
+        )
         blocks = sharding.batch_blocks(plan.mesh)
         data = Data(
             batches=lambda phase, step: task_training_batches(inputs.train, feed, plan.seed, blocks, step),

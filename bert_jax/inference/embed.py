@@ -18,13 +18,16 @@ from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.inference.feature_files import token_file, vector_file
 from bert_jax.inference.inputs import Input, read_inputs, readable_twice, source_name, texts_by_key
+from bert_jax.inference.row_limits import row_limits
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.models import Head, Params, make_model
 from bert_jax.models.heads import unit_length
 from bert_jax.objectives.base import Batch
-from bert_jax.tasks.batching import choose_buckets, collate, fixed_buckets, plan_feature_batches
+from bert_jax.parallel.sharding import SINGLE_HOST, single_device_mesh
+from bert_jax.tasks.batching import Feed, collate_batches, fixed_buckets
 from bert_jax.tasks.features import SPELLED, Features, FeaturesAndCounts
 from bert_jax.tasks.kinds.texts import text_features
+from bert_jax.tasks.prediction_batches import plan_predictions
 
 HEADS = (Head("hidden_states"),)
 CHUNK = 8_192  # texts in memory at once, sorted into batches of similar length
@@ -73,7 +76,7 @@ class EmbedOptions:
             `modules.json` of sentence-transformers, or `mean` without this file.
         layers: `last`; `sum4` or `concat4` of the last four layers; or the number of a layer, where 0 is the input of
             the first block and -1 is the last layer.
-        batch_size: texts in one batch.
+        batch_size: texts of maximum length in one batch; short texts share rows.
         max_seq_len: maximum number of tokens of a text; None: the maximum in the files of sentence-transformers, or the
             maximum of the model without these files.
         truncate: True cuts longer texts, the longer text of a pair first; False raises UserError for them before any
@@ -144,7 +147,7 @@ def encode_with_count(
     # A power of 2, so that few programs are compiled.
     batch_size = min(options.batch_size, 1 << max(len(texts) - 1, 0).bit_length())
     vectors = np.empty((len(texts), embedder.width), np.float32)
-    for index, values in embedder.compute(features, fixed_buckets(embedder.max_seq_len), batch_size):
+    for index, values in embedder.compute(features, batch_size):
         vectors[index] = values
     return VectorsAndCount(vectors, counts["truncated_texts"])
 
@@ -180,14 +183,13 @@ def embed_file(
         if not len(lengths):
             raise UserError(f"{name} holds no text")
         embedder.check_truncation(name, counts["truncated_texts"], len(lengths))
-        buckets = choose_buckets(lengths, int(lengths.max()))
         open_output = vector_file if embedder.pools else token_file
         with open_output(pathlib.Path(output), lengths, embedder.width) as put:
             done = 0
             for features, _ in _chunks(embedder, read_inputs(source, name)):
                 if not np.array_equal([text.length for text in features], lengths[done : done + len(features)]):
                     raise UserError(f"{name} changed while it was read; run again")
-                computed = embedder.compute(features, buckets, options.batch_size)
+                computed = embedder.compute(features, options.batch_size)
                 for count, (index, values) in enumerate(computed, done + 1):
                     put(done + index, np.asarray(features[index].input_ids), values)
                     progress("embedding", count, len(lengths))
@@ -222,6 +224,7 @@ class _Embedder:
         self._compute, self.width = _make_compute(
             model.config, self._modules.pooling, self._modules.normalize, options.layers, options.dtype
         )
+        self._row_limits = row_limits((model.config,), ComputeConfig(dtype=options.dtype), single_device_mesh())
 
     def tokenize(self, inputs: Iterable[Input]) -> FeaturesAndCounts:
         """Return the tokens of each text after truncation, and the counts of `text_features`."""
@@ -244,18 +247,15 @@ class _Embedder:
                 f"truncate (--truncate) cuts them{advice}"
             )
 
-    def compute(
-        self, features: Sequence[Features], buckets: Sequence[int], batch_size: int
-    ) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield the index and the features of each text, in the order of the lengths of the texts."""
-        lengths = np.array([text.length for text in features], np.int64)
-        params = {"encoder": self._model.params["encoder"]}
-        config, pad_id = self._model.config, self._model.tokenizer.pad_id
-        for indices, length, _ in plan_feature_batches(lengths, buckets, batch_size, seed=0, epoch=0, shuffle=False):
-            batch = collate([features[i] for i in indices], length, config.num_token_types, pad_id, batch_size)
+    def compute(self, features: Sequence[Features], batch_size: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the index and the features of each text, in the order of the batches."""
+        config, params = self._model.config, {"encoder": self._model.params["encoder"]}
+        feed = Feed(fixed_buckets(self.max_seq_len), batch_size, config.num_token_types, self._model.tokenizer.pad_id)
+        plan = plan_predictions(feed, features, self._row_limits)
+        for planned, batch in zip(plan, collate_batches(feed, features, plan, SINGLE_HOST), strict=True):
             del batch["example_weights"]
             values = np.asarray(self._compute(params, batch))
-            yield from zip(map(int, indices), values, strict=False)  # copies that fill the batch come last
+            yield from zip(map(int, planned.indices), values, strict=False)  # copies that fill the batch come last
 
 
 class _ComputeAndWidth(NamedTuple):

@@ -5,10 +5,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import jax
 import numpy as np
 
+from bert_jax.config import ComputeConfig
+from bert_jax.inference.row_limits import row_limits
 from bert_jax.models import Model, Params
 from bert_jax.parallel import sharding
-from bert_jax.tasks.batching import Batch, Feed, PlannedBatch, collate_batches, plan_evaluation
+from bert_jax.tasks.batching import Batch, Feed, PlannedBatch, collate_batches
 from bert_jax.tasks.features import Features
+from bert_jax.tasks.prediction_batches import plan_predictions
 
 Outputs = dict[str, np.ndarray]  # for one input, with padding: the arrays of models/heads.py without the batch axis
 # (inputs, function to call with the number of finished inputs) -> the outputs of each input.
@@ -44,14 +47,15 @@ def make_predict(
     return predict
 
 
-def local_predictor(model: Model, params: Params, feed: Feed) -> LocalPredict:
-    """Return a function from inputs to outputs on one device of this process; each length is compiled once."""
-    mesh = jax.sharding.Mesh(np.array(jax.local_devices()[:1]).reshape(1, 1, 1), sharding.AXES)
+def local_predictor(model: Model, params: Params, feed: Feed, compute: ComputeConfig) -> LocalPredict:
+    """Return a function from inputs to outputs on one device of this process; each shape is compiled once."""
+    mesh = sharding.single_device_mesh()
     blocks, predict = sharding.batch_blocks(mesh), make_predict(model, mesh)
     params = jax.device_put(params, sharding.replicated(mesh))
+    limits = row_limits((model.config,), compute, mesh)
 
     def outputs_of(features: Sequence[Features], progress: Callable[[int], None]) -> list[Outputs]:
-        plan = plan_evaluation(feed, features)
+        plan = plan_predictions(feed, features, limits)
 
         def counted() -> Iterator[Batch]:
             done = 0

@@ -44,7 +44,7 @@ from bert_jax.tasks.table import prediction_source
 from bert_jax.tasks.task import Record, Task
 from bert_jax.tokenizer import Tokenizer
 
-CHUNK = 1024  # examples in memory at once
+CHUNK = 4_096  # examples in memory at once
 # Key of CROSS_ENCODER_ACTIVATIONS, or '' -> the activation function.
 SCORE_ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "": np.asarray,
@@ -117,7 +117,8 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     longest = settings.max_seq_len
     buckets = tuple(sorted({*(settings.buckets or fixed_buckets(longest)), longest}))
     feed = Feed(buckets, batch_size, loaded.config.num_token_types, loaded.tokenizer.pad_id)
-    outputs_of = local_predictor(make_model(loaded.config, ComputeConfig(), loaded.heads), loaded.params, feed)
+    compute = ComputeConfig()
+    outputs_of = local_predictor(make_model(loaded.config, compute, loaded.heads), loaded.params, feed, compute)
     if loaded.activation and loaded.heads[0].classes == 1:
         outputs_of = functools.partial(_activated_outputs, outputs_of, SCORE_ACTIVATIONS[loaded.activation])
     return Predictor(outputs_of, loaded.tokenizer, task, settings, threshold)

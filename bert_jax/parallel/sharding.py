@@ -48,6 +48,11 @@ RULES: dict[str, str | tuple[str, ...] | None] = {
 }
 
 
+def single_device_mesh() -> Mesh:
+    """Return the mesh of the first device of this process."""
+    return Mesh(np.array(jax.local_devices()[:1]).reshape(1, 1, 1), AXES)
+
+
 def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """Return the mesh with axes `data`, `fsdp` and `tensor` over `devices` (None: all); a size of -1 takes the rest.
 
@@ -250,6 +255,9 @@ class BatchBlocks(NamedTuple):
 
     blocks: tuple[int, ...]  # numbers of this process's blocks, ascending
     num_blocks: int  # of the whole batch
+
+
+SINGLE_HOST = BatchBlocks(blocks=(0,), num_blocks=1)
 
 
 def batch_blocks(mesh: Mesh) -> BatchBlocks:

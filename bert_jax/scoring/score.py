@@ -97,7 +97,7 @@ def scoring_model(
         raise UserError(f"{model.directory}: a model with {names}, which cannot score; give a model with masked_token")
     if masking not in MASKINGS:
         raise UserError(f"masking {masking}: choose from {', '.join(MASKINGS)}")
-    mesh = jax.sharding.Mesh(np.array(jax.local_devices()[:1]).reshape(1, 1, 1), sharding.AXES)
+    mesh = sharding.single_device_mesh()
     scorers = {
         head.name: make_scorer(model.config, dtype, mesh, model.tokenizer.pad_id, temperature, head.name)
         for head in model.heads

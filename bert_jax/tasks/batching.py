@@ -8,7 +8,7 @@ import numpy as np
 from bert_jax.batches.hashing import Stream, random_bits
 from bert_jax.errors import UserError
 from bert_jax.tasks.features import Features
-from bert_jax.tasks.rows import RowShape, deal_batches, lay_in_rows, num_rows_needed
+from bert_jax.tasks.rows import RowLimits, RowShape, deal_batches, lay_in_rows, num_rows_needed
 
 if TYPE_CHECKING:
     from bert_jax.parallel.sharding import BatchBlocks
@@ -22,7 +22,8 @@ SHORTEST = 16  # tokens of the shortest bucket, if the buckets are chosen before
 # trains on some ten thousand tokens and an accelerator on millions. The cost is a constant, so that the choice of
 # buckets depends on the data alone.
 PROGRAM_TOKENS = 200_000
-ROW_FACTORS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)  # lengths of rows to try, in lengths of the longest sequence
+# Lengths of rows to try, in lengths of the longest sequence: so many that some number of rows has little filler.
+ROW_FACTORS = (*(1.0 + step / 16 for step in range(17)), 2.5, 3.0, 3.5, 4.0)
 SAMPLED_BATCHES = 64  # from which the number of rows of a batch is found; a batch with more tokens has more rows
 
 
@@ -41,6 +42,7 @@ class PlannedBatch(NamedTuple):
 
     indices: np.ndarray  # int64 [<= batch_size]
     length: int
+    batch_size: int  # number of features, filler included
     rows: RowShape | None = None
 
 
@@ -124,7 +126,7 @@ def plan_feature_batches(
     sorted_indices = np.lexsort((order[: len(lengths)], bucket)).astype(np.int64)
     batches = [sorted_indices[start : start + batch_size] for start in range(0, len(lengths), batch_size)]
     return [
-        PlannedBatch(batches[batch], int(ends[bucket[batches[batch]].max()]))
+        PlannedBatch(batches[batch], int(ends[bucket[batches[batch]].max()]), batch_size)
         for batch in np.argsort(order[len(lengths) :], kind="stable")
     ]
 
@@ -134,35 +136,14 @@ def plan_training_epoch(feed: Feed, features: Sequence[Features], seed: int, epo
     if feed.rows is None:
         lengths = np.array([feature.length for feature in features], np.int64)
         return plan_feature_batches(lengths, feed.buckets, feed.batch_size, seed, epoch, shuffle=True)
-    return _plan_rows(feed, features, feed.rows, seed, epoch, shuffle=True)
-
-
-def plan_evaluation(feed: Feed, features: Sequence[Features]) -> list[PlannedBatch]:
-    """Return the batches of an evaluation pass over the features; all of them have equal rows.
-
-    Without rows, the batches are in ascending order of their length.
-    """
-    if feed.rows is None:
-        lengths = np.array([feature.length for feature in features], np.int64)
-        return plan_feature_batches(lengths, feed.buckets, feed.batch_size, seed=0, epoch=0, shuffle=False)
-    shape = feed.rows._replace(data_shards=1, micro_batches=1)
-    planned = _plan_rows(feed, features, shape, seed=0, epoch=0, shuffle=False)
-    needed = max(num_rows_needed(_sequence_lengths(feed, features, batch), shape) for batch in planned)
-    return [batch._replace(rows=shape._replace(num_rows=needed)) for batch in planned]
-
-
-def _plan_rows(
-    feed: Feed, features: Sequence[Features], shape: RowShape, seed: int, epoch: int, shuffle: bool
-) -> list[PlannedBatch]:
-    """Return the batches of an epoch whose sequences are laid in rows."""
     num_tokens = np.array([feature.num_tokens for feature in features], np.int64)
-    batches = deal_batches(num_tokens, feed.batch_size, shape, seed, epoch, shuffle)
-    return [PlannedBatch(indices, feed.buckets[-1], shape) for indices in batches]
+    batches = deal_batches(num_tokens, feed.batch_size, feed.rows, seed, epoch, shuffle=True)
+    return [PlannedBatch(indices, feed.buckets[-1], feed.batch_size, feed.rows) for indices in batches]
 
 
-def _sequence_lengths(feed: Feed, features: Sequence[Features], planned: PlannedBatch) -> np.ndarray:
+def _sequence_lengths(features: Sequence[Features], planned: PlannedBatch) -> np.ndarray:
     """Return the tokens of each sequence of a batch, int64 `[batch, sequences of an example]`; 0 in the filler."""
-    lengths = np.zeros((feed.batch_size, len(features[planned.indices[0]].sequences)), np.int64)
+    lengths = np.zeros((planned.batch_size, len(features[planned.indices[0]].sequences)), np.int64)
     for row, index in enumerate(planned.indices):
         lengths[row] = [len(ids) for ids, _ in features[index].sequences]
     return lengths
@@ -174,12 +155,11 @@ def choose_rows(
     empty: RowShape,
     *,
     passes: float,
-    pair_cost: float,
-    max_row_length: int,
+    limits: RowLimits,
 ) -> Feed:
     """Return the feed with the rows of the lowest cost, or without rows if padding to its buckets is cheaper.
 
-    The cost is the number of computed tokens over all passes, plus `pair_cost` per pair of a query and a key, plus
+    The cost is the number of computed tokens over all passes, plus the cost of the pairs of a query and a key, plus
     `PROGRAM_TOKENS` per compiled program. Rows need a single program, so small data sets gain most. Where attention
     computes all pairs of a row, a large data set of long sequences is cheaper with padding.
 
@@ -188,26 +168,24 @@ def choose_rows(
         features: features of the training set.
         empty: the parts of a batch and the number of devices; length and number of rows have no meaning.
         passes: number of passes over the features.
-        pair_cost: time of a pair divided by the time of a token; 0 where a kernel skips pairs of different sequences.
-        max_row_length: maximum number of tokens in a row.
+        limits: the longest row, and the cost of a pair.
     """
 
     def cost(candidate: Feed) -> float:
-        tokens = sum(
-            places * (1.0 + pair_cost * length) for length, places in _computed_tokens(candidate, features).items()
-        )
+        computed = _computed_tokens(candidate, features).items()
+        tokens = sum(places * (1.0 + limits.pair_cost * length) for length, places in computed)
         return passes * tokens + PROGRAM_TOKENS * len(candidate.buckets)
 
     longest = feed.buckets[-1]
-    lengths = {-(-int(longest * factor) // MULTIPLE) * MULTIPLE for factor in ROW_FACTORS}
+    in_rows = feed._replace(buckets=(longest,), rows=empty)
+    planned = plan_training_epoch(in_rows, features, seed=0, epoch=0)
+    sampled = [_sequence_lengths(features, batch) for batch in planned[:: -(-len(planned) // SAMPLED_BATCHES)]]
     candidates = [feed]
-    for row_length in sorted({min(length, max_row_length) for length in lengths}):
-        shape = empty._replace(length=row_length, num_rows=1)
-        candidate = feed._replace(buckets=(longest,), rows=shape)
-        planned = plan_training_epoch(candidate, features, seed=0, epoch=0)
-        sampled = planned[:: -(-len(planned) // SAMPLED_BATCHES)]
-        num_rows = max(num_rows_needed(_sequence_lengths(feed, features, batch), shape) for batch in sampled)
-        candidates.append(candidate._replace(rows=shape._replace(num_rows=num_rows)))
+    for factor in ROW_FACTORS:
+        row_length = min(-(-int(longest * factor) // MULTIPLE) * MULTIPLE, limits.max_length)
+        shape = empty._replace(length=row_length)
+        num_rows = max(num_rows_needed(lengths, shape) for lengths in sampled)
+        candidates.append(in_rows._replace(rows=shape._replace(num_rows=num_rows)))
     return min(candidates, key=cost)
 
 
@@ -246,9 +224,9 @@ def collate_batches(
 
     for planned in batches:
         chosen = [features[i] for i in planned.indices]
-        batch = collate(chosen, planned.length, feed.num_token_types, feed.pad_id, feed.batch_size)
+        batch = collate(chosen, planned.length, feed.num_token_types, feed.pad_id, planned.batch_size)
         if planned.rows:
-            batch |= lay_in_rows(_sequence_lengths(feed, features, planned), planned.length, planned.rows)
+            batch |= lay_in_rows(_sequence_lengths(features, planned), planned.length, planned.rows)
             batch["token_places"] = batch["token_places"].reshape(batch["input_ids"].shape)
         yield {name: of_process(x) for name, x in batch.items()} if blocks.num_blocks > 1 else batch
 

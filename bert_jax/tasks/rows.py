@@ -36,6 +36,14 @@ class RowShape(NamedTuple):
         return self.data_shards * self.micro_batches
 
 
+class RowLimits(NamedTuple):
+    """The rows that a model can read, and their cost."""
+
+    max_length: int  # tokens of a row
+    pair_cost: float  # time of a pair of tokens over the time of a token; 0: a kernel skips pairs of two sequences
+    num_devices: int = 1  # the number of rows of a batch is a multiple of it
+
+
 def fit_into_rows(lengths: np.ndarray, row_length: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the row and the first column of each sequence, int64 `[sequences]`, by best-fit decreasing.
 

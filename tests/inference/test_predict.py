@@ -144,9 +144,9 @@ def test_a_file_is_refused_before_anything_is_computed(models, tmp_path, monkeyp
 
 
 def test_progress_counts_examples_and_knows_how_many_there_are(models, tmp_path, monkeypatch):
-    """Batches of 2, the third not full, in chunks of 5 and 1."""
+    """Batches of 2 long texts, the third not full, in chunks of 5 and 1."""
     monkeypatch.setattr(module, "CHUNK", 5)
-    (tmp_path / "in.jsonl").write_text('{"text": "ab"}\n' * 6 + "\n")
+    (tmp_path / "in.jsonl").write_text((json.dumps({"text": "a " * 26}) + "\n") * 6 + "\n")
     seen = []
     files = str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl")
     predict_file(models / "sequence_classification", *files, 2, lambda done, total: seen.append((done, total)))

@@ -8,7 +8,7 @@ import pytest
 from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.tasks.batching import Feed, choose_rows, collate_batches, describe_shapes, plan_training_epoch
 from bert_jax.tasks.features import Features
-from bert_jax.tasks.rows import RowShape, deal_batches, fit_into_rows, lay_in_rows, num_rows_needed
+from bert_jax.tasks.rows import RowLimits, RowShape, deal_batches, fit_into_rows, lay_in_rows, num_rows_needed
 
 PAD, TYPES = 0, 2
 
@@ -100,7 +100,7 @@ def test_a_batch_with_more_tokens_than_usual_has_more_rows():
 def chosen(lengths, passes, pair_cost, buckets=(64, 128)):
     features = features_of(lengths)
     feed = Feed(buckets, 32, TYPES, PAD)
-    return choose_rows(feed, features, RowShape(0, 0), passes=passes, pair_cost=pair_cost, max_row_length=512), features
+    return choose_rows(feed, features, RowShape(0, 0), passes=passes, limits=RowLimits(512, pair_cost)), features
 
 
 def test_small_data_sets_get_rows_and_large_sets_with_costly_pairs_get_padding():

@@ -1,0 +1,131 @@
+"""Batches of inputs for predictions and vectors: inputs of similar length share rows, by a budget of tokens.
+
+The shape of a batch consists of numbers from short fixed lists: the length that sequences are padded to after the
+encoder, the length and the number of rows, and the number of inputs. So few programs are compiled, and later runs find
+the programs in the persistent cache.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert_jax.tasks.batching import Feed, PlannedBatch, plan_feature_batches
+from bert_jax.tasks.features import Features
+from bert_jax.tasks.rows import RowLimits, RowShape, deal_batches, num_rows_needed
+
+ROW_FACTORS = (1, 2, 4)  # lengths of rows to try, in padded lengths
+MAX_INPUTS_FACTOR = 4  # inputs of a batch divided by the batch size, so that padding after the encoder stays small
+# The cost of a further program in tokens. A forward pass compiles in one to two seconds, in which a CPU computes some
+# ten thousand tokens of a small model.
+PROGRAM_TOKENS = 10_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Group:
+    """Inputs whose batches have one shape."""
+
+    indices: np.ndarray  # int64 [inputs]
+    length: int  # after padding
+    row_length: int
+    num_rows: int  # of a batch
+    num_batches: int  # at least
+    cost: float  # in tokens
+
+
+def plan_predictions(feed: Feed, features: Sequence[Features], limits: RowLimits | None) -> list[PlannedBatch]:
+    """Return the batches of all inputs, the shortest inputs first.
+
+    A batch has the tokens of `feed.batch_size` padded inputs, or a quarter or less for a few inputs. Inputs are divided
+    by length into groups, so that the cost of computed tokens and of compiled programs is lowest. A further group needs
+    a program. In long rows, a sequence computes pairs with tokens of other sequences if the kernel skips no pairs.
+
+    Args:
+        feed: lengths to pad to, and the number of padded inputs that a batch has the tokens of.
+        features: the inputs; all have an equal number of sequences.
+        limits: the rows that the model can read; None: sequences are padded.
+    """
+    longest = np.array([feature.length for feature in features], np.int64)
+    if limits is None:
+        return plan_feature_batches(longest, feed.buckets, feed.batch_size, seed=0, epoch=0, shuffle=False)
+    if not features:
+        return []
+    lengths = np.array([[len(ids) for ids, _ in feature.sequences] for feature in features], np.int64)
+    order = np.argsort(longest, kind="stable")
+    ends = np.searchsorted(longest[order], feed.buckets, side="right")
+    return [
+        batch
+        for group in _cheapest_groups(feed, lengths, order, ends, limits)
+        for batch in _batches_of_group(feed, lengths, group, limits.num_devices)
+    ]
+
+
+def _cheapest_groups(
+    feed: Feed, lengths: np.ndarray, order: np.ndarray, ends: np.ndarray, limits: RowLimits
+) -> list[_Group]:
+    """Return the division into groups with the lowest cost, by dynamic programming over the lengths to pad to.
+
+    Args:
+        feed: as in `plan_predictions`.
+        lengths: int64 `[inputs, sequences of an input]`.
+        order: indices of the inputs, the shortest first.
+        ends: number of inputs that fit into each length of `feed.buckets`.
+        limits: the rows that the model can read.
+    """
+    best: list[list[_Group]] = [[]]  # the groups of the inputs that fit into the first n lengths
+    for last, end in enumerate(ends):
+        divisions = []
+        for first, groups in enumerate(best):
+            begin = ends[first - 1] if first else 0
+            if begin == end:
+                divisions.append(groups)
+            elif last == first or ends[last - 1] < end:  # no group has a longer padded length than it needs
+                indices, length = order[begin:end], feed.buckets[last]
+                candidates = [
+                    _group(feed, lengths, indices, length, factor * length, limits)
+                    for factor in ROW_FACTORS
+                    if factor == 1 or factor * length <= limits.max_length
+                ]
+                divisions.append([*groups, min(candidates, key=lambda group: group.cost)])
+        best.append(min(divisions, key=lambda groups: sum(group.cost for group in groups)))
+    return best[-1]
+
+
+def _group(
+    feed: Feed, lengths: np.ndarray, indices: np.ndarray, length: int, row_length: int, limits: RowLimits
+) -> _Group:
+    """Return a group, with a lower bound of its number of rows, which best fit almost reaches."""
+    sizes, num_rows = lengths[indices], max(1, feed.batch_size * length // row_length)
+    # A row has room for at most n sequences above 1 / (n + 1) of its length.
+    needed = max(
+        -(-int(sizes.sum()) // row_length),
+        *(-(-np.count_nonzero((n + 1) * sizes > row_length) // n) for n in range(1, 5)),
+    )
+    while num_rows >= 4 * needed:
+        num_rows //= 4
+    num_rows = _multiple(num_rows, limits.num_devices)
+    num_batches = max(-(-needed // num_rows), -(-len(indices) // (MAX_INPUTS_FACTOR * feed.batch_size)))
+    cost = num_batches * num_rows * row_length * (1 + limits.pair_cost * row_length) + PROGRAM_TOKENS
+    return _Group(
+        indices=indices, length=length, row_length=row_length, num_rows=num_rows, num_batches=num_batches, cost=cost
+    )
+
+
+def _batches_of_group(feed: Feed, lengths: np.ndarray, group: _Group, num_devices: int) -> list[PlannedBatch]:
+    """Return the batches of a group, with nearly equal numbers of tokens and as few as fit into the rows."""
+    shape = RowShape(group.row_length, group.num_rows, num_devices)
+    tokens, num_batches = lengths[group.indices].sum(1), group.num_batches
+    while True:
+        size = -(-len(tokens) // num_batches)
+        batches = [group.indices[batch] for batch in deal_batches(tokens, size, shape, 0, 0, shuffle=False)]
+        if size == 1 or all(num_rows_needed(lengths[batch], shape) <= shape.num_rows for batch in batches):
+            break
+        num_batches += 1
+    usual = int(shape.length * shape.num_rows / tokens.mean())  # inputs of a full batch
+    batch_size = _multiple(max(size, min(1 << usual.bit_length(), MAX_INPUTS_FACTOR * feed.batch_size)), num_devices)
+    return [PlannedBatch(batch, group.length, batch_size, shape) for batch in batches]
+
+
+def _multiple(number: int, divisor: int) -> int:
+    """Return the least multiple of a divisor that is not below a number."""
+    return -(-number // divisor) * divisor

@@ -1,0 +1,64 @@
+"""Outputs of inputs that share rows equal the outputs of each input alone, padded."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax.config import ComputeConfig
+from bert_jax.inference.outputs import local_predictor
+from bert_jax.inference.row_limits import row_limits
+from bert_jax.models import PRESETS
+from bert_jax.parallel.sharding import single_device_mesh
+from bert_jax.tasks.batching import collate
+from bert_jax.tasks.kinds import KINDS
+from tests.helpers.rows_and_padding import make_task
+from tests.helpers.tiny_models import MAX_POSITIONS
+
+CASES = [
+    ("sequence_classification", "bert"),
+    ("regression", "roberta"),
+    ("token_classification", "modernbert"),
+    ("question_answering", "bert"),
+    ("multiple_choice", "albert"),
+    ("multilabel_classification", "distilbert"),
+    ("similarity", "bert"),
+    ("prompt_classification", "bert"),
+]
+
+
+def test_every_kind_is_compared():
+    assert {kind for kind, _ in CASES} == set(KINDS)
+
+
+@pytest.mark.parametrize(("kind", "family"), CASES)
+def test_outputs_equal_those_of_each_input_alone(tmp_path, kind, family):
+    model, _, params, feed, features, _ = make_task(tmp_path, kind, family, None)
+    feed, compiled = feed._replace(buckets=(16, MAX_POSITIONS), batch_size=4), []
+
+    def apply(params, batch, rng):
+        compiled.append(batch)
+        return model.apply(params, batch, rng)
+
+    outputs_of = local_predictor(dataclasses.replace(model, apply=apply), params, feed, ComputeConfig())
+    outputs = outputs_of(features, lambda done: None)
+    assert 1 <= len(compiled) <= 2
+    assert all("row_tokens" in batch for batch in compiled)
+    alone = jax.jit(lambda params, batch: model.apply(params, batch, None))
+    for feature, output in zip(features, outputs, strict=True):
+        batch = collate([feature], MAX_POSITIONS, feed.num_token_types, feed.pad_id, 1)
+        present = batch["attention_mask"][0] != 0
+        for name, expected in alone(params, batch).items():
+            ours, theirs = output[name], np.asarray(expected)[0]
+            if theirs.shape[: present.ndim] == present.shape:
+                ours, theirs = ours[present[..., : ours.shape[present.ndim - 1]]], theirs[present]
+            np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("changes", [{"separator_id": 2}, {"block_size": 64}])
+def test_global_tokens_and_blocks_are_padded(changes):
+    config = dataclasses.replace(PRESETS["mini"], vocab_size=32)
+    mesh = single_device_mesh()
+    assert row_limits((config,), ComputeConfig(), mesh).max_length == config.max_positions
+    assert row_limits((config, dataclasses.replace(config, **changes)), ComputeConfig(), mesh) is None
