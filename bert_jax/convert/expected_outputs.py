@@ -56,7 +56,7 @@ def add_sentence_vectors(
     """Return the outputs with `sentence_embedding`, float32 `[batch, hidden]`, from `last_hidden_state`."""
     pool = POOLINGS[sentences.pooling]
     assert pool  # only `tokens`, which is no pooling of sentence-transformers, has no function
-    vectors = pool(outputs["last_hidden_state"], attention_mask)
+    vectors = pool(outputs["last_hidden_state"], {"attention_mask": attention_mask})
     return outputs | {VECTORS: unit_length(vectors) if sentences.normalize else vectors}
 
 

@@ -21,7 +21,8 @@ from bert_jax.inference.inputs import Input, read_inputs, readable_twice, source
 from bert_jax.inference.row_limits import row_limits
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.models import Head, Params, make_model
-from bert_jax.models.heads import unit_length
+from bert_jax.models.heads import pool_first_token, unit_length
+from bert_jax.models.token_rows import encoder_inputs, padded_sequences, sequence_means
 from bert_jax.objectives.base import Batch
 from bert_jax.parallel.sharding import SINGLE_HOST, single_device_mesh
 from bert_jax.tasks.batching import Feed, collate_batches, fixed_buckets
@@ -37,28 +38,23 @@ Compute = Callable[[Params, Batch], jax.Array]
 Text = str | tuple[str, str]  # a text, or a pair of texts
 
 
-def _mean(x: jax.Array, mask: jax.Array) -> jax.Array:
-    """Return the mean of the tokens of each text: `[batch, width]`."""
-    weights = mask[..., None].astype(x.dtype)
-    return (x * weights).sum(1) / weights.sum(1)
+def _max(x: jax.Array, batch: Batch) -> jax.Array:
+    """Return the maximum of the tokens of each text: `[texts, width]`."""
+    mask = batch["attention_mask"][..., None] != 0
+    return jnp.where(mask, padded_sequences(x, batch), -jnp.inf).max(1)
 
 
-def _max(x: jax.Array, mask: jax.Array) -> jax.Array:
-    """Return the maximum of the tokens of each text: `[batch, width]`."""
-    return jnp.where(mask[..., None] != 0, x, -jnp.inf).max(1)
-
-
-# Functions from hidden states [layers + 1, batch, length, hidden] to features [batch, length, width]. The choices of
+# Functions from hidden states [layers + 1, rows, length, hidden] to features [rows, length, width]. The choices of
 # four layers are from Devlin et al. 2018, table 7; the layers are concatenated from the lowest to the last.
 LAYERS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "last": lambda states: states[-1],
     "sum4": lambda states: states[-LAST_LAYERS:].sum(0),
     "concat4": lambda states: jnp.concatenate(list(states[-LAST_LAYERS:]), axis=-1),
 }
-# Functions (features [batch, length, width], attention mask) -> a vector per text; None: a vector per token.
-POOLINGS: dict[str, Callable[[jax.Array, jax.Array], jax.Array] | None] = {
-    "mean": _mean,
-    "cls": lambda x, mask: x[:, 0],
+# Functions (features of rows or of padded texts, batch) -> a vector per text; None: a vector per token.
+POOLINGS: dict[str, Callable[[jax.Array, Batch], jax.Array] | None] = {
+    "mean": sequence_means,
+    "cls": pool_first_token,
     "max": _max,
     "tokens": None,
 }
@@ -272,8 +268,12 @@ def _make_compute(config: EncoderConfig, pooling: str, normalize: bool, layers: 
     model, pool = make_model(config, ComputeConfig(dtype=dtype), HEADS), POOLINGS[pooling]
 
     def compute(params: Params, batch: Batch) -> jax.Array:
-        features = select(model.apply(params, batch, None)["hidden_states"])
-        features = pool(features, batch["attention_mask"]) if pool else features
+        # The encoder reads rows as packed sequences, and only the selected features are moved to padded texts.
+        ids, types, mask, segments = encoder_inputs(batch)
+        rows = {"input_ids": ids, "token_type_ids": types, "attention_mask": mask}
+        rows |= {} if segments is None else {"segment_ids": segments}
+        features = select(model.apply(params, rows, None)["hidden_states"])
+        features = pool(features, batch) if pool else padded_sequences(features, batch)
         return unit_length(features) if normalize else features
 
     return _ComputeAndWidth(jax.jit(compute), width)

@@ -20,7 +20,7 @@ from bert_jax.models.encoder import Encoder, GlobalTokenMask
 from bert_jax.models.init import init_scales, kernel_init, vocabulary_initializer
 from bert_jax.models.layers import ACTIVATIONS, Linear, logical_param
 from bert_jax.models.norms import norm_layer
-from bert_jax.models.token_rows import encoder_inputs, padded_sequences
+from bert_jax.models.token_rows import encoder_inputs, padded_sequences, sequence_means, tokens_at
 from bert_jax.parallel.sharding import constrain
 
 PADDING_LOGIT = -1e9  # of the padding of the vocabulary; its exponential is exactly 0
@@ -58,25 +58,24 @@ class Network(nn.Module):
         encoder = Encoder(config, self.compute, "hidden_states" in names, name="encoder")
         inputs = encoder_inputs(batch)
         hidden, every_layer = encoder(*inputs, rng, global_token_mask(config, names, inputs.input_ids))
-        # From here on, all arrays have padded sequences.
-        hidden = padded_sequences(hidden, batch)
         if every_layer is not None:
             every_layer = jax.vmap(lambda states: padded_sequences(states, batch))(every_layer)
-        mask = batch["attention_mask"].reshape(-1, batch["attention_mask"].shape[-1])
         task_input = hidden
         if config.bilstm and names & OF_TASKS:
-            task_input = BiLstm(config, dtype, name="bilstm")(hidden, batch.get("segment_ids", mask))
+            segments = inputs.attention_mask if inputs.segments is None else inputs.segments
+            task_input = BiLstm(config, dtype, name="bilstm")(hidden, segments)
         pooler_seed, seed = (None, None) if rng is None else dropout_seeds(jax.random.fold_in(rng, 1), (2,))
         activation = config.sequence_activation if "sequence_classification" in names else None
         # A model without pooling has no parameters of the pooler.
         pooler = Pooler(config, dtype, activation or config.pooler_activation, name="pooler")
-        pooled = pooler(POOLINGS[config.pooling](task_input, mask, batch), pooler_seed) if names & POOLED else None
+        pooled = pooler(POOLINGS[config.pooling](task_input, batch), pooler_seed) if names & POOLED else None
         tokens = pooler(task_input, pooler_seed) if config.pooler_on_tokens and names & OF_TOKENS else task_input
         encoded = Encoded(
             config=config,
             dtype=dtype,
             batch=batch,
-            hidden=hidden,
+            hidden=padded_sequences(hidden, batch),
+            rows=hidden,
             every_layer=every_layer,
             table=encoder.embeddings.token,
             tokens=tokens,
@@ -97,9 +96,10 @@ class Encoded:
     dtype: jnp.dtype  # of the head's layers
     batch: Batch
     hidden: jax.Array  # [batch, length, hidden], of the last layer
+    rows: jax.Array  # `hidden` in the rows that the encoder reads (token_rows.py)
     every_layer: Any  # [layers + 1, batch, length, hidden] if a head reads it, else None
     table: jax.Array  # float32 [padded_vocab, table_width]
-    tokens: jax.Array  # [batch, length, hidden]: input of heads of tokens: `hidden`, perhaps through the pooler
+    tokens: jax.Array  # input of heads of tokens: `rows`, perhaps through the pooler
     pooled: Any  # [batch, hidden], or [batch * examples, hidden] of packed sequences; None if no head reads it
     seed: jax.Array | None  # of the dropout before a classifier
 
@@ -110,7 +110,7 @@ def masked_token(head: Head, x: Encoded) -> Arrays:
     If the batch has `verbalizers`, int32 `[batch, labels, words]` of token ids, return `sequence_logits` `[batch,
     labels]` instead: the mean of the logits of the words of each label at the first position. An id below 0 is no word.
     """
-    masked = jnp.take_along_axis(x.hidden, x.batch["masked_positions"][:, :, None], axis=1)
+    masked = tokens_at(x.rows, x.batch["masked_positions"], x.batch)
     logits = MaskedTokenHead(x.config, x.dtype, name=head.name)(masked, x.table)
     if "verbalizers" not in x.batch:
         return {"mlm_logits": logits}
@@ -154,18 +154,19 @@ def multiple_choice(head: Head, x: Encoded) -> Arrays:
 def token_classification(head: Head, x: Encoded) -> Arrays:
     """Return `token_logits` `[batch, length, classes]`."""
     tokens = dropout(x.tokens, x.config.classifier_dropout, x.seed)
-    return {"token_logits": classification_layer(x.config, x.dtype, head.classes, head.name)(tokens)}
+    logits = classification_layer(x.config, x.dtype, head.classes, head.name)(tokens)
+    return {"token_logits": padded_sequences(logits, x.batch)}
 
 
 def question_answering(head: Head, x: Encoded) -> Arrays:
     """Return `start_logits` and `end_logits` `[batch, length]`."""
     if x.config.question_separator_id is not None:
-        question = question_mask(x.batch["input_ids"].reshape(x.hidden.shape[:2]), x.config.question_separator_id)
+        question = question_mask(x.batch["input_ids"], x.config.question_separator_id)
         logits = AnswerHead(x.config, x.dtype, name=head.name)(x.tokens, x.seed).astype(jnp.float32)
-        logits += jnp.where(question, QUESTION_LOGIT, 0.0)[..., None]
+        logits = padded_sequences(logits, x.batch) + jnp.where(question, QUESTION_LOGIT, 0.0)[..., None]
     else:  # BERT has no dropout here
         tokens = dropout(x.tokens, x.config.classifier_dropout if x.config.pooler_on_tokens else 0.0, x.seed)
-        logits = classification_layer(x.config, x.dtype, 2, head.name)(tokens)
+        logits = padded_sequences(classification_layer(x.config, x.dtype, 2, head.name)(tokens), x.batch)
     if "row_tokens" in x.batch:  # no vector of padding exists, so that padding has no part in the softmax
         logits = jnp.where(x.batch["attention_mask"][..., None] != 0, logits.astype(jnp.float32), PADDING_LOGIT)
     return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
@@ -183,10 +184,8 @@ def last_hidden_state(head: Head, x: Encoded) -> Arrays:
 
 def sentence_embedding(head: Head, x: Encoded) -> Arrays:
     """Return `sentence_vectors`, token means scaled to length 1, `[batch, texts, hidden]`."""
-    ids = x.batch["input_ids"]
-    mask = x.batch["attention_mask"].reshape(-1, ids.shape[-1])
-    vectors = unit_length(POOLINGS["mean"](x.hidden, mask, {}).astype(jnp.float32))
-    return {"sentence_vectors": vectors.reshape(*ids.shape[:-1], -1)}
+    vectors = unit_length(sequence_means(x.rows, x.batch).astype(jnp.float32))
+    return {"sentence_vectors": vectors.reshape(*x.batch["input_ids"].shape[:-1], -1)}
 
 
 def pooled_output(head: Head, x: Encoded) -> Arrays:
@@ -343,21 +342,23 @@ class Pooler(nn.Module):
         return x if self.norm is None else self.norm(x)
 
 
-def pool_first_token(hidden: jax.Array, mask: jax.Array, batch: Batch) -> jax.Array:
+def pool_first_token(hidden: jax.Array, batch: Batch) -> jax.Array:
     """Return the vector of the first token, [CLS], of each example."""
+    if "row_tokens" in batch:
+        length = batch["input_ids"].shape[-1]
+        return tokens_at(hidden, jnp.zeros((batch["input_ids"].size // length, 1), jnp.int32), batch)[:, 0]
     if "segment_ids" not in batch:
         return hidden[:, 0]
     first_tokens = jnp.take_along_axis(hidden, batch["cls_positions"][:, :, None], axis=1)
     return first_tokens.reshape(-1, hidden.shape[-1])
 
 
-def pool_mean(hidden: jax.Array, mask: jax.Array, batch: Batch) -> jax.Array:
+def pool_mean(hidden: jax.Array, batch: Batch) -> jax.Array:
     """Return the mean of the tokens of each example, without padding; 0 for an absent example."""
-    if "segment_ids" in batch:
-        examples = 1 + jnp.arange(batch["cls_positions"].shape[1])
-        in_example = batch["segment_ids"][:, None, :] == examples[:, None]  # [batch, examples, length]
-    else:
-        in_example = mask[:, None, :] != 0
+    if "segment_ids" not in batch:
+        return sequence_means(hidden, batch)
+    examples = 1 + jnp.arange(batch["cls_positions"].shape[1])
+    in_example = batch["segment_ids"][:, None, :] == examples[:, None]  # [batch, examples, length]
     weights = in_example / jnp.maximum(in_example.sum(-1, keepdims=True), 1)
     means = jnp.einsum("bel,blh->beh", weights.astype(jnp.float32), hidden, preferred_element_type=jnp.float32)
     return means.reshape(-1, hidden.shape[-1]).astype(hidden.dtype)
@@ -368,9 +369,9 @@ def unit_length(vectors: jax.Array) -> jax.Array:
     return vectors / jnp.sqrt(jnp.sum(vectors * vectors, axis=-1, keepdims=True) + UNIT_LENGTH_EPSILON)
 
 
-# (hidden `[batch, length, hidden]`, mask `[batch, length]`, batch) -> `[batch, hidden]`; of packed sequences, with
-# `segment_ids` and `cls_positions`, `[batch * examples, hidden]`.
-POOLINGS: dict[str, Callable[[jax.Array, jax.Array, Batch], jax.Array]] = {"first": pool_first_token, "mean": pool_mean}
+# (hidden `[rows, length, hidden]`, batch) -> `[batch, hidden]`; of packed sequences, with `segment_ids` and
+# `cls_positions`, `[batch * examples, hidden]`.
+POOLINGS: dict[str, Callable[[jax.Array, Batch], jax.Array]] = {"first": pool_first_token, "mean": pool_mean}
 
 
 LSTM_LAYERS = 2

@@ -58,6 +58,41 @@ def padded_sequences(hidden: jax.Array, batch: Mapping[str, jax.Array]) -> jax.A
     return padded.reshape(-1, places.shape[-1], hidden.shape[-1])
 
 
+def tokens_at(hidden: jax.Array, positions: jax.Array, batch: Mapping[str, jax.Array]) -> jax.Array:
+    """Return the hidden states of the tokens at `positions`, int `[sequences, n]`, as `[sequences, n, hidden]`."""
+    if "row_tokens" not in batch:
+        return jnp.take_along_axis(hidden, positions[:, :, None], axis=1)
+    places = batch["token_places"].reshape(len(positions), -1)
+    places = jnp.take_along_axis(places, positions, axis=1)
+    return jnp.where((places >= 0)[:, :, None], hidden.reshape(-1, hidden.shape[-1])[places], 0)
+
+
+def sequence_means(hidden: jax.Array, batch: Mapping[str, jax.Array]) -> jax.Array:
+    """Return the mean of the tokens of each sequence, `[sequences, hidden]`; 0 for a sequence without tokens.
+
+    From rows, the means are a product of two matrices, because a gather is slow on CPUs.
+    """
+    if "row_tokens" in batch:
+        places = batch["token_places"]
+        length = places.shape[-1]
+        tokens = batch["row_tokens"].reshape(1, -1)
+        of_sequence = (tokens >= 0) & (tokens // length == jnp.arange(places.size // length)[:, None])
+        hidden = hidden.reshape(1, -1, hidden.shape[-1])
+        of_sequence = of_sequence[None]
+    else:
+        mask = batch["attention_mask"]
+        of_sequence = mask.reshape(-1, 1, mask.shape[-1]) != 0
+    weights = of_sequence / jnp.maximum(of_sequence.sum(-1, keepdims=True), 1)
+    means = jnp.einsum(
+        "bsl,blh->bsh",
+        weights.astype(jnp.float32),
+        hidden,
+        precision=jax.lax.Precision.HIGHEST,
+        preferred_element_type=jnp.float32,
+    )
+    return means.reshape(-1, hidden.shape[-1]).astype(hidden.dtype)
+
+
 @jax.custom_vjp
 def _move(x: jax.Array, source: jax.Array, target: jax.Array) -> jax.Array:
     """Return row `source[i]` of `x` as row i, and 0 for -1; `target` is the inverse of `source`.
