@@ -235,7 +235,7 @@ class _Embedder:
     def stack(self, computed: Iterable[tuple[int, np.ndarray]], num_texts: int) -> TextVectors:
         """Return the vectors that `compute` yields, in the order of the texts."""
         if self.is_sparse:
-            by_index = {index: SparseVectors.of_rows([values], self.width) for index, values in computed}
+            by_index = {index: SparseVectors.from_rows([values], self.width) for index, values in computed}
             return SparseVectors.joined([by_index[index] for index in range(num_texts)])
         vectors = np.empty((num_texts, self.width), np.float32)
         for index, values in computed:

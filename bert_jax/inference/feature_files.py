@@ -94,7 +94,7 @@ def sparse_file(path: pathlib.Path, num_texts: int, tokens: Sequence[str]) -> It
             nonlocal expected
             pending[text_index] = values
             while expected in pending:
-                row = SparseVectors.of_rows([pending.pop(expected)], len(tokens))
+                row = SparseVectors.from_rows([pending.pop(expected)], len(tokens))
                 expected += 1
                 if path.suffix == ".jsonl":
                     order = np.argsort(-row.weights, kind="stable")

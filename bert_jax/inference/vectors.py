@@ -38,7 +38,7 @@ class SparseVectors:
         return array
 
     @classmethod
-    def of_rows(cls, rows: Iterable[np.ndarray], width: int) -> Self:
+    def from_rows(cls, rows: Iterable[np.ndarray], width: int) -> Self:
         """Return the terms of the vectors `[width]` of texts."""
         ids, weights = [np.zeros(0, np.int32)], [np.zeros(0, np.float32)]
         for row in rows:

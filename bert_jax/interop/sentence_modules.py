@@ -75,7 +75,7 @@ class SentenceModules:
 
     @property
     def has_pooling(self) -> bool:
-        """Whether a text is one dense vector, by a pooling."""
+        """True if a text is one dense vector, by a pooling."""
         return self.vector_head == "dense" and not self.activation
 
     @property
