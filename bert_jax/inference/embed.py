@@ -221,20 +221,20 @@ class _Embedder:
         longest = model.config.max_positions
         self.max_seq_len = min(self._modules.max_seq_len or longest, longest)
         vector_head = self._modules.vector_head if options.pooling is None else "dense"
-        self.is_sparse = VECTOR_HEADS[vector_head].is_sparse
+        self._row = VECTOR_HEADS[vector_head]
         self._compute, self.width = _make_compute(
-            model.config, vector_head, self._modules.pooling, self._modules.normalize, options.layers, options.dtype
+            model.config, self._row, self._modules.pooling, self._modules.normalize, options.layers, options.dtype
         )
 
     def open_output(self, path: pathlib.Path, lengths: np.ndarray) -> contextlib.AbstractContextManager[PutFeatures]:
         """Return the file of the features of texts with `lengths` tokens, to be entered."""
-        if self.is_sparse:
+        if self._row.is_sparse:
             return sparse_file(path, len(lengths), self._model.tokenizer.tokens)
         return (vector_file if self.pools else token_file)(path, lengths, self.width)
 
     def stack(self, computed: Iterable[tuple[int, np.ndarray]], num_texts: int) -> TextVectors:
         """Return the vectors that `compute` yields, in the order of the texts."""
-        if self.is_sparse:
+        if self._row.is_sparse:
             by_index = {index: SparseVectors.from_rows([values], self.width) for index, values in computed}
             return SparseVectors.joined([by_index[index] for index in range(num_texts)])
         vectors = np.empty((num_texts, self.width), np.float32)
@@ -285,11 +285,11 @@ class _ComputeAndWidth(NamedTuple):
 
 @functools.lru_cache(maxsize=16)
 def _make_compute(
-    config: EncoderConfig, vector_head: str, pooling: str, normalize: bool, layers: str, dtype: str
+    config: EncoderConfig, row: VectorHead, pooling: str, normalize: bool, layers: str, dtype: str
 ) -> _ComputeAndWidth:
     """Return a jitted function (params, batch) -> features, and their width."""
-    if vector_head != "dense":
-        return _compute_of_head(config, VECTOR_HEADS[vector_head], normalize, layers, dtype)
+    if not row.has_pooling:
+        return _compute_of_head(config, row, normalize, layers, dtype)
     select, width = _layer_selection(layers, config.num_layers, config.hidden_size)
     model, pool = make_model(config, ComputeConfig(dtype=dtype), HEADS), POOLINGS[pooling]
 
