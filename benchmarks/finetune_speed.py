@@ -160,14 +160,15 @@ def ours(directory: pathlib.Path, arguments: argparse.Namespace, write: Write) -
         mesh = make_mesh(config.mesh)
         feed, phase = plan_training(inputs, settings, train)
         features = inputs.train.features
-        feed = with_rows(feed, features, arguments.epochs, 1, inputs.architectures, config.compute, mesh)
+        heads = inputs.weights.heads
+        feed = with_rows(feed, features, arguments.epochs, 1, inputs.architectures, heads, config.compute, mesh)
         plan = Plan(
             workdir=run,
             root=run,
             recorded_config=to_json(config),
             fingerprint={},
             seed=config.seed,
-            objective=objective_of_task(inputs, settings, config.compute, freeze_encoder=False),
+            objective=objective_of_task(inputs, settings, config.compute, freeze_encoder=False, num_steps=phase.end),
             phases=(phase,),
             mesh=mesh,
             optimizer=config.optimizer,

@@ -166,7 +166,7 @@ def scores(loaded: OpenModel, texts: list[str]) -> Callable[[bool], Callable[[],
         for n, (ids, position, target) in enumerate(zip(joined.inputs, joined.positions, joined.targets, strict=True))
     ]
     feed = Feed(fixed_buckets(loaded.config.max_positions), SCORE_BATCH, 2, loaded.tokenizer.pad_id)
-    limits = row_limits((loaded.config,), ComputeConfig(attention="xla"), single_device_mesh())
+    limits = row_limits((loaded.config,), (), ComputeConfig(attention="xla"), single_device_mesh())
 
     def in_rows() -> None:
         plan = plan_predictions(feed, features, limits)

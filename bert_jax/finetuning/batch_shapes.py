@@ -6,6 +6,7 @@ import jax
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.inference.row_limits import row_limits
+from bert_jax.models import Head
 from bert_jax.tasks.batching import Feed, choose_rows
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.rows import RowShape
@@ -17,6 +18,7 @@ def with_rows(
     epochs: float,
     grad_accum_steps: int,
     architectures: Sequence[EncoderConfig],
+    heads: Sequence[Head],
     compute: ComputeConfig,
     mesh: jax.sharding.Mesh,
 ) -> Feed:
@@ -28,10 +30,11 @@ def with_rows(
         epochs: passes over the features.
         grad_accum_steps: micro-batches of a step.
         architectures: architectures that read each batch, the trained architecture first.
+        heads: heads of the trained model.
         compute: settings of the computation.
         mesh: mesh of the training.
     """
-    limits = row_limits(architectures, compute, mesh)
+    limits = row_limits(architectures, heads, compute, mesh)
     if limits is None:
         return feed
     # With several micro-batches, each shard of the axis `data` computes its own (`sharding.sum_over_data`).

@@ -63,9 +63,15 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
     mesh = sharding.make_mesh(config.mesh)
     feed, phase = plan_training(inputs, settings, config.train)
     if not settings.buckets:  # lengths that the user chose are kept
-        accum_steps = config.train.grad_accum_steps
         feed = with_rows(
-            feed, inputs.train.features, settings.epochs, accum_steps, inputs.architectures, config.compute, mesh
+            feed,
+            inputs.train.features,
+            settings.epochs,
+            config.train.grad_accum_steps,
+            inputs.architectures,
+            inputs.weights.heads,
+            config.compute,
+            mesh,
         )
     config = resolve_finetune_config(config, steps_per_epoch=math.ceil(len(inputs.train.features) / feed.batch_size))
     check_warmup(config.optimizer, phase.end)
@@ -85,7 +91,7 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
         recorded_config=recorded_config,
         fingerprint=fingerprint,
         seed=config.seed,
-        objective=objective_of_task(inputs, settings, config.compute, freeze),
+        objective=objective_of_task(inputs, settings, config.compute, freeze, phase.end),
         phases=(phase,),
         mesh=mesh,
         optimizer=config.optimizer,

@@ -160,7 +160,7 @@ def make_dev_evaluation(
     """Return the batches of one pass over the dev sets, and a function that scores them; {} if a signal stopped it."""
     blocks, predict = sharding.batch_blocks(mesh), make_predict(model, mesh)
     all_features = [features for split in splits for features in split.features]
-    planned = plan_predictions(feed, all_features, row_limits((model.config,), compute, mesh))
+    planned = plan_predictions(feed, all_features, row_limits((model.config,), model.heads, compute, mesh))
 
     def evaluate(params: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
         with out_of_memory_in_evaluation_as_user_error():

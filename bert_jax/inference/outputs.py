@@ -52,7 +52,7 @@ def local_predictor(model: Model, params: Params, feed: Feed, compute: ComputeCo
     mesh = sharding.single_device_mesh()
     blocks, predict = sharding.batch_blocks(mesh), make_predict(model, mesh)
     params = jax.device_put(params, sharding.replicated(mesh))
-    limits = row_limits((model.config,), compute, mesh)
+    limits = row_limits((model.config,), model.heads, compute, mesh)
 
     def outputs_of(features: Sequence[Features], progress: Callable[[int], None]) -> list[Outputs]:
         plan = plan_predictions(feed, features, limits)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import jax
 
 from bert_jax.config import ComputeConfig, EncoderConfig
-from bert_jax.models import describe_used_kernel, model_flops
+from bert_jax.models import Head, describe_used_kernel, model_flops
 from bert_jax.models.attention import KERNELS
 from bert_jax.models.token_rows import padding_needed
 from bert_jax.parallel import sharding
@@ -14,19 +14,22 @@ from bert_jax.tasks.rows import RowLimits
 
 # An operation of attention takes longer than an operation of a linear map: BERT-mini on 2 CPU cores.
 XLA_PAIR_COST = 3.0
+# Heads whose costliest map reads each token after the encoder, where sequences in rows have more padding.
+VOCABULARY_OF_EACH_TOKEN = frozenset({"sparse_embedding", "next_token"})
 
 
 def row_limits(
-    architectures: Sequence[EncoderConfig], compute: ComputeConfig, mesh: jax.sharding.Mesh
+    architectures: Sequence[EncoderConfig], heads: Sequence[Head], compute: ComputeConfig, mesh: jax.sharding.Mesh
 ) -> RowLimits | None:
-    """Return the rows that all architectures can read, or None if one of them needs padded sequences.
+    """Return the rows that all architectures can read, or None if an architecture or a head needs padded sequences.
 
     Args:
         architectures: architectures that read each batch; the first determines the cost of a pair.
+        heads: heads of the model.
         compute: settings of the computation.
         mesh: devices that compute a batch together.
     """
-    if any(map(padding_needed, architectures)):
+    if any(map(padding_needed, architectures)) or any(head.name in VOCABULARY_OF_EACH_TOKEN for head in heads):
         return None
     max_length = min(architecture.max_positions for architecture in architectures)
     pair_cost = _relative_pair_cost(architectures[0], compute, mesh.devices.flat[0].platform)

@@ -60,5 +60,5 @@ def test_outputs_equal_those_of_each_input_alone(tmp_path, kind, family):
 def test_global_tokens_and_blocks_are_padded(changes):
     config = dataclasses.replace(PRESETS["mini"], vocab_size=32)
     mesh = single_device_mesh()
-    assert row_limits((config,), ComputeConfig(), mesh).max_length == config.max_positions
-    assert row_limits((config, dataclasses.replace(config, **changes)), ComputeConfig(), mesh) is None
+    assert row_limits((config,), (), ComputeConfig(), mesh).max_length == config.max_positions
+    assert row_limits((config, dataclasses.replace(config, **changes)), (), ComputeConfig(), mesh) is None
