@@ -372,7 +372,8 @@ def compare(directory: pathlib.Path, arguments: argparse.Namespace) -> None:
         "tokens": sum(lengths),
         "longest": max(lengths),
         "shapes": shapes,
-        "machine": f"{os.cpu_count()} CPUs ({platform.machine()}), load {os.getloadavg()[0]:.1f}",
+        "machine": f"{os.cpu_count()} CPUs ({platform.machine()}), load {os.getloadavg()[0]:.1f}, "
+        f"OMP_NUM_THREADS={os.environ.get('OMP_NUM_THREADS', 'unset')}",
         "versions": {name: version(name) for name in ("jax", "torch", "transformers", "accelerate")},
         "sides": {side.name: figures_of(side, per_epoch) for side in sides},
     }
@@ -380,7 +381,7 @@ def compare(directory: pathlib.Path, arguments: argparse.Namespace) -> None:
         file.write(json.dumps(line) + "\n")
 
 
-# Times of a side in one comparison -> seconds whose ratio is printed, one for each pair.
+# Seconds from the start to the end of each epoch -> seconds whose ratio is printed, one for each pair.
 MEASURES: dict[str, Callable[[list[float]], list[float]]] = {
     "later epochs": lambda ends: [end - before for before, end in itertools.pairwise(ends)],
     "first epoch, with compilation": lambda ends: ends[:1],
@@ -412,22 +413,25 @@ def print_table(output: pathlib.Path) -> None:
                 f"{of_side[0]['programs']} compiled steps, compiling {of_side[0]['compiling']:.1f} s, "
                 f"peak {max(side['peak'] for side in of_side):,.0f} MiB"
             )
-        print("\n| speed of ours over | measure | ratio (95 % interval) | pairs |\n| --- | --- | --- | --- |")
+        print("\n| speed of ours over | measure | by the clock (95 % interval) | by CPU time | pairs |")
+        print("| --- | --- | --- | --- | --- |")
         for ours_name, theirs_name in itertools.product(("ours", CACHED), list(SIDES)[1:]):
-            for measure, seconds in MEASURES.items():
-                logs = [
-                    math.log(theirs / mine)
-                    for line in chosen
-                    if ours_name in line["sides"]
-                    for mine, theirs in zip(
-                        seconds(line["sides"][ours_name]["seconds"]),
-                        seconds(line["sides"][theirs_name]["seconds"]),
-                        strict=False,
-                    )
-                ]
-                if logs:
-                    cached = ", our programs cached" if ours_name == CACHED else ""
-                    print(f"| {theirs_name}{cached} | {measure} | {ratio_text(logs)} | {len(logs)} |")
+            cached = ", our programs cached" if ours_name == CACHED else ""
+            of_pairs = [
+                (line["sides"][ours_name], line["sides"][theirs_name]) for line in chosen if ours_name in line["sides"]
+            ]
+            for measure, times in MEASURES.items():
+                by_clock, by_cpu = (
+                    [
+                        math.log(theirs / mine)
+                        for a, b in of_pairs
+                        for mine, theirs in zip(times(a[key]), times(b[key]), strict=False)
+                    ]
+                    for key in ("seconds", "cpu")
+                )
+                if by_clock:
+                    cells = (ratio_text(by_clock), ratio_text(by_cpu), len(by_clock))
+                    print(f"| {theirs_name}{cached} | {measure} | {' | '.join(map(str, cells))} |")
 
 
 def ratio_text(logs: list[float]) -> str:

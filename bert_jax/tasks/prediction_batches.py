@@ -97,10 +97,8 @@ def _group(
     """Return a group, with a lower bound of its number of rows, which best fit almost reaches."""
     sizes, num_rows = lengths[indices], max(1, feed.batch_size * length // row_length)
     # A row has room for at most n sequences above 1 / (n + 1) of its length.
-    needed = max(
-        -(-int(sizes.sum()) // row_length),
-        *(-(-np.count_nonzero((n + 1) * sizes > row_length) // n) for n in range(1, 5)),
-    )
+    bounds = [-(-int(np.count_nonzero((n + 1) * sizes > row_length)) // n) for n in range(1, 5)]
+    needed = max(-(-int(sizes.sum()) // row_length), *bounds)
     while num_rows >= 4 * needed:
         num_rows //= 4
     num_rows = _multiple(num_rows, limits.num_devices)
