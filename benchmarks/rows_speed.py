@@ -82,14 +82,14 @@ def compare(name: str, pass_of_layout: Callable[[bool], Callable[[], Any]]) -> N
     """Time passes of both layouts in turns; print a row of the table."""
     compiled: list[str] = []
 
-    def listen(event: str, _: float, **of: Any) -> None:
+    def listen(event: str, duration_secs: float, **of: str | int) -> None:
         if event == "/jax/core/compile/backend_compile_duration":
-            compiled.append(of["fun_name"])
+            compiled.append(str(of["fun_name"]))
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     passes = {in_rows: pass_of_layout(in_rows) for in_rows in (False, True)}
     seconds: dict[bool, list[float]] = {False: [], True: []}
-    programs = {}
+    programs: dict[bool, int] = {}
     for _ in range(1 + PASSES):
         for in_rows, run in passes.items():
             compiled.clear()
