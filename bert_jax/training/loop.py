@@ -261,8 +261,8 @@ class _TrainingLoop:
 
     def _record_metrics(self, line: Line, grad_norms: Sequence[float] = ()) -> None:
         """Write a line of metrics and the gradient norms, and print remarks about the line."""
-        if self.data.unigram_entropy is not None:
-            line["unigram_entropy"] = self.data.unigram_entropy
+        if line["split"] in self.data.unigram_losses:
+            line["unigram_loss"] = self.data.unigram_losses[line["split"]]
         if self.file:
             self.file.write(line, grad_norms)
         for remark in self.data.remarks(line):
@@ -278,7 +278,7 @@ class _TrainingLoop:
             metrics = self.data.evaluate(evaluated_params(state), state.frozen, batches)
         if self.session.interrupt.stopping:
             return  # metrics of a part of the set are dropped; the resumed run evaluates this step
-        self.session.console.heldout(step, metrics, self.data.unigram_entropy)
+        self.session.console.heldout(step, metrics, self.data.unigram_losses.get("heldout"))
         averaged = {} if (decay := self.plan.optimizer.ema_decay) is None else {"ema_decay": decay}
         self._record_metrics({"step": step, "split": "heldout"} | metrics | {"seq_len": phase.seq_len} | averaged)
         if self.data.should_stop:

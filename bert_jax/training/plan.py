@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -84,7 +84,8 @@ class Data:
     should_stop: (step, metrics of the evaluation, params) -> whether the run ends now (early stopping); None: never.
     `evaluate` and `should_stop` get the moving average of the parameters if the state has an average.
     frozen: parameters that are not trained, such as the parameters of a teacher
-    unigram_entropy: nats per token of the text, for every line of metrics; None: the loss cannot be compared with it
+    unigram_losses: split -> loss, in nats, of a model that knows only how often each training token occurs, for every
+    line of metrics; empty if the run does not predict tokens
     remarks: line of metrics -> lines for the console
     """
 
@@ -93,7 +94,7 @@ class Data:
     evaluate: Evaluate | None = None
     should_stop: Callable[[int, dict[str, float], Params], bool] | None = None
     frozen: Params = ()
-    unigram_entropy: float | None = None
+    unigram_losses: Mapping[str, float] = dataclasses.field(default_factory=dict)
     remarks: Callable[[Line], Iterable[str]] = no_remarks
 
 
