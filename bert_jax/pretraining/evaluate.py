@@ -146,8 +146,8 @@ def evaluate_checkpoint(
 def open_evaluation_corpus(path: str, trained_on: str, tokenizer_sha256: str, min_documents: int) -> Split:
     """Return the documents of `config.evaluate.corpus`.
 
-    Raise UserError if its tokenizer is not the tokenizer of `trained_on`, the corpus of the run, or if it has fewer than
-    `min_documents` documents.
+    Raise UserError if its tokenizer is not the tokenizer of `trained_on`, the corpus of the run, or if it has fewer
+    than `min_documents` documents.
     """
     corpus = open_mixture(path)
     check_tokenizer(path, corpus, trained_on, tokenizer_sha256)
