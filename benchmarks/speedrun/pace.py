@@ -82,7 +82,14 @@ def phase_steps(config: PretrainConfig, corpus: Mixture) -> list[tuple[int, Call
         for phase in phases:
             with contextlib.closing(batches_of(phase, phase.begin)) as batches:
                 placed = [sharding.place_batch(batch, mesh) for batch in itertools.islice(batches, 4)]
-            step = jit_step(objective, optimizer, schedule, phase.grad_accum_steps, mesh=mesh, shardings=shardings)
+            step = jit_step(
+                objective.of_phase(phase.index),
+                optimizer,
+                schedule,
+                phase.grad_accum_steps,
+                mesh=mesh,
+                shardings=shardings,
+            )
             state, _ = step(state, placed[0])  # compiles
             found.append((phase.end - phase.begin, step, itertools.cycle(placed)))
 

@@ -56,7 +56,7 @@ def main() -> None:
         for seed in args.seeds:
             for name in args.entries:
                 steps = round(args.fraction * get_config(name).train.steps)
-                train(name, seed, steps, overrides, args.output, runs / f"{name}-{seed}")
+                train(name, seed, steps, args.output, runs / f"{name}-{seed}", overrides)
         for name in args.entries:
             measure_pace(name, args.output)
     print(table(args.output, runs))
@@ -89,10 +89,11 @@ def command(verb: str, *words: str) -> None:
         raise SystemExit(f"`bert-jax {verb}` did not finish; the same command goes on")
 
 
-def train(
-    name: str, seed: int, steps: int, overrides: Sequence[str], output: pathlib.Path, workdir: pathlib.Path
-) -> None:
-    """Train an entry for `steps` steps, or go on with its training, unless its last evaluation is recorded."""
+def train(name: str, seed: int, steps: int, output: pathlib.Path, workdir: pathlib.Path, more: Sequence[str]) -> None:
+    """Train an entry for `steps` steps, or go on with its training, unless its last evaluation is recorded.
+
+    `more` has options of `bert-jax pretrain`.
+    """
     if (workdir / "metrics.jsonl").exists() and steps in dict(heldout_losses(workdir)):
         return
     print(f"{name}, seed {seed}, {steps:,} steps", flush=True)
@@ -104,7 +105,7 @@ def train(
         f"--config.evaluate.corpus={output / 'report'}",
         f"--config.seed={seed}",
         f"--config.train.steps={steps}",
-        *overrides,
+        *more,
     )
 
 

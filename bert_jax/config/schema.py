@@ -210,6 +210,12 @@ class PhaseConfig:
         AT_LEAST_0,
         read_by=WITH_PEAK,
     )
+    objective: str | None = field(
+        None,
+        "objective of this phase in a run of objective=masked_tokens; left_to_right: causal attention, and the "
+        "masked-token head predicts the next token; None: the objective of the run",
+        table="bert_jax.objectives.PHASE_OBJECTIVES",
+    )
     mask_probability: float | None = field(
         None,
         "fraction of the tokens to predict; None: data.mask_probability; evaluation uses 15 %",

@@ -1,7 +1,7 @@
 """The interface of a training objective (pure functions over parameter trees), and the inputs of its constructor."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -59,6 +59,7 @@ class Objective:
     frozen_axes: logical axes of parameters that are not trained, such as a teacher's; () without such parameters
     init_frozen: rng -> parameters in the structure of `frozen_axes`
     whole_batch_loss: the two steps of `loss`, if the loss of an example depends on the other examples of the batch
+    phases: index of a phase -> another objective for the same parameters, for the phases that have one
     """
 
     init: Callable[[jax.Array], Params]
@@ -72,6 +73,11 @@ class Objective:
     frozen_axes: Any = ()
     init_frozen: Callable[[jax.Array], Params] = lambda rng: ()
     whole_batch_loss: WholeBatchLoss | None = None
+    phases: Mapping[int, "Objective"] = dataclasses.field(default_factory=dict)
+
+    def of_phase(self, index: int) -> "Objective":
+        """Return the objective of the phase `index` of `config.train.phases`."""
+        return self.phases.get(index, self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

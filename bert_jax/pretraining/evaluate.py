@@ -132,6 +132,8 @@ def evaluate_checkpoint(
     objective = make_objective(config, teacher.config)
     heads, dtype = row.heads(data.sentence_pairs), config.compute.dtype
     measure = make_evaluation(objective, mesh, config.model, dtype, heads, config.evaluate, tokenizer)
+    if phase.index in objective.phases:
+        measure = make_evaluate(objective.of_phase(phase.index), mesh)
 
     # Evaluate.
     with jax.set_mesh(mesh):

@@ -39,7 +39,7 @@ from bert_jax.scoring.minimal_pairs import PACKAGED
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import package_versions
-from bert_jax.training.evaluation import evaluation_batch_size
+from bert_jax.training.evaluation import evaluation_batch_size, make_evaluate
 from bert_jax.training.loop import fit
 from bert_jax.training.plan import Data, Plan, Session, no_remarks
 from bert_jax.training.plateau import Plateau, expected_end_of_plateau, likely_causes
@@ -145,7 +145,8 @@ def pretrain_in_directory(
         train_split = corpus.split("train")
         measured = {"train": train_split} | ({"heldout": heldout_split} if has_heldout else {})
         unigram_losses = {name: unigram_loss(train_split, split, corpus.vocab_size) for name, split in measured.items()}
-        if not (config.init_from or copies_teacher):  # trained weights have left the plateau before
+        # Trained weights have left the plateau before, also weights of a phase of another objective.
+        if not (config.init_from or copies_teacher or objective.phases):
             causes = likely_causes(
                 config.model,
                 config.optimizer.peak_learning_rate,
@@ -172,6 +173,7 @@ def pretrain_in_directory(
         batches=training_batches(corpus, rules, phases, blocks, preparation),
         heldout=heldout,
         evaluate=evaluate,
+        phase_evaluations={index: make_evaluate(other, plan.mesh) for index, other in objective.phases.items()},
         frozen=teacher.params,
         unigram_losses=unigram_losses,
         remarks=remarks,

@@ -81,6 +81,7 @@ class Data:
     is not prepared yet
     heldout: the held-out sequences; None: no sequences are held out
     evaluate: (params, frozen params, held-out batches) -> metrics by name; None: no evaluation
+    phase_evaluations: index of a phase with another objective -> its `evaluate`
     should_stop: (step, metrics of the evaluation, params) -> whether the run ends now (early stopping); None: never.
     `evaluate` and `should_stop` get the moving average of the parameters if the state has an average.
     frozen: parameters that are not trained, such as the parameters of a teacher
@@ -92,6 +93,7 @@ class Data:
     batches: Callable[[Phase, int], Generator[Batch, None, None]]
     heldout: Heldout | None = None
     evaluate: Evaluate | None = None
+    phase_evaluations: Mapping[int, Evaluate] = dataclasses.field(default_factory=dict)
     should_stop: Callable[[int, dict[str, float], Params], bool] | None = None
     frozen: Params = ()
     unigram_losses: Mapping[str, float] = dataclasses.field(default_factory=dict)
