@@ -350,7 +350,7 @@ def test_evaluation_files_are_below_the_recipe_or_given(tmp_path):
     """A stranger's recipe reads no other file; the remedy of the message works word for word."""
     (tmp_path / "secret.txt").write_text("one two three")
     (tmp_path / "recipe").mkdir()
-    (tmp_path / "recipe" / "own.txt").write_text("four five six")
+    (tmp_path / "recipe" / "own.txt").write_text("four five six " * 5)
     (tmp_path / "recipe" / "link.txt").symlink_to("../secret.txt")
     os.mkfifo(tmp_path / "recipe" / "pipe.txt")
     path = tmp_path / "recipe" / "r.toml"
