@@ -53,11 +53,13 @@ def main() -> None:
                 for _ in range(STEPS):
                     step()
                 seconds[recipe][index, phase] = (time.perf_counter() - began) / STEPS
-    totals = [rounds @ np.array([number for number, _ in steps]) for rounds, steps in zip(seconds, phases, strict=True)]
+    totals = [
+        rounds @ np.array([num_steps for num_steps, _ in steps]) for rounds, steps in zip(seconds, phases, strict=True)
+    ]
     ratios = np.log(totals[1] / totals[0])
     half = stats.t.ppf(0.975, ROUNDS - 1) * ratios.std(ddof=1) / np.sqrt(ROUNDS) if args.entry != args.baseline else 0.0
     medians = [np.median(rounds, axis=0) for rounds in seconds]
-    baseline = float(medians[0] @ np.array([number for number, _ in phases[0]]))
+    baseline = float(medians[0] @ np.array([num_steps for num_steps, _ in phases[0]]))
     result = {
         "seconds": medians[1].tolist(),
         "baseline_seconds": baseline,
@@ -78,7 +80,7 @@ def phase_steps(config: PretrainConfig, corpus: Mixture) -> list[tuple[int, Call
     with jax.set_mesh(mesh):
         _, shardings = state_layout(objective, optimizer, mesh)
         state = jax.jit(functools.partial(init_state, 0, objective, optimizer), out_shardings=shardings)()
-        found = []
+        programs = []
         for phase in phases:
             with contextlib.closing(batches_of(phase, phase.begin)) as batches:
                 placed = [sharding.place_batch(batch, mesh) for batch in itertools.islice(batches, 4)]
@@ -91,7 +93,7 @@ def phase_steps(config: PretrainConfig, corpus: Mixture) -> list[tuple[int, Call
                 shardings=shardings,
             )
             state, _ = step(state, placed[0])  # compiles
-            found.append((phase.end - phase.begin, step, itertools.cycle(placed)))
+            programs.append((phase.end - phase.begin, step, itertools.cycle(placed)))
 
     def run(step: Callable, batches: itertools.cycle) -> None:
         nonlocal state
@@ -99,7 +101,7 @@ def phase_steps(config: PretrainConfig, corpus: Mixture) -> list[tuple[int, Call
             state, metrics = step(state, next(batches))
         jax.block_until_ready(metrics)
 
-    return [(number, functools.partial(run, step, batches)) for number, step, batches in found]
+    return [(num_steps, functools.partial(run, step, batches)) for num_steps, step, batches in programs]
 
 
 if __name__ == "__main__":

@@ -3,9 +3,8 @@
     python benchmarks/speedrun/race.py --text BOOKS78 --report BOOKS4 --output race/ --entries small_cpu_2026_11 NAME
     python benchmarks/speedrun/race.py --output race/ --table
 
-An entry is a function of entries.py; README.md beside this file has the rules. Every run is an ordinary
-`bert-jax pretrain` in a directory of its own, so that a table is made in pieces: the same command goes on where the
-last one stopped.
+An entry is a function of entries.py; README.md beside this file has the rules. Each run is a `bert-jax pretrain` with
+its own work directory. If the command stops, the same command resumes the run.
 
 The clock is the training time without compilation and evaluation, in units of the baseline's time on the same machine.
 `pace.py` measures the seconds of a step of an entry and of the baseline in turn, in one process. So a busy machine, or
@@ -89,10 +88,12 @@ def command(verb: str, *words: str) -> None:
         raise SystemExit(f"`bert-jax {verb}` did not finish; the same command goes on")
 
 
-def train(name: str, seed: int, steps: int, output: pathlib.Path, workdir: pathlib.Path, more: Sequence[str]) -> None:
+def train(
+    name: str, seed: int, steps: int, output: pathlib.Path, workdir: pathlib.Path, options: Sequence[str]
+) -> None:
     """Train an entry for `steps` steps, or go on with its training, unless its last evaluation is recorded.
 
-    `more` has options of `bert-jax pretrain`.
+    `options` are more options of `bert-jax pretrain`.
     """
     if (workdir / "metrics.jsonl").exists() and steps in dict(heldout_losses(workdir)):
         return
@@ -105,7 +106,7 @@ def train(name: str, seed: int, steps: int, output: pathlib.Path, workdir: pathl
         f"--config.evaluate.corpus={output / 'report'}",
         f"--config.seed={seed}",
         f"--config.train.steps={steps}",
-        *more,
+        *options,
     )
 
 

@@ -60,7 +60,7 @@ class Objective:
     init_frozen: rng -> parameters in the structure of `frozen_axes`
     loss_weights: step -> the weights of loss terms that change during the training, which join the normalizers
     whole_batch_loss: the two steps of `loss`, if the loss of an example depends on the other examples of the batch
-    phases: index of a phase -> another objective for the same parameters, for the phases that have one
+    phases: index of a phase -> the objective of this phase, if it is another objective, for the same parameters
     """
 
     init: Callable[[jax.Array], Params]

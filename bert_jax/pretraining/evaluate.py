@@ -167,7 +167,9 @@ def all_or_heldout(corpus: Mixture, min_documents: int) -> Split:
 def check_tokenizer(path: str, corpus: Mixture, trained_on: str, tokenizer_sha256: str) -> None:
     """Raise UserError if a corpus has another tokenizer than `trained_on`, the corpus of the run."""
     if corpus.tokenizer_sha256 != tokenizer_sha256:
-        raise UserError(f"{path}: prepared with another tokenizer than {trained_on}; prepare it again with the same")
+        raise UserError(
+            f"{path}: prepared with another tokenizer than {trained_on}; prepare it again with this tokenizer"
+        )
 
 
 def _unigram_loss_of_run(corpus: str, heldout: Split, vocab_size: int, console: Console) -> dict[str, float]:

@@ -173,7 +173,7 @@ def pretrain_in_directory(
         batches=training_batches(corpus, rules, phases, blocks, preparation),
         heldout=heldout,
         evaluate=evaluate,
-        phase_evaluations={index: make_evaluate(other, plan.mesh) for index, other in objective.phases.items()},
+        phase_evaluations={index: make_evaluate(phase, plan.mesh) for index, phase in objective.phases.items()},
         frozen=teacher.params,
         unigram_losses=unigram_losses,
         remarks=remarks,
