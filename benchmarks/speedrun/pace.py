@@ -13,7 +13,8 @@ import itertools
 import json
 import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import numpy as np
@@ -21,7 +22,7 @@ from scipy import stats
 
 from bert_jax.config import PretrainConfig, read_config, with_vocab_size
 from bert_jax.corpus.mixture import Mixture, open_mixture
-from bert_jax.objectives import make_objective
+from bert_jax.objectives import Batch, make_objective
 from bert_jax.parallel import sharding
 from bert_jax.pretraining.data import sequence_rules, training_batches
 from bert_jax.training.optimizers import make_optimizer
@@ -95,7 +96,7 @@ def phase_steps(config: PretrainConfig, corpus: Mixture) -> list[tuple[int, Call
             state, _ = step(state, placed[0])  # compiles
             programs.append((phase.end - phase.begin, step, itertools.cycle(placed)))
 
-    def run(step: Callable, batches: itertools.cycle) -> None:
+    def run(step: Callable[..., Any], batches: Iterator[Batch]) -> None:
         nonlocal state
         with jax.set_mesh(mesh):
             state, metrics = step(state, next(batches))

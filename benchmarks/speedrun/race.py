@@ -116,8 +116,8 @@ def measure_pace(name: str, output: pathlib.Path) -> None:
     if not file.exists():
         file.parent.mkdir(exist_ok=True)
         words = [f"{RECIPES}:{one}" for one in (BASELINE, name)]
-        fixed = ["--corpus", output / "corpus", "--output", file]
-        subprocess.run([sys.executable, HERE / "pace.py", *words, *fixed], check=True)
+        fixed = ["--corpus", str(output / "corpus"), "--output", str(file)]
+        subprocess.run([sys.executable, str(HERE / "pace.py"), *words, *fixed], check=True)
 
 
 def heldout_losses(workdir: pathlib.Path) -> list[tuple[int, float]]:
@@ -134,7 +134,7 @@ def curve(workdir: pathlib.Path, pace: dict[str, Any]) -> list[Point]:
     def time(step: int) -> float:
         begins = np.concatenate([[0.0], ends[:-1]]) * steps
         done = np.clip(step - begins, 0, np.diff(np.append(begins, steps)))
-        return float(done @ np.array(pace["seconds"])) / pace["baseline_seconds"]
+        return float(done @ np.array(pace["seconds"]) / pace["baseline_seconds"])
 
     return [Point(time(step), loss) for step, loss in heldout_losses(workdir)]
 
@@ -175,22 +175,20 @@ def table(output: pathlib.Path, runs: pathlib.Path) -> str:
         f"time to {TARGET} nats",
     )
     rows = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
-    for name, points in ends.items():
-        losses = [point.loss for point in points.values()]
-        shared = sorted(points.keys() & ends.get(BASELINE, {}).keys())
-        differences = [points[seed].loss - ends[BASELINE][seed].loss for seed in shared] if name != BASELINE else []
+    for name, last in ends.items():
+        losses = [point.loss for point in last.values()]
+        shared = sorted(last.keys() & ends.get(BASELINE, {}).keys())
+        differences = [last[seed].loss - ends[BASELINE][seed].loss for seed in shared] if name != BASELINE else []
         p = stats.ttest_1samp(differences, 0.0).pvalue if len(differences) > 1 else None
         cells = (
             name,
             str(lines_changed(name)),
-            " ".join(map(str, sorted(points))),
-            f"{np.mean([point.time for point in points.values()]):.2f}",
+            " ".join(map(str, sorted(last))),
+            f"{np.mean([point.time for point in last.values()]):.2f}",
             ", ".join(f"{loss:.3f}" for loss in losses),
             f"{np.mean(differences):+.3f}" if differences else "",
             "" if p is None else f"{p:.3f}",
-            f"{np.mean(reached[name]):.2f} ({len(reached[name])} of {len(points)})"
-            if name in reached
-            else "not reached",
+            f"{np.mean(reached[name]):.2f} ({len(reached[name])} of {len(last)})" if name in reached else "not reached",
         )
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
