@@ -90,8 +90,8 @@ def write_sets(task: str, source: pathlib.Path, directory: pathlib.Path, example
     elif task == "squad":
         paragraphs = [paragraph for article in json.loads(text)["data"] for paragraph in article["paragraphs"]]
         step = max(1, 3 * len(paragraphs) // examples)  # three questions of each chosen paragraph
-        some = [{**paragraph, "qas": paragraph["qas"][:3]} for paragraph in paragraphs[::step]]
-        for name, selected in (("train.json", some), ("dev.json", some[:1])):
+        sample = [{**paragraph, "qas": paragraph["qas"][:3]} for paragraph in paragraphs[::step]]
+        for name, selected in (("train.json", sample), ("dev.json", sample[:1])):
             content = {"version": "1.1", "data": [{"title": "", "paragraphs": selected}]}
             (directory / name).write_text(json.dumps(content), encoding="utf-8")
     else:
@@ -101,8 +101,8 @@ def write_sets(task: str, source: pathlib.Path, directory: pathlib.Path, example
             words = [column for column in columns if column[0].isdigit()]
             if len(words) >= 12:
                 sentences.append({"tokens": [w[1] for w in words[:12]], "labels": [w[3] for w in words[:12]]})
-        for name, sample in (("train.jsonl", sentences[:examples]), ("dev.jsonl", sentences[:1])):
-            (directory / name).write_text("".join(json.dumps(x) + "\n" for x in sample), encoding="utf-8")
+        for name, rows in (("train.jsonl", sentences[:examples]), ("dev.jsonl", sentences[:1])):
+            (directory / name).write_text("".join(json.dumps(x) + "\n" for x in rows), encoding="utf-8")
 
 
 def make_model(directory: pathlib.Path, arguments: argparse.Namespace, write: Write) -> None:

@@ -124,6 +124,6 @@ def _batches_of_group(feed: Feed, lengths: np.ndarray, group: _Group, num_device
     return [PlannedBatch(batch, group.length, batch_size, shape) for batch in batches]
 
 
-def _multiple(number: int, divisor: int) -> int:
-    """Return the least multiple of a divisor that is not below a number."""
-    return -(-number // divisor) * divisor
+def _multiple(count: int, divisor: int) -> int:
+    """Return the least multiple of a divisor that is not below a count."""
+    return -(-count // divisor) * divisor

@@ -33,7 +33,7 @@ def test_every_kind_is_compared():
 
 
 @pytest.mark.parametrize(("kind", "family"), CASES)
-def test_outputs_equal_those_of_each_input_alone(tmp_path, kind, family):
+def test_outputs_equal_the_outputs_of_each_input_alone(tmp_path, kind, family):
     model, _, params, feed, features, _ = make_task(tmp_path, kind, family, None)
     feed, compiled = feed._replace(buckets=(16, MAX_POSITIONS), batch_size=4), []
 
