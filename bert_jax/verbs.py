@@ -296,6 +296,7 @@ def score(
     fraction: float = 1.0,
     retrieval: Sequence[PathLike] = (),
     split: str = "test",
+    vectors: str = "",
     console: Console | None = None,
     **data: Sequence[str],
 ) -> dict[str, Any]:
@@ -307,15 +308,15 @@ def score(
         fraction: fraction of the items of each paradigm or group.
         retrieval: test collections in the layout of BEIR.
         split: judgments of `retrieval`: qrels/SPLIT.tsv.
+        vectors: forms of smaller vectors that `retrieval` also searches in, such as "int8,binary,64".
         console: printer of progress; None: a console on stderr.
         data: name of a benchmark -> its sources: pairs=["zorro_small"], crows_pairs=["crows.csv"].
     """
     wanted, console = _wanted(data, BENCHMARKS), console or Console()
     if not wanted and not retrieval:
         raise UserError(f"nothing to score; give {' or '.join((*BENCHMARKS, 'retrieval'))}")
-    return scores_json(
-        model, score_all(model, wanted, retrieval, masking, temperature, fraction, split, console), details=False
-    )
+    scores = score_all(model, wanted, retrieval, masking, temperature, fraction, split, vectors, console)
+    return scores_json(model, scores, details=False)
 
 
 def bias(

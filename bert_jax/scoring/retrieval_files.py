@@ -4,7 +4,7 @@ import dataclasses
 import gzip
 import pathlib
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple, cast
 
 from bert_jax.errors import UserError
@@ -20,7 +20,7 @@ class Collection:
     """The documents, the judged queries and the judgments of a split.
 
     Attributes:
-        document_ids: unique ids, in the order of the file.
+        document_ids: unique ids, in the order of ties: the larger id first, as in trec_eval.
         documents: title and text of each document.
         query_ids: unique ids of the queries that have a judgment, in the order of the file.
         queries: text of each query.
@@ -50,8 +50,8 @@ def read_collection(directory: pathlib.Path, split: str = "test") -> Collection:
         UserError: a file is absent or has another format, an id occurs twice, a judgment names an unknown query, or a
             judged query is empty.
     """
-    documents = _read_texts(directory, "corpus.jsonl", _title_and_text)
-    queries = _read_texts(directory, "queries.jsonl", _text)
+    documents = _read_texts(_file_in(directory, "corpus.jsonl"), _title_and_text)
+    queries = _read_texts(_file_in(directory, "queries.jsonl"), _text)
     path = directory / "qrels" / f"{split}.tsv"
     judgments = _read_judgments(path)
     for query in judgments:
@@ -61,9 +61,10 @@ def read_collection(directory: pathlib.Path, split: str = "test") -> Collection:
                 f"{path}: the query '{query}' {state} in queries.jsonl; remove its judgments or add its text"
             )
     judged = [query for query in queries if query in judgments]
+    document_ids = in_tie_order(documents)
     return Collection(
-        document_ids=list(documents),
-        documents=list(documents.values()),
+        document_ids=document_ids,
+        documents=[documents[document] for document in document_ids],
         query_ids=judged,
         queries=[queries[query] for query in judged],
         judgments=judgments,
@@ -71,6 +72,31 @@ def read_collection(directory: pathlib.Path, split: str = "test") -> Collection:
         num_unknown=sum(document not in documents for judged in judgments.values() for document in judged),
         num_empty=sum(not text.strip() for text in documents.values()),
     )
+
+
+def in_tie_order(document_ids: Iterable[str]) -> list[str]:
+    """Return the ids of documents in the order of ties: the larger id first, in byte order."""
+    return sorted(document_ids, key=str.encode, reverse=True)
+
+
+def read_corpus_texts(path: pathlib.Path) -> list[str]:
+    """Return the documents of a file of JSON lines, or of a directory with corpus.jsonl.
+
+    A line has `text` and perhaps `title`. The file may be packed with gzip.
+
+    Raises:
+        UserError: the file is absent or has another format.
+    """
+    file = _file_in(path, "corpus.jsonl") if path.is_dir() else path
+    return list(_read_texts(file, _title_and_text, needs_id=False).values())
+
+
+def _file_in(directory: pathlib.Path, name: str) -> pathlib.Path:
+    """Return the path of a file, perhaps packed with gzip."""
+    path = next((path for suffix in TEXT_SUFFIXES if (path := directory / (name + suffix)).is_file()), None)
+    if path is None:
+        raise UserError(f"{directory}: no {name} or {name}.gz; give a directory in the layout of BEIR (docs/score.md)")
+    return path
 
 
 def _title_and_text(fields: Mapping[str, Any]) -> str:
@@ -87,25 +113,25 @@ def _text(fields: Mapping[str, Any]) -> str:
     return text
 
 
-def _read_texts(directory: pathlib.Path, name: str, text_of: Callable[[Mapping[str, Any]], str]) -> dict[str, str]:
-    """Return id -> text of a file of JSON lines."""
-    path = next((path for suffix in TEXT_SUFFIXES if (path := directory / (name + suffix)).is_file()), None)
-    if path is None:
-        raise UserError(f"{directory}: no {name} or {name}.gz; give a directory in the layout of BEIR (docs/score.md)")
+def _read_texts(
+    path: pathlib.Path, text_of: Callable[[Mapping[str, Any]], str], needs_id: bool = True
+) -> dict[str, str]:
+    """Return id -> text of a file of JSON lines; without ids, the place of a line is its id."""
+    needed = "_id and text" if needs_id else "text"
     texts: dict[str, str] = {}
     for where, line in _lines_with_place(path):
         fields = check_object(where, parse_json(where, line))
-        identifier = fields.get("_id")
+        identifier = fields.get("_id") if needs_id else where
         if not isinstance(identifier, str):
-            raise UserError(f"{where}: no _id with a string; each line needs _id and text")
+            raise UserError(f"{where}: no _id with a string; each line needs {needed}")
         if identifier in texts:
             raise UserError(f"{where}: the _id '{identifier}' occurs twice; give each line an id of its own")
         try:
             texts[identifier] = text_of(fields)
         except TypeError:
-            raise UserError(f"{where}: no text with a string; each line needs _id and text") from None
+            raise UserError(f"{where}: no text with a string; each line needs {needed}") from None
     if not texts:
-        raise UserError(f"{path} holds no line with _id and text")
+        raise UserError(f"{path} holds no line with {needed}")
     return texts
 
 
