@@ -80,14 +80,14 @@ def wanted_negatives(words, pairs, scores, positive_scores, first: int, end: int
 def test_negatives_by_vectors_equal_brute_force(world, tmp_path) -> None:
     directory, words, pairs = world
     scores, positive_scores = scores_by_vectors(directory, words, pairs)
-    wanted = wanted_negatives(words, pairs, scores, positive_scores, 2, 12, 0.02)
+    wanted = wanted_negatives(words, pairs, scores, positive_scores, 2, 12, -0.05)
     counts = mine_negatives(
         directory / "pairs.jsonl",
         directory / "corpus.jsonl",
         tmp_path / "mined.jsonl",
         model=directory / "model",
         ranks=(2, 12),
-        margin=0.02,
+        margin=-0.05,
         num_negatives=3,
     )
     enough = [n for n, texts in enumerate(wanted) if len(texts) >= 3]

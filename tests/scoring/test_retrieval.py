@@ -4,18 +4,26 @@ import collections
 import gzip
 import json
 import math
+import os
+import pathlib
 import re
+import subprocess
+import sys
 
 import numpy as np
+import pyarrow
 import pytest
 import pytrec_eval
+from pyarrow import parquet
 
 from bert_jax.errors import UserError
 from bert_jax.scoring.ranking import NOT_RETRIEVED, measures_of_gains, rank_by_bm25, rank_by_vectors
 from bert_jax.scoring.retrieval import ranking_measures
 from bert_jax.scoring.retrieval_files import Collection, in_tie_order, read_collection
 from bert_jax.search import top_documents
+from tests.helpers.hub_server import Hub
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 IDS = [str(number) for number in (3, 10, 1, 20, 2, 100, 11)] + ["é", "z", "Z"]
 TREC = {"ndcg@10": "ndcg_cut_10", "recall@10": "recall_10", "recall@100": "recall_100", "map": "map"}
 
@@ -160,3 +168,38 @@ def test_an_absent_file_or_split_is_named(files, tmp_path) -> None:
     (files / "corpus.jsonl.gz").unlink()
     with pytest.raises(UserError, match=r"no corpus\.jsonl or corpus\.jsonl\.gz"):
         read_collection(files)
+
+
+def write_nano(directory: pathlib.Path) -> pathlib.Path:
+    """The collection of `files` in the layout of Nano; the judgments have no score."""
+    rows = {
+        "corpus": {"_id": ["1", "2", "3"], "text": ["Cats sit", "dogs", ""]},
+        "queries": {"_id": ["0", "1", "2"], "text": ["query 0", "query 1", "query 2"]},
+        "qrels": {"query-id": ["0", "0", "2"], "corpus-id": ["1", "9", "2"]},
+    }
+    for name, columns in rows.items():
+        (directory / name).mkdir(parents=True)
+        parquet.write_table(pyarrow.table(columns), directory / name / "train-00000-of-00001.parquet")
+    return directory
+
+
+def test_a_collection_in_the_layout_of_nano(tmp_path) -> None:
+    sample = read_collection(write_nano(tmp_path))
+    assert (sample.document_ids, sample.documents) == (["3", "2", "1"], ["", "dogs", "Cats sit"])
+    assert (sample.query_ids, sample.queries) == (["0", "2"], ["query 0", "query 2"])
+    assert sample.judgments == {"0": {"1": 1, "9": 1}, "2": {"2": 1}}
+    assert (sample.num_unjudged, sample.num_unknown, sample.num_empty) == (1, 1, 1)
+
+
+def test_a_nano_collection_is_downloaded_by_its_name(tmp_path) -> None:
+    hub = Hub()
+    hub.add("zeta-alpha-ai/NanoNQ", write_nano(tmp_path / "data"))
+    code = "import pathlib, bert_jax.scoring.retrieval_files as files\n"
+    code += "print(files.read_collection(pathlib.Path('NanoNQ')).documents)"
+    with hub.serving() as url:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+        environment |= {"HF_ENDPOINT": url, "HF_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+    assert done.stdout == "['', 'dogs', 'Cats sit']\n", done.stderr
