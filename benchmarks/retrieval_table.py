@@ -33,7 +33,7 @@ import numpy as np
 COLLECTIONS = ("squad", "cranfield")
 MEASURES = ("ndcg@10", "recall@100", "mrr@10", "map")
 LENGTH, PAIR_LENGTH = 128, 72  # tokens of a text with special tokens: of a paragraph, and of an unlabeled text
-PAIR_BATCH, QUESTION_BATCH, MICRO_BATCH = 512, 128, 64
+PAIR_RULE, PAIR_BATCH, QUESTION_BATCH, MICRO_BATCH = "crop", 128, 64, 64
 PAIR_RATE, QUESTION_RATE, WARMUP = 2e-3, 1e-3, 0.1
 TEMPERATURE = 0.05
 HELD_OUT_ARTICLES, DEV_PAIRS = 20, 200
@@ -126,7 +126,9 @@ def make_pairs(data: pathlib.Path, encoder: pathlib.Path, output: pathlib.Path, 
         bert_jax.prepare([str(path) for path in texts], encoder, output / "corpus", workers=1)
     if not (output / "pairs").exists():
         limits = TextLimits(query=32, document=64)
-        bert_jax.write_unlabeled_pairs(str(output / "corpus"), output / "pairs", num_pairs=num_examples, limits=limits)
+        bert_jax.write_unlabeled_pairs(
+            str(output / "corpus"), output / "pairs", PAIR_RULE, num_pairs=num_examples, limits=limits
+        )
 
 
 def make_rows(
@@ -210,7 +212,7 @@ def train(
     config.train.grad_accum_steps = batch_size // MICRO_BATCH
     config.task.update(name="custom", kind="similarity", temperature=TEMPERATURE)
     config.task.update(train=str(files[0]), dev=str(files[1]))
-    config.checkpoint.every = 20
+    config.checkpoint.every = 40
     if bert_jax.finetune(config, workdir, console=Console()) is None:
         raise SystemExit(f"{workdir}: stopped; the same command continues the training")
 
@@ -220,7 +222,7 @@ def train_library(encoder: pathlib.Path, output: pathlib.Path, seed: int) -> Non
     import datasets
     import sentence_transformers
     import torch
-    from sentence_transformers import losses
+    from sentence_transformers.sentence_transformer import losses
     from sentence_transformers.training_args import BatchSamplers
 
     target = output / f"library-{seed}"

@@ -212,18 +212,19 @@ def run_embed(args: argparse.Namespace) -> None:
     from bert_jax.inference.embed import EmbedOptions, embed_file
     from bert_jax.inference.feature_files import check_projector, write_projector
     from bert_jax.parallel.platform import use_compilation_cache
-    from bert_jax.search.smaller_vectors import check_embed_form, store_smaller
+    from bert_jax.search.smaller_vectors import check_embed_form, float_vectors_file
 
     if args.vectors:
         check_embed_form(args.vectors, args.output, args.projector)
     if args.projector:
         check_projector(pathlib.Path(args.projector), args.input, pathlib.Path(args.output))
     use_compilation_cache()
-    with open_console() as console:
+    output = pathlib.Path(args.output)
+    with open_console() as console, float_vectors_file(output, args.vectors) as path:
         made = embed_file(
             args.model,
             args.input,
-            pathlib.Path(args.output),
+            path,
             EmbedOptions(
                 pooling=args.pooling,
                 layers=args.layers,
@@ -235,8 +236,6 @@ def run_embed(args: argparse.Namespace) -> None:
             ),
             progress=functools.partial(console.progress, unit="texts"),
         )
-    if args.vectors:
-        store_smaller(pathlib.Path(args.output), args.vectors)
     if args.projector:
         write_projector(pathlib.Path(args.output), args.input, pathlib.Path(args.projector))
     cut = f", {made.truncated:,} of them cut" if made.truncated else ""

@@ -110,7 +110,7 @@ def mine_negatives(
                 "document, or leave out --margin"
             )
     judge = None if cross_encoder is None else open_model(cross_encoder)
-    scores_of_pairs = judge and cross_encoder_scores(make_predictor(judge))
+    scores_of_pairs = cross_encoder_scores(make_predictor(judge)) if judge else None
     excluded = _excluded_documents(texts, index_of_text)
     depth = rule.end + max(map(len, excluded))
     identity = {

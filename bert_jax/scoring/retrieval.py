@@ -1,7 +1,6 @@
 """Retrieval with a model, compared with BM25: every query is compared with every document of a collection."""
 
 import dataclasses
-import functools
 import pathlib
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.checkpoints.load_model import OpenModel
+from bert_jax.inference.embed import VectorsAndCount
 from bert_jax.scoring.ranking import DEPTH, NOT_RETRIEVED, measures_of_gains, rank_by_bm25, rank_by_vectors
 from bert_jax.scoring.retrieval_files import Collection, read_collection
 from bert_jax.search.smaller_vectors import STORED_FORMS, Form, parse_forms, search_stored, truncate_vectors
@@ -91,13 +91,14 @@ def score_retrieval(
     """
     similarity, forms = similarity_of(model), parse_forms(vectors, model.config.hidden_size)
     collection = read_collection(directory, split)
-    embedded = [
-        text_vectors(model, texts, role, functools.partial(progress, f"embedding {role}", total=len(texts)))
-        for role, texts in ((QUERIES, collection.queries), (DOCUMENTS, collection.documents))
-    ]
+
+    def embed(role: str, texts: Sequence[str]) -> VectorsAndCount:
+        return text_vectors(model, texts, role, lambda num_done: progress(f"embedding {role}", num_done, len(texts)))
+
+    embedded = embed(QUERIES, collection.queries), embed(DOCUMENTS, collection.documents)
     arrays = [of_role.vectors for of_role in embedded]
     rankings = {
-        MODEL: rank_by_vectors(*arrays, similarity.row.score),
+        MODEL: rank_by_vectors(arrays[0], arrays[1], similarity.row.score),
         BM25: rank_by_bm25(
             collection.queries, collection.documents, progress=lambda *counts: progress("BM25", *counts)
         ),

@@ -4,9 +4,11 @@ A form is a size, a row of STORED_FORMS, or both, such as `64`, `int8` or `64-in
 float32.
 """
 
+import contextlib
 import pathlib
 import re
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -61,7 +63,7 @@ class StoredForm(NamedTuple):
     store: Callable[[np.ndarray], Stored]
     prepare: Callable[[np.ndarray, np.ndarray], Vectors]
     score: ScoreFunction
-    rescore: Callable[[jax.Array, jax.Array], jax.Array] | None = None
+    rescore: Callable[[Any, Any], jax.Array] | None = None
 
 
 def int8_vectors(vectors: np.ndarray) -> Stored:
@@ -168,7 +170,8 @@ def truncate_vectors(vectors: np.ndarray, size: int | None, normalize: bool) -> 
     vectors = vectors[:, :size]
     if not normalize:
         return vectors
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
+    lengths: np.ndarray = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.maximum(lengths, np.float32(1e-12))
 
 
 def check_embed_form(name: str, output: str, projector: str | None) -> None:
@@ -179,22 +182,37 @@ def check_embed_form(name: str, output: str, projector: str | None) -> None:
         raise UserError("--vectors is for vectors of texts in a .npy file, without --projector and --pooling tokens")
 
 
-def store_smaller(path: pathlib.Path, name: str) -> None:
-    """Replace a `.npy` file of vectors by a form of them; ranges of int8 are written beside it as `NAME.ranges.npy`.
+@contextlib.contextmanager
+def float_vectors_file(output: pathlib.Path, name: str | None) -> Iterator[pathlib.Path]:
+    """Yield the path of a `.npy` file for float vectors, whose form `name` is then written to `output`.
 
-    Shortened vectors are scaled to length 1 if all vectors of the file have length 1.
+    Shortened vectors are scaled to length 1 if all vectors of the file have length 1. Ranges of int8 are written beside
+    the output as `NAME.ranges.npy`.
 
     Args:
-        path: `.npy` file, float32 `[texts, width]`.
-        name: name of a form, as in `parse_forms`.
+        output: `.npy` file to create.
+        name: name of a form, as in `parse_forms`; None: the float vectors are the output.
     """
+    if name is None:
+        yield output
+        return
+    with contextlib.ExitStack() as stack:
+        with writing(output, "make room, or choose another --output"):
+            directory = stack.enter_context(tempfile.TemporaryDirectory(dir=output.absolute().parent))
+        path = pathlib.Path(directory, "vectors.npy")
+        yield path
+        _store_smaller(path, output, name)
+
+
+def _store_smaller(path: pathlib.Path, output: pathlib.Path, name: str) -> None:
+    """Write a form of the float vectors of a `.npy` file."""
     vectors = np.load(path, mmap_mode="r", allow_pickle=False)
     (form,) = parse_forms(name, vectors.shape[1])
     are_units = np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-4)
     stored = STORED_FORMS[form.stored].store(truncate_vectors(vectors, form.size, are_units))
-    files = {path: stored.vectors}
+    files = {output: stored.vectors}
     if stored.ranges.size:
-        files[path.with_suffix(".ranges.npy")] = stored.ranges
+        files[output.with_suffix(".ranges.npy")] = stored.ranges
     for target, array in files.items():
         with writing(target, "make room, or choose another --output"), new_file(target, binary=True) as file:
             np.save(file, array)
@@ -217,7 +235,7 @@ def search_stored(form: StoredForm, queries: np.ndarray, stored: Stored, depth: 
 
 
 def _rescored(
-    rescore: Callable[[jax.Array, jax.Array], Any],
+    rescore: Callable[[Any, Any], jax.Array],
     queries: np.ndarray,
     documents: np.ndarray,
     candidates: np.ndarray,

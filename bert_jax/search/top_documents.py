@@ -67,7 +67,7 @@ def top_documents(
         part = jax.tree.map(lambda array: array[start : start + QUERY_BLOCK], queries)  # noqa: B023
         size = num_texts(part)
         part = _padded(part, min(QUERY_BLOCK, num_texts(queries)))
-        best = TopDocuments(
+        best = _Best(
             jnp.full((num_texts(part), depth), -jnp.inf, jnp.float32),
             jnp.zeros((num_texts(part), depth), jnp.int32),
         )
@@ -78,10 +78,17 @@ def top_documents(
     return TopDocuments(scores, indices.astype(np.int64))
 
 
+class _Best(NamedTuple):
+    """The best scores of each query on the device, and the positions of their documents, int32."""
+
+    scores: jax.Array
+    indices: jax.Array
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def _merge_block(
-    score: ScoreFunction, best: TopDocuments, queries: Vectors, documents: Vectors, first: int, size: int
-) -> TopDocuments:
+    score: ScoreFunction, best: _Best, queries: Vectors, documents: Vectors, first: int, size: int
+) -> _Best:
     """Return the best documents of before and of a block, whose first `size` items are documents.
 
     A document among the best `depth` lies in one of the `depth` groups with the largest maxima. So the scores of the
@@ -100,7 +107,7 @@ def _merge_block(
     scores = jnp.concatenate([best.scores, scores], axis=1)
     indices = jnp.concatenate([best.indices, first + indices], axis=1)
     scores, columns = jax.lax.top_k(scores, depth)
-    return TopDocuments(scores, jnp.take_along_axis(indices, columns, axis=1))
+    return _Best(scores, jnp.take_along_axis(indices, columns, axis=1))
 
 
 def _padded(vectors: Vectors, rows: int) -> Vectors:
