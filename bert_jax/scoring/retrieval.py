@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_jax.checkpoints.load_model import OpenModel
+from bert_jax.checkpoints.load_model import OpenModel, weights_digest
 from bert_jax.inference.embed import VectorsAndCount
 from bert_jax.scoring.ranking import DEPTH, NOT_RETRIEVED, measures_of_gains, rank_by_bm25, rank_by_vectors
 from bert_jax.scoring.retrieval_files import Collection, read_collection
@@ -30,6 +30,7 @@ class RetrievalReport:
     Attributes:
         source: directory of the collection.
         split: name of the judgments.
+        weights: `weights_digest` of the model.
         num_truncated: number of queries and documents that were truncated to the length that the model reads.
         rows: MODEL or BM25 -> measure -> mean over the queries.
         intervals: MODEL or BM25 -> measure -> bounds of the 95 % interval of the mean, by a bootstrap over the queries.
@@ -40,6 +41,7 @@ class RetrievalReport:
 
     source: str
     split: str
+    weights: str
     collection: Collection
     num_truncated: int
     similarity: str
@@ -115,6 +117,7 @@ def score_retrieval(
     return RetrievalReport(
         source=str(directory),
         split=split,
+        weights=weights_digest(model.params),
         collection=collection,
         num_truncated=sum(of_role.num_truncated for of_role in embedded),
         similarity=similarity.name,
@@ -153,6 +156,7 @@ def retrieval_json(report: RetrievalReport, queries: bool = False) -> dict[str, 
         "benchmark": "retrieval",
         "source": report.source,
         "split": report.split,
+        "weights": report.weights,
         "similarity": report.similarity,
         "queries": len(collection.queries),
         "documents": len(collection.documents),
