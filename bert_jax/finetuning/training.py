@@ -15,12 +15,13 @@ from bert_jax.config import TaskConfig
 from bert_jax.console import Console
 from bert_jax.errors import UserError, writing
 from bert_jax.files import read_file, write_text
+from bert_jax.finetuning.dev_retrieval import retrieval_scores, sentence_modules_of, with_retrieval
 from bert_jax.finetuning.inputs import TaskInputs, peft_can_open, task_model
 from bert_jax.finetuning.task_data import make_dev_evaluation, task_training_batches
 from bert_jax.interop import huggingface
 from bert_jax.interop.huggingface.model import TASK_FILE
 from bert_jax.interop.huggingface.peft import FOLDER, peft_files
-from bert_jax.interop.sentence_modules import SentenceModules, sentence_module_files
+from bert_jax.interop.sentence_modules import sentence_module_files
 from bert_jax.models import Params, draw_missing
 from bert_jax.models.adapters import draw_matrices, merge_into_weights
 from bert_jax.models.layers import ADAPTER
@@ -77,6 +78,7 @@ def train_one(
     if not (history and is_exhausted()):
         model = task_model(inputs, plan.compute)
         heldout, evaluate = make_dev_evaluation(inputs.task, settings, inputs.dev, evaluation_feed, model, plan.mesh)
+        evaluate = with_retrieval(evaluate, retrieval_scores(inputs, settings))
         blocks = sharding.batch_blocks(plan.mesh)
         data = Data(
             batches=lambda phase, step: task_training_batches(inputs.train, feed, plan.seed, blocks, step),
@@ -177,15 +179,7 @@ def export_best(inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Pat
     }
     extra: dict[str, str | bytes] = {TASK_FILE: json.dumps(about, indent=1) + "\n"}
     if weights.heads[0].name == "sentence_embedding":
-        known = weights.sentences or SentenceModules()  # other prompts and the name of the similarity stay
-        prompts = {"query": settings.query_prompt, "document": settings.document_prompt}
-        modules = dataclasses.replace(
-            known,
-            folder="",
-            normalize=True,
-            max_seq_len=settings.max_seq_len,
-            prompts={**known.prompts, **{name: prompt for name, prompt in prompts.items() if prompt}},
-        )
+        modules = sentence_modules_of(inputs, settings)
         extra |= sentence_module_files(modules, inputs.architecture.hidden_size, inputs.architecture.max_positions)
     if inputs.adapter:
         on_host = {**on_host, "encoder": weights.params["encoder"]}

@@ -13,6 +13,7 @@ from bert_jax.search.top_documents import ScoreFunction, Vectors, document_block
 
 DEPTH = 1_000  # documents in a ranking, as in BEIR
 NOT_RETRIEVED = -1
+MEASURES = ("ndcg@10", "recall@10", "recall@100", "mrr@10", "map")
 
 Progress = Callable[[int, int], None]
 

@@ -149,6 +149,16 @@ def _score_form(
     return FormScore(stored.vectors.nbytes, seconds, ndcg, ndcg_of_model - ndcg)
 
 
+def mean_measures(model: OpenModel, collection: Collection) -> dict[str, float]:
+    """Return the means of the measures of a model over the queries, without BM25 and without intervals."""
+    queries, documents = (
+        text_vectors(model, texts, role).vectors
+        for role, texts in ((QUERIES, collection.queries), (DOCUMENTS, collection.documents))
+    )
+    measures = ranking_measures(collection, rank_by_vectors(queries, documents, similarity_of(model).row.score))
+    return {name: float(values.mean()) for name, values in measures.items()}
+
+
 def retrieval_json(report: RetrievalReport, queries: bool = False) -> dict[str, Any]:
     """Return a report as JSON values; with `queries`, also the measures of each query."""
     collection = report.collection

@@ -122,6 +122,7 @@ SIMILARITY = TaskKind(
         "matryoshka_sizes",
         "query_prompt",
         "document_prompt",
+        "retrieval",
     ),
     predict=_predict,
     to_json=lambda labels, example, value: {"label": float(value)},
