@@ -171,7 +171,8 @@ def truncate_vectors(vectors: np.ndarray, size: int | None, normalize: bool) -> 
     if not normalize:
         return vectors
     lengths: np.ndarray = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.maximum(lengths, np.float32(1e-12))
+    unit_vectors: np.ndarray = vectors / np.maximum(lengths, np.float32(1e-12))
+    return unit_vectors
 
 
 def check_embed_form(name: str, output: str, projector: str | None) -> None:
