@@ -15,17 +15,20 @@ from bert_jax.models.adapters import merge_into_weights
 from bert_jax.objectives.base import Batch
 from bert_jax.parallel import sharding
 from bert_jax.scoring.retrieval import mean_measures
+from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.training.evaluation import Evaluate
 
 
 def sentence_modules_of(inputs: TaskInputs, settings: TaskConfig) -> SentenceModules:
     """Return the steps from texts to vectors of the trained model; other prompts and the similarity stay."""
-    known = inputs.weights.sentences or SentenceModules()
+    known, row = inputs.weights.sentences or SentenceModules(), VECTOR_HEADS[settings.vector_head]
     prompts = {"query": settings.query_prompt, "document": settings.document_prompt}
     return dataclasses.replace(
         known,
+        vector_head=settings.vector_head,
         folder="",
         normalize=True,
+        similarity=known.similarity if known.vector_head == settings.vector_head else row.similarity,
         max_seq_len=settings.max_seq_len,
         prompts={**known.prompts, **{name: prompt for name, prompt in prompts.items() if prompt}},
     )
@@ -44,8 +47,8 @@ def retrieval_scores(inputs: TaskInputs, settings: TaskConfig) -> Callable[[Para
             whole = merge_into_weights(inputs.adapter, whole)
         model = OpenModel(
             config=inputs.weights.config,
-            heads=(),
-            params=jax.device_put({"encoder": whole["encoder"]}, jax.local_devices()[0]),
+            heads=inputs.weights.heads,
+            params=jax.device_put(whole, jax.local_devices()[0]),
             labels=(),
             tokenizer=inputs.tokenizer,
             directory=pathlib.Path(inputs.weights.directory),

@@ -38,6 +38,7 @@ from bert_jax.tasks.kinds.similarity import NEGATIVE, SCORES
 
 PAIR_BLOCK = 2_048  # pairs whose negatives are written at once
 VECTORS, LINES = "vectors", "jsonl"  # parts of finished blocks
+JOINED = "all.vectors"
 
 PathLike = str | os.PathLike[str]
 Progress = Callable[[str, int, int], None]
@@ -102,6 +103,8 @@ def mine_negatives(
     num_empty = sum(not text.strip() for text in read)
     index_of_text = {text: index for index, text in enumerate(documents)}
     opened = None if model is None else open_model(model, HEADS)
+    if opened and not opened.sentences.has_pooling:
+        raise UserError(f"{model}: has no dense vectors, which --model compares; give another model, or --bm25")
     needs_positive = opened is None and margin is not None and cross_encoder is None
     for line, pair in zip(lines, texts, strict=True):
         if needs_positive and pair.positive not in index_of_text:
@@ -125,11 +128,7 @@ def mine_negatives(
     with _unfinished_blocks(pathlib.Path(output), identity, say) as (embedded, mined):
         if opened:
             _embed_documents(embedded, opened, documents, progress)
-            blocks = [
-                embedded.load_array(key, VECTORS, np.float32).reshape(embedded.records[key]["documents"], -1)
-                for key in embedded.in_order()
-            ]
-            retrieve = retriever_by_vectors(opened, blocks, index_of_text)
+            retrieve = retriever_by_vectors(opened, _joined_vectors(embedded, len(documents)), index_of_text)
         else:
             retrieve = retriever_by_bm25(bm25_of(documents), index_of_text)
         for first in range(0, len(texts), PAIR_BLOCK):
@@ -206,10 +205,19 @@ def _embed_documents(finished: FinishedBlocks, model: OpenModel, documents: Sequ
         progress("embedding documents", first, len(documents))
         key, texts = (0, first // DOCUMENT_BLOCK), documents[first : first + DOCUMENT_BLOCK]
         if key not in finished.records:
-            vectors = text_vectors(model, texts, DOCUMENTS).vectors
+            vectors = np.asarray(text_vectors(model, texts, DOCUMENTS).vectors, np.float32)
             finished.begin(key, [VECTORS])
-            finished.append(key, {VECTORS: vectors.astype(np.float32).tobytes()})
-            finished.finish(key, first + len(texts) == len(documents), documents=len(texts))
+            finished.append(key, {VECTORS: vectors.tobytes()})
+            finished.finish(key, first + len(texts) == len(documents))
+
+
+def _joined_vectors(finished: FinishedBlocks, num_documents: int) -> np.ndarray:
+    """Return the vectors of all documents, float32 `[documents, width]`, mapped from one file."""
+    path = finished.directory / JOINED
+    with finished.writing(), path.open("wb") as file:
+        for key in finished.in_order():
+            file.write(finished.path(key, VECTORS).read_bytes())
+    return np.memmap(path, np.float32, "r").reshape(num_documents, -1)
 
 
 def _digest(texts: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from bert_jax.errors import UserError
 from bert_jax.inference.predict import Predictor
 from bert_jax.search.bm25 import Bm25
 from bert_jax.search.text_vectors import DOCUMENTS, QUERIES, similarity_of, text_vectors
-from bert_jax.search.top_documents import DOCUMENT_BLOCK, Vectors, top_documents
+from bert_jax.search.top_documents import top_documents
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import make_features
 from bert_jax.tasks.kinds.regression import OUTPUT
@@ -46,41 +46,31 @@ Retriever = Callable[[Sequence[QueryAndPositive], int], Candidates]
 PairScores = Callable[[Sequence[tuple[str, str]]], np.ndarray]  # pairs of texts -> float32 [pairs]
 
 
-def retriever_by_vectors(model: OpenModel, blocks: Sequence[Vectors], index_of_text: Mapping[str, int]) -> Retriever:
+def retriever_by_vectors(model: OpenModel, documents: np.ndarray, index_of_text: Mapping[str, int]) -> Retriever:
     """Return a retriever by the scores of vectors.
 
     Args:
         model: the model of the vectors.
-        blocks: vectors of the documents, in blocks of DOCUMENT_BLOCK.
+        documents: float32 `[documents, width]`, vectors of the documents.
         index_of_text: text of a document -> its position.
     """
-    score = similarity_of(model).row.score
-    score_rows = jax.jit(jax.vmap(lambda query, document: _score_of_two(score, query, document)))
+    scores = similarity_of(model).scores
+    score_rows = jax.jit(jax.vmap(lambda query, document: scores(query[None], document[None])[0, 0]))
 
     def retrieve(pairs: Sequence[QueryAndPositive], depth: int) -> Candidates:
         queries = text_vectors(model, [pair.query for pair in pairs], QUERIES).vectors
         unknown = list(dict.fromkeys(pair.positive for pair in pairs if pair.positive not in index_of_text))
         encoded = dict(zip(unknown, text_vectors(model, unknown, DOCUMENTS).vectors, strict=True)) if unknown else {}
-        rows = [
-            encoded[pair.positive] if pair.positive in encoded else _row(blocks, index_of_text[pair.positive])
-            for pair in pairs
-        ]
-        positives = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
-        best = top_documents(queries, blocks, depth, score)
+        positives = np.stack(
+            [
+                encoded[pair.positive] if pair.positive in encoded else documents[index_of_text[pair.positive]]
+                for pair in pairs
+            ]
+        )
+        best = top_documents(queries, documents, depth, scores)
         return Candidates(best.scores, best.indices, np.asarray(score_rows(queries, positives)))
 
     return retrieve
-
-
-def _score_of_two(score: Callable[[Vectors, Vectors], jax.Array], query: Vectors, document: Vectors) -> jax.Array:
-    """Return the score of the vectors of two texts."""
-    query, document = (jax.tree.map(lambda array: array[None], vectors) for vectors in (query, document))
-    return score(query, document)[0, 0]
-
-
-def _row(blocks: Sequence[Vectors], index: int) -> Vectors:
-    """Return the vectors of a document."""
-    return jax.tree.map(lambda array: array[index % DOCUMENT_BLOCK], blocks[index // DOCUMENT_BLOCK])
 
 
 def retriever_by_bm25(bm25: Bm25, index_of_text: Mapping[str, int]) -> Retriever:

@@ -27,6 +27,7 @@ from bert_jax.models.adapters import draw_matrices, merge_into_weights
 from bert_jax.models.layers import ADAPTER
 from bert_jax.objectives.base import Batch
 from bert_jax.objectives.frozen_encoder import encoder_and_teacher, join_model_params, part_without_encoder
+from bert_jax.objectives.tasks import predicting_model
 from bert_jax.objectives.vectors import LOG_TEMPERATURE, log_temperature
 from bert_jax.parallel import sharding
 from bert_jax.tasks.batching import Feed
@@ -77,7 +78,14 @@ def train_one(
 
     if not (history and is_exhausted()):
         model = task_model(inputs, plan.compute)
-        heldout, evaluate = make_dev_evaluation(inputs.task, settings, inputs.dev, evaluation_feed, model, plan.mesh)
+        heldout, evaluate = make_dev_evaluation(
+            inputs.task,
+            settings,
+            inputs.dev,
+            evaluation_feed,
+            predicting_model(model, inputs.task.kind, settings),
+            plan.mesh,
+        )
         evaluate = with_retrieval(evaluate, retrieval_scores(inputs, settings))
         blocks = sharding.batch_blocks(plan.mesh)
         data = Data(
@@ -93,6 +101,7 @@ def train_one(
             read = {name: x for name, x in inputs.weights.params.items() if name not in new}
             params = draw_missing(inputs.architecture, inputs.weights.heads, read, jax.random.key(plan.seed))
             if settings.learned_temperature:
+                assert settings.temperature is not None  # filled by the kind
                 params = {**params, LOG_TEMPERATURE: log_temperature(settings.temperature)}
         if inputs.adapter:
             params = part_without_encoder(params) | {
@@ -178,9 +187,8 @@ def export_best(inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Pat
         "config": dataclasses.asdict(settings),
     }
     extra: dict[str, str | bytes] = {TASK_FILE: json.dumps(about, indent=1) + "\n"}
-    if weights.heads[0].name == "sentence_embedding":
-        modules = sentence_modules_of(inputs, settings)
-        extra |= sentence_module_files(modules, inputs.architecture.hidden_size, inputs.architecture.max_positions)
+    if KINDS[task.kind].loss.whole_batch:
+        extra |= sentence_module_files(sentence_modules_of(inputs, settings), inputs.architecture)
     if inputs.adapter:
         on_host = {**on_host, "encoder": weights.params["encoder"]}
         if peft_can_open(weights):

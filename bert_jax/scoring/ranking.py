@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from bert_jax.inference.vectors import TextVectors
+from bert_jax.objectives.vector_scores import Scores, inner_products
 from bert_jax.search.bm25 import bm25_of
-from bert_jax.search.top_documents import ScoreFunction, Vectors, document_blocks, inner_products, top_documents
+from bert_jax.search.top_documents import top_documents
 
 DEPTH = 1_000  # documents in a ranking, as in BEIR
 NOT_RETRIEVED = -1
@@ -19,17 +21,17 @@ Progress = Callable[[int, int], None]
 
 
 def rank_by_vectors(
-    queries: Vectors, documents: Vectors, score: ScoreFunction = inner_products, depth: int = DEPTH
+    queries: TextVectors, documents: TextVectors, scores: Scores = inner_products, depth: int = DEPTH
 ) -> np.ndarray:
     """Return the documents with the largest scores, best first, int64 `[queries, min(depth, documents)]`.
 
     Args:
         queries: vectors of the queries.
         documents: vectors of the documents, in the order of ties.
-        score: the score of a query and a document.
+        scores: comparison of vectors.
         depth: documents in a ranking.
     """
-    return top_documents(queries, document_blocks(documents), depth, score).indices
+    return top_documents(queries, documents, depth, scores).indices
 
 
 def rank_by_bm25(

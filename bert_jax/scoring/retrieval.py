@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.checkpoints.load_model import OpenModel, weights_digest
+from bert_jax.errors import UserError
 from bert_jax.inference.embed import VectorsAndCount
 from bert_jax.scoring.ranking import DEPTH, NOT_RETRIEVED, measures_of_gains, rank_by_bm25, rank_by_vectors
 from bert_jax.scoring.retrieval_files import Collection, read_collection
@@ -81,7 +82,7 @@ def score_retrieval(
     and longer texts are truncated. A document with the id of the query is not ranked, as in BEIR.
 
     Args:
-        model: any model; its heads are not used.
+        model: any model; its heads are used only if its directory names a head of vectors.
         directory: as in `read_collection`.
         split: name of the judgments.
         vectors: forms of smaller vectors to search in as well, as in `parse_forms`.
@@ -92,6 +93,10 @@ def score_retrieval(
             vectors is unknown.
     """
     similarity, forms = similarity_of(model), parse_forms(vectors, model.config.hidden_size)
+    if forms and not model.sentences.has_pooling:
+        raise UserError(
+            f"--vectors {vectors}: only dense vectors have smaller forms; leave it out for {model.directory}"
+        )
     collection = read_collection(directory, split)
 
     def embed(role: str, texts: Sequence[str]) -> VectorsAndCount:
@@ -100,7 +105,7 @@ def score_retrieval(
     embedded = embed(QUERIES, collection.queries), embed(DOCUMENTS, collection.documents)
     arrays = [of_role.vectors for of_role in embedded]
     rankings = {
-        MODEL: rank_by_vectors(arrays[0], arrays[1], similarity.row.score),
+        MODEL: rank_by_vectors(arrays[0], arrays[1], similarity.scores),
         BM25: rank_by_bm25(
             collection.queries, collection.documents, progress=lambda *counts: progress("BM25", *counts)
         ),
@@ -110,7 +115,7 @@ def score_retrieval(
     for form in forms:
         progress(f"searching {form.name} vectors", 0, len(collection.queries))
         ndcg_of_model = float(queries[MODEL][NDCG].mean())
-        scored_forms[form.name] = _score_form(collection, form, arrays, similarity.row.normalize, ndcg_of_model)
+        scored_forms[form.name] = _score_form(collection, form, arrays, similarity.normalize, ndcg_of_model)
     samples = np.random.default_rng(0).integers(
         len(collection.queries), size=(RESAMPLES, len(collection.queries)), dtype=np.int32
     )
@@ -135,7 +140,7 @@ def score_retrieval(
 
 
 def _score_form(
-    collection: Collection, form: Form, vectors: Sequence[np.ndarray], normalize: bool | None, ndcg_of_model: float
+    collection: Collection, form: Form, vectors: Sequence[Any], normalize: bool | None, ndcg_of_model: float
 ) -> FormScore:
     """Return the size, the time and the quality of a search in a form of the vectors of (queries, documents)."""
     row = STORED_FORMS[form.stored]
@@ -155,7 +160,7 @@ def mean_measures(model: OpenModel, collection: Collection) -> dict[str, float]:
         text_vectors(model, texts, role).vectors
         for role, texts in ((QUERIES, collection.queries), (DOCUMENTS, collection.documents))
     )
-    measures = ranking_measures(collection, rank_by_vectors(queries, documents, similarity_of(model).row.score))
+    measures = ranking_measures(collection, rank_by_vectors(queries, documents, similarity_of(model).scores))
     return {name: float(values.mean()) for name, values in measures.items()}
 
 

@@ -26,7 +26,7 @@ class MtebEncoder:
 
     def __init__(self, model: OpenModel):
         self._model = model
-        self._score = similarity_of(model).row.score
+        self._score = similarity_of(model).scores
 
     def encode(
         self, inputs: Iterable[Mapping[str, Sequence[str]]], *, prompt_type: Any = None, **unused: Any
@@ -40,7 +40,8 @@ class MtebEncoder:
         """
         texts = [text for batch in inputs for text in batch["text"]]
         role = QUERIES if getattr(prompt_type, "value", prompt_type) == "query" else DOCUMENTS
-        return text_vectors(self._model, texts, role).vectors
+        vectors = text_vectors(self._model, texts, role).vectors
+        return vectors[np.arange(len(vectors))]
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Return the scores of all pairs of vectors as a tensor `[first, second]`."""

@@ -17,15 +17,8 @@ import numpy as np
 
 from bert_jax.errors import UserError, did_you_mean, writing
 from bert_jax.files import new_file
-from bert_jax.search.top_documents import (
-    ScoreFunction,
-    TopDocuments,
-    Vectors,
-    document_blocks,
-    inner_products,
-    num_texts,
-    top_documents,
-)
+from bert_jax.objectives.vector_scores import Scores, inner_products
+from bert_jax.search.top_documents import TopDocuments, top_documents
 
 FLOAT, INT8, BINARY = "float", "int8", "binary"
 RESCORED = 4  # candidates of the binary search for each document of the result
@@ -54,15 +47,15 @@ class StoredForm(NamedTuple):
 
     Attributes:
         store: float32 vectors `[documents, width]` -> stored vectors.
-        prepare: (float32 vectors of queries `[queries, width]`, ranges) -> arguments of `score`.
-        score: the score of prepared queries and stored documents.
+        prepare: (float32 vectors of queries `[queries, width]`, ranges) -> argument of `scores`.
+        scores: the scores of prepared queries and stored documents.
         rescore: (float32 vectors of queries, stored vectors of candidates `[queries, candidates, ...]`) -> scores;
-            None: the order of `score` is final.
+            None: the order of `scores` is final.
     """
 
     store: Callable[[np.ndarray], Stored]
-    prepare: Callable[[np.ndarray, np.ndarray], Vectors]
-    score: ScoreFunction
+    prepare: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    scores: Scores
     rescore: Callable[[Any, Any], jax.Array] | None = None
 
 
@@ -228,10 +221,10 @@ def search_stored(form: StoredForm, queries: np.ndarray, stored: Stored, depth: 
         stored: the documents, from `form.store`.
         depth: documents for each query.
     """
-    prepared, blocks = form.prepare(queries, stored.ranges), document_blocks(stored.vectors)
+    prepared = form.prepare(queries, stored.ranges)
     if form.rescore is None:
-        return top_documents(prepared, blocks, depth, form.score)
-    candidates = top_documents(prepared, blocks, RESCORED * depth, form.score).indices
+        return top_documents(prepared, stored.vectors, depth, form.scores)
+    candidates = top_documents(prepared, stored.vectors, RESCORED * depth, form.scores).indices
     return _rescored(form.rescore, queries, stored.vectors, np.sort(candidates, axis=1), depth)
 
 
@@ -243,7 +236,7 @@ def _rescored(
     depth: int,
 ) -> TopDocuments:
     """Return the best `depth` of the candidates `[queries, candidates]` of each query by `rescore`."""
-    depth = min(depth, num_texts(documents))
+    depth = min(depth, len(documents))
     scores, indices = [], []
     for start in range(0, len(queries), RESCORE_BLOCK):
         of_block = candidates[start : start + RESCORE_BLOCK]

@@ -1,22 +1,18 @@
-"""The documents with the largest scores of each query, by an exact search in blocks with bounded memory.
-
-A score is a function of two blocks of vectors. Vectors are an array, or a tree of arrays, with an item per text on the
-first axis, so that a text may also have a vector per token.
-"""
+"""The documents with the largest scores of each query, by an exact search in blocks with bounded memory."""
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-QUERY_BLOCK, DOCUMENT_BLOCK = 512, 4_096  # texts whose scores are in memory at once
-GROUP = 16  # documents whose largest score decides whether their scores are compared one by one
+from bert_jax.inference.vectors import TextVectors
+from bert_jax.objectives.vector_scores import Scores, inner_products
 
-Vectors = Any  # an array or a tree of arrays, each [texts, ...]
-ScoreFunction = Callable[[Vectors, Vectors], jax.Array]  # (queries, documents) -> float32 [queries, documents]
+QUERY_BLOCK, DOCUMENT_BLOCK = 512, 4_096  # texts whose scores are in memory at once
+BLOCK_NUMBERS = 1 << 25  # numbers of a block of documents
+GROUP = 16  # documents whose largest score decides whether their scores are compared one by one
 
 
 class TopDocuments(NamedTuple):
@@ -31,51 +27,34 @@ class TopDocuments(NamedTuple):
     indices: np.ndarray
 
 
-def inner_products(queries: jax.Array, documents: jax.Array) -> jax.Array:
-    """Return the inner products of vectors `[queries, width]` and `[documents, width]`."""
-    return jnp.matmul(queries, documents.T, precision=jax.lax.Precision.HIGHEST, preferred_element_type=jnp.float32)
-
-
-def num_texts(vectors: Vectors) -> int:
-    """Return the number of texts of vectors."""
-    return len(jax.tree.leaves(vectors)[0])
-
-
-def document_blocks(vectors: Vectors) -> list[Vectors]:
-    """Return views of the vectors of DOCUMENT_BLOCK documents each."""
-    starts = range(0, num_texts(vectors), DOCUMENT_BLOCK)
-    return [jax.tree.map(lambda array: array[start : start + DOCUMENT_BLOCK], vectors) for start in starts]  # noqa: B023
-
-
 def top_documents(
-    queries: Vectors, blocks: Sequence[Vectors], depth: int, score: ScoreFunction = inner_products
+    queries: TextVectors, documents: TextVectors, depth: int, scores: Scores = inner_products
 ) -> TopDocuments:
     """Return the documents with the largest scores; of equal scores, the earlier document comes first.
 
-    Memory holds the scores of QUERY_BLOCK queries and of a block of documents, whatever the number of documents.
+    Memory holds the scores of QUERY_BLOCK queries and DOCUMENT_BLOCK documents, and BLOCK_NUMBERS numbers of documents,
+    whatever the number of documents.
 
     Args:
-        queries: vectors of the queries.
-        blocks: vectors of the documents, in blocks of equal size except for the last block. A block may be mapped from
-            a file.
-        depth: documents for each query; at most the number of all documents.
-        score: the score of a query and a document.
+        queries: float32 `[queries, width]`, or vectors of another kind.
+        documents: vectors of the same kind; an array may be mapped from a file.
+        depth: documents for each query; at most the number of documents.
+        scores: comparison of vectors.
     """
-    rows, depth = num_texts(blocks[0]), min(depth, sum(map(num_texts, blocks)))
+    depth, rows = min(depth, len(documents)), min(DOCUMENT_BLOCK, len(documents))
+    rows = min(rows, max(1, BLOCK_NUMBERS // _block(documents, 0, 1).size))
     parts = []
-    for start in range(0, num_texts(queries), QUERY_BLOCK):
-        part = jax.tree.map(lambda array: array[start : start + QUERY_BLOCK], queries)  # noqa: B023
-        size = num_texts(part)
-        part = _padded(part, min(QUERY_BLOCK, num_texts(queries)))
-        best = _Best(
-            jnp.full((num_texts(part), depth), -jnp.inf, jnp.float32),
-            jnp.zeros((num_texts(part), depth), jnp.int32),
-        )
-        for index, block in enumerate(blocks):
-            best = _merge_block(score, best, part, _padded(block, rows), index * rows, num_texts(block))
+    for start in range(0, len(queries), QUERY_BLOCK):
+        of_queries = _block(queries, start, QUERY_BLOCK)
+        size, of_queries = len(of_queries), _padded(of_queries, min(QUERY_BLOCK, len(queries)))
+        shape = (len(of_queries), depth)
+        best = _Best(jnp.full(shape, -jnp.inf, jnp.float32), jnp.zeros(shape, jnp.int32))
+        for first in range(0, len(documents), rows):
+            block = _block(documents, first, rows)
+            best = _merge_block(scores, best, of_queries, _padded(block, rows), first, len(block))
         parts.append([np.asarray(array)[:size] for array in best])
-    scores, indices = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    return TopDocuments(scores, indices.astype(np.int64))
+    best_scores, indices = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return TopDocuments(best_scores, indices.astype(np.int64))
 
 
 class _Best(NamedTuple):
@@ -87,7 +66,7 @@ class _Best(NamedTuple):
 
 @functools.partial(jax.jit, static_argnums=0)
 def _merge_block(
-    score: ScoreFunction, best: _Best, queries: Vectors, documents: Vectors, first: int, size: int
+    scores_of: Scores, best: _Best, queries: jax.Array, documents: jax.Array, first: int, size: int
 ) -> _Best:
     """Return the best documents of before and of a block, whose first `size` items are documents.
 
@@ -95,7 +74,7 @@ def _merge_block(
     other groups are not sorted. `top_k` prefers the earlier of equal values, and the earlier documents come first.
     """
     num_queries, depth = best.scores.shape
-    scores = score(queries, documents)
+    scores = scores_of(queries, documents)
     rows = scores.shape[1]
     scores = jnp.where(jnp.arange(rows) < size, scores, -jnp.inf)
     indices = jnp.broadcast_to(jnp.arange(rows, dtype=jnp.int32), scores.shape)
@@ -110,9 +89,13 @@ def _merge_block(
     return _Best(scores, jnp.take_along_axis(indices, columns, axis=1))
 
 
-def _padded(vectors: Vectors, rows: int) -> Vectors:
+def _block(vectors: TextVectors, start: int, size: int) -> np.ndarray:
+    """Return the vectors of at most `size` texts from `start` on; of an array, a view."""
+    end = min(start + size, len(vectors))
+    return vectors[start:end] if isinstance(vectors, np.ndarray) else vectors[np.arange(start, end)]
+
+
+def _padded(vectors: np.ndarray, rows: int) -> np.ndarray:
     """Return vectors with zeros for further texts, so that all blocks have one shape and one compiled program."""
-    missing = rows - num_texts(vectors)
-    if not missing:
-        return vectors
-    return jax.tree.map(lambda array: np.pad(array, [(0, missing)] + [(0, 0)] * (array.ndim - 1)), vectors)
+    missing = rows - len(vectors)
+    return np.pad(vectors, [(0, missing)] + [(0, 0)] * (vectors.ndim - 1)) if missing else vectors

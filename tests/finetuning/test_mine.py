@@ -10,7 +10,7 @@ import pytest
 import bert_jax
 from bert_jax.cli.main import main
 from bert_jax.errors import UserError
-from bert_jax.finetuning import mine, negatives
+from bert_jax.finetuning import mine
 from bert_jax.finetuning.mine import mine_negatives
 from bert_jax.finetuning.negatives import Candidates, NegativeRule, QueryAndPositive, choose_negatives
 from bert_jax.search import text_vectors, top_documents
@@ -51,7 +51,6 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, size in (
         (mine, "PAIR_BLOCK", 8),
         (mine, "DOCUMENT_BLOCK", 16),
-        (negatives, "DOCUMENT_BLOCK", 16),
         (top_documents, "QUERY_BLOCK", 4),
         (text_vectors, "CHUNK", 16),
     ):
