@@ -42,13 +42,13 @@ def retrieval_scores(inputs: TaskInputs, settings: TaskConfig) -> Callable[[Para
 
     def scores_of(params: Params) -> dict[str, float]:
         mesh = jax.tree.leaves(params)[0].sharding.mesh
-        whole = jax.device_get(jax.jit(lambda x: x, out_shardings=sharding.replicated(mesh))(params))
+        all_params = jax.device_get(jax.jit(lambda x: x, out_shardings=sharding.replicated(mesh))(params))
         if inputs.adapter:
-            whole = merge_into_weights(inputs.adapter, whole)
+            all_params = merge_into_weights(inputs.adapter, all_params)
         model = OpenModel(
             config=inputs.weights.config,
             heads=inputs.weights.heads,
-            params=jax.device_put(whole, jax.local_devices()[0]),
+            params=jax.device_put(all_params, jax.local_devices()[0]),
             labels=(),
             tokenizer=inputs.tokenizer,
             directory=pathlib.Path(inputs.weights.directory),
