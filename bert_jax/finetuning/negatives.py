@@ -60,7 +60,9 @@ def retriever_by_vectors(model: OpenModel, documents: np.ndarray, index_of_text:
     def retrieve(pairs: Sequence[QueryAndPositive], depth: int) -> Candidates:
         queries = text_vectors(model, [pair.query for pair in pairs], QUERIES).vectors
         unknown = list(dict.fromkeys(pair.positive for pair in pairs if pair.positive not in index_of_text))
-        encoded = dict(zip(unknown, text_vectors(model, unknown, DOCUMENTS).vectors, strict=True)) if unknown else {}
+        encoded: dict[str, np.ndarray] = {}
+        if unknown:
+            encoded = dict(zip(unknown, np.asarray(text_vectors(model, unknown, DOCUMENTS).vectors), strict=True))
         positives = np.stack(
             [
                 encoded[pair.positive] if pair.positive in encoded else documents[index_of_text[pair.positive]]

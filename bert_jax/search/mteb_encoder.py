@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.checkpoints.load_model import OpenModel, open_model
@@ -26,7 +27,7 @@ class MtebEncoder:
 
     def __init__(self, model: OpenModel):
         self._model = model
-        self._score = similarity_of(model).scores
+        self._scores = similarity_of(model).scores
 
     def encode(
         self, inputs: Iterable[Mapping[str, Sequence[str]]], *, prompt_type: Any = None, **unused: Any
@@ -47,15 +48,16 @@ class MtebEncoder:
         """Return the scores of all pairs of vectors as a tensor `[first, second]`."""
         import torch
 
-        first, second = (np.atleast_2d(np.asarray(vectors, np.float32)) for vectors in (embeddings1, embeddings2))
-        return torch.from_numpy(np.array(self._score(first, second)))
+        first, second = (jnp.atleast_2d(jnp.asarray(vectors, jnp.float32)) for vectors in (embeddings1, embeddings2))
+        return torch.from_numpy(np.array(self._scores(first, second)))
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Return the score of each vector with the vector at its position, as a tensor `[pairs]`."""
         import torch
 
-        pairs = zip(np.asarray(embeddings1, np.float32), np.asarray(embeddings2, np.float32), strict=True)
-        return torch.from_numpy(np.array([self._score(one[None], two[None])[0, 0] for one, two in pairs], np.float32))
+        first, second = (jnp.asarray(vectors, jnp.float32) for vectors in (embeddings1, embeddings2))
+        scores = [self._scores(first[row : row + 1], second[row : row + 1])[0, 0] for row in range(len(first))]
+        return torch.from_numpy(np.array(scores, np.float32))
 
     @property
     def mteb_model_meta(self) -> Any:
