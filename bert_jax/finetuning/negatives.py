@@ -15,9 +15,7 @@ from bert_jax.search.text_vectors import DOCUMENTS, QUERIES, similarity_of, text
 from bert_jax.search.top_documents import top_documents
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import make_features
-from bert_jax.tasks.kinds.regression import OUTPUT
-
-CROSS_ENCODER_KINDS = ("regression", "sequence_classification")
+from bert_jax.tasks.kinds.regression import OUTPUT, REGRESSION
 
 
 class Candidates(NamedTuple):
@@ -99,12 +97,12 @@ def cross_encoder_scores(predictor: Predictor) -> PairScores:
     Raises:
         UserError: the model has another head.
     """
-    kind, num_labels = KINDS[predictor.task.kind], len(predictor.task.labels)
-    is_binary = predictor.task.kind == "sequence_classification" and num_labels == 2
-    if predictor.task.kind != "regression" and not is_binary:
+    kind = KINDS[predictor.task.kind]
+    num_outputs = kind.classes or len(predictor.task.labels)
+    if kind.head != REGRESSION.head or kind.problem or num_outputs > 2:
         raise UserError(
-            f"the cross-encoder answers the task {predictor.task.kind} with {num_labels} labels; give a model with one "
-            "score or two labels for a pair of texts"
+            f"the cross-encoder answers the task {predictor.task.kind} with {num_outputs} outputs; give a model with "
+            "one score or two labels for a pair of texts"
         )
 
     def scores_of(pairs: Sequence[tuple[str, str]]) -> np.ndarray:
@@ -112,7 +110,7 @@ def cross_encoder_scores(predictor: Predictor) -> PairScores:
         features, _ = make_features(kind, examples, predictor.tokenizer, predictor.settings)
         outputs = predictor.outputs_of(features, lambda num_done: None)
         logits = np.stack([output[OUTPUT] for output in outputs])[np.argsort([made.example for made in features])]
-        return logits[:, 1] - logits[:, 0] if is_binary else logits[:, 0]
+        return logits[:, 1] - logits[:, 0] if num_outputs == 2 else logits[:, 0]
 
     return scores_of
 
