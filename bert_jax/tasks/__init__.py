@@ -8,6 +8,7 @@ custom.py         a task that a configuration describes
 features.py       inputs of a model
 label_report.py   scores of each label, confusion, calibration and the worst errors of a classifier
 labels.py         names of labels: their order, names that look alike, the row of a trained head for each label
+prediction_batches.py  inputs of predictions and vectors -> batches in rows, by a budget of tokens
 rows.py           sequences of a batch laid end to end in rows
 scoring.py        metrics: add a row to METRICS
 submission.py     files in the formats of benchmarks: add a row to FORMATS
