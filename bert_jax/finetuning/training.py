@@ -31,6 +31,7 @@ from bert_jax.objectives.vectors import LOG_TEMPERATURE, log_temperature
 from bert_jax.parallel import sharding
 from bert_jax.tasks.batching import Feed
 from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.late_interaction import TokenRules, token_rules
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.training.loop import fit
 from bert_jax.training.metrics import NOT_SCORES, read_metrics
@@ -193,6 +194,8 @@ def export_best(inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Pat
         modules = dataclasses.replace(
             known,
             vector_head=settings.vector_head,
+            vector_width=weights.heads[0].classes,
+            token_rules=token_rules(settings) if row.has_token_vectors else TokenRules(),
             folder="",
             normalize=True,
             similarity=known.similarity if known.vector_head == settings.vector_head else row.similarity,

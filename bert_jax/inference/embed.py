@@ -221,9 +221,15 @@ class _Embedder:
         longest = model.config.max_positions
         self.max_seq_len = min(self._modules.max_seq_len or longest, longest)
         vector_head = self._modules.vector_head if options.pooling is None else "dense"
-        self.is_sparse = VECTOR_HEADS[vector_head].is_sparse
+        self._row = VECTOR_HEADS[vector_head]
+        self._mark_tokens = None
+        if self._row.has_token_vectors:
+            rules, self._is_query = self._modules.token_rules, options.prompt_name == QUERY
+            self._mark_tokens = token_marker(rules, model.tokenizer)
+            longest = (rules.query_length if self._is_query else rules.document_length) or self.max_seq_len
+            self.max_seq_len = min(self.max_seq_len, longest)
         self._compute, self.width = _make_compute(
-            model.config, vector_head, self._modules.pooling, self._modules.normalize, options.layers, options.dtype
+            model.config, self._modules, vector_head, options.layers, options.dtype
         )
 
     def open_output(self, path: pathlib.Path, lengths: np.ndarray) -> contextlib.AbstractContextManager[PutFeatures]:

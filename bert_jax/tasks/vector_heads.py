@@ -15,6 +15,8 @@ class VectorHead:
     temperature: divisor of the scores in the loss, unless the user gives a divisor
     is_sparse: whether a vector has a number for each token of the vocabulary, most of them 0
     can_shorten: whether the first numbers of a vector are a vector
+    has_token_vectors: whether a text has a vector for each token; roles and settings choose the tokens
+        (late_interaction.py)
     """
 
     head: str
@@ -25,6 +27,7 @@ class VectorHead:
     temperature: float
     is_sparse: bool = False
     can_shorten: bool = True
+    has_token_vectors: bool = False
 
 
 VECTOR_HEADS: dict[str, VectorHead] = {
@@ -45,5 +48,14 @@ VECTOR_HEADS: dict[str, VectorHead] = {
         temperature=1.0,
         is_sparse=True,
         can_shorten=False,
+    ),
+    "late_interaction": VectorHead(
+        head="token_embedding",
+        scores="max_sim",
+        similarity="maxsim",
+        opener="MultiVectorEncoder",
+        description="A text is a vector of length 1 for each token (late interaction).",
+        temperature=1.0,
+        has_token_vectors=True,
     ),
 }
