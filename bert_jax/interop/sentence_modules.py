@@ -29,6 +29,7 @@ from bert_jax.interop.token_modules import (
 )
 from bert_jax.strict_json import read_list, read_object
 from bert_jax.tasks.late_interaction import TokenRules
+from bert_jax.tasks.vector_heads import VECTOR_HEADS
 
 MODULES = "modules.json"
 KNOWN = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
@@ -96,7 +97,7 @@ class SentenceModules:
     @property
     def has_pooling(self) -> bool:
         """True if a text is one dense vector, by a pooling."""
-        return self.vector_head == "dense" and not self.activation
+        return VECTOR_HEADS[self.vector_head].has_pooling and not self.activation
 
     @property
     def prompt(self) -> str:

@@ -55,20 +55,29 @@ def token_marker(rules: TokenRules, tokenizer: Tokenizer) -> Callable[[Features,
     skipped = [ids_of_tokens[word] for word in rules.skipped_words if word in ids_of_tokens]
 
     def mark_tokens(features: Features, is_query: Sequence[bool]) -> Features:
-        all_ids, scored, unread = [], [], []
-        for (ids, _), of_query in zip(features.sequences, is_query, strict=True):
-            length = len(ids)
-            if of_query and rules.expands and rules.query_length:
-                length = max(length, rules.query_length)
+        all_ids, starts, scored, unread = [], [], [], []
+        for (ids, type_1_start), of_query in zip(features.sequences, is_query, strict=True):
+            length = max(len(ids), rules.query_length or 0) if of_query and rules.expands else len(ids)
             all_ids.append(np.append(ids, np.full(length - len(ids), tokenizer.mask_id, ids.dtype)))
+            starts.append(length if type_1_start == len(ids) else type_1_start)
             scored.append(np.ones(length, np.int32) if of_query else (~np.isin(ids, skipped)).astype(np.int32))
             unread.append((np.arange(length) >= len(ids)).astype(np.int32))
-        targets = {SCORED: np.concatenate(scored)} | ({} if rules.attends or not rules.expands else {UNREAD: np.concatenate(unread)})
+        targets = {SCORED: np.concatenate(scored)}
+        if rules.expands and not rules.attends:
+            targets[UNREAD] = np.concatenate(unread)
         several = isinstance(features.input_ids, list)
         return features._replace(
             input_ids=all_ids if several else all_ids[0],
-            type_1_start=[len(ids) for ids in all_ids] if several else len(all_ids[0]),
+            type_1_start=starts if several else starts[0],
             targets={**features.targets, **targets},
         )
 
     return mark_tokens
+
+
+def scored_tokens(features: Features, values: np.ndarray) -> np.ndarray:
+    """Return the values `[at least tokens, ...]` of the tokens of a text with a vector; all values without a mark."""
+    if SCORED not in features.targets:
+        return values
+    scored = features.targets[SCORED] != 0
+    return values[: len(scored)][scored]

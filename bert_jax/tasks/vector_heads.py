@@ -13,6 +13,7 @@ class VectorHead:
     opener: class of sentence-transformers that opens an exported model
     description: sentence for the card of a model
     temperature: divisor of the scores in the loss, unless the user gives a divisor
+    has_pooling: whether a pooling of the hidden states makes a vector, so that `embed` may choose pooling and layer
     is_sparse: whether a vector has a number for each token of the vocabulary, most of them 0
     can_shorten: whether the first numbers of a vector are a vector
     has_token_vectors: whether a text has a vector for each token; roles and settings choose the tokens
@@ -25,6 +26,7 @@ class VectorHead:
     opener: str
     description: str
     temperature: float
+    has_pooling: bool = False
     is_sparse: bool = False
     can_shorten: bool = True
     has_token_vectors: bool = False
@@ -38,6 +40,7 @@ VECTOR_HEADS: dict[str, VectorHead] = {
         opener="SentenceTransformer",
         description="A text is one vector.",
         temperature=0.05,
+        has_pooling=True,
     ),
     "sparse": VectorHead(
         head="sparse_embedding",
