@@ -22,9 +22,9 @@ from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.google_tf import CONFIG as GOOGLE_CONFIG
 from bert_jax.interop.google_tf import load_google
 from bert_jax.interop.huggingface import CARD, TASK_FILE, Loaded, load_model
-from bert_jax.interop.huggingface.weight_files import read_weight_files
 from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
 from bert_jax.interop.huggingface.peft import base_directory
+from bert_jax.interop.huggingface.weight_files import read_weight_files
 from bert_jax.interop.sentence_modules import SentenceModules, read_sentence_modules
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS, advice_without, shared_parts
 from bert_jax.models import HEADS, Head, Params, draw_missing, make_model

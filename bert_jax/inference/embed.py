@@ -316,9 +316,7 @@ def _make_compute(
     return _ComputeAndWidth(jax.jit(compute), width)
 
 
-def _compute_of_head(
-    config: EncoderConfig, head: Head, normalize: bool, layers: str, dtype: str
-) -> _ComputeAndWidth:
+def _compute_of_head(config: EncoderConfig, head: Head, normalize: bool, layers: str, dtype: str) -> _ComputeAndWidth:
     """Return a jitted function (params, batch) -> the vectors of a head, and their width."""
     if layers != "last":
         raise UserError(f"layers {layers}: the vectors of this model are of the last layer; give a pooling as well")
@@ -442,6 +440,8 @@ def _count_tokens(
 
     for features, chunk_counts in _chunks(embedder, counted()):
         lengths.append(np.array([text.length for text in features], np.int64))
-        num_vectors.append(np.array([len(scored_tokens(text, np.asarray(text.input_ids))) for text in features], np.int64))
+        num_vectors.append(
+            np.array([len(scored_tokens(text, np.asarray(text.input_ids))) for text in features], np.int64)
+        )
         counts.update(chunk_counts)
     return _LengthsAndCounts(np.concatenate(lengths), np.concatenate(num_vectors), counts)

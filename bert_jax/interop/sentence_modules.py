@@ -228,7 +228,8 @@ def _read_multi_vector_encoder(directory: pathlib.Path, folders: list[str]) -> S
         max_seq_len=transformer.get("max_seq_length") or _read_model_max_length(tokenizer),
         lower_case=transformer.get("do_lower_case", False),
         # PyLate puts a token after [CLS]; as text before the prompt, the token has the same place.
-        prompts=prompts | {role: prefix + prompts.get(role, "").removeprefix(prefix) for role, prefix in prefixes.items()},
+        prompts=prompts
+        | {role: prefix + prompts.get(role, "").removeprefix(prefix) for role, prefix in prefixes.items()},
         default_prompt=default_prompt,
         similarity=similarity,
     )

@@ -57,7 +57,9 @@ def read_token_rules(transformer: Mapping[str, Any], mask: pathlib.Path, where: 
         for name, values in {"strategy": ("fixed",), "token": (None, mask_token)}.items():
             if expansion.get(name) not in values:
                 allowed = " or ".join(map(repr, values))
-                raise UserError(f"{where}: {name} of query_expansion is {expansion.get(name)!r}; only {allowed} can be read")
+                raise UserError(
+                    f"{where}: {name} of query_expansion is {expansion.get(name)!r}; only {allowed} can be read"
+                )
         lengths[0], attends = expansion.get("length"), expansion.get("attend", False) is True
     return _rules(lengths, expansion is not None, attends, words, where)
 

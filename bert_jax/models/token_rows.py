@@ -16,7 +16,6 @@ import jax.numpy as jnp
 
 from bert_jax.config import EncoderConfig
 
-
 UNREAD = "unread_tokens"
 
 

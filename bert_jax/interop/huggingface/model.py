@@ -33,7 +33,6 @@ from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
 from bert_jax.interop.huggingface.peft import read_peft
 from bert_jax.interop.huggingface.weight_files import read_weight_files
 from bert_jax.interop.sentence_modules import cross_encoder_fields
-from bert_jax.interop.token_modules import DENSE
 from bert_jax.interop.tensors import (
     OUTSIDE_CLASSES,
     PROJECTION,
@@ -51,6 +50,7 @@ from bert_jax.interop.tensors import (
     top_level,
     unflatten_params,
 )
+from bert_jax.interop.token_modules import DENSE
 from bert_jax.models import Head, Params, draw_missing
 from bert_jax.tokenizer import Tokenizer, copy_tokenizer, load_tokenizer
 

@@ -84,9 +84,7 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
     has_token_vectors, rules = VECTOR_HEADS[settings.vector_head].has_token_vectors, token_rules(settings)
     query_length = (has_token_vectors and rules.query_length) or settings.max_seq_len
     queries, query_counts = separate_features(with_prompts, fields[:1], tokenizer, query_length, lambda example: {})
-    documents, counts = separate_features(
-        with_prompts, fields[1:], tokenizer, settings.max_seq_len, lambda example: {}
-    )
+    documents, counts = separate_features(with_prompts, fields[1:], tokenizer, settings.max_seq_len, lambda example: {})
     features = [
         of_query._replace(
             input_ids=[ids for ids, _ in (*of_query.sequences, *of_documents.sequences)],
