@@ -5,7 +5,7 @@ Each kind has a length, and `vectors[indices]` is an array float32 `[indices, ..
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -96,7 +96,7 @@ class TokenVectors:
 TextVectors = np.ndarray | SparseVectors | TokenVectors
 
 
-def join_vectors(parts: Sequence[TextVectors]) -> TextVectors:
-    """Return the vectors of all parts, which are of one kind."""
-    first = parts[0]
-    return np.concatenate(parts) if isinstance(first, np.ndarray) else type(first).joined(parts)
+def join_vectors(parts: Sequence[Any]) -> TextVectors:
+    """Return the vectors of all parts, TextVectors of one kind."""
+    kind = type(parts[0])
+    return np.concatenate(parts) if kind is np.ndarray else kind.joined(parts)

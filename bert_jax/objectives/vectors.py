@@ -1,6 +1,7 @@
 """The objective of sentence vectors: a row of VECTOR_LOSSES over the vectors of a whole batch."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -123,7 +124,7 @@ def with_pair_scores(model: Model, scores: Scores) -> Model:
     The vectors of texts, which may be large, stay on the device.
     """
 
-    def apply(params: Params, batch: Batch, rng: jax.Array | None) -> dict[str, jax.Array]:
+    def apply(params: Params, batch: Mapping[str, jax.Array], rng: jax.Array | None) -> dict[str, jax.Array]:
         vectors = model.apply(params, batch, rng)[OUTPUT]
         return {SCORE_OUTPUT: jax.vmap(lambda texts: scores(texts[:1], texts[1:2])[0, 0])(vectors)}
 
