@@ -165,8 +165,9 @@ def embed_file(
         source: file for `read_inputs`; objects have a `text` and may have a `text_pair`.
         output: `.npy` file, float32 `[texts, width]`. For sparse vectors, a `.jsonl` file with an object of tokens and
             weights for each text, or a `.npz` file that `scipy.sparse.load_npz` opens. For `tokens` and for late
-            interaction, a `.safetensors` file with `features` float32 `[tokens, width]`, `input_ids` int32 `[tokens]`, and `offsets` int64
-            `[texts + 1]`; the tokens of text i, with special tokens, are at `offsets[i]:offsets[i + 1]`.
+            interaction, a `.safetensors` file with `features` float32 `[tokens, width]`, `input_ids` int32 `[tokens]`,
+            and `offsets` int64 `[texts + 1]`; the tokens of text i, with special tokens, are at
+            `offsets[i]:offsets[i + 1]`.
         options: the options of the vectors.
         progress: function that is called with "counting", the number of texts counted so far and None, then with
             "embedding", the number of texts embedded so far and the number of all texts.
@@ -302,7 +303,7 @@ class _ComputeAndWidth(NamedTuple):
 def _make_compute(
     config: EncoderConfig, row: VectorHead, vector_width: int, pooling: str, normalize: bool, layers: str, dtype: str
 ) -> _ComputeAndWidth:
-    """Return a jitted function (params, batch) -> features, and their width; pooling and layers are of dense vectors."""
+    """Return a jitted function (params, batch) -> features, and their width; only dense vectors have a pooling."""
     if not row.has_pooling:
         return _compute_of_head(config, Head(row.head, vector_width), normalize, layers, dtype)
     select, width = _layer_selection(layers, config.num_layers, config.hidden_size)

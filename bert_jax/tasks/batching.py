@@ -267,8 +267,8 @@ def collate(features: Sequence[Features], seq_len: int, num_token_types: int, pa
         input_ids, token_type_ids, attention_mask: int32 `[batch, seq_len]`, or `[batch, choices, seq_len]` with
             choices.
         example_weights: float32 `[batch]`.
-        The keys of `targets`: `[batch]` for a number, the shape of `input_ids` for a number per token, `[batch, ...]` for an
-            array `[1, ...]`; 0 in padding and in the copies.
+        The keys of `targets`: `[batch]` for a number, the shape of `input_ids` for a number per token, `[batch, ...]`
+            for an array `[1, ...]`; 0 in padding and in the copies.
 
     Raises:
         ValueError: no features, more than `batch_size`, or a sequence longer than `seq_len`.
