@@ -21,7 +21,7 @@ RESAMPLES = 1_000
 INTERVAL = (2.5, 97.5)  # percentiles
 MODEL, BM25 = "model", "BM25"
 # Similarity of a directory of sentence-transformers -> `EmbedOptions.normalize` before the inner product.
-SIMILARITIES = {"cosine": True, "dot": None}
+SIMILARITIES = {"cosine": True, "dot": None, "maxsim": None}
 # Names of prompts by role, as sentence-transformers looks for them; without one of them the default prompt applies.
 QUERY_PROMPTS, DOCUMENT_PROMPTS = ("query",), ("document", "passage", "corpus")
 
