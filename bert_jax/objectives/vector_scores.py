@@ -32,7 +32,8 @@ def max_sim(queries: jax.Array, documents: jax.Array) -> jax.Array:
         best = jnp.where(is_token, products, -jnp.inf).max(-1)
         return jnp.where(is_token.any(), best, 0.0).sum(-1)
 
-    return jax.lax.map(scores_of_document, documents).T
+    by_document: jax.Array = jax.lax.map(scores_of_document, documents)
+    return by_document.T
 
 
 SCORES: dict[str, Scores] = {"inner_product": inner_products, "max_sim": max_sim}
