@@ -19,7 +19,7 @@ from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.inference.feature_files import PutFeatures, sparse_file, token_file, vector_file
 from bert_jax.inference.inputs import Input, read_inputs, readable_twice, source_name, texts_by_key
-from bert_jax.inference.vectors import SparseVectors, TextVectors, TokenVectors
+from bert_jax.inference.vectors import SparseVectors, TextVectors, TokenVectors, join_vectors
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.models import Head, Params, make_model
 from bert_jax.models.heads import unit_length
@@ -248,7 +248,7 @@ class _Embedder:
         if not self._row.has_pooling:
             container = SparseVectors if self._row.is_sparse else TokenVectors
             by_index = {index: container.from_rows([values], self.width) for index, values in computed}
-            return container.joined([by_index[index] for index in range(num_texts)])
+            return join_vectors([by_index[index] for index in range(num_texts)])
         vectors = np.empty((num_texts, self.width), np.float32)
         for index, values in computed:
             vectors[index] = values

@@ -79,5 +79,6 @@ def scored_tokens(features: Features, values: np.ndarray) -> np.ndarray:
     """Return the values `[at least tokens, ...]` of the tokens of a text with a vector; all values without a mark."""
     if SCORED not in features.targets:
         return values
-    scored = features.targets[SCORED] != 0
-    return values[: len(scored)][scored]
+    scored = np.asarray(features.targets[SCORED]) != 0
+    of_tokens: np.ndarray = values[: len(scored)][scored]
+    return of_tokens
