@@ -45,7 +45,7 @@ def splade_loss(query_weight, document_weight):
     return lambda vectors: sum(loss(vectors).values())
 
 
-@pytest.mark.parametrize("step", [2, 9])
+@pytest.mark.parametrize("step", [2, pytest.param(9, marks=pytest.mark.slow)])
 def test_sparse_loss_and_gradients_of_an_encoder_equal_torch(monkeypatch, masked_model, step):
     """At step 2 of a warmup of 6 steps, and after the warmup; an example has two documents."""
     monkeypatch.setattr("sentence_transformers.sparse_encoder.losses.splade.embed_columns", lambda m, x, **_: x)
@@ -150,6 +150,7 @@ def test_a_text_without_tokens_has_the_score_0():
 HEADS = {"late_interaction": {"vector_width": 6}, "sparse": {"query_flops_weight": 0.1, "flops_warmup_fraction": 0.0}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vector_head", HEADS)
 def test_cached_gradients_equal_uncached_gradients(vector_head):
     """With dropout, and with absent examples."""

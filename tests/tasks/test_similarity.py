@@ -248,7 +248,7 @@ def of_head(vector_head):
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR")
-@pytest.mark.parametrize("vector_head", HEAD_SETTINGS)
+@pytest.mark.parametrize("vector_head", [pytest.param("sparse", marks=pytest.mark.slow), "late_interaction"])
 def test_a_head_trains_in_micro_batches_and_is_exported(world, tmp_path, vector_head):
     more = of_head(vector_head)
     assert main(command(world, tmp_path / "run", *more, "train.grad_accum_steps=2")) == 0
