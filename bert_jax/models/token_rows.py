@@ -47,6 +47,7 @@ def encoder_inputs(batch: Mapping[str, jax.Array]) -> EncoderInputs:
         if UNREAD in batch:
             mask = jnp.where(batch[UNREAD].reshape(mask.shape) != 0, 0, mask)
         return EncoderInputs(ids, types, mask, batch.get("segment_ids"))
+    assert UNREAD not in batch, "a row has no place for a token that no token reads; pad these sequences"
     tokens = batch["row_tokens"]
     present = tokens >= 0
     ids, types = (jnp.where(present, batch[name].reshape(-1)[tokens], 0) for name in ("input_ids", "token_type_ids"))
