@@ -366,13 +366,14 @@ class _MarkerAndLength(NamedTuple):
 
 def _token_marker(model: OpenModel, rules: TokenRules, options: EmbedOptions) -> _MarkerAndLength:
     """Return the function that marks tokens of queries if the prompt is `query`, else tokens of documents."""
-    is_query, longest = options.prompt_name == QUERY, model.config.max_positions
+    is_query = options.prompt_name == QUERY
+    limits = (model.config.max_positions, options.max_seq_len, model.sentences.max_seq_len)
+    longest = min(limit for limit in limits if limit)
     if is_query and rules.expands and (rules.query_length or 0) > longest:
         raise UserError(f"{model.directory}: queries have {rules.query_length} tokens, but the model reads {longest}")
-    limits = [longest, options.max_seq_len, model.sentences.max_seq_len]
-    limits.append(rules.query_length if is_query else rules.document_length)
+    longest = min(longest, (rules.query_length if is_query else rules.document_length) or longest)
     mark_tokens = token_marker(rules, model.tokenizer)
-    return _MarkerAndLength(lambda text: mark_tokens(text, [is_query]), min(limit for limit in limits if limit))
+    return _MarkerAndLength(lambda text: mark_tokens(text, [is_query]), longest)
 
 
 def _sentence_modules(model: OpenModel, options: EmbedOptions) -> SentenceModules:
