@@ -291,6 +291,7 @@ def test_settings_of_other_heads_are_refused(world, tmp_path, capsys, settings, 
 
 def test_sparse_vectors_need_a_masked_token_head(world, tmp_path, capsys):
     save(tmp_path / "bare", "bert", "Model")
+    capsys.readouterr()  # transformers may print progress
     argv = command(world, tmp_path / "run", "task.vector_head=sparse")
     argv = [f"--config.init_from={tmp_path / 'bare'}" if "config.init_from=" in word else word for word in argv]
     assert main(argv) == 2
