@@ -325,7 +325,7 @@ def find_recipe(recipe: str) -> str:
         return recipe
     known = recipes()
     short = {known_name.rpartition("/")[2]: path for known_name, path in reversed(known.items())}
-    wanted = name.removesuffix(".py").removeprefix("configs/")
+    wanted = name.removesuffix(".py").removeprefix("configs/").replace("-", "_")
     path = known.get(wanted) or short.get(wanted)
     if path:
         return f"{path}{colon}{argument}"
