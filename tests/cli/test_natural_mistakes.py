@@ -215,6 +215,19 @@ def test_at_least_83_mistakes_are_kept() -> None:
     assert len({command for command, _, _ in COMMANDS}) >= 83
 
 
+def test_a_finished_run_that_is_repeated_says_so_and_counts_no_restart(
+    place: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(place)
+    assert main(["pretrain", "recipe.py", "run", "--corpus", "corpus"]) == 0
+    printed = capsys.readouterr()
+    assert "finished: all 4 steps are done" in printed.err
+    assert "next:\n  bert-jax report run --output run.html\n" in printed.out
+    assert "The capital of" not in printed.out  # the example is a sentence of the corpus
+    assert main(["report", "run", "--output", "repeated.html"]) == 0
+    assert "restart" not in (place / "repeated.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("call", "answer"),
     [
